@@ -274,7 +274,7 @@ $B/tests/unit/engine/test_batch_beyond: ALL_LDFLAGS += -Wl,--wrap=weir__pair_tak
 $B/tests/unit/engine/test_negative_cache: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 
 # The engine's own connections to a store, which is played.
-LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_settle weir__link_free
+LINKING := weir__blocking_client_new weir__blocking_client_request weir__blocking_client_refund weir__blocking_client_stats weir__blocking_client_flush_refunds weir__blocking_client_free
 $B/tests/unit/engine/test_connection_pool: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
 
 # The client's tests talk to servers that know no script: questions and answers are plain words.

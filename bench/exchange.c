@@ -19,9 +19,9 @@ static _Noreturn void fail(const char *what)
     exit(1);
 }
 
-static int bring(void *context, struct weir__question *question)
+static int send_request(void *context, struct weir__store_request *question)
 {
-    return weir__link_ask(context, question);
+    return weir__blocking_client_request(context, question);
 }
 
 static double seconds(clockid_t clock)
@@ -62,15 +62,15 @@ int main(int argc, char **argv)
                             .ledger = "",
                             .ledger_bytes = 64 << 20};
     weir *engine;
-    struct weir__link *link = weir__link_new(&store);
+    struct weir__blocking_client *link = weir__blocking_client_new(&store);
     if (!keys || weir_open(&options, &engine) || !link)
         fail("cannot open");
     struct weir__sync_options how = {.engine = engine,
                                      .naming = {store.prefix, false},
                                      .interval_ms = 50,
-                                     .patience_us = 5000000,
-                                     .bring = bring,
-                                     .bring_context = link};
+                                     .timeout_us = 5000000,
+                                     .send_request = send_request,
+                                     .send_context = link};
     struct weir__sync *sync = weir__sync_new(&how);
     weir_ledger_stats stats = {0};
     struct weir__client_stats wire;
@@ -92,14 +92,14 @@ int main(int argc, char **argv)
     }
     if (weir_ledger_stats_read(engine, &stats) || !stats.asks)
         fail("nothing was exchanged");
-    weir__link_stats(link, &wire);
+    weir__blocking_client_stats(link, &wire);
     printf("{\"asks\": %llu, \"requests\": %ld, \"cpu_ns_an_ask\": %.0f, \"cpu_ns_a_request\": %.0f, "
            "\"took_ns_an_ask\": %.0f, \"check_ns_a_request\": %.0f, \"bytes_out\": %llu}\n",
            (unsigned long long)stats.asks, requests * rounds, used * 1e9 / (double)stats.asks,
            used * 1e9 / (double)(requests * rounds), took * 1e9 / (double)stats.asks,
            asked * 1e9 / (double)(requests * rounds), (unsigned long long)wire.bytes_out);
     weir__sync_free(sync);
-    weir__link_free(link);
+    weir__blocking_client_free(link);
     weir_close(engine);
     return 0;
 }

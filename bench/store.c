@@ -1,8 +1,8 @@
 /*
- * Strict decisions as a worker makes them: the client of the store on one socket, with so many questions on their way
+ * Strict decisions as a worker makes them: the client of the store on one socket, with so many requests on their way
  * at a time, each under a key of its own.
  *
- *   store HOST PORT IN_FLIGHT KEYS SECONDS    decisions a second, and how long each took: for bench/store.py
+ *   store HOST PORT IN_FLIGHT KEYS SECONDS    decisions a second, and kind long each took: for bench/store.py
  *   store HOST PORT IN_FLIGHT KEYS fill       each key twice, under a limit from which no key recovers meanwhile
  */
 #include "remote/client.h"
@@ -22,9 +22,9 @@
 #define TIMES         100000 /* a counter for each microsecond that an answer may take */
 
 struct slot {
-    struct weir__question question;
+    struct weir__store_request request;
     struct weir__group group;
-    struct weir__ask ask;
+    struct weir__store_op ask;
     int64_t asked_us;
 };
 
@@ -60,26 +60,26 @@ static void ask(struct slot *slot, int64_t now)
     seed = seed * 6364136223846793005U + 1442695040888963407U;
     uint64_t key = to_fill ? drawn % keys : (seed >> 33) % keys;
     drawn++;
-    struct weir__ask *one = &slot->ask;
-    *one = (struct weir__ask){.limit = limit, .how = WEIR__ASK_TAKE, .cost = 1};
+    struct weir__store_op *one = &slot->ask;
+    *one = (struct weir__store_op){.limit = limit, .kind = WEIR__OP_TAKE, .cost = 1};
     one->name_len = (uint16_t)snprintf(one->name, sizeof one->name, "weir:api:%012llu", (unsigned long long)key);
     slot->group = (struct weir__group){.first = 0, .count = 1};
-    slot->question =
-        (struct weir__question){.asks = one, .ask_count = 1, .groups = &slot->group, .group_count = 1, .owner = slot};
+    slot->request = (struct weir__store_request){
+        .ops = one, .op_count = 1, .groups = &slot->group, .group_count = 1, .owner = slot};
     slot->asked_us = now;
-    weir__client_ask(client, &slot->question, now);
+    weir__client_submit(client, &slot->request, now);
 }
 
-static void on_done(void *context, struct weir__question *question)
+static void on_done(void *context, struct weir__store_request *request)
 {
     (void)context;
-    struct slot *slot = question->owner;
+    struct slot *slot = request->owner;
     int64_t now = now_us(), took = now - slot->asked_us;
     times[took < TIMES ? took : TIMES - 1]++;
     done_count++;
-    if (question->error || slot->ask.error) {
+    if (request->error || slot->ask.error) {
         failed++;
-        last_error = question->error ? question->error : slot->ask.error;
+        last_error = request->error ? request->error : slot->ask.error;
     } else {
         denied += slot->ask.decision.verdict != WEIR_ALLOW;
     }

@@ -20,7 +20,7 @@ static void check(bool holds)
         abort();
 }
 
-static weir *engine_once(weir_ask **ask)
+static weir *engine_once(weir_ask **op)
 {
     static weir *engine;
     static weir_ask *own;
@@ -31,7 +31,7 @@ static weir *engine_once(weir_ask **ask)
                             .flags = WEIR_NO_LINK};
         check(weir_open(&how, &engine) == 0 && weir_ask_new(engine, &own) == 0);
     }
-    *ask = own;
+    *op = own;
     return engine;
 }
 
@@ -46,21 +46,21 @@ static size_t encode(const uint8_t *data, size_t size, char *to)
     return len;
 }
 
-static void check_question(const struct weir__question *question)
+static void check_question(const struct weir__store_request *request)
 {
-    for (uint32_t i = 0; i < question->ask_count; i++) {
-        const struct weir__ask *ask = &question->asks[i];
-        check(ask->name_len > sizeof PREFIX - 1 && ask->name_len <= WEIR__STORE_NAME_MAX &&
-              memcmp(ask->name, PREFIX, sizeof PREFIX - 1) == 0);
-        check(ask->lease[0] >> 52 == 0 && ask->lease[1] >> 52 == 0 && ask->limit.window_us > 0);
+    for (uint32_t i = 0; i < request->op_count; i++) {
+        const struct weir__store_op *op = &request->ops[i];
+        check(op->name_len > sizeof PREFIX - 1 && op->name_len <= WEIR__STORE_NAME_MAX &&
+              memcmp(op->name, PREFIX, sizeof PREFIX - 1) == 0);
+        check(op->lease[0] >> 52 == 0 && op->lease[1] >> 52 == 0 && op->limit.window_us > 0);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char text[WEIR_HELD_TEXT_MAX + 64], again[WEIR_HELD_TEXT_MAX + 1];
-    weir_ask *ask;
-    weir *engine = engine_once(&ask);
+    weir_ask *op;
+    weir *engine = engine_once(&op);
     weir_held held, copy;
     if (size > BYTES_MAX)
         return 0;
@@ -68,18 +68,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (weir_held_from_text(engine, (weir_text){text, len}, &held) != 0)
         return 0;
     check(held.count > 0 && held.count <= WEIR_HELD_MAX && held.names_len <= WEIR_HELD_NAMES_MAX && held.lease_ns > 0);
-    check(weir_held_renew_prepare(engine, &held, false, ask) == 1);
-    check_question(weir_ask_question(ask));
-    check(weir_held_renew_asked(engine, &held, true, ask) == WEIR_ESTOREAWAY &&
+    check(weir_held_renew_prepare(engine, &held, false, op) == 1);
+    check_question(weir_ask_question(op));
+    check(weir_held_renew_asked(engine, &held, true, op) == WEIR_ESTOREAWAY &&
           held.count > 0); /* it was not asked so */
-    weir_ask_clear(ask);
+    weir_ask_clear(op);
     size_t written = weir_held_to_text(engine, &held, again);
     check(written > 0 && weir_held_from_text(engine, (weir_text){again, written}, &copy) == 0);
     check(copy.count == held.count);
-    check(weir_held_leave(engine, &held, ask) == 0 && held.count == 0);
-    struct weir__question *back = weir_ask_back(ask);
-    check(back && back->ask_count == copy.count);
+    check(weir_held_leave(engine, &held, op) == 0 && held.count == 0);
+    struct weir__store_request *back = weir_ask_back(op);
+    check(back && back->op_count == copy.count);
     check_question(back);
-    weir_ask_clear(ask);
+    weir_ask_clear(op);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * The client of a store: any bytes in any pieces as a server's answers, with connections that open and close, time that
- * passes and owners that go. Each question is done once, unless it was forgotten; nothing is touched after that.
+ * passes and owners that go. Each request is done once, unless it was forgotten; nothing is touched after that.
  */
 #include "remote/client.h"
 
@@ -12,8 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define QUESTIONS 32
 
 struct asked {
-    struct weir__question question;
-    struct weir__ask asks[3];
+    struct weir__store_request request;
+    struct weir__store_op ops[3];
     struct weir__group groups[2];
     unsigned number;
 };
@@ -55,16 +55,16 @@ static void on_wake(void *context, int64_t at_us)
     fuzz.wake_us = at_us;
 }
 
-static void on_done(void *context, struct weir__question *question)
+static void on_done(void *context, struct weir__store_request *request)
 {
-    struct asked *asked = question->owner;
+    struct asked *asked = request->owner;
 
     (void)context;
     if (fuzz.waiting[asked->number] != asked)
         abort();
     fuzz.waiting[asked->number] = NULL;
-    if (!question->error && question->asks[0].taken && question->asks[0].cost == 3)
-        weir__client_give_back(fuzz.client, question, fuzz.now_us);
+    if (!request->error && request->ops[0].taken && request->ops[0].cost == 3)
+        weir__client_refund(fuzz.client, request, fuzz.now_us);
     free(asked); /* whoever touches it from now on is found out */
 }
 
@@ -75,7 +75,7 @@ static void on_changed(void *context, bool up, int error, const char *where)
         abort();
 }
 
-static void ask(unsigned number, uint8_t how)
+static void op(unsigned number, uint8_t kind)
 {
     static const char *const names[] = {"weir:a:1", "weir:b:2", "weir:c:3"};
     weir_params params = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .window_ns = 60 * WEIR_SECOND};
@@ -87,23 +87,23 @@ static void ask(unsigned number, uint8_t how)
     }
     fuzz.waiting[number] = asked;
     asked->number = number;
-    asked->question = (struct weir__question){.asks = asked->asks,
-                                              .ask_count = how % 3 + 1u,
-                                              .groups = asked->groups,
-                                              .group_count = how % 3 == 2 ? 2 : 1,
-                                              .owner = asked};
-    asked->groups[0] = (struct weir__group){.first = 0, .count = how % 3 == 2 ? 2 : how % 3 + 1u};
+    asked->request = (struct weir__store_request){.ops = asked->ops,
+                                                  .op_count = kind % 3 + 1u,
+                                                  .groups = asked->groups,
+                                                  .group_count = kind % 3 == 2 ? 2 : 1,
+                                                  .owner = asked};
+    asked->groups[0] = (struct weir__group){.first = 0, .count = kind % 3 == 2 ? 2 : kind % 3 + 1u};
     asked->groups[1] = (struct weir__group){.first = 2, .count = 1, .after_first = true};
     for (unsigned i = 0; i < 3; i++) {
-        struct weir__ask *one = &asked->asks[i];
+        struct weir__store_op *one = &asked->ops[i];
         if (weir_limit_init(&one->limit, &params))
             abort();
-        one->how = (enum weir__ask_how)(how / 16 % 6);
-        one->cost = how % 5;
+        one->kind = (enum weir__store_op_kind)(kind / 16 % 6);
+        one->cost = kind % 5;
         one->name_len = (uint16_t)strlen(names[i]);
         memcpy(one->name, names[i], one->name_len + 1u);
     }
-    weir__client_ask(fuzz.client, &asked->question, fuzz.now_us);
+    weir__client_submit(fuzz.client, &asked->request, fuzz.now_us);
 }
 
 static void forget(unsigned number)
@@ -113,7 +113,7 @@ static void forget(unsigned number)
     if (!asked)
         return;
     fuzz.waiting[number] = NULL;
-    weir__client_forget(fuzz.client, &asked->question);
+    weir__client_cancel(fuzz.client, &asked->request);
     free(asked);
 }
 
@@ -122,7 +122,7 @@ static unsigned channel_of(uint8_t byte)
     return byte % 5 == 4 ? WEIR__CHANNELS - 1 : byte % 5;
 }
 
-/* One step; returns how many bytes it used. */
+/* One step; returns kind many bytes it used. */
 static size_t step(const uint8_t *data, size_t size)
 {
     unsigned channel = channel_of(data[1]);
@@ -130,7 +130,7 @@ static size_t step(const uint8_t *data, size_t size)
     switch (data[0] % 8) {
     case 0:
     case 1:
-        ask(data[1] % QUESTIONS, size > 2 ? data[2] : 0);
+        op(data[1] % QUESTIONS, size > 2 ? data[2] : 0);
         weir__client_flush(fuzz.client, fuzz.now_us);
         return 3;
     case 2:

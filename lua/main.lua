@@ -14,7 +14,7 @@
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
 -- instead how many of the sender's batches before this one are not known here (2^40: all).
 --
--- How: see enum weir__ask_how. A counter that is counted (7) is charged whether or not it, or its group, passes.
+-- How: see enum weir__store_op_kind. A counter that is counted (7) is charged whether or not it, or its group, passes.
 --
 -- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
 --

@@ -4,7 +4,7 @@
 
 #define GIVE_BACK_US 2000000
 #define KEEP_WAITS   1024 /* for the next that ask, */
-#define KEEP_ASKS    64   /* if they have asked for no more counters than this */
+#define KEEP_OPS     64   /* if they have asked for no more counters than this */
 
 const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX])
 {
@@ -25,7 +25,7 @@ const char *ngx_weir_store_shown(const ngx_weir_store_t *store)
 
 void ngx_weir_store_stay(ngx_weir_store_t *store)
 {
-    store->wake.cancelable = store->waiting == 0 && !weir__client_owes(store->client);
+    store->wake.cancelable = store->waiting == 0 && !weir__client_owes_refunds(store->client);
 }
 
 /* nginx puts off a timer that is set again by less than 300 ms; this one means it. */
@@ -56,7 +56,7 @@ static void ngx_weir_store_tick(ngx_event_t *event)
     ngx_weir_store_t *store = event->data;
     weir__client_tick(store->client, weir__monotonic_us());
     ngx_weir_store_stay(store);
-    ngx_weir_figures_publish(store);
+    ngx_weir_store_stats_publish(store);
     if (!event->timer_set)
         ngx_weir_store_arm(store);
 }
@@ -66,7 +66,7 @@ static void ngx_weir_store_flush(ngx_event_t *event)
 {
     ngx_weir_store_t *store = event->data;
     weir__client_flush(store->client, weir__monotonic_us());
-    ngx_weir_figures_publish(store);
+    ngx_weir_store_stats_publish(store);
 }
 
 /* ---- News ---- */
@@ -87,7 +87,7 @@ static void ngx_weir_store_hear(ngx_log_t *log, ngx_uint_t level, u_char *text, 
 static void ngx_weir_store_changed(void *context, bool up, int error, const char *where)
 {
     ngx_weir_store_t *store = context;
-    if (!ngx_weir_figures_changed(store, up, error))
+    if (!ngx_weir_store_stats_changed(store, up, error))
         return;
     if (up) {
         /* Not a mere notice: who was told the bad news hears the good. */
@@ -103,10 +103,10 @@ static void ngx_weir_store_changed(void *context, bool up, int error, const char
 
 /* ---- Those who wait ---- */
 
-static void ngx_weir_wait_answered(ngx_event_t *event)
+static void ngx_weir_wait_event(ngx_event_t *event)
 {
     ngx_weir_wait_t *wait = event->data;
-    wait->answered(wait);
+    wait->on_reply(wait);
 }
 
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
@@ -125,53 +125,53 @@ ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
         return NULL;
     }
     wait->store = store;
-    wait->event.handler = ngx_weir_wait_answered;
+    wait->event.handler = ngx_weir_wait_event;
     wait->event.data = wait;
     wait->event.log = ngx_cycle->log;
     return wait;
 }
 
 /* Called by the client, and so must not go on from here: what follows may end other waits, or the client. */
-static void ngx_weir_store_done(void *context, struct weir__question *question)
+static void ngx_weir_store_done(void *context, struct weir__store_request *request)
 {
     ngx_weir_store_t *store = context;
-    ngx_weir_wait_t *wait = question->owner;
+    ngx_weir_wait_t *wait = request->owner;
     wait->on_its_way = 0;
     store->waiting--;
     ngx_weir_store_stay(store);
-    if (question->error)
-        ngx_weir_figures_failed(store, question->error);
-    if (wait->answered) {
+    if (request->error)
+        ngx_weir_store_stats_failed(store, request->error);
+    if (wait->on_reply) {
         ngx_post_event(&wait->event, &ngx_posted_events);
     }
 }
 
-ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_wait_t *wait))
+ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_wait_t *wait))
 {
     ngx_weir_store_t *store = wait->store;
-    struct weir__question *question = weir_ask_question(wait->ask);
-    question->owner = wait;
-    wait->answered = NULL; /* an answer at once is told by returning */
+    struct weir__store_request *request = weir_ask_question(wait->ask);
+    request->owner = wait;
+    wait->on_reply = NULL; /* an answer at once is told by returning */
     wait->on_its_way = 1;
     store->waiting++;
     ngx_weir_store_stay(store);
-    weir__client_ask(store->client, question, weir__monotonic_us());
+    weir__client_submit(store->client, request, weir__monotonic_us());
     if (!wait->on_its_way)
         return NGX_OK;
-    wait->answered = answered;
+    wait->on_reply = on_reply;
     if (!store->flush.posted) {
         ngx_post_event(&store->flush, &ngx_posted_events);
     }
     return NGX_AGAIN;
 }
 
-ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*answered)(ngx_weir_wait_t *wait))
+ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait))
 {
     weir_ask_question(wait->ask)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
-    return ngx_weir_wait_begin(wait, answered);
+    return ngx_weir_wait_begin(wait, on_reply);
 }
 
-void ngx_weir_wait_and_go(ngx_weir_wait_t *wait)
+void ngx_weir_wait_detached(ngx_weir_wait_t *wait)
 {
     if (ngx_weir_wait_begin_for(wait, GIVE_BACK_US / 1000, ngx_weir_wait_end) == NGX_OK)
         ngx_weir_wait_end(wait);
@@ -180,26 +180,26 @@ void ngx_weir_wait_and_go(ngx_weir_wait_t *wait)
 void ngx_weir_wait_end(ngx_weir_wait_t *wait)
 {
     ngx_weir_store_t *store = wait->store;
-    uint32_t asks = weir_ask_question(wait->ask)->ask_count;
+    uint32_t ops = weir_ask_question(wait->ask)->op_count;
     if (wait->event.posted) { /* who asked left just before it heard */
         ngx_delete_posted_event(&wait->event);
-        weir__question_abandon(weir_ask_question(wait->ask));
+        weir__store_request_abandon(weir_ask_question(wait->ask));
     }
     if (wait->on_its_way) {
         wait->on_its_way = 0;
         store->waiting--;
-        weir__client_forget(store->client, weir_ask_question(wait->ask));
+        weir__client_cancel(store->client, weir_ask_question(wait->ask));
     } else {
-        struct weir__question *back = weir_ask_back(wait->ask);
+        struct weir__store_request *back = weir_ask_back(wait->ask);
         if (back) {
-            weir__client_give_back(store->client, back, weir__monotonic_us());
+            weir__client_refund(store->client, back, weir__monotonic_us());
             if (!store->flush.posted) {
                 ngx_post_event(&store->flush, &ngx_posted_events);
             }
         }
     }
     ngx_weir_store_stay(store);
-    if (asks > KEEP_ASKS || store->idle_count >= KEEP_WAITS) {
+    if (ops > KEEP_OPS || store->idle_count >= KEEP_WAITS) {
         weir_ask_free(wait->ask);
         ngx_free(wait);
         return;
@@ -226,7 +226,7 @@ ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir
     store->wake = (ngx_event_t){.handler = ngx_weir_store_tick, .data = store, .log = cycle->log, .cancelable = 1};
     store->flush = (ngx_event_t){.handler = ngx_weir_store_flush, .data = store, .log = cycle->log};
     store->wake_at = INT64_MAX;
-    ngx_weir_figures_begin(store);
+    ngx_weir_store_stats_begin(store);
     if (ngx_weir_channels_make(store, cycle) != NGX_OK)
         return NGX_ERROR;
     int64_t now = weir__monotonic_us();
@@ -243,7 +243,7 @@ void ngx_weir_store_stop(ngx_weir_store_t *store)
 {
     if (store->client == NULL)
         return;
-    ngx_weir_figures_publish(store);
+    ngx_weir_store_stats_publish(store);
     weir__client_free(store->client);
     store->client = NULL;
 }

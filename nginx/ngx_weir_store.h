@@ -5,7 +5,7 @@
  *   store_channel   a connection: names, TLS, reading and writing
  *   store_lookup    addresses of names, without waiting for them
  *   store_conf      the directive
- *   store_figures   what all workers have counted, and what they believe, in shared memory
+ *   store_stats     what all workers have counted, and what they believe, in shared memory
  *
  * Nothing here waits: whoever asks is called when there is an answer, or when the deadline is over.
  */
@@ -49,26 +49,26 @@ struct ngx_weir_wait_s {
     /* The store's. */
     ngx_weir_store_t *store;
     ngx_weir_wait_t *next;
-    void (*answered)(ngx_weir_wait_t *wait);
+    void (*on_reply)(ngx_weir_wait_t *wait);
     ngx_event_t event;
     unsigned on_its_way : 1;
 };
 
 /* NULL: no memory. */
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store);
-/* Brings the questions to the store. NGX_AGAIN: `answered` is called later; NGX_OK: it is known now what it says. */
-ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_wait_t *wait));
+/* Brings the requests to the store. NGX_AGAIN: `on_reply` is called later; NGX_OK: it is known now what it says. */
+ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_wait_t *wait));
 /* The same with so long a time for it, as no client waits. */
-ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*answered)(ngx_weir_wait_t *wait));
+ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait));
 /* The same without anybody who waits, for what is given back: it is tried for longer, and ends by itself. */
-void ngx_weir_wait_and_go(ngx_weir_wait_t *wait);
+void ngx_weir_wait_detached(ngx_weir_wait_t *wait);
 /* The checks are done, or whoever wanted to know is gone: what was taken and is not used goes back. */
 void ngx_weir_wait_end(ngx_weir_wait_t *wait);
 
 /* ---- Figures ---- */
 
-#define NGX_WEIR_STORE_REASONS 16 /* the library's errors of stores: see ngx_weir_store_figures.c */
-#define NGX_WEIR_STORE_TOTALS  14 /* numbers of struct weir__client_stats, from `questions` to `opened` */
+#define NGX_WEIR_STORE_REASONS 16 /* the library's errors of stores: see ngx_weir_store_stats.c */
+#define NGX_WEIR_STORE_TOTALS  14 /* numbers of struct weir__client_stats, from `requests` to `opened` */
 
 /* Of all workers, http's and stream's. */
 typedef struct {
@@ -87,7 +87,7 @@ const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32]);
 /* ---- Between the files ---- */
 
 typedef struct ngx_weir_channel_s ngx_weir_channel_t;
-typedef struct ngx_weir_figures_s ngx_weir_figures_t;
+typedef struct ngx_weir_store_stats_s ngx_weir_store_stats_t;
 
 #define NGX_WEIR_DETAIL_MAX 256
 
@@ -104,11 +104,11 @@ struct ngx_weir_store_s {
     struct weir__driver driver;
     struct weir__client *client;
     ngx_weir_channel_t *channels; /* WEIR__CHANNELS of them */
-    ngx_weir_figures_t *figures;
+    ngx_weir_store_stats_t *stats;
     struct weir__client_stats published;
     ngx_event_t flush, wake;
     int64_t wake_at, timer_at; /* when the client wants to be woken, and when it will be */
-    ngx_uint_t waiting;        /* questions on their way */
+    ngx_uint_t waiting;        /* requests on their way */
     ngx_weir_wait_t *idle;     /* waits that were used before */
     ngx_uint_t idle_count;
     ngx_log_t quiet;                  /* of connections: what goes wrong with one is no news when the store is away */
@@ -143,13 +143,13 @@ ngx_int_t ngx_weir_lookup(const char *host, uint16_t port, ngx_weir_found_pt *fo
 /* The owner does not want to know any more. */
 void ngx_weir_lookup_forget(void *owner);
 
-ngx_int_t ngx_weir_figures_make(ngx_conf_t *cf, ngx_weir_store_t *store);
-void ngx_weir_figures_begin(ngx_weir_store_t *store);
+ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store);
+void ngx_weir_store_stats_begin(ngx_weir_store_t *store);
 /* Adds what this worker has counted since the last time. */
-void ngx_weir_figures_publish(ngx_weir_store_t *store);
-void ngx_weir_figures_failed(ngx_weir_store_t *store, int error);
+void ngx_weir_store_stats_publish(ngx_weir_store_t *store);
+void ngx_weir_store_stats_failed(ngx_weir_store_t *store, int error);
 /* True if this is news for the whole host: the first worker that takes it for away, or the last that no longer does. */
-ngx_uint_t ngx_weir_figures_changed(ngx_weir_store_t *store, ngx_uint_t up, int error);
+ngx_uint_t ngx_weir_store_stats_changed(ngx_weir_store_t *store, ngx_uint_t up, int error);
 
 #pragma GCC visibility pop
 

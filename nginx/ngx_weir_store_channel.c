@@ -77,7 +77,7 @@ static void ngx_weir_channel_lost(ngx_weir_channel_t *channel)
     ngx_weir_store_t *store = channel->store;
     ngx_weir_channel_close(store, channel->number);
     weir__client_closed(store->client, channel->number, WEIR_ESTOREDOWN, weir__monotonic_us());
-    ngx_weir_figures_publish(store);
+    ngx_weir_store_stats_publish(store);
 }
 
 /* ---- Writing and reading ---- */
@@ -121,7 +121,7 @@ static void ngx_weir_channel_read_event(ngx_event_t *event)
         ssize_t got = c->recv(c, room, sizeof(room));
         if (got == NGX_AGAIN) {
             ngx_weir_store_stay(store);
-            ngx_weir_figures_publish(store);
+            ngx_weir_store_stats_publish(store);
             if (ngx_handle_read_event(event, 0) != NGX_OK)
                 ngx_weir_channel_lost(channel);
             return;
@@ -132,7 +132,7 @@ static void ngx_weir_channel_read_event(ngx_event_t *event)
         }
         weir__client_received(store->client, channel->number, (const char *)room, (size_t)got, weir__monotonic_us());
         if (channel->peer.connection != c) { /* the client has closed it */
-            ngx_weir_figures_publish(store);
+            ngx_weir_store_stats_publish(store);
             return;
         }
     }

@@ -156,7 +156,7 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": TLS cannot be made ready with these files", &cmd->name);
         return NGX_CONF_ERROR;
     }
-    if (ngx_weir_figures_make(cf, store) != NGX_OK)
+    if (ngx_weir_store_stats_make(cf, store) != NGX_OK)
         return NGX_CONF_ERROR;
     engine->store = store;
     return NGX_CONF_OK;

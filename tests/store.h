@@ -10,18 +10,18 @@
 struct test_store {
     weir_segment *segment;
     double s;      /* its own clock */
-    int error;     /* questions fail with it */
+    int error;     /* requests fail with it */
     int ask_error; /* the counter whose name ends in this one's fails */
     const char *failing;
-    int questions, asks; /* so far */
+    int requests, ops; /* so far */
 };
 
 static inline void test_store_open(struct test_store *store)
 {
-    weir_segment_options how = {.size = 8 << 20};
+    weir_segment_options kind = {.size = 8 << 20};
     memset(store, 0, sizeof *store);
     store->s = 5000; /* another clock than the hosts' */
-    if (weir_segment_open(&how, &store->segment) != 0)
+    if (weir_segment_open(&kind, &store->segment) != 0)
         exit(1);
 }
 
@@ -31,58 +31,58 @@ static inline bool test_store_ends(const char *text, const char *end)
     return end_len <= len && strcmp(text + len - end_len, end) == 0;
 }
 
-static inline int test_store_one(struct test_store *store, struct weir__ask *ask, bool take)
+static inline int test_store_one(struct test_store *store, struct weir__store_op *op, bool take)
 {
     weir_time now = test_seconds(store->s);
     weir_segment *segment = store->segment;
-    store->asks++;
-    ask->at_us = now.mono_ns / 1000;
-    if (ask->how == WEIR__ASK_RESET)
-        return weir_reset(segment, &ask->limit, ask->name, ask->name_len, now);
-    if (ask->how == WEIR__ASK_REFUND)
-        return weir_refund(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
-    if (ask->how == WEIR__ASK_CHARGE && ask->cost >= 0)
-        return weir_charge(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
+    store->ops++;
+    op->at_us = now.mono_ns / 1000;
+    if (op->kind == WEIR__OP_RESET)
+        return weir_reset(segment, &op->limit, op->name, op->name_len, now);
+    if (op->kind == WEIR__OP_REFUND)
+        return weir_refund(segment, &op->limit, op->name, op->name_len, op->cost, now, &op->decision);
+    if (op->kind == WEIR__OP_CHARGE && op->cost >= 0)
+        return weir_charge(segment, &op->limit, op->name, op->name_len, op->cost, now, &op->decision);
     if (!take)
-        return weir_peek(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
-    int error = weir_take(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
-    ask->taken = !error && ask->how == WEIR__ASK_TAKE && weir_passes(&ask->decision) && ask->cost > 0;
+        return weir_peek(segment, &op->limit, op->name, op->name_len, op->cost, now, &op->decision);
+    int error = weir_take(segment, &op->limit, op->name, op->name_len, op->cost, now, &op->decision);
+    op->taken = !error && op->kind == WEIR__OP_TAKE && weir_passes(&op->decision) && op->cost > 0;
     return error;
 }
 
-/* Answers a question as the script does. */
-static inline void test_store_answer(struct test_store *store, struct weir__question *question)
+/* Answers a request as the script does. */
+static inline void test_store_answer(struct test_store *store, struct weir__store_request *request)
 {
     bool first_passed = true;
-    store->questions++;
-    question->error = store->error;
-    for (uint32_t g = 0; g < question->group_count && !store->error; g++) {
-        const struct weir__group *group = &question->groups[g];
-        struct weir__ask *asks = &question->asks[group->first];
+    store->requests++;
+    request->error = store->error;
+    for (uint32_t g = 0; g < request->group_count && !store->error; g++) {
+        const struct weir__group *group = &request->groups[g];
+        struct weir__store_op *ops = &request->ops[group->first];
         bool passes = true, fails = false;
         for (uint32_t i = 0; i < group->count; i++) {
-            fails |= test_store_ends(asks[i].name, store->failing);
-            asks[i].error = test_store_ends(asks[i].name, store->failing) ? store->ask_error : 0;
-            if (asks[i].how == WEIR__ASK_TAKE)
-                CHECK_EQ(test_store_one(store, &asks[i], false), 0);
-            passes &= asks[i].how != WEIR__ASK_TAKE || weir_passes(&asks[i].decision);
+            fails |= test_store_ends(ops[i].name, store->failing);
+            ops[i].error = test_store_ends(ops[i].name, store->failing) ? store->ask_error : 0;
+            if (ops[i].kind == WEIR__OP_TAKE)
+                CHECK_EQ(test_store_one(store, &ops[i], false), 0);
+            passes &= ops[i].kind != WEIR__OP_TAKE || weir_passes(&ops[i].decision);
         }
         bool take = passes && !fails && (!group->after_first || first_passed);
         for (uint32_t i = 0; i < group->count && !fails; i++)
-            if (asks[i].how != WEIR__ASK_TAKE || take)
-                CHECK_EQ(test_store_one(store, &asks[i], take && asks[i].how != WEIR__ASK_PEEK), 0);
+            if (ops[i].kind != WEIR__OP_TAKE || take)
+                CHECK_EQ(test_store_one(store, &ops[i], take && ops[i].kind != WEIR__OP_PEEK), 0);
         if (g == 0)
             first_passed = passes && !fails;
     }
 }
 
 /* Gives back as the client does. */
-static inline void test_store_give_back(struct test_store *store, const struct weir__question *back)
+static inline void test_store_give_back(struct test_store *store, const struct weir__store_request *back)
 {
-    for (uint32_t i = 0; i < back->ask_count; i++) {
-        struct weir__ask refund = back->asks[i];
-        CHECK(refund.taken && refund.cost > 0 && refund.how == WEIR__ASK_TAKE);
-        refund.how = WEIR__ASK_REFUND;
+    for (uint32_t i = 0; i < back->op_count; i++) {
+        struct weir__store_op refund = back->ops[i];
+        CHECK(refund.taken && refund.cost > 0 && refund.kind == WEIR__OP_TAKE);
+        refund.kind = WEIR__OP_REFUND;
         CHECK_EQ(test_store_one(store, &refund, true), 0);
     }
 }
@@ -90,14 +90,14 @@ static inline void test_store_give_back(struct test_store *store, const struct w
 /* An engine that knows of a store and leaves asking to others. */
 static inline weir *test_strict_engine(const char *rules, enum weir_consistency usual)
 {
-    weir_options how = {.segment = {.size = 8 << 20},
-                        .rules_text = rules,
-                        .diagnose = test_print_diagnostic,
-                        .flags = WEIR_NO_LINK,
-                        .store = "redis://127.0.0.1:1",
-                        .default_consistency = usual};
+    weir_options kind = {.segment = {.size = 8 << 20},
+                         .rules_text = rules,
+                         .diagnose = test_print_diagnostic,
+                         .flags = WEIR_NO_LINK,
+                         .store = "redis://127.0.0.1:1",
+                         .default_consistency = usual};
     weir *engine = NULL;
-    int error = weir_open(&how, &engine);
+    int error = weir_open(&kind, &engine);
     if (error) {
         printf("  the test's rules: %s\n", weir_strerror(error));
         exit(1);

@@ -86,13 +86,13 @@ WEIR_MUST_CHECK int weir_held_renew_asked(weir *engine, weir_held *held, bool in
 int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask);
 
 /* What is to be asked, for the client in src/store. */
-struct weir__question;
-struct weir__question *weir_ask_question(weir_ask *ask);
+struct weir__store_request;
+struct weir__store_request *weir_ask_question(weir_ask *ask);
 /*
  * After the checks: what was taken in the store and is not kept, or NULL. A question that is done, with just those
- * counters: for weir__client_give_back, which copies what it needs. It must not be asked.
+ * counters: for weir__client_refund, which copies what it needs. It must not be asked.
  */
-struct weir__question *weir_ask_back(weir_ask *ask);
+struct weir__store_request *weir_ask_back(weir_ask *ask);
 
 /* ---- Eventual: between this host and the store ---- */
 

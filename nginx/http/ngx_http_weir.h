@@ -207,12 +207,12 @@ ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait,
 void ngx_http_weir_wait_over(ngx_weir_wait_t *wait);
 
 /* The three for one check: *asked is to be over after it. The second: for a phase handler, which is called again. */
-ngx_int_t ngx_http_weir_ask(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                            ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked);
-ngx_int_t ngx_http_weir_ask_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                     ngx_weir_wait_t **asked);
+ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked);
+ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                               ngx_weir_wait_t **asked);
 /* A check that gives something back: tells the store as well, and waits for nothing. */
-int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer);
+int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer);
 
 /* ---- What follows ---- */
 

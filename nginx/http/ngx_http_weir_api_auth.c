@@ -235,7 +235,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     if (rc != NGX_OK)
         return rc;
     ngx_weir_wait_t *wait;
-    rc = ngx_http_weir_ask(r, mcf, &query, ngx_http_weir_auth_again, &wait);
+    rc = ngx_http_weir_store_request(r, mcf, &query, ngx_http_weir_auth_again, &wait);
     if (rc != NGX_OK) {
         r->main->count += rc == NGX_AGAIN;
         return rc == NGX_AGAIN ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;

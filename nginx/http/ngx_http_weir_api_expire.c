@@ -62,8 +62,8 @@ static void ngx_http_weir_expire(ngx_event_t *event)
     api->ask = wait ? wait->ask : NULL;
     api->answered = false;
     (void)weir__api_expire(api);
-    if (wait && weir_ask_question(wait->ask)->ask_count > 0)
-        ngx_weir_wait_and_go(wait);
+    if (wait && weir_ask_question(wait->ask)->op_count > 0)
+        ngx_weir_wait_detached(wait);
     else if (wait)
         ngx_weir_wait_end(wait);
     ngx_add_timer(event, LOOK_MS);

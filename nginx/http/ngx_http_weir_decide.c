@@ -92,7 +92,7 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     ngx_http_weir_set_cost(r, conf, &query);
 
     ngx_weir_wait_t *asked = NULL;
-    ngx_int_t rc = mcf->store ? ngx_http_weir_ask_in_phase(r, mcf, &query, &asked) : NGX_OK;
+    ngx_int_t rc = mcf->store ? ngx_http_weir_store_request_in_phase(r, mcf, &query, &asked) : NGX_OK;
     if (rc != NGX_OK)
         return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
     int error = weir__check_fast(mcf->engine, &query, &answer, &fast);

@@ -56,7 +56,7 @@ static void ngx_http_weir_leave(void *data)
         query.untaken_count = ctx->untaken->count;
     }
     ngx_http_weir_describe(r, &query);
-    int error = ngx_http_weir_check_and_go(mcf, &query, &answer);
+    int error = ngx_http_weir_check_detached(mcf, &query, &answer);
     if (error)
         ngx_weir_complain(r->connection->log, error, "a place could not be given back", "");
 }

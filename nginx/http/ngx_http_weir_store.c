@@ -11,32 +11,32 @@ typedef struct {
     ngx_weir_wait_t *wait; /* NULL: over */
     ngx_http_weir_go_on_pt *go_on;
     ngx_str_t body;
-} ngx_http_weir_asking_t;
+} ngx_http_weir_pending_t;
 
-static void ngx_http_weir_asking_leave(void *data)
+static void ngx_http_weir_pending_cleanup(void *data)
 {
-    ngx_http_weir_asking_t *asking = data;
-    if (asking->wait)
-        ngx_weir_wait_end(asking->wait);
-    asking->wait = NULL;
+    ngx_http_weir_pending_t *pending = data;
+    if (pending->wait)
+        ngx_weir_wait_end(pending->wait);
+    pending->wait = NULL;
 }
 
-static ngx_http_weir_asking_t *ngx_http_weir_asking(ngx_http_request_t *r)
+static ngx_http_weir_pending_t *ngx_http_weir_pending(ngx_http_request_t *r)
 {
     for (ngx_http_cleanup_t *each = r->main->cleanup; each; each = each->next) {
-        ngx_http_weir_asking_t *asking = each->data;
-        if (each->handler == ngx_http_weir_asking_leave && asking->r == r && asking->wait)
-            return asking;
+        ngx_http_weir_pending_t *pending = each->data;
+        if (each->handler == ngx_http_weir_pending_cleanup && pending->r == r && pending->wait)
+            return pending;
     }
     return NULL;
 }
 
 ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *answered)
 {
-    ngx_http_weir_asking_t *asking = mcf->store ? ngx_http_weir_asking(r) : NULL;
-    *answered = asking != NULL;
-    if (asking)
-        return asking->wait;
+    ngx_http_weir_pending_t *pending = mcf->store ? ngx_http_weir_pending(r) : NULL;
+    *answered = pending != NULL;
+    if (pending)
+        return pending->wait;
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
     if (wait)
         wait->data = NULL;
@@ -47,21 +47,21 @@ __attribute__((hot)) void ngx_http_weir_wait_over(ngx_weir_wait_t *wait)
 {
     if (wait == NULL)
         return;
-    ngx_http_weir_asking_t *asking = wait->data;
-    if (asking)
-        asking->wait = NULL;
+    ngx_http_weir_pending_t *pending = wait->data;
+    if (pending)
+        pending->wait = NULL;
     ngx_weir_wait_end(wait);
 }
 
-static void ngx_http_weir_answered(ngx_weir_wait_t *wait)
+static void ngx_http_weir_store_replied(ngx_weir_wait_t *wait)
 {
-    ngx_http_weir_asking_t *asking = wait->data;
-    ngx_http_request_t *r = asking->r;
+    ngx_http_weir_pending_t *pending = wait->data;
+    ngx_http_request_t *r = pending->r;
     ngx_connection_t *c = r->connection;
     ngx_http_set_log_request(c->log, r);
     if (r == r->main && r->read_event_handler == ngx_http_test_reading)
         r->read_event_handler = ngx_http_block_reading;
-    asking->go_on(r, &asking->body);
+    pending->go_on(r, &pending->body);
     ngx_http_run_posted_requests(c);
 }
 
@@ -82,24 +82,24 @@ static ngx_int_t ngx_http_weir_watch(ngx_http_request_t *r)
 ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait, ngx_http_weir_go_on_pt *go_on,
                                    const ngx_str_t *body)
 {
-    ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, sizeof(ngx_http_weir_asking_t));
+    ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, sizeof(ngx_http_weir_pending_t));
     if (cleanup == NULL) {
         ngx_weir_wait_end(wait);
         return NGX_ERROR;
     }
-    ngx_http_weir_asking_t *asking = cleanup->data;
-    *asking = (ngx_http_weir_asking_t){r, wait, go_on, body ? *body : (ngx_str_t)ngx_null_string};
-    cleanup->handler = ngx_http_weir_asking_leave;
-    wait->data = asking;
-    ngx_int_t rc = ngx_weir_wait_begin(wait, ngx_http_weir_answered);
+    ngx_http_weir_pending_t *pending = cleanup->data;
+    *pending = (ngx_http_weir_pending_t){r, wait, go_on, body ? *body : (ngx_str_t)ngx_null_string};
+    cleanup->handler = ngx_http_weir_pending_cleanup;
+    wait->data = pending;
+    ngx_int_t rc = ngx_weir_wait_begin(wait, ngx_http_weir_store_replied);
     if (rc != NGX_AGAIN || ngx_http_weir_watch(r) == NGX_OK)
         return rc;
     ngx_http_weir_wait_over(wait);
     return NGX_ERROR;
 }
 
-ngx_int_t ngx_http_weir_ask(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                            ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked)
+ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked)
 {
     ngx_uint_t answered;
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
@@ -121,10 +121,10 @@ static void ngx_http_weir_phase_again(ngx_http_request_t *r, ngx_str_t *body)
     ngx_http_core_run_phases(r);
 }
 
-ngx_int_t ngx_http_weir_ask_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                     ngx_weir_wait_t **asked)
+ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                               ngx_weir_wait_t **asked)
 {
-    ngx_int_t rc = ngx_http_weir_ask(r, mcf, query, ngx_http_weir_phase_again, asked);
+    ngx_int_t rc = ngx_http_weir_store_request(r, mcf, query, ngx_http_weir_phase_again, asked);
     if (rc == NGX_AGAIN)
         r->write_event_handler = ngx_http_request_empty_handler;
     return rc;
@@ -132,7 +132,7 @@ ngx_int_t ngx_http_weir_ask_in_phase(ngx_http_request_t *r, ngx_http_weir_main_c
 
 /* ---- Without waiting ---- */
 
-int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer)
+int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer)
 {
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
     query->ask = wait ? wait->ask : NULL;
@@ -143,7 +143,7 @@ int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query
     struct weir__fast_result fast = {.reset = &reset, .text = text};
     int error = weir__check_fast(mcf->engine, query, answer, &fast);
     if (asks)
-        ngx_weir_wait_and_go(wait);
+        ngx_weir_wait_detached(wait);
     else if (wait)
         ngx_weir_wait_end(wait);
     return error;

@@ -154,15 +154,15 @@ ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_w
 int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer);
 
 /* What the session asks the store with; NULL: there is none. */
-weir_ask *ngx_stream_weir_async(ngx_stream_weir_session_t *session);
+weir_ask *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session);
 /* Sets the check's `ask`. True: the command must wait until the store was asked. */
 ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
 /* A check was decided. */
-void ngx_stream_weir_decided(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_store_used(ngx_stream_weir_session_t *session);
 /* One command must ask: adds what the checks behind it, at `at`, will ask. */
 void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_t len);
-void ngx_stream_weir_wait_for_store(ngx_stream_weir_session_t *session);
-void ngx_stream_weir_cancel_wait(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session);
 /* The command as an array of bulk strings; its length. */
 size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size);
 

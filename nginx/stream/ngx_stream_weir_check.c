@@ -193,7 +193,7 @@ static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint
         ngx_stream_weir_needs_store(call, &check))
         return;
     int error = ngx_stream_weir_decide(call->session->engine, &check, &answer);
-    ngx_stream_weir_decided(call->session);
+    ngx_stream_weir_store_used(call->session);
     if (error) {
         ngx_stream_weir_failure(call, error);
         return;

@@ -15,7 +15,7 @@ static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_
 /* What the store is asked with; NULL: nothing of it is there. */
 static weir_ask *ngx_stream_weir_permits_async(ngx_stream_weir_call_t *call, const weir_held *permits)
 {
-    return permits->names_len ? ngx_stream_weir_async(call->session) : NULL;
+    return permits->names_len ? ngx_stream_weir_session_async(call->session) : NULL;
 }
 
 void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
@@ -33,7 +33,7 @@ void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
     int released =
         ask ? weir_held_release_asked(session->engine, &permits, ask) : weir_held_release(session->engine, &permits);
     if (ask)
-        ngx_stream_weir_decided(session);
+        ngx_stream_weir_store_used(session);
     if (released < 0)
         ngx_stream_weir_failure(call, released);
     else
@@ -57,7 +57,7 @@ void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
     int error =
         ask ? weir_held_renew_asked(session->engine, &permits, false, ask) : weir_held_renew(session->engine, &permits);
     if (ask)
-        ngx_stream_weir_decided(session);
+        ngx_stream_weir_store_used(session);
     size_t len = error ? 0 : weir_held_to_text(session->engine, &permits, text);
     if (error)
         ngx_stream_weir_failure(call, error);

@@ -42,7 +42,7 @@ void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         return;
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
-    weir_ask *ask = ngx_stream_weir_async(call->session);
+    weir_ask *ask = ngx_stream_weir_session_async(call->session);
     if (ask && !call->session->prepared) {
         call->needs_store = weir_key_reset_prepare(engine, rule, key.data, key.len, now, ask) == 1;
         if (call->needs_store)
@@ -51,7 +51,7 @@ void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
     int error = ask      ? weir_key_reset_asked(engine, rule, key.data, key.len, now, ask)
                 : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
                          : WEIR_ENORULE;
-    ngx_stream_weir_decided(call->session);
+    ngx_stream_weir_store_used(call->session);
     if (ngx_stream_weir_is_throttle(error, call->args[1]))
         error = weir_reset(segment, ngx_stream_weir_throttle_any(), key.data, key.len, now);
     ngx_stream_weir_done(call, error);

@@ -25,7 +25,7 @@ void ngx_stream_weir_begin(ngx_stream_weir_session_t *session)
 static void ngx_stream_weir_free(void *data)
 {
     ngx_stream_weir_session_t *session = data;
-    ngx_stream_weir_cancel_wait(session);
+    ngx_stream_weir_store_end(session);
     if (session->pause.timer_set)
         ngx_del_timer(&session->pause);
     ngx_weir_check_release(&session->check);
@@ -160,7 +160,7 @@ static ngx_int_t ngx_stream_weir_keep_until_reply(ngx_stream_weir_call_t *call, 
     ngx_stream_weir_prepare_ahead(call, next, len);
     ngx_int_t kept = ngx_stream_weir_keep_call(call, from, next, len);
     if (kept == NGX_OK)
-        ngx_stream_weir_wait_for_store(call->session);
+        ngx_stream_weir_store_begin(call->session);
     return kept;
 }
 

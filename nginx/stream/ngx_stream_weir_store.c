@@ -8,7 +8,7 @@
 
 static struct weir__resp_command ngx_stream_weir_next;
 
-weir_ask *ngx_stream_weir_async(ngx_stream_weir_session_t *session)
+weir_ask *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
 {
     if (session->wait == NULL && session->store)
         session->wait = ngx_weir_wait_new(session->store);
@@ -18,14 +18,14 @@ weir_ask *ngx_stream_weir_async(ngx_stream_weir_session_t *session)
 ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
 {
     ngx_stream_weir_session_t *session = call->session;
-    check->ask = ngx_stream_weir_async(session);
+    check->ask = ngx_stream_weir_session_async(session);
     if (session->prepared || check->ask == NULL)
         return 0;
     call->needs_store = ngx_stream_weir_decide(session->engine, check, NULL) == 1;
     return call->needs_store;
 }
 
-void ngx_stream_weir_decided(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_store_used(ngx_stream_weir_session_t *session)
 {
     if (session->prepared)
         session->prepared--;
@@ -79,13 +79,13 @@ static void ngx_stream_weir_store_replied(ngx_weir_wait_t *wait)
     ngx_stream_weir_resume(session);
 }
 
-void ngx_stream_weir_wait_for_store(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session)
 {
     session->wait->data = session;
     session->waiting = ngx_weir_wait_begin(session->wait, ngx_stream_weir_store_replied) == NGX_AGAIN;
 }
 
-void ngx_stream_weir_cancel_wait(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session)
 {
     if (session->wait)
         ngx_weir_wait_end(session->wait);

@@ -68,7 +68,7 @@ struct terms {
 /* The first four fields of a request are compared together, and its answer is written by two overlapping stores. */
 _Static_assert(offsetof(weir_request, limit) == 0 && offsetof(weir_request, key) == 8 &&
                    offsetof(weir_request, key_len) == 16 && offsetof(weir_request, cost) == 24,
-               "32 bytes of question");
+               "32 bytes of request");
 _Static_assert(offsetof(weir_request, error) == 32 && offsetof(weir_request, decision.limit) == 48 &&
                    offsetof(weir_request, decision.remaining) == 56 && sizeof(weir_request) == 88,
                "56 bytes of answer");

@@ -16,183 +16,183 @@
 #define SETTLE_US 100000 /* for what must go back when an engine is closed */
 
 struct place {
-    struct weir__borrowed borrowed; /* first: a borrower's pointer is its place's */
-    struct weir__links *links;
+    struct weir__pooled_connection pooled; /* first: a borrower's pointer is its place's */
+    struct weir__connection_pool *pool;
     struct weir__client_stats stats; /* when it was returned last */
     bool taken;
 };
 
-struct weir__links {
+struct weir__connection_pool {
     uint64_t process;
-    struct weir__links *parents; /* of the process that this one was forked from; freed with these */
+    struct weir__connection_pool *parents; /* of the process that this one was forked from; freed with these */
     pthread_mutex_t lock;
     pthread_cond_t given; /* one of the places */
-    struct place place[WEIR__LINKS];
+    struct place place[WEIR__POOL_CONNECTIONS];
 };
 
-struct weir__links *weir__links_new(void)
+struct weir__connection_pool *weir__connection_pool_new(void)
 {
-    struct weir__links *links = calloc(1, sizeof *links);
+    struct weir__connection_pool *pool = calloc(1, sizeof *pool);
 
-    if (!links)
+    if (!pool)
         return NULL;
-    links->process = (uint64_t)getpid();
-    for (int i = 0; i < WEIR__LINKS; i++)
-        links->place[i].links = links;
-    weir__deadline_cond(&links->given);
-    pthread_mutex_init(&links->lock, NULL);
-    return links;
+    pool->process = (uint64_t)getpid();
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
+        pool->place[i].pool = pool;
+    weir__deadline_cond(&pool->given);
+    pthread_mutex_init(&pool->lock, NULL);
+    return pool;
 }
 
-static void free_one(struct weir__links *links)
+static void free_one(struct weir__connection_pool *pool)
 {
-    bool ours = links->process == (uint64_t)getpid(); /* and not of the process that this one was forked from */
+    bool ours = pool->process == (uint64_t)getpid(); /* and not of the process that this one was forked from */
 
-    for (int i = 0; i < WEIR__LINKS; i++) {
-        struct weir__borrowed *borrowed = &links->place[i].borrowed;
-        if (links->place[i].taken) /* by a thread of the parent that did not come along: what it was at is left alone */
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
+        struct weir__pooled_connection *pooled = &pool->place[i].pooled;
+        if (pool->place[i].taken) /* by a thread of the parent that did not come along: what it was at is left alone */
             continue;
-        if (borrowed->link && ours)
-            weir__link_settle(borrowed->link, SETTLE_US);
-        if (borrowed->link)
-            weir__link_free(borrowed->link);
-        weir_ask_free(borrowed->ask);
+        if (pooled->client && ours)
+            weir__blocking_client_flush_refunds(pooled->client, SETTLE_US);
+        if (pooled->client)
+            weir__blocking_client_free(pooled->client);
+        weir_ask_free(pooled->ask);
     }
     if (ours) { /* else somebody who did not come along may be waiting */
-        pthread_cond_destroy(&links->given);
-        pthread_mutex_destroy(&links->lock);
+        pthread_cond_destroy(&pool->given);
+        pthread_mutex_destroy(&pool->lock);
     }
-    free(links);
+    free(pool);
 }
 
-void weir__links_free(struct weir__links *links)
+void weir__connection_pool_free(struct weir__connection_pool *pool)
 {
-    while (links) {
-        struct weir__links *parents = links->parents;
-        free_one(links);
-        links = parents;
+    while (pool) {
+        struct weir__connection_pool *parents = pool->parents;
+        free_one(pool);
+        pool = parents;
     }
 }
 
 /* This process's. The first who needs them after a fork makes them. NULL: no memory. */
-static struct weir__links *own_links(weir *engine)
+static struct weir__connection_pool *pool_of_process(weir *engine)
 {
-    uint64_t seen = weir__load64(&engine->links);
-    struct weir__links *links = (struct weir__links *)(uintptr_t)seen;
-    if (links->process == (uint64_t)getpid())
-        return links;
-    struct weir__links *fresh = weir__links_new();
+    uint64_t seen = weir__load64(&engine->connection_pool);
+    struct weir__connection_pool *pool = (struct weir__connection_pool *)(uintptr_t)seen;
+    if (pool->process == (uint64_t)getpid())
+        return pool;
+    struct weir__connection_pool *fresh = weir__connection_pool_new();
     if (!fresh)
         return NULL;
-    fresh->parents = links;
-    if (weir__cas64(&engine->links, &seen, (uint64_t)(uintptr_t)fresh))
+    fresh->parents = pool;
+    if (weir__cas64(&engine->connection_pool, &seen, (uint64_t)(uintptr_t)fresh))
         return fresh;
     free_one(fresh); /* another thread was faster */
-    return (struct weir__links *)(uintptr_t)seen;
+    return (struct weir__connection_pool *)(uintptr_t)seen;
 }
 
 /* The first ones rather than the last: so no more are connected than are needed. */
-static struct place *take_free(struct weir__links *links)
+static struct place *take_free(struct weir__connection_pool *pool)
 {
-    for (int i = 0; i < WEIR__LINKS; i++) {
-        if (!links->place[i].taken) {
-            links->place[i].taken = true;
-            return &links->place[i];
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
+        if (!pool->place[i].taken) {
+            pool->place[i].taken = true;
+            return &pool->place[i];
         }
     }
     return NULL;
 }
 
 /* NULL: all were others' for so long. */
-static struct place *take(struct weir__links *links, int64_t wait_us)
+static struct place *take(struct weir__connection_pool *pool, int64_t wait_us)
 {
     bool in_time = true;
-    pthread_mutex_lock(&links->lock);
-    struct place *place = take_free(links);
+    pthread_mutex_lock(&pool->lock);
+    struct place *place = take_free(pool);
     if (!place) {
         struct timespec until = weir__deadline(wait_us);
         while (!place && in_time) {
-            in_time = pthread_cond_timedwait(&links->given, &links->lock, &until) == 0;
-            place = take_free(links);
+            in_time = pthread_cond_timedwait(&pool->given, &pool->lock, &until) == 0;
+            place = take_free(pool);
         }
     }
-    pthread_mutex_unlock(&links->lock);
+    pthread_mutex_unlock(&pool->lock);
     return place;
 }
 
 static void give(struct place *place)
 {
-    struct weir__links *links = place->links;
-    pthread_mutex_lock(&links->lock);
-    if (place->borrowed.link)
-        weir__link_stats(place->borrowed.link, &place->stats);
+    struct weir__connection_pool *pool = place->pool;
+    pthread_mutex_lock(&pool->lock);
+    if (place->pooled.client)
+        weir__blocking_client_stats(place->pooled.client, &place->stats);
     place->taken = false;
-    pthread_cond_signal(&links->given);
-    pthread_mutex_unlock(&links->lock);
+    pthread_cond_signal(&pool->given);
+    pthread_mutex_unlock(&pool->lock);
 }
 
-static int fill(weir *engine, struct weir__borrowed *borrowed)
+static int fill(weir *engine, struct weir__pooled_connection *pooled)
 {
-    if (!borrowed->link)
-        borrowed->link = weir__link_new(engine->store);
-    if (!borrowed->link)
+    if (!pooled->client)
+        pooled->client = weir__blocking_client_new(engine->store);
+    if (!pooled->client)
         return WEIR_ENOMEM;
-    return borrowed->ask ? 0 : weir_ask_new(engine, &borrowed->ask);
+    return pooled->ask ? 0 : weir_ask_new(engine, &pooled->ask);
 }
 
-struct weir__borrowed *weir__links_borrow(weir *engine, int *error)
+struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int *error)
 {
     int64_t deadline_us = weir__monotonic_us() + engine->store->deadline_us;
-    struct weir__links *links = own_links(engine);
-    struct place *place = links ? take(links, engine->store->deadline_us) : NULL;
+    struct weir__connection_pool *pool = pool_of_process(engine);
+    struct place *place = pool ? take(pool, engine->store->deadline_us) : NULL;
     if (!place) {
-        *error = links ? WEIR_ESTORESLOW : WEIR_ENOMEM;
+        *error = pool ? WEIR_ESTORESLOW : WEIR_ENOMEM;
         return NULL;
     }
-    *error = fill(engine, &place->borrowed);
+    *error = fill(engine, &place->pooled);
     if (*error) {
         give(place);
         return NULL;
     }
-    weir_ask_clear(place->borrowed.ask);
-    weir_ask_question(place->borrowed.ask)->deadline_us = deadline_us; /* waiting for a link is waiting, too */
-    return &place->borrowed;
+    weir_ask_clear(place->pooled.ask);
+    weir_ask_question(place->pooled.ask)->deadline_us = deadline_us; /* waiting for a client is waiting, too */
+    return &place->pooled;
 }
 
-void weir__links_ask(struct weir__borrowed *borrowed)
+void weir__connection_pool_request(struct weir__pooled_connection *pooled)
 {
-    struct weir__question *question = weir_ask_question(borrowed->ask);
-    question->error = weir__link_ask(borrowed->link, question);
+    struct weir__store_request *request = weir_ask_question(pooled->ask);
+    request->error = weir__blocking_client_request(pooled->client, request);
 }
 
-void weir__links_return(struct weir__borrowed *borrowed)
+void weir__connection_pool_release(struct weir__pooled_connection *pooled)
 {
-    struct weir__question *back = weir_ask_back(borrowed->ask);
+    struct weir__store_request *back = weir_ask_back(pooled->ask);
     if (back)
-        weir__link_give_back(borrowed->link, back);
-    give((struct place *)borrowed);
+        weir__blocking_client_refund(pooled->client, back);
+    give((struct place *)pooled);
 }
 
 static void add_stats(weir_store_stats *to, const struct weir__client_stats *from)
 {
-    to->questions += from->questions;
+    to->questions += from->requests;
     to->failed += from->failed;
     to->slow += from->slow;
     to->refused += from->refused;
-    to->gave_back += from->gave_back;
+    to->gave_back += from->refunds;
     to->connects += from->connects;
     to->up |= from->state == WEIR__STORE_UP;
     to->error = from->state != WEIR__STORE_UP && from->last_error ? from->last_error : to->error;
 }
 
-void weir__links_stats(weir *engine, weir_store_stats *stats)
+void weir__connection_pool_stats(weir *engine, weir_store_stats *stats)
 {
-    struct weir__links *links = own_links(engine);
-    if (!links)
+    struct weir__connection_pool *pool = pool_of_process(engine);
+    if (!pool)
         return;
-    pthread_mutex_lock(&links->lock);
-    for (int i = 0; i < WEIR__LINKS;
-         i++) /* what is borrowed is its borrower's: not even whether there is a link is seen */
-        add_stats(stats, &links->place[i].stats);
-    pthread_mutex_unlock(&links->lock);
+    pthread_mutex_lock(&pool->lock);
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS;
+         i++) /* what is pooled is its borrower's: not even whether there is a client is seen */
+        add_stats(stats, &pool->place[i].stats);
+    pthread_mutex_unlock(&pool->lock);
 }

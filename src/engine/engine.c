@@ -79,14 +79,14 @@ static int open_book(weir *engine, struct weir__ruleset *ruleset, bool first)
     int error = 0;
     struct weir__making where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
                                  .bytes = engine->ledger_bytes ? engine->ledger_bytes
-                                                               : weir__book_bytes(engine->segment->bytes),
+                                                               : weir__delta_ledger_bytes(engine->segment->bytes),
                                  .mode = engine->ledger_mode,
                                  .owner = engine->segment->owner};
-    if (engine->ledger && !engine->book && (needed || first))
-        error = weir__book_open(&where, &engine->book);
+    if (engine->ledger && !engine->deltas && (needed || first))
+        error = weir__delta_ledger_open(&where, &engine->deltas);
     if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */
         error = WEIR_ELEDGER;
-    ruleset->book = needed ? engine->book : NULL;
+    ruleset->deltas = needed ? engine->deltas : NULL;
     if (!error)
         return 0;
     bool fatal = first && needed;
@@ -260,7 +260,7 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
 static int read_store(weir *engine, const weir_options *options)
 {
     char why[256];
-    int error = weir__denials_init(&engine->denials);
+    int error = weir__negative_cache_init(&engine->negative_cache);
     if (error || !options->store)
         return error;
     engine->store = calloc(1, sizeof *engine->store);
@@ -272,8 +272,8 @@ static int read_store(weir *engine, const weir_options *options)
                          &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
     if (error || (options->flags & WEIR_NO_LINK))
         return error;
-    engine->links = (uint64_t)(uintptr_t)weir__links_new();
-    return engine->links ? 0 : WEIR_ENOMEM;
+    engine->connection_pool = (uint64_t)(uintptr_t)weir__connection_pool_new();
+    return engine->connection_pool ? 0 : WEIR_ENOMEM;
 }
 
 /* Statistics are no reason not to start. */
@@ -374,12 +374,12 @@ void weir_close(weir *engine)
     for (int i = 0; i < WEIR__HAZARD_SLOTS; i++)
         if (engine->room[i])
             weir__regex_room_free(engine->room[i]);
-    weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
+    weir__connection_pool_free((struct weir__connection_pool *)(uintptr_t)weir__load64(&engine->connection_pool));
     weir__hot_sampler_close(engine->hot_sampler);
     weir__mapped_close(&engine->level);
     if (engine->own_segment)
         weir_segment_close(engine->segment);
-    weir__book_close(engine->book);
+    weir__delta_ledger_close(engine->deltas);
     free(engine->ledger);
     free(engine->path);
     free(engine->store);
@@ -404,8 +404,8 @@ int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
                              .rules = ruleset->rules->count,
                              .rule_bytes = ruleset->rules->arena.bytes};
     weir__hazard_release(&engine->hazards, at);
-    if (engine->links)
-        weir__links_stats(engine, &now.store);
+    if (engine->connection_pool)
+        weir__connection_pool_stats(engine, &now.store);
     *stats = now;
     return 0;
 }

@@ -18,12 +18,12 @@ struct weir__ruleset {
     uint64_t *hot;   /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
     struct weir__rule_plan *
         *plan; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
-    struct weir__arena plans_arena; /* theirs and the list's: with a malloc each, many rules would scatter it */
-    uint8_t *consistency;           /* by rule index, enum weir__consistency: as it is with this engine's store */
-    bool strict;                    /* some request may have to ask the store */
-    struct weir__book *book;        /* the engine's, if a rule needs it; see ledger.h */
-    struct weir__ruleset *older;    /* in the list of those that were replaced */
-    uint64_t said;                  /* what its texts say, as a number: see weir__sources_checksum */
+    struct weir__arena plans_arena;    /* theirs and the list's: with a malloc each, many rules would scatter it */
+    uint8_t *consistency;              /* by rule index, enum weir__consistency: as it is with this engine's store */
+    bool strict;                       /* some request may have to ask the store */
+    struct weir__delta_ledger *deltas; /* the engine's, if a rule needs it; see ledger.h */
+    struct weir__ruleset *older;       /* in the list of those that were replaced */
+    uint64_t said;                     /* what its texts say, as a number: see weir__sources_checksum */
 };
 
 struct weir {
@@ -35,11 +35,12 @@ struct weir {
     bool own_segment;
     struct weir__rule_stats untold;    /* where rules count for which the segment has no room; nobody reads it */
     struct weir__store_options *store; /* NULL: none, and all rules are local */
-    uint64_t links; /* struct weir__links *, which a forked process replaces; 0: the store is not ours to ask */
+    uint64_t connection_pool; /* struct weir__connection_pool *, which a forked process replaces; 0: the store is not
+                                 ours to ask */
     enum weir__consistency default_consistency;
-    weir_limit denials;      /* see negative_cache.h */
-    struct weir__book *book; /* NULL: no rule needed one so far */
-    char *ledger;            /* where it is to be made; NULL: nowhere */
+    weir_limit negative_cache;         /* see negative_cache.h */
+    struct weir__delta_ledger *deltas; /* NULL: no rule needed one so far */
+    char *ledger;                      /* where it is to be made; NULL: nowhere */
     uint64_t ledger_bytes;
     unsigned ledger_mode;
     struct weir__hot_sampler *hot_sampler; /* NULL: hot keys are not noted; see hot_key_sampler.h */

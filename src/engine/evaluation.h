@@ -16,7 +16,7 @@
 /* The counter of a rule without a key template. */
 #define WEIR__SHARED_KEY "*"
 
-struct weir__ask;
+struct weir__store_op;
 
 struct weir__rule_eval {
     const struct weir__rule *rule;   /* NULL: a limit of the request's own */
@@ -37,7 +37,7 @@ struct weir__rule_eval {
     enum weir_reason reason;
     int error;
     int store_error; /* why the store, or the segment's slab, did not decide; another counter of the host did instead */
-    struct weir__ask *told;
+    struct weir__store_op *told;
     int64_t cost;
     weir_decision decision;
 };

@@ -165,9 +165,9 @@ static inline void count(const struct weir__asked *asked, const struct weir__rul
 static void write_down(const struct weir__asked *asked, uint32_t rule, weir_text key, int64_t cost)
 {
     const struct weir__rule *its = asked->ruleset->rules->rules[rule];
-    const struct weir__book *book = weir__book_of(asked->ruleset, its);
-    if (book)
-        weir__book_add(book, asked->engine->segment, its, its->quotas, key, cost);
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(asked->ruleset, its);
+    if (deltas)
+        weir__delta_ledger_record(deltas, asked->engine->segment, its, its->quotas, key, cost);
 }
 
 /* Any key but the most usual one. */
@@ -196,7 +196,7 @@ static inline size_t put_key(const struct weir__asked *asked, const struct weir_
 /* The rule decides by itself, whoever is away. */
 static inline bool is_there(const struct weir__asked *asked, const struct weir__rule_plan *plan, uint32_t rule)
 {
-    return !plan->written || !weir__book_away(asked->ruleset, asked->ruleset->rules->rules[rule]);
+    return !plan->written || !weir__delta_ledger_unavailable(asked->ruleset, asked->ruleset->rules->rules[rule]);
 }
 
 __attribute__((always_inline)) static inline bool quick_one(struct weir__asked *asked, const weir_query *query,

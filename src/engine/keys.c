@@ -90,28 +90,29 @@ static int prepare(weir *engine, const char *rule, const void *key, size_t len, 
 {
     if (!engine || !job->ask || job->ask->engine != engine)
         return WEIR_EINVAL;
-    uint32_t before = job->ask->question.ask_count;
+    uint32_t before = job->ask->request.op_count;
     job->preparing = true;
     int error = run(engine, rule, key, len, now, job);
     job->preparing = false;
-    return error ? error : job->ask->question.ask_count > before;
+    return error ? error : job->ask->request.op_count > before;
 }
 
 /* All of it, for a caller who waits; the store is asked in between if the engine can, and a rule needs it. */
 static int run_waiting(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
 {
     int unused, error = 0;
-    struct weir__borrowed *borrowed = engine && weir__asks_store(engine) ? weir__links_borrow(engine, &unused) : NULL;
-    if (borrowed) {
-        job->ask = borrowed->ask;
+    struct weir__pooled_connection *pooled =
+        engine && weir__asks_store(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
+    if (pooled) {
+        job->ask = pooled->ask;
         error = prepare(engine, rule, key, len, now, job);
         if (error == 1)
-            weir__links_ask(borrowed);
+            weir__connection_pool_request(pooled);
     }
     if (error >= 0)
         error = run(engine, rule, key, len, now, job);
-    if (borrowed)
-        weir__links_return(borrowed);
+    if (pooled)
+        weir__connection_pool_release(pooled);
     return error;
 }
 
@@ -160,14 +161,14 @@ static int look_far(const struct job *job, struct weir__rule_eval *eval)
         return error;
     eval->cost = 1;
     if (job->preparing)
-        error = weir__strict_add(&ctx, job->ask, eval, WEIR__ASK_PEEK);
+        error = weir__strict_add(&ctx, job->ask, eval, WEIR__OP_PEEK);
     else
-        eval->store_error = weir__strict_told(&ctx, job->ask, eval, WEIR__ASK_PEEK, &with);
+        eval->store_error = weir__strict_reply(&ctx, job->ask, eval, WEIR__OP_PEEK, &with);
     eval->cost = 0;
     if (job->preparing)
-        return error ? error : weir__strict_add(&ctx, job->ask, eval, WEIR__ASK_PEEK);
+        return error ? error : weir__strict_add(&ctx, job->ask, eval, WEIR__OP_PEEK);
     if (!eval->store_error)
-        eval->store_error = weir__strict_told(&ctx, job->ask, eval, WEIR__ASK_PEEK, &without);
+        eval->store_error = weir__strict_reply(&ctx, job->ask, eval, WEIR__OP_PEEK, &without);
     if (eval->store_error)
         return 0;
     join(&without, &with);
@@ -243,7 +244,7 @@ static int forget_denials(const struct job *job, const struct weir__rule *rule, 
     int error = 0;
     for (int64_t i = 0; i < costs && !error; i++) {
         request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.usual : rule->cost.paths[i - FIRST - 1].cost;
-        error = weir__denial_forget(job->engine->segment, &job->engine->denials, &request, job->now);
+        error = weir__negative_cache_remove(job->engine->segment, &job->engine->negative_cache, &request, job->now);
     }
     return error;
 }
@@ -251,12 +252,12 @@ static int forget_denials(const struct job *job, const struct weir__rule *rule, 
 /* Forgets what was consumed; under an eventual rule that is given back to all hosts. */
 static int reset_one(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
 {
-    const struct weir__book *book = weir__book_of(job->ruleset, rule);
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(job->ruleset, rule);
     weir_segment *segment = job->engine->segment;
-    int64_t before = book ? weir__book_before(segment, quota, job->key, job->now) : 0;
+    int64_t before = deltas ? weir__delta_ledger_before(segment, quota, job->key, job->now) : 0;
     int error = weir_reset(segment, &quota->limit, job->key.data, job->key.len, job->now);
-    if (!error && book)
-        weir__book_gave_back(book, segment, rule, quota, job->key, INT64_MAX, before, quota->limit.hard);
+    if (!error && deltas)
+        weir__delta_ledger_record_refund(deltas, segment, rule, quota, job->key, INT64_MAX, before, quota->limit.hard);
     return error;
 }
 
@@ -286,9 +287,9 @@ static int reset(struct job *job, const struct weir__rule *rule)
         if (rule->quotas[i].kind == WEIR__LIMITED)
             eval.quota = &rule->quotas[i];
     if (job->preparing)
-        return eval.quota ? weir__strict_add(&ctx, job->ask, &eval, WEIR__ASK_RESET) : 0;
+        return eval.quota ? weir__strict_add(&ctx, job->ask, &eval, WEIR__OP_RESET) : 0;
     int error = reset_here(job, rule);
-    return error || !eval.quota ? error : weir__strict_told(&ctx, job->ask, &eval, WEIR__ASK_RESET, &unused);
+    return error || !eval.quota ? error : weir__strict_reply(&ctx, job->ask, &eval, WEIR__OP_RESET, &unused);
 }
 
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)

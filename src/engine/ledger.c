@@ -29,7 +29,7 @@ static int check(void *memory, uint64_t bytes)
     return weir__ledger_attach(memory, bytes, &unused);
 }
 
-static int open_at(const struct weir__making *where, struct weir__book *book)
+static int open_at(const struct weir__making *where, struct weir__delta_ledger *deltas)
 {
     unsigned char random[WEIR__LEDGER_SENDER / 2];
     char sender[WEIR__LEDGER_SENDER + 1];
@@ -45,36 +45,36 @@ static int open_at(const struct weir__making *where, struct weir__book *book)
     making.plan = sender;
     making.check = check;
     making.disabled = "eventual rules act as if the store were unavailable (.ledger)";
-    error = weir__mapped_open(&making, &book->mapped);
-    return error ? error : weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
+    error = weir__mapped_open(&making, &deltas->mapped);
+    return error ? error : weir__ledger_attach(deltas->mapped.memory, deltas->mapped.bytes, &deltas->ledger);
 }
 
-int weir__book_open(const struct weir__making *where, struct weir__book **book)
+int weir__delta_ledger_open(const struct weir__making *where, struct weir__delta_ledger **deltas)
 {
-    struct weir__book *made = calloc(1, sizeof *made);
+    struct weir__delta_ledger *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
     int error = open_at(where, made);
     if (error) {
-        weir__book_close(made);
+        weir__delta_ledger_close(made);
         return error;
     }
     made->opened_ms = weir__coarse_ms();
-    *book = made;
+    *deltas = made;
     return 0;
 }
 
-void weir__book_close(struct weir__book *book)
+void weir__delta_ledger_close(struct weir__delta_ledger *deltas)
 {
-    if (!book)
+    if (!deltas)
         return;
-    weir__mapped_close(&book->mapped);
-    free(book);
+    weir__mapped_close(&deltas->mapped);
+    free(deltas);
 }
 
 /* ---- Writing down ---- */
 
-uint64_t weir__book_tier(const struct weir__quota *quota)
+uint64_t weir__delta_ledger_tier(const struct weir__quota *quota)
 {
     return quota->tier.len ? weir__hash_text(quota->tier, TIER_SEED) : 0;
 }
@@ -93,31 +93,34 @@ static void name_it(struct weir__ledger_text *text, weir_text key)
     text->cut = 1;
 }
 
-void weir__book_add(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
-                    const struct weir__quota *quota, weir_text key, int64_t amount)
+void weir__delta_ledger_record(const struct weir__delta_ledger *deltas, const weir_segment *segment,
+                               const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
+                               int64_t amount)
 {
-    uint64_t tier = weir__book_tier(quota);
+    uint64_t tier = weir__delta_ledger_tier(quota);
     uint64_t identity = weir__counter_hash(segment, &quota->limit, key.data, key.len) ^ tier;
     identity = identity ? identity : 1; /* 0 is free */
-    if (!amount || weir__ledger_add(&book->ledger, identity, amount))
+    if (!amount || weir__ledger_add(&deltas->ledger, identity, amount))
         return;
     struct weir__ledger_text text = {.rule = rule->id, .tier = tier};
     name_it(&text, key);
-    (void)weir__ledger_add_entry(&book->ledger, identity, &text, amount); /* it counts what finds no room */
+    (void)weir__ledger_add_entry(&deltas->ledger, identity, &text, amount); /* it counts what finds no room */
 }
 
-int64_t weir__book_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key, weir_time now)
+int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key,
+                                  weir_time now)
 {
     weir_decision before;
     int error = weir_peek(segment, &quota->limit, key.data, key.len, 0, now, &before);
     return error ? INT64_MAX : before.remaining; /* then nothing looks given back */
 }
 
-void weir__book_gave_back(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
-                          const struct weir__quota *quota, weir_text key, int64_t asked, int64_t before, int64_t after)
+void weir__delta_ledger_record_refund(const struct weir__delta_ledger *deltas, const weir_segment *segment,
+                                      const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
+                                      int64_t asked, int64_t before, int64_t after)
 {
     int64_t given = after > before ? after - before : 0;
-    weir__book_add(book, segment, rule, quota, key, -(given < asked ? given : asked));
+    weir__delta_ledger_record(deltas, segment, rule, quota, key, -(given < asked ? given : asked));
 }
 
 /* ---- Is anybody there? ---- */
@@ -125,16 +128,17 @@ void weir__book_gave_back(const struct weir__book *book, const weir_segment *seg
 static bool is_alive(const struct weir__ledger_header *header, uint64_t now)
 {
     uint64_t beat = weir__load64(&header->beat_ms);
-    return beat <= now + WEIR__BOOK_SILENT_MS && now <= beat + WEIR__BOOK_SILENT_MS; /* not of an earlier boot */
+    return beat <= now + WEIR__DELTA_LEDGER_SILENT_MS &&
+           now <= beat + WEIR__DELTA_LEDGER_SILENT_MS; /* not of an earlier boot */
 }
 
-bool weir__book_silent(const struct weir__book *book)
+bool weir__delta_ledger_silent(const struct weir__delta_ledger *deltas)
 {
-    const struct weir__ledger_header *header = book->ledger.header;
+    const struct weir__ledger_header *header = deltas->ledger.header;
     uint64_t now = weir__coarse_ms();
     if (is_alive(header, now))
         return weir__load64(&header->state) == WEIR__LEDGER_DOWN;
-    return now > book->opened_ms + WEIR__BOOK_SILENT_MS; /* or it is still being started */
+    return now > deltas->opened_ms + WEIR__DELTA_LEDGER_SILENT_MS; /* or it is still being started */
 }
 
 static int64_t ns_since(uint64_t then_ms, uint64_t now_ms)
@@ -143,19 +147,19 @@ static int64_t ns_since(uint64_t then_ms, uint64_t now_ms)
 }
 
 /* When everything was told the last time that something was not; 0 if all is. */
-static int64_t lag(const struct weir__book *book, uint64_t now)
+static int64_t lag(const struct weir__delta_ledger *deltas, uint64_t now)
 {
-    const struct weir__ledger_header *header = book->ledger.header;
+    const struct weir__ledger_header *header = deltas->ledger.header;
     bool untold = weir__load64(&header->noted) != 0;
-    for (uint64_t i = 0; i < book->ledger.entries / 64 && !untold; i++)
-        untold = weir__load64(&book->ledger.dirty[i]) != 0;
+    for (uint64_t i = 0; i < deltas->ledger.entries / 64 && !untold; i++)
+        untold = weir__load64(&deltas->ledger.dirty[i]) != 0;
     uint64_t told = weir__load64(&header->told_ms);
-    return untold ? ns_since(told && told <= now ? told : book->opened_ms, now) : 0;
+    return untold ? ns_since(told && told <= now ? told : deltas->opened_ms, now) : 0;
 }
 
-void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats)
+void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledger_stats *stats)
 {
-    const struct weir__ledger_header *h = book->ledger.header;
+    const struct weir__ledger_header *h = deltas->ledger.header;
     uint64_t now = weir__coarse_ms(), state = weir__load64(&h->state);
     *stats = (weir_ledger_stats){.agent = is_alive(h, now),
                                  .store = state == WEIR__LEDGER_UP     ? WEIR_STORE_UP
@@ -163,7 +167,7 @@ void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats)
                                                                        : WEIR_STORE_UNKNOWN,
                                  .since_ns = ns_since(weir__load64(&h->state_since_ms), now),
                                  .last_error = -(int)(weir__load64(&h->last_error) & 0xffff),
-                                 .lag_ns = lag(book, now),
+                                 .lag_ns = lag(deltas, now),
                                  .exchanges = weir__load64(&h->exchanges),
                                  .failures = weir__load64(&h->failures),
                                  .asks = weir__load64(&h->asks),
@@ -174,7 +178,7 @@ void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats)
                                  .full = weir__load64(&h->full),
                                  .bytes_out = weir__load64(&h->bytes_out),
                                  .bytes_in = weir__load64(&h->bytes_in),
-                                 .entries = book->ledger.entries,
+                                 .entries = deltas->ledger.entries,
                                  .used = weir__load64(&h->filled)};
 }
 
@@ -184,10 +188,10 @@ int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
         return WEIR_EINVAL;
     int at;
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    const struct weir__book *book = ruleset->book; /* stays as long as the engine */
+    const struct weir__delta_ledger *deltas = ruleset->deltas; /* stays as long as the engine */
     weir__hazard_release(&engine->hazards, at);
-    if (!book)
+    if (!deltas)
         return WEIR_ENOENT;
-    weir__book_stats(book, stats);
+    weir__delta_ledger_stats(deltas, stats);
     return 0;
 }

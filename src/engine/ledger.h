@@ -11,11 +11,11 @@
 
 #include <weir/store.h>
 
-#define WEIR__BOOK_BYTES_MIN (UINT64_C(1) << 20) /* of a new one, unless told */
+#define WEIR__DELTA_LEDGER_BYTES_MIN (UINT64_C(1) << 20) /* of a new one, unless told */
 /* The agent gives a life sign several times a second: one that is silent for longer is gone. */
-#define WEIR__BOOK_SILENT_MS 2000
+#define WEIR__DELTA_LEDGER_SILENT_MS 2000
 
-struct weir__book {
+struct weir__delta_ledger {
     struct weir__mapped mapped;
     struct weir__ledger ledger;
     uint64_t opened_ms;
@@ -26,46 +26,50 @@ struct weir__book {
  * damaged is replaced: it was beside a segment that may be whole, and what it had cannot be read.
  */
 /* The size of a new ledger beside a segment of so many bytes, unless configured. */
-static inline uint64_t weir__book_bytes(uint64_t segment)
+static inline uint64_t weir__delta_ledger_bytes(uint64_t segment)
 {
-    return segment / 4 < WEIR__BOOK_BYTES_MIN ? WEIR__BOOK_BYTES_MIN : segment / 4;
+    return segment / 4 < WEIR__DELTA_LEDGER_BYTES_MIN ? WEIR__DELTA_LEDGER_BYTES_MIN : segment / 4;
 }
 
-int weir__book_open(const struct weir__making *where, struct weir__book **book);
-void weir__book_close(struct weir__book *book);
+int weir__delta_ledger_open(const struct weir__making *where, struct weir__delta_ledger **deltas);
+void weir__delta_ledger_close(struct weir__delta_ledger *deltas);
 
-/* The book in which a rule's counters are written down, or NULL. */
-static inline struct weir__book *weir__book_of(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
+/* The deltas in which a rule's counters are written down, or NULL. */
+static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir__ruleset *ruleset,
+                                                               const struct weir__rule *rule)
 {
-    bool written = ruleset->book && rule && ruleset->consistency[rule->index] == WEIR__EVENTUAL;
-    return written && !weir__load32(&ruleset->book->mapped.lost) ? ruleset->book : NULL;
+    bool written = ruleset->deltas && rule && ruleset->consistency[rule->index] == WEIR__EVENTUAL;
+    return written && !weir__load32(&ruleset->deltas->mapped.lost) ? ruleset->deltas : NULL;
 }
 
 /* Writes down that `amount` was taken, or with a negative one given back. */
-void weir__book_add(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
-                    const struct weir__quota *quota, weir_text key, int64_t amount);
+void weir__delta_ledger_record(const struct weir__delta_ledger *deltas, const weir_segment *segment,
+                               const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
+                               int64_t amount);
 /*
  * For those who give back, as it may be less than they ask for: what the counter has before, and after it the rest.
  * Others who take meanwhile make it look less: then less passes, not more.
  */
-int64_t weir__book_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key, weir_time now);
-void weir__book_gave_back(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
-                          const struct weir__quota *quota, weir_text key, int64_t asked, int64_t before, int64_t after);
+int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key,
+                                  weir_time now);
+void weir__delta_ledger_record_refund(const struct weir__delta_ledger *deltas, const weir_segment *segment,
+                                      const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
+                                      int64_t asked, int64_t before, int64_t after);
 
-/* The slow way of weir__book_away, for rules that are written down and do not decide alone. */
-bool weir__book_silent(const struct weir__book *book);
+/* The slow way of weir__delta_ledger_unavailable, for rules that are written down and do not decide alone. */
+bool weir__delta_ledger_silent(const struct weir__delta_ledger *deltas);
 
 /* True if the rule's policy is not to decide alone, and the store is away or nobody speaks to it. */
-static inline bool weir__book_away(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
+static inline bool weir__delta_ledger_unavailable(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {
-    const struct weir__book *book = weir__book_of(ruleset, rule);
-    return book && rule->on_failure != WEIR__FAIL_LOCAL && weir__book_silent(book);
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ruleset, rule);
+    return deltas && rule->on_failure != WEIR__FAIL_LOCAL && weir__delta_ledger_silent(deltas);
 }
 
 /* As weir_ledger_stats_read. */
-void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats);
+void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledger_stats *stats);
 
 /* What sets tiers apart in the ledger: a hash of the tier's name, 0 for the default. */
-uint64_t weir__book_tier(const struct weir__quota *quota);
+uint64_t weir__delta_ledger_tier(const struct weir__quota *quota);
 
 #endif

@@ -1,4 +1,4 @@
-/* Remembered denials. See negative_cache.h. */
+/* Remembered negative_cache. See negative_cache.h. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/negative_cache.h"
 #include "engine/arguments.h"
@@ -6,10 +6,10 @@
 
 #define LONGEST_US WEIR__USED_MAX
 
-int weir__denials_init(weir_limit *denials)
+int weir__negative_cache_init(weir_limit *negative_cache)
 {
     weir_params params = {.limit = 1000000, .window_ns = WEIR_SECOND, .burst = LONGEST_US};
-    return weir_limit_init(denials, &params);
+    return weir_limit_init(negative_cache, &params);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -18,11 +18,11 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return a ^ a >> 29;
 }
 
-/* Where the denials of this request are: beside its counter, but for this cost and this limit. */
-static weir_limit place_of(const weir_limit *denials, const weir_request *request)
+/* Where the negative_cache of this request are: beside its counter, but for this cost and this limit. */
+static weir_limit place_of(const weir_limit *negative_cache, const weir_request *request)
 {
     const weir_limit *limit = request->limit;
-    weir_limit place = *denials;
+    weir_limit place = *negative_cache;
     uint64_t apart = mix((uint64_t)request->cost, (uint64_t)limit->cap);
     apart = mix(apart, (uint64_t)limit->limit);
     apart = mix(apart, (uint64_t)limit->window_us);
@@ -30,25 +30,25 @@ static weir_limit place_of(const weir_limit *denials, const weir_request *reques
     return place;
 }
 
-int64_t weir__denial_left(const weir_segment *segment, const weir_limit *denials, const weir_request *request,
-                          weir_time now)
+int64_t weir__negative_cache_left(const weir_segment *segment, const weir_limit *negative_cache,
+                                  const weir_request *request, weir_time now)
 {
-    weir_limit place = place_of(denials, request);
+    weir_limit place = place_of(negative_cache, request);
     weir_decision left;
     if (weir_peek(segment, &place, request->key, request->key_len, 0, now, &left) != 0)
         return 0; /* the store knows better */
     return left.reset_after_ns;
 }
 
-void weir__denial_remember(weir_segment *segment, const weir_limit *denials, const weir_request *request,
-                           int64_t for_ns, weir_time now)
+void weir__negative_cache_add(weir_segment *segment, const weir_limit *negative_cache, const weir_request *request,
+                              int64_t for_ns, weir_time now)
 {
     int64_t for_us = for_ns / 1000 < LONGEST_US ? for_ns / 1000 : LONGEST_US;
-    int64_t left_us = (weir__denial_left(segment, denials, request, now) + 999) / 1000;
+    int64_t left_us = (weir__negative_cache_left(segment, negative_cache, request, now) + 999) / 1000;
     if (segment->read_only || for_us <= left_us)
         return;
     /* A bucket of just this size: whoever else remembers at the same time, together it is not more than the longest. */
-    weir_limit place = place_of(denials, request);
+    weir_limit place = place_of(negative_cache, request);
     place.hard = place.cap = for_us;
     struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
     struct weir__key_location where;
@@ -58,9 +58,10 @@ void weir__denial_remember(weir_segment *segment, const weir_limit *denials, con
     (void)weir__table_take(&op, &place, &where, for_us - left_us, WEIR__TAKE, &unused);
 }
 
-int weir__denial_forget(weir_segment *segment, const weir_limit *denials, const weir_request *request, weir_time now)
+int weir__negative_cache_remove(weir_segment *segment, const weir_limit *negative_cache, const weir_request *request,
+                                weir_time now)
 {
-    weir_limit place = place_of(denials, request);
+    weir_limit place = place_of(negative_cache, request);
     return weir_reset(segment, &place, request->key, request->key_len, now);
 }
 

@@ -54,8 +54,8 @@ static int release(weir *engine, weir_held *held, weir_ask *ask)
     weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < held->count; i++) {
         const weir_lease *lease = &held->lease[i];
-        int error = weir__is_far(lease) ? weir__far_told(held, lease, WEIR__ASK_REFUND, 1, ask)
-                                        : weir_release(engine->segment, lease, now);
+        int error = weir__is_remote_permit(lease) ? weir__remote_permit_reply(held, lease, WEIR__OP_REFUND, 1, ask)
+                                                  : weir_release(engine->segment, lease, now);
         failed = error && error != WEIR_ELEASE ? error : failed;
         released += error == 0;
     }
@@ -70,8 +70,8 @@ static int renew(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
     weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < held->count; i++) {
         weir_lease *lease = &held->lease[i];
-        bool far = weir__is_far(lease);
-        int error = far ? weir__far_told(held, lease, WEIR__ASK_RENEW, in_flight, ask)
+        bool far = weir__is_remote_permit(lease);
+        int error = far ? weir__remote_permit_reply(held, lease, WEIR__OP_RENEW, in_flight, ask)
                         : weir_renew(engine->segment, lease, now);
         if (error == WEIR_ELEASE && !(far && in_flight))
             continue;
@@ -88,25 +88,25 @@ static bool is_good(const weir *engine, const weir_held *held)
 }
 
 /* Asks the store for its part, and waits; to be handed back. NULL: it has none, or the engine has no way to it. */
-static struct weir__borrowed *ask_store(weir *engine, const weir_held *held, enum weir__ask_how how)
+static struct weir__pooled_connection *ask_store(weir *engine, const weir_held *held, enum weir__store_op_kind kind)
 {
     int unused;
-    if (!held->count || !held->names_len || !weir__load64(&engine->links))
+    if (!held->count || !held->names_len || !weir__load64(&engine->connection_pool))
         return NULL;
-    struct weir__borrowed *borrowed = weir__links_borrow(engine, &unused);
-    if (borrowed && weir__far_ask(held, how, 1, borrowed->ask) == 1)
-        weir__links_ask(borrowed);
-    return borrowed;
+    struct weir__pooled_connection *pooled = weir__connection_pool_acquire(engine, &unused);
+    if (pooled && weir__remote_permit_ops(held, kind, 1, pooled->ask) == 1)
+        weir__connection_pool_request(pooled);
+    return pooled;
 }
 
 int weir_held_release(weir *engine, weir_held *held)
 {
     if (!is_good(engine, held))
         return WEIR_EINVAL;
-    struct weir__borrowed *borrowed = ask_store(engine, held, WEIR__ASK_REFUND);
-    int released = release(engine, held, borrowed ? borrowed->ask : NULL);
-    if (borrowed)
-        weir__links_return(borrowed);
+    struct weir__pooled_connection *pooled = ask_store(engine, held, WEIR__OP_REFUND);
+    int released = release(engine, held, pooled ? pooled->ask : NULL);
+    if (pooled)
+        weir__connection_pool_release(pooled);
     return released;
 }
 
@@ -114,25 +114,26 @@ int weir_held_renew(weir *engine, weir_held *held)
 {
     if (!is_good(engine, held))
         return WEIR_EINVAL;
-    struct weir__borrowed *borrowed = ask_store(engine, held, WEIR__ASK_RENEW);
-    int error = renew(engine, held, true, borrowed ? borrowed->ask : NULL);
-    if (borrowed)
-        weir__links_return(borrowed);
+    struct weir__pooled_connection *pooled = ask_store(engine, held, WEIR__OP_RENEW);
+    int error = renew(engine, held, true, pooled ? pooled->ask : NULL);
+    if (pooled)
+        weir__connection_pool_release(pooled);
     return error;
 }
 
 /* ---- For who asks the store itself ---- */
 
-static int prepare(const weir *engine, const weir_held *held, enum weir__ask_how how, int64_t cost, weir_ask *ask)
+static int prepare(const weir *engine, const weir_held *held, enum weir__store_op_kind kind, int64_t cost,
+                   weir_ask *ask)
 {
     if (!is_good(engine, held) || !ask || ask->engine != engine)
         return WEIR_EINVAL;
-    return weir__far_ask(held, how, cost, ask);
+    return weir__remote_permit_ops(held, kind, cost, ask);
 }
 
 int weir_held_release_prepare(weir *engine, const weir_held *held, weir_ask *ask)
 {
-    return prepare(engine, held, WEIR__ASK_REFUND, 1, ask);
+    return prepare(engine, held, WEIR__OP_REFUND, 1, ask);
 }
 
 int weir_held_release_asked(weir *engine, weir_held *held, weir_ask *ask)
@@ -142,7 +143,7 @@ int weir_held_release_asked(weir *engine, weir_held *held, weir_ask *ask)
 
 int weir_held_renew_prepare(weir *engine, const weir_held *held, bool in_flight, weir_ask *ask)
 {
-    return prepare(engine, held, WEIR__ASK_RENEW, in_flight, ask);
+    return prepare(engine, held, WEIR__OP_RENEW, in_flight, ask);
 }
 
 int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
@@ -153,12 +154,12 @@ int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_as
 /* As takes that nobody kept: weir_ask_back finds them. */
 int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask)
 {
-    int error = prepare(engine, held, WEIR__ASK_TAKE, 1, ask);
+    int error = prepare(engine, held, WEIR__OP_TAKE, 1, ask);
     if (error == WEIR_EINVAL)
         return error;
     uint32_t near = 0;
     for (uint32_t i = 0; i < held->count; i++)
-        if (!weir__is_far(&held->lease[i]))
+        if (!weir__is_remote_permit(&held->lease[i]))
             held->lease[near++] = held->lease[i];
     held->count = near;
     int released = release(engine, held, NULL); /* also where there is no memory for those in the store */

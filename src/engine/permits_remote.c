@@ -13,7 +13,7 @@
 
 _Static_assert(WEIR_HELD_MAX *WEIR__STORE_NAME_MAX <= WEIR_HELD_NAMES_MAX, "every name has room");
 
-int weir__far_identify(struct weir__ask *ask)
+int weir__remote_permit_identify(struct weir__store_op *ask)
 {
     ssize_t got;
     do
@@ -24,13 +24,13 @@ int weir__far_identify(struct weir__ask *ask)
     return got == (ssize_t)sizeof ask->lease ? 0 : WEIR_ESYS;
 }
 
-void weir__far_hold(weir_held *held, const struct weir__ask *taken)
+void weir__remote_permit_add(weir_held *held, const struct weir__store_op *taken)
 {
     weir_lease lease = {.primary = taken->lease[0],
                         .tag = taken->lease[1],
                         .word = (uint64_t)taken->limit.cap,
                         .for_us = taken->limit.window_us,
-                        .record = WEIR__FAR,
+                        .record = WEIR__REMOTE_PERMIT,
                         .place = held->names_len << NAME_BITS | taken->name_len};
     memcpy(held->names + held->names_len, taken->name, taken->name_len);
     held->names_len += taken->name_len;
@@ -73,7 +73,7 @@ static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *c
     }
 }
 
-bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease)
+bool weir__remote_permit_accept(weir *engine, const weir_held *held, weir_lease *lease)
 {
     if (!engine->store || !is_whole(held, lease))
         return false;
@@ -91,11 +91,11 @@ bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease)
     return for_us > 0;
 }
 
-static void describe(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost,
-                     struct weir__ask *to)
+static void describe(const weir_held *held, const weir_lease *lease, enum weir__store_op_kind kind, int64_t cost,
+                     struct weir__store_op *to)
 {
     weir_text name = name_of(held, lease);
-    to->how = how;
+    to->kind = kind;
     to->cost = cost;
     to->limit = (weir_limit){.made = WEIR__LIMIT_MADE,
                              .algorithm = WEIR_CONCURRENCY,
@@ -110,34 +110,35 @@ static void describe(const weir_held *held, const weir_lease *lease, enum weir__
     to->name[name.len] = 0;
 }
 
-int weir__far_ask(const weir_held *held, enum weir__ask_how how, int64_t cost, weir_ask *ask)
+int weir__remote_permit_ops(const weir_held *held, enum weir__store_op_kind kind, int64_t cost, weir_ask *ask)
 {
-    int error = weir__ask_reserve(ask, held->count), some = 0;
+    int error = weir__async_reserve(ask, held->count), some = 0;
     for (uint32_t i = 0; i < held->count && !error; i++) {
-        if (!weir__is_far(&held->lease[i]) || !is_whole(held, &held->lease[i]))
+        if (!weir__is_remote_permit(&held->lease[i]) || !is_whole(held, &held->lease[i]))
             continue;
-        struct weir__ask *added = weir__ask_add(ask, true, false);
-        describe(held, &held->lease[i], how, cost, added);
-        added->taken = how == WEIR__ASK_TAKE; /* it was, some time ago */
+        struct weir__store_op *added = weir__async_add(ask, true, false);
+        describe(held, &held->lease[i], kind, cost, added);
+        added->taken = kind == WEIR__OP_TAKE; /* it was, some time ago */
         some = 1;
     }
     return error ? error : some;
 }
 
-int weir__far_told(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost, weir_ask *ask)
+int weir__remote_permit_reply(const weir_held *held, const weir_lease *lease, enum weir__store_op_kind kind,
+                              int64_t cost, weir_ask *ask)
 {
-    struct weir__ask like;
+    struct weir__store_op like;
     if (!ask)
         return WEIR_ESTOREAWAY;
     if (!is_whole(held, lease))
         return WEIR_ELEASE;
-    describe(held, lease, how, cost, &like);
-    const struct weir__ask *told = weir__ask_find(ask, &like);
+    describe(held, lease, kind, cost, &like);
+    const struct weir__store_op *told = weir__async_find(ask, &like);
     if (!told)
         return WEIR_ESTOREAWAY;
-    int error = weir__ask_error(ask, told);
+    int error = weir__async_error(ask, told);
     if (error)
         return error;
-    bool held_until_now = how == WEIR__ASK_REFUND ? told->taken : weir_passes(&told->decision);
+    bool held_until_now = kind == WEIR__OP_REFUND ? told->taken : weir_passes(&told->decision);
     return held_until_now ? 0 : WEIR_ELEASE;
 }

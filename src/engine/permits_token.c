@@ -79,7 +79,7 @@ static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool 
     for (uint32_t i = 0; i < count; i++) {
         weir_lease lease;
         memcpy(&lease, bytes + i * sizeof lease, sizeof lease);
-        if (weir__is_far(&lease) ? weir__far_accept(engine, held, &lease) : ours)
+        if (weir__is_remote_permit(&lease) ? weir__remote_permit_accept(engine, held, &lease) : ours)
             weir__held_add(held, &lease);
     }
 }

@@ -42,19 +42,19 @@ struct settling {
 static int settle_here(const struct weir__request_ctx *ctx, const struct weir__rule *rule,
                        const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
 {
-    const struct weir__book *book = weir__book_of(ctx->ruleset, rule);
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, rule);
     weir_segment *segment = ctx->engine->segment;
     weir_text key = {what->taken->key, what->taken->key_len};
     if (what->amount >= 0) {
         int error = weir_charge(segment, &quota->limit, key.data, key.len, what->amount, what->now, decision);
-        if (!error && book)
-            weir__book_add(book, segment, rule, quota, key, what->amount);
+        if (!error && deltas)
+            weir__delta_ledger_record(deltas, segment, rule, quota, key, what->amount);
         return error;
     }
-    int64_t before = book ? weir__book_before(segment, quota, key, what->now) : 0;
+    int64_t before = deltas ? weir__delta_ledger_before(segment, quota, key, what->now) : 0;
     int error = weir_refund(segment, &quota->limit, key.data, key.len, -what->amount, what->now, decision);
-    if (!error && book)
-        weir__book_gave_back(book, segment, rule, quota, key, -what->amount, before, decision->remaining);
+    if (!error && deltas)
+        weir__delta_ledger_record_refund(deltas, segment, rule, quota, key, -what->amount, before, decision->remaining);
     return error;
 }
 
@@ -68,10 +68,10 @@ static int settle_far(const struct weir__request_ctx *ctx, const struct weir__ru
                                    .cost = what->amount};
     if (!what->taken->key || !what->taken->key_len || what->taken->key_len > WEIR__KEY_MAX)
         return WEIR_EINVAL;
-    enum weir__ask_how how = what->amount < 0 ? WEIR__ASK_REFUND : WEIR__ASK_CHARGE;
+    enum weir__store_op_kind kind = what->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE;
     if (what->preparing)
-        return weir__strict_add(ctx, what->ask, &eval, how);
-    return weir__strict_told(ctx, what->ask, &eval, how, decision);
+        return weir__strict_add(ctx, what->ask, &eval, kind);
+    return weir__strict_reply(ctx, what->ask, &eval, kind, decision);
 }
 
 static int settle(weir *engine, const struct settling *what, weir_decision *decision)
@@ -103,9 +103,9 @@ int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amoun
     weir_decision unused;
     if (!engine || !ask || ask->engine != engine)
         return WEIR_EINVAL;
-    uint32_t before = ask->question.ask_count;
+    uint32_t before = ask->request.op_count;
     int error = settle(engine, &what, &unused);
-    return error ? error : ask->question.ask_count > before;
+    return error ? error : ask->request.op_count > before;
 }
 
 int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask,
@@ -121,13 +121,14 @@ int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_
     int unused;
     if (!engine)
         return WEIR_EINVAL;
-    struct weir__borrowed *borrowed = weir__asks_store(engine) ? weir__links_borrow(engine, &unused) : NULL;
-    if (borrowed && weir_key_settle_prepare(engine, taken, amount, now, borrowed->ask) == 1)
-        weir__links_ask(borrowed);
-    what.ask = borrowed ? borrowed->ask : NULL;
+    struct weir__pooled_connection *pooled =
+        weir__asks_store(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
+    if (pooled && weir_key_settle_prepare(engine, taken, amount, now, pooled->ask) == 1)
+        weir__connection_pool_request(pooled);
+    what.ask = pooled ? pooled->ask : NULL;
     int error = settle(engine, &what, decision);
-    if (borrowed)
-        weir__links_return(borrowed);
+    if (pooled)
+        weir__connection_pool_release(pooled);
     return error;
 }
 

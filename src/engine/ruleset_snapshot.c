@@ -46,7 +46,7 @@ bool weir__asks_store(weir *engine)
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
     bool strict = ruleset->strict;
     weir__hazard_release(&engine->hazards, at);
-    return strict && weir__load64(&engine->links);
+    return strict && weir__load64(&engine->connection_pool);
 }
 
 uint64_t weir__rules_checksum(weir *engine)

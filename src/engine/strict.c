@@ -57,7 +57,9 @@ static bool denied_here(const struct weir__request_ctx *ctx, struct weir__rule_e
         eval->decision = made;
         return true;
     }
-    int64_t left = remembers(request.limit) ? weir__denial_left(segment, &ctx->engine->denials, &request, ctx->now) : 0;
+    int64_t left = remembers(request.limit)
+                       ? weir__negative_cache_left(segment, &ctx->engine->negative_cache, &request, ctx->now)
+                       : 0;
     if (left > 0)
         eval->decision = (weir_decision){
             .verdict = WEIR_DENY, .limit = request.limit->hard, .retry_after_ns = left, .reset_after_ns = left};
@@ -69,8 +71,8 @@ static void remember(const struct weir__request_ctx *ctx, const struct weir__rul
     weir_request request = {&eval->quota->limit, eval->key, eval->key_len, eval->cost, 0, {0}};
     if (eval->decision.verdict == WEIR_DENY && eval->decision.retry_after_ns > 0 && eval->cost > 0 && !ctx->dry_run &&
         remembers(request.limit))
-        weir__denial_remember(ctx->engine->segment, &ctx->engine->denials, &request, eval->decision.retry_after_ns,
-                              ctx->now);
+        weir__negative_cache_add(ctx->engine->segment, &ctx->engine->negative_cache, &request,
+                                 eval->decision.retry_after_ns, ctx->now);
 }
 
 /* ---- Asking ---- */
@@ -85,7 +87,7 @@ static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us
 }
 
 /*
- * Who gives back says when it was taken, by the host's clock, and the store hears how long ago that is. The store took
+ * Who gives back says when it was taken, by the host's clock, and the store hears kind long ago that is. The store took
  * it before its answer came, and hears this a moment later: so it is made longer by what these can have taken. What is
  * given back must not come off a window that has begun since, nor once more off what has dripped back already. Where
  * the window or the log began with the take itself, that would be before it, and nothing would ever be given back.
@@ -100,18 +102,18 @@ static int64_t taken_ago(const struct weir__request_ctx *ctx, const weir_limit *
     return begins ? passed_us : passed_us + 2 * ctx->engine->store->deadline_us;
 }
 
-/* What a eval is in the store; only how, cost and name are needed to find it again. */
-static void describe(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, struct weir__ask *to)
+/* What a eval is in the store; only kind, cost and name are needed to find it again. */
+static void describe(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, struct weir__store_op *to)
 {
     const struct weir__store_options *store = ctx->engine->store;
     struct weir__naming naming = {store->prefix, store->hash_keys};
     weir_text key = {eval->key, eval->key_len};
     to->cost = eval->cost;
-    to->how = ctx->dry_run || !eval->cost ? WEIR__ASK_PEEK : eval->cost < 0 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE;
-    if (to->how == WEIR__ASK_REFUND)
+    to->kind = ctx->dry_run || !eval->cost ? WEIR__OP_PEEK : eval->cost < 0 ? WEIR__OP_REFUND : WEIR__OP_TAKE;
+    if (to->kind == WEIR__OP_REFUND)
         to->cost = -eval->cost;
-    if (to->how == WEIR__ASK_TAKE && weir__eval_counts_denied(ctx, eval))
-        to->how = WEIR__ASK_COUNT;
+    if (to->kind == WEIR__OP_TAKE && weir__eval_counts_denied(ctx, eval))
+        to->kind = WEIR__OP_COUNT;
     if (eval->rule) {
         to->name_len = (uint16_t)weir__store_name(&naming, eval->rule->name, eval->rule->shadow, key, to->name);
         return;
@@ -122,13 +124,13 @@ static void describe(const struct weir__request_ctx *ctx, const struct weir__rul
     to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
 }
 
-static struct weir__ask *add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
-                             bool new_group, bool after_first)
+static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_ask *ask,
+                                  const struct weir__rule_eval *eval, bool new_group, bool after_first)
 {
-    struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
+    struct weir__store_op *to = weir__async_add(ask, new_group, after_first);
     describe(ctx, eval, to);
     to->limit = eval->quota->limit;
-    if (to->how == WEIR__ASK_REFUND)
+    if (to->kind == WEIR__OP_REFUND)
         to->at_us = -taken_ago(ctx, &to->limit);
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
         set_bounds(&to->limit, ctx->now, to->bounds_us);
@@ -140,32 +142,32 @@ static struct weir__ask *add(const struct weir__request_ctx *ctx, weir_ask *ask,
 static int add_hit(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                    bool new_group, bool after_first)
 {
-    struct weir__ask *added = add(ctx, ask, eval, new_group, after_first);
-    return weir__is_flight(eval->quota) && added->how == WEIR__ASK_TAKE ? weir__far_identify(added) : 0;
+    struct weir__store_op *added = add(ctx, ask, eval, new_group, after_first);
+    return weir__is_flight(eval->quota) && added->kind == WEIR__OP_TAKE ? weir__remote_permit_identify(added) : 0;
 }
 
 int weir__strict_add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
-                     enum weir__ask_how how)
+                     enum weir__store_op_kind kind)
 {
-    int error = weir__ask_reserve(ask, 1);
+    int error = weir__async_reserve(ask, 1);
     if (!error)
-        add(ctx, ask, eval, true, false)->how = how;
+        add(ctx, ask, eval, true, false)->kind = kind;
     return error;
 }
 
-int weir__strict_told(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
-                      enum weir__ask_how how, weir_decision *decision)
+int weir__strict_reply(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
+                       enum weir__store_op_kind kind, weir_decision *decision)
 {
-    struct weir__ask like;
+    struct weir__store_op like;
     if (!ask)
         return WEIR_ESTOREAWAY;
     describe(ctx, eval, &like);
-    like.how = how;
-    const struct weir__ask *told = weir__ask_find(ask, &like);
+    like.kind = kind;
+    const struct weir__store_op *told = weir__async_find(ask, &like);
     if (!told)
         return WEIR_ESTOREAWAY;
-    weir__ask_keep(ask, told);
-    int error = weir__ask_error(ask, told);
+    weir__async_keep(ask, told);
+    int error = weir__async_error(ask, told);
     if (!error)
         *decision = told->decision;
     return error;
@@ -187,10 +189,10 @@ static bool has_twin(const struct weir__request_ctx *ctx, const struct weir__rul
  */
 static int add_all(const struct weir__request_ctx *ctx, weir_ask *ask)
 {
-    int error = weir__ask_reserve(ask, ctx->strict);
+    int error = weir__async_reserve(ask, ctx->strict);
     if (error)
         return error;
-    bool first = ask->question.group_count == 0, grouped = false;
+    bool first = ask->request.group_count == 0, grouped = false;
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!eval->strict || eval->unasked || !enforced(eval) || eval->quota_mode)
@@ -247,7 +249,7 @@ int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask)
     return error ? error : open != 0;
 }
 
-struct weir__borrowed *weir__strict_ask(struct weir__request_ctx *ctx)
+struct weir__pooled_connection *weir__strict_request(struct weir__request_ctx *ctx)
 {
     uint32_t open = look(ctx);
     /* A counter that could not be looked at now may be reached when it is taken from. */
@@ -257,15 +259,15 @@ struct weir__borrowed *weir__strict_ask(struct weir__request_ctx *ctx)
             ctx->evals[i].reason = WEIR_BY_LIMIT;
         }
     ctx->refused = !open;
-    struct weir__borrowed *borrowed = open ? weir__links_borrow(ctx->engine, &ctx->away) : NULL;
-    if (!borrowed)
+    struct weir__pooled_connection *pooled = open ? weir__connection_pool_acquire(ctx->engine, &ctx->away) : NULL;
+    if (!pooled)
         return NULL;
-    borrowed->ask->refused = (uint32_t)ctx->strict - open;
-    ctx->away = add_all(ctx, borrowed->ask);
+    pooled->ask->refused = (uint32_t)ctx->strict - open;
+    ctx->away = add_all(ctx, pooled->ask);
     if (!ctx->away)
-        weir__links_ask(borrowed);
-    ctx->ask = borrowed->ask;
-    return borrowed;
+        weir__connection_pool_request(pooled);
+    ctx->ask = pooled->ask;
+    return pooled;
 }
 
 /* ---- With the answers ---- */
@@ -284,7 +286,7 @@ static void failed(struct weir__rule_eval *eval, int error)
 /* Why what the store took cannot be held; 0: it can. */
 static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    if (!weir__is_flight(eval->quota) || eval->told->how != WEIR__ASK_TAKE || !eval->told->taken)
+    if (!weir__is_flight(eval->quota) || eval->told->kind != WEIR__OP_TAKE || !eval->told->taken)
         return 0;
     if (!ctx->held || ctx->far == WEIR_HELD_MAX)
         return WEIR_ETOOMANY;
@@ -292,10 +294,10 @@ static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_e
     return 0;
 }
 
-void weir__strict_answer(struct weir__request_ctx *ctx)
+void weir__strict_apply(struct weir__request_ctx *ctx)
 {
     weir_ask *ask = ctx->ask;
-    struct weir__ask like;
+    struct weir__store_op like;
     ctx->far = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
@@ -303,9 +305,9 @@ void weir__strict_answer(struct weir__request_ctx *ctx)
             continue;
         if (ask) {
             describe(ctx, eval, &like);
-            eval->told = weir__ask_find(ask, &like);
+            eval->told = weir__async_find(ask, &like);
         }
-        int error = eval->told ? weir__ask_error(ask, eval->told) : 0;
+        int error = eval->told ? weir__async_error(ask, eval->told) : 0;
         if (eval->told && !error)
             error = reserve_slot(ctx, eval);
         if (error) {
@@ -367,16 +369,16 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         count_decision(ctx, eval);
-        if (!eval->told || eval->told->how != WEIR__ASK_TAKE || weir__eval_denies(eval))
+        if (!eval->told || eval->told->kind != WEIR__OP_TAKE || weir__eval_denies(eval))
             continue;
         if (!eval->told->taken) { /* its group was denied; a look for a shadow tells what would be left */
             eval->decision.remaining += eval->shadow ? 0 : eval->cost;
             continue;
         }
         if (eval->shadow ? eval->kept : !denied) {
-            weir__ask_keep(ctx->ask, eval->told);
+            weir__async_keep(ctx->ask, eval->told);
             if (weir__is_flight(eval->quota))
-                weir__far_hold(ctx->held, eval->told);
+                weir__remote_permit_add(ctx->held, eval->told);
             continue;
         }
         eval->decision.remaining += eval->cost;

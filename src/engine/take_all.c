@@ -50,17 +50,18 @@ enum asking { PEEK, TAKE, GIVE_BACK, CHARGE };
 static void write_down(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum asking how,
                        int64_t before, const weir_decision *made)
 {
-    const struct weir__book *book = weir__book_of(ctx->ruleset, eval->rule);
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, eval->rule);
     const weir_segment *segment = ctx->engine->segment;
     weir_text key = {eval->key, eval->key_len};
-    if (!book || how == PEEK)
+    if (!deltas || how == PEEK)
         return;
     if (how == TAKE && eval->cost < 0)
-        weir__book_gave_back(book, segment, eval->rule, eval->quota, key, -eval->cost, before, made->remaining);
+        weir__delta_ledger_record_refund(deltas, segment, eval->rule, eval->quota, key, -eval->cost, before,
+                                         made->remaining);
     else if (how == GIVE_BACK)
-        weir__book_add(book, segment, eval->rule, eval->quota, key, -eval->cost);
+        weir__delta_ledger_record(deltas, segment, eval->rule, eval->quota, key, -eval->cost);
     else if (how == CHARGE || weir_passes(made) || eval->quota->limit.count_rejected)
-        weir__book_add(book, segment, eval->rule, eval->quota, key, eval->cost);
+        weir__delta_ledger_record(deltas, segment, eval->rule, eval->quota, key, eval->cost);
 }
 
 static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, const weir_limit *limit,
@@ -81,8 +82,8 @@ static void ask(const struct weir__request_ctx *ctx, struct weir__rule_eval *eva
     weir_decision made;
     int64_t before = 0;
     int error = WEIR_EBUSY;
-    if (eval->cost < 0 && how == TAKE && weir__book_of(ctx->ruleset, eval->rule))
-        before = weir__book_before(segment, eval->quota, (weir_text){eval->key, eval->key_len}, ctx->now);
+    if (eval->cost < 0 && how == TAKE && weir__delta_ledger_of(ctx->ruleset, eval->rule))
+        before = weir__delta_ledger_before(segment, eval->quota, (weir_text){eval->key, eval->key_len}, ctx->now);
     /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
         error = how == PEEK   ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
@@ -329,7 +330,7 @@ bool weir__eval_counts_denied(const struct weir__request_ctx *ctx, const struct 
 /*
  * Charges the counters of a denied request: all of them if the request is denied, else (quota mode, shadows) those that
  * denied. The verdicts stay, also where a counter cannot be reached now; one that let it pass tells what is left. What
- * the store decides is counted there: WEIR__ASK_COUNT.
+ * the store decides is counted there: WEIR__OP_COUNT.
  */
 static void charge_denied(const struct weir__request_ctx *ctx)
 {
@@ -426,23 +427,23 @@ static void count(const struct weir__request_ctx *ctx)
 }
 
 /* Finds the strict evals, and asks the store if nobody else did and the engine can. */
-static struct weir__borrowed *prepare(struct weir__request_ctx *ctx)
+static struct weir__pooled_connection *prepare(struct weir__request_ctx *ctx)
 {
-    struct weir__borrowed *borrowed = NULL;
-    if (!ctx->ask && ctx->engine->links) {
-        borrowed = weir__strict_ask(ctx);
+    struct weir__pooled_connection *pooled = NULL;
+    if (!ctx->ask && ctx->engine->connection_pool) {
+        pooled = weir__strict_request(ctx);
         for (size_t i = 0; i < ctx->count; i++)
             weir__eval_settle(&ctx->evals[i]); /* anew: the looks have left their traces */
     }
     weir__strict_mark(ctx);
-    return borrowed;
+    return pooled;
 }
 
 /* All of it, as far as it is known what the store says. */
 static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, bool shadows)
 {
     if (ctx->strict)
-        weir__strict_answer(ctx);
+        weir__strict_apply(ctx);
     decide_enforced(ctx, ctx->strict ? NULL : only);
     if (shadows)
         decide_shadows(ctx);
@@ -458,14 +459,14 @@ static bool is_simple(const struct weir__request_ctx *ctx)
     const struct weir__rule_eval *eval = ctx->evals;
     return ctx->count == 1 && enforced(eval) && eval->quota && eval->quota->kind == WEIR__LIMITED && eval->cost > 0 &&
            !eval->quota_mode && !ctx->dry_run && !ctx->ruleset->strict && !ctx->load_aware &&
-           !ctx->engine->segment->read_only && !weir__book_away(ctx->ruleset, eval->rule);
+           !ctx->engine->segment->read_only && !weir__delta_ledger_unavailable(ctx->ruleset, eval->rule);
 }
 
 static const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *eval = ctx->evals;
     const weir_limit *limit = &eval->quota->limit;
-    if (limit->algorithm == WEIR_CONCURRENCY || weir__book_of(ctx->ruleset, eval->rule)) {
+    if (limit->algorithm == WEIR_CONCURRENCY || weir__delta_ledger_of(ctx->ruleset, eval->rule)) {
         ask(ctx, eval, TAKE);
     } else {
         int error = weir__take_on(ctx->cpu, ctx->engine->segment, limit, eval->key, eval->key_len, eval->cost, ctx->now,
@@ -491,7 +492,7 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         weir__eval_settle(eval);
-        if (has_counter(eval) && weir__book_away(ctx->ruleset, eval->rule)) {
+        if (has_counter(eval) && weir__delta_ledger_unavailable(ctx->ruleset, eval->rule)) {
             weir__eval_fail(eval, WEIR_ESTOREAWAY);
             eval->quota = NULL;
         }
@@ -506,12 +507,12 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
         count(ctx);
         return by;
     }
-    struct weir__borrowed *borrowed = NULL;
+    struct weir__pooled_connection *pooled = NULL;
     if (ctx->ruleset->strict)
-        borrowed = prepare(ctx);
+        pooled = prepare(ctx);
     decide(ctx, counters == 1 ? only : NULL, shadows);
-    if (borrowed)
-        weir__links_return(borrowed);
+    if (pooled)
+        weir__connection_pool_release(pooled);
     if (ctx->load_aware)
         weir__overload_mark_reserved(ctx);
     if (!ctx->dry_run)

@@ -35,7 +35,7 @@ void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__r
 {
     char head[32];
     const struct weir__rq_script *script = &weir__rq_scripts[which];
-    *call = (struct weir__rq_call){.plain = {.slot = q->base, .script = script->text}};
+    *call = (struct weir__rq_call){.raw = {.slot = q->base, .script = script->text}};
     int len = snprintf(head, sizeof head, "*%zu\r\n", arguments + 4);
     weir__buffer_add(&call->command, head, (size_t)len);
     weir__rq_word(call, "EVALSHA");
@@ -49,10 +49,10 @@ void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__r
 static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
 {
     int error = call->request.error;
-    weir__queue_set_why(&q->queue, call->plain.why[0] ? call->plain.why : weir_strerror(error));
+    weir__queue_set_why(&q->queue, call->raw.why[0] ? call->raw.why : weir_strerror(error));
     switch (error) {
     case WEIR_ENOMEM:
-        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_MEMORY;
+        return call->raw.in_doubt ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_MEMORY;
     case WEIR_ESTOREOOM:
         return WEIR__QUEUE_SPACE;
     case WEIR_ESTOREREADONLY:
@@ -61,32 +61,32 @@ static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
     case WEIR_ESTOREWRONGTYPE:
         return WEIR__QUEUE_BROKEN;
     case WEIR_ESTOREERROR:
-        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_BROKEN;
+        return call->raw.in_doubt ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_BROKEN;
     default:
-        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_UNAVAILABLE;
+        return call->raw.in_doubt ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_UNAVAILABLE;
     }
 }
 
 void weir__rq_call_scripts(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count,
                            weir__rq_read *read)
 {
-    struct weir__question *requests[CALLS];
+    struct weir__store_request *requests[CALLS];
     for (size_t at = 0, some; at < count; at += some) {
         size_t sent = 0;
         some = count - at < CALLS ? count - at : CALLS;
         for (size_t i = at; i < at + some; i++) {
             struct weir__rq_call *call = &calls[i];
-            call->plain.command = call->command.data;
-            call->plain.command_len = call->command.len;
-            call->plain.read = read;
-            call->request = (struct weir__question){
-                .plain = &call->plain, .owner = call, .deadline_us = weir__monotonic_us() + q->store.deadline_us};
+            call->raw.command = call->command.data;
+            call->raw.command_len = call->command.len;
+            call->raw.read = read;
+            call->request = (struct weir__store_request){
+                .raw = &call->raw, .owner = call, .deadline_us = weir__monotonic_us() + q->store.deadline_us};
             if (call->command.failed)
                 call->request.error = WEIR_ENOMEM;
             else
                 requests[sent++] = &call->request;
         }
-        (void)weir__link_ask_all(q->link, requests, sent);
+        (void)weir__blocking_client_request_all(q->link, requests, sent);
         for (size_t i = at; i < at + some; i++)
             errors[i] = calls[i].request.error ? error_of(q, &calls[i]) : 0;
     }
@@ -109,7 +109,7 @@ static void close_handle(struct weir__queue *queue)
     struct weir__rq *q = weir__rq_of(queue);
     if (q->drains)
         weir__rq_release_lease(q);
-    weir__link_free(q->link);
+    weir__blocking_client_free(q->link);
     pthread_mutex_destroy(&q->own.lock);
     free(q);
 }
@@ -138,7 +138,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
         /* A request's patience is not ours: a connection is given up after ten times this. */
         q->store.deadline_us = made->options.wait_ms * 1000;
         snprintf(q->base, sizeof q->base, "{%s:queue}", q->store.prefix);
-        q->link = weir__link_new(&q->store);
+        q->link = weir__blocking_client_new(&q->store);
         error = q->link ? 0 : WEIR__QUEUE_MEMORY;
     }
     if (error) {

@@ -25,7 +25,7 @@ extern const struct weir__rq_script weir__rq_scripts[];
 struct weir__rq {
     struct weir__queue queue;
     struct weir__store_options store;
-    struct weir__link *link;
+    struct weir__blocking_client *link;
     char base[96];
     bool claimed;                         /* this handle has: claims of its name before it have ended */
     bool drains;                          /* it has the lease, as far as it knows */
@@ -34,13 +34,13 @@ struct weir__rq {
 
 /* A call of a script. */
 struct weir__rq_call {
-    struct weir__plain plain;
-    struct weir__question request;
+    struct weir__raw_command raw;
+    struct weir__store_request request;
     struct weir__buffer command;
     void *context; /* what `read` needs */
 };
 
-typedef int weir__rq_read(struct weir__question *request, const redisReply *reply);
+typedef int weir__rq_read(struct weir__store_request *request, const redisReply *reply);
 
 /* Begins a call with so many arguments, which are added next. */
 void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments);
@@ -53,7 +53,7 @@ int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__r
 void weir__rq_call_scripts(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count,
                            weir__rq_read *read);
 
-static inline void *weir__rq_context(const struct weir__question *request)
+static inline void *weir__rq_context(const struct weir__store_request *request)
 {
     return ((const struct weir__rq_call *)request->owner)->context;
 }

@@ -15,7 +15,7 @@ struct claim {
     size_t taken_count;
 };
 
-static int read_claim(struct weir__question *request, const redisReply *reply)
+static int read_claim(struct weir__store_request *request, const redisReply *reply)
 {
     struct claim *claim = weir__rq_context(request);
     struct weir__deferred item;
@@ -114,7 +114,7 @@ void weir__rq_release_lease(struct weir__rq *q)
 
 /* ---- Changes ---- */
 
-static int read_number(struct weir__question *request, const redisReply *reply)
+static int read_number(struct weir__store_request *request, const redisReply *reply)
 {
     int *number = weir__rq_context(request);
     if (reply->type != REDIS_REPLY_INTEGER || reply->integer < INT32_MIN || reply->integer > INT32_MAX)

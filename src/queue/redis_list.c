@@ -89,7 +89,7 @@ struct item_reader {
     bool more;
 };
 
-static int read_find(struct weir__question *request, const redisReply *reply)
+static int read_find(struct weir__store_request *request, const redisReply *reply)
 {
     struct item_reader *item_reader = weir__rq_context(request);
     struct weir__deferred item;
@@ -117,7 +117,7 @@ int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_
     return error ? error : item_reader.result;
 }
 
-static int read_list(struct weir__question *request, const redisReply *reply)
+static int read_list(struct weir__store_request *request, const redisReply *reply)
 {
     struct item_reader *item_reader = weir__rq_context(request);
     struct weir__deferred item;
@@ -167,7 +167,7 @@ struct stats {
     bool more; /* to item_reader at before all is known */
 };
 
-static int read_stats(struct weir__question *request, const redisReply *reply)
+static int read_stats(struct weir__store_request *request, const redisReply *reply)
 {
     struct stats *all = weir__rq_context(request);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->element[0]->type != REDIS_REPLY_INTEGER)

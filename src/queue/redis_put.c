@@ -68,7 +68,7 @@ static size_t chunk_of(const struct weir__deferred *items, const int *errors, si
     return taken;
 }
 
-static int read_put(struct weir__question *request, const redisReply *reply)
+static int read_put(struct weir__store_request *request, const redisReply *reply)
 {
     struct chunk *chunk = weir__rq_context(request);
     size_t at = 0;

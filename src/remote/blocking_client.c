@@ -9,18 +9,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TURNS_MAX 64 /* pieces read from a connection before others have their turn */
+#define CHUNKS_MAX 64 /* pieces read from a connection before others have their poll_once */
 
-struct weir__link {
+struct weir__blocking_client {
     const struct weir__store_options *options;
     struct weir__client *client;
     struct weir__tls_context *tls;
     bool tls_doubted; /* a certificate was refused: the files may be others by now */
     pid_t pid;
     int64_t wake_us;
-    int64_t worked_us; /* when the last turn ended */
+    int64_t worked_us; /* when the last poll_once ended */
     int64_t looked_us; /* when somebody last waited for a probe */
-    size_t waiting;    /* questions that somebody waits for */
+    size_t waiting;    /* requests that somebody waits for */
     void (*changed)(void *context, bool up, int error, const char *where);
     void *changed_context;
     struct weir__socket sockets[WEIR__CHANNELS];
@@ -31,7 +31,7 @@ struct weir__link {
 
 /* Certificates are renewed while programs run. Tried anew for each connection while there is none: the files may come
  * later than we. */
-static void read_certificates(struct weir__link *link)
+static void read_certificates(struct weir__blocking_client *link)
 {
     if (!link->options->tls || (link->tls && !link->tls_doubted))
         return;
@@ -47,7 +47,7 @@ static void read_certificates(struct weir__link *link)
 
 static void on_open(void *context, unsigned channel, const char *host, uint16_t port)
 {
-    struct weir__link *link = context;
+    struct weir__blocking_client *link = context;
     struct weir__socket *opened = &link->sockets[channel];
 
     link->output[channel] = false;
@@ -57,41 +57,41 @@ static void on_open(void *context, unsigned channel, const char *host, uint16_t 
         *opened = (struct weir__socket){.state = WEIR__SOCKET_FAILED, .fd = -1, .error = WEIR_ESTOREAUTH};
     else
         weir__socket_open(opened, link->options, host, port);
-    /* If that failed, the client is told in the next turn: it must not be called from here. */
+    /* If that failed, the client is told in the next poll_once: it must not be called from here. */
 }
 
 static void on_close(void *context, unsigned channel)
 {
-    struct weir__link *link = context;
+    struct weir__blocking_client *link = context;
 
     weir__socket_close(&link->sockets[channel]);
 }
 
 static void on_send(void *context, unsigned channel)
 {
-    struct weir__link *link = context;
+    struct weir__blocking_client *link = context;
 
     link->output[channel] = true;
 }
 
 static void on_wake(void *context, int64_t at_us)
 {
-    struct weir__link *link = context;
+    struct weir__blocking_client *link = context;
 
     link->wake_us = at_us;
 }
 
-static void on_done(void *context, struct weir__question *question)
+static void on_done(void *context, struct weir__store_request *request)
 {
-    struct weir__link *link = context;
+    struct weir__blocking_client *link = context;
 
-    (void)question;
+    (void)request;
     link->waiting--;
 }
 
 static void on_changed(void *context, bool up, int error, const char *where)
 {
-    struct weir__link *link = context;
+    struct weir__blocking_client *link = context;
 
     if (link->changed)
         link->changed(link->changed_context, up, error, where);
@@ -99,7 +99,7 @@ static void on_changed(void *context, bool up, int error, const char *where)
 
 /* ---- Beginning and end ---- */
 
-static bool begin(struct weir__link *link)
+static bool begin(struct weir__blocking_client *link)
 {
     const struct weir__driver driver = {.context = link,
                                         .open = on_open,
@@ -123,9 +123,9 @@ static bool begin(struct weir__link *link)
     return link->client != NULL;
 }
 
-struct weir__link *weir__link_new(const struct weir__store_options *options)
+struct weir__blocking_client *weir__blocking_client_new(const struct weir__store_options *options)
 {
-    struct weir__link *link = calloc(1, sizeof(*link));
+    struct weir__blocking_client *link = calloc(1, sizeof(*link));
 
     if (!link)
         return NULL;
@@ -137,7 +137,7 @@ struct weir__link *weir__link_new(const struct weir__store_options *options)
     return link;
 }
 
-void weir__link_free(struct weir__link *link)
+void weir__blocking_client_free(struct weir__blocking_client *link)
 {
     if (!link)
         return;
@@ -148,15 +148,16 @@ void weir__link_free(struct weir__link *link)
     free(link);
 }
 
-void weir__link_tell(struct weir__link *link, void (*changed)(void *context, bool up, int error, const char *where),
-                     void *context)
+void weir__blocking_client_on_change(struct weir__blocking_client *link,
+                                     void (*changed)(void *context, bool up, int error, const char *where),
+                                     void *context)
 {
     link->changed = changed;
     link->changed_context = context;
 }
 
 /* The connections of a parent are the parent's: the child only closes its copies. False: no memory. */
-static bool belongs_here(struct weir__link *link)
+static bool belongs_here(struct weir__blocking_client *link)
 {
     if (link->client && link->pid == getpid())
         return true;
@@ -169,18 +170,18 @@ static bool belongs_here(struct weir__link *link)
 
 /* ---- Turns ---- */
 
-static void over(struct weir__link *link, unsigned channel, int error)
+static void over(struct weir__blocking_client *link, unsigned channel, int error)
 {
     weir__socket_close(&link->sockets[channel]);
     link->tls_doubted |= error == WEIR_ESTOREAUTH;
     weir__client_closed(link->client, channel, error, weir__monotonic_us());
 }
 
-static void send_some(struct weir__link *link, unsigned channel)
+static void send_some(struct weir__blocking_client *link, unsigned channel)
 {
     struct weir__socket *to = &link->sockets[channel];
 
-    for (int turn = 0; turn < TURNS_MAX && to->state == WEIR__SOCKET_OPEN; turn++) {
+    for (int poll_once = 0; poll_once < CHUNKS_MAX && to->state == WEIR__SOCKET_OPEN; poll_once++) {
         size_t len;
         const char *data = weir__client_output(link->client, channel, &len);
         long sent = weir__socket_send(to, data, len);
@@ -196,11 +197,11 @@ static void send_some(struct weir__link *link, unsigned channel)
     }
 }
 
-static void receive_some(struct weir__link *link, unsigned channel)
+static void receive_some(struct weir__blocking_client *link, unsigned channel)
 {
     struct weir__socket *from = &link->sockets[channel];
 
-    for (int turn = 0; turn < TURNS_MAX && from->state == WEIR__SOCKET_OPEN; turn++) {
+    for (int poll_once = 0; poll_once < CHUNKS_MAX && from->state == WEIR__SOCKET_OPEN; poll_once++) {
         long got = weir__socket_receive(from, link->data, sizeof(link->data));
         if (got < 0)
             over(link, channel, (int)got);
@@ -212,7 +213,7 @@ static void receive_some(struct weir__link *link, unsigned channel)
     }
 }
 
-static void handle(struct weir__link *link, unsigned channel, short events)
+static void handle(struct weir__blocking_client *link, unsigned channel, short events)
 {
     struct weir__socket *with = &link->sockets[channel];
 
@@ -237,7 +238,7 @@ static void handle(struct weir__link *link, unsigned channel, short events)
 }
 
 /* One poll, and what it brings. Waits until `until_us` at the latest. */
-static void turn(struct weir__link *link, int64_t until_us)
+static void poll_once(struct weir__blocking_client *link, int64_t until_us)
 {
     struct pollfd polled[WEIR__CHANNELS];
     unsigned channels[WEIR__CHANNELS];
@@ -265,7 +266,7 @@ static void turn(struct weir__link *link, int64_t until_us)
             polled[i].revents = 0;
     for (nfds_t i = 0; i < count; i++) {
         if (polled[i].revents && link->opens[channels[i]] == opens[i])
-            weir__client_rested(link->client, channels[i], rested_us);
+            weir__client_paused(link->client, channels[i], rested_us);
         if (link->opens[channels[i]] == opens[i])
             handle(link, channels[i], polled[i].revents);
     }
@@ -277,23 +278,23 @@ static void turn(struct weir__link *link, int64_t until_us)
 
 /*
  * Between the calls nobody works here. So whoever comes while the store is away, and a probe has just begun, waits for
- * it as it would for an answer; but not one after the other: who asks often finds what came of it the next time.
+ * it as it would for an answer; but not one after the other: who ops often finds what came of it the next time.
  */
-static void wait_for_probe(struct weir__link *link, const struct weir__question *question)
+static void wait_for_probe(struct weir__blocking_client *link, const struct weir__store_request *request)
 {
     int64_t now_us = weir__monotonic_us(), until_us = now_us + link->options->deadline_us;
 
-    if (question->deadline_us > 0 && question->deadline_us < until_us)
-        until_us = question->deadline_us;
-    if (now_us - link->looked_us < link->options->retry_max_us || !weir__client_looks(link->client, question))
+    if (request->deadline_us > 0 && request->deadline_us < until_us)
+        until_us = request->deadline_us;
+    if (now_us - link->looked_us < link->options->retry_max_us || !weir__client_probing(link->client, request))
         return;
-    while (weir__monotonic_us() < until_us && weir__client_looks(link->client, question))
-        turn(link, until_us);
+    while (weir__monotonic_us() < until_us && weir__client_probing(link->client, request))
+        poll_once(link, until_us);
     link->looked_us = weir__monotonic_us();
 }
 
 /* Sends what can be sent without waiting, before anything is polled. */
-static void flush(struct weir__link *link)
+static void flush(struct weir__blocking_client *link)
 {
     weir__client_flush(link->client, weir__monotonic_us());
     for (unsigned i = 0; i < WEIR__CHANNELS; i++)
@@ -301,65 +302,66 @@ static void flush(struct weir__link *link)
             send_some(link, i);
 }
 
-int weir__link_ask_all(struct weir__link *link, struct weir__question *const *questions, size_t count)
+int weir__blocking_client_request_all(struct weir__blocking_client *link, struct weir__store_request *const *requests,
+                                      size_t count)
 {
     int error = 0;
 
     if (!belongs_here(link)) {
         for (size_t i = 0; i < count; i++)
-            questions[i]->error = WEIR_ENOMEM;
+            requests[i]->error = WEIR_ENOMEM;
         return count > 0 ? WEIR_ENOMEM : 0;
     }
-    /* What has happened since the last call: a server that closed an idle connection must not get the question. */
-    turn(link, 0);
+    /* What has happened since the last call: a server that closed an idle connection must not get the request. */
+    poll_once(link, 0);
     for (size_t i = 0; i < count; i++) {
-        wait_for_probe(link, questions[i]);
+        wait_for_probe(link, requests[i]);
         link->waiting++;
-        weir__client_ask(link->client, questions[i], weir__monotonic_us());
+        weir__client_submit(link->client, requests[i], weir__monotonic_us());
     }
     flush(link);
     while (link->waiting > 0)
-        turn(link, INT64_MAX);
+        poll_once(link, INT64_MAX);
     for (size_t i = 0; i < count && !error; i++)
-        error = questions[i]->error;
+        error = requests[i]->error;
     return error;
 }
 
-int weir__link_ask(struct weir__link *link, struct weir__question *question)
+int weir__blocking_client_request(struct weir__blocking_client *link, struct weir__store_request *request)
 {
-    return weir__link_ask_all(link, &question, 1);
+    return weir__blocking_client_request_all(link, &request, 1);
 }
 
-void weir__link_give_back(struct weir__link *link, const struct weir__question *question)
+void weir__blocking_client_refund(struct weir__blocking_client *link, const struct weir__store_request *request)
 {
     if (!belongs_here(link))
         return;
-    weir__client_give_back(link->client, question, weir__monotonic_us());
+    weir__client_refund(link->client, request, weir__monotonic_us());
     flush(link);
 }
 
-void weir__link_work(struct weir__link *link, int64_t for_us)
+void weir__blocking_client_work(struct weir__blocking_client *link, int64_t for_us)
 {
     int64_t until_us = weir__monotonic_us() + for_us;
 
     if (!belongs_here(link))
         return;
     do
-        turn(link, until_us);
+        poll_once(link, until_us);
     while (weir__monotonic_us() < until_us);
 }
 
-void weir__link_settle(struct weir__link *link, int64_t most_us)
+void weir__blocking_client_flush_refunds(struct weir__blocking_client *link, int64_t most_us)
 {
     int64_t until_us = weir__monotonic_us() + most_us;
 
     if (!belongs_here(link))
         return;
-    while (weir__client_owes(link->client) && weir__monotonic_us() < until_us)
-        turn(link, until_us);
+    while (weir__client_owes_refunds(link->client) && weir__monotonic_us() < until_us)
+        poll_once(link, until_us);
 }
 
-void weir__link_stats(struct weir__link *link, struct weir__client_stats *stats)
+void weir__blocking_client_stats(struct weir__blocking_client *link, struct weir__client_stats *stats)
 {
     if (belongs_here(link))
         weir__client_stats_read(link->client, stats);

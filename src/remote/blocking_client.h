@@ -12,28 +12,30 @@
 
 #include "remote/client.h"
 
-struct weir__link;
+struct weir__blocking_client;
 
 /* NULL: no memory. The options must stay as they are. Nothing is connected yet: without a store this works, too. */
-struct weir__link *weir__link_new(const struct weir__store_options *options);
-void weir__link_free(struct weir__link *link);
+struct weir__blocking_client *weir__blocking_client_new(const struct weir__store_options *options);
+void weir__blocking_client_free(struct weir__blocking_client *link);
 
 /* Is told when the store goes away and comes back: for a log. Called from within the functions below. */
-void weir__link_tell(struct weir__link *link, void (*changed)(void *context, bool up, int error, const char *where),
-                     void *context);
+void weir__blocking_client_on_change(struct weir__blocking_client *link,
+                                     void (*changed)(void *context, bool up, int error, const char *where),
+                                     void *context);
 
-/* Asks and waits until the question is done, at its deadline at the latest. Returns question->error. */
-int weir__link_ask(struct weir__link *link, struct weir__question *question);
+/* Asks and waits until the request is done, at its deadline at the latest. Returns request->error. */
+int weir__blocking_client_request(struct weir__blocking_client *link, struct weir__store_request *request);
 /* The same with several at once: on their way together. All are done when it returns; 0, or the first's error. */
-int weir__link_ask_all(struct weir__link *link, struct weir__question *const *questions, size_t count);
-/* Gives back what a question that is done has taken. Sends it if that goes without waiting, or with the next call. */
-void weir__link_give_back(struct weir__link *link, const struct weir__question *question);
+int weir__blocking_client_request_all(struct weir__blocking_client *link, struct weir__store_request *const *requests,
+                                      size_t count);
+/* Gives back what a request that is done has taken. Sends it if that goes without waiting, or with the next call. */
+void weir__blocking_client_refund(struct weir__blocking_client *link, const struct weir__store_request *request);
 /* Lets the client work for at most this long: late answers, what is to be given back, looking whether the store is
  * back. */
-void weir__link_work(struct weir__link *link, int64_t for_us);
+void weir__blocking_client_work(struct weir__blocking_client *link, int64_t for_us);
 /* Before it is freed: lets what must not stay taken get back, for at most this long. At once if there is no such thing.
  */
-void weir__link_settle(struct weir__link *link, int64_t most_us);
-void weir__link_stats(struct weir__link *link, struct weir__client_stats *stats);
+void weir__blocking_client_flush_refunds(struct weir__blocking_client *link, int64_t most_us);
+void weir__blocking_client_stats(struct weir__blocking_client *link, struct weir__client_stats *stats);
 
 #endif

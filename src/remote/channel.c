@@ -16,7 +16,7 @@ struct weir__command *weir__command_new(struct weir__client *client, enum weir__
         command = malloc(sizeof(*command));
     if (command) {
         *command = (struct weir__command){.kind = kind};
-        command->questions.command = command;
+        command->requests.command = command;
     }
     return command;
 }
@@ -27,7 +27,7 @@ void weir__command_free(struct weir__client *client, struct weir__command *comma
     client->free_commands = command;
 }
 
-/* ---- What comes in must be bounded: hiredis takes what it is told ---- */
+/* ---- What comes in must be bounded: hiredis takes what it is driver_closed ---- */
 
 #if HIREDIS_MAJOR >= 1
 typedef size_t element_count;
@@ -52,7 +52,7 @@ static void *create_array(const redisReadTask *task, element_count elements)
     if (too_deep(task) || (elements > 0 && (size_t)elements > channel->elements_left))
         return NULL;
     channel->elements_left -= elements > 0 ? (size_t)elements : 0;
-    return channel->usual->createArray(task, elements);
+    return channel->default_functions->createArray(task, elements);
 }
 
 static bool reader_new(struct weir__channel *channel)
@@ -61,7 +61,7 @@ static bool reader_new(struct weir__channel *channel)
 
     if (!reader)
         return false;
-    channel->usual = reader->fn;
+    channel->default_functions = reader->fn;
     channel->functions = *reader->fn;
     channel->functions.createArray = create_array;
     reader->fn = &channel->functions;
@@ -78,16 +78,16 @@ void weir__channel_open(struct weir__channel *channel)
 {
     struct weir__client *client = channel->client;
 
-    if (channel->state != WEIR__SHUT && channel->state != WEIR__LOOKING)
+    if (channel->state != WEIR__CHANNEL_CLOSED && channel->state != WEIR__CHANNEL_RESOLVING)
         return;
     channel->generation++;
     channel->since_us = client->now_us;
     if (!reader_new(channel)) {
-        channel->state = WEIR__CONNECTING;
-        weir__channel_shut(channel, WEIR_ENOMEM, true);
+        channel->state = WEIR__CHANNEL_CONNECTING;
+        weir__channel_close(channel, WEIR_ENOMEM, true);
         return;
     }
-    channel->state = WEIR__CONNECTING;
+    channel->state = WEIR__CHANNEL_CONNECTING;
     channel->out_at = channel->out.len = 0;
     channel->out.failed = false;
     channel->sending = false;
@@ -98,20 +98,20 @@ void weir__channel_open(struct weir__channel *channel)
     client->driver.open(client->driver.context, channel->number, channel->host.name, channel->host.port);
 }
 
-void weir__channel_shut(struct weir__channel *channel, int error, bool told)
+void weir__channel_close(struct weir__channel *channel, int error, bool driver_closed)
 {
     struct weir__client *client = channel->client;
     enum weir__channel_state was = channel->state;
     struct weir__command *command = channel->first, *next;
-    bool asked = false, guide = channel->number == WEIR__GUIDE;
+    bool had_requests = false, topology = channel->number == WEIR__TOPOLOGY_CHANNEL;
 
-    if (was == WEIR__SHUT)
+    if (was == WEIR__CHANNEL_CLOSED)
         return;
-    channel->state = WEIR__SHUT;
+    channel->state = WEIR__CHANNEL_CLOSED;
     channel->first = channel->last = NULL;
     channel->generation++;
-    if (was != WEIR__LOOKING) {
-        if (!told)
+    if (was != WEIR__CHANNEL_RESOLVING) {
+        if (!driver_closed)
             client->driver.close(client->driver.context, channel->number);
         client->stats.disconnects++;
     }
@@ -122,43 +122,44 @@ void weir__channel_shut(struct weir__channel *channel, int error, bool told)
     channel->out_at = 0;
     for (; command; command = next) {
         next = command->next;
-        asked |= command->kind == WEIR__SAY_ASK || command->kind == WEIR__SAY_PROBE;
+        had_requests |= command->kind == WEIR__COMMAND_REQUESTS || command->kind == WEIR__COMMAND_PROBE;
         weir__command_fail(client, command, error, command->begin >= channel->sent_total);
         weir__command_free(client, command);
     }
-    if (guide) {
-        weir__guide_lost(client, error);
+    if (topology) {
+        weir__topology_lost(client, error);
         return;
     }
     /* A connection that was good and was idle may be closed by the server at any time: that is no failure. */
-    bool failed = asked || was < WEIR__READY || error == WEIR_ESTOREGARBAGE ||
-                  channel->breaker.state == WEIR__BREAKER_PROBING || channel->breaker.state == WEIR__BREAKER_TRYING;
+    bool failed = had_requests || was < WEIR__CHANNEL_READY || error == WEIR_ESTOREGARBAGE ||
+                  channel->breaker.state == WEIR__BREAKER_PROBING ||
+                  channel->breaker.state == WEIR__BREAKER_HALF_OPEN_BUSY;
     if (failed)
         weir__route_failed(channel, error);
-    struct weir__list left = channel->waiting;
+    struct weir__request_list left = channel->waiting;
     channel->waiting.first = channel->waiting.last = NULL;
-    for (struct weir__question *question = left.first, *after; question; question = after) {
-        after = question->next;
-        question->list = NULL;
+    for (struct weir__store_request *request = left.first, *after; request; request = after) {
+        after = request->next;
+        request->list = NULL;
         channel->in_flight--;
-        if (was >= WEIR__READY && channel->breaker.state == WEIR__BREAKER_CLOSED)
-            weir__route(client, question);
+        if (was >= WEIR__CHANNEL_READY && channel->breaker.state == WEIR__BREAKER_CLOSED)
+            weir__route(client, request);
         else
-            weir__question_end(client, question, error, true);
+            weir__request_end(client, request, error, true);
     }
 }
 
-void weir__channel_drain(struct weir__channel *channel)
+void weir__channel_finish(struct weir__channel *channel)
 {
-    if (channel->state == WEIR__READY)
-        channel->state = WEIR__DRAINING;
-    if (channel->state == WEIR__DRAINING && !channel->first)
-        weir__channel_shut(channel, WEIR_ESTOREDOWN, false);
+    if (channel->state == WEIR__CHANNEL_READY)
+        channel->state = WEIR__CHANNEL_DRAINING;
+    if (channel->state == WEIR__CHANNEL_DRAINING && !channel->first)
+        weir__channel_close(channel, WEIR_ESTOREDOWN, false);
 }
 
 /* ---- Sending ---- */
 
-bool weir__channel_sent(struct weir__channel *channel, struct weir__command *command, uint64_t begin)
+bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command, uint64_t begin)
 {
     struct weir__client *client = channel->client;
 
@@ -171,8 +172,8 @@ bool weir__channel_sent(struct weir__channel *channel, struct weir__command *com
         channel->first = command;
     channel->last = command;
     client->stats.commands++;
-    if (channel->out.failed || channel->out.len > WEIR__OUT_MAX) {
-        weir__channel_shut(channel, channel->out.failed ? WEIR_ENOMEM : WEIR_ESTORESLOW, false);
+    if (channel->out.failed || channel->out.len > WEIR__CHANNEL_OUT_MAX) {
+        weir__channel_close(channel, channel->out.failed ? WEIR_ENOMEM : WEIR_ESTORESLOW, false);
         return false;
     }
     channel->out_total = channel->sent_total + (channel->out.len - channel->out_at);
@@ -183,8 +184,8 @@ bool weir__channel_sent(struct weir__channel *channel, struct weir__command *com
     return true;
 }
 
-bool weir__channel_say(struct weir__channel *channel, enum weir__command_kind kind, const char *const *words,
-                       size_t count)
+bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *words,
+                        size_t count)
 {
     struct weir__command *command = weir__command_new(channel->client, kind);
     const char *argv[4] = {NULL};
@@ -200,17 +201,17 @@ bool weir__channel_say(struct weir__channel *channel, enum weir__command_kind ki
         free(text);
         if (command)
             weir__command_free(channel->client, command);
-        weir__channel_shut(channel, WEIR_ENOMEM, false);
+        weir__channel_close(channel, WEIR_ENOMEM, false);
         return false;
     }
     weir__buffer_add(&channel->out, text, (size_t)len);
     free(text);
-    return weir__channel_sent(channel, command, channel->out_total);
+    return weir__channel_queued(channel, command, channel->out_total);
 }
 
 /* ---- Receiving ---- */
 
-/* One reply. 0, or why the channel must be shut: nobody asked for it, or it makes no sense here. */
+/* One reply. 0, or why the channel must be shut: nobody had_requests for it, or it makes no sense here. */
 static int take_reply(struct weir__channel *channel, redisReply *reply)
 {
     struct weir__client *client = channel->client;
@@ -223,22 +224,22 @@ static int take_reply(struct weir__channel *channel, redisReply *reply)
     if (!channel->first)
         channel->last = NULL;
     switch (command->kind) {
-    case WEIR__SAY_ASK:
+    case WEIR__COMMAND_REQUESTS:
         weir__command_reply(channel, command, reply);
         return 0; /* the command may be on its way again */
-    case WEIR__SAY_WHERE:
-        weir__guide_reply(channel, reply);
+    case WEIR__COMMAND_TOPOLOGY:
+        weir__topology_reply(channel, reply);
         break;
-    case WEIR__SAY_ASKING:
+    case WEIR__COMMAND_REDIRECT:
         break; /* if it was refused, so is what follows it */
-    case WEIR__SAY_LOAD:
+    case WEIR__COMMAND_LOAD:
         channel->loading = NULL;
         channel->load_error = reply->type == REDIS_REPLY_ERROR    ? weir__store_error(reply->str, (size_t)reply->len)
                               : reply->type == REDIS_REPLY_STRING ? 0
                                                                   : WEIR_ESTOREGARBAGE;
         break;
     default:
-        error = weir__greeted(channel, command, reply);
+        error = weir__handshake_reply(channel, command, reply);
     }
     weir__command_free(client, command);
     return error;
@@ -269,7 +270,7 @@ void weir__channel_received(struct weir__channel *channel, const char *data, siz
     if (!error && channel->bytes_pending > WEIR__REPLY_MAX)
         error = WEIR_ESTOREGARBAGE;
     if (error)
-        weir__channel_shut(channel, error, false);
-    else if (channel->state == WEIR__DRAINING)
-        weir__channel_drain(channel);
+        weir__channel_close(channel, error, false);
+    else if (channel->state == WEIR__CHANNEL_DRAINING)
+        weir__channel_finish(channel);
 }

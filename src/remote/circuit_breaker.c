@@ -1,7 +1,7 @@
 /* The circuit breaker. */
 #include "remote/circuit_breaker.h"
 
-#define LOOKS_MAX 30 /* doublings */
+#define DOUBLINGS_MAX 30 /* doublings */
 
 void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, int64_t min_us, int64_t max_us,
                         uint64_t seed)
@@ -25,19 +25,19 @@ static void open_again(struct weir__breaker *breaker, int64_t now_us)
 {
     int64_t wait_us = breaker->min_us;
 
-    for (unsigned i = 0; i < breaker->looks && wait_us < breaker->max_us; i++)
+    for (unsigned i = 0; i < breaker->failed_probes && wait_us < breaker->max_us; i++)
         wait_us *= 2;
     if (wait_us > breaker->max_us)
         wait_us = breaker->max_us;
-    breaker->looks += breaker->looks < LOOKS_MAX;
+    breaker->failed_probes += breaker->failed_probes < DOUBLINGS_MAX;
     breaker->state = WEIR__BREAKER_OPEN;
     breaker->retry_us = now_us + wait_us / 2 + (int64_t)(next_random(breaker) % (uint64_t)(wait_us / 2 + 1));
 }
 
 bool weir__breaker_allows(struct weir__breaker *breaker)
 {
-    if (breaker->state == WEIR__BREAKER_TRIAL) {
-        breaker->state = WEIR__BREAKER_TRYING;
+    if (breaker->state == WEIR__BREAKER_HALF_OPEN) {
+        breaker->state = WEIR__BREAKER_HALF_OPEN_BUSY;
         return true;
     }
     return breaker->state == WEIR__BREAKER_CLOSED;
@@ -52,18 +52,18 @@ bool weir__breaker_probe(struct weir__breaker *breaker, int64_t now_us)
     return true;
 }
 
-void weir__breaker_greeted(struct weir__breaker *breaker)
+void weir__breaker_probed(struct weir__breaker *breaker)
 {
     if (breaker->state == WEIR__BREAKER_PROBING || breaker->state == WEIR__BREAKER_OPEN) {
-        breaker->state = WEIR__BREAKER_TRIAL;
+        breaker->state = WEIR__BREAKER_HALF_OPEN;
         breaker->retry_us = INT64_MAX;
     }
 }
 
-void weir__breaker_untried(struct weir__breaker *breaker)
+void weir__breaker_release(struct weir__breaker *breaker)
 {
-    if (breaker->state == WEIR__BREAKER_TRYING)
-        breaker->state = WEIR__BREAKER_TRIAL;
+    if (breaker->state == WEIR__BREAKER_HALF_OPEN_BUSY)
+        breaker->state = WEIR__BREAKER_HALF_OPEN;
 }
 
 bool weir__breaker_succeeded(struct weir__breaker *breaker)
@@ -75,7 +75,7 @@ bool weir__breaker_succeeded(struct weir__breaker *breaker)
         return false;
     breaker->state = WEIR__BREAKER_CLOSED;
     breaker->failures = 0;
-    breaker->looks = 0;
+    breaker->failed_probes = 0;
     breaker->retry_us = INT64_MAX;
     return !was_closed;
 }
@@ -91,7 +91,7 @@ bool weir__breaker_failed(struct weir__breaker *breaker, int64_t now_us)
             open_again(breaker, now_us);
         break;
     case WEIR__BREAKER_OPEN:
-        break; /* questions that were on their way when it opened */
+        break; /* requests that were on their way when it opened */
     default:
         open_again(breaker, now_us);
     }

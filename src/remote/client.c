@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUESTIONS_MAX 65536 /* that wait at once */
-#define OUT_MOVED     65536 /* bytes: from then on what is left to send moves to the front */
+#define REQUESTS_MAX 65536 /* that wait at once */
+#define OUT_MOVED    65536 /* bytes: from then on what is left to send moves to the front */
 
 uint64_t weir__client_random(struct weir__client *client, uint64_t bound)
 {
@@ -30,12 +30,12 @@ static void call_done(struct weir__client *client)
 {
     uint32_t count = 0;
 
-    for (const struct weir__question *question = client->finished.first; question; question = question->next)
+    for (const struct weir__store_request *request = client->finished.first; request; request = request->next)
         count++;
-    for (struct weir__question *question; count > 0 && (question = client->finished.first); count--) {
-        weir__list_remove(question);
-        question->state = 0;
-        client->driver.done(client->driver.context, question);
+    for (struct weir__store_request *request; count > 0 && (request = client->finished.first); count--) {
+        weir__request_list_remove(request);
+        request->state = 0;
+        client->driver.done(client->driver.context, request);
     }
 }
 
@@ -76,7 +76,7 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
     client->now_us = now_us;
     client->wake_us = INT64_MAX;
     client->seed = (unsigned)weir__client_random(client, WEIR__STORE_SEEDS);
-    for (unsigned i = 0; i < WEIR__SLOTS; i++)
+    for (unsigned i = 0; i < WEIR__CLUSTER_SLOTS; i++)
         client->owner[i] = WEIR__SLOT_NOBODY;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
         struct weir__channel *channel = &client->channels[i];
@@ -86,7 +86,7 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
         weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,
                            weir__client_random(client, UINT64_MAX));
     }
-    weir__guide(client)->used = options->kind != WEIR__SINGLE;
+    weir__topology_channel(client)->used = options->kind != WEIR__SINGLE;
     if (options->kind != WEIR__CLUSTER) {
         client->nodes_end = 1;
         client->channels[0].used = true;
@@ -95,14 +95,14 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
     return client;
 }
 
-static void forget_list(struct weir__client *client, struct weir__list *list)
+static void forget_list(struct weir__client *client, struct weir__request_list *list)
 {
-    for (struct weir__question *question; (question = list->first);) {
-        weir__list_remove(question);
-        if (question->state & (WEIR__Q_GHOST | WEIR__Q_BACK))
-            weir__own_free(client, question);
-        else if (!(question->state & WEIR__Q_PIECE))
-            question->state = 0;
+    for (struct weir__store_request *request; (request = list->first);) {
+        weir__request_list_remove(request);
+        if (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND))
+            weir__internal_free(client, request);
+        else if (!(request->state & WEIR__REQUEST_SUB))
+            request->state = 0;
     }
 }
 
@@ -113,10 +113,10 @@ static void free_channel(struct weir__channel *channel)
     forget_list(client, &channel->waiting);
     for (struct weir__command *command; (command = channel->first);) {
         channel->first = command->next;
-        forget_list(client, &command->questions);
+        forget_list(client, &command->requests);
         free(command);
     }
-    if (channel->state > WEIR__LOOKING)
+    if (channel->state > WEIR__CHANNEL_RESOLVING)
         client->driver.close(client->driver.context, channel->number);
     if (channel->reader)
         redisReaderFree(channel->reader);
@@ -132,7 +132,7 @@ void weir__client_free(struct weir__client *client)
     forget_list(client, &client->finished);
     forget_list(client, &client->soon);
     forget_list(client, &client->later);
-    forget_list(client, &client->homeless);
+    forget_list(client, &client->unrouted);
     weir__split_free_all(client);
     for (struct weir__command *command; (command = client->free_commands);) {
         client->free_commands = command->next;
@@ -146,7 +146,7 @@ void weir__client_start(struct weir__client *client, int64_t now_us)
 {
     enter(client, now_us);
     if (client->options->kind == WEIR__CLUSTER)
-        weir__guide_want(client);
+        weir__topology_want_refresh(client);
     else if (client->channels[0].breaker.state == WEIR__BREAKER_CLOSED)
         weir__route_connect(&client->channels[0]);
     leave(client, true);
@@ -154,57 +154,56 @@ void weir__client_start(struct weir__client *client, int64_t now_us)
 
 /* ---- Questions ---- */
 
-static bool makes_sense(const struct weir__question *question)
+static bool makes_sense(const struct weir__store_request *request)
 {
-    if (question->plain)
-        return question->ask_count == 0 && question->group_count == 0;
-    if (question->group_count == 0 || question->ask_count == 0 || question->groups[0].after_first)
+    if (request->raw)
+        return request->op_count == 0 && request->group_count == 0;
+    if (request->group_count == 0 || request->op_count == 0 || request->groups[0].after_first)
         return false;
-    for (uint32_t i = 0; i < question->group_count; i++) {
-        const struct weir__group *group = &question->groups[i];
-        if (group->count == 0 || group->first >= question->ask_count ||
-            group->count > question->ask_count - group->first)
+    for (uint32_t i = 0; i < request->group_count; i++) {
+        const struct weir__group *group = &request->groups[i];
+        if (group->count == 0 || group->first >= request->op_count || group->count > request->op_count - group->first)
             return false;
     }
     return true;
 }
 
-static uint16_t slot_of(const struct weir__question *question)
+static uint16_t slot_of(const struct weir__store_request *request)
 {
-    if (question->plain)
-        return (uint16_t)weir__slot(question->plain->slot, strlen(question->plain->slot));
-    return (uint16_t)weir__slot(question->asks[0].name, question->asks[0].name_len);
+    if (request->raw)
+        return (uint16_t)weir__slot(request->raw->slot, strlen(request->raw->slot));
+    return (uint16_t)weir__slot(request->ops[0].name, request->ops[0].name_len);
 }
 
-void weir__client_ask(struct weir__client *client, struct weir__question *question, int64_t now_us)
+void weir__client_submit(struct weir__client *client, struct weir__store_request *request, int64_t now_us)
 {
     int error = 0;
 
     enter(client, now_us);
-    client->stats.questions++;
-    question->error = 0;
-    question->next = question->previous = NULL;
-    question->list = NULL;
-    question->timer = 0;
-    question->slot = 0;
-    question->tries = 0;
-    question->state = WEIR__Q_LIVE;
-    if (question->deadline_us == 0)
-        question->deadline_us = client->now_us + client->options->deadline_us;
-    if (!makes_sense(question))
+    client->stats.requests++;
+    request->error = 0;
+    request->next = request->previous = NULL;
+    request->list = NULL;
+    request->timer = 0;
+    request->slot = 0;
+    request->tries = 0;
+    request->state = WEIR__REQUEST_LIVE;
+    if (request->deadline_us == 0)
+        request->deadline_us = client->now_us + client->options->deadline_us;
+    if (!makes_sense(request))
         error = WEIR_EINVAL;
-    else if (client->timer_count >= QUESTIONS_MAX)
+    else if (client->timer_count >= REQUESTS_MAX)
         error = WEIR_ESTOREAWAY;
-    else if (!weir__timer_add(client, question))
+    else if (!weir__timer_add(client, request))
         error = WEIR_ENOMEM;
     if (error) {
-        weir__question_end(client, question, error, true);
-    } else if (weir__split_needed(client, question)) {
-        weir__split_begin(client, question);
+        weir__request_end(client, request, error, true);
+    } else if (weir__split_needed(client, request)) {
+        weir__split_begin(client, request);
     } else {
         if (client->options->kind == WEIR__CLUSTER)
-            question->slot = slot_of(question);
-        weir__route(client, question);
+            request->slot = slot_of(request);
+        weir__route(client, request);
     }
     leave(client, false);
 }
@@ -215,37 +214,37 @@ void weir__client_flush(struct weir__client *client, int64_t now_us)
     leave(client, true);
 }
 
-void weir__question_abandon(struct weir__question *question)
+void weir__store_request_abandon(struct weir__store_request *request)
 {
-    for (uint32_t i = 0; i < question->ask_count; i++)
-        question->asks[i].stays = question->asks[i].limit.algorithm != WEIR_CONCURRENCY;
+    for (uint32_t i = 0; i < request->op_count; i++)
+        request->ops[i].keep = request->ops[i].limit.algorithm != WEIR_CONCURRENCY;
 }
 
-void weir__client_forget(struct weir__client *client, struct weir__question *question)
+void weir__client_cancel(struct weir__client *client, struct weir__store_request *request)
 {
-    if (!(question->state & (WEIR__Q_LIVE | WEIR__Q_DONE)))
+    if (!(request->state & (WEIR__REQUEST_LIVE | WEIR__REQUEST_DONE)))
         return;
     enter(client, client->now_us);
-    weir__timer_remove(client, question);
-    if (!(question->state & WEIR__Q_SPLIT))
-        weir__question_abandon(question);
-    if (question->state & WEIR__Q_DONE) {
-        weir__list_remove(question);
-        if (!question->error)
-            weir__give_back(client, question->asks, question->ask_count);
-    } else if (question->state & WEIR__Q_SPLIT) {
-        weir__split_drop(client, question, false);
+    weir__timer_remove(client, request);
+    if (!(request->state & WEIR__REQUEST_SPLIT))
+        weir__store_request_abandon(request);
+    if (request->state & WEIR__REQUEST_DONE) {
+        weir__request_list_remove(request);
+        if (!request->error)
+            weir__internal_refund(client, request->ops, request->op_count);
+    } else if (request->state & WEIR__REQUEST_SPLIT) {
+        weir__split_drop(client, request, false);
     } else {
-        weir__question_drop(client, question);
+        weir__request_detach(client, request);
     }
-    question->state = 0;
+    request->state = 0;
     leave(client, false);
 }
 
-void weir__client_give_back(struct weir__client *client, const struct weir__question *question, int64_t now_us)
+void weir__client_refund(struct weir__client *client, const struct weir__store_request *request, int64_t now_us)
 {
     enter(client, now_us);
-    weir__give_back(client, question->asks, question->ask_count);
+    weir__internal_refund(client, request->ops, request->op_count);
     leave(client, false);
 }
 
@@ -254,16 +253,16 @@ void weir__client_give_back(struct weir__client *client, const struct weir__ques
 void weir__client_opened(struct weir__client *client, unsigned channel, int64_t now_us)
 {
     enter(client, now_us);
-    if (client->channels[channel].state == WEIR__CONNECTING)
-        weir__greet(&client->channels[channel]);
+    if (client->channels[channel].state == WEIR__CHANNEL_CONNECTING)
+        weir__handshake_begin(&client->channels[channel]);
     leave(client, true);
 }
 
 void weir__client_closed(struct weir__client *client, unsigned channel, int error, int64_t now_us)
 {
     enter(client, now_us);
-    if (client->channels[channel].state > WEIR__LOOKING)
-        weir__channel_shut(&client->channels[channel], error ? error : WEIR_ESTOREDOWN, true);
+    if (client->channels[channel].state > WEIR__CHANNEL_RESOLVING)
+        weir__channel_close(&client->channels[channel], error ? error : WEIR_ESTOREDOWN, true);
     leave(client, true);
 }
 
@@ -300,7 +299,7 @@ void weir__client_sent(struct weir__client *client, unsigned channel, size_t len
 void weir__client_received(struct weir__client *client, unsigned channel, const char *data, size_t len, int64_t now_us)
 {
     enter(client, now_us);
-    if (client->channels[channel].state > WEIR__CONNECTING)
+    if (client->channels[channel].state > WEIR__CHANNEL_CONNECTING)
         weir__channel_received(&client->channels[channel], data, len);
     leave(client, true);
 }
@@ -313,9 +312,9 @@ void weir__client_tick(struct weir__client *client, int64_t now_us)
     leave(client, true);
 }
 
-/* ---- Drivers that rest between questions ---- */
+/* ---- Drivers that rest between requests ---- */
 
-void weir__client_rested(struct weir__client *client, unsigned channel, int64_t for_us)
+void weir__client_paused(struct weir__client *client, unsigned channel, int64_t for_us)
 {
     client->channels[channel].since_us += for_us;
 }
@@ -325,17 +324,17 @@ static bool probed(struct weir__client *client, unsigned slot)
     const struct weir__channel *channel = weir__route_slot(client, slot);
 
     if (!channel)
-        channel = weir__guide(client);
+        channel = weir__topology_channel(client);
     return channel->breaker.state == WEIR__BREAKER_PROBING;
 }
 
-bool weir__client_looks(struct weir__client *client, const struct weir__question *question)
+bool weir__client_probing(struct weir__client *client, const struct weir__store_request *request)
 {
-    bool looks = question->plain && probed(client, slot_of(question));
-    uint32_t most = client->options->kind == WEIR__CLUSTER ? question->ask_count : 1; /* all go the same way */
+    bool looks = request->raw && probed(client, slot_of(request));
+    uint32_t most = client->options->kind == WEIR__CLUSTER ? request->op_count : 1; /* all go the same way */
 
-    for (uint32_t i = 0; i < most && i < question->ask_count && !looks; i++)
-        looks = probed(client, weir__slot(question->asks[i].name, question->asks[i].name_len));
+    for (uint32_t i = 0; i < most && i < request->op_count && !looks; i++)
+        looks = probed(client, weir__slot(request->ops[i].name, request->ops[i].name_len));
     return looks;
 }
 
@@ -356,7 +355,7 @@ static enum weir__store_state store_state(const struct weir__client *client)
     if (client->options->kind != WEIR__CLUSTER)
         state = state_of(&client->channels[0].breaker);
     else if (!client->have_map)
-        state = state_of(&client->channels[WEIR__GUIDE].breaker);
+        state = state_of(&client->channels[WEIR__TOPOLOGY_CHANNEL].breaker);
     else
         for (unsigned i = 0; i < client->nodes_end; i++) {
             enum weir__store_state one = state_of(&client->channels[i].breaker);
@@ -366,9 +365,9 @@ static enum weir__store_state store_state(const struct weir__client *client)
     return state == WEIR__STORE_UP ? client->stats.state : state;
 }
 
-bool weir__client_owes(const struct weir__client *client)
+bool weir__client_owes_refunds(const struct weir__client *client)
 {
-    return client->own_count > 0;
+    return client->internal_count > 0;
 }
 
 void weir__client_stats_read(const struct weir__client *client, struct weir__client_stats *stats)

@@ -27,9 +27,9 @@ unsigned weir__slot(const char *name, size_t len)
     if (open) {
         const char *tag = open + 1, *close = memchr(tag, '}', len - (size_t)(tag - name));
         if (close && close > tag)
-            return crc16(tag, (size_t)(close - tag)) % WEIR__SLOTS;
+            return crc16(tag, (size_t)(close - tag)) % WEIR__CLUSTER_SLOTS;
     }
-    return crc16(name, len) % WEIR__SLOTS;
+    return crc16(name, len) % WEIR__CLUSTER_SLOTS;
 }
 
 static bool same_host(const struct weir__store_host *a, const struct weir__store_host *b)
@@ -37,7 +37,7 @@ static bool same_host(const struct weir__store_host *a, const struct weir__store
     return a->port == b->port && strcmp(a->name, b->name) == 0;
 }
 
-static bool read_host(const redisReply *node, const char *asked, struct weir__store_host *host)
+static bool read_host(const redisReply *node, const char *queried, struct weir__store_host *host)
 {
     if (node->type != REDIS_REPLY_ARRAY || node->elements < 2)
         return false;
@@ -45,9 +45,9 @@ static bool read_host(const redisReply *node, const char *asked, struct weir__st
     if (port->type != REDIS_REPLY_INTEGER || port->integer < 1 || port->integer > 65535)
         return false;
     host->port = (uint16_t)port->integer;
-    /* Nil and "" mean the address that was asked; "?" is one that even the cluster does not know. */
+    /* Nil and "" mean the address that was queried; "?" is one that even the cluster does not know. */
     if (name->type == REDIS_REPLY_NIL || (name->type == REDIS_REPLY_STRING && name->len == 0)) {
-        memcpy(host->name, asked, strlen(asked) + 1);
+        memcpy(host->name, queried, strlen(queried) + 1);
         return true;
     }
     if (name->type != REDIS_REPLY_STRING || (size_t)name->len >= sizeof(host->name) ||
@@ -57,7 +57,7 @@ static bool read_host(const redisReply *node, const char *asked, struct weir__st
     return true;
 }
 
-static bool read_range(const redisReply *range, const char *asked, struct weir__slot_map *map)
+static bool read_range(const redisReply *range, const char *queried, struct weir__slot_map *map)
 {
     struct weir__store_host host = {0};
 
@@ -65,7 +65,7 @@ static bool read_range(const redisReply *range, const char *asked, struct weir__
         range->element[1]->type != REDIS_REPLY_INTEGER)
         return false;
     long long first = range->element[0]->integer, last = range->element[1]->integer;
-    if (first < 0 || last < first || last >= WEIR__SLOTS || !read_host(range->element[2], asked, &host))
+    if (first < 0 || last < first || last >= WEIR__CLUSTER_SLOTS || !read_host(range->element[2], queried, &host))
         return false;
     size_t node = 0;
     while (node < map->count && !same_host(&map->nodes[node], &host))
@@ -78,24 +78,24 @@ static bool read_range(const redisReply *range, const char *asked, struct weir__
     return true;
 }
 
-bool weir__slots_read(const struct redisReply *reply, const char *asked, struct weir__slot_map *map)
+bool weir__slots_read(const struct redisReply *reply, const char *queried, struct weir__slot_map *map)
 {
     map->count = 0;
     memset(map->owner, WEIR__SLOT_NOBODY, sizeof(map->owner));
-    if (reply->type != REDIS_REPLY_ARRAY || strlen(asked) >= sizeof(map->nodes[0].name))
+    if (reply->type != REDIS_REPLY_ARRAY || strlen(queried) >= sizeof(map->nodes[0].name))
         return false;
     for (size_t i = 0; i < reply->elements; i++)
-        if (!read_range(reply->element[i], asked, map))
+        if (!read_range(reply->element[i], queried, map))
             return false;
     return map->count > 0;
 }
 
-bool weir__slots_redirect(const char *text, const char *asked, unsigned *slot, struct weir__store_host *to)
+bool weir__slots_redirect(const char *text, const char *queried, unsigned *slot, struct weir__store_host *to)
 {
     char *end;
     unsigned long number = strtoul(text, &end, 10);
 
-    if (end == text || *end != ' ' || number >= WEIR__SLOTS)
+    if (end == text || *end != ' ' || number >= WEIR__CLUSTER_SLOTS)
         return false;
     const char *host = end + 1, *colon = strrchr(host, ':');
     if (!colon)
@@ -105,8 +105,8 @@ bool weir__slots_redirect(const char *text, const char *asked, unsigned *slot, s
     if (end == colon + 1 || *end != '\0' || port < 1 || port > 65535)
         return false;
     if (len == 0) {
-        host = asked;
-        len = strlen(asked);
+        host = queried;
+        len = strlen(queried);
     }
     if (len >= sizeof(to->name) || memchr(host, ' ', len))
         return false;

@@ -4,80 +4,82 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOKED_THROUGH 64   /* questions of other slots, for those of one */
+#define LOOKED_THROUGH 64   /* requests of other slots, for those of one */
 #define DRIFT          1024 /* clocks do not drift apart by more than one part in so many */
 
 /* ---- The server's clock ---- */
 
-void weir__ahead_learn(struct weir__ahead *ahead, int64_t clock_us, int64_t sent_us, int64_t now_us)
+void weir__clock_offset_update(struct weir__clock_offset *clock_offset, int64_t clock_us, int64_t sent_us,
+                               int64_t now_us)
 {
-    int64_t least = clock_us - now_us, most = clock_us - sent_us, drift = (now_us - ahead->at_us) / DRIFT;
-    if (ahead->at_us && least <= ahead->most_us + drift && most >= ahead->least_us - drift) {
-        least = least > ahead->least_us - drift ? least : ahead->least_us - drift;
-        most = most < ahead->most_us + drift ? most : ahead->most_us + drift;
+    int64_t least = clock_us - now_us, most = clock_us - sent_us, drift = (now_us - clock_offset->at_us) / DRIFT;
+    if (clock_offset->at_us && least <= clock_offset->most_us + drift && most >= clock_offset->least_us - drift) {
+        least = least > clock_offset->least_us - drift ? least : clock_offset->least_us - drift;
+        most = most < clock_offset->most_us + drift ? most : clock_offset->most_us + drift;
     } /* else one of the clocks was stepped, or it is another server */
-    *ahead = (struct weir__ahead){least, most, now_us};
+    *clock_offset = (struct weir__clock_offset){least, most, now_us};
 }
 
 static void learn_clock(struct weir__channel *channel, const struct weir__command *command,
-                        const struct weir__batch_part *parts, size_t count)
+                        const struct weir__group_ref *refs, size_t count)
 {
     int64_t now_us = channel->client->now_us;
     for (size_t p = 0; p < count; p++) {
-        const struct weir__group *group = &parts[p].question->groups[parts[p].group];
+        const struct weir__group *group = &refs[p].request->groups[refs[p].group];
         for (uint32_t i = 0; i < group->count; i++) {
-            struct weir__ask *ask = &parts[p].question->asks[group->first + i];
-            if (p + i == 0 && ask->how != WEIR__ASK_REFUND)
-                weir__ahead_learn(&channel->ahead, ask->at_us, command->sent_us, now_us);
-            if (ask->how != WEIR__ASK_EXCHANGE)
+            struct weir__store_op *op = &refs[p].request->ops[group->first + i];
+            if (p + i == 0 && op->kind != WEIR__OP_REFUND)
+                weir__clock_offset_update(&channel->clock_offset, op->at_us, command->sent_us, now_us);
+            if (op->kind != WEIR__OP_EXCHANGE)
                 return;
-            int64_t middle = channel->ahead.least_us + (channel->ahead.most_us - channel->ahead.least_us) / 2;
-            int64_t ago = now_us - (ask->at_us - middle), most = now_us - command->sent_us;
-            ask->ago_us = ago < 0 ? 0 : ago < most ? ago : most;
+            int64_t middle =
+                channel->clock_offset.least_us + (channel->clock_offset.most_us - channel->clock_offset.least_us) / 2;
+            int64_t ago = now_us - (op->at_us - middle), most = now_us - command->sent_us;
+            op->ago_us = ago < 0 ? 0 : ago < most ? ago : most;
         }
     }
 }
 
 /* ---- Sending ---- */
 
-/* A piece's first group is its question's, which it only looks at. */
-static uint32_t first_asked(const struct weir__question *question)
+/* A piece's first group is its request's, which it only looks at. */
+static uint32_t first_group(const struct weir__store_request *request)
 {
-    return weir__split_is_run(question) ? 1 : 0;
+    return weir__split_is_run(request) ? 1 : 0;
 }
 
-static uint32_t groups_asked(const struct weir__question *question)
+static uint32_t groups_sent(const struct weir__store_request *request)
 {
-    return question->group_count - first_asked(question);
+    return request->group_count - first_group(request);
 }
 
-static size_t fill_parts(const struct weir__command *command, struct weir__batch_part parts[WEIR__BATCH_GROUPS])
+static size_t list_groups(const struct weir__command *command, struct weir__group_ref refs[WEIR__BATCH_GROUPS])
 {
     size_t count = 0;
 
-    for (struct weir__question *question = command->questions.first; question; question = question->next)
-        for (uint32_t group = first_asked(question); group < question->group_count; group++)
-            parts[count++] = (struct weir__batch_part){question, group};
+    for (struct weir__store_request *request = command->requests.first; request; request = request->next)
+        for (uint32_t group = first_group(request); group < request->group_count; group++)
+            refs[count++] = (struct weir__group_ref){request, group};
     return count;
 }
 
 /* Can it go with the command? `groups` are in it. */
 static bool fits(const struct weir__client *client, const struct weir__command *command,
-                 const struct weir__question *question, uint32_t groups)
+                 const struct weir__store_request *request, uint32_t groups)
 {
-    const struct weir__question *first = command->questions.first;
+    const struct weir__store_request *first = command->requests.first;
 
     if (!first)
         return true;
-    if (groups + groups_asked(question) > WEIR__BATCH_GROUPS || first->sender || question->sender || first->plain ||
-        question->plain)
+    if (groups + groups_sent(request) > WEIR__BATCH_GROUPS || first->sender || request->sender || first->raw ||
+        request->raw)
         return false;
-    if ((first->state | question->state) & WEIR__Q_ASKING)
+    if ((first->state | request->state) & WEIR__REQUEST_REDIRECTED)
         return false;
-    /* Of a slot that moves, one key is answered where it is, or there is an ASK; several that are not all at one place
+    /* Of a slot that moves, one key is replied where it is, or there is an ASK; several that are not all at one place
      * are put off (TRYAGAIN) as long as it moves. So who is asked for again goes alone. */
     return client->options->kind != WEIR__CLUSTER ||
-           (first->slot == question->slot && first->tries == 0 && question->tries == 0);
+           (first->slot == request->slot && first->tries == 0 && request->tries == 0);
 }
 
 /*
@@ -90,16 +92,16 @@ static void gather(struct weir__channel *channel, struct weir__command *command)
     unsigned passed_over = 0, most = client->options->kind == WEIR__CLUSTER ? LOOKED_THROUGH : 0;
     uint32_t groups = 0;
 
-    for (struct weir__question *question = channel->waiting.first, *next; question && passed_over <= most;
-         question = next) {
-        next = question->next;
-        if (!fits(client, command, question, groups)) {
+    for (struct weir__store_request *request = channel->waiting.first, *next; request && passed_over <= most;
+         request = next) {
+        next = request->next;
+        if (!fits(client, command, request, groups)) {
             passed_over++;
             continue;
         }
-        weir__list_remove(question);
-        weir__list_add(&command->questions, question);
-        groups += groups_asked(question);
+        weir__request_list_remove(request);
+        weir__request_list_add(&command->requests, request);
+        groups += groups_sent(request);
     }
 }
 
@@ -107,44 +109,45 @@ static void gather(struct weir__channel *channel, struct weir__command *command)
 static bool send_command(struct weir__channel *channel, struct weir__command *command)
 {
     struct weir__client *client = channel->client;
-    struct weir__batch_part parts[WEIR__BATCH_GROUPS];
-    size_t count = fill_parts(command, parts);
-    const struct weir__question *first = command->questions.first;
+    struct weir__group_ref refs[WEIR__BATCH_GROUPS];
+    size_t count = list_groups(command, refs);
+    const struct weir__store_request *first = command->requests.first;
     uint64_t begin = channel->out_total;
     /* In a cluster the sender's key would be in another slot; docs/store.md says what follows. */
-    if (first->plain) {
-        weir__buffer_add(&channel->out, first->plain->command, first->plain->command_len);
+    if (first->raw) {
+        weir__buffer_add(&channel->out, first->raw->command, first->raw->command_len);
     } else if (first->sender && first->sender[0]) {
         char key[WEIR__STORE_NAME_MAX + 1];
         snprintf(key, sizeof(key), "%s::%s:%u", client->options->prefix, first->sender, (unsigned)first->slot);
-        const struct weir__ahead *ahead = &channel->ahead;
-        weir__script_call(&channel->out, parts, count,
-                          &(struct weir__sending){.key = client->options->kind == WEIR__CLUSTER ? NULL : key,
-                                                  .batch = first->batch,
-                                                  /* By the later bound: what was fast never looks late. */
-                                                  .clock_us = ahead->at_us ? client->now_us + ahead->most_us : 0});
+        const struct weir__clock_offset *clock_offset = &channel->clock_offset;
+        weir__script_call(&channel->out, refs, count,
+                          &(struct weir__exchange_sender){
+                              .key = client->options->kind == WEIR__CLUSTER ? NULL : key,
+                              .batch = first->batch,
+                              /* By the later bound: what was fast never looks late. */
+                              .clock_us = clock_offset->at_us ? client->now_us + clock_offset->most_us : 0});
     } else {
-        weir__script_call(&channel->out, parts, count, NULL);
+        weir__script_call(&channel->out, refs, count, NULL);
     }
-    return weir__channel_sent(channel, command, begin);
+    return weir__channel_queued(channel, command, begin);
 }
 
 void weir__channel_flush(struct weir__channel *channel)
 {
-    static const char *const asking[] = {"ASKING"};
+    static const char *const redirected[] = {"ASKING"};
     struct weir__client *client = channel->client;
     uint64_t generation = channel->generation;
 
-    while (channel->state == WEIR__READY && channel->waiting.first && channel->generation == generation) {
-        bool ask = channel->waiting.first->state & WEIR__Q_ASKING;
-        if (ask && !weir__channel_say(channel, WEIR__SAY_ASKING, asking, 1))
+    while (channel->state == WEIR__CHANNEL_READY && channel->waiting.first && channel->generation == generation) {
+        bool op = channel->waiting.first->state & WEIR__REQUEST_REDIRECTED;
+        if (op && !weir__channel_send(channel, WEIR__COMMAND_REDIRECT, redirected, 1))
             return;
-        struct weir__command *command = weir__command_new(client, WEIR__SAY_ASK);
+        struct weir__command *command = weir__command_new(client, WEIR__COMMAND_REQUESTS);
         if (!command) {
-            weir__channel_shut(channel, WEIR_ENOMEM, false);
+            weir__channel_close(channel, WEIR_ENOMEM, false);
             return;
         }
-        command->questions.channel = channel;
+        command->requests.channel = channel;
         gather(channel, command);
         (void)send_command(channel, command);
     }
@@ -154,11 +157,11 @@ void weir__channel_flush(struct weir__channel *channel)
 
 void weir__command_fail(struct weir__client *client, struct weir__command *command, int error, bool sure)
 {
-    for (struct weir__question *question; (question = command->questions.first);) {
-        weir__list_remove(question);
+    for (struct weir__store_request *request; (request = command->requests.first);) {
+        weir__request_list_remove(request);
         if (error && !sure)
-            weir__give_back_doubtful(client, question);
-        weir__question_end(client, question, error, sure);
+            weir__internal_release_permits(client, request);
+        weir__request_end(client, request, error, sure);
     }
 }
 
@@ -167,31 +170,31 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
 {
     struct weir__client *client = channel->client;
 
-    for (struct weir__question *question = command->questions.first, *next; question; question = next) {
-        next = question->next;
-        bool tired = ++question->tries > WEIR__TRIES;
-        /* Nobody waits for a ghost's answer, and nothing was taken. */
-        if (!tired && !(question->state & WEIR__Q_GHOST))
+    for (struct weir__store_request *request = command->requests.first, *next; request; request = next) {
+        next = request->next;
+        bool tired = ++request->tries > WEIR__TRIES;
+        /* Nobody waits for a orphan's answer, and nothing was taken. */
+        if (!tired && !(request->state & WEIR__REQUEST_ORPHAN))
             continue;
         int error = channel->load_error ? channel->load_error : WEIR_ESTOREERROR;
-        weir__list_remove(question);
-        weir__question_end(client, question, error, true);
+        weir__request_list_remove(request);
+        weir__request_end(client, request, error, true);
         if (tired)
             weir__route_failed(channel, error);
     }
-    if (!command->questions.first || channel->state != WEIR__READY) {
+    if (!command->requests.first || channel->state != WEIR__CHANNEL_READY) {
         /* If that was the one that tried whether the server is back, it has not tried: another must. */
-        weir__breaker_untried(&channel->breaker);
+        weir__breaker_release(&channel->breaker);
         weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
         weir__command_free(client, command);
         return;
     }
-    const struct weir__plain *plain = command->questions.first->plain;
-    const char *const load[] = {"SCRIPT", "LOAD", plain ? plain->script : weir__script};
+    const struct weir__raw_command *raw = command->requests.first->raw;
+    const char *const load[] = {"SCRIPT", "LOAD", raw ? raw->script : weir__script};
     if (channel->loading != load[2]) {
         channel->loading = load[2];
         client->stats.script_loads++;
-        if (!weir__channel_say(channel, WEIR__SAY_LOAD, load, 3)) {
+        if (!weir__channel_send(channel, WEIR__COMMAND_LOAD, load, 3)) {
             weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
             weir__command_free(client, command);
             return;
@@ -201,19 +204,19 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
 }
 
 /* Elsewhere, or here a little later: nothing has been carried out. */
-static void ask_again(struct weir__client *client, struct weir__command *command, struct weir__channel *to, bool asking,
-                      int error)
+static void resend(struct weir__client *client, struct weir__command *command, struct weir__channel *to,
+                   bool redirected, int error)
 {
-    for (struct weir__question *question; (question = command->questions.first);) {
-        weir__list_remove(question);
-        question->state &= (uint8_t) ~(WEIR__Q_ASKING | WEIR__Q_TRIAL);
-        if (question->state & WEIR__Q_GHOST || ++question->tries > WEIR__TRIES) {
-            weir__question_end(client, question, error, true);
+    for (struct weir__store_request *request; (request = command->requests.first);) {
+        weir__request_list_remove(request);
+        request->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN);
+        if (request->state & WEIR__REQUEST_ORPHAN || ++request->tries > WEIR__TRIES) {
+            weir__request_end(client, request, error, true);
         } else if (to) {
-            question->state |= asking ? WEIR__Q_ASKING : 0;
-            weir__route_to(to, question);
+            request->state |= redirected ? WEIR__REQUEST_REDIRECTED : 0;
+            weir__route_to(to, request);
         } else {
-            weir__route_soon(client, question);
+            weir__route_retry(client, request);
         }
     }
     weir__command_free(client, command);
@@ -230,27 +233,27 @@ static bool begins(const redisReply *reply, const char *word)
 static void redirect(struct weir__channel *channel, struct weir__command *command, const redisReply *reply)
 {
     struct weir__client *client = channel->client;
-    bool asking = begins(reply, "ASK ");
+    bool redirected = begins(reply, "ASK ");
     struct weir__store_host host;
     unsigned slot;
     struct weir__channel *to = NULL;
 
-    if (weir__slots_redirect(reply->str + (asking ? 4 : 6), channel->host.name, &slot, &host))
+    if (weir__slots_redirect(reply->str + (redirected ? 4 : 6), channel->host.name, &slot, &host))
         to = weir__route_host(client, &host);
     client->stats.redirects++;
     weir__route_succeeded(channel);
-    if (!asking) {
+    if (!redirected) {
         if (to)
             client->owner[slot] = (uint8_t)to->number;
-        weir__guide_want(client);
+        weir__topology_want_refresh(client);
     }
-    ask_again(client, command, to, asking, WEIR_ESTORECROSSSLOT);
+    resend(client, command, to, redirected, WEIR_ESTORECROSSSLOT);
 }
 
-static void tell_why(struct weir__question *question, const char *text)
+static void copy_error(struct weir__store_request *request, const char *text)
 {
-    if (question && question->plain && !(question->state & WEIR__Q_GHOST))
-        snprintf(question->plain->why, sizeof(question->plain->why), "%s", text);
+    if (request && request->raw && !(request->state & WEIR__REQUEST_ORPHAN))
+        snprintf(request->raw->why, sizeof(request->raw->why), "%s", text);
 }
 
 static void error_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply)
@@ -268,15 +271,15 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
     }
     if (cluster && begins(reply, "TRYAGAIN")) {
         weir__route_succeeded(channel);
-        ask_again(client, command, NULL, false, WEIR_ESTOREDOWN);
+        resend(client, command, NULL, false, WEIR_ESTOREDOWN);
         return;
     }
     int error = weir__store_error(reply->str, (size_t)reply->len);
-    tell_why(command->questions.first, reply->str);
+    copy_error(command->requests.first, reply->str);
     weir__route_failed(channel, error);
     if (cluster && begins(reply, "CLUSTERDOWN")) {
-        weir__guide_want(client);
-        ask_again(client, command, NULL, false, error);
+        weir__topology_want_refresh(client);
+        resend(client, command, NULL, false, error);
         return;
     }
     /* What has a name was said before the script wrote anything. */
@@ -284,27 +287,27 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
     weir__command_free(client, command);
     /* Whoever is no master any more must not be asked again; another may have its address by now. */
     if (error == WEIR_ESTOREREADONLY)
-        weir__channel_drain(channel);
+        weir__channel_finish(channel);
 }
 
 void weir__command_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply)
 {
     struct weir__client *client = channel->client;
-    struct weir__batch_part parts[WEIR__BATCH_GROUPS];
+    struct weir__group_ref refs[WEIR__BATCH_GROUPS];
 
     if (reply->type == REDIS_REPLY_ERROR) {
         error_reply(channel, command, reply);
         return;
     }
-    struct weir__question *first = command->questions.first;
-    size_t count = first && first->plain ? 0 : fill_parts(command, parts);
-    int error = first && first->plain ? first->plain->read(first, reply) : weir__script_read(reply, parts, count);
+    struct weir__store_request *first = command->requests.first;
+    size_t count = first && first->raw ? 0 : list_groups(command, refs);
+    int error = first && first->raw ? first->raw->read(first, reply) : weir__script_read(reply, refs, count);
     if (!error)
-        learn_clock(channel, command, parts, count);
+        learn_clock(channel, command, refs, count);
     if (error) {
         weir__command_fail(client, command, error, false);
         weir__command_free(client, command);
-        weir__channel_shut(channel, error, false);
+        weir__channel_close(channel, error, false);
         return;
     }
     if (!command->late)

@@ -11,27 +11,27 @@ static bool login(struct weir__channel *channel, const char *user, const char *p
 
     if (!password[0])
         return true;
-    return user[0] ? weir__channel_say(channel, WEIR__SAY_LOGIN, with_user, 3)
-                   : weir__channel_say(channel, WEIR__SAY_LOGIN, without, 2);
+    return user[0] ? weir__channel_send(channel, WEIR__COMMAND_LOGIN, with_user, 3)
+                   : weir__channel_send(channel, WEIR__COMMAND_LOGIN, without, 2);
 }
 
-void weir__greet(struct weir__channel *channel)
+void weir__handshake_begin(struct weir__channel *channel)
 {
     const struct weir__store_options *options = channel->client->options;
-    bool sentinel = options->kind == WEIR__SENTINEL && channel->number == WEIR__GUIDE;
+    bool sentinel = options->kind == WEIR__SENTINEL && channel->number == WEIR__TOPOLOGY_CHANNEL;
     char number[16];
     const char *database[] = {"SELECT", number}, *role[] = {"ROLE"}, *ping[] = {"PING"};
 
-    channel->state = WEIR__GREETING;
+    channel->state = WEIR__CHANNEL_HANDSHAKE;
     if (!login(channel, sentinel ? options->sentinel_user : options->user,
                sentinel ? options->sentinel_password : options->password))
         return;
     snprintf(number, sizeof(number), "%d", options->database);
-    if (options->database > 0 && !sentinel && !weir__channel_say(channel, WEIR__SAY_LOGIN, database, 2))
+    if (options->database > 0 && !sentinel && !weir__channel_send(channel, WEIR__COMMAND_LOGIN, database, 2))
         return;
-    if (options->kind == WEIR__SENTINEL && !sentinel && !weir__channel_say(channel, WEIR__SAY_ROLE, role, 1))
+    if (options->kind == WEIR__SENTINEL && !sentinel && !weir__channel_send(channel, WEIR__COMMAND_ROLE, role, 1))
         return;
-    (void)weir__channel_say(channel, WEIR__SAY_PING, ping, 1);
+    (void)weir__channel_send(channel, WEIR__COMMAND_PING, ping, 1);
 }
 
 static bool is_master(const redisReply *reply)
@@ -49,32 +49,32 @@ static int login_error(const redisReply *reply)
     return error == WEIR_ESTOREERROR && login ? WEIR_ESTOREAUTH : error;
 }
 
-int weir__greeted(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply)
+int weir__handshake_reply(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_ERROR) {
         int error = login_error(reply);
-        /* Whoever may not ask for the role will hear READONLY from a replica. */
-        return command->kind == WEIR__SAY_ROLE && error == WEIR_ESTOREAUTH ? 0 : error;
+        /* Whoever may not op for the role will hear READONLY from a replica. */
+        return command->kind == WEIR__COMMAND_ROLE && error == WEIR_ESTOREAUTH ? 0 : error;
     }
     switch (command->kind) {
-    case WEIR__SAY_ROLE:
+    case WEIR__COMMAND_ROLE:
         return is_master(reply) ? 0 : WEIR_ESTOREREADONLY;
-    case WEIR__SAY_LOGIN:
+    case WEIR__COMMAND_LOGIN:
         return reply->type == REDIS_REPLY_STATUS ? 0 : WEIR_ESTOREGARBAGE;
     default:
         break;
     }
     if (reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "PONG") != 0)
         return WEIR_ESTOREGARBAGE;
-    if (command->kind == WEIR__SAY_PING) {
-        channel->state = WEIR__READY;
-        if (channel->number == WEIR__GUIDE) {
-            weir__guide_ready(channel);
+    if (command->kind == WEIR__COMMAND_PING) {
+        channel->state = WEIR__CHANNEL_READY;
+        if (channel->number == WEIR__TOPOLOGY_CHANNEL) {
+            weir__topology_query(channel);
             return 0;
         }
     }
-    weir__route_greeted(channel);
-    if (channel->state == WEIR__READY)
+    weir__route_probed(channel);
+    if (channel->state == WEIR__CHANNEL_READY)
         weir__channel_flush(channel);
     return 0;
 }

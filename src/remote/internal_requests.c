@@ -1,5 +1,5 @@
 /*
- * How questions end, and the client's own: copies of those whose owner waits no longer, and those that give back. What
+ * How requests end, and the client's own: copies of those whose owner waits no longer, and those that give back. What
  * may have been carried out is never asked again, neither takes nor what is given back: it would count twice. Leases of
  * requests in flight have names of their own, so these are given back as often as it takes, and also if it is not known
  * whether they were taken.
@@ -9,114 +9,116 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACK_US   (INT64_C(5) * 1000000) /* how long something is tried to be given back */
-#define LATER_US  100000                 /* between the tries */
-#define OWN_MAX   65536                  /* so many at once: beyond it, what was taken stays taken */
-#define LEAVES(q) ((q)->state &= (uint8_t) ~(WEIR__Q_ASKING | WEIR__Q_TRIAL))
+#define BACK_US      (INT64_C(5) * 1000000) /* kind long something is tried to be given back */
+#define LATER_US     100000                 /* between the tries */
+#define INTERNAL_MAX 65536                  /* so many at once: beyond it, what was taken keep taken */
+#define LEAVES(q)    ((q)->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN))
 
-/* One piece of memory: the question, its asks, its groups. */
-static struct weir__question *own_new(struct weir__client *client, uint32_t asks, uint32_t groups, uint8_t state)
+/* One piece of memory: the request, its ops, its groups. */
+static struct weir__store_request *internal_new(struct weir__client *client, uint32_t ops, uint32_t groups,
+                                                uint8_t state)
 {
-    struct weir__own {
-        struct weir__question question;
-        struct weir__ask asks[];
+    struct weir__internal_request {
+        struct weir__store_request request;
+        struct weir__store_op ops[];
     } * own;
 
-    if (client->own_count >= OWN_MAX)
+    if (client->internal_count >= INTERNAL_MAX)
         return NULL;
-    own = malloc(sizeof(*own) + asks * sizeof(struct weir__ask) + groups * sizeof(struct weir__group));
+    own = malloc(sizeof(*own) + ops * sizeof(struct weir__store_op) + groups * sizeof(struct weir__group));
     if (!own)
         return NULL;
-    client->own_count++;
-    own->question = (struct weir__question){.asks = own->asks,
-                                            .ask_count = asks,
-                                            .groups = (struct weir__group *)(void *)(own->asks + asks),
-                                            .group_count = groups,
-                                            .state = state};
-    return &own->question;
+    client->internal_count++;
+    own->request = (struct weir__store_request){.ops = own->ops,
+                                                .op_count = ops,
+                                                .groups = (struct weir__group *)(void *)(own->ops + ops),
+                                                .group_count = groups,
+                                                .state = state};
+    return &own->request;
 }
 
-void weir__own_free(struct weir__client *client, struct weir__question *question)
+void weir__internal_free(struct weir__client *client, struct weir__store_request *request)
 {
-    client->own_count--;
-    free(question);
+    client->internal_count--;
+    free(request);
 }
 
 /* ---- Giving back ---- */
 
-static bool is_lease(const struct weir__ask *ask)
+static bool is_lease(const struct weir__store_op *op)
 {
-    return ask->limit.algorithm == WEIR_CONCURRENCY;
+    return op->limit.algorithm == WEIR_CONCURRENCY;
 }
 
-static bool was_taken(const struct weir__ask *ask)
+static bool was_taken(const struct weir__store_op *op)
 {
-    return ask->taken && !ask->stays && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
+    return op->taken && !op->keep && op->cost > 0 && (op->kind == WEIR__OP_TAKE || op->kind == WEIR__OP_CHARGE);
 }
 
-static bool may_be_taken(const struct weir__ask *ask)
+static bool may_be_taken(const struct weir__store_op *op)
 {
-    return is_lease(ask) && ask->cost > 0 && ask->how == WEIR__ASK_TAKE;
+    return is_lease(op) && op->cost > 0 && op->kind == WEIR__OP_TAKE;
 }
 
-static void try_later(struct weir__client *client, struct weir__question *back)
+static void try_later(struct weir__client *client, struct weir__store_request *back)
 {
     if (!client->later.first)
         client->later_us = client->now_us + LATER_US;
     back->tries = 0;
-    weir__list_add(&client->later, back);
+    weir__request_list_add(&client->later, back);
 }
 
-/* A question that gives back those of asks[from …] that are to be, as many as go with one command; NULL: none, or no
+/* A request that gives back those of ops[from …] that are to be, as many as go with one command; NULL: none, or no
  * memory. *end is where to go on. */
-static struct weir__question *back_for(struct weir__client *client, const struct weir__ask *asks, uint32_t from,
-                                       uint32_t count, bool (*which)(const struct weir__ask *ask), uint32_t *end)
+static struct weir__store_request *back_for(struct weir__client *client, const struct weir__store_op *ops,
+                                            uint32_t from, uint32_t count,
+                                            bool (*which)(const struct weir__store_op *op), uint32_t *end)
 {
     uint32_t most = client->options->kind == WEIR__CLUSTER ? 1 : WEIR__BATCH_GROUPS, some = 0;
 
     for (*end = from; *end < count && some < most; ++*end)
-        some += which(&asks[*end]);
-    struct weir__question *back = some > 0 ? own_new(client, some, some, WEIR__Q_BACK) : NULL;
+        some += which(&ops[*end]);
+    struct weir__store_request *back = some > 0 ? internal_new(client, some, some, WEIR__REQUEST_REFUND) : NULL;
     if (!back)
         return NULL;
     for (uint32_t i = from, to = 0; i < *end; i++) {
-        if (!which(&asks[i]))
+        if (!which(&ops[i]))
             continue;
-        back->asks[to] = asks[i];
-        back->asks[to].how = WEIR__ASK_REFUND;
+        back->ops[to] = ops[i];
+        back->ops[to].kind = WEIR__OP_REFUND;
         back->groups[to] = (struct weir__group){.first = to, .count = 1};
         to++;
     }
     back->deadline_us = client->now_us + BACK_US;
     if (client->options->kind == WEIR__CLUSTER)
-        back->slot = (uint16_t)weir__slot(back->asks[0].name, back->asks[0].name_len);
+        back->slot = (uint16_t)weir__slot(back->ops[0].name, back->ops[0].name_len);
     return back;
 }
 
-void weir__give_back(struct weir__client *client, const struct weir__ask *asks, uint32_t count)
+void weir__internal_refund(struct weir__client *client, const struct weir__store_op *ops, uint32_t count)
 {
     for (uint32_t at = 0; at < count;) {
-        struct weir__question *back = back_for(client, asks, at, count, was_taken, &at);
+        struct weir__store_request *back = back_for(client, ops, at, count, was_taken, &at);
         if (back)
             weir__route(client, back);
     }
 }
 
-void weir__give_back_asks(struct weir__client *client, struct weir__ask *asks, uint32_t count)
+void weir__internal_refund_clear(struct weir__client *client, struct weir__store_op *ops, uint32_t count)
 {
-    weir__give_back(client, asks, count);
+    weir__internal_refund(client, ops, count);
     for (uint32_t i = 0; i < count; i++)
-        asks[i].taken = asks[i].taken && !was_taken(&asks[i]);
+        ops[i].taken = ops[i].taken && !was_taken(&ops[i]);
 }
 
 /* Not at once: whoever calls is just shutting the channel. */
-void weir__give_back_doubtful(struct weir__client *client, const struct weir__question *question)
+void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request)
 {
-    for (uint32_t i = weir__split_is_run(question) ? 1 : 0; i < question->group_count; i++) {
-        const struct weir__group *group = &question->groups[i];
+    for (uint32_t i = weir__split_is_run(request) ? 1 : 0; i < request->group_count; i++) {
+        const struct weir__group *group = &request->groups[i];
         for (uint32_t at = 0; at < group->count;) {
-            struct weir__question *back =
-                back_for(client, question->asks + group->first, at, group->count, may_be_taken, &at);
+            struct weir__store_request *back =
+                back_for(client, request->ops + group->first, at, group->count, may_be_taken, &at);
             if (back)
                 try_later(client, back);
         }
@@ -125,109 +127,109 @@ void weir__give_back_doubtful(struct weir__client *client, const struct weir__qu
 
 /* ---- Ends ---- */
 
-static bool may_repeat(const struct weir__question *question)
+static bool may_repeat(const struct weir__store_request *request)
 {
-    for (uint32_t i = 0; i < question->ask_count; i++)
-        if (!is_lease(&question->asks[i]))
+    for (uint32_t i = 0; i < request->op_count; i++)
+        if (!is_lease(&request->ops[i]))
             return false;
     return true;
 }
 
-static void back_ended(struct weir__client *client, struct weir__question *question, int error, bool sure)
+static void back_ended(struct weir__client *client, struct weir__store_request *request, int error, bool sure)
 {
     if (!error) {
-        client->stats.gave_back += question->ask_count;
-        weir__own_free(client, question);
-    } else if ((sure || may_repeat(question)) && client->now_us < question->deadline_us) {
-        try_later(client, question);
+        client->stats.refunds += request->op_count;
+        weir__internal_free(client, request);
+    } else if ((sure || may_repeat(request)) && client->now_us < request->deadline_us) {
+        try_later(client, request);
     } else {
-        weir__own_free(client, question);
+        weir__internal_free(client, request);
     }
 }
 
-void weir__question_end(struct weir__client *client, struct weir__question *question, int error, bool sure)
+void weir__request_end(struct weir__client *client, struct weir__store_request *request, int error, bool sure)
 {
-    LEAVES(question);
-    if (question->state & WEIR__Q_BACK) {
-        back_ended(client, question, error, sure);
+    LEAVES(request);
+    if (request->state & WEIR__REQUEST_REFUND) {
+        back_ended(client, request, error, sure);
         return;
     }
-    if (question->state & WEIR__Q_GHOST) {
+    if (request->state & WEIR__REQUEST_ORPHAN) {
         if (!error)
-            weir__give_back_asks(client, question->asks, question->ask_count);
-        weir__own_free(client, question);
+            weir__internal_refund_clear(client, request->ops, request->op_count);
+        weir__internal_free(client, request);
         return;
     }
-    if (question->state & WEIR__Q_PIECE) {
-        weir__split_piece_ended(client, question, error);
+    if (request->state & WEIR__REQUEST_SUB) {
+        weir__split_sub_ended(client, request, error);
         return;
     }
-    weir__timer_remove(client, question);
-    if (question->plain)
-        question->plain->unsure = error && !sure;
-    question->error = error;
-    question->state = WEIR__Q_DONE;
+    weir__timer_remove(client, request);
+    if (request->raw)
+        request->raw->in_doubt = error && !sure;
+    request->error = error;
+    request->state = WEIR__REQUEST_DONE;
     if (error) {
         client->stats.failed++;
         client->stats.slow += error == WEIR_ESTORESLOW;
     } else {
-        client->stats.answered++;
+        client->stats.replied++;
     }
-    weir__list_add(&client->finished, question);
+    weir__request_list_add(&client->finished, request);
 }
 
 /* ---- Ghosts ---- */
 
-static int read_nothing(struct weir__question *question, const redisReply *reply)
+static int read_nothing(struct weir__store_request *request, const redisReply *reply)
 {
-    (void)question;
+    (void)request;
     (void)reply;
     return 0;
 }
 
-/* What is left of a plain question: its reply comes, and nobody wants it. Nothing of it is ever written to. */
-static struct weir__plain unwanted = {.read = read_nothing};
+/* What is left of a raw request: its reply comes, and nobody wants it. Nothing of it is ever written to. */
+static struct weir__raw_command unwanted = {.read = read_nothing};
 
-bool weir__question_ghost(struct weir__client *client, struct weir__question *question)
+bool weir__request_orphan(struct weir__client *client, struct weir__store_request *request)
 {
-    /* Of a run only its own asks: the first group belongs to others. */
-    uint32_t from = weir__split_is_run(question) ? 1 : 0, asks = 0, at = 0;
+    /* Of a run only its own ops: the first group belongs to others. */
+    uint32_t from = weir__split_is_run(request) ? 1 : 0, ops = 0, at = 0;
 
-    for (uint32_t i = from; i < question->group_count; i++)
-        asks += question->groups[i].count;
-    struct weir__question *ghost = own_new(client, asks, question->group_count - from, WEIR__Q_GHOST);
-    if (!ghost)
+    for (uint32_t i = from; i < request->group_count; i++)
+        ops += request->groups[i].count;
+    struct weir__store_request *orphan = internal_new(client, ops, request->group_count - from, WEIR__REQUEST_ORPHAN);
+    if (!orphan)
         return false;
-    for (uint32_t i = from; i < question->group_count; i++) {
-        const struct weir__group *group = &question->groups[i];
-        ghost->groups[i - from] = (struct weir__group){.first = at, .count = group->count};
-        memcpy(ghost->asks + at, question->asks + group->first, group->count * sizeof(struct weir__ask));
+    for (uint32_t i = from; i < request->group_count; i++) {
+        const struct weir__group *group = &request->groups[i];
+        orphan->groups[i - from] = (struct weir__group){.first = at, .count = group->count};
+        memcpy(orphan->ops + at, request->ops + group->first, group->count * sizeof(struct weir__store_op));
         at += group->count;
     }
-    ghost->plain = question->plain ? &unwanted : NULL;
-    ghost->slot = question->slot;
-    ghost->tries = question->tries;
-    weir__list_replace(question, ghost);
+    orphan->raw = request->raw ? &unwanted : NULL;
+    orphan->slot = request->slot;
+    orphan->tries = request->tries;
+    weir__request_list_replace(request, orphan);
     return true;
 }
 
-void weir__question_drop(struct weir__client *client, struct weir__question *question)
+void weir__request_detach(struct weir__client *client, struct weir__store_request *request)
 {
-    struct weir__list *list = question->list;
+    struct weir__request_list *list = request->list;
 
     if (!list)
         return;
     if (list->command) {
         struct weir__channel *channel = list->channel;
-        if (weir__question_ghost(client, question))
+        if (weir__request_orphan(client, request))
             return;
         /* No memory for the copy that the answer would be read into: then nothing is read. */
-        weir__list_remove(question);
-        weir__channel_shut(channel, WEIR_ENOMEM, false);
+        weir__request_list_remove(request);
+        weir__channel_close(channel, WEIR_ENOMEM, false);
         return;
     }
-    if (question->state & WEIR__Q_TRIAL && list->channel)
-        weir__breaker_untried(&list->channel->breaker);
-    LEAVES(question);
-    weir__list_remove(question);
+    if (request->state & WEIR__REQUEST_HALF_OPEN && list->channel)
+        weir__breaker_release(&list->channel->breaker);
+    LEAVES(request);
+    weir__request_list_remove(request);
 }

@@ -60,7 +60,7 @@ static bool unescape(weir_text text, char *to, size_t size)
     return true;
 }
 
-/* Cuts what is before the first of `marks` off `rest`; the mark stays. */
+/* Cuts what is before the first of `marks` off `rest`; the mark keep. */
 static weir_text cut(weir_text *rest, const char *marks)
 {
     weir_text before = {rest->data, 0};

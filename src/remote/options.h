@@ -50,7 +50,7 @@ int weir__store_parse(const char *url, struct weir__store_options *options, char
  */
 int weir__store_option(struct weir__store_options *options, const char *name, const char *value, char *why,
                        size_t why_size);
-/* Do they go together? weir__store_parse asks that of the URL; who sets options after it asks again. The same errors.
+/* Do they go together? weir__store_parse ops that of the URL; who sets options after it ops again. The same errors.
  */
 int weir__store_fits(const struct weir__store_options *options, char *why, size_t why_size);
 /* The URL as it may be shown: without secrets. */

@@ -1,4 +1,4 @@
-/* Which channel a question goes to, whether its breaker lets it, and what becomes of the breaker. */
+/* Which channel a request goes to, whether its breaker lets it, and what becomes of the breaker. */
 #include "remote/client_internal.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ struct weir__channel *weir__route_slot(struct weir__client *client, unsigned slo
 
 /* ---- The breaker, and who is told ---- */
 
-void weir__route_tell(struct weir__channel *channel, bool up, int error)
+void weir__route_report(struct weir__channel *channel, bool up, int error)
 {
     struct weir__client *client = channel->client;
     char where[sizeof(channel->host.name) + 16];
@@ -69,23 +69,23 @@ void weir__route_failed(struct weir__channel *channel, int error)
     client->stats.last_error = error;
     if (weir__breaker_failed(&channel->breaker, client->now_us)) {
         client->stats.opened++;
-        weir__route_tell(channel, false, error);
+        weir__route_report(channel, false, error);
     }
     if (client->options->kind != WEIR__SINGLE)
-        weir__guide_want(client);
+        weir__topology_want_refresh(client);
 }
 
 void weir__route_succeeded(struct weir__channel *channel)
 {
     if (weir__breaker_succeeded(&channel->breaker))
-        weir__route_tell(channel, true, 0);
+        weir__route_report(channel, true, 0);
     if (channel->client->stats.state == WEIR__STORE_NEW)
         channel->client->stats.state = WEIR__STORE_UP;
 }
 
-void weir__route_greeted(struct weir__channel *channel)
+void weir__route_probed(struct weir__channel *channel)
 {
-    weir__breaker_greeted(&channel->breaker);
+    weir__breaker_probed(&channel->breaker);
 }
 
 /* Connects; with Sentinel the master is asked for first, as it may be another one by now. */
@@ -93,11 +93,11 @@ void weir__route_connect(struct weir__channel *channel)
 {
     struct weir__client *client = channel->client;
 
-    if (channel->state != WEIR__SHUT)
+    if (channel->state != WEIR__CHANNEL_CLOSED)
         return;
     if (client->options->kind == WEIR__SENTINEL) {
-        channel->state = WEIR__LOOKING;
-        weir__guide_look(client);
+        channel->state = WEIR__CHANNEL_RESOLVING;
+        weir__topology_refresh(client);
         return;
     }
     weir__channel_open(channel);
@@ -109,8 +109,8 @@ void weir__route_probe(struct weir__channel *channel)
 
     if (!weir__breaker_probe(&channel->breaker, channel->client->now_us))
         return;
-    if (channel->state == WEIR__READY)
-        (void)weir__channel_say(channel, WEIR__SAY_PROBE, ping, 1);
+    if (channel->state == WEIR__CHANNEL_READY)
+        (void)weir__channel_send(channel, WEIR__COMMAND_PROBE, ping, 1);
     else
         weir__route_connect(channel);
 }
@@ -122,48 +122,49 @@ bool weir__route_open(struct weir__client *client, unsigned slot)
     const struct weir__channel *channel = weir__route_slot(client, slot);
 
     if (!channel)
-        return client->looking || !client->have_map || client->wanted;
-    return channel->breaker.state == WEIR__BREAKER_CLOSED || channel->breaker.state == WEIR__BREAKER_TRIAL;
+        return client->refreshing || !client->have_map || client->refresh_wanted;
+    return channel->breaker.state == WEIR__BREAKER_CLOSED || channel->breaker.state == WEIR__BREAKER_HALF_OPEN;
 }
 
-void weir__route_to(struct weir__channel *channel, struct weir__question *question)
+void weir__route_to(struct weir__channel *channel, struct weir__store_request *request)
 {
     struct weir__client *client = channel->client;
 
     if (channel->in_flight >= WEIR__IN_FLIGHT || !weir__breaker_allows(&channel->breaker)) {
-        client->stats.refused += (question->state & (WEIR__Q_GHOST | WEIR__Q_BACK | WEIR__Q_PIECE)) == 0;
-        weir__question_end(client, question, WEIR_ESTOREAWAY, true);
+        client->stats.refused +=
+            (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
+        weir__request_end(client, request, WEIR_ESTOREAWAY, true);
         return;
     }
-    if (channel->breaker.state == WEIR__BREAKER_TRYING)
-        question->state |= WEIR__Q_TRIAL;
-    weir__list_add(&channel->waiting, question);
+    if (channel->breaker.state == WEIR__BREAKER_HALF_OPEN_BUSY)
+        request->state |= WEIR__REQUEST_HALF_OPEN;
+    weir__request_list_add(&channel->waiting, request);
     weir__route_connect(channel);
 }
 
-void weir__route(struct weir__client *client, struct weir__question *question)
+void weir__route(struct weir__client *client, struct weir__store_request *request)
 {
-    struct weir__channel *channel = weir__route_slot(client, question->slot);
+    struct weir__channel *channel = weir__route_slot(client, request->slot);
 
-    question->state &= (uint8_t) ~(WEIR__Q_ASKING | WEIR__Q_TRIAL);
+    request->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN);
     if (channel) {
-        weir__route_to(channel, question);
+        weir__route_to(channel, request);
         return;
     }
-    /* The guide's breaker is the store's, as long as nobody knows where anything is. */
-    struct weir__breaker *breaker = &weir__guide(client)->breaker;
-    if (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_TRIAL) {
-        client->stats.refused += (question->state & (WEIR__Q_BACK | WEIR__Q_PIECE)) == 0;
-        weir__question_end(client, question, WEIR_ESTOREAWAY, true);
+    /* The topology's breaker is the store's, as long as nobody knows where anything is. */
+    struct weir__breaker *breaker = &weir__topology_channel(client)->breaker;
+    if (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_HALF_OPEN) {
+        client->stats.refused += (request->state & (WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
+        weir__request_end(client, request, WEIR_ESTOREAWAY, true);
         return;
     }
-    weir__list_add(&client->homeless, question);
-    weir__guide_want(client);
+    weir__request_list_add(&client->unrouted, request);
+    weir__topology_want_refresh(client);
 }
 
-void weir__route_soon(struct weir__client *client, struct weir__question *question)
+void weir__route_retry(struct weir__client *client, struct weir__store_request *request)
 {
     if (!client->soon.first)
         client->soon_us = client->now_us + SOON_US;
-    weir__list_add(&client->soon, question);
+    weir__request_list_add(&client->soon, request);
 }

@@ -28,9 +28,9 @@ bool weir__script_fits(const weir_limit *limit)
 }
 
 /* What the script must know of a limit. */
-static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
+static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
 {
-    const weir_limit *l = &ask->limit;
+    const weir_limit *l = &op->limit;
     int64_t kind = WEIR__KIND_BUCKET, more[4] = {0};
     switch (l->algorithm) {
     case WEIR_FIXED_WINDOW:
@@ -38,7 +38,7 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
         more[0] = l->window_us;
         more[1] = l->align == WEIR_ALIGN_FIRST_REQUEST;
         for (int i = 0; i < 4 && l->align == WEIR_ALIGN_CALENDAR; i++)
-            more[i] = clamp(ask->bounds_us[i], WEIR__EXACT_MAX);
+            more[i] = clamp(op->bounds_us[i], WEIR__EXACT_MAX);
         break;
     case WEIR_SLIDING_WINDOW_LOG:
         kind = WEIR__KIND_LOG;
@@ -69,7 +69,7 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
             more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
             /* Who gives back waits for nothing. */
             bool varies = l->back_us != l->period_us || l->back_units != l->period_units;
-            if (varies && ask->how != WEIR__ASK_TAKE && ask->how != WEIR__ASK_PEEK && ask->how != WEIR__ASK_COUNT) {
+            if (varies && op->kind != WEIR__OP_TAKE && op->kind != WEIR__OP_PEEK && op->kind != WEIR__OP_COUNT) {
                 more[2] = l->back_us;
                 more[3] = l->back_units;
             }
@@ -88,11 +88,11 @@ struct rows {
     uint32_t count;
 };
 
-/* The number of the ask's limit; *fresh if it is one that was not there. */
-static uint32_t row_number(struct rows *rows, const struct weir__ask *ask, bool *fresh)
+/* The number of the op's limit; *fresh if it is one that was not there. */
+static uint32_t row_number(struct rows *rows, const struct weir__store_op *op, bool *fresh)
 {
     int64_t row[ROW];
-    fill_row(ask, row);
+    fill_row(op, row);
     uint32_t looked = rows->count < ROWS_LOOKED ? rows->count : ROWS_LOOKED;
     *fresh = false;
     for (uint32_t i = 1; i <= looked; i++)
@@ -103,74 +103,74 @@ static uint32_t row_number(struct rows *rows, const struct weir__ask *ask, bool 
     return rows->count++;
 }
 
-static const struct weir__group *group_of(const struct weir__batch_part *part)
+static const struct weir__group *group_of(const struct weir__group_ref *part)
 {
-    return &part->question->groups[part->group];
+    return &part->request->groups[part->group];
 }
 
 /*
- * Which of the parts must have passed before this one is more than looked at: 0 none. A first group that is not among
+ * Which of the refs must have passed before this one is more than looked at: 0 none. A first group that is not among
  * them has its answer already: if that was no, the part names itself, which cannot have passed.
  */
-static int64_t gate_of(const struct weir__batch_part *parts, size_t index)
+static int64_t gate_of(const struct weir__group_ref *refs, size_t index)
 {
-    const struct weir__question *question = parts[index].question;
-    if (!group_of(&parts[index])->after_first)
+    const struct weir__store_request *request = refs[index].request;
+    if (!group_of(&refs[index])->after_first)
         return 0;
     for (size_t i = index; i-- > 0;)
-        if (parts[i].question == question && parts[i].group == 0)
+        if (refs[i].request == request && refs[i].group == 0)
             return (int64_t)i + 1;
-    for (uint32_t i = 0; i < question->groups[0].count; i++) {
-        const struct weir__ask *ask = &question->asks[question->groups[0].first + i];
-        if (ask->error || !weir_passes(&ask->decision))
+    for (uint32_t i = 0; i < request->groups[0].count; i++) {
+        const struct weir__store_op *op = &request->ops[request->groups[0].first + i];
+        if (op->error || !weir_passes(&op->decision))
             return (int64_t)index + 1;
     }
     return 0;
 }
 
-/* What is left of the host's fixed window: -1 none that begins with a request, -2 it is over. Else how late it is. */
-static int64_t left_of(const struct weir__ask *ask)
+/* What is left of the host's fixed window: -1 none that begins with a request, -2 it is over. Else kind late it is. */
+static int64_t left_of(const struct weir__store_op *op)
 {
-    if (weir__on_wall(&ask->limit))
-        return clamp(ask->left_us, WEIR__EXACT_MAX / 4);
-    if (ask->limit.algorithm != WEIR_FIXED_WINDOW)
-        return ask->left_us > 0 ? clamp(ask->left_us, LATE_MAX) : 0;
-    return ask->left_us > 0 ? clamp(ask->left_us, ask->limit.window_us) : ask->left_us < 0 ? -2 : -1;
+    if (weir__on_wall(&op->limit))
+        return clamp(op->left_us, WEIR__EXACT_MAX / 4);
+    if (op->limit.algorithm != WEIR_FIXED_WINDOW)
+        return op->left_us > 0 ? clamp(op->left_us, LATE_MAX) : 0;
+    return op->left_us > 0 ? clamp(op->left_us, op->limit.window_us) : op->left_us < 0 ? -2 : -1;
 }
 
-static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, uint32_t row)
+static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op, uint32_t row)
 {
     weir__number_add(to, 2 + (int64_t)ROW * row);
-    weir__number_add(to, ask->how);
-    weir__number_add(to, clamp(ask->cost, WEIR__EXACT_MAX / 4));
-    if (ask->limit.algorithm == WEIR_CONCURRENCY) {
-        weir__number_add(to, clamp((int64_t)ask->lease[0], WEIR__EXACT_MAX));
-        weir__number_add(to, clamp((int64_t)ask->lease[1], WEIR__EXACT_MAX));
+    weir__number_add(to, op->kind);
+    weir__number_add(to, clamp(op->cost, WEIR__EXACT_MAX / 4));
+    if (op->limit.algorithm == WEIR_CONCURRENCY) {
+        weir__number_add(to, clamp((int64_t)op->lease[0], WEIR__EXACT_MAX));
+        weir__number_add(to, clamp((int64_t)op->lease[1], WEIR__EXACT_MAX));
         return 5;
     }
-    if (ask->how == WEIR__ASK_REFUND) {
-        int64_t at_us = clamp(ask->at_us, WEIR__EXACT_MAX);
+    if (op->kind == WEIR__OP_REFUND) {
+        int64_t at_us = clamp(op->at_us, WEIR__EXACT_MAX);
         weir__number_add(to, at_us > -WEIR__DEBT_MAX ? at_us : -WEIR__DEBT_MAX);
         return 4;
     }
-    if (ask->how == WEIR__ASK_EXCHANGE) {
-        weir__number_add(to, clamp(ask->level, WEIR__EXACT_MAX / 4));
-        weir__number_add(to, left_of(ask));
-        weir__number_add(to, ask->doubt ? 1 : ask->own_only ? 2 : 0);
+    if (op->kind == WEIR__OP_EXCHANGE) {
+        weir__number_add(to, clamp(op->level, WEIR__EXACT_MAX / 4));
+        weir__number_add(to, left_of(op));
+        weir__number_add(to, op->reseed ? 1 : op->own_delta ? 2 : 0);
         return 6;
     }
     return 3;
 }
 
-/* Appends the limits' rows; returns how many. */
-static uint32_t add_rows(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+/* Appends the limits' rows; returns kind many. */
+static uint32_t add_rows(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
     struct rows rows = {.count = 0};
     for (size_t p = 0; p < count; p++) {
-        const struct weir__group *group = group_of(&parts[p]);
+        const struct weir__group *group = group_of(&refs[p]);
         for (uint32_t i = 0; i < group->count; i++) {
             bool fresh;
-            uint32_t row = row_number(&rows, &parts[p].question->asks[group->first + i], &fresh);
+            uint32_t row = row_number(&rows, &refs[p].request->ops[group->first + i], &fresh);
             for (int j = 0; j < ROW && fresh; j++)
                 weir__number_add(to, rows.row[row % ROWS_LOOKED][j]);
         }
@@ -178,20 +178,20 @@ static uint32_t add_rows(struct weir__buffer *to, const struct weir__batch_part 
     return rows.count;
 }
 
-/* Appends the groups, finding the same rows again; returns how many numbers that were. */
-static uint32_t add_groups(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+/* Appends the groups, finding the same rows again; returns kind many numbers that were. */
+static uint32_t add_groups(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
     struct rows rows = {.count = 0};
     uint32_t numbers = 0;
     for (size_t p = 0; p < count; p++) {
-        const struct weir__group *group = group_of(&parts[p]);
+        const struct weir__group *group = group_of(&refs[p]);
         weir__number_add(to, group->count);
-        weir__number_add(to, gate_of(parts, p));
+        weir__number_add(to, gate_of(refs, p));
         numbers += 2;
         for (uint32_t i = 0; i < group->count; i++) {
             bool fresh;
-            const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
-            numbers += add_ask(to, ask, row_number(&rows, ask, &fresh));
+            const struct weir__store_op *op = &refs[p].request->ops[group->first + i];
+            numbers += add_op(to, op, row_number(&rows, op, &fresh));
         }
     }
     return numbers;
@@ -242,14 +242,14 @@ static void put_32(char *to, unsigned char mark, uint32_t number)
 }
 
 /* The numbers as one argument: its length, theirs and that of the limits come first, but are known last. */
-static void add_array(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+static void add_array(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
     enum { ROOM = 32 };
     static const char room[ROOM + MARKED + MARKED];
     size_t start = to->len;
     weir__buffer_add(to, room, sizeof room);
-    uint32_t rows = add_rows(to, parts, count);
-    uint32_t numbers = 1 + ROW * rows + add_groups(to, parts, count);
+    uint32_t rows = add_rows(to, refs, count);
+    uint32_t numbers = 1 + ROW * rows + add_groups(to, refs, count);
     if (to->failed)
         return;
     size_t begin = start + ROOM + (numbers > LOOSE_MAX ? 0 : MARKED);
@@ -263,29 +263,29 @@ static void add_array(struct weir__buffer *to, const struct weir__batch_part *pa
     weir__buffer_add(to, "\r\n", 2);
 }
 
-void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                       const struct weir__sending *sending)
+void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
+                       const struct weir__exchange_sender *sending)
 {
     const char *sender_key = sending ? sending->key : NULL;
     uint64_t keys = sender_key ? 1 : 0;
     for (size_t p = 0; p < count; p++)
-        keys += group_of(&parts[p])->count;
+        keys += group_of(&refs[p])->count;
     /* Only the first command of a batch has one before it for sure: of the others, small batches have none. */
-    bool ordered = sender_key && parts[0].question->slot == 0;
+    bool ordered = sender_key && refs[0].request->slot == 0;
     add_length(to, '*', 3 + keys + 1 + (sending ? 1 : 0) + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
     add_text(to, "EVALSHA", 7);
     add_text(to, weir__script_sha, 40);
     add_decimal(to, keys);
     for (size_t p = 0; p < count; p++) {
-        const struct weir__group *group = group_of(&parts[p]);
+        const struct weir__group *group = group_of(&refs[p]);
         for (uint32_t i = 0; i < group->count; i++) {
-            const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
-            add_text(to, ask->name, ask->name_len);
+            const struct weir__store_op *op = &refs[p].request->ops[group->first + i];
+            add_text(to, op->name, op->name_len);
         }
     }
     if (sender_key)
         add_text(to, sender_key, strlen(sender_key));
-    add_array(to, parts, count);
+    add_array(to, refs, count);
     if (sending)
         add_decimal(to, sending->clock_us > 0 ? (uint64_t)sending->clock_us : 0);
     if (sender_key)

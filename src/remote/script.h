@@ -30,32 +30,32 @@ static inline char *weir__buffer_room(struct weir__buffer *buffer, size_t len)
 }
 void weir__buffer_free(struct weir__buffer *buffer);
 
-/* Some groups of some questions, which one run of the script decides. */
-struct weir__batch_part {
-    struct weir__question *question;
+/* Some groups of some requests, which one run of the script decides. */
+struct weir__group_ref {
+    struct weir__store_request *request;
     uint32_t group;
 };
 
 #define WEIR__BATCH_GROUPS 64
 
 /* Of an EXCHANGE. */
-struct weir__sending {
+struct weir__exchange_sender {
     const char *key;  /* the sender's own, in the same slot or on the only server; NULL: batches are not counted */
     uint64_t batch;   /* with a key */
     int64_t clock_us; /* the server's clock now, as earlier replies let it be estimated; 0: it is not known */
 };
 
 /*
- * Appends the command (EVALSHA) that asks for `parts` in order. Groups with after_first must follow their question's
+ * Appends the command (EVALSHA) that ops for `refs` in order. Groups with after_first must follow their request's
  * first. `sending`: only for EXCHANGE, else NULL.
  */
-void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                       const struct weir__sending *sending);
+void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
+                       const struct weir__exchange_sender *sending);
 /*
- * Reads the answer into the asks. 0, or an error for all of them: WEIR_ESTOREGARBAGE. An answer of the kind "done
- * before" (a batch that the server has carried out already) fills EXCHANGE asks as if they had been carried out now.
+ * Reads the answer into the ops. 0, or an error for all of them: WEIR_ESTOREGARBAGE. An answer of the kind "done
+ * before" (a batch that the server has carried out already) fills EXCHANGE ops as if they had been carried out now.
  */
-int weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count);
+int weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count);
 
 /* The library's error for an error reply: LOADING, READONLY, OOM … WEIR_ESTOREERROR for others. */
 int weir__store_error(const char *text, size_t len);

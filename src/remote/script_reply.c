@@ -15,7 +15,7 @@
 #define ERROR_LOOKED 512 /* bytes of an error's text */
 
 #define TIME_LEN 8
-#define ASK_LEN  (1 + 3 * 8) /* code, remaining, reset, wait */
+#define OP_LEN   (1 + 3 * 8) /* code, remaining, reset, wait */
 
 static int64_t number_at(const char *text)
 {
@@ -30,55 +30,55 @@ static bool is_time(int64_t us)
 }
 
 /* False: it makes no sense. */
-static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
+static bool read_op(const char *text, struct weir__store_op *op, int64_t now_us)
 {
     int code = (unsigned char)text[0] < 0x80 ? (unsigned char)text[0] : (unsigned char)text[0] - 0x100;
     int64_t remaining = number_at(text + 1), reset_us = number_at(text + 9), wait_us = number_at(text + 17);
     int verdict = code & 7;
     bool passes = verdict <= WEIR_DELAY, elsewhere = code & (WEIR__CODE_OVER | WEIR__CODE_AHEAD);
 
-    ask->decision = (weir_decision){.limit = ask->limit.hard};
-    ask->taken = false;
-    ask->other_window = 0;
-    ask->missed = 0;
-    ask->error = code < 0 ? code : 0;
-    if (ask->how != WEIR__ASK_REFUND)
-        ask->at_us = now_us;
+    op->decision = (weir_decision){.limit = op->limit.hard};
+    op->taken = false;
+    op->other_window = 0;
+    op->missed = 0;
+    op->error = code < 0 ? code : 0;
+    if (op->kind != WEIR__OP_REFUND)
+        op->at_us = now_us;
     if (code < 0)
         return code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK;
-    if (verdict > WEIR_NEVER_FITS || remaining > ask->limit.hard || remaining < -UNITS_MAX || !is_time(reset_us) ||
+    if (verdict > WEIR_NEVER_FITS || remaining > op->limit.hard || remaining < -UNITS_MAX || !is_time(reset_us) ||
         !is_time(wait_us) || (code & WEIR__CODE_TAKEN && (!passes || elsewhere)) ||
-        (elsewhere && (ask->how != WEIR__ASK_EXCHANGE || ask->limit.algorithm != WEIR_FIXED_WINDOW)))
+        (elsewhere && (op->kind != WEIR__OP_EXCHANGE || op->limit.algorithm != WEIR_FIXED_WINDOW)))
         return false;
 
-    if (ask->how == WEIR__ASK_EXCHANGE)
-        ask->missed = wait_us;
-    weir_decision *d = &ask->decision;
+    if (op->kind == WEIR__OP_EXCHANGE)
+        op->missed = wait_us;
+    weir_decision *d = &op->decision;
     d->verdict = (enum weir_verdict)verdict;
     d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
     d->remaining = remaining;
-    d->reset_after_ns = ask->limit.algorithm == WEIR_CONCURRENCY ? -1 : weir__us_to_ns(reset_us);
+    d->reset_after_ns = op->limit.algorithm == WEIR_CONCURRENCY ? -1 : weir__us_to_ns(reset_us);
     d->delay_ns = verdict == WEIR_DELAY ? weir__us_to_ns(wait_us) : 0;
     d->retry_after_ns = verdict == WEIR_DENY ? weir__us_to_ns(wait_us) : verdict == WEIR_NEVER_FITS ? -1 : 0;
-    ask->taken = code & WEIR__CODE_TAKEN;
-    ask->other_window = code & WEIR__CODE_OVER ? -1 : code & WEIR__CODE_AHEAD ? 1 : 0;
+    op->taken = code & WEIR__CODE_TAKEN;
+    op->other_window = code & WEIR__CODE_OVER ? -1 : code & WEIR__CODE_AHEAD ? 1 : 0;
     return true;
 }
 
-int weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count)
+int weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count)
 {
-    size_t asks = 0;
+    size_t ops = 0;
     for (size_t p = 0; p < count; p++)
-        asks += parts[p].question->groups[parts[p].group].count;
-    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str || reply->len != TIME_LEN + asks * ASK_LEN)
+        ops += refs[p].request->groups[refs[p].group].count;
+    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str || reply->len != TIME_LEN + ops * OP_LEN)
         return WEIR_ESTOREGARBAGE;
     const char *at = reply->str + TIME_LEN;
     int64_t now_us = number_at(reply->str);
     bool sound = now_us >= 0 && now_us <= WEIR__EXACT_MAX;
     for (size_t p = 0; p < count && sound; p++) {
-        const struct weir__group *group = &parts[p].question->groups[parts[p].group];
-        for (uint32_t i = 0; i < group->count && sound; i++, at += ASK_LEN)
-            sound = read_ask(at, &parts[p].question->asks[group->first + i], now_us);
+        const struct weir__group *group = &refs[p].request->groups[refs[p].group];
+        for (uint32_t i = 0; i < group->count && sound; i++, at += OP_LEN)
+            sound = read_op(at, &refs[p].request->ops[group->first + i], now_us);
     }
     return sound ? 0 : WEIR_ESTOREGARBAGE;
 }

@@ -18,7 +18,7 @@ enum weir__socket_state {
 struct weir__socket {
     enum weir__socket_state state;
     int fd, error;
-    struct weir__tls *tls;
+    struct weir__tls_session *tls;
     char host[256];
     struct addrinfo *addresses, *next; /* `next` is tried when this one fails */
 };

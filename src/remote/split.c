@@ -1,6 +1,6 @@
 /*
- * A question that needs several commands: in a cluster its counters are in several slots, and on one server it may have
- * more groups than go with one command. Each group is cut into runs of asks that can be asked together. When one of a
+ * A request that needs several commands: in a cluster its counters are in several slots, and on one server it may have
+ * more groups than go with one command. Each group is cut into runs of ops that can be asked together. When one of a
  * group's runs denies or fails, what the others took is given back. The groups that come after the first wait for it.
  */
 #include "remote/client_internal.h"
@@ -8,87 +8,88 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct weir__piece {
-    struct weir__question question;
-    struct weir__group groups[2]; /* a run: the question's first group, and the run itself */
+struct weir__subrequest {
+    struct weir__store_request request;
+    struct weir__group groups[2]; /* a run: the request's first group, and the run itself */
     struct weir__split *split;
-    struct weir__piece *next, *previous;
+    struct weir__subrequest *next, *previous;
 };
 
-static struct weir__piece *piece_of(struct weir__question *question)
+static struct weir__subrequest *sub_of(struct weir__store_request *request)
 {
-    return (struct weir__piece *)(void *)((char *)question - offsetof(struct weir__piece, question));
+    return (struct weir__subrequest *)(void *)((char *)request - offsetof(struct weir__subrequest, request));
 }
 
-bool weir__split_is_run(const struct weir__question *question)
+bool weir__split_is_run(const struct weir__store_request *request)
 {
-    if (!(question->state & WEIR__Q_PIECE))
+    if (!(request->state & WEIR__REQUEST_SUB))
         return false;
-    const struct weir__piece *piece =
-        (const struct weir__piece *)(const void *)((const char *)question - offsetof(struct weir__piece, question));
-    return question->groups == piece->groups;
+    const struct weir__subrequest *sub =
+        (const struct weir__subrequest *)(const void *)((const char *)request -
+                                                        offsetof(struct weir__subrequest, request));
+    return request->groups == sub->groups;
 }
 
-static unsigned slot_of(const struct weir__client *client, const struct weir__ask *ask)
+static unsigned slot_of(const struct weir__client *client, const struct weir__store_op *op)
 {
-    return client->options->kind == WEIR__CLUSTER ? weir__slot(ask->name, ask->name_len) : 0;
+    return client->options->kind == WEIR__CLUSTER ? weir__slot(op->name, op->name_len) : 0;
 }
 
-bool weir__split_needed(const struct weir__client *client, const struct weir__question *question)
+bool weir__split_needed(const struct weir__client *client, const struct weir__store_request *request)
 {
-    if (question->group_count > WEIR__BATCH_GROUPS)
+    if (request->group_count > WEIR__BATCH_GROUPS)
         return true;
-    if (client->options->kind != WEIR__CLUSTER || question->plain)
+    if (client->options->kind != WEIR__CLUSTER || request->raw)
         return false;
-    unsigned slot = slot_of(client, &question->asks[0]);
-    for (uint32_t i = 1; i < question->ask_count; i++)
-        if (slot_of(client, &question->asks[i]) != slot)
+    unsigned slot = slot_of(client, &request->ops[0]);
+    for (uint32_t i = 1; i < request->op_count; i++)
+        if (slot_of(client, &request->ops[i]) != slot)
             return true;
     return false;
 }
 
 /* ---- Memory ---- */
 
-static struct weir__piece *piece_new(struct weir__client *client, struct weir__split *split)
+static struct weir__subrequest *sub_new(struct weir__client *client, struct weir__split *split)
 {
-    struct weir__piece *piece = client->free_pieces;
+    struct weir__subrequest *sub = client->free_subs;
 
-    if (piece)
-        client->free_pieces = piece->next;
+    if (sub)
+        client->free_subs = sub->next;
     else
-        piece = malloc(sizeof(*piece));
-    if (!piece)
+        sub = malloc(sizeof(*sub));
+    if (!sub)
         return NULL;
-    memset(piece, 0, sizeof(*piece));
-    piece->split = split;
-    piece->next = split->pieces;
-    if (piece->next)
-        piece->next->previous = piece;
-    split->pieces = piece;
+    memset(sub, 0, sizeof(*sub));
+    sub->split = split;
+    sub->next = split->subs;
+    if (sub->next)
+        sub->next->previous = sub;
+    split->subs = sub;
     split->made++;
-    const struct weir__question *parent = split->parent;
-    piece->question = (struct weir__question){.asks = parent->asks,
-                                              .ask_count = parent->ask_count,
-                                              .deadline_us = parent->deadline_us,
-                                              .sender = parent->sender,
-                                              .batch = parent->batch,
-                                              .state = WEIR__Q_PIECE};
-    return piece;
+    const struct weir__store_request *parent = split->parent;
+    sub->request = (struct weir__store_request){.ops = parent->ops,
+                                                .op_count = parent->op_count,
+                                                .deadline_us = parent->deadline_us,
+                                                .sender = parent->sender,
+                                                .batch = parent->batch,
+                                                .state = WEIR__REQUEST_SUB};
+    return sub;
 }
 
-static void piece_free(struct weir__client *client, struct weir__piece *piece)
+static void sub_free(struct weir__client *client, struct weir__subrequest *sub)
 {
-    if (piece->next)
-        piece->next->previous = piece->previous;
-    if (piece->previous)
-        piece->previous->next = piece->next;
+    if (sub->next)
+        sub->next->previous = sub->previous;
+    if (sub->previous)
+        sub->previous->next = sub->next;
     else
-        piece->split->pieces = piece->next;
-    piece->next = client->free_pieces;
-    client->free_pieces = piece;
+        sub->split->subs = sub->next;
+    sub->next = client->free_subs;
+    client->free_subs = sub;
 }
 
-static struct weir__split *split_new(struct weir__client *client, struct weir__question *parent)
+static struct weir__split *split_new(struct weir__client *client, struct weir__store_request *parent)
 {
     struct weir__split *split = client->free_splits;
 
@@ -103,7 +104,7 @@ static struct weir__split *split_new(struct weir__client *client, struct weir__q
         split->next->previous = split;
     client->splits = split;
     parent->list = split;
-    parent->state |= WEIR__Q_SPLIT;
+    parent->state |= WEIR__REQUEST_SPLIT;
     return split;
 }
 
@@ -116,7 +117,7 @@ static void split_free(struct weir__client *client, struct weir__split *split)
     else
         client->splits = split->next;
     split->parent->list = NULL;
-    split->parent->state &= (uint8_t)~WEIR__Q_SPLIT;
+    split->parent->state &= (uint8_t)~WEIR__REQUEST_SPLIT;
     split->next = client->free_splits;
     client->free_splits = split;
 }
@@ -124,17 +125,17 @@ static void split_free(struct weir__client *client, struct weir__split *split)
 void weir__split_free_all(struct weir__client *client)
 {
     for (struct weir__split *split; (split = client->splits);) {
-        while (split->pieces)
-            piece_free(client, split->pieces);
+        while (split->subs)
+            sub_free(client, split->subs);
         split_free(client, split);
     }
     for (struct weir__split *split; (split = client->free_splits);) {
         client->free_splits = split->next;
         free(split);
     }
-    for (struct weir__piece *piece; (piece = client->free_pieces);) {
-        client->free_pieces = piece->next;
-        free(piece);
+    for (struct weir__subrequest *sub; (sub = client->free_subs);) {
+        client->free_subs = sub->next;
+        free(sub);
     }
 }
 
@@ -143,7 +144,7 @@ void weir__split_free_all(struct weir__client *client)
 static void group_fails(struct weir__split *split, const struct weir__group *group, int error)
 {
     for (uint32_t i = 0; i < group->count; i++)
-        split->parent->asks[group->first + i].error = error;
+        split->parent->ops[group->first + i].error = error;
     split->made++;
     split->failed++;
     if (!split->error)
@@ -151,18 +152,18 @@ static void group_fails(struct weir__split *split, const struct weir__group *gro
 }
 
 /* Is every server that the group needs let through? Otherwise none is asked. */
-static bool group_open(struct weir__client *client, const struct weir__question *parent,
+static bool group_open(struct weir__client *client, const struct weir__store_request *parent,
                        const struct weir__group *group)
 {
     for (uint32_t i = 0; i < group->count; i++)
-        if (!weir__route_open(client, slot_of(client, &parent->asks[group->first + i])))
+        if (!weir__route_open(client, slot_of(client, &parent->ops[group->first + i])))
             return false;
     return true;
 }
 
-static void ask_group(struct weir__client *client, struct weir__split *split, const struct weir__group *group)
+static void send_group(struct weir__client *client, struct weir__split *split, const struct weir__group *group)
 {
-    struct weir__question *parent = split->parent;
+    struct weir__store_request *parent = split->parent;
     uint32_t end = group->first + group->count;
 
     if (!group_open(client, parent, group)) {
@@ -170,78 +171,78 @@ static void ask_group(struct weir__client *client, struct weir__split *split, co
         return;
     }
     for (uint32_t at = group->first, run; at < end; at += run) {
-        unsigned slot = slot_of(client, &parent->asks[at]);
-        for (run = 1; at + run < end && slot_of(client, &parent->asks[at + run]) == slot;)
+        unsigned slot = slot_of(client, &parent->ops[at]);
+        for (run = 1; at + run < end && slot_of(client, &parent->ops[at + run]) == slot;)
             run++;
         struct weir__group own = {.first = at, .count = run, .after_first = group->after_first};
-        struct weir__piece *piece = piece_new(client, split);
-        if (!piece) {
+        struct weir__subrequest *sub = sub_new(client, split);
+        if (!sub) {
             group_fails(split, &own, WEIR_ENOMEM);
             continue;
         }
-        piece->groups[0] = parent->groups[0];
-        piece->groups[1] = own;
-        piece->question.groups = piece->groups;
-        piece->question.group_count = 2;
-        piece->question.slot = (uint16_t)slot;
-        weir__route(client, &piece->question);
+        sub->groups[0] = parent->groups[0];
+        sub->groups[1] = own;
+        sub->request.groups = sub->groups;
+        sub->request.group_count = 2;
+        sub->request.slot = (uint16_t)slot;
+        weir__route(client, &sub->request);
     }
 }
 
-/* A sender's question on one server: the same parts in the same commands each time it is repeated. */
-static void ask_in_order(struct weir__client *client, struct weir__split *split)
+/* A sender's request on one server: the same parts in the same commands each time it is repeated. */
+static void send_in_order(struct weir__client *client, struct weir__split *split)
 {
-    struct weir__question *parent = split->parent;
+    struct weir__store_request *parent = split->parent;
 
     for (uint32_t at = 0, part = 0; at < parent->group_count; at += WEIR__BATCH_GROUPS, part++) {
         uint32_t left = parent->group_count - at, count = left < WEIR__BATCH_GROUPS ? left : WEIR__BATCH_GROUPS;
-        struct weir__piece *piece = piece_new(client, split);
-        if (!piece) {
+        struct weir__subrequest *sub = sub_new(client, split);
+        if (!sub) {
             for (uint32_t i = 0; i < count; i++)
                 group_fails(split, &parent->groups[at + i], WEIR_ENOMEM);
             continue;
         }
-        piece->question.groups = parent->groups + at;
-        piece->question.group_count = count;
-        piece->question.slot = (uint16_t)part;
-        weir__route(client, &piece->question);
+        sub->request.groups = parent->groups + at;
+        sub->request.group_count = count;
+        sub->request.slot = (uint16_t)part;
+        weir__route(client, &sub->request);
     }
 }
 
 /* ---- Ends ---- */
 
-static bool passed(const struct weir__question *parent, const struct weir__group *group)
+static bool passed(const struct weir__store_request *parent, const struct weir__group *group)
 {
     for (uint32_t i = 0; i < group->count; i++) {
-        const struct weir__ask *ask = &parent->asks[group->first + i];
-        if (ask->error || !weir_passes(&ask->decision))
+        const struct weir__store_op *op = &parent->ops[group->first + i];
+        if (op->error || !weir_passes(&op->decision))
             return false;
     }
     return true;
 }
 
 /* A group is taken as a whole or not at all. */
-static void settle_groups(struct weir__client *client, struct weir__question *parent, bool after_first)
+static void settle_groups(struct weir__client *client, struct weir__store_request *parent, bool after_first)
 {
     for (uint32_t i = 0; i < parent->group_count; i++) {
         const struct weir__group *group = &parent->groups[i];
         if (group->after_first == after_first && group->count > 1 && !passed(parent, group))
-            weir__give_back_asks(client, parent->asks + group->first, group->count);
+            weir__internal_refund_clear(client, parent->ops + group->first, group->count);
     }
 }
 
 static void end_split(struct weir__client *client, struct weir__split *split)
 {
-    struct weir__question *parent = split->parent;
+    struct weir__store_request *parent = split->parent;
     bool repeated = parent->sender && client->options->kind != WEIR__CLUSTER;
     /* A sender repeats all of it: what was carried out is known to the server. */
     int error = split->failed == split->made || (repeated && split->failed > 0) ? split->error : 0;
 
     split_free(client, split);
-    weir__question_end(client, parent, error, false);
+    weir__request_end(client, parent, error, false);
 }
 
-static bool has_more(const struct weir__question *parent)
+static bool has_more(const struct weir__store_request *parent)
 {
     for (uint32_t i = 0; i < parent->group_count; i++)
         if (parent->groups[i].after_first)
@@ -252,9 +253,9 @@ static bool has_more(const struct weir__question *parent)
 /* Goes on when nothing is on its way: at most twice, as there are two halves. */
 static void advance(struct weir__client *client, struct weir__split *split)
 {
-    struct weir__question *parent = split->parent;
+    struct weir__store_request *parent = split->parent;
 
-    if (split->starting || split->pieces)
+    if (split->starting || split->subs)
         return;
     settle_groups(client, parent, split->second);
     if (!split->second && has_more(parent)) {
@@ -262,73 +263,73 @@ static void advance(struct weir__client *client, struct weir__split *split)
         split->starting = true;
         for (uint32_t i = 0; i < parent->group_count; i++)
             if (parent->groups[i].after_first)
-                ask_group(client, split, &parent->groups[i]);
+                send_group(client, split, &parent->groups[i]);
         split->starting = false;
-        if (split->pieces)
+        if (split->subs)
             return;
         settle_groups(client, parent, true);
     }
     end_split(client, split);
 }
 
-void weir__split_begin(struct weir__client *client, struct weir__question *parent)
+void weir__split_begin(struct weir__client *client, struct weir__store_request *parent)
 {
     struct weir__split *split = split_new(client, parent);
 
     if (!split) {
-        weir__question_end(client, parent, WEIR_ENOMEM, true);
+        weir__request_end(client, parent, WEIR_ENOMEM, true);
         return;
     }
-    for (uint32_t i = 0; i < parent->ask_count; i++) {
-        parent->asks[i].error = 0;
-        parent->asks[i].taken = false;
-        parent->asks[i].decision = (weir_decision){0};
+    for (uint32_t i = 0; i < parent->op_count; i++) {
+        parent->ops[i].error = 0;
+        parent->ops[i].taken = false;
+        parent->ops[i].decision = (weir_decision){0};
     }
     split->starting = true;
     if (parent->sender && parent->sender[0] && client->options->kind != WEIR__CLUSTER)
-        ask_in_order(client, split);
+        send_in_order(client, split);
     else
         for (uint32_t i = 0; i < parent->group_count; i++)
             if (!parent->groups[i].after_first)
-                ask_group(client, split, &parent->groups[i]);
+                send_group(client, split, &parent->groups[i]);
     split->starting = false;
     advance(client, split);
 }
 
-void weir__split_piece_ended(struct weir__client *client, struct weir__question *question, int error)
+void weir__split_sub_ended(struct weir__client *client, struct weir__store_request *request, int error)
 {
-    struct weir__piece *piece = piece_of(question);
-    struct weir__split *split = piece->split;
+    struct weir__subrequest *sub = sub_of(request);
+    struct weir__split *split = sub->split;
 
     if (error) {
-        for (uint32_t i = weir__split_is_run(question) ? 1 : 0; i < question->group_count; i++) {
-            const struct weir__group *group = &question->groups[i];
+        for (uint32_t i = weir__split_is_run(request) ? 1 : 0; i < request->group_count; i++) {
+            const struct weir__group *group = &request->groups[i];
             for (uint32_t j = 0; j < group->count; j++) {
-                struct weir__ask *ask = &question->asks[group->first + j];
-                ask->error = error;
-                ask->taken = false; /* of garbage that was read half */
+                struct weir__store_op *op = &request->ops[group->first + j];
+                op->error = error;
+                op->taken = false; /* of garbage that was read half */
             }
         }
         split->failed++;
         if (!split->error)
             split->error = error;
     }
-    piece_free(client, piece);
+    sub_free(client, sub);
     advance(client, split);
 }
 
-void weir__split_drop(struct weir__client *client, struct weir__question *parent, bool late)
+void weir__split_drop(struct weir__client *client, struct weir__store_request *parent, bool late)
 {
     struct weir__split *split = parent->list;
 
-    split->starting = true; /* pieces that end meanwhile do not make it go on */
-    for (struct weir__piece *piece; (piece = split->pieces);) {
+    split->starting = true; /* subs that end meanwhile do not make it go on */
+    for (struct weir__subrequest *sub; (sub = split->subs);) {
         if (late)
-            weir__question_late(client, &piece->question);
-        weir__question_drop(client, &piece->question);
-        if (split->pieces == piece)
-            piece_free(client, piece);
+            weir__request_timed_out(client, &sub->request);
+        weir__request_detach(client, &sub->request);
+        if (split->subs == sub)
+            sub_free(client, sub);
     }
-    weir__give_back_asks(client, parent->asks, parent->ask_count);
+    weir__internal_refund_clear(client, parent->ops, parent->op_count);
     split_free(client, split);
 }

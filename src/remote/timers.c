@@ -1,20 +1,20 @@
 /* What time brings about: deadlines, connections that hang, probes, second tries. */
 #include "remote/client_internal.h"
 
-#define STALL_US 1000000 /* a server that has not answered for so long is taken for gone; or ten deadlines */
+#define STALL_US 1000000 /* a server that has not replied for so long is taken for gone; or ten deadlines */
 
 /* ---- Deadlines ---- */
 
-void weir__question_late(struct weir__client *client, struct weir__question *question)
+void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request)
 {
-    struct weir__list *list = question->list;
+    struct weir__request_list *list = request->list;
 
     if (!list)
         return;
-    if (list == &client->homeless) {
-        if (!weir__guide(client)->lost_time)
-            weir__guide_failed(client, WEIR_ESTORESLOW);
-        weir__guide(client)->lost_time = true;
+    if (list == &client->unrouted) {
+        if (!weir__topology_channel(client)->lost_time)
+            weir__topology_failed(client, WEIR_ESTORESLOW);
+        weir__topology_channel(client)->lost_time = true;
     } else if (list->command) {
         /* One answer that is late is one failure, however many waited for it. */
         if (!list->command->late)
@@ -31,17 +31,17 @@ static void pass_deadlines(struct weir__client *client)
 {
     for (unsigned i = 0; i < client->nodes_end; i++)
         client->channels[i].lost_time = false;
-    weir__guide(client)->lost_time = false;
+    weir__topology_channel(client)->lost_time = false;
     while (client->timer_count > 0 && client->timers[0]->deadline_us <= client->now_us) {
-        struct weir__question *question = client->timers[0];
-        weir__timer_remove(client, question);
-        if (question->state & WEIR__Q_SPLIT) {
-            weir__split_drop(client, question, true);
+        struct weir__store_request *request = client->timers[0];
+        weir__timer_remove(client, request);
+        if (request->state & WEIR__REQUEST_SPLIT) {
+            weir__split_drop(client, request, true);
         } else {
-            weir__question_late(client, question);
-            weir__question_drop(client, question);
+            weir__request_timed_out(client, request);
+            weir__request_detach(client, request);
         }
-        weir__question_end(client, question, WEIR_ESTORESLOW, false);
+        weir__request_end(client, request, WEIR_ESTORESLOW, false);
     }
 }
 
@@ -54,15 +54,15 @@ static int64_t channel_limit(const struct weir__channel *channel)
     int64_t connect_us = options->connect_us,
             stall_us = options->deadline_us > STALL_US / 10 ? options->deadline_us * 10 : STALL_US;
 
-    /* Where one place is silent, there are others to ask. */
-    if (channel->number == WEIR__GUIDE)
+    /* Where one place is silent, there are others to op. */
+    if (channel->number == WEIR__TOPOLOGY_CHANNEL)
         connect_us = stall_us = connect_us / 4 + 50000;
     switch (channel->state) {
-    case WEIR__CONNECTING:
-    case WEIR__GREETING:
+    case WEIR__CHANNEL_CONNECTING:
+    case WEIR__CHANNEL_HANDSHAKE:
         return channel->since_us + connect_us;
-    case WEIR__READY:
-    case WEIR__DRAINING:
+    case WEIR__CHANNEL_READY:
+    case WEIR__CHANNEL_DRAINING:
         return channel->first ? channel->first->sent_us + stall_us : INT64_MAX;
     default:
         return INT64_MAX;
@@ -72,7 +72,8 @@ static int64_t channel_limit(const struct weir__channel *channel)
 static void shut_if_over(struct weir__channel *channel)
 {
     if (channel_limit(channel) <= channel->client->now_us)
-        weir__channel_shut(channel, channel->state == WEIR__CONNECTING ? WEIR_ESTOREDOWN : WEIR_ESTORESLOW, false);
+        weir__channel_close(channel, channel->state == WEIR__CHANNEL_CONNECTING ? WEIR_ESTOREDOWN : WEIR_ESTORESLOW,
+                            false);
 }
 
 static void pass_channels(struct weir__client *client)
@@ -83,25 +84,25 @@ static void pass_channels(struct weir__client *client)
         shut_if_over(&client->channels[i]);
         weir__route_probe(&client->channels[i]);
     }
-    shut_if_over(weir__guide(client));
+    shut_if_over(weir__topology_channel(client));
 }
 
 /* ---- Second tries ---- */
 
-static void route_list(struct weir__client *client, struct weir__list *list, int64_t at_us)
+static void route_list(struct weir__client *client, struct weir__request_list *list, int64_t at_us)
 {
-    struct weir__list all = {0};
+    struct weir__request_list all = {0};
 
     if (!list->first || client->now_us < at_us)
         return;
     /* Those that come into the list meanwhile wait for the next time. */
-    for (struct weir__question *question; (question = list->first);) {
-        weir__list_remove(question);
-        weir__list_add(&all, question);
+    for (struct weir__store_request *request; (request = list->first);) {
+        weir__request_list_remove(request);
+        weir__request_list_add(&all, request);
     }
-    for (struct weir__question *question; (question = all.first);) {
-        weir__list_remove(question);
-        weir__route(client, question);
+    for (struct weir__store_request *request; (request = all.first);) {
+        weir__request_list_remove(request);
+        weir__route(client, request);
     }
 }
 
@@ -109,7 +110,7 @@ void weir__client_pass_time(struct weir__client *client)
 {
     pass_deadlines(client);
     pass_channels(client);
-    weir__guide_tick(client);
+    weir__topology_tick(client);
     route_list(client, &client->soon, client->soon_us);
     route_list(client, &client->later, client->later_us);
 }
@@ -138,7 +139,7 @@ int64_t weir__client_next_time(const struct weir__client *client)
         earlier(&at_us, channel_limit(&client->channels[i]));
         earlier(&at_us, weir__breaker_due(&client->channels[i].breaker));
     }
-    earlier(&at_us, channel_limit(&client->channels[WEIR__GUIDE]));
-    earlier(&at_us, weir__guide_due(client));
+    earlier(&at_us, channel_limit(&client->channels[WEIR__TOPOLOGY_CHANNEL]));
+    earlier(&at_us, weir__topology_due(client));
     return at_us;
 }

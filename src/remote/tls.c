@@ -1,4 +1,4 @@
-/* TLS by OpenSSL, between two pieces of memory: so no signal comes of a broken connection, and poll stays ours. */
+/* TLS by OpenSSL, between two pieces of memory: so no signal comes of a broken connection, and poll keep ours. */
 #include "remote/tls.h"
 
 #include <arpa/inet.h>
@@ -17,13 +17,13 @@ struct weir__tls_context {
     const struct weir__store_options *options;
 };
 
-struct weir__tls {
+struct weir__tls_session {
     SSL *ssl;
     BIO *in, *out; /* the SSL's */
     size_t out_at;
 };
 
-/* OpenSSL would ask for it on the terminal, or read the program's input, while a request waits. */
+/* OpenSSL would op for it on the terminal, or read the program's input, while a request waits. */
 static int no_pass_phrase(char *to, int size, int writing, void *data)
 {
     (void)to, (void)size, (void)writing, (void)data;
@@ -140,9 +140,9 @@ static bool expect_name(SSL *ssl, const char *name)
     return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
 }
 
-struct weir__tls *weir__tls_new(const struct weir__tls_context *context, const char *host)
+struct weir__tls_session *weir__tls_new(const struct weir__tls_context *context, const char *host)
 {
-    struct weir__tls *tls = calloc(1, sizeof(*tls));
+    struct weir__tls_session *tls = calloc(1, sizeof(*tls));
 
     if (!tls)
         return NULL;
@@ -166,7 +166,7 @@ struct weir__tls *weir__tls_new(const struct weir__tls_context *context, const c
     return tls;
 }
 
-void weir__tls_free(struct weir__tls *tls)
+void weir__tls_free(struct weir__tls_session *tls)
 {
     if (!tls)
         return;
@@ -175,13 +175,13 @@ void weir__tls_free(struct weir__tls *tls)
     ERR_clear_error();
 }
 
-bool weir__tls_feed(struct weir__tls *tls, const char *data, size_t len)
+bool weir__tls_feed(struct weir__tls_session *tls, const char *data, size_t len)
 {
     return len <= INT_MAX && BIO_write(tls->in, data, (int)len) == (int)len;
 }
 
 /* Did one side refuse the other's certificate? */
-static bool distrusted(const struct weir__tls *tls)
+static bool distrusted(const struct weir__tls_session *tls)
 {
     unsigned long error = ERR_peek_error();
 
@@ -195,14 +195,14 @@ static bool distrusted(const struct weir__tls *tls)
 }
 
 /* Is it only that more bytes are needed? */
-static bool waits(const struct weir__tls *tls, int result)
+static bool waits(const struct weir__tls_session *tls, int result)
 {
     int error = SSL_get_error(tls->ssl, result);
 
     return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
 }
 
-int weir__tls_shake(struct weir__tls *tls)
+int weir__tls_shake(struct weir__tls_session *tls)
 {
     ERR_clear_error();
     int result = SSL_do_handshake(tls->ssl);
@@ -213,7 +213,7 @@ int weir__tls_shake(struct weir__tls *tls)
     return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREGARBAGE;
 }
 
-long weir__tls_read(struct weir__tls *tls, char *to, size_t size)
+long weir__tls_read(struct weir__tls_session *tls, char *to, size_t size)
 {
     ERR_clear_error();
     int result = SSL_read(tls->ssl, to, size > INT_MAX ? INT_MAX : (int)size);
@@ -225,7 +225,7 @@ long weir__tls_read(struct weir__tls *tls, char *to, size_t size)
     return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREDOWN;
 }
 
-bool weir__tls_write(struct weir__tls *tls, const char *data, size_t len)
+bool weir__tls_write(struct weir__tls_session *tls, const char *data, size_t len)
 {
     ERR_clear_error();
     while (len > 0) {
@@ -238,7 +238,7 @@ bool weir__tls_write(struct weir__tls *tls, const char *data, size_t len)
     return true;
 }
 
-const char *weir__tls_output(struct weir__tls *tls, size_t *len)
+const char *weir__tls_output(struct weir__tls_session *tls, size_t *len)
 {
     char *data = NULL;
     long all = BIO_get_mem_data(tls->out, &data);
@@ -247,7 +247,7 @@ const char *weir__tls_output(struct weir__tls *tls, size_t *len)
     return data ? data + tls->out_at : NULL;
 }
 
-void weir__tls_sent(struct weir__tls *tls, size_t len)
+void weir__tls_sent(struct weir__tls_session *tls, size_t len)
 {
     size_t left;
 

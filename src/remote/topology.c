@@ -1,5 +1,5 @@
 /*
- * The guide: one more channel that asks where the others should go. With Sentinel: which server is the master. In a
+ * The topology: one more channel that ops where the others should go. With Sentinel: which server is the master. In a
  * cluster: who owns which slots.
  */
 #include "remote/client_internal.h"
@@ -35,49 +35,49 @@ static const struct weir__store_host *place(const struct weir__client *client, u
 
 static void try_place(struct weir__client *client)
 {
-    struct weir__channel *guide = weir__guide(client);
+    struct weir__channel *topology = weir__topology_channel(client);
 
-    guide->host = *place(client, client->seed % places(client));
-    weir__channel_open(guide);
+    topology->host = *place(client, client->seed % places(client));
+    weir__channel_open(topology);
 }
 
-void weir__guide_look(struct weir__client *client)
+void weir__topology_refresh(struct weir__client *client)
 {
-    struct weir__channel *guide = weir__guide(client);
+    struct weir__channel *topology = weir__topology_channel(client);
 
-    if (client->looking)
+    if (client->refreshing)
         return;
-    client->looking = true;
-    client->wanted = false;
+    client->refreshing = true;
+    client->refresh_wanted = false;
     client->tried = 0;
-    client->look_us = client->now_us + AGAIN_US + (int64_t)weir__client_random(client, AGAIN_US);
-    if (guide->state == WEIR__READY)
-        weir__guide_ready(guide);
+    client->refresh_us = client->now_us + AGAIN_US + (int64_t)weir__client_random(client, AGAIN_US);
+    if (topology->state == WEIR__CHANNEL_READY)
+        weir__topology_query(topology);
     else
         try_place(client);
 }
 
-void weir__guide_want(struct weir__client *client)
+void weir__topology_want_refresh(struct weir__client *client)
 {
-    if (client->options->kind == WEIR__SINGLE || client->looking)
+    if (client->options->kind == WEIR__SINGLE || client->refreshing)
         return;
-    client->wanted = true;
+    client->refresh_wanted = true;
     if (client->options->kind == WEIR__CLUSTER)
-        weir__guide_tick(client);
+        weir__topology_tick(client);
 }
 
-void weir__guide_ready(struct weir__channel *guide)
+void weir__topology_query(struct weir__channel *topology)
 {
-    const struct weir__store_options *options = guide->client->options;
+    const struct weir__store_options *options = topology->client->options;
     const char *master[] = {"SENTINEL", "get-master-addr-by-name", options->master}, *slots[] = {"CLUSTER", "SLOTS"};
 
-    if (!guide->client->looking)
+    if (!topology->client->refreshing)
         return;
-    guide->since_us = guide->client->now_us;
+    topology->since_us = topology->client->now_us;
     if (options->kind == WEIR__SENTINEL)
-        (void)weir__channel_say(guide, WEIR__SAY_WHERE, master, 3);
+        (void)weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, master, 3);
     else
-        (void)weir__channel_say(guide, WEIR__SAY_WHERE, slots, 2);
+        (void)weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, slots, 2);
 }
 
 /* ---- What it found ---- */
@@ -102,42 +102,42 @@ static void found_master(struct weir__client *client, const struct weir__store_h
     struct weir__channel *channel = &client->channels[0];
     bool same = channel->host.port == host->port && strcmp(channel->host.name, host->name) == 0;
 
-    client->looking = false;
-    client->look_us = client->now_us + CHECK_US + (int64_t)weir__client_random(client, CHECK_US / 4);
-    if (channel->state == WEIR__LOOKING) {
+    client->refreshing = false;
+    client->refresh_us = client->now_us + CHECK_US + (int64_t)weir__client_random(client, CHECK_US / 4);
+    if (channel->state == WEIR__CHANNEL_RESOLVING) {
         channel->host = *host;
         weir__channel_open(channel);
-    } else if (!same && channel->state == WEIR__READY) {
-        weir__channel_drain(channel); /* the next question asks again for the master */
-    } else if (!same && channel->state != WEIR__SHUT && channel->state != WEIR__DRAINING) {
-        weir__channel_shut(channel, WEIR_ESTOREDOWN, false);
+    } else if (!same && channel->state == WEIR__CHANNEL_READY) {
+        weir__channel_finish(channel); /* the next request ops again for the master */
+    } else if (!same && channel->state != WEIR__CHANNEL_CLOSED && channel->state != WEIR__CHANNEL_DRAINING) {
+        weir__channel_close(channel, WEIR_ESTOREDOWN, false);
     }
 }
 
 /* Whoever waits for a server, and has not been sent, is asked for anew. */
 static void route_all_again(struct weir__client *client)
 {
-    struct weir__list all = {0};
+    struct weir__request_list all = {0};
 
     for (unsigned i = 0; i < client->nodes_end; i++)
-        for (struct weir__question *question; (question = client->channels[i].waiting.first);) {
-            if (question->state & WEIR__Q_TRIAL)
-                weir__breaker_untried(&client->channels[i].breaker);
-            weir__list_remove(question);
-            weir__list_add(&all, question);
+        for (struct weir__store_request *request; (request = client->channels[i].waiting.first);) {
+            if (request->state & WEIR__REQUEST_HALF_OPEN)
+                weir__breaker_release(&client->channels[i].breaker);
+            weir__request_list_remove(request);
+            weir__request_list_add(&all, request);
         }
-    for (struct weir__question *question; (question = client->homeless.first);) {
-        weir__list_remove(question);
-        weir__list_add(&all, question);
+    for (struct weir__store_request *request; (request = client->unrouted.first);) {
+        weir__request_list_remove(request);
+        weir__request_list_add(&all, request);
     }
-    for (struct weir__question *question; (question = all.first);) {
-        weir__list_remove(question);
-        if (question->state & WEIR__Q_BACK && client->now_us >= question->deadline_us)
-            weir__question_end(client, question, WEIR_ESTORESLOW, true);
-        else if (!weir__route_slot(client, question->slot))
-            weir__list_add(&client->homeless, question); /* until the next map, or its deadline */
+    for (struct weir__store_request *request; (request = all.first);) {
+        weir__request_list_remove(request);
+        if (request->state & WEIR__REQUEST_REFUND && client->now_us >= request->deadline_us)
+            weir__request_end(client, request, WEIR_ESTORESLOW, true);
+        else if (!weir__route_slot(client, request->slot))
+            weir__request_list_add(&client->unrouted, request); /* until the next map, or its deadline */
         else
-            weir__route(client, question);
+            weir__route(client, request);
     }
     for (unsigned i = 0; i < client->nodes_end; i++)
         weir__channel_flush(&client->channels[i]);
@@ -145,7 +145,7 @@ static void route_all_again(struct weir__client *client)
 
 static void found_map(struct weir__client *client, const struct weir__slot_map *map)
 {
-    struct weir__channel *of[WEIR__SLOT_NODES], *guide = weir__guide(client);
+    struct weir__channel *of[WEIR__SLOT_NODES], *topology = weir__topology_channel(client);
 
     for (unsigned i = 0; i < client->nodes_end; i++)
         client->channels[i].listed = false;
@@ -155,31 +155,31 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
         if (of[i])
             of[i]->listed = true;
     }
-    for (unsigned slot = 0; slot < WEIR__SLOTS; slot++) {
+    for (unsigned slot = 0; slot < WEIR__CLUSTER_SLOTS; slot++) {
         uint8_t node = map->owner[slot];
         client->owner[slot] = node == WEIR__SLOT_NOBODY || !of[node] ? WEIR__SLOT_NOBODY : (uint8_t)of[node]->number;
     }
     client->have_map = true;
-    client->looking = false;
-    weir__breaker_greeted(&guide->breaker);
-    (void)weir__breaker_succeeded(&guide->breaker);
-    if (guide->down)
-        client->driver.changed(client->driver.context, true, 0, guide->host.name);
-    guide->down = false;
+    client->refreshing = false;
+    weir__breaker_probed(&topology->breaker);
+    (void)weir__breaker_succeeded(&topology->breaker);
+    if (topology->down)
+        client->driver.changed(client->driver.context, true, 0, topology->host.name);
+    topology->down = false;
     route_all_again(client);
     for (unsigned i = 0; i < client->nodes_end; i++) {
         struct weir__channel *channel = &client->channels[i];
         if (!channel->used || channel->listed || channel->in_flight > 0)
             continue;
-        weir__channel_shut(channel, WEIR_ESTOREDOWN, false);
+        weir__channel_close(channel, WEIR_ESTOREDOWN, false);
         channel->used = false;
-        weir__route_tell(channel, true, 0); /* nothing is missing any more: others have its slots */
+        weir__route_report(channel, true, 0); /* nothing is missing any more: others have its slots */
     }
 }
 
-void weir__guide_reply(struct weir__channel *guide, const redisReply *reply)
+void weir__topology_reply(struct weir__channel *topology, const redisReply *reply)
 {
-    struct weir__client *client = guide->client;
+    struct weir__client *client = topology->client;
     struct weir__store_host host = {0};
     struct weir__slot_map *map;
 
@@ -187,64 +187,64 @@ void weir__guide_reply(struct weir__channel *guide, const redisReply *reply)
         if (read_master(reply, &host))
             found_master(client, &host);
         else
-            weir__channel_shut(guide, WEIR_ESTOREDOWN, false); /* this one knows no such master: the next */
+            weir__channel_close(topology, WEIR_ESTOREDOWN, false); /* this one knows no such master: the next */
         return;
     }
     map = malloc(sizeof(*map));
-    bool good = map && weir__slots_read(reply, guide->host.name, map);
+    bool good = map && weir__slots_read(reply, topology->host.name, map);
     if (good)
         found_map(client, map);
     free(map);
     if (good) {
-        client->looking = false;
+        client->refreshing = false;
         client->seed++;
     }
-    weir__channel_shut(guide,
-                       reply->type == REDIS_REPLY_ERROR ? weir__store_error(reply->str, (size_t)reply->len)
-                                                        : WEIR_ESTOREGARBAGE,
-                       false);
+    weir__channel_close(topology,
+                        reply->type == REDIS_REPLY_ERROR ? weir__store_error(reply->str, (size_t)reply->len)
+                                                         : WEIR_ESTOREGARBAGE,
+                        false);
 }
 
 /* ---- What it did not find ---- */
 
-void weir__guide_failed(struct weir__client *client, int error)
+void weir__topology_failed(struct weir__client *client, int error)
 {
-    struct weir__channel *guide = weir__guide(client);
+    struct weir__channel *topology = weir__topology_channel(client);
 
     client->stats.last_error = error;
-    if (!weir__breaker_failed(&guide->breaker, client->now_us) || client->have_map)
+    if (!weir__breaker_failed(&topology->breaker, client->now_us) || client->have_map)
         return;
     client->stats.opened++;
-    guide->down = true;
-    client->driver.changed(client->driver.context, false, error, guide->host.name);
+    topology->down = true;
+    client->driver.changed(client->driver.context, false, error, topology->host.name);
 }
 
 static void found_nothing(struct weir__client *client, int error)
 {
     struct weir__channel *master = &client->channels[0];
 
-    client->looking = false;
-    client->wanted = true;
+    client->refreshing = false;
+    client->refresh_wanted = true;
     if (client->options->kind == WEIR__SENTINEL) {
-        if (master->state == WEIR__LOOKING)
-            weir__channel_shut(master, error, false);
+        if (master->state == WEIR__CHANNEL_RESOLVING)
+            weir__channel_close(master, error, false);
         return;
     }
-    weir__guide_failed(client, error);
+    weir__topology_failed(client, error);
     if (client->have_map)
         return;
-    struct weir__list all = client->homeless;
-    client->homeless.first = client->homeless.last = NULL;
-    for (struct weir__question *question = all.first, *next; question; question = next) {
-        next = question->next;
-        question->list = NULL;
-        weir__question_end(client, question, error, true);
+    struct weir__request_list all = client->unrouted;
+    client->unrouted.first = client->unrouted.last = NULL;
+    for (struct weir__store_request *request = all.first, *next; request; request = next) {
+        next = request->next;
+        request->list = NULL;
+        weir__request_end(client, request, error, true);
     }
 }
 
-void weir__guide_lost(struct weir__client *client, int error)
+void weir__topology_lost(struct weir__client *client, int error)
 {
-    if (!client->looking)
+    if (!client->refreshing)
         return;
     client->seed++;
     if (++client->tried < places(client))
@@ -255,7 +255,7 @@ void weir__guide_lost(struct weir__client *client, int error)
 
 static bool cluster_ails(const struct weir__client *client)
 {
-    if (client->homeless.first || !client->have_map)
+    if (client->unrouted.first || !client->have_map)
         return true;
     for (unsigned i = 0; i < client->nodes_end; i++)
         if (client->channels[i].listed && client->channels[i].breaker.state != WEIR__BREAKER_CLOSED)
@@ -263,24 +263,24 @@ static bool cluster_ails(const struct weir__client *client)
     return false;
 }
 
-int64_t weir__guide_due(const struct weir__client *client)
+int64_t weir__topology_due(const struct weir__client *client)
 {
-    const struct weir__breaker *breaker = &client->channels[WEIR__GUIDE].breaker;
+    const struct weir__breaker *breaker = &client->channels[WEIR__TOPOLOGY_CHANNEL].breaker;
     int64_t probe_us = weir__breaker_due(breaker);
 
-    if (client->options->kind == WEIR__SINGLE || client->looking)
+    if (client->options->kind == WEIR__SINGLE || client->refreshing)
         return INT64_MAX;
     if (client->options->kind == WEIR__SENTINEL)
-        return client->channels[0].state == WEIR__READY ? client->look_us : INT64_MAX;
-    if (!client->wanted && !cluster_ails(client))
+        return client->channels[0].state == WEIR__CHANNEL_READY ? client->refresh_us : INT64_MAX;
+    if (!client->refresh_wanted && !cluster_ails(client))
         return INT64_MAX;
-    return breaker->state == WEIR__BREAKER_OPEN && probe_us > client->look_us ? probe_us : client->look_us;
+    return breaker->state == WEIR__BREAKER_OPEN && probe_us > client->refresh_us ? probe_us : client->refresh_us;
 }
 
-void weir__guide_tick(struct weir__client *client)
+void weir__topology_tick(struct weir__client *client)
 {
-    if (client->now_us < weir__guide_due(client))
+    if (client->now_us < weir__topology_due(client))
         return;
-    (void)weir__breaker_probe(&weir__guide(client)->breaker, client->now_us);
-    weir__guide_look(client);
+    (void)weir__breaker_probe(&weir__topology_channel(client)->breaker, client->now_us);
+    weir__topology_refresh(client);
 }

@@ -31,7 +31,7 @@ void weir__inspect_room(const struct weir__config *config, const struct weir__fa
         {"", "segment", segment},
         {".hot", "hot_keys", (uint64_t)config->hot_bytes},
         {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
-        {".ledger", "segment", config->store.url ? weir__book_bytes(segment) : 0},
+        {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
         {".reservations", "service", has_http(config) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
         {".history", "rules", weir__keeper_needed(config) ? weir__observer_bytes(facts->rules) : 0},
     };

@@ -37,7 +37,7 @@ static enum weir__fleet_store store_of(const struct weir__sight *sight, bool has
     weir_ledger_stats stats;
     if (!weir__sight_has_ledger(sight))
         return has_store ? WEIR__FLEET_STORE_UNKNOWN : WEIR__FLEET_NO_STORE;
-    weir__book_stats(&sight->book, &stats);
+    weir__delta_ledger_stats(&sight->deltas, &stats);
     return stats.store == WEIR_STORE_DOWN || !stats.agent ? WEIR__FLEET_STORE_AWAY
            : stats.store == WEIR_STORE_UP                 ? WEIR__FLEET_STORE_UP
                                                           : WEIR__FLEET_STORE_UNKNOWN;

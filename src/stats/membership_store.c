@@ -14,15 +14,15 @@
 
 struct weir__fleet_link {
     struct weir__store_options options;
-    struct weir__link *link;
+    struct weir__blocking_client *link;
     int64_t patience_us;
     char key[KEY_MAX]; /* not a counter's: none has a rule without a name */
 };
 
 /* What is asked, and where the answer goes. */
 struct asking {
-    struct weir__question question;
-    struct weir__plain plain;
+    struct weir__store_request request;
+    struct weir__raw_command raw;
     struct weir__fleet_list *list; /* NULL: nowhere */
     int64_t count;
 };
@@ -35,7 +35,7 @@ struct weir__fleet_link *weir__fleet_link_new(const struct weir__store_options *
     link->options = *options;
     link->options.deadline_us = link->patience_us = patience_us; /* a request's is not ours */
     snprintf(link->key, sizeof link->key, "%s::hosts", options->prefix);
-    link->link = weir__link_new(&link->options);
+    link->link = weir__blocking_client_new(&link->options);
     if (link->link)
         return link;
     free(link);
@@ -46,7 +46,7 @@ void weir__fleet_link_free(struct weir__fleet_link *link)
 {
     if (!link)
         return;
-    weir__link_free(link->link);
+    weir__blocking_client_free(link->link);
     free(link);
 }
 
@@ -64,9 +64,9 @@ static void hear(struct weir__fleet_list *list, const redisReply *id, const redi
     list->count++;
 }
 
-static int read_answer(struct weir__question *question, const redisReply *reply)
+static int read_answer(struct weir__store_request *request, const redisReply *reply)
 {
-    struct asking *asking = question->owner;
+    struct asking *asking = request->owner;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1 || reply->element[0]->type != REDIS_REPLY_INTEGER)
         return WEIR_ESTOREGARBAGE;
     asking->count = reply->element[0]->integer;
@@ -90,14 +90,14 @@ static int ask(struct weir__fleet_link *link, struct asking *asking, const char 
     long long len = redisFormatCommandArgv(&command, ARGUMENTS, words, NULL);
     if (len <= 0)
         return WEIR_ENOMEM;
-    asking->plain = (struct weir__plain){.slot = link->key,
-                                         .command = command,
-                                         .command_len = (size_t)len,
-                                         .script = weir__fleet_script,
-                                         .read = read_answer};
-    asking->question =
-        (struct weir__question){.plain = &asking->plain, .owner = asking, .deadline_us = weir__monotonic_us() + for_us};
-    int error = weir__link_ask(link->link, &asking->question);
+    asking->raw = (struct weir__raw_command){.slot = link->key,
+                                             .command = command,
+                                             .command_len = (size_t)len,
+                                             .script = weir__fleet_script,
+                                             .read = read_answer};
+    asking->request = (struct weir__store_request){
+        .raw = &asking->raw, .owner = asking, .deadline_us = weir__monotonic_us() + for_us};
+    int error = weir__blocking_client_request(link->link, &asking->request);
     redisFreeCommand(command);
     return error;
 }
@@ -113,11 +113,11 @@ int weir__fleet_link_tell(struct weir__fleet_link *link, const struct weir__told
     int error = ask(link, &asking, told->id, text, link->patience_us);
     *count = asking.count;
     if (error) /* what the server says is of any bytes */
-        weir__printable((weir_text){asking.plain.why, strlen(asking.plain.why)}, why, WEIR__FLEET_WHY);
+        weir__printable((weir_text){asking.raw.why, strlen(asking.raw.why)}, why, WEIR__FLEET_WHY);
     if (error && !*why)
         snprintf(why, WEIR__FLEET_WHY, "%s", weir_strerror(error));
     if (error) /* it is asked so rarely that nothing would come of it between two questions */
-        weir__link_work(link->link, PROBE_US);
+        weir__blocking_client_work(link->link, PROBE_US);
     return error;
 }
 

@@ -43,8 +43,8 @@ void weir__sight_look(struct weir__sight *sight)
         (!history->memory || !weir__history_attach(history->memory, history->bytes, &sight->history)))
         sight->history = (struct weir__history){0};
     if (follow(sight, &sight->ledger_file, ".ledger") &&
-        (!ledger->memory || weir__ledger_attach(ledger->memory, ledger->bytes, &sight->book.ledger) != 0))
-        sight->book = (struct weir__book){.opened_ms = weir__coarse_ms()};
+        (!ledger->memory || weir__ledger_attach(ledger->memory, ledger->bytes, &sight->deltas.ledger) != 0))
+        sight->deltas = (struct weir__delta_ledger){.opened_ms = weir__coarse_ms()};
     const struct weir__mapped *load = &sight->load_file;
     if (follow(sight, &sight->load_file, ".load"))
         sight->load = load->memory && weir__load_page_valid(load->memory, load->bytes) ? load->memory : NULL;
@@ -55,7 +55,7 @@ int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segmen
     *sight = (struct weir__sight){.engine = engine, .segment = strdup(segment_path)};
     if (!sight->segment)
         return WEIR_ENOMEM;
-    sight->book.opened_ms = weir__coarse_ms();
+    sight->deltas.opened_ms = weir__coarse_ms();
     weir__sight_look(sight);
     return 0;
 }
@@ -168,7 +168,7 @@ static struct weir__rates since_remembered(const struct weir__sight *sight, cons
 
 bool weir__sight_has_ledger(const struct weir__sight *sight)
 {
-    return sight->book.ledger.entries && weir__load64(&sight->book.ledger.header->beat_ms) != 0;
+    return sight->deltas.ledger.entries && weir__load64(&sight->deltas.ledger.header->beat_ms) != 0;
 }
 
 const struct weir__hot_rule *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)

@@ -24,7 +24,7 @@ struct weir__sight {
     struct weir__mapped hot_file, history_file, ledger_file, load_file; /* no memory: not there, or refused */
     struct weir__hot hot;                                               /* `panels` 0: there is none */
     struct weir__history history;                                       /* `rows` 0: the same */
-    struct weir__book book;                                             /* `ledger.entries` 0: the same */
+    struct weir__delta_ledger deltas;                                   /* `ledger.entries` 0: the same */
     const struct weir__load_page *load;                                 /* NULL: the same */
 };
 

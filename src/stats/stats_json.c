@@ -125,7 +125,7 @@ static json_t *store_json(const struct weir__sight *sight)
     weir_ledger_stats s;
     if (!weir__sight_has_ledger(sight))
         return json_null();
-    weir__book_stats(&sight->book, &s);
+    weir__delta_ledger_stats(&sight->deltas, &s);
     return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store], "agent", s.agent,
                      "since_s", (double)s.since_ns / 1e9, "lag_s", (double)s.lag_ns / 1e9, "last_error",
                      s.last_error ? weir_strerror(s.last_error) : NULL, "exchanges", number(s.exchanges), "failures",

@@ -245,7 +245,7 @@ static void draw_store(struct picture *p)
                        sight->history.rows ? "by the agent" : "none, so rates are from two looks");
         return;
     }
-    weir__book_stats(&sight->book, &s);
+    weir__delta_ledger_stats(&sight->deltas, &s);
     weir__top_line(&p->canvas, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
                    "store    %s, agent %s, lag %.2f s, %" PRIu64 " exchanges, %" PRIu64 " failed, %" PRIu64 " keys",
                    states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.exchanges, s.failures,

@@ -25,7 +25,7 @@ static bool index_rules(struct weir__sync *sync)
         return false;
     size_t count = 0;
     for (size_t i = 0; i < rules->count; i++)
-        if (weir__book_of(sync->ruleset, rules->rules[i]))
+        if (weir__delta_ledger_of(sync->ruleset, rules->rules[i]))
             list[count++] = rules->rules[i];
     qsort(list, count, sizeof(const struct weir__rule *), by_id);
     free(sync->by_id);
@@ -34,7 +34,7 @@ static bool index_rules(struct weir__sync *sync)
     return true;
 }
 
-bool weir__sync_pin(struct weir__sync *sync, int *at)
+bool weir__sync_acquire_rules(struct weir__sync *sync, int *at)
 {
     weir *engine = sync->with.engine;
     weir__watch(engine);
@@ -45,12 +45,12 @@ bool weir__sync_pin(struct weir__sync *sync, int *at)
     sync->reloads = reloads;
     if (same || index_rules(sync))
         return true;
-    sync->reloads = UINT64_MAX; /* to be tried again */
+    sync->reloads = UINT64_MAX; /* to be tried repolls */
     weir__hazard_release(&engine->hazards, *at);
     return false;
 }
 
-void weir__sync_unpin(struct weir__sync *sync, int at)
+void weir__sync_release_rules(struct weir__sync *sync, int at)
 {
     weir__hazard_release(&sync->with.engine->hazards, at);
 }
@@ -76,40 +76,40 @@ static const struct weir__quota *quota_of(const struct weir__rule *rule, uint64_
         const struct weir__quota *quota = &rule->quotas[i];
         if (quota->kind != WEIR__LIMITED)
             continue;
-        if (weir__book_tier(quota) == tier)
+        if (weir__delta_ledger_tier(quota) == tier)
             return quota;
         first = first ? first : quota;
     }
     return first;
 }
 
-bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
-                        struct weir__subject *subject)
+bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
+                             struct weir__sync_counter *counter)
 {
     const struct weir__ledger_text *text = &entry->text;
-    subject->rule = entry->identity && entry->ready ? rule_of(sync, text->rule) : NULL;
-    subject->quota = subject->rule ? quota_of(subject->rule, text->tier) : NULL;
-    if (!subject->quota) {
-        subject->rule = NULL;
+    counter->rule = entry->identity && entry->ready ? rule_of(sync, text->rule) : NULL;
+    counter->quota = counter->rule ? quota_of(counter->rule, text->tier) : NULL;
+    if (!counter->quota) {
+        counter->rule = NULL;
         return false;
     }
-    subject->hash = text->cut ? entry->identity ^ text->tier
-                              : weir__counter_hash(sync->segment, &subject->quota->limit, text->key, text->key_len);
+    counter->hash = text->cut ? entry->identity ^ text->tier
+                              : weir__counter_hash(sync->segment, &counter->quota->limit, text->key, text->key_len);
     return true;
 }
 
 /* ---- Asking ---- */
 
-const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__subject *subject,
+const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__sync_counter *counter,
                                    struct weir__quota *room)
 {
-    return &weir__quota_effective(sync->with.engine, subject->rule, subject->quota, sync->now, room)->limit;
+    return &weir__quota_effective(sync->with.engine, counter->rule, counter->quota, sync->now, room)->limit;
 }
 
-int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, const weir_limit *limit,
+int weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter, const weir_limit *limit,
                     weir_decision *decision)
 {
-    return weir__counter_move(sync->segment, limit, subject->hash, 0, sync->now, decision);
+    return weir__counter_move(sync->segment, limit, counter->hash, 0, sync->now, decision);
 }
 
 int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here)
@@ -145,55 +145,55 @@ static size_t name_of(const struct weir__sync *sync, const struct weir__rule *ru
     return weir__store_name_cut(&sync->with.naming, rule->name, rule->shadow, key, text->key + WEIR__NAME_KEY_CUT, to);
 }
 
-static void clear(struct weir__ask *ask)
+static void clear(struct weir__store_op *op)
 {
-    memset(ask, 0, offsetof(struct weir__ask, name)); /* and not half of it for a name that comes anyway */
+    memset(op, 0, offsetof(struct weir__store_op, name)); /* and not half of it for a name that comes anyway */
 }
 
-void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *ask)
+void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_op *op)
 {
     weir_params one = {.limit = 1, .window_ns = WEIR_SECOND};
-    clear(ask);
-    ask->how = WEIR__ASK_PEEK;
-    if (weir_limit_init(&ask->limit, &one) == 0)
-        ask->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
-                                                   WEIR__TEXT("looks"), ask->name);
+    clear(op);
+    op->kind = WEIR__OP_PEEK;
+    if (weir_limit_init(&op->limit, &one) == 0)
+        op->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
+                                                  WEIR__TEXT("looks"), op->name);
 }
 
-/* In how long a time came together what an entry has to tell, if its server did not answer, or none did; 0: it did. */
-static int64_t late_of(const struct weir__sync *sync, const struct weir__followed *f)
+/* In kind long a time came together what an entry has to tell, if its server did not answer, or none did; 0: it did. */
+static int64_t late_of(const struct weir__sync *sync, const struct weir__sync_entry *f)
 {
     int64_t failed_ms = f->failed_ms ? (int32_t)((uint32_t)weir__coarse_ms() - f->failed_ms) : 0;
-    return failed_ms > WEIR__LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
+    return failed_ms > WEIR__SYNC_LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
 }
 
-void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__looked *looked)
+void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sync_observed *observed)
 {
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
-    struct weir__ask *ask = &sync->asks[place];
-    const weir_limit *limit = looked->limit;
-    clear(ask);
-    ask->limit = *limit;
-    ask->limit.zone = NULL;
-    ask->how = WEIR__ASK_EXCHANGE;
-    ask->cost = note->amount;
-    uint32_t age = sync->followed[note->index].age;
-    ask->doubt = (int32_t)(age - sync->doubted) < 0;
-    ask->own_only = !ask->doubt && age != sync->age;
-    ask->level = looked->here->remaining + looked->since;
+    struct weir__store_op *op = &sync->ops[place];
+    const weir_limit *limit = observed->limit;
+    clear(op);
+    op->limit = *limit;
+    op->limit.zone = NULL;
+    op->kind = WEIR__OP_EXCHANGE;
+    op->cost = note->amount;
+    uint32_t epoch = sync->tracked[note->index].epoch;
+    op->reseed = (int32_t)(epoch - sync->reseed_epoch) < 0;
+    op->own_delta = !op->reseed && epoch != sync->epoch;
+    op->level = observed->here->remaining + observed->since;
     if (note->window_end_us)
-        ask->left_us = note->window_end_us - sync->now.wall_ns / 1000;
+        op->left_us = note->window_end_us - sync->now.wall_ns / 1000;
     else if (limit->algorithm != WEIR_FIXED_WINDOW)
-        ask->left_us = late_of(sync, &sync->followed[note->index]);
+        op->left_us = late_of(sync, &sync->tracked[note->index]);
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
-        set_bounds(sync, limit, ask->bounds_us);
-    ask->name_len = (uint16_t)name_of(sync, sync->subjects[place].rule, looked->text, ask->name);
+        set_bounds(sync, limit, op->bounds_us);
+    op->name_len = (uint16_t)name_of(sync, sync->targets[place].rule, observed->text, op->name);
 }
 
 void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
 {
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
-    struct weir__subject *subject = &sync->subjects[place];
+    struct weir__sync_counter *counter = &sync->targets[place];
     struct weir__ledger_entry entry = {0};
     struct weir__quota room;
     weir_decision here;
@@ -201,18 +201,18 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
         weir__ledger_read(sync->ledger, note->index, &entry);
     weir__sync_clock(sync);
     const weir_limit *limit = NULL;
-    if (entry.identity == note->identity && weir__sync_subject(sync, &entry, subject))
-        limit = weir__sync_limit(sync, subject, &room);
-    if (!limit || weir__sync_look(sync, subject, limit, &here) != 0) {
-        subject->rule = NULL;
-        weir__sync_fill_nothing(sync, &sync->asks[place]);
+    if (entry.identity == note->identity && weir__sync_find_counter(sync, &entry, counter))
+        limit = weir__sync_limit(sync, counter, &room);
+    if (!limit || weir__sync_peek(sync, counter, limit, &here) != 0) {
+        counter->rule = NULL;
+        weir__sync_fill_nothing(sync, &sync->ops[place]);
         return;
     }
     /* The amount after the counter, as for one that is noted now: who comes between is told of next, and must not be
      * missing from what is left, too. */
     struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, note->index);
     int64_t since = held.identity == note->identity ? held.amount - note->amount : 0;
-    weir__sync_fill(sync, place, &(struct weir__looked){&entry.text, limit, &here, since});
+    weir__sync_fill(sync, place, &(struct weir__sync_observed){&entry.text, limit, &here, since});
 }
 
 /* ---- The answer ---- */
@@ -240,7 +240,7 @@ static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *li
 {
     weir_decision unused;
     struct weir__ledger_header *header = sync->ledger->header;
-    if (difference == 0 || (difference < 0 && sync->set_back) ||
+    if (difference == 0 || (difference < 0 && sync->store_reset) ||
         (difference < 0 && -difference <= tolerance(limit, took_us)))
         return 0;
     int64_t amount = within(difference);
@@ -263,38 +263,38 @@ static bool is_more(int64_t amount, int64_t than)
 }
 
 /*
- * Whether an answer is a reason to ask for more of them. As long as this host and the others have used next to nothing
+ * Whether an answer is a reason to op for more of them. As long as this host and the others have used next to nothing
  * of a bucket, there is little to make wrong with what is not heard: what the next requests take is told within an
  * interval, and with that it hears of the others. Windows do not repay what was too much.
  */
-static bool is_news(const struct weir__followed *f, const weir_limit *limit, int64_t told, int64_t moved)
+static bool is_news(const struct weir__sync_entry *f, const weir_limit *limit, int64_t told, int64_t moved)
 {
     int64_t little = is_bucket(limit) ? limit->hard / LITTLE : 0;
-    return is_more(told, little) || is_more(moved, little) || (moved && f->again > 0);
+    return is_more(told, little) || is_more(moved, little) || (moved && f->repolls > 0);
 }
 
-/* When to ask for it again, if at all. */
-static void follow(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
+/* When to op for it repolls, if at all. */
+static void reschedule(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
 {
-    struct weir__followed *f = &sync->followed[index];
-    unsigned again = news ? WEIR__AGAIN : f->again > 0 ? f->again - 1U : 0;
+    struct weir__sync_entry *f = &sync->tracked[index];
+    unsigned repolls = news ? WEIR__SYNC_REPOLLS : f->repolls > 0 ? f->repolls - 1U : 0;
     /* Who is behind has enough to do with what is used. */
     if (!news && (recovered || sync->behind))
-        again = 0;
-    f->again = (uint8_t)again;
-    if (again)
-        weir__sync_follow(sync, index, 1U << (WEIR__AGAIN - again));
+        repolls = 0;
+    f->repolls = (uint8_t)repolls;
+    if (repolls)
+        weir__sync_schedule(sync, index, 1U << (WEIR__SYNC_REPOLLS - repolls));
     else
-        weir__sync_unfollow(sync, index);
+        weir__sync_unschedule(sync, index);
 }
 
 /* Nothing was taken: later, and then now and then. */
-static void follow_failed(struct weir__sync *sync, uint64_t index)
+static void reschedule_failed(struct weir__sync *sync, uint64_t index)
 {
-    struct weir__followed *f = &sync->followed[index];
-    f->again = f->again ? f->again : WEIR__AGAIN;
-    follow(sync, index, false, false);
-    f->again = 2;
+    struct weir__sync_entry *f = &sync->tracked[index];
+    f->repolls = f->repolls ? f->repolls : WEIR__SYNC_REPOLLS;
+    reschedule(sync, index, false, false);
+    f->repolls = 2;
 }
 
 /* So much of `units` as `us` is of a window; 0 of fixed windows, in which nothing comes back. */
@@ -319,40 +319,41 @@ static int64_t paid_of(const weir_limit *limit, int64_t amount, int64_t us)
  * pass since it was noted may have been paid by what came back until then, if the counter was full: that shows when it
  * is told, with its time. In between, the host's counter is left as it is.
  */
-static int64_t difference_of(const struct weir__ask *ask, const weir_decision *here, int64_t untold, int64_t took_us)
+static int64_t difference_of(const struct weir__store_op *op, const weir_decision *here, int64_t unsent,
+                             int64_t took_us)
 {
     /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
-    int64_t mine = here->limit - here->remaining, all = ask->limit.hard - ask->decision.remaining;
-    bool late = took_us > WEIR__LATE_MS * 1000 || (ask->left_us > 0 && ask->limit.algorithm != WEIR_FIXED_WINDOW);
+    int64_t mine = here->limit - here->remaining, all = op->limit.hard - op->decision.remaining;
+    bool late = took_us > WEIR__SYNC_LATE_MS * 1000 || (op->left_us > 0 && op->limit.algorithm != WEIR_FIXED_WINDOW);
     if (!late)
-        return all + untold - mine;
-    all -= part_of(&ask->limit, is_bucket(&ask->limit) ? ask->limit.limit : all, ask->ago_us);
-    int64_t most = all + untold > 0 ? all + untold : 0;
-    int64_t age_us = ask->limit.algorithm == WEIR_FIXED_WINDOW ? 0 : ask->left_us + took_us - ask->ago_us;
-    int64_t paid = paid_of(&ask->limit, untold, age_us);
-    int64_t least = all + (untold > paid ? untold - paid : 0);
+        return all + unsent - mine;
+    all -= part_of(&op->limit, is_bucket(&op->limit) ? op->limit.limit : all, op->ago_us);
+    int64_t most = all + unsent > 0 ? all + unsent : 0;
+    int64_t age_us = op->limit.algorithm == WEIR_FIXED_WINDOW ? 0 : op->left_us + took_us - op->ago_us;
+    int64_t paid = paid_of(&op->limit, unsent, age_us);
+    int64_t least = all + (unsent > paid ? unsent - paid : 0);
     return mine < least ? least - mine : mine > most ? most - mine : 0;
 }
 
 /* What is left for all is known, and what the host has left: `here`. */
-static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
-                  int64_t took_us)
+static void converge(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
+                     int64_t took_us)
 {
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
-    const struct weir__ask *ask = &sync->asks[place];
-    /* The counter was looked at before the amount is: who comes between makes it seem less, not more. */
+    const struct weir__store_op *op = &sync->ops[place];
+    /* The counter was observed at before the amount is: who comes between makes it seem less, not more. */
     struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, note->index);
-    int64_t untold = held.amount - note->amount;
+    int64_t unsent = held.amount - note->amount;
     if (held.identity != note->identity)
         return;
-    if (!sync->set_back)
-        sync->followed[note->index].age = sync->age;
-    int64_t difference = difference_of(ask, here, untold, took_us);
+    if (!sync->store_reset)
+        sync->tracked[note->index].epoch = sync->epoch;
+    int64_t difference = difference_of(op, here, unsent, took_us);
     if (note->window_end_us && note->window_end_us <= sync->now.wall_ns / 1000)
         difference = 0; /* what is left of a window that is over */
-    int64_t moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
-    bool news = is_news(&sync->followed[note->index], limit, note->amount, moved);
-    follow(sync, note->index, news, here->remaining >= here->limit);
+    int64_t moved = move(sync, sync->targets[place].hash, limit, difference, took_us);
+    bool news = is_news(&sync->tracked[note->index], limit, note->amount, moved);
+    reschedule(sync, note->index, news, here->remaining >= here->limit);
     weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
 }
 
@@ -360,29 +361,29 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
 {
     struct weir__ledger_header *header = sync->ledger->header;
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
-    const struct weir__ask *ask = &sync->asks[place];
-    const struct weir__subject *subject = &sync->subjects[place];
+    const struct weir__store_op *op = &sync->ops[place];
+    const struct weir__sync_counter *counter = &sync->targets[place];
     struct weir__quota room;
     weir_decision here;
-    if (ask->how != WEIR__ASK_EXCHANGE)
+    if (op->kind != WEIR__OP_EXCHANGE)
         return; /* nobody knew what it was for; the sweep will see */
-    if (ask->error && ask->error != WEIR_ESTOREWRONGTYPE && ask->error != WEIR_ESTORECLOCK)
-        weir__sync_doubt(sync, note->index); /* its server was away, and another may take its place */
-    struct weir__followed *f = &sync->followed[note->index];
-    if (ask->error || ask->other_window > 0) {
+    if (op->error && op->error != WEIR_ESTOREWRONGTYPE && op->error != WEIR_ESTORECLOCK)
+        weir__sync_reseed(sync, note->index); /* its server was away, and another may take its place */
+    struct weir__sync_entry *f = &sync->tracked[note->index];
+    if (op->error || op->other_window > 0) {
         if (!f->failed_ms && note->amount)
             f->failed_ms = (uint32_t)(weir__load64(&header->told_ms) | 1);
-        follow_failed(sync, note->index);
+        reschedule_failed(sync, note->index);
         return;
     }
     f->failed_ms = 0;
-    if (ask->other_window < 0) {
+    if (op->other_window < 0) {
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
-        follow(sync, note->index, note->amount != 0, true);
+        reschedule(sync, note->index, note->amount != 0, true);
     } else {
-        const weir_limit *limit = weir__sync_limit(sync, subject, &room);
-        if (weir__sync_look(sync, subject, limit, &here) == 0)
-            agree(sync, place, limit, &here, took_us);
+        const weir_limit *limit = weir__sync_limit(sync, counter, &room);
+        if (weir__sync_peek(sync, counter, limit, &here) == 0)
+            converge(sync, place, limit, &here, took_us);
     }
     weir__ledger_ack(sync->ledger, note->index, note->identity, note->amount, header->batch);
     weir__sync_remember(sync, note);

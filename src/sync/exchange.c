@@ -29,10 +29,10 @@ struct exchanger {
     struct weir__store_options store;
     char ledger[4096];
     weir *engine;
-    struct weir__link *link;
+    struct weir__blocking_client *client;
     struct weir__sync *sync; /* NULL: no rule is eventual */
     int lock;
-    uint64_t full, complained_ms;
+    uint64_t full, full_logged_ms;
     int64_t looked; /* whether to begin anew */
     struct weir__beside_say beside_say;
 };
@@ -45,8 +45,8 @@ static bool store_read(struct exchanger *x)
     char url[8192], why[256] = "";
     bool good = weir__store_url(&x->config->store, url, sizeof url, why, sizeof why) &&
                 weir__store_parse(url, &x->store, why, sizeof why) == 0;
-    if (good && x->store.deadline_us < WEIR__SYNC_PATIENCE_US)
-        x->store.deadline_us = WEIR__SYNC_PATIENCE_US;
+    if (good && x->store.deadline_us < WEIR__SYNC_TIMEOUT_US)
+        x->store.deadline_us = WEIR__SYNC_TIMEOUT_US;
     if (!good)
         weir__logf(x->log, WEIR__LOG_ERROR, "store: %s", why);
     return good;
@@ -62,9 +62,9 @@ static void changed(void *context, bool up, int error, const char *where)
                    weir_strerror(error));
 }
 
-static int bring(void *context, struct weir__question *question)
+static int send_request(void *context, struct weir__store_request *request)
 {
-    return weir__link_ask(context, question);
+    return weir__blocking_client_request(context, request);
 }
 
 /* ---- Opening ---- */
@@ -106,10 +106,10 @@ static bool begin(struct exchanger *x)
     struct weir__sync_options options = {.engine = x->engine,
                                          .naming = {x->store.prefix, x->store.hash_keys},
                                          .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
-                                         .patience_us = x->store.deadline_us,
+                                         .timeout_us = x->store.deadline_us,
                                          .cluster = x->store.kind == WEIR__CLUSTER,
-                                         .bring = bring,
-                                         .bring_context = x->link};
+                                         .send_request = send_request,
+                                         .send_context = x->client};
     x->sync = weir__sync_new(&options);
     if (!x->sync) {
         weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
@@ -144,20 +144,20 @@ static bool open_all(struct exchanger *x)
         return false;
     }
     weir__guard_said(weir_engine_segment(x->engine), config->segment_path, x->log);
-    x->link = weir__link_new(&x->store);
-    if (!x->link) {
+    x->client = weir__blocking_client_new(&x->store);
+    if (!x->client) {
         weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
         return false;
     }
-    weir__link_tell(x->link, changed, x);
+    weir__blocking_client_on_change(x->client, changed, x);
     return begin(x);
 }
 
 static void close_all(struct exchanger *x)
 {
     weir__sync_free(x->sync);
-    if (x->link)
-        weir__link_free(x->link);
+    if (x->client)
+        weir__blocking_client_free(x->client);
     weir_close(x->engine);
     unlock_ledger(x);
 }
@@ -165,32 +165,32 @@ static void close_all(struct exchanger *x)
 /* ---- Running ---- */
 
 /* Keys that find no room are told of now and then. */
-static void complain(struct exchanger *x)
+static void log_full(struct exchanger *x)
 {
-    uint64_t full = weir__load64(&x->engine->book->ledger.header->full), now = weir__coarse_ms();
-    if (full == x->full || (x->complained_ms && now - x->complained_ms < COMPLAINT_MS))
+    uint64_t full = weir__load64(&x->engine->deltas->ledger.header->full), now = weir__coarse_ms();
+    if (full == x->full || (x->full_logged_ms && now - x->full_logged_ms < COMPLAINT_MS))
         return;
     weir__logf(x->log, WEIR__LOG_WARNING,
                "the ledger %s is full: %" PRIu64 " times what was let pass stayed on this host; remove the file while "
                "nothing runs and give it more room",
                x->ledger, full - x->full);
     x->full = full;
-    x->complained_ms = now;
+    x->full_logged_ms = now;
 }
 
-/* So many parts of the round; 0: all of it at once. */
-static int exchange(struct exchanger *x, unsigned parts)
+/* So many slices of the round; 0: all of it at once. */
+static int exchange(struct exchanger *x, unsigned slices)
 {
     struct weir__client_stats stats;
     weir__watch(x->engine);
     if (!begin(x))
         return WEIR_ESYS;
-    if (!x->sync || weir__load32(&x->engine->book->mapped.lost)) /* cut short: it holds nothing to exchange */
+    if (!x->sync || weir__load32(&x->engine->deltas->mapped.lost)) /* cut short: it holds nothing to exchange */
         return 0;
-    int error = parts ? weir__sync_step(x->sync, parts) : weir__sync_round(x->sync);
-    weir__link_stats(x->link, &stats);
+    int error = slices ? weir__sync_step(x->sync, slices) : weir__sync_round(x->sync);
+    weir__blocking_client_stats(x->client, &stats);
     weir__sync_bytes(x->sync, stats.bytes_out, stats.bytes_in);
-    complain(x);
+    log_full(x);
     return error;
 }
 
@@ -208,21 +208,21 @@ static enum weir__wish wait_until(int signals, int64_t when)
     return came;
 }
 
-/* When the next step is due, after the one that was at `*due`; returns how many parts it has. */
+/* When the next step is due, after the one that was at `*due`; returns kind many slices it has. */
 static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
 {
-    unsigned parts = x->sync ? weir__sync_parts(x->sync) : 1;
-    int64_t gap = x->store.sync_interval_us / parts;
+    unsigned slices = x->sync ? weir__sync_slices(x->sync) : 1;
+    int64_t gap = x->store.sync_interval_us / slices;
     *due += gap;
     if (*due >= now)
         return 1;
-    if (parts == 1) { /* a slow store is not asked the more often for it */
+    if (slices == 1) { /* a slow store is not asked the more often for it */
         *due = now + gap;
         return 1;
     }
     int64_t missed = (now - *due) / gap;
     *due += missed * gap;
-    return missed < parts ? (unsigned)missed + 1 : parts;
+    return missed < slices ? (unsigned)missed + 1 : slices;
 }
 
 /*
@@ -246,7 +246,7 @@ static bool rest(struct exchanger *x, int signals, const struct weir__exchange_w
         if (weir__monotonic_us() >= due)
             return true;
         weir__watch(x->engine);
-        if (begin(x) && x->sync && !weir__load32(&x->engine->book->mapped.lost))
+        if (begin(x) && x->sync && !weir__load32(&x->engine->deltas->mapped.lost))
             weir__sync_beat(x->sync);
     }
 }
@@ -255,11 +255,11 @@ static enum weir__exchange_end loop(struct exchanger *x, int signals, const stru
 {
     enum weir__exchange_end end;
     int64_t due = weir__monotonic_us();
-    unsigned parts = 1;
+    unsigned slices = 1;
     x->looked = due;
     do {
-        (void)!exchange(x, parts); /* it was told, once */
-        parts = plan(x, &due, weir__monotonic_us());
+        (void)!exchange(x, slices); /* it was told, once */
+        slices = plan(x, &due, weir__monotonic_us());
     } while (rest(x, signals, watch, due, &end));
     if (end == WEIR__EXCHANGE_STOPPED)
         (void)!exchange(x, 0); /* what is not told stays for the next agent */

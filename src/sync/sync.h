@@ -16,19 +16,19 @@
 #include "remote/counter_name.h"
 #include "remote/request.h"
 
-/* Brings a question to the store and waits for its answer: question->error, which is also returned. */
-typedef int weir__bring(void *context, struct weir__question *question);
+/* Brings a request to the store and waits for its answer: request->error, which is also returned. */
+typedef int weir__sync_send(void *context, struct weir__store_request *request);
 
-#define WEIR__SYNC_PATIENCE_US 500000 /* nobody waits for an exchange: it may take longer than a request's question */
+#define WEIR__SYNC_TIMEOUT_US 500000 /* nobody waits for an exchange: it may take longer than a request's request */
 
 struct weir__sync_options {
     weir *engine; /* opened with the ledger that the data plane writes to */
     struct weir__naming naming;
     uint64_t interval_ms; /* from round to round: for what is counted in them */
-    int64_t patience_us;  /* how long an exchange may take before it is tried again; 0: as above */
+    int64_t timeout_us;   /* kind long an exchange may take before it is tried again; 0: as above */
     bool cluster;         /* the store: it does not know senders, nor which of their batches it has */
-    weir__bring *bring;
-    void *bring_context;
+    weir__sync_send *send_request;
+    void *send_context;
     weir_time (*now)(const weir_segment *segment); /* weir_clock */
 };
 
@@ -44,14 +44,14 @@ void weir__sync_free(struct weir__sync *sync);
  */
 int weir__sync_round(struct weir__sync *sync);
 /*
- * The same in parts of the ledger, so that neither the store nor this host has all of it to do at once: the next
- * `count` parts of the round (at least 1; not more than are left of it). How many there are, weir__sync_parts says
+ * The same in slices of the ledger, so that neither the store nor this host has all of it to do at once: the next
+ * `count` slices of the round (at least 1; not more than are left of it). How many there are, weir__sync_slices says
  * after each step: the next is due when an interval divided by that has passed since this one was. It is one part as
  * long as there is little to tell, and after a failure, which ends the round. No entry waits for longer than an
  * interval.
  */
 int weir__sync_step(struct weir__sync *sync, unsigned count);
-unsigned weir__sync_parts(const struct weir__sync *sync);
+unsigned weir__sync_slices(const struct weir__sync *sync);
 /* The agent's life sign for the data plane; rounds give it, too. */
 void weir__sync_beat(struct weir__sync *sync);
 /* What went over the wire so far, for the figures. */

@@ -9,7 +9,7 @@
  *   stats
  */
 #include "base/clock.h"
-#include "../unit/remote/asked.h"
+#include "../unit/remote/test_request.h"
 #include "remote/blocking_client.h"
 
 #include <inttypes.h>
@@ -26,7 +26,7 @@ static void begin(void)
     asked_group(&asked, false);
 }
 
-static void take(struct weir__link *link, char *words)
+static void take(struct weir__blocking_client *link, char *words)
 {
     weir_limit limit = asked_limit(strtoll(words, &words, 10), 3600);
     int64_t cost = strtoll(words, &words, 10), begun_us = weir__monotonic_us();
@@ -35,12 +35,12 @@ static void take(struct weir__link *link, char *words)
 
     begin();
     for (char *name = strtok(words, " \n"); name; name = strtok(NULL, " \n"))
-        asked_add(&asked, name, WEIR__ASK_TAKE, cost, limit);
-    int error = weir__link_ask(link, &asked.question);
-    for (uint32_t i = 0; i < asked.question.ask_count && !error; i++) {
-        passes &= !asked.asks[i].error && weir_passes(&asked.asks[i].decision);
-        taken |= asked.asks[i].taken;
-        of_one = asked.asks[i].error ? asked.asks[i].error : of_one;
+        asked_add(&asked, name, WEIR__OP_TAKE, cost, limit);
+    int error = weir__blocking_client_request(link, &asked.request);
+    for (uint32_t i = 0; i < asked.request.op_count && !error; i++) {
+        passes &= !asked.ops[i].error && weir_passes(&asked.ops[i].decision);
+        taken |= asked.ops[i].taken;
+        of_one = asked.ops[i].error ? asked.ops[i].error : of_one;
     }
     printf("{\"error\": \"%s\", \"of_one\": \"%s\", \"passes\": %s, \"taken\": %s, \"us\": %" PRId64 "}\n",
            error ? weir_error_name(error) : "", of_one ? weir_error_name(of_one) : "",
@@ -61,7 +61,7 @@ static void print_errors(const uint64_t *errors, int count)
     printf("}");
 }
 
-static void hammer(struct weir__link *link, char *words)
+static void hammer(struct weir__blocking_client *link, char *words)
 {
     enum { CODES = 64, KEYS = 2000 };
     static uint64_t errors[CODES], passed[KEYS];
@@ -81,11 +81,11 @@ static void hammer(struct weir__link *link, char *words)
         begin();
         for (int i = 0; i < 1 + both; i++) {
             snprintf(name, sizeof(name), "weir:hammer:%ld", names[i]);
-            asked_add(&asked, name, WEIR__ASK_TAKE, 1, limit);
+            asked_add(&asked, name, WEIR__OP_TAKE, 1, limit);
         }
-        int error = weir__link_ask(link, &asked.question);
+        int error = weir__blocking_client_request(link, &asked.request);
         if (!error)
-            error = asked.asks[0].error ? asked.asks[0].error : both ? asked.asks[1].error : 0;
+            error = asked.ops[0].error ? asked.ops[0].error : both ? asked.ops[1].error : 0;
         int64_t now_us = weir__monotonic_us();
         longest_us = now_us - asked_us > longest_us ? now_us - asked_us : longest_us;
         count++;
@@ -96,7 +96,7 @@ static void hammer(struct weir__link *link, char *words)
             continue;
         }
         for (int i = 0; i < 1 + both; i++)
-            passed[names[i]] += asked.asks[i].taken;
+            passed[names[i]] += asked.ops[i].taken;
     }
     printf("{\"count\": %" PRIu64 ", \"longest_us\": %" PRId64 ", \"last_bad_us\": %" PRId64 ", ", count, longest_us,
            last_bad_us);
@@ -107,14 +107,14 @@ static void hammer(struct weir__link *link, char *words)
     printf("]}\n");
 }
 
-static void print_stats(struct weir__link *link)
+static void print_stats(struct weir__blocking_client *link)
 {
     struct weir__client_stats stats;
 
-    weir__link_stats(link, &stats);
+    weir__blocking_client_stats(link, &stats);
     printf("{\"state\": %d, \"connects\": %" PRIu64 ", \"script_loads\": %" PRIu64 ", \"redirects\": %" PRIu64
-           ", \"gave_back\": %" PRIu64 ", \"opened\": %" PRIu64 ", \"last_error\": \"%s\"}\n",
-           (int)stats.state, stats.connects, stats.script_loads, stats.redirects, stats.gave_back, stats.opened,
+           ", \"refunds\": %" PRIu64 ", \"opened\": %" PRIu64 ", \"last_error\": \"%s\"}\n",
+           (int)stats.state, stats.connects, stats.script_loads, stats.redirects, stats.refunds, stats.opened,
            weir_error_name(stats.last_error));
 }
 
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", argc == 2 ? why : "ask URL");
         return 2;
     }
-    struct weir__link *link = weir__link_new(&options);
+    struct weir__blocking_client *link = weir__blocking_client_new(&options);
     while (link && fgets(line, sizeof(line), stdin)) {
         int status = 0;
         if (strncmp(line, "take ", 5) == 0) {
@@ -134,17 +134,17 @@ int main(int argc, char **argv)
         } else if (strncmp(line, "hammer ", 7) == 0) {
             hammer(link, line + 7);
         } else if (strncmp(line, "work ", 5) == 0) {
-            weir__link_work(link, strtoll(line + 5, NULL, 10) * 1000);
+            weir__blocking_client_work(link, strtoll(line + 5, NULL, 10) * 1000);
             printf("{}\n");
         } else if (strcmp(line, "back\n") == 0) {
-            weir__link_give_back(link, &asked.question);
-            weir__link_work(link, 20000);
+            weir__blocking_client_refund(link, &asked.request);
+            weir__blocking_client_work(link, 20000);
             printf("{}\n");
         } else if (strcmp(line, "fork\n") == 0) {
             pid_t child = fork();
             if (child > 0) {
                 waitpid(child, &status, 0);
-                weir__link_free(link);
+                weir__blocking_client_free(link);
                 return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
             }
             printf("{}\n");
@@ -153,6 +153,6 @@ int main(int argc, char **argv)
         }
         fflush(stdout);
     }
-    weir__link_free(link);
+    weir__blocking_client_free(link);
     return 0;
 }

@@ -46,9 +46,9 @@ static inline struct result run(weir *engine, const char *line, double s, struct
         moment.asked(engine);
     CHECK_EQ(weir_check(engine, &r.query, &result.answer), 0);
     result.passes = weir_passes(&result.answer.decision);
-    struct weir__question *back = weir_ask_back(ask);
+    struct weir__store_request *back = weir_ask_back(ask);
     if (back) {
-        result.back = back->ask_count;
+        result.back = back->op_count;
         test_store_give_back(&store, back);
     }
     CHECK(weir_ask_back(ask) == back);

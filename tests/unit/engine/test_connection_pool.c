@@ -18,28 +18,28 @@ static bool no_link;
 static int slow_us;
 
 /* A link that notices if two threads use it at once, or another process. */
-struct weir__link {
+struct weir__blocking_client {
     int busy;
     pid_t process;
 };
 
-struct weir__link *__wrap_weir__link_new(const struct weir__store_options *options);
-int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question);
-void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question);
-void __wrap_weir__link_free(struct weir__link *link);
-void __wrap_weir__link_settle(struct weir__link *link, int64_t most_us);
-void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats);
+struct weir__blocking_client *__wrap_weir__blocking_client_new(const struct weir__store_options *options);
+int __wrap_weir__blocking_client_request(struct weir__blocking_client *link, struct weir__store_request *request);
+void __wrap_weir__blocking_client_refund(struct weir__blocking_client *link, const struct weir__store_request *request);
+void __wrap_weir__blocking_client_free(struct weir__blocking_client *link);
+void __wrap_weir__blocking_client_flush_refunds(struct weir__blocking_client *link, int64_t most_us);
+void __wrap_weir__blocking_client_stats(struct weir__blocking_client *link, struct weir__client_stats *stats);
 
-void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats)
+void __wrap_weir__blocking_client_stats(struct weir__blocking_client *link, struct weir__client_stats *stats)
 {
     CHECK_EQ(link->process, getpid());
-    *stats = (struct weir__client_stats){.questions = 2, .failed = 1, .state = WEIR__STORE_UP};
+    *stats = (struct weir__client_stats){.requests = 2, .failed = 1, .state = WEIR__STORE_UP};
 }
 
-struct weir__link *__wrap_weir__link_new(const struct weir__store_options *options)
+struct weir__blocking_client *__wrap_weir__blocking_client_new(const struct weir__store_options *options)
 {
     CHECK_EQ(strcmp(options->prefix, "weir"), 0);
-    struct weir__link *link = no_link ? NULL : calloc(1, sizeof *link);
+    struct weir__blocking_client *link = no_link ? NULL : calloc(1, sizeof *link);
     if (!link)
         return NULL;
     link->process = getpid();
@@ -47,36 +47,36 @@ struct weir__link *__wrap_weir__link_new(const struct weir__store_options *optio
     return link;
 }
 
-int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question)
+int __wrap_weir__blocking_client_request(struct weir__blocking_client *link, struct weir__store_request *request)
 {
     CHECK_EQ(link->process, getpid());
     CHECK_EQ(__atomic_add_fetch(&link->busy, 1, __ATOMIC_RELAXED), 1);
     if (slow_us)
         usleep((useconds_t)slow_us);
     pthread_mutex_lock(&server);
-    test_store_answer(&store, question);
+    test_store_answer(&store, request);
     pthread_mutex_unlock(&server);
     __atomic_add_fetch(&link->busy, -1, __ATOMIC_RELAXED);
-    return question->error;
+    return request->error;
 }
 
-void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question)
+void __wrap_weir__blocking_client_refund(struct weir__blocking_client *link, const struct weir__store_request *request)
 {
     CHECK_EQ(link->process, getpid());
     pthread_mutex_lock(&server);
-    test_store_give_back(&store, question);
-    given_back += (int)question->ask_count;
+    test_store_give_back(&store, request);
+    given_back += (int)request->op_count;
     pthread_mutex_unlock(&server);
 }
 
 /* Only its own process waits for what a link owes. */
-void __wrap_weir__link_settle(struct weir__link *link, int64_t most_us)
+void __wrap_weir__blocking_client_flush_refunds(struct weir__blocking_client *link, int64_t most_us)
 {
     CHECK_EQ(link->process, getpid());
     CHECK(most_us > 0 && most_us < 1000000);
 }
 
-void __wrap_weir__link_free(struct weir__link *link)
+void __wrap_weir__blocking_client_free(struct weir__blocking_client *link)
 {
     __atomic_add_fetch(&links, -1, __ATOMIC_RELAXED);
     free(link);
@@ -117,9 +117,9 @@ TEST(a_check_asks_by_itself)
     CHECK_EQ(stats.store.failed, 1);
     CHECK(stats.store.up);
     /* Denied once, and asked no more. */
-    int questions = store.questions;
+    int requests = store.requests;
     CHECK_EQ(test_passing(other, "GET /api/x user_id=1", 0, 100), 0);
-    CHECK_EQ(store.questions, questions);
+    CHECK_EQ(store.requests, requests);
     weir_close(engine);
     weir_close(other);
     CHECK_EQ(links, 0);
@@ -209,7 +209,7 @@ static void *read_figures(void *engine)
     while (__atomic_load_n(&read_on, __ATOMIC_RELAXED)) {
         weir_engine_stats seen;
         CHECK_EQ(weir_engine_stats_read(engine, &seen), 0);
-        CHECK(seen.store.questions <= UINT64_C(2) * WEIR__LINKS);
+        CHECK(seen.store.questions <= UINT64_C(2) * WEIR__POOL_CONNECTIONS);
     }
     return NULL;
 }
@@ -240,7 +240,7 @@ TEST(threads_share_links_and_the_limit)
     for (int key = 0; key < KEYS; key++)
         CHECK_EQ(passed[key], 50);
     CHECK_EQ(two, 50);
-    CHECK(links > 1 && links <= WEIR__LINKS);
+    CHECK(links > 1 && links <= WEIR__POOL_CONNECTIONS);
     weir_rule_stats stats;
     CHECK_EQ(weir_rule_stats_read(engine, "api", false, &stats), 0);
     CHECK_EQ(stats.failures, 0);
@@ -251,14 +251,14 @@ TEST(threads_share_links_and_the_limit)
 
 struct late {
     weir *engine;
-    struct weir__borrowed *got;
+    struct weir__pooled_connection *got;
     int error;
 };
 
 static void *borrow(void *argument)
 {
     struct late *late = argument;
-    late->got = weir__links_borrow(late->engine, &late->error);
+    late->got = weir__connection_pool_acquire(late->engine, &late->error);
     return NULL;
 }
 
@@ -266,26 +266,26 @@ TEST(who_waits_gets_the_first_that_is_returned)
 {
     test_store_open(&store);
     weir *engine = begin("redis://127.0.0.1:1?deadline=60s");
-    struct weir__borrowed *all[WEIR__LINKS];
+    struct weir__pooled_connection *all[WEIR__POOL_CONNECTIONS];
     int error = 0;
-    for (int i = 0; i < WEIR__LINKS; i++) {
-        all[i] = weir__links_borrow(engine, &error);
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
+        all[i] = weir__connection_pool_acquire(engine, &error);
         CHECK(all[i] && error == 0);
     }
-    for (int i = 0; i < WEIR__LINKS; i++) { /* whichever it is */
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) { /* whichever it is */
         struct late late = {.engine = engine};
         pthread_t thread;
         CHECK_EQ(pthread_create(&thread, NULL, borrow, &late), 0);
         usleep(2000);
-        weir__links_return(all[i]);
+        weir__connection_pool_release(all[i]);
         pthread_join(thread, NULL);
         CHECK(late.got == all[i] && late.error == 0);
     }
     weir_engine_stats stats; /* of what is returned; nobody is waited for */
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
-    CHECK_EQ(stats.store.questions, 2 * WEIR__LINKS);
-    for (int i = 0; i < WEIR__LINKS; i++)
-        weir__links_return(all[i]);
+    CHECK_EQ(stats.store.questions, 2 * WEIR__POOL_CONNECTIONS);
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
+        weir__connection_pool_release(all[i]);
     weir_close(engine);
     CHECK_EQ(links, 0);
     weir_segment_close(store.segment);
@@ -295,16 +295,16 @@ TEST(who_waits_in_vain_is_told)
 {
     test_store_open(&store);
     weir *engine = begin("redis://127.0.0.1:1?deadline=20ms");
-    struct weir__borrowed *all[WEIR__LINKS];
+    struct weir__pooled_connection *all[WEIR__POOL_CONNECTIONS];
     int error = 0;
-    for (int i = 0; i < WEIR__LINKS; i++)
-        all[i] = weir__links_borrow(engine, &error);
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
+        all[i] = weir__connection_pool_acquire(engine, &error);
     int64_t begun = weir__monotonic_us();
-    CHECK(!weir__links_borrow(engine, &error));
+    CHECK(!weir__connection_pool_acquire(engine, &error));
     CHECK_EQ(error, WEIR_ESTORESLOW);
     CHECK(weir__monotonic_us() - begun >= 20000);
-    for (int i = 0; i < WEIR__LINKS; i++)
-        weir__links_return(all[i]);
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
+        weir__connection_pool_release(all[i]);
     CHECK(test_passes(engine, "GET /api/x user_id=1", 0));
     weir_close(engine);
     weir_segment_close(store.segment);

@@ -97,7 +97,7 @@ static void compare_twins(const struct twins *twins)
     const weir *a = twins->model, *b = twins->engine;
     CHECK_EQ(memcmp(a->segment->memory, b->segment->memory, a->segment->bytes), 0);
     CHECK(same_memory(&a->hot_sampler->mapped, &b->hot_sampler->mapped));
-    CHECK(same_ledgers(&a->book->ledger, &b->book->ledger));
+    CHECK(same_ledgers(&a->deltas->ledger, &b->deltas->ledger));
     CHECK(memcmp(&a->untold, &b->untold, sizeof a->untold) == 0);
     CHECK_EQ(a->regex_limited, b->regex_limited);
 }
@@ -267,8 +267,8 @@ static void end_held(const struct contest *c, weir_held *its, weir_held *held)
 static void beat(const struct twins *twins)
 {
     uint64_t now = weir__coarse_ms();
-    weir__store64(&twins->model->book->ledger.header->beat_ms, now);
-    weir__store64(&twins->engine->book->ledger.header->beat_ms, now);
+    weir__store64(&twins->model->deltas->ledger.header->beat_ms, now);
+    weir__store64(&twins->engine->deltas->ledger.header->beat_ms, now);
 }
 
 static void ask_both(struct contest *c, weir_query *query)
@@ -315,7 +315,7 @@ static void interfere(struct contest *c)
     view.shed[WEIR_LOW] = (uint32_t)dice(&to, 1001);
     uint64_t kind = dice(&to, 5), lasts = dice(&to, 3) * (uint64_t)WEIR_SECOND, down = dice(&to, 2);
     for (size_t i = 0; i < 2; i++) {
-        struct weir__ledger_header *header = both[i]->book->ledger.header;
+        struct weir__ledger_header *header = both[i]->deltas->ledger.header;
         if (kind == 0) /* rules of several limits have another name here */
             (void)!weir_key_block(both[i], c->rule, c->key, strlen(c->key), (int64_t)lasts, c->now);
         if (kind == 3)

@@ -46,9 +46,9 @@ static int64_t written(weir *engine, const char *rule, const char *key)
 {
     int64_t sum = 0;
     uint64_t id = weir__rule_id((weir_text){rule, strlen(rule)}, false);
-    for (uint64_t i = 0; i < engine->book->ledger.entries; i++) {
+    for (uint64_t i = 0; i < engine->deltas->ledger.entries; i++) {
         struct weir__ledger_entry entry;
-        weir__ledger_read(&engine->book->ledger, i, &entry);
+        weir__ledger_read(&engine->deltas->ledger, i, &entry);
         if (!entry.identity)
             continue;
         CHECK(entry.ready);
@@ -105,10 +105,10 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
 {
     weir *engine = open_with(rules, NULL, 0);
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
-    CHECK(!engine->book);
+    CHECK(!engine->deltas);
     weir_close(engine);
 
-    char folder[] = "/tmp/weir-book-XXXXXX", path[64];
+    char folder[] = "/tmp/weir-deltas-XXXXXX", path[64];
     struct stat what;
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/ledger", folder);
@@ -118,18 +118,18 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
     CHECK(weir_ledger_stats_read(engine, &(weir_ledger_stats){0}) == WEIR_ENOENT && stat(path, &what) == 0);
     weir_close(engine);
     engine = open_with(rules, path, 1 << 20);
-    CHECK(engine->book && stat(path, &what) == 0 && what.st_size == 1 << 20 && (what.st_mode & 0777) == 0600);
+    CHECK(engine->deltas && stat(path, &what) == 0 && what.st_size == 1 << 20 && (what.st_mode & 0777) == 0600);
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
     weir_close(engine);
 
     /* It outlives its engine; a damaged one is replaced; one that is something else is left alone. */
     engine = open_with(rules, path, 1 << 22);
     CHECK_EQ(written(engine, "a", NULL), 1);
-    engine->book->ledger.header->entries++;
+    engine->deltas->ledger.header->entries++;
     weir_close(engine);
     engine = open_with(rules, path, 1 << 22);
     CHECK_EQ(written(engine, "a", NULL), 0);
-    CHECK_EQ(engine->book->mapped.bytes, 1 << 22);
+    CHECK_EQ(engine->deltas->mapped.bytes, 1 << 22);
     weir_close(engine);
     FILE *other = fopen(path, "w");
     fputs("something that is not ours, and somewhat longer than the header of a ledger", other);
@@ -186,7 +186,7 @@ TEST(tiers_and_long_keys)
     CHECK(test_passes(engine, "GET /t user_id=7", 0));
     CHECK(test_passes(engine, "GET /t user_id=7 tier=pro", 0));
     CHECK_EQ(written(engine, "tiered", "7"), 2);
-    const struct weir__ledger *ledger = &engine->book->ledger;
+    const struct weir__ledger *ledger = &engine->deltas->ledger;
     uint64_t tiers = 0;
     struct weir__ledger_entry entry;
     for (uint64_t i = 0; i < ledger->entries; i++) {
@@ -234,13 +234,13 @@ TEST(full_disturbs_nobody)
         snprintf(line, sizeof line, "GET /x ip=10.0.%d.%d", i / 250, i % 250);
         CHECK(test_passes(engine, line, 0));
     }
-    CHECK(engine->book->ledger.header->full > 1000);
+    CHECK(engine->deltas->ledger.header->full > 1000);
     weir_close(engine);
 }
 
 TEST(a_ledger_that_is_cut_short_ends_nobody)
 {
-    char folder[] = "/tmp/weir-book-XXXXXX", path[64];
+    char folder[] = "/tmp/weir-deltas-XXXXXX", path[64];
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/ledger", folder);
     weir *engine = open_with(rules, path, 1 << 20);
@@ -249,7 +249,7 @@ TEST(a_ledger_that_is_cut_short_ends_nobody)
     CHECK_EQ(truncate(path, 0), 0);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 3);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 9), 5);
-    CHECK(engine->book->mapped.lost && !weir_segment_lost(engine->segment));
+    CHECK(engine->deltas->mapped.lost && !weir_segment_lost(engine->segment));
     weir_close(engine);
     engine = open_with(rules, path, 1 << 20); /* made anew */
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 5);
@@ -284,11 +284,11 @@ static void check_policies(weir *engine, bool away)
 TEST(policies_when_the_store_is_away)
 {
     weir *engine = open_with(policies, "", 1 << 20);
-    struct weir__ledger_header *header = engine->book->ledger.header;
+    struct weir__ledger_header *header = engine->deltas->ledger.header;
     CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), 1);
     CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 1);
     check_policies(engine, false); /* the agent is still being started */
-    engine->book->opened_ms -= WEIR__BOOK_SILENT_MS + 100;
+    engine->deltas->opened_ms -= WEIR__DELTA_LEDGER_SILENT_MS + 100;
     check_policies(engine, true); /* it never was */
     weir__store64(&header->beat_ms, weir__coarse_ms());
     check_policies(engine, false); /* it lives */
@@ -296,7 +296,7 @@ TEST(policies_when_the_store_is_away)
     check_policies(engine, true);
     weir__store64(&header->state, WEIR__LEDGER_UP);
     check_policies(engine, false);
-    weir__store64(&header->beat_ms, weir__coarse_ms() - WEIR__BOOK_SILENT_MS - 100);
+    weir__store64(&header->beat_ms, weir__coarse_ms() - WEIR__DELTA_LEDGER_SILENT_MS - 100);
     check_policies(engine, true); /* it is silent */
     weir__store64(&header->beat_ms, weir__coarse_ms() + 100000);
     check_policies(engine, true); /* that of an earlier boot */

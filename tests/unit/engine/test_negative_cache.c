@@ -1,4 +1,4 @@
-/* Remembered denials: how long they last, for whom, and two who remember at the same time. */
+/* Remembered negative_cache: how long they last, for whom, and two who remember at the same time. */
 #include "../../engine.h"
 #include "engine/negative_cache.h"
 
@@ -19,14 +19,14 @@ int __wrap_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, 
 }
 
 static weir_segment *segment;
-static weir_limit denials, limit;
+static weir_limit negative_cache, limit;
 
 static void begin(void)
 {
     weir_segment_options how = {.size = 1 << 20};
     weir_params params = {.limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 7};
     CHECK_EQ(weir_segment_open(&how, &segment), 0);
-    CHECK_EQ(weir__denials_init(&denials), 0);
+    CHECK_EQ(weir__negative_cache_init(&negative_cache), 0);
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
 }
 
@@ -37,12 +37,12 @@ static weir_request of(const char *key, int64_t cost)
 
 static void remember(weir_request request, int64_t for_ns, double s)
 {
-    weir__denial_remember(segment, &denials, &request, for_ns, test_seconds(s));
+    weir__negative_cache_add(segment, &negative_cache, &request, for_ns, test_seconds(s));
 }
 
 static int64_t left(weir_request request, double s)
 {
-    return weir__denial_left(segment, &denials, &request, test_seconds(s));
+    return weir__negative_cache_left(segment, &negative_cache, &request, test_seconds(s));
 }
 
 TEST(last_as_long_as_they_said)
@@ -102,7 +102,7 @@ TEST(can_be_forgotten)
     weir_request one = of("a", 1), two = of("a", 2);
     remember(one, 2 * WEIR_SECOND, 0);
     remember(two, 2 * WEIR_SECOND, 0);
-    CHECK_EQ(weir__denial_forget(segment, &denials, &one, test_seconds(0)), 0);
+    CHECK_EQ(weir__negative_cache_remove(segment, &negative_cache, &one, test_seconds(0)), 0);
     CHECK_EQ(left(one, 0), 0);
     CHECK_EQ(left(two, 0), 2 * WEIR_SECOND);
     weir_segment_close(segment);

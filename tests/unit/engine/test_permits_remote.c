@@ -15,13 +15,13 @@ static weir *host_with(const char *text, const char *with, int flags)
 {
     char url[192];
     snprintf(url, sizeof url, "redis+unix://%s?deadline=30s&connect_timeout=30s&%s", server.socket, with);
-    weir_options how = {.segment = {.size = 8 << 20},
-                        .rules_text = text,
-                        .diagnose = test_print_diagnostic,
-                        .store = url,
-                        .flags = flags};
+    weir_options kind = {.segment = {.size = 8 << 20},
+                         .rules_text = text,
+                         .diagnose = test_print_diagnostic,
+                         .store = url,
+                         .flags = flags};
     weir *engine = NULL;
-    if (weir_open(&how, &engine) != 0)
+    if (weir_open(&kind, &engine) != 0)
         exit(1);
     return engine;
 }
@@ -219,10 +219,10 @@ TEST(a_local_denial_in_the_last_moment_gives_back)
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK(!weir_passes(&answer.decision));
     CHECK_EQ(held.count, 0);
-    struct weir__question *back = weir_ask_back(ask);
-    CHECK(back && back->ask_count == 1);
+    struct weir__store_request *back = weir_ask_back(ask);
+    CHECK(back && back->op_count == 1);
     if (back) {
-        back->asks[0].how = WEIR__ASK_REFUND;
+        back->ops[0].kind = WEIR__OP_REFUND;
         CHECK_EQ(server_question(back), 0);
     }
     CHECK_EQ(left(b, "far", "7"), 5);
@@ -456,8 +456,8 @@ TEST(leaving_without_waiting)
     weir_ask_clear(ask);
     CHECK_EQ(weir_held_leave(a, &held, ask), 1);
     CHECK_EQ(held.count, 0);
-    struct weir__question *back = weir_ask_back(ask);
-    CHECK(back && back->ask_count == 1 && back->asks[0].taken && back->asks[0].lease[0]);
+    struct weir__store_request *back = weir_ask_back(ask);
+    CHECK(back && back->op_count == 1 && back->ops[0].taken && back->ops[0].lease[0]);
     CHECK_EQ(weir_held_release_prepare(a, &held, ask), 0);
     CHECK_EQ(weir_held_leave(a, &held, NULL), WEIR_EINVAL);
     CHECK_EQ(weir_held_release_asked(a, &held, NULL), WEIR_EINVAL);
@@ -479,11 +479,11 @@ TEST(policies_when_the_store_is_away)
     static const char policies[] = "rules:\n" SLOTS("near", ", match: { path: /near }, limit: 2")
         SLOTS("open", ", match: { path: /open }, limit: 2, on_store_failure: open")
             SLOTS("shut", ", match: { path: /shut }, limit: 2, on_store_failure: closed");
-    weir_options how = {
+    weir_options kind = {
         .segment = {.size = 8 << 20}, .rules_text = policies, .store = "redis+unix:///nonexistent/socket"};
     weir *a = NULL;
     weir_held held[3], none;
-    CHECK_EQ(weir_open(&how, &a), 0);
+    CHECK_EQ(weir_open(&kind, &a), 0);
     CHECK(hold(a, "GET /near user_id=7", &held[0])); /* the host's own slots */
     CHECK(hold(a, "GET /near user_id=7", &held[1]));
     CHECK_EQ(held[0].count, 1);

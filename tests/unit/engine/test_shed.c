@@ -254,7 +254,7 @@ TEST(what_is_shed_does_not_ask_the_store)
     }
     CHECK_EQ(odd, 0);
     check_share(shed, n, 0.5);
-    CHECK_EQ(store.questions, n - shed);
+    CHECK_EQ(store.requests, n - shed);
     CHECK_EQ((int64_t)stats_of(engine, "a").shed, shed);
     weir_close(engine);
     weir_segment_close(store.segment);

@@ -69,7 +69,7 @@ static void make_files(void)
 {
     weir *engine;
     CHECK_EQ(open_engine(eventual, &engine), 0);
-    CHECK(engine->hot_sampler && engine->load && engine->book);
+    CHECK(engine->hot_sampler && engine->load && engine->deltas);
     weir_close(engine);
 }
 
@@ -84,7 +84,7 @@ static void check_refused(const char *why)
 {
     weir *engine;
     CHECK_EQ(open_engine(local, &engine), 0);
-    CHECK(!engine->hot_sampler && !engine->load && !engine->book);
+    CHECK(!engine->hot_sampler && !engine->load && !engine->deltas);
     CHECK(warnings == 3 && errors == 0);
     for (int i = 0; i < 3; i++)
         CHECK(told_of(paths[i], why) && told_of(paths[i], "remove"));
@@ -111,7 +111,7 @@ TEST(files_of_another_user_are_refused)
 
     CHECK_EQ(chmod(folder, 0755), 0); /* where only root makes files, root has put them there */
     CHECK_EQ(open_engine(eventual, &engine), 0);
-    CHECK(engine->hot_sampler && engine->load && engine->book && warnings == 0);
+    CHECK(engine->hot_sampler && engine->load && engine->deltas && warnings == 0);
     weir_close(engine);
     CHECK_EQ(chmod(folder, 0777), 0); /* without the sticky bit others may replace them at any time */
     CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
@@ -190,7 +190,7 @@ TEST(what_is_left_of_a_file_is_replaced)
         for (int i = 0; i < 3; i++)
             CHECK_EQ(truncate(paths[i], left[k]), 0);
         CHECK_EQ(open_engine(eventual, &engine), 0);
-        CHECK(engine->hot_sampler && engine->load && engine->book && !warnings);
+        CHECK(engine->hot_sampler && engine->load && engine->deltas && !warnings);
         weir_close(engine);
     }
     end();

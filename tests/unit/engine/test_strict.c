@@ -30,13 +30,13 @@ TEST(what_no_store_decides_asks_none)
     CHECK_EQ(ask(engine, "GET /near", 0).prepared, 0);
     CHECK_EQ(ask(engine, "GET /elsewhere", 0).prepared, 0);
     CHECK_EQ(passing(engine, "GET /near", 0, 9), 4);
-    CHECK_EQ(store.questions, 0);
+    CHECK_EQ(store.requests, 0);
     weir_close(engine);
     /* Nor does an engine without a store. */
     engine = test_engine(one);
     CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 9), 4);
-    CHECK_EQ(store.questions, 0);
+    CHECK_EQ(store.requests, 0);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -50,7 +50,7 @@ TEST(denials_are_remembered_until_they_end)
     CHECK_EQ(result.prepared, 1);
     CHECK(!result.passes);
     CHECK_EQ(result.answer.decision.retry_after_ns, 12 * WEIR_SECOND);
-    int questions = store.questions;
+    int requests = store.requests;
     result = ask(engine, "GET /api user_id=1", 4);
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
@@ -59,7 +59,7 @@ TEST(denials_are_remembered_until_they_end)
     CHECK_EQ(result.answer.decision.limit, 5);
     CHECK_EQ(result.answer.decision.remaining, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 11.999, 100), 0);
-    CHECK_EQ(store.questions, questions);
+    CHECK_EQ(store.requests, requests);
     CHECK_EQ(ask(engine, "GET /api user_id=2", 4).passes, true); /* nobody else's */
     /* Another cost may fit, and is asked for. */
     CHECK_EQ(run(engine, "GET /api user_id=1", 4, (struct moment){.cost = 2}).prepared, 1);
@@ -90,7 +90,7 @@ TEST(what_never_fits_or_is_blocked_needs_no_store)
     CHECK_EQ(result.answer.decision.verdict, WEIR_BLOCKED);
     CHECK_EQ(result.answer.decision.retry_after_ns, 9 * WEIR_SECOND);
     CHECK(ask(engine, "GET /api user_id=2", 1).passes);
-    CHECK_EQ(store.questions, 1);
+    CHECK_EQ(store.requests, 1);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -114,15 +114,15 @@ TEST(looks_take_nothing)
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 9), 4);
     /* A look at a denial is not remembered. */
     result = run(engine, "GET /api user_id=3", 0, (struct moment){.cost = 5});
-    int questions = store.questions;
+    int requests = store.requests;
     CHECK(!run(engine, "GET /api user_id=3", 0, (struct moment){.dry_run = true}).passes);
     CHECK(!run(engine, "GET /api user_id=3", 0, (struct moment){.dry_run = true}).passes);
-    CHECK_EQ(store.questions, questions + 2);
+    CHECK_EQ(store.requests, requests + 2);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
 
-/* The store does not know the host's clock: it hears how long ago it was, and rather too long than too short. */
+/* The store does not know the host's clock: it hears kind long ago it was, and rather too long than too short. */
 TEST(who_gives_back_tells_how_long_ago_it_was_taken)
 {
     static const struct {
@@ -147,9 +147,9 @@ TEST(who_gives_back_tells_how_long_ago_it_was_taken)
             r.query.cost = -3;
             CHECK_EQ(weir_ask_new(engine, &r.query.ask), 0);
             CHECK_EQ(weir_check_prepare(engine, &r.query), 1);
-            const struct weir__ask *asked = &weir_ask_question(r.query.ask)->asks[0];
+            const struct weir__store_op *asked = &weir_ask_question(r.query.ask)->ops[0];
             int64_t least = ago_us[k] > 0 ? ago_us[k] + kinds[i].longer_us : 1;
-            CHECK_EQ(asked->how, WEIR__ASK_REFUND);
+            CHECK_EQ(asked->kind, WEIR__OP_REFUND);
             CHECK_EQ(asked->cost, 3);
             CHECK(asked->at_us <= -least && asked->at_us > -least - 5000000);
             weir_ask_free(r.query.ask);
@@ -251,11 +251,11 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
     CHECK_EQ(stats.gave_back, 1);
     CHECK_EQ(stats.allowed + stats.denied, 0);
     /* What a local rule denies at once costs the store nothing. */
-    int questions = store.questions;
+    int requests = store.requests;
     result = ask(engine, "GET /both", 0);
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
-    CHECK_EQ(store.questions, questions);
+    CHECK_EQ(store.requests, requests);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -393,7 +393,7 @@ TEST(equal_requests_of_a_batch_use_their_own_answers)
         r[i].query.ask = a;
         CHECK_EQ(weir_check_prepare(engine, &r[i].query), 1);
     }
-    CHECK_EQ(weir_ask_question(a)->ask_count, COUNT);
+    CHECK_EQ(weir_ask_question(a)->op_count, COUNT);
     CHECK_EQ(weir_ask_question(a)->group_count, COUNT);
     test_store_answer(&store, weir_ask_question(a));
     for (int i = 0; i < COUNT; i++) {
@@ -403,15 +403,15 @@ TEST(equal_requests_of_a_batch_use_their_own_answers)
         CHECK_EQ(weir_check(engine, &r[i].query, &answer), 0);
         CHECK_EQ(weir_passes(&answer.decision), i < 6);
     }
-    CHECK(weir_ask_back(a) && weir_ask_back(a)->ask_count == 1);
+    CHECK(weir_ask_back(a) && weir_ask_back(a)->op_count == 1);
     weir_ask_clear(a);
-    CHECK_EQ(weir_ask_question(a)->ask_count, 0);
+    CHECK_EQ(weir_ask_question(a)->op_count, 0);
     CHECK_EQ(weir_check_prepare(engine, &r[3].query), 1);
     test_store_answer(&store, weir_ask_question(a));
     /* Nobody checks: all of it goes back. */
-    CHECK(weir_ask_back(a) && weir_ask_back(a)->ask_count == 1);
-    CHECK_EQ(weir_ask_back(a)->asks[0].cost, 1);
-    CHECK_EQ(weir_ask_back(a)->asks[0].at_us, test_seconds(store.s).mono_ns / 1000);
+    CHECK(weir_ask_back(a) && weir_ask_back(a)->op_count == 1);
+    CHECK_EQ(weir_ask_back(a)->ops[0].cost, 1);
+    CHECK_EQ(weir_ask_back(a)->ops[0].at_us, test_seconds(store.s).mono_ns / 1000);
     weir_ask_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
@@ -432,12 +432,12 @@ TEST(rules_may_change_while_the_store_is_asked)
     put("a.yaml", "rules:\n"
                   "  - { name: stays, match: { path: /x }, limit: 5, window: 1h, consistency: strict }\n"
                   "  - { name: goes, match: { path: /x }, limit: 5, window: 1h, consistency: strict }\n");
-    weir_options how = {.segment = {.size = 8 << 20},
-                        .rules_path = folder,
-                        .flags = WEIR_NO_LINK | WEIR_NO_WATCH,
-                        .store = "redis://127.0.0.1:1"};
+    weir_options kind = {.segment = {.size = 8 << 20},
+                         .rules_path = folder,
+                         .flags = WEIR_NO_LINK | WEIR_NO_WATCH,
+                         .store = "redis://127.0.0.1:1"};
     weir *engine = NULL;
-    CHECK_EQ(weir_open(&how, &engine), 0);
+    CHECK_EQ(weir_open(&kind, &engine), 0);
     struct result result = run(engine, "GET /x", 0, (struct moment){.asked = replace_rules});
     CHECK(result.passes);
     CHECK_EQ(result.answer.outcomes, 2);

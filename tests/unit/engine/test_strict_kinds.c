@@ -48,8 +48,8 @@ static struct told_descriptors describe(weir *engine, const char *const *keys, s
         test_store_answer(&store, weir_ask_question(a));
     CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
     told.passes = weir_passes(&answer.decision);
-    struct weir__question *back = weir_ask_back(a);
-    told.back = back ? back->ask_count : 0;
+    struct weir__store_request *back = weir_ask_back(a);
+    told.back = back ? back->op_count : 0;
     if (back)
         test_store_give_back(&store, back);
     weir_ask_free(a);
@@ -118,7 +118,7 @@ TEST(the_calendar_comes_along)
     r.query.ask = a;
     r.query.now = (weir_time){.mono_ns = WEIR_DAY, .wall_ns = INT64_C(1709251200) * WEIR_SECOND}; /* 1 March 2024 */
     CHECK_EQ(weir_check_prepare(engine, &r.query), 1);
-    const struct weir__ask *asked = weir_ask_question(a)->asks;
+    const struct weir__store_op *asked = weir_ask_question(a)->ops;
     CHECK_EQ(asked->bounds_us[0], INT64_C(1706745600000000));
     CHECK_EQ(asked->bounds_us[1], INT64_C(1709251200000000));
     CHECK_EQ(asked->bounds_us[2], INT64_C(1711929600000000));
@@ -221,16 +221,16 @@ TEST(says_what_a_store_cannot_do)
     static const char strict[] = "rules:\n"
                                  "  - { name: a, limit: 5, window: 1h, consistency: strict }\n";
     struct heard heard = {0};
-    weir_options how = {
+    weir_options kind = {
         .segment = {.size = 8 << 20}, .rules_text = strict, .diagnose = hear, .diagnose_context = &heard};
     weir *engine = NULL;
-    CHECK_EQ(weir_open(&how, &engine), 0);
+    CHECK_EQ(weir_open(&kind, &engine), 0);
     CHECK_EQ(heard.warnings, 1);
     CHECK_EQ(strcmp(heard.last, "2:51: consistency: strict acts as local: there is no store"), 0);
     weir_close(engine);
-    how.store = "redis://127.0.0.1:1";
-    how.flags = WEIR_NO_LINK;
-    CHECK_EQ(weir_open(&how, &engine), 0);
+    kind.store = "redis://127.0.0.1:1";
+    kind.flags = WEIR_NO_LINK;
+    CHECK_EQ(weir_open(&kind, &engine), 0);
     CHECK_EQ(heard.warnings, 1);
     weir_close(engine);
     /* Whoever only reads the rules cannot know. */
@@ -238,17 +238,17 @@ TEST(says_what_a_store_cannot_do)
     CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, hear, &heard, &rules), 0);
     CHECK_EQ(heard.warnings, 1);
     weir_rules_free(rules);
-    how.store = "http://127.0.0.1";
-    CHECK_EQ(weir_open(&how, &engine), WEIR_ESTOREURL);
+    kind.store = "http://127.0.0.1";
+    CHECK_EQ(weir_open(&kind, &engine), WEIR_ESTOREURL);
     CHECK_EQ(heard.errors, 1);
-    how.store = NULL;
-    how.rules_text = "rules:\n"
-                     "  - { name: a, limit: 4294967291, window: 399d, consistency: strict }\n";
-    CHECK_EQ(weir_open(&how, &engine), WEIR_ERULES);
+    kind.store = NULL;
+    kind.rules_text = "rules:\n"
+                      "  - { name: a, limit: 4294967291, window: 399d, consistency: strict }\n";
+    CHECK_EQ(weir_open(&kind, &engine), WEIR_ERULES);
     CHECK_EQ(heard.errors, 2);
-    how.rules_text = strict;
-    how.default_consistency = (enum weir_consistency)9;
-    CHECK_EQ(weir_open(&how, &engine), WEIR_EINVAL);
+    kind.rules_text = strict;
+    kind.default_consistency = (enum weir_consistency)9;
+    CHECK_EQ(weir_open(&kind, &engine), WEIR_EINVAL);
 }
 
 TEST(refuses_nonsense)

@@ -32,8 +32,8 @@ static void close_with_store(struct test_api *t)
 }
 
 /* What the store is asked by a call that has not been answered. */
-static const struct weir__question *asked(struct test_api *t, enum weir__api_method method, const char *path,
-                                          const char *body)
+static const struct weir__store_request *asked(struct test_api *t, enum weir__api_method method, const char *path,
+                                               const char *body)
 {
     weir_ask_clear(t->api.ask);
     t->api.answered = false;
@@ -44,12 +44,12 @@ static const struct weir__question *asked(struct test_api *t, enum weir__api_met
 /* The store lets pass whatever it is asked, and has so much left; then the call again. */
 static void answer(struct test_api *t, int error, enum weir__api_method method, const char *path, const char *body)
 {
-    struct weir__question *question = weir_ask_question(t->api.ask);
-    question->error = error;
-    for (uint32_t i = 0; i < question->ask_count; i++) {
-        struct weir__ask *ask = &question->asks[i];
+    struct weir__store_request *request = weir_ask_question(t->api.ask);
+    request->error = error;
+    for (uint32_t i = 0; i < request->op_count; i++) {
+        struct weir__store_op *ask = &request->ops[i];
         ask->decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = 1000, .remaining = 77};
-        ask->taken = ask->how == WEIR__ASK_TAKE;
+        ask->taken = ask->kind == WEIR__OP_TAKE;
     }
     t->api.answered = true;
     test_call(t, method, path, body);
@@ -58,10 +58,10 @@ static void answer(struct test_api *t, int error, enum weir__api_method method, 
 TEST(check)
 {
     struct test_api *t = open_with_store();
-    const struct weir__question *question = asked(t, WEIR__POST, "check", ITEM(3));
-    CHECK_EQ(question->ask_count, 1);
-    CHECK_EQ(question->asks[0].cost, 3);
-    CHECK_EQ(question->asks[0].how, WEIR__ASK_TAKE);
+    const struct weir__store_request *request = asked(t, WEIR__POST, "check", ITEM(3));
+    CHECK_EQ(request->op_count, 1);
+    CHECK_EQ(request->ops[0].cost, 3);
+    CHECK_EQ(request->ops[0].kind, WEIR__OP_TAKE);
     CHECK_EQ(strlen(t->said), 0);
     answer(t, 0, WEIR__POST, "check", ITEM(3));
     SAYS(t, "\"remaining\":77");
@@ -73,9 +73,9 @@ TEST(batch_asks_once)
 {
     struct test_api *t = open_with_store();
     const char *body = "{\"batch\":[" ITEM(3) "," ITEM(4) ",{\"key\":\"k\",\"limit\":5,\"window\":\"1h\"}]}";
-    const struct weir__question *question = asked(t, WEIR__POST, "check", body);
-    CHECK_EQ(question->ask_count, 2);
-    CHECK_EQ(question->group_count, 2);
+    const struct weir__store_request *request = asked(t, WEIR__POST, "check", body);
+    CHECK_EQ(request->op_count, 2);
+    CHECK_EQ(request->group_count, 2);
     answer(t, 0, WEIR__POST, "check", body);
     SAYS(t, "\"remaining\":77");
     SAYS(t, "\"remaining\":4");
@@ -95,11 +95,11 @@ TEST(no_answer)
 TEST(what_is_wrong_asks_nothing)
 {
     struct test_api *t = open_with_store();
-    CHECK_EQ(asked(t, WEIR__POST, "check", "{\"attributes\":{\"path\":\"/llm\"},\"cost\":\"x\"}")->ask_count, 0);
+    CHECK_EQ(asked(t, WEIR__POST, "check", "{\"attributes\":{\"path\":\"/llm\"},\"cost\":\"x\"}")->op_count, 0);
     CHECK_EQ(t->status, 400);
-    CHECK_EQ(asked(t, WEIR__GET, "keys/none/1", "")->ask_count, 0);
+    CHECK_EQ(asked(t, WEIR__GET, "keys/none/1", "")->op_count, 0);
     CHECK_EQ(t->status, 404);
-    CHECK_EQ(asked(t, WEIR__POST, "commit", "{\"reservation\":\"x\",\"cost\":1}")->ask_count, 0);
+    CHECK_EQ(asked(t, WEIR__POST, "commit", "{\"reservation\":\"x\",\"cost\":1}")->op_count, 0);
     CHECK_EQ(t->status, 400);
     close_with_store(t);
 }
@@ -108,21 +108,21 @@ TEST(settled_twice_asks_once)
 {
     struct test_api *t = open_with_store();
     char token[1500] = "", body[1600];
-    CHECK_EQ(asked(t, WEIR__POST, "reserve", ITEM(400))->ask_count, 2); /* a look, and the take */
+    CHECK_EQ(asked(t, WEIR__POST, "reserve", ITEM(400))->op_count, 2); /* a look, and the take */
     answer(t, 0, WEIR__POST, "reserve", ITEM(400));
     const char *at = strstr(t->said, "\"reservation\":\"");
     CHECK(at != NULL);
     if (at)
         sscanf(at + 15, "%1399[^\"]", token);
     snprintf(body, sizeof body, "{\"reservation\":\"%s\",\"cost\":100}", token);
-    const struct weir__question *question = asked(t, WEIR__POST, "commit", body);
-    CHECK_EQ(question->ask_count, 1);
-    CHECK_EQ(question->asks[0].how, WEIR__ASK_REFUND);
-    CHECK_EQ(question->asks[0].cost, 300);
+    const struct weir__store_request *request = asked(t, WEIR__POST, "commit", body);
+    CHECK_EQ(request->op_count, 1);
+    CHECK_EQ(request->ops[0].kind, WEIR__OP_REFUND);
+    CHECK_EQ(request->ops[0].cost, 300);
     /* Another who settles the same while the store is being asked. */
     weir_ask *first = t->api.ask;
     CHECK_EQ(weir_ask_new(t->engine, &t->api.ask), 0);
-    CHECK_EQ(asked(t, WEIR__POST, "commit", body)->ask_count, 0);
+    CHECK_EQ(asked(t, WEIR__POST, "commit", body)->op_count, 0);
     CHECK_EQ(t->status, 409);
     weir_ask_free(t->api.ask);
     t->api.ask = first;
@@ -137,16 +137,16 @@ TEST(settled_twice_asks_once)
 TEST(operators)
 {
     struct test_api *t = open_with_store();
-    CHECK(asked(t, WEIR__GET, "keys/far/1", "")->ask_count > 0);
+    CHECK(asked(t, WEIR__GET, "keys/far/1", "")->op_count > 0);
     answer(t, 0, WEIR__GET, "keys/far/1", "");
     SAYS(t, "\"remaining\":77");
-    CHECK(asked(t, WEIR__GET, "keys/far/1", "")->ask_count > 0);
+    CHECK(asked(t, WEIR__GET, "keys/far/1", "")->op_count > 0);
     answer(t, WEIR_ESTOREDOWN, WEIR__GET, "keys/far/1", "");
     CHECK_EQ(t->status, 503);
-    CHECK_EQ(asked(t, WEIR__DELETE, "keys/far/1", "")->ask_count, 1);
+    CHECK_EQ(asked(t, WEIR__DELETE, "keys/far/1", "")->op_count, 1);
     answer(t, 0, WEIR__DELETE, "keys/far/1", "");
     CHECK_EQ(t->status, 200);
-    CHECK_EQ(asked(t, WEIR__GET, "keys/near/1", "")->ask_count, 0);
+    CHECK_EQ(asked(t, WEIR__GET, "keys/near/1", "")->op_count, 0);
     CHECK_EQ(t->status, 200);
     close_with_store(t);
 }

@@ -1,12 +1,12 @@
 /*
  * Servers that the client talks to without sockets: they read commands, keep counters that hold LIMIT units each, and
- * misbehave as a test wants. The script's call and answer are replaced by plain text (the linker's --wrap), which
+ * misbehave as a test wants. The script's call and answer are replaced by raw text (the linker's --wrap), which
  * test_script.c and the end-to-end tests do not do.
  */
 #ifndef WEIR_TEST_FAKE_H
 #define WEIR_TEST_FAKE_H
 
-#include "asked.h"
+#include "test_request.h"
 #include "remote/client.h"
 #include "remote/script.h"
 #include "remote/cluster_slots.h"
@@ -47,7 +47,7 @@ struct fake_channel {
     int server;
     redisReader *commands;
     char *answers;
-    size_t answered, delivered;
+    size_t replied, delivered;
     unsigned serial;
 };
 
@@ -58,13 +58,13 @@ static struct weir__client *fake_client;
 static int64_t fake_now, fake_wake;
 static int fake_done_count, fake_ups, fake_downs, fake_last_told;
 static size_t fake_piece; /* answers come in pieces of this many bytes; 0: whole */
-static void (*fake_done_hook)(struct weir__question *question);
+static void (*fake_done_hook)(struct weir__store_request *request);
 
-/* ---- The script, as plain words ---- */
+/* ---- The script, as raw words ---- */
 
-void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                              const struct weir__sending *sending);
-int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count);
+void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
+                              const struct weir__exchange_sender *sending);
+int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count);
 
 static void fake_word(struct weir__buffer *to, const char *format, ...)
 {
@@ -78,53 +78,53 @@ static void fake_word(struct weir__buffer *to, const char *format, ...)
     weir__buffer_add(to, "\r\n", 2);
 }
 
-/* EVALSHA, a word a group: "(" or "(+" after the first or "(-" after a first that did not pass; a word an ask. */
-void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                              const struct weir__sending *sending)
+/* EVALSHA, a word a group: "(" or "(+" after the first or "(-" after a first that did not pass; a word an op. */
+void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
+                              const struct weir__exchange_sender *sending)
 {
     char head[32];
     const char *sender_key = sending ? sending->key : NULL;
     size_t words = 2 + (sender_key != NULL);
     for (size_t i = 0; i < count; i++)
-        words += 1 + parts[i].question->groups[parts[i].group].count;
+        words += 1 + refs[i].request->groups[refs[i].group].count;
     weir__buffer_add(to, head, (size_t)snprintf(head, sizeof(head), "*%zu\r\n", words));
     fake_word(to, "EVALSHA");
     if (sender_key)
         fake_word(to, "@%s %llu", sender_key, (unsigned long long)sending->batch);
     fake_word(to, "#");
     for (size_t i = 0; i < count; i++) {
-        const struct weir__question *question = parts[i].question;
-        const struct weir__group *group = &question->groups[parts[i].group];
+        const struct weir__store_request *request = refs[i].request;
+        const struct weir__group *group = &request->groups[refs[i].group];
         bool inside = false, passed = true;
         for (size_t j = 0; j < i; j++)
-            inside |= parts[j].question == question && parts[j].group == 0;
-        for (uint32_t j = 0; j < question->groups[0].count; j++) {
-            const struct weir__ask *ask = &question->asks[question->groups[0].first + j];
-            passed &= !ask->error && weir_passes(&ask->decision);
+            inside |= refs[j].request == request && refs[j].group == 0;
+        for (uint32_t j = 0; j < request->groups[0].count; j++) {
+            const struct weir__store_op *op = &request->ops[request->groups[0].first + j];
+            passed &= !op->error && weir_passes(&op->decision);
         }
         fake_word(to, !group->after_first ? "(" : inside ? "(+" : passed ? "(" : "(-");
         for (uint32_t j = 0; j < group->count; j++) {
-            const struct weir__ask *ask = &question->asks[group->first + j];
-            fake_word(to, "%d %lld %s", (int)ask->how, (long long)ask->cost, ask->name);
+            const struct weir__store_op *op = &request->ops[group->first + j];
+            fake_word(to, "%d %lld %s", (int)op->kind, (long long)op->cost, op->name);
         }
     }
 }
 
 /* Numbers: 1 passed, 2 passed and taken, 0 denied. */
-int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count)
+int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count)
 {
     size_t at = 0;
     if (reply->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
     for (size_t i = 0; i < count; i++) {
-        const struct weir__group *group = &parts[i].question->groups[parts[i].group];
+        const struct weir__group *group = &refs[i].request->groups[refs[i].group];
         for (uint32_t j = 0; j < group->count; j++, at++) {
-            struct weir__ask *ask = &parts[i].question->asks[group->first + j];
+            struct weir__store_op *op = &refs[i].request->ops[group->first + j];
             if (at >= reply->elements || reply->element[at]->type != REDIS_REPLY_INTEGER)
                 return WEIR_ESTOREGARBAGE;
-            ask->error = 0;
-            ask->taken = reply->element[at]->integer == 2;
-            ask->decision = (weir_decision){.verdict = reply->element[at]->integer > 0 ? WEIR_ALLOW : WEIR_DENY};
+            op->error = 0;
+            op->taken = reply->element[at]->integer == 2;
+            op->decision = (weir_decision){.verdict = reply->element[at]->integer > 0 ? WEIR_ALLOW : WEIR_DENY};
         }
     }
     return at == reply->elements ? 0 : WEIR_ESTOREGARBAGE;
@@ -151,10 +151,10 @@ static void fake_say(struct fake_channel *channel, const char *format, ...)
     va_copy(again, list);
     int len = vsnprintf(NULL, 0, format, list);
     va_end(list);
-    channel->answers = realloc(channel->answers, channel->answered + (size_t)len + 1);
-    vsnprintf(channel->answers + channel->answered, (size_t)len + 1, format, again);
+    channel->answers = realloc(channel->answers, channel->replied + (size_t)len + 1);
+    vsnprintf(channel->answers + channel->replied, (size_t)len + 1, format, again);
     va_end(again);
-    channel->answered += (size_t)len;
+    channel->replied += (size_t)len;
 }
 
 static unsigned fake_slot(const redisReply *command)
@@ -178,21 +178,21 @@ static size_t fake_group(struct fake_server *server, const redisReply *command, 
     size_t end = at + 1;
     while (end < command->elements && command->element[end]->str[0] != '(') {
         char *rest;
-        long how = strtol(command->element[end]->str, &rest, 10);
+        long kind = strtol(command->element[end]->str, &rest, 10);
         long long cost = strtoll(rest, &rest, 10);
-        passes &= (how != WEIR__ASK_TAKE && how != WEIR__ASK_PEEK) || *fake_used(server, rest + 1) + cost <= FAKE_LIMIT;
+        passes &= (kind != WEIR__OP_TAKE && kind != WEIR__OP_PEEK) || *fake_used(server, rest + 1) + cost <= FAKE_LIMIT;
         end++;
     }
     for (size_t i = at + 1; i < end; i++) {
         char *rest;
-        long how = strtol(command->element[i]->str, &rest, 10);
+        long kind = strtol(command->element[i]->str, &rest, 10);
         long long cost = strtoll(rest, &rest, 10);
         int64_t *used = fake_used(server, rest + 1);
-        bool fits = (how != WEIR__ASK_TAKE && how != WEIR__ASK_PEEK) || *used + cost <= FAKE_LIMIT;
-        bool taken = passes && !look && how == WEIR__ASK_TAKE && cost > 0;
-        if (taken || how == WEIR__ASK_CHARGE || how == WEIR__ASK_EXCHANGE)
+        bool fits = (kind != WEIR__OP_TAKE && kind != WEIR__OP_PEEK) || *used + cost <= FAKE_LIMIT;
+        bool taken = passes && !look && kind == WEIR__OP_TAKE && cost > 0;
+        if (taken || kind == WEIR__OP_CHARGE || kind == WEIR__OP_EXCHANGE)
             *used += cost;
-        if (how == WEIR__ASK_REFUND)
+        if (kind == WEIR__OP_REFUND)
             *used -= cost;
         sprintf(answer + strlen(answer), ":%d\r\n", taken ? 2 : fits ? 1 : 0);
     }
@@ -206,7 +206,7 @@ static void fake_eval(struct fake_server *server, struct fake_channel *channel, 
     unsigned slot = fake_slot(command);
     bool asking = server->asking, first_passed = true;
     char answer[16384] = "";
-    size_t asks = 0, at = 1;
+    size_t ops = 0, at = 1;
     server->asking = false;
     server->evals++;
     if (server->says && server->says_times-- > 0) {
@@ -230,14 +230,14 @@ static void fake_eval(struct fake_server *server, struct fake_channel *channel, 
     while (command->element[at]->str[0] != '(')
         at++;
     for (size_t i = at; i < command->elements; i++)
-        asks += command->element[i]->str[0] != '(';
-    if (server->apart && asks > 1) {
+        ops += command->element[i]->str[0] != '(';
+    if (server->apart && ops > 1) {
         fake_say(channel, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
         return;
     }
     while (at < command->elements)
         at = fake_group(server, command, at, &first_passed, answer);
-    fake_say(channel, "*%zu\r\n%s", asks, answer);
+    fake_say(channel, "*%zu\r\n%s", ops, answer);
 }
 
 static void fake_slots(struct fake_channel *channel)
@@ -344,14 +344,14 @@ static void fake_set_wake(void *context, int64_t at_us)
     fake_wake = at_us;
 }
 
-static void fake_done(void *context, struct weir__question *question)
+static void fake_done(void *context, struct weir__store_request *request)
 {
     (void)context;
-    if (question->owner)
-        ++*(int *)question->owner;
+    if (request->owner)
+        ++*(int *)request->owner;
     fake_done_count++;
     if (fake_done_hook)
-        fake_done_hook(question);
+        fake_done_hook(request);
 }
 
 static void fake_changed(void *context, bool up, int error, const char *where)
@@ -414,8 +414,8 @@ static bool fake_move(unsigned number)
         moved = true;
     }
     unsigned serial = channel->serial;
-    while (channel->serial == serial && channel->delivered < channel->answered) {
-        size_t left = channel->answered - channel->delivered,
+    while (channel->serial == serial && channel->delivered < channel->replied) {
+        size_t left = channel->replied - channel->delivered,
                piece = fake_piece && fake_piece < left ? fake_piece : left;
         channel->delivered += piece;
         char *copy = malloc(piece);

@@ -1,4 +1,4 @@
-/* A Redis of a test's own with the script loaded, and how it is asked. */
+/* A Redis of a test's own with the script loaded, and kind it is asked. */
 #ifndef WEIR_TEST_STORE_SERVER_H
 #define WEIR_TEST_STORE_SERVER_H
 
@@ -24,47 +24,47 @@ static bool server_start(void)
 static int64_t server_sent_us;
 
 /* One run of the script; 0 or the error. */
-static inline int server_ask(const struct weir__batch_part *parts, size_t count, const char *sender, uint64_t batch)
+static inline int server_ask(const struct weir__group_ref *refs, size_t count, const char *sender, uint64_t batch)
 {
     static struct weir__buffer buffer;
     void *reply = NULL;
     buffer.len = 0;
-    struct weir__sending sending = {.key = sender, .batch = batch, .clock_us = server_sent_us};
-    weir__script_call(&buffer, parts, count,
-                      parts[0].question->asks[0].how == WEIR__ASK_EXCHANGE || sender ? &sending : NULL);
+    struct weir__exchange_sender sending = {.key = sender, .batch = batch, .clock_us = server_sent_us};
+    weir__script_call(&buffer, refs, count,
+                      refs[0].request->ops[0].kind == WEIR__OP_EXCHANGE || sender ? &sending : NULL);
     if (buffer.failed || redisAppendFormattedCommand(server.context, buffer.data, buffer.len) != REDIS_OK ||
         redisGetReply(server.context, &reply) != REDIS_OK)
         return WEIR_ESTOREDOWN;
     redisReply *answer = reply;
     int error = answer->type == REDIS_REPLY_ERROR ? weir__store_error(answer->str, answer->len)
-                                                  : weir__script_read(answer, parts, count);
+                                                  : weir__script_read(answer, refs, count);
     if (answer->type == REDIS_REPLY_ERROR)
         printf("  %s\n", answer->str);
     freeReplyObject(answer);
     return error;
 }
 
-/* One question with all its groups in one run. */
-static inline int server_question(struct weir__question *question)
+/* One request with all its groups in one run. */
+static inline int server_question(struct weir__store_request *request)
 {
-    struct weir__batch_part parts[WEIR__BATCH_GROUPS];
-    for (uint32_t i = 0; i < question->group_count; i++)
-        parts[i] = (struct weir__batch_part){question, i};
-    return server_ask(parts, question->group_count, question->sender, question->batch);
+    struct weir__group_ref refs[WEIR__BATCH_GROUPS];
+    for (uint32_t i = 0; i < request->group_count; i++)
+        refs[i] = (struct weir__group_ref){request, i};
+    return server_ask(refs, request->group_count, request->sender, request->batch);
 }
 
-static inline void ask_name(struct weir__ask *ask, const char *name)
+static inline void ask_name(struct weir__store_op *op, const char *name)
 {
-    ask->name_len = (uint16_t)strlen(name);
-    memcpy(ask->name, name, ask->name_len + 1U);
+    op->name_len = (uint16_t)strlen(name);
+    memcpy(op->name, name, op->name_len + 1U);
 }
 
 /* Asks for one counter. */
-static inline int server_one(struct weir__ask *ask)
+static inline int server_one(struct weir__store_op *op)
 {
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {.asks = ask, .ask_count = 1, .groups = &group, .group_count = 1};
-    return server_question(&question);
+    struct weir__store_request request = {.ops = op, .op_count = 1, .groups = &group, .group_count = 1};
+    return server_question(&request);
 }
 
 #endif

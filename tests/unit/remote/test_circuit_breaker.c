@@ -1,4 +1,4 @@
-/* The circuit breaker: when it opens, how it looks, and how it closes. */
+/* The circuit breaker: when it opens, kind it failed_probes, and kind it closes. */
 #include "../../test.h"
 #include "remote/circuit_breaker.h"
 
@@ -39,10 +39,10 @@ TEST(one_probe_at_a_time_then_one_trial)
     CHECK(!weir__breaker_probe(&breaker, due));
     CHECK_EQ(weir__breaker_due(&breaker), INT64_MAX);
     CHECK(!weir__breaker_allows(&breaker));
-    weir__breaker_greeted(&breaker);
+    weir__breaker_probed(&breaker);
     CHECK(weir__breaker_allows(&breaker));
     CHECK(!weir__breaker_allows(&breaker)); /* one tries */
-    weir__breaker_untried(&breaker);
+    weir__breaker_release(&breaker);
     CHECK(weir__breaker_allows(&breaker));
     CHECK(!weir__breaker_allows(&breaker));
     CHECK(weir__breaker_succeeded(&breaker));
@@ -65,9 +65,9 @@ TEST(looks_get_rarer_up_to_a_bound_with_jitter)
             }
             now += wait;
             CHECK(weir__breaker_probe(&breaker, now));
-            /* Some come back, but the question fails: no reason to look more often. */
+            /* Some come back, but the request fails: no reason to look more often. */
             if (look % 3 == 0) {
-                weir__breaker_greeted(&breaker);
+                weir__breaker_probed(&breaker);
                 CHECK(weir__breaker_allows(&breaker));
             }
             CHECK(!weir__breaker_failed(&breaker, now));

@@ -1,5 +1,5 @@
 /* The client with one server that answers, rightly or wrongly: pipelines, the script, errors, groups. */
-#include "client_asks.h"
+#include "client_request.h"
 
 #include "remote/client_internal.h"
 
@@ -11,14 +11,14 @@ TEST(a_question_is_answered)
     CHECK_EQ(fake_stats().state, WEIR__STORE_NEW);
     for (int i = 0; i < 12; i++) {
         CHECK_EQ(ask_one("k", 1), 0);
-        CHECK_EQ(weir_passes(&one.asks[0].decision), i < 10);
-        CHECK_EQ(one.asks[0].taken, i < 10);
+        CHECK_EQ(weir_passes(&one.ops[0].decision), i < 10);
+        CHECK_EQ(one.ops[0].taken, i < 10);
     }
     CHECK_EQ(fake_servers[0].connects, 1);
     CHECK_EQ(fake_servers[0].selects, 7);
     CHECK_EQ(fake_done_count, 12);
     CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
-    CHECK_EQ(fake_stats().answered, 12);
+    CHECK_EQ(fake_stats().replied, 12);
     fake_end();
 }
 
@@ -29,14 +29,14 @@ TEST(what_is_asked_together_goes_together)
     int before = fake_servers[0].evals;
     for (int i = 0; i < 200; i++) {
         asked_one(&many[i], "m", 1, limit());
-        ask(&many[i]);
+        op(&many[i]);
     }
     fake_run();
     CHECK_EQ(fake_done_count, 201);
     CHECK_EQ(fake_servers[0].evals - before, 4); /* 64 + 64 + 64 + 8 */
     int passed = 0;
     for (int i = 0; i < 200; i++)
-        passed += weir_passes(&many[i].asks[0].decision);
+        passed += weir_passes(&many[i].ops[0].decision);
     CHECK_EQ(passed, FAKE_LIMIT);
     fake_end();
 }
@@ -47,7 +47,7 @@ TEST(pieces_of_answers_are_put_together)
     fake_piece = 1;
     for (int i = 0; i < 12; i++) {
         CHECK_EQ(ask_one("k", 1), 0);
-        CHECK_EQ(one.asks[0].taken, i < 10);
+        CHECK_EQ(one.ops[0].taken, i < 10);
     }
     fake_end();
 }
@@ -60,13 +60,13 @@ TEST(a_forgotten_script_is_loaded_once_and_nothing_is_lost)
         fake_servers[0].script = false; /* SCRIPT FLUSH */
         for (int i = 0; i < 200; i++) {
             asked_one(&many[i], "k", 0, limit());
-            ask(&many[i]);
+            op(&many[i]);
         }
         fake_run();
         CHECK_EQ(fake_servers[0].loads, round);
         CHECK_EQ(fake_done_count, 1 + 200 * round);
         for (int i = 0; i < 200; i++)
-            CHECK_EQ(many[i].question.error, 0);
+            CHECK_EQ(many[i].request.error, 0);
     }
     CHECK_EQ(fake_stats().script_loads, 3);
     fake_end();
@@ -153,21 +153,21 @@ TEST(an_endless_answer_is_cut)
 {
     fake_begin("redis://f:1");
     asked_one(&one, "k", 1, limit());
-    one.question.deadline_us = fake_now + 3600 * INT64_C(1000000);
-    ask(&one);
+    one.request.deadline_us = fake_now + 3600 * INT64_C(1000000);
+    op(&one);
     char *bytes = malloc(1 << 20);
     memset(bytes, 'x', 1 << 20);
     fake_run();
     fake_servers[0].paused = true;
-    one.question.deadline_us = fake_now + 3600 * INT64_C(1000000);
-    ask(&one);
+    one.request.deadline_us = fake_now + 3600 * INT64_C(1000000);
+    op(&one);
     fake_run();
     weir__client_received(fake_client, 0, "$500000000\r\n", 12, fake_now);
     int fed = 0;
     for (; fed < 100 && fake_channels[0].open; fed++)
         weir__client_received(fake_client, 0, bytes, 1 << 20, fake_now);
     CHECK(fed < 10);
-    CHECK_EQ(one.question.error, WEIR_ESTOREGARBAGE);
+    CHECK_EQ(one.request.error, WEIR_ESTOREGARBAGE);
     free(bytes);
     fake_end();
 }
@@ -217,10 +217,10 @@ TEST(logging_in)
 
 static int asked_again;
 
-static void ask_again(struct weir__question *question)
+static void ask_again(struct weir__store_request *request)
 {
     if (asked_again++ < 100000)
-        weir__client_ask(fake_client, question, fake_now);
+        weir__client_submit(fake_client, request, fake_now);
 }
 
 TEST(asking_again_when_done_does_not_go_deeper)
@@ -241,13 +241,13 @@ TEST(groups_after_the_first)
     for (int i = 0; i < 12; i++) {
         asked_begin(&one);
         asked_group(&one, false);
-        asked_add(&one, "a", WEIR__ASK_TAKE, 1, limit());
+        asked_add(&one, "a", WEIR__OP_TAKE, 1, limit());
         asked_group(&one, true);
-        asked_add(&one, "shadow", WEIR__ASK_TAKE, 1, limit());
-        ask(&one);
+        asked_add(&one, "shadow", WEIR__OP_TAKE, 1, limit());
+        op(&one);
         fake_run();
-        CHECK_EQ(one.question.error, 0);
-        CHECK_EQ(one.asks[1].taken, i < 10);
+        CHECK_EQ(one.request.error, 0);
+        CHECK_EQ(one.ops[1].taken, i < 10);
     }
     CHECK_EQ(*fake_used(&fake_servers[0], "shadow"), 10);
     fake_end();
@@ -262,14 +262,14 @@ TEST(more_groups_than_go_with_one_command)
             char name[16];
             snprintf(name, sizeof(name), "g%d", i);
             asked_group(&one, i > 0);
-            asked_add(&one, name, WEIR__ASK_TAKE, round == 1 && i == 0 ? 10 : 1, limit());
+            asked_add(&one, name, WEIR__OP_TAKE, round == 1 && i == 0 ? 10 : 1, limit());
         }
-        ask(&one);
+        op(&one);
         fake_run();
-        CHECK_EQ(one.question.error, 0);
+        CHECK_EQ(one.request.error, 0);
         for (int i = 0; i < 150; i++) {
-            CHECK_EQ(one.asks[i].taken, round == 0); /* the second time the first does not pass */
-            CHECK_EQ(one.asks[i].how, WEIR__ASK_TAKE);
+            CHECK_EQ(one.ops[i].taken, round == 0); /* the second time the first does not pass */
+            CHECK_EQ(one.ops[i].kind, WEIR__OP_TAKE);
         }
     }
     CHECK_EQ(*fake_used(&fake_servers[0], "g149"), 1);
@@ -281,11 +281,11 @@ TEST(more_groups_than_go_with_one_command)
         char name[16];
         snprintf(name, sizeof(name), "g%d", i);
         asked_group(&one, false);
-        asked_add(&one, name, WEIR__ASK_TAKE, 2, limit());
+        asked_add(&one, name, WEIR__OP_TAKE, 2, limit());
     }
-    ask(&one);
+    op(&one);
     fake_pass(30000);
-    CHECK_EQ(one.question.error, WEIR_ESTORESLOW);
+    CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
     memset(&one, 0xee, sizeof(one));
     fake_servers[0].paused = false;
     fake_run();
@@ -298,23 +298,23 @@ TEST(nonsense_is_refused)
 {
     fake_begin("redis://f:1");
     asked_begin(&one);
-    ask(&one);
-    CHECK_EQ(one.question.error, WEIR_EINVAL);
+    op(&one);
+    CHECK_EQ(one.request.error, WEIR_EINVAL);
     asked_one(&one, "k", 1, limit());
     one.groups[0].count = 2;
-    ask(&one);
-    CHECK_EQ(one.question.error, WEIR_EINVAL);
+    op(&one);
+    CHECK_EQ(one.request.error, WEIR_EINVAL);
     asked_one(&one, "k", 1, limit());
     one.groups[0].first = 4000000000;
-    ask(&one);
-    CHECK_EQ(one.question.error, WEIR_EINVAL);
+    op(&one);
+    CHECK_EQ(one.request.error, WEIR_EINVAL);
     fake_end();
 }
 
 /* By the replies: the server read its clock between sending and receiving. */
 TEST(how_far_a_servers_clock_is_ahead)
 {
-    struct weir__ahead ahead = {0};
+    struct weir__clock_offset clock_offset = {0};
     static const struct {
         int64_t sent, received, clock, least, most;
     } replies[] = {
@@ -325,10 +325,10 @@ TEST(how_far_a_servers_clock_is_ahead)
         {20000, 21000, 25500, 4500, 5500},         /* and back */
     };
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        weir__ahead_learn(&ahead, replies[i].clock, replies[i].sent, replies[i].received);
-        CHECK_EQ(ahead.least_us, replies[i].least);
-        CHECK_EQ(ahead.most_us, replies[i].most);
-        CHECK_EQ(ahead.at_us, replies[i].received);
+        weir__clock_offset_update(&clock_offset, replies[i].clock, replies[i].sent, replies[i].received);
+        CHECK_EQ(clock_offset.least_us, replies[i].least);
+        CHECK_EQ(clock_offset.most_us, replies[i].most);
+        CHECK_EQ(clock_offset.at_us, replies[i].received);
     }
 }
 

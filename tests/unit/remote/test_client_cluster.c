@@ -1,5 +1,5 @@
 /* The client with several servers: slots, redirections, servers that are lost; and masters that Sentinel names. */
-#include "client_asks.h"
+#include "client_request.h"
 
 static struct asked many[64];
 
@@ -38,7 +38,7 @@ TEST(every_name_goes_to_its_server)
     for (int server = 0; server < 3; server++)
         for (int i = 0; i < 12; i++) {
             CHECK_EQ(ask_one(name_on(server, 3), 1), 0);
-            CHECK_EQ(one.asks[0].taken, i < 10);
+            CHECK_EQ(one.ops[0].taken, i < 10);
         }
     for (int server = 0; server < 3; server++)
         CHECK_EQ(fake_servers[server].evals, 12);
@@ -54,14 +54,14 @@ TEST(a_key_that_many_want_is_asked_for_at_once)
     int before = fake_servers[0].evals;
     for (int i = 0; i < 60; i++) {
         asked_one(&many[i], i % 2 ? name_on(0, 1) : name_on(0, i), 1, limit());
-        ask(&many[i]);
+        op(&many[i]);
     }
     fake_run();
     CHECK_EQ(fake_done_count, 61);
     CHECK_EQ(fake_servers[0].evals - before, 31); /* 30 names, and the one */
     int passed = 0;
     for (int i = 1; i < 60; i += 2)
-        passed += many[i].asks[0].taken;
+        passed += many[i].ops[0].taken;
     CHECK_EQ(passed, FAKE_LIMIT);
     fake_end();
 }
@@ -72,7 +72,7 @@ static void group_of_three(struct asked *asked, int which, int64_t cost)
     asked_begin(asked);
     asked_group(asked, false);
     for (int server = 0; server < 3; server++)
-        asked_add(asked, name_on(server, which), WEIR__ASK_TAKE, cost, limit());
+        asked_add(asked, name_on(server, which), WEIR__OP_TAKE, cost, limit());
 }
 
 TEST(a_group_over_servers_takes_from_all_or_none)
@@ -81,12 +81,12 @@ TEST(a_group_over_servers_takes_from_all_or_none)
     CHECK_EQ(ask_one(name_on(1, 0), 8), 0);
     for (int i = 0; i < 5; i++) {
         group_of_three(&one, 0, 1);
-        ask(&one);
+        op(&one);
         fake_run();
-        CHECK_EQ(one.question.error, 0);
+        CHECK_EQ(one.request.error, 0);
         for (int j = 0; j < 3; j++)
-            CHECK_EQ(one.asks[j].taken, i < 2);
-        CHECK_EQ(weir_passes(&one.asks[1].decision), i < 2);
+            CHECK_EQ(one.ops[j].taken, i < 2);
+        CHECK_EQ(weir_passes(&one.ops[1].decision), i < 2);
     }
     for (int server = 0; server < 3; server++)
         CHECK_EQ(*fake_used(&fake_servers[server], name_on(server, 0)), server == 1 ? 10 : 2);
@@ -99,14 +99,14 @@ TEST(groups_after_the_first_wait_for_it)
     for (int i = 0; i < 12; i++) {
         asked_begin(&one);
         asked_group(&one, false);
-        asked_add(&one, name_on(0, 0), WEIR__ASK_TAKE, 1, limit());
-        asked_add(&one, name_on(1, 0), WEIR__ASK_TAKE, 1, limit());
+        asked_add(&one, name_on(0, 0), WEIR__OP_TAKE, 1, limit());
+        asked_add(&one, name_on(1, 0), WEIR__OP_TAKE, 1, limit());
         asked_group(&one, true);
-        asked_add(&one, name_on(2, 0), WEIR__ASK_TAKE, 1, limit());
-        ask(&one);
+        asked_add(&one, name_on(2, 0), WEIR__OP_TAKE, 1, limit());
+        op(&one);
         fake_run();
-        CHECK_EQ(one.question.error, 0);
-        CHECK_EQ(one.asks[2].taken, i < 10);
+        CHECK_EQ(one.request.error, 0);
+        CHECK_EQ(one.ops[2].taken, i < 10);
     }
     CHECK_EQ(*fake_used(&fake_servers[2], name_on(2, 0)), 10);
     fake_end();
@@ -116,27 +116,27 @@ TEST(a_deadline_gives_everything_back)
 {
     begin_cluster("redis+cluster://f:1");
     group_of_three(&one, 0, 0);
-    ask(&one);
+    op(&one);
     fake_run();
     fake_servers[1].paused = true;
     struct asked *gone = malloc(sizeof(*gone));
     group_of_three(gone, 0, 4);
-    ask(gone);
+    op(gone);
     fake_pass(30000);
-    CHECK_EQ(gone->question.error, WEIR_ESTORESLOW);
+    CHECK_EQ(gone->request.error, WEIR_ESTORESLOW);
     free(gone);
     fake_servers[1].paused = false;
     fake_pass(1000);
     for (int server = 0; server < 3; server++)
         CHECK_EQ(*fake_used(&fake_servers[server], name_on(server, 0)), 0);
-    CHECK_EQ(fake_stats().gave_back, 3);
+    CHECK_EQ(fake_stats().refunds, 3);
     /* The same when its owner goes. */
     fake_servers[1].paused = true;
     gone = malloc(sizeof(*gone));
     group_of_three(gone, 0, 4);
-    ask(gone);
+    op(gone);
     fake_run();
-    weir__client_forget(fake_client, &gone->question);
+    weir__client_cancel(fake_client, &gone->request);
     free(gone);
     fake_servers[1].paused = false;
     fake_pass(1000);
@@ -179,7 +179,7 @@ TEST(a_slot_on_its_way_is_asked_for_there)
     fake_servers[0].ask_port = 4;
     for (int i = 0; i < 12; i++) {
         CHECK_EQ(ask_one(name, 1), 0);
-        CHECK_EQ(one.asks[0].taken, i < 10);
+        CHECK_EQ(one.ops[0].taken, i < 10);
     }
     CHECK_EQ(fake_servers[3].asks_after_asking, 12);
     fake_end();
@@ -197,14 +197,14 @@ TEST(tryagain_and_clusterdown_are_tried_again)
         fake_servers[0].says_times = 2;
         CHECK_EQ(ask_one(name, 1), 1); /* waits */
         fake_pass(15000);
-        CHECK_EQ(one.question.error, 0);
-        CHECK_EQ(one.asks[0].taken, true);
+        CHECK_EQ(one.request.error, 0);
+        CHECK_EQ(one.ops[0].taken, true);
         CHECK_EQ(fake_done_count, 2);
         /* For ever: only until the deadline. */
         fake_servers[0].says_times = 1000;
         CHECK_EQ(ask_one(name, 1), 1);
         fake_pass(25000);
-        CHECK(one.question.error != 0);
+        CHECK(one.request.error != 0);
         CHECK_EQ(fake_done_count, 3);
         fake_end();
     }
@@ -219,13 +219,13 @@ TEST(keys_of_a_slot_that_moves_are_asked_for_one_by_one)
     for (int i = 0; i < 20; i++) {
         snprintf(name, sizeof(name), "{%s}%d", name_on(0, 0), i);
         asked_one(&many[i], name, 1, limit());
-        ask(&many[i]);
+        op(&many[i]);
     }
     fake_pass(19000);
     CHECK_EQ(fake_done_count, 21);
     for (int i = 0; i < 20; i++) {
-        CHECK_EQ(many[i].question.error, 0);
-        CHECK(many[i].asks[0].taken);
+        CHECK_EQ(many[i].request.error, 0);
+        CHECK(many[i].ops[0].taken);
     }
     fake_end();
 }
@@ -263,22 +263,22 @@ TEST(a_lost_master_takes_only_its_slots_with_it)
     CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
     /* A group that needs the lost one fails as a whole, and leaves nothing taken. */
     group_of_three(&one, 0, 1);
-    ask(&one);
+    op(&one);
     fake_run();
-    CHECK_EQ(one.question.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(one.request.error, WEIR_ESTOREAWAY);
     CHECK_EQ(*fake_used(&fake_servers[2], kept), 1);
     /* Exchanges of several counters: each for itself. */
     asked_begin(&one);
     for (int server = 0; server < 3; server++) {
         asked_group(&one, false);
-        asked_add(&one, name_on(server, 5), WEIR__ASK_EXCHANGE, 1, limit());
+        asked_add(&one, name_on(server, 5), WEIR__OP_EXCHANGE, 1, limit());
     }
-    ask(&one);
+    op(&one);
     fake_run();
-    CHECK_EQ(one.question.error, 0);
-    CHECK_EQ(one.asks[0].error, 0);
-    CHECK_EQ(one.asks[1].error, WEIR_ESTOREAWAY);
-    CHECK_EQ(one.asks[2].error, 0);
+    CHECK_EQ(one.request.error, 0);
+    CHECK_EQ(one.ops[0].error, 0);
+    CHECK_EQ(one.ops[1].error, WEIR_ESTOREAWAY);
+    CHECK_EQ(one.ops[2].error, 0);
     /* A replica is promoted: within a second its slots are back, and the lost one is looked for no longer. */
     fake_servers[4].first_slot = fake_servers[1].first_slot;
     fake_servers[4].last_slot = fake_servers[1].last_slot;
@@ -302,7 +302,7 @@ TEST(no_map_no_answers_and_no_storm)
         int error = ask_one("k", 1);
         fake_pass(20000);
         if (error == 1)
-            error = one.question.error;
+            error = one.request.error;
         slow += error == WEIR_ESTORESLOW;
     }
     CHECK_EQ(fake_done_count, 200);
@@ -378,7 +378,7 @@ TEST(no_sentinel_no_master)
     fake_end();
 }
 
-/* Random redirections and faults in a cluster: each question is done once, and no counter goes below what passed. */
+/* Random redirections and faults in a cluster: each request is done once, and no counter goes below what passed. */
 TEST(random_faults_in_a_cluster)
 {
     uint64_t random = 3;
@@ -417,13 +417,13 @@ TEST(random_faults_in_a_cluster)
                     server->paused = server->down = false;
             }
             group_of_three(&many[i], 0, 1);
-            many[i].question.owner = &done[i];
-            ask(&many[i]);
+            many[i].request.owner = &done[i];
+            op(&many[i]);
             fake_pass(25000);
             CHECK_EQ(done[i], 1);
-            bool took = many[i].asks[0].taken;
-            if (!many[i].question.error) {
-                CHECK(took == many[i].asks[1].taken && took == many[i].asks[2].taken);
+            bool took = many[i].ops[0].taken;
+            if (!many[i].request.error) {
+                CHECK(took == many[i].ops[1].taken && took == many[i].ops[2].taken);
                 passed += took;
             }
         }

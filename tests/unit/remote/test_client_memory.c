@@ -1,4 +1,4 @@
-/* The client when there is no memory: whichever allocation fails, each question is done once and nothing is lost. */
+/* The client when there is no memory: whichever allocation fails, each request is done once and nothing is lost. */
 #include "../../failing.h"
 #include "../../test.h"
 
@@ -45,12 +45,12 @@ static void ask_some(const char *url, uint64_t *random)
         for (int i = 0; i < 3; i++) {
             char name[16];
             snprintf(name, sizeof(name), "n%d", (step + i) % 9);
-            asked_add(asked, name, WEIR__ASK_TAKE, 1, limit);
+            asked_add(asked, name, WEIR__OP_TAKE, 1, limit);
         }
         done[step % 16] = 0;
-        asked->question.owner = &done[step % 16];
+        asked->request.owner = &done[step % 16];
         fake_servers[test_random(random) % 3].paused = test_random(random) % 3 == 0;
-        weir__client_ask(fake_client, &asked->question, fake_now);
+        weir__client_submit(fake_client, &asked->request, fake_now);
         fake_pass(25000);
         CHECK_EQ(done[step % 16], 1);
     }
@@ -60,12 +60,12 @@ static void ask_some(const char *url, uint64_t *random)
     /* With memory everything is as it was. */
     fake_pass(10 * 1000000);
     asked_one(&crowd[0], "new", 1, limit);
-    crowd[0].question.owner = &done[0];
+    crowd[0].request.owner = &done[0];
     done[0] = 0;
-    weir__client_ask(fake_client, &crowd[0].question, fake_now);
+    weir__client_submit(fake_client, &crowd[0].request, fake_now);
     fake_pass(25000);
     CHECK_EQ(done[0], 1);
-    CHECK_EQ(crowd[0].question.error, 0);
+    CHECK_EQ(crowd[0].request.error, 0);
     fake_end();
 }
 

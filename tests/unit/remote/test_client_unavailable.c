@@ -1,5 +1,5 @@
 /* The client with one server that is late, slow or away: deadlines, giving back, the breaker. */
-#include "client_asks.h"
+#include "client_request.h"
 
 static struct asked many[200];
 
@@ -10,49 +10,49 @@ TEST(a_deadline_is_kept_and_the_late_answer_given_back)
     fake_servers[0].paused = true;
     struct asked *gone = malloc(sizeof(*gone));
     asked_one(gone, "k", 3, limit());
-    ask(gone);
+    op(gone);
     fake_pass(19999);
     CHECK_EQ(fake_done_count, 1);
     fake_pass(1);
     CHECK_EQ(fake_done_count, 2);
-    CHECK_EQ(gone->question.error, WEIR_ESTORESLOW);
+    CHECK_EQ(gone->request.error, WEIR_ESTORESLOW);
     free(gone); /* nothing may touch it */
     fake_servers[0].paused = false;
     fake_run();
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 1);
-    CHECK_EQ(fake_stats().gave_back, 1);
+    CHECK_EQ(fake_stats().refunds, 1);
     CHECK_EQ(fake_stats().slow, 1);
     fake_end();
 }
 
-/* Who asks and leaves pays for it: to give it back would cost the store as much again. */
+/* Who ops and leaves pays for it: to give it back would cost the store as much again. */
 TEST(forgotten_questions_stay_taken_or_are_never_sent)
 {
     fake_begin("redis://f:1");
     ask_one("k", 1);
     struct asked *gone = malloc(sizeof(*gone));
     asked_one(gone, "k", 3, limit());
-    ask(gone);
-    weir__client_forget(fake_client, &gone->question); /* not sent yet */
+    op(gone);
+    weir__client_cancel(fake_client, &gone->request); /* not sent yet */
     free(gone);
     fake_run();
     CHECK_EQ(fake_servers[0].evals, 1);
     gone = malloc(sizeof(*gone));
     asked_one(gone, "k", 3, limit());
-    ask(gone);
+    op(gone);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
-    weir__client_forget(fake_client, &gone->question); /* on its way */
+    weir__client_cancel(fake_client, &gone->request); /* on its way */
     free(gone);
     fake_run();
     CHECK_EQ(fake_servers[0].evals, 2);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 4);
     CHECK_EQ(fake_done_count, 1);
-    CHECK_EQ(fake_stats().gave_back, 0);
+    CHECK_EQ(fake_stats().refunds, 0);
     /* One that is done, and whose owner never heard it. */
     ask_one("k", 2);
-    weir__question_abandon(&one.question);
-    weir__client_give_back(fake_client, &one.question, fake_now);
+    weir__store_request_abandon(&one.request);
+    weir__client_refund(fake_client, &one.request, fake_now);
     fake_run();
     CHECK_EQ(fake_servers[0].evals, 3);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 6);
@@ -63,20 +63,20 @@ TEST(what_was_taken_can_be_given_back)
 {
     fake_begin("redis://f:1");
     ask_one("k", 4);
-    weir__client_give_back(fake_client, &one.question, fake_now);
+    weir__client_refund(fake_client, &one.request, fake_now);
     fake_run();
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 0);
     /* Even if the server is away for a while. */
     ask_one("k", 4);
     fake_servers[0].down = true;
     fake_lose(0);
-    weir__client_give_back(fake_client, &one.question, fake_now);
+    weir__client_refund(fake_client, &one.request, fake_now);
     fake_pass(2000000);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 4);
     fake_servers[0].down = false;
     fake_pass(2000000);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 0);
-    CHECK_EQ(fake_stats().gave_back, 2);
+    CHECK_EQ(fake_stats().refunds, 2);
     fake_end();
 }
 
@@ -85,11 +85,11 @@ TEST(what_may_have_been_carried_out_is_not_repeated)
     fake_begin("redis://f:1");
     ask_one("k", 1);
     asked_one(&one, "k", 1, limit());
-    ask(&one);
+    op(&one);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
     fake_lose(0);
-    CHECK_EQ(one.question.error, WEIR_ESTOREDOWN);
+    CHECK_EQ(one.request.error, WEIR_ESTOREDOWN);
     fake_pass(100000);
     CHECK_EQ(fake_servers[0].evals, 1);
     fake_end();
@@ -131,11 +131,11 @@ TEST(the_breaker_opens_and_closes)
     /* The first is the trial; those beside it are refused until it has succeeded. */
     for (int i = 0; i < 3; i++) {
         asked_one(&many[i], "k", 0, limit());
-        ask(&many[i]);
+        op(&many[i]);
     }
-    CHECK_EQ(many[1].question.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(many[1].request.error, WEIR_ESTOREAWAY);
     fake_run();
-    CHECK_EQ(many[0].question.error, 0);
+    CHECK_EQ(many[0].request.error, 0);
     CHECK_EQ(ask_one("k", 0), 0);
     CHECK_EQ(fake_ups, 1);
     CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
@@ -153,10 +153,10 @@ TEST(the_breaker_closes_though_who_tried_has_left)
     fake_servers[0].down = fake_servers[0].script = false;
     fake_pass(2000000);
     asked_one(&one, "k", 1, limit());
-    ask(&one);
+    op(&one);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
-    weir__client_forget(fake_client, &one.question);
+    weir__client_cancel(fake_client, &one.request);
     fake_pass(2000000);
     CHECK_EQ(ask_one("k", 0), 0);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 0);
@@ -172,8 +172,8 @@ TEST(a_paused_server_costs_a_few_deadlines)
     int slow = 0, away = 0;
     for (int i = 0; i < 5000; i++) {
         fake_pass(ask_one("k", 0) == 1 ? 20000 : 1000);
-        slow += one.question.error == WEIR_ESTORESLOW;
-        away += one.question.error == WEIR_ESTOREAWAY;
+        slow += one.request.error == WEIR_ESTORESLOW;
+        away += one.request.error == WEIR_ESTOREAWAY;
     }
     CHECK_EQ(slow, 5);
     CHECK_EQ(away, 4995);
@@ -192,7 +192,7 @@ TEST(many_late_answers_in_one_command_are_one_failure)
     fake_servers[0].paused = true;
     for (int i = 0; i < 60; i++) {
         asked_one(&many[i], "k", 0, limit());
-        ask(&many[i]);
+        op(&many[i]);
     }
     fake_pass(30000);
     CHECK_EQ(fake_done_count, 61);
@@ -228,7 +228,7 @@ TEST(a_black_hole_costs_a_few_deadlines)
     for (int i = 0; i < 5; i++) {
         ask_one("k", 0);
         fake_pass(20000);
-        CHECK_EQ(one.question.error, WEIR_ESTORESLOW);
+        CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
     }
     CHECK_EQ(ask_one("k", 0), WEIR_ESTOREAWAY);
     fake_servers[0].black = false;
@@ -243,19 +243,19 @@ TEST(one_byte_a_second_is_too_slow)
     ask_one("k", 0);
     fake_servers[0].paused = true;
     asked_one(&one, "k", 0, limit());
-    ask(&one);
+    op(&one);
     fake_run();
     static const char answer[] = "*1\r\n:1\r\n";
     for (int i = 0; i < 3 && fake_channels[0].open; i++) {
         weir__client_received(fake_client, 0, answer + i, 1, fake_now);
         fake_pass(1000000);
     }
-    CHECK_EQ(one.question.error, WEIR_ESTORESLOW);
+    CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
     CHECK_EQ(fake_stats().disconnects, 1);
     fake_end();
 }
 
-/* A driver that works only while somebody asks: what it did not look at meanwhile is not late. */
+/* A driver that works only while somebody ops: what it did not look at meanwhile is not late. */
 TEST(time_in_which_nobody_looked_does_not_count)
 {
     for (int rested = 0; rested <= 1; rested++) {
@@ -263,11 +263,11 @@ TEST(time_in_which_nobody_looked_does_not_count)
         fake_servers[0].paused = true;
         ask_one("k", 0);
         fake_pass(20000);
-        CHECK_EQ(one.question.error, WEIR_ESTORESLOW);
+        CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
         fake_servers[0].paused = false;
         fake_now += 5000000;
         if (rested)
-            weir__client_rested(fake_client, 0, 5000000);
+            weir__client_paused(fake_client, 0, 5000000);
         weir__client_tick(fake_client, fake_now);
         CHECK_EQ(ask_one("k", 0), 0);
         CHECK_EQ(fake_servers[0].connects, rested ? 1 : 2);
@@ -279,19 +279,19 @@ TEST(who_may_wait_for_a_probe_is_told)
 {
     fake_begin("redis://f:1");
     CHECK_EQ(ask_one("k", 0), 0);
-    CHECK(!weir__client_looks(fake_client, &one.question));
+    CHECK(!weir__client_probing(fake_client, &one.request));
     fake_servers[0].paused = true;
     for (int i = 0; i < 5; i++) {
         ask_one("k", 0);
         fake_pass(20000);
     }
     CHECK_EQ(ask_one("k", 0), WEIR_ESTOREAWAY);
-    CHECK(!weir__client_looks(fake_client, &one.question)); /* none is due yet */
+    CHECK(!weir__client_probing(fake_client, &one.request)); /* none is due yet */
     fake_pass(60000);
-    CHECK(weir__client_looks(fake_client, &one.question));
+    CHECK(weir__client_probing(fake_client, &one.request));
     fake_servers[0].paused = false;
     fake_run();
-    CHECK(!weir__client_looks(fake_client, &one.question));
+    CHECK(!weir__client_probing(fake_client, &one.request));
     CHECK_EQ(ask_one("k", 0), 0);
     fake_end();
 }
@@ -301,23 +301,23 @@ TEST(no_more_wait_than_there_is_room_for)
     fake_begin("redis://f:1");
     fake_servers[0].black = true;
     struct asked *crowd = calloc(1, sizeof(*crowd));
-    struct weir__question *questions = calloc(20000, sizeof(*questions));
+    struct weir__store_request *requests = calloc(20000, sizeof(*requests));
     asked_one(crowd, "k", 0, limit());
     int refused = 0;
     for (int i = 0; i < 20000; i++) {
-        questions[i] = crowd->question;
-        weir__client_ask(fake_client, &questions[i], fake_now);
-        refused += questions[i].error == WEIR_ESTOREAWAY;
+        requests[i] = crowd->request;
+        weir__client_submit(fake_client, &requests[i], fake_now);
+        refused += requests[i].error == WEIR_ESTOREAWAY;
     }
     CHECK_EQ(refused, 20000 - 16384);
     fake_pass(20000);
     CHECK_EQ(fake_done_count, 20000);
     fake_end();
-    free(questions);
+    free(requests);
     free(crowd);
 }
 
-/* Random faults: every question is done once, and what stays taken is what passed. */
+/* Random faults: every request is done once, and what keep taken is what passed. */
 TEST(random_faults)
 {
     uint64_t random = 7;
@@ -357,12 +357,12 @@ TEST(random_faults)
                     server->paused = server->down = false;
             }
             asked_one(&crowd[i], "k", 1, limit());
-            crowd[i].question.owner = &done[i];
-            ask(&crowd[i]);
+            crowd[i].request.owner = &done[i];
+            op(&crowd[i]);
             fake_pass(25000);
             CHECK_EQ(done[i], before + 1);
-            passed += !crowd[i].question.error && crowd[i].asks[0].taken;
-            unknown += crowd[i].question.error == WEIR_ESTOREDOWN || crowd[i].question.error == WEIR_ESTORESLOW;
+            passed += !crowd[i].request.error && crowd[i].ops[0].taken;
+            unknown += crowd[i].request.error == WEIR_ESTOREDOWN || crowd[i].request.error == WEIR_ESTORESLOW;
         }
         fake_servers[0].paused = fake_servers[0].down = false;
         fake_pass(10 * 1000000);

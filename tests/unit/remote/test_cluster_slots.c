@@ -28,7 +28,7 @@ static unsigned naive(const unsigned char *data, size_t len)
             unsigned top = crc >> 15 & 1;
             crc = (crc << 1 & 0xffff) ^ ((top ^ (data[i] >> bit & 1u)) ? 0x1021u : 0);
         }
-    return crc % WEIR__SLOTS;
+    return crc % WEIR__CLUSTER_SLOTS;
 }
 
 TEST(slots_of_random_names)

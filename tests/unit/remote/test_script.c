@@ -16,14 +16,14 @@ static weir_limit limit_of(weir_params params)
     return limit;
 }
 
-static struct weir__ask asking(const char *name, enum weir__ask_how how, int64_t cost)
+static struct weir__store_op asking(const char *name, enum weir__store_op_kind kind, int64_t cost)
 {
-    struct weir__ask ask = {.limit = limit_of((weir_params){.limit = 10, .window_ns = WEIR_SECOND}),
-                            .how = how,
-                            .cost = cost,
-                            .name_len = (uint16_t)strlen(name)};
-    memcpy(ask.name, name, ask.name_len + 1U);
-    return ask;
+    struct weir__store_op op = {.limit = limit_of((weir_params){.limit = 10, .window_ns = WEIR_SECOND}),
+                                .kind = kind,
+                                .cost = cost,
+                                .name_len = (uint16_t)strlen(name)};
+    memcpy(op.name, name, op.name_len + 1U);
+    return op;
 }
 
 /* The command as a server reads it. */
@@ -41,7 +41,7 @@ static redisReply *parsed(const struct weir__buffer *buffer)
     return reply;
 }
 
-/* The numbers of the argument, up to `most`; how many there are. */
+/* The numbers of the argument, up to `most`; kind many there are. */
 static size_t numbers_of(const redisReply *argument, int64_t *to, size_t most)
 {
     const unsigned char *at = (const unsigned char *)argument->str, *end = at + argument->len;
@@ -69,10 +69,10 @@ static void check_text(const redisReply *reply, const char *want)
 
 TEST(a_call_of_one_counter)
 {
-    struct weir__ask ask = asking("weir:api:k", WEIR__ASK_TAKE, 3);
+    struct weir__store_op op = asking("weir:api:k", WEIR__OP_TAKE, 3);
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
-    struct weir__batch_part part = {&question, 0};
+    struct weir__store_request request = {.ops = &op, .op_count = 1, .groups = &group, .group_count = 1};
+    struct weir__group_ref part = {&request, 0};
     struct weir__buffer buffer = {0};
     weir__script_call(&buffer, &part, 1, NULL);
     redisReply *call = parsed(&buffer);
@@ -92,22 +92,23 @@ TEST(a_call_of_one_counter)
 
 TEST(limits_travel_once)
 {
-    struct weir__ask asks[40];
+    struct weir__store_op ops[40];
     struct weir__group groups[40];
-    struct weir__batch_part parts[40];
-    struct weir__question question = {.asks = asks, .ask_count = 40, .groups = groups, .group_count = 40};
+    struct weir__group_ref refs[40];
+    struct weir__store_request request = {.ops = ops, .op_count = 40, .groups = groups, .group_count = 40};
     for (uint32_t i = 0; i < 40; i++) {
-        asks[i] = asking("k", i == 39 ? WEIR__ASK_EXCHANGE : i == 38 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE, 1);
-        asks[i].limit = limit_of((weir_params){.limit = 10 + i % 2, .window_ns = WEIR_SECOND});
+        ops[i] = asking("k", i == 39 ? WEIR__OP_EXCHANGE : i == 38 ? WEIR__OP_REFUND : WEIR__OP_TAKE, 1);
+        ops[i].limit = limit_of((weir_params){.limit = 10 + i % 2, .window_ns = WEIR_SECOND});
         groups[i] = (struct weir__group){i, 1, i == 1};
-        parts[i] = (struct weir__batch_part){&question, i};
+        refs[i] = (struct weir__group_ref){&request, i};
     }
-    asks[38].at_us = INT64_C(1794735452185947);
-    asks[39].level = -70000;
-    asks[39].doubt = true;
-    asks[39].left_us = 70000000;
+    ops[38].at_us = INT64_C(1794735452185947);
+    ops[39].level = -70000;
+    ops[39].reseed = true;
+    ops[39].left_us = 70000000;
     struct weir__buffer buffer = {0};
-    weir__script_call(&buffer, parts, 40, &(struct weir__sending){"sender", UINT64_MAX, INT64_C(1794735452185947)});
+    weir__script_call(&buffer, refs, 40,
+                      &(struct weir__exchange_sender){"sender", UINT64_MAX, INT64_C(1794735452185947)});
     redisReply *call = parsed(&buffer);
     CHECK_EQ(call->elements, 3 + 41 + 4);
     check_text(call->element[2], "41");
@@ -121,7 +122,7 @@ TEST(limits_travel_once)
     CHECK_EQ(got[0], 2);
     CHECK_EQ(got[15 + 5 + 1], 1); /* the second group goes by the first */
     CHECK_EQ(got[15 + 5 + 2], 9);
-    CHECK_EQ(got[15 + 38 * 5 + 5], asks[38].at_us);
+    CHECK_EQ(got[15 + 38 * 5 + 5], ops[38].at_us);
     CHECK_EQ(got[count - 3], -70000);
     CHECK_EQ(got[count - 2], 70000000);
     CHECK_EQ(got[count - 1], 1);
@@ -132,13 +133,13 @@ TEST(limits_travel_once)
 TEST(more_limits_than_are_compared)
 {
     enum { MANY = 600 };
-    static struct weir__ask asks[MANY];
+    static struct weir__store_op ops[MANY];
     struct weir__group group = {0, MANY, false};
-    struct weir__question question = {.asks = asks, .ask_count = MANY, .groups = &group, .group_count = 1};
-    struct weir__batch_part part = {&question, 0};
+    struct weir__store_request request = {.ops = ops, .op_count = MANY, .groups = &group, .group_count = 1};
+    struct weir__group_ref part = {&request, 0};
     for (int i = 0; i < MANY; i++) {
-        asks[i] = asking("k", WEIR__ASK_TAKE, INT64_MAX);
-        asks[i].limit = limit_of((weir_params){.limit = 1 + i % 30, .window_ns = WEIR_DAY});
+        ops[i] = asking("k", WEIR__OP_TAKE, INT64_MAX);
+        ops[i].limit = limit_of((weir_params){.limit = 1 + i % 30, .window_ns = WEIR_DAY});
     }
     struct weir__buffer buffer = {0};
     weir__script_call(&buffer, &part, 1, NULL);
@@ -146,7 +147,7 @@ TEST(more_limits_than_are_compared)
     static int64_t got[8192];
     size_t count = numbers_of(call->element[call->elements - 1], got, 8192);
     CHECK(count > 0 && count == 1 + 7 * (size_t)got[0] + 2 + 3 * MANY);
-    /* Each ask names the row of its limit. */
+    /* Each op names the row of its limit. */
     for (size_t i = 0; i < MANY; i++) {
         int64_t place = got[1 + 7 * got[0] + 2 + 3 * (int64_t)i];
         CHECK_EQ(got[place - 1 + 1], 1 + (int64_t)i % 30);
@@ -180,18 +181,18 @@ static struct answer answer_of(int64_t now, int code, int64_t remaining, int64_t
     return answer;
 }
 
-static struct weir__ask answered;
+static struct weir__store_op replied;
 
-static int read_as(struct answer answer, enum weir__ask_how how, int type)
+static int read_as(struct answer answer, enum weir__store_op_kind kind, int type)
 {
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {.asks = &answered, .ask_count = 1, .groups = &group, .group_count = 1};
-    struct weir__batch_part part = {&question, 0};
+    struct weir__store_request request = {.ops = &replied, .op_count = 1, .groups = &group, .group_count = 1};
+    struct weir__group_ref part = {&request, 0};
     /* In memory of its own, so that a sanitizer sees what is read beyond its end. */
     char *copy = malloc(answer.len ? answer.len : 1);
     memcpy(copy, answer.text, answer.len);
     redisReply reply = {.type = type, .str = copy, .len = answer.len};
-    answered = asking("k", how, 1);
+    replied = asking("k", kind, 1);
     int error = weir__script_read(&reply, &part, 1);
     free(copy);
     return error;
@@ -199,33 +200,33 @@ static int read_as(struct answer answer, enum weir__ask_how how, int type)
 
 static int read_take(struct answer answer)
 {
-    return read_as(answer, WEIR__ASK_TAKE, REDIS_REPLY_STRING);
+    return read_as(answer, WEIR__OP_TAKE, REDIS_REPLY_STRING);
 }
 
 TEST(answers_are_read)
 {
     CHECK_EQ(read_take(answer_of(1794735452185947, 16, 9, 100000, 7)), 0);
-    CHECK_EQ(answered.decision.verdict, WEIR_ALLOW);
-    CHECK_EQ(answered.decision.limit, 10);
-    CHECK_EQ(answered.decision.remaining, 9);
-    CHECK_EQ(answered.decision.reset_after_ns, 100000000);
-    CHECK_EQ(answered.decision.retry_after_ns, 0);
-    CHECK_EQ(answered.decision.delay_ns, 0);
-    CHECK_EQ(answered.at_us, 1794735452185947);
-    CHECK(answered.taken && !answered.error);
+    CHECK_EQ(replied.decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(replied.decision.limit, 10);
+    CHECK_EQ(replied.decision.remaining, 9);
+    CHECK_EQ(replied.decision.reset_after_ns, 100000000);
+    CHECK_EQ(replied.decision.retry_after_ns, 0);
+    CHECK_EQ(replied.decision.delay_ns, 0);
+    CHECK_EQ(replied.at_us, 1794735452185947);
+    CHECK(replied.taken && !replied.error);
     CHECK_EQ(read_take(answer_of(5, 2, -3, 1, 7)), 0);
-    CHECK_EQ(answered.decision.retry_after_ns, 7000);
-    CHECK(!answered.taken);
+    CHECK_EQ(replied.decision.retry_after_ns, 7000);
+    CHECK(!replied.taken);
     CHECK_EQ(read_take(answer_of(5, 16 + 8 + 1, -3, 1, 7)), 0);
-    CHECK_EQ(answered.decision.verdict, WEIR_DELAY);
-    CHECK_EQ(answered.decision.flags, WEIR_OVER_SOFT);
-    CHECK_EQ(answered.decision.delay_ns, 7000);
+    CHECK_EQ(replied.decision.verdict, WEIR_DELAY);
+    CHECK_EQ(replied.decision.flags, WEIR_OVER_SOFT);
+    CHECK_EQ(replied.decision.delay_ns, 7000);
     CHECK_EQ(read_take(answer_of(5, 3, 10, 0, 0)), 0);
-    CHECK_EQ(answered.decision.retry_after_ns, -1);
+    CHECK_EQ(replied.decision.retry_after_ns, -1);
     CHECK_EQ(read_take(answer_of(5, WEIR_ESTOREWRONGTYPE, 0, 0, 0)), 0);
-    CHECK_EQ(answered.error, WEIR_ESTOREWRONGTYPE);
-    CHECK_EQ(read_as(answer_of(5, 0, 10, 0, 0), WEIR__ASK_REFUND, REDIS_REPLY_STRING), 0);
-    CHECK_EQ(answered.at_us, 0); /* stays the take's */
+    CHECK_EQ(replied.error, WEIR_ESTOREWRONGTYPE);
+    CHECK_EQ(read_as(answer_of(5, 0, 10, 0, 0), WEIR__OP_REFUND, REDIS_REPLY_STRING), 0);
+    CHECK_EQ(replied.at_us, 0); /* keep the take's */
 }
 
 TEST(nonsense_is_garbage)
@@ -240,7 +241,7 @@ TEST(nonsense_is_garbage)
     static const int types[] = {REDIS_REPLY_STATUS, REDIS_REPLY_ERROR, REDIS_REPLY_ARRAY, REDIS_REPLY_NIL,
                                 REDIS_REPLY_INTEGER};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        CHECK_EQ(read_as(good, WEIR__ASK_TAKE, types[i]), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_as(good, WEIR__OP_TAKE, types[i]), WEIR_ESTOREGARBAGE);
     for (int code = -128; code < 128; code++) {
         bool fine = code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK ||
                     (code >= 0 && code < 32 && (code & 7) < 4 && (code < 16 || (code & 7) < 2));
@@ -255,7 +256,7 @@ TEST(nonsense_is_garbage)
     }
     CHECK_EQ(read_take(answer_of(5, 16, 11, 1, 1)), WEIR_ESTOREGARBAGE); /* more than there is */
     /* Another window is for exchanges of windows. */
-    CHECK_EQ(read_as(answer_of(5, 32, 9, 1, 1), WEIR__ASK_EXCHANGE, REDIS_REPLY_STRING), WEIR_ESTOREGARBAGE);
+    CHECK_EQ(read_as(answer_of(5, 32, 9, 1, 1), WEIR__OP_EXCHANGE, REDIS_REPLY_STRING), WEIR_ESTOREGARBAGE);
     CHECK_EQ(weir__script_read(NULL, NULL, 0), WEIR_ESTOREGARBAGE);
 }
 

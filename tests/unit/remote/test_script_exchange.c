@@ -1,13 +1,13 @@
 /* The script in a real server: what hosts exchange with it, and batches that come again. */
-#include "asks.h"
+#include "ops.h"
 
 #include "algo/algo.h"
 
-static struct weir__ask exchange(weir_limit limit, const char *name, int64_t delta, int64_t level)
+static struct weir__store_op exchange(weir_limit limit, const char *name, int64_t delta, int64_t level)
 {
-    struct weir__ask ask = asking(limit, name, WEIR__ASK_EXCHANGE, delta);
-    ask.level = level;
-    return ask;
+    struct weir__store_op op = asking(limit, name, WEIR__OP_EXCHANGE, delta);
+    op.level = level;
+    return op;
 }
 
 /* The worked example "four a second on three hosts, spread", by its amounts. */
@@ -19,16 +19,16 @@ TEST(three_hosts_agree)
     static const int64_t consumed[] = {1, 1, 2};
     int64_t expected = 4;
     for (int host = 0; host < 3; host++) {
-        struct weir__ask ask = exchange(four, "spread", consumed[host], 4 - consumed[host]);
-        CHECK_EQ(server_one(&ask), 0);
+        struct weir__store_op op = exchange(four, "spread", consumed[host], 4 - consumed[host]);
+        CHECK_EQ(server_one(&op), 0);
         expected -= consumed[host];
-        CHECK_EQ(ask.decision.remaining, expected);
-        CHECK_EQ(ask.decision.verdict, WEIR_ALLOW);
+        CHECK_EQ(op.decision.remaining, expected);
+        CHECK_EQ(op.decision.verdict, WEIR_ALLOW);
     }
     for (int host = 0; host < 3; host++) {
-        struct weir__ask ask = exchange(four, "spread", 0, 4 - consumed[host]);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 0);
+        struct weir__store_op op = exchange(four, "spread", 0, 4 - consumed[host]);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 0);
     }
 }
 
@@ -38,16 +38,16 @@ TEST(what_was_admitted_too_much_is_repaid)
     if (!begin())
         return;
     weir_limit four = made((weir_params){.limit = 4, .window_ns = WEIR_SECOND / 10, .burst = 4});
-    struct weir__ask asks[3], take = asking(four, "twelve", WEIR__ASK_TAKE, 1);
+    struct weir__store_op ops[3], take = asking(four, "twelve", WEIR__OP_TAKE, 1);
     struct weir__group groups[3] = {{0, 1, false}, {1, 1, false}, {2, 1, false}};
     for (int host = 0; host < 3; host++)
-        asks[host] = exchange(four, "twelve", 4, 0);
-    struct weir__question question = {.asks = asks, .ask_count = 3, .groups = groups, .group_count = 3};
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(asks[0].decision.remaining, 0);
-    CHECK_EQ(asks[1].decision.remaining, -4);
-    CHECK_EQ(asks[2].decision.remaining, -8);
-    int64_t start = asks[2].at_us;
+        ops[host] = exchange(four, "twelve", 4, 0);
+    struct weir__store_request request = {.ops = ops, .op_count = 3, .groups = groups, .group_count = 3};
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(ops[0].decision.remaining, 0);
+    CHECK_EQ(ops[1].decision.remaining, -4);
+    CHECK_EQ(ops[2].decision.remaining, -8);
+    int64_t start = ops[2].at_us;
     /* Nine must come back before one passes: 225 ms. */
     CHECK_EQ(server_one(&take), 0);
     if (take.at_us - start < 225000) { /* or this machine is very busy */
@@ -69,11 +69,11 @@ TEST(what_has_recovered_at_the_host_was_used_nevertheless)
         return;
     weir_limit five = made((weir_params){.limit = 5, .window_ns = 3600 * WEIR_SECOND, .burst = 5});
     for (int host = 1; host <= 3; host++) {
-        struct weir__ask ask = exchange(five, "recovered", 3, 5);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 5 - 3 * host);
+        struct weir__store_op op = exchange(five, "recovered", 3, 5);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 5 - 3 * host);
     }
-    struct weir__ask debt = exchange(five, "in debt", 3, -4), back = exchange(five, "given back", -2, 5);
+    struct weir__store_op debt = exchange(five, "in debt", 3, -4), back = exchange(five, "given back", -2, 5);
     CHECK_EQ(server_one(&debt), 0);
     CHECK_EQ(debt.decision.remaining, -4);
     CHECK_EQ(server_one(&back), 0);
@@ -100,34 +100,34 @@ TEST(exchanges_of_every_algorithm)
         char name[16];
         snprintf(name, sizeof name, "x%zu", i);
         /* Absent: the host's level, whatever it took. */
-        struct weir__ask ask = exchange(limit, name, 3, 2);
-        struct weir__ask look = asking(limit, name, WEIR__ASK_PEEK, 0);
+        struct weir__store_op op = exchange(limit, name, 3, 2);
+        struct weir__store_op look = asking(limit, name, WEIR__OP_PEEK, 0);
         CHECK_EQ(server_one(&look), 0);
         int64_t window = limit.window_us;
         bool fixed = limit.algorithm == WEIR_FIXED_WINDOW;
-        ask.left_us = fixed ? window - look.at_us % window : 0;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.other_window, 0);
-        CHECK_EQ(ask.decision.remaining, 2);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, log ? 0 : -1); /* a log holds no more than its limit */
-        ask.cost = -4;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, log ? 4 : 3);
-        CHECK_EQ(left(limit, name), ask.decision.remaining);
+        op.left_us = fixed ? window - look.at_us % window : 0;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.other_window, 0);
+        CHECK_EQ(op.decision.remaining, 2);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, log ? 0 : -1); /* a log holds no more than its limit */
+        op.cost = -4;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, log ? 4 : 3);
+        CHECK_EQ(left(limit, name), op.decision.remaining);
         /* A debt beyond all measure is cut off. */
-        ask.cost = INT64_MAX;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK(ask.decision.remaining >= -WEIR__USED_MAX && ask.decision.remaining <= 0);
-        ask.cost = INT64_MIN;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 10);
+        op.cost = INT64_MAX;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK(op.decision.remaining >= -WEIR__USED_MAX && op.decision.remaining <= 0);
+        op.cost = INT64_MIN;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 10);
         /* More than full is full. */
-        ask = exchange(limit, name, 0, INT64_MAX);
-        ask.left_us = fixed ? window - look.at_us % window : INT64_MAX;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 10);
+        op = exchange(limit, name, 0, INT64_MAX);
+        op.left_us = fixed ? window - look.at_us % window : INT64_MAX;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 10);
     }
 }
 
@@ -137,28 +137,28 @@ TEST(windows_that_are_not_the_servers_are_not_compared)
         return;
     weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 400 * WEIR_DAY});
     int64_t w = limit.window_us;
-    struct weir__ask ask = exchange(limit, "w", 3, 7), look = asking(limit, "w", WEIR__ASK_PEEK, 0);
+    struct weir__store_op op = exchange(limit, "w", 3, 7), look = asking(limit, "w", WEIR__OP_PEEK, 0);
     CHECK_EQ(server_one(&look), 0);
     int64_t server_left = w - look.at_us % w;
-    ask.left_us = server_left + w / 2 + SECOND * 60;
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.other_window, 1);
-    CHECK(!ask.taken);
-    ask.left_us = server_left - w / 2 - SECOND * 60;
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.other_window, -1);
+    op.left_us = server_left + w / 2 + SECOND * 60;
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.other_window, 1);
+    CHECK(!op.taken);
+    op.left_us = server_left - w / 2 - SECOND * 60;
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.other_window, -1);
     /* What was noted in a window that has been over since is told after it, however long. */
     for (int i = 0; i < 6; i++) {
-        ask.left_us = -w * i / 4 + server_left - w;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.other_window, -1);
-        CHECK(!ask.taken);
+        op.left_us = -w * i / 4 + server_left - w;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.other_window, -1);
+        CHECK(!op.taken);
     }
-    ask.left_us = server_left + SECOND * 30;
+    op.left_us = server_left + SECOND * 30;
     server_do("DEL w");
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.other_window, 0);
-    CHECK_EQ(ask.decision.remaining, 7);
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.other_window, 0);
+    CHECK_EQ(op.decision.remaining, 7);
 }
 
 /* The server's window ends with that of the host whose requests began it, not an exchange later. */
@@ -170,21 +170,21 @@ TEST(a_window_that_begins_with_a_request_began_at_the_host)
                                           .align = WEIR_ALIGN_FIRST_REQUEST,
                                           .limit = 10,
                                           .window_ns = 3600 * WEIR_SECOND});
-    struct weir__ask ask = exchange(limit, "f", 3, 7);
-    ask.left_us = 600 * SECOND;
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.decision.reset_after_ns, 600 * WEIR_SECOND);
-    ask.left_us = 3000 * SECOND; /* another host's does not move it */
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.decision.remaining, 4);
-    CHECK(ask.decision.reset_after_ns <= 600 * WEIR_SECOND && ask.decision.reset_after_ns > 500 * WEIR_SECOND);
+    struct weir__store_op op = exchange(limit, "f", 3, 7);
+    op.left_us = 600 * SECOND;
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.decision.reset_after_ns, 600 * WEIR_SECOND);
+    op.left_us = 3000 * SECOND; /* another host's does not move it */
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.decision.remaining, 4);
+    CHECK(op.decision.reset_after_ns <= 600 * WEIR_SECOND && op.decision.reset_after_ns > 500 * WEIR_SECOND);
     static const int64_t odd[] = {0, -5 * SECOND, INT64_MIN, INT64_MAX, 3600 * SECOND};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         server_do("DEL f");
-        ask.left_us = odd[i];
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.other_window, odd[i] < 0 ? -1 : 0); /* it is over, and so is what was used in it */
-        CHECK_EQ(ask.decision.reset_after_ns, odd[i] < 0 ? 0 : 3600 * WEIR_SECOND);
+        op.left_us = odd[i];
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.other_window, odd[i] < 0 ? -1 : 0); /* it is over, and so is what was used in it */
+        CHECK_EQ(op.decision.reset_after_ns, odd[i] < 0 ? 0 : 3600 * WEIR_SECOND);
     }
 }
 
@@ -193,28 +193,28 @@ TEST(a_batch_counts_once)
     if (!begin())
         return;
     weir_limit ten = slow(10);
-    struct weir__ask ask = exchange(ten, "k", 3, 7);
+    struct weir__store_op op = exchange(ten, "k", 3, 7);
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
-    question.sender = "weir:sender";
-    question.batch = UINT64_MAX - 1;
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(ask.decision.remaining, 7);
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(ask.decision.remaining, 7);
-    question.batch++; /* differs in what a double does not hold */
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(ask.decision.remaining, 4);
-    question.sender = "weir:other";
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(ask.decision.remaining, 1);
+    struct weir__store_request request = {.ops = &op, .op_count = 1, .groups = &group, .group_count = 1};
+    request.sender = "weir:sender";
+    request.batch = UINT64_MAX - 1;
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(op.decision.remaining, 7);
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(op.decision.remaining, 7);
+    request.batch++; /* differs in what a double does not hold */
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(op.decision.remaining, 4);
+    request.sender = "weir:other";
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(op.decision.remaining, 1);
     CHECK(number_of("PTTL weir:sender") > 3590000);
     server_do("LPUSH weir:list 1");
-    question.sender = "weir:list";
-    CHECK_EQ(server_question(&question), WEIR_ESTOREWRONGTYPE);
+    request.sender = "weir:list";
+    CHECK_EQ(server_question(&request), WEIR_ESTOREWRONGTYPE);
 }
 
-/* With `doubt`, no more is left than the host knows of; without, what is stored counts. */
+/* With `reseed`, no more is left than the host knows of; without, what is stored counts. */
 TEST(what_is_stored_is_doubted_when_it_is_to_be)
 {
     if (!begin())
@@ -231,25 +231,25 @@ TEST(what_is_stored_is_doubted_when_it_is_to_be)
         weir_limit limit = made(params[i]);
         char name[16];
         snprintf(name, sizeof name, "d%zu", i);
-        struct weir__ask ask = exchange(limit, name, 1, 9);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 9);
-        ask = exchange(limit, name, 2, 4);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 7);
-        ask = exchange(limit, name, 2, 4);
-        ask.doubt = true;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 4);
+        struct weir__store_op op = exchange(limit, name, 1, 9);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 9);
+        op = exchange(limit, name, 2, 4);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 7);
+        op = exchange(limit, name, 2, 4);
+        op.reseed = true;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 4);
         CHECK_EQ(left(limit, name), 4);
-        ask = exchange(limit, name, 1, 8); /* knows less than the others */
-        ask.doubt = true;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 3);
-        ask = exchange(limit, name, -2, 3); /* gives back, and knows of more that was used */
-        ask.doubt = true;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.remaining, 3);
+        op = exchange(limit, name, 1, 8); /* knows less than the others */
+        op.reseed = true;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 3);
+        op = exchange(limit, name, -2, 3); /* gives back, and knows of more that was used */
+        op.reseed = true;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.remaining, 3);
         CHECK_EQ(left(limit, name), 3);
     }
 }
@@ -259,23 +259,23 @@ TEST(what_is_told_again_is_not_brought_back)
 {
     if (!begin())
         return;
-    struct weir__ask ask = exchange(slow(10), "o1", 1, 4);
-    ask.own_only = true;
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.decision.remaining, 9);
-    ask = exchange(slow(10), "o2", -3, 4); /* nothing to give back to */
-    ask.own_only = true;
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.decision.remaining, 10);
+    struct weir__store_op op = exchange(slow(10), "o1", 1, 4);
+    op.own_delta = true;
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.decision.remaining, 9);
+    op = exchange(slow(10), "o2", -3, 4); /* nothing to give back to */
+    op.own_delta = true;
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.decision.remaining, 10);
     CHECK_EQ(number_of("EXISTS o2"), 0);
-    ask = exchange(slow(10), "o3", 1, 4);
-    ask.own_only = ask.doubt = true; /* nobody knows what it lacks */
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.decision.remaining, 4);
+    op = exchange(slow(10), "o3", 1, 4);
+    op.own_delta = op.reseed = true; /* nobody knows what it lacks */
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.decision.remaining, 4);
 
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {
-        .asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1, .sender = "weir:own"};
+    struct weir__store_request request = {
+        .ops = &op, .op_count = 1, .groups = &group, .group_count = 1, .sender = "weir:own"};
     static const struct {
         uint64_t batch;
         int64_t remaining;
@@ -283,21 +283,21 @@ TEST(what_is_told_again_is_not_brought_back)
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         char name[16];
         snprintf(name, sizeof name, "b%zu", i);
-        ask = exchange(slow(10), name, 1, 4);
-        question.batch = each[i].batch;
-        CHECK_EQ(server_question(&question), 0);
-        CHECK_EQ(ask.decision.remaining, each[i].remaining);
+        op = exchange(slow(10), name, 1, 4);
+        request.batch = each[i].batch;
+        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(op.decision.remaining, each[i].remaining);
     }
 }
 
 static int64_t missed(const char *sender, uint64_t batch)
 {
-    struct weir__ask ask = exchange(slow(10), "m", 1, 9);
+    struct weir__store_op op = exchange(slow(10), "m", 1, 9);
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {
-        .asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1, .sender = sender, .batch = batch};
-    CHECK_EQ(server_question(&question), 0);
-    return ask.missed;
+    struct weir__store_request request = {
+        .ops = &op, .op_count = 1, .groups = &group, .group_count = 1, .sender = sender, .batch = batch};
+    CHECK_EQ(server_question(&request), 0);
+    return op.missed;
 }
 
 TEST(a_sender_is_told_what_is_not_known)
@@ -317,22 +317,22 @@ TEST(a_sender_is_told_what_is_not_known)
     CHECK_EQ(missed("weir:s", 7), WEIR__MISSED_ALL);
     CHECK_EQ(missed("weir:s", UINT64_MAX), WEIR__MISSED_ALL); /* too far to be true */
     /* Of a batch's later commands nothing is said: the batch before it may have had none. */
-    struct weir__ask ask = exchange(slow(10), "m", 1, 9);
+    struct weir__store_op op = exchange(slow(10), "m", 1, 9);
     struct weir__group group = {0, 1, false};
-    struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
-    question.sender = "weir:later";
-    question.batch = 9;
-    question.slot = 1;
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(ask.missed, 0);
+    struct weir__store_request request = {.ops = &op, .op_count = 1, .groups = &group, .group_count = 1};
+    request.sender = "weir:later";
+    request.batch = 9;
+    request.slot = 1;
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(op.missed, 0);
 }
 
 static int64_t told_late(weir_limit limit, const char *name, int64_t amount, int64_t level, int64_t seconds)
 {
-    struct weir__ask ask = exchange(limit, name, amount, level);
-    ask.left_us = seconds * SECOND;
-    CHECK_EQ(server_one(&ask), 0);
-    return ask.decision.remaining;
+    struct weir__store_op op = exchange(limit, name, amount, level);
+    op.left_us = seconds * SECOND;
+    CHECK_EQ(server_one(&op), 0);
+    return op.decision.remaining;
 }
 
 /*
@@ -363,7 +363,7 @@ TEST(what_is_told_late_was_used_in_its_time)
     CHECK_EQ(told_late(limit, "ends", 150, 100, 100), 100 - 140);
     server_do("SET ends b1700000000000000:0:500:9999999999999999");
     CHECK_EQ(told_late(limit, "ends", 150, 100, 100), 100 - 140);
-    /* A debt beyond what could come back stays one; and a bucket of one a period. */
+    /* A debt beyond what could come back keep one; and a bucket of one a period. */
     CHECK_EQ(told_late(limit, "debt", 1000, 40, 4000), 100 - 700);
     weir_limit drip = made((weir_params){.limit = 1, .window_ns = 3600 * WEIR_SECOND, .burst = 2});
     CHECK_EQ(told_late(drip, "drip", 9, 2, 9 * 3600), 2 - 2);
@@ -371,21 +371,21 @@ TEST(what_is_told_late_was_used_in_its_time)
 
 static int64_t server_clock(void)
 {
-    struct weir__ask look = asking(slow(10), "looks", WEIR__ASK_PEEK, 0);
+    struct weir__store_op look = asking(slow(10), "looks", WEIR__OP_PEEK, 0);
     CHECK_EQ(server_one(&look), 0);
     return look.at_us;
 }
 
 /* What an exchange says that was on its way for so long. */
-static struct weir__ask on_its_way(weir_limit limit, const char *name, int64_t amount, int64_t level, int64_t left_us,
-                                   int64_t us)
+static struct weir__store_op on_its_way(weir_limit limit, const char *name, int64_t amount, int64_t level,
+                                        int64_t left_us, int64_t us)
 {
-    struct weir__ask ask = exchange(limit, name, amount, level);
-    ask.left_us = left_us;
+    struct weir__store_op op = exchange(limit, name, amount, level);
+    op.left_us = left_us;
     server_sent_us = server_clock() - us;
-    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(server_one(&op), 0);
     server_sent_us = 0;
-    return ask;
+    return op;
 }
 
 /* It is in the socket of a server that stands still for 4000 s: what comes back meanwhile, 400, pays for it. */
@@ -425,9 +425,9 @@ TEST(windows_end_while_an_exchange_is_on_its_way)
     weir_limit first = made(params);
     CHECK_EQ(on_its_way(first, "first", 3, 7, 600 * SECOND, 700 * SECOND).other_window, -1);
     CHECK_EQ(number_of("EXISTS first"), 0);
-    struct weir__ask ask = on_its_way(first, "first", 3, 7, 600 * SECOND, 100 * SECOND);
-    CHECK_EQ(ask.decision.remaining, 7);
-    CHECK(ask.decision.reset_after_ns <= 500 * WEIR_SECOND && ask.decision.reset_after_ns > 400 * WEIR_SECOND);
+    struct weir__store_op op = on_its_way(first, "first", 3, 7, 600 * SECOND, 100 * SECOND);
+    CHECK_EQ(op.decision.remaining, 7);
+    CHECK(op.decision.reset_after_ns <= 500 * WEIR_SECOND && op.decision.reset_after_ns > 400 * WEIR_SECOND);
 }
 
 /* 400 units in four windows are 100 in the last one; what the host itself has left is never exceeded. */
@@ -444,7 +444,7 @@ TEST(sliding_windows_count_what_is_told_late_when_it_was)
     CHECK_EQ(left(log, "log"), 1000 - 205);
     CHECK_EQ(told_late(log, "log", 1, 700, 0), 1000 - 206);
     CHECK_EQ(told_late(log, "log", 4, 500, late), 500);
-    struct weir__ask take = asking(log, "log", WEIR__ASK_TAKE, 501); /* some leave at once, some in a moment */
+    struct weir__store_op take = asking(log, "log", WEIR__OP_TAKE, 501); /* some leave at once, some in a moment */
     CHECK_EQ(server_one(&take), 0);
     CHECK_EQ(take.decision.verdict, WEIR_DENY);
     CHECK(take.decision.retry_after_ns < 100 * WEIR_SECOND);

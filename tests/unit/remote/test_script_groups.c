@@ -1,5 +1,5 @@
 /* The script in a real server: groups, values, and what is not ours. */
-#include "asks.h"
+#include "ops.h"
 
 #include "base/text.h"
 
@@ -9,23 +9,23 @@ TEST(a_group_is_taken_as_a_whole_or_not_at_all)
         return;
     weir_limit many = slow(10), few = slow(2);
     struct weir__group groups[] = {{0, 2, false}, {2, 2, false}, {4, 2, false}};
-    struct weir__ask asks[6];
+    struct weir__store_op ops[6];
     for (int i = 0; i < 6; i++)
-        asks[i] = asking(i % 2 ? few : many, i % 2 ? "few" : "many", WEIR__ASK_TAKE, 1);
-    struct weir__question question = {.asks = asks, .ask_count = 6, .groups = groups, .group_count = 3};
-    CHECK_EQ(server_question(&question), 0);
-    CHECK(asks[0].taken && asks[1].taken && asks[2].taken && asks[3].taken);
-    CHECK_EQ(asks[5].decision.verdict, WEIR_DENY);
-    CHECK_EQ(asks[4].decision.verdict, WEIR_ALLOW);
-    CHECK(!asks[4].taken && !asks[5].taken);
+        ops[i] = asking(i % 2 ? few : many, i % 2 ? "few" : "many", WEIR__OP_TAKE, 1);
+    struct weir__store_request request = {.ops = ops, .op_count = 6, .groups = groups, .group_count = 3};
+    CHECK_EQ(server_question(&request), 0);
+    CHECK(ops[0].taken && ops[1].taken && ops[2].taken && ops[3].taken);
+    CHECK_EQ(ops[5].decision.verdict, WEIR_DENY);
+    CHECK_EQ(ops[4].decision.verdict, WEIR_ALLOW);
+    CHECK(!ops[4].taken && !ops[5].taken);
     CHECK_EQ(left(many, "many"), 8);
     CHECK_EQ(left(few, "few"), 0);
-    CHECK(asks[0].at_us == asks[5].at_us && asks[0].at_us > 0);
+    CHECK(ops[0].at_us == ops[5].at_us && ops[0].at_us > 0);
 
     /* And in the other order: what was looked at before the denial is not taken, either. */
-    struct weir__ask turned[2] = {asks[5], asks[4]};
-    question = (struct weir__question){.asks = turned, .ask_count = 2, .groups = groups, .group_count = 1};
-    CHECK_EQ(server_question(&question), 0);
+    struct weir__store_op turned[2] = {ops[5], ops[4]};
+    request = (struct weir__store_request){.ops = turned, .op_count = 2, .groups = groups, .group_count = 1};
+    CHECK_EQ(server_question(&request), 0);
     CHECK_EQ(left(many, "many"), 8);
 }
 
@@ -42,23 +42,23 @@ TEST(two_counters_of_one_name_in_a_group_add_up)
         int64_t each = limits[i].cap / 3, most = limits[i].cap;
         char name[16];
         snprintf(name, sizeof name, "twice%zu", i);
-        struct weir__ask asks[2] = {asking(limits[i], name, WEIR__ASK_TAKE, 2 * each),
-                                    asking(limits[i], name, WEIR__ASK_TAKE, 2 * each)};
-        struct weir__question question = {.asks = asks, .ask_count = 2, .groups = &group, .group_count = 1};
-        CHECK_EQ(server_question(&question), 0);
-        CHECK_EQ(asks[0].decision.verdict, WEIR_ALLOW);
-        CHECK_EQ(asks[1].decision.verdict, WEIR_DENY);
+        struct weir__store_op ops[2] = {asking(limits[i], name, WEIR__OP_TAKE, 2 * each),
+                                        asking(limits[i], name, WEIR__OP_TAKE, 2 * each)};
+        struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = &group, .group_count = 1};
+        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(ops[0].decision.verdict, WEIR_ALLOW);
+        CHECK_EQ(ops[1].decision.verdict, WEIR_DENY);
         CHECK_EQ(left(limits[i], name), most);
-        asks[0].cost = asks[1].cost = each;
-        CHECK_EQ(server_question(&question), 0);
-        CHECK(asks[0].taken && asks[1].taken);
-        CHECK_EQ(asks[1].decision.remaining, most - 2 * each);
+        ops[0].cost = ops[1].cost = each;
+        CHECK_EQ(server_question(&request), 0);
+        CHECK(ops[0].taken && ops[1].taken);
+        CHECK_EQ(ops[1].decision.remaining, most - 2 * each);
         CHECK_EQ(left(limits[i], name), most - 2 * each);
         /* Once more on what is stored by now: a long log is in the server only. */
-        asks[0].cost = each;
-        asks[1].cost = 1;
-        CHECK_EQ(server_question(&question), 0);
-        CHECK_EQ(asks[1].decision.verdict, WEIR_DENY);
+        ops[0].cost = each;
+        ops[1].cost = 1;
+        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(ops[1].decision.verdict, WEIR_DENY);
         CHECK_EQ(left(limits[i], name), most - 2 * each);
     }
 }
@@ -69,23 +69,23 @@ TEST(denied_requests_are_logged_where_they_count)
         return;
     weir_limit strict = logged(2, true), other = slow(5);
     struct weir__group group = {0, 2, false};
-    struct weir__ask asks[2] = {asking(other, "other", WEIR__ASK_TAKE, 1), asking(strict, "log", WEIR__ASK_TAKE, 2)};
-    struct weir__question question = {.asks = asks, .ask_count = 2, .groups = &group, .group_count = 1};
-    CHECK_EQ(server_question(&question), 0);
-    CHECK(asks[0].taken && asks[1].taken);
+    struct weir__store_op ops[2] = {asking(other, "other", WEIR__OP_TAKE, 1), asking(strict, "log", WEIR__OP_TAKE, 2)};
+    struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = &group, .group_count = 1};
+    CHECK_EQ(server_question(&request), 0);
+    CHECK(ops[0].taken && ops[1].taken);
     server_do("PEXPIRE log 600000"); /* as if most of its hour were over */
-    asks[1].cost = 1;
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(asks[1].decision.verdict, WEIR_DENY);
-    CHECK(!asks[0].taken && !asks[1].taken);
+    ops[1].cost = 1;
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(ops[1].decision.verdict, WEIR_DENY);
+    CHECK(!ops[0].taken && !ops[1].taken);
     CHECK_EQ(left(other, "other"), 4);
     CHECK(number_of("PTTL log") > 1800000); /* written again */
     /* A log that would pass is not written to when another denies. */
     weir_limit none = slow(1);
-    struct weir__ask more[2] = {asking(none, "none", WEIR__ASK_TAKE, 1), asking(strict, "log2", WEIR__ASK_TAKE, 1)};
-    question.asks = more;
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(server_question(&question), 0);
+    struct weir__store_op more[2] = {asking(none, "none", WEIR__OP_TAKE, 1), asking(strict, "log2", WEIR__OP_TAKE, 1)};
+    request.ops = more;
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_question(&request), 0);
     CHECK_EQ(more[0].decision.verdict, WEIR_DENY);
     CHECK_EQ(left(strict, "log2"), 1);
 }
@@ -96,30 +96,30 @@ TEST(shadow_groups_follow_the_first)
         return;
     weir_limit one = slow(1), five = slow(5);
     struct weir__group groups[] = {{0, 1, false}, {1, 1, true}};
-    struct weir__ask asks[2] = {asking(one, "one", WEIR__ASK_TAKE, 1), asking(five, "shadow", WEIR__ASK_TAKE, 1)};
-    struct weir__question question = {.asks = asks, .ask_count = 2, .groups = groups, .group_count = 2};
-    CHECK_EQ(server_question(&question), 0);
-    CHECK(asks[0].taken && asks[1].taken);
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(asks[0].decision.verdict, WEIR_DENY);
-    CHECK_EQ(asks[1].decision.verdict, WEIR_ALLOW);
-    CHECK(!asks[1].taken);
+    struct weir__store_op ops[2] = {asking(one, "one", WEIR__OP_TAKE, 1), asking(five, "shadow", WEIR__OP_TAKE, 1)};
+    struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = groups, .group_count = 2};
+    CHECK_EQ(server_question(&request), 0);
+    CHECK(ops[0].taken && ops[1].taken);
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(ops[0].decision.verdict, WEIR_DENY);
+    CHECK_EQ(ops[1].decision.verdict, WEIR_ALLOW);
+    CHECK(!ops[1].taken);
     CHECK_EQ(left(five, "shadow"), 4);
 
     /* In a run of its own it goes by the answer that the first has. */
-    struct weir__batch_part alone = {&question, 1};
+    struct weir__group_ref alone = {&request, 1};
     CHECK_EQ(server_ask(&alone, 1, NULL, 0), 0);
     CHECK_EQ(left(five, "shadow"), 4);
-    asks[0].decision.verdict = WEIR_ALLOW;
+    ops[0].decision.verdict = WEIR_ALLOW;
     CHECK_EQ(server_ask(&alone, 1, NULL, 0), 0);
     CHECK_EQ(left(five, "shadow"), 3);
 
     /* Between the groups of others. */
-    struct weir__ask passing[2] = {asking(five, "p", WEIR__ASK_TAKE, 1), asking(five, "q", WEIR__ASK_TAKE, 1)};
-    struct weir__question second = {.asks = passing, .ask_count = 2, .groups = groups, .group_count = 2};
-    struct weir__batch_part mixed[] = {{&question, 0}, {&second, 0}, {&second, 1}, {&question, 1}};
+    struct weir__store_op passing[2] = {asking(five, "p", WEIR__OP_TAKE, 1), asking(five, "q", WEIR__OP_TAKE, 1)};
+    struct weir__store_request second = {.ops = passing, .op_count = 2, .groups = groups, .group_count = 2};
+    struct weir__group_ref mixed[] = {{&request, 0}, {&second, 0}, {&second, 1}, {&request, 1}};
     CHECK_EQ(server_ask(mixed, 4, NULL, 0), 0);
-    CHECK(passing[0].taken && passing[1].taken && !asks[0].taken && !asks[1].taken);
+    CHECK(passing[0].taken && passing[1].taken && !ops[0].taken && !ops[1].taken);
 }
 
 TEST(what_is_not_ours_is_left_alone)
@@ -170,28 +170,28 @@ TEST(what_is_not_ours_is_left_alone)
         WEIR__TEXT("\xff\xff\xff\xff")};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         struct weir__group group = {0, 2, false};
-        struct weir__ask asks[2] = {asking(limits[i], "good", WEIR__ASK_TAKE, 1),
-                                    asking(limits[i], "bad", WEIR__ASK_TAKE, 1)};
-        struct weir__question question = {.asks = asks, .ask_count = 2, .groups = &group, .group_count = 1};
+        struct weir__store_op ops[2] = {asking(limits[i], "good", WEIR__OP_TAKE, 1),
+                                        asking(limits[i], "bad", WEIR__OP_TAKE, 1)};
+        struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = &group, .group_count = 1};
         server_do("FLUSHALL");
         server_do("LPUSH bad 1");
-        CHECK_EQ(server_question(&question), 0);
-        CHECK_EQ(asks[0].error, 0);
-        CHECK_EQ(asks[1].error, WEIR_ESTOREWRONGTYPE);
-        CHECK(!asks[0].taken && !asks[1].taken);
+        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(ops[0].error, 0);
+        CHECK_EQ(ops[1].error, WEIR_ESTOREWRONGTYPE);
+        CHECK(!ops[0].taken && !ops[1].taken);
         CHECK_EQ(number_of("EXISTS good"), 0);
         CHECK_EQ(number_of("LLEN bad"), 1);
-        asks[1].how = WEIR__ASK_RESET;
-        CHECK_EQ(server_question(&question), 0);
-        CHECK_EQ(asks[1].error, WEIR_ESTOREWRONGTYPE);
+        ops[1].kind = WEIR__OP_RESET;
+        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(ops[1].error, WEIR_ESTOREWRONGTYPE);
         CHECK_EQ(number_of("LLEN bad"), 1);
         /* Any text is refused, or counts for as much as a state of ours may hold: the script never breaks. */
         for (size_t f = 0; f < sizeof foreign / sizeof foreign[0]; f++) {
             freeReplyObject(redisCommand(server.context, "SET bad %b", foreign[f].data, foreign[f].len));
-            struct weir__ask ask = asking(limits[i], "bad", WEIR__ASK_TAKE, 1);
-            CHECK_EQ(server_one(&ask), 0);
-            CHECK(ask.error == WEIR_ESTOREWRONGTYPE || !ask.error);
-            CHECK(f > 5 || ask.error == WEIR_ESTOREWRONGTYPE);
+            struct weir__store_op op = asking(limits[i], "bad", WEIR__OP_TAKE, 1);
+            CHECK_EQ(server_one(&op), 0);
+            CHECK(op.error == WEIR_ESTOREWRONGTYPE || !op.error);
+            CHECK(f > 5 || op.error == WEIR_ESTOREWRONGTYPE);
         }
     }
 }
@@ -215,13 +215,13 @@ TEST(another_algorithm_is_another_counter)
             if (limits[i].algorithm == limits[j].algorithm)
                 continue;
             server_do("DEL c");
-            struct weir__ask ask = asking(limits[i], "c", WEIR__ASK_TAKE, limits[i].cap / 2);
-            CHECK_EQ(server_one(&ask), 0);
-            CHECK(ask.taken);
-            ask = asking(limits[j], "c", WEIR__ASK_TAKE, 1);
-            CHECK_EQ(server_one(&ask), 0);
-            CHECK_EQ(ask.error, 0);
-            CHECK_EQ(ask.decision.remaining, limits[j].cap - 1);
+            struct weir__store_op op = asking(limits[i], "c", WEIR__OP_TAKE, limits[i].cap / 2);
+            CHECK_EQ(server_one(&op), 0);
+            CHECK(op.taken);
+            op = asking(limits[j], "c", WEIR__OP_TAKE, 1);
+            CHECK_EQ(server_one(&op), 0);
+            CHECK_EQ(op.error, 0);
+            CHECK_EQ(op.decision.remaining, limits[j].cap - 1);
         }
 }
 
@@ -229,8 +229,8 @@ TEST(a_changed_limit_keeps_what_was_consumed)
 {
     if (!begin())
         return;
-    struct weir__ask ask = asking(slow(100), "c", WEIR__ASK_TAKE, 60);
-    CHECK_EQ(server_one(&ask), 0);
+    struct weir__store_op op = asking(slow(100), "c", WEIR__OP_TAKE, 60);
+    CHECK_EQ(server_one(&op), 0);
     CHECK_EQ(left(slow(200), "c"), 140);
     CHECK_EQ(left(slow(70), "c"), 10);
     CHECK_EQ(left(made((weir_params){.limit = 7, .window_ns = WEIR_DAY, .burst = 80}), "c"), 20);
@@ -240,8 +240,8 @@ TEST(values_are_small_and_leave_by_themselves)
 {
     if (!begin())
         return;
-    struct weir__ask ask = asking(made((weir_params){.limit = 10, .window_ns = 1000 * WEIR_SECOND}), "c", 0, 4);
-    CHECK_EQ(server_one(&ask), 0);
+    struct weir__store_op op = asking(made((weir_params){.limit = 10, .window_ns = 1000 * WEIR_SECOND}), "c", 0, 4);
+    CHECK_EQ(server_one(&op), 0);
     /* Valkey 9 keeps as a text what a script sets. */
     redisReply *reply = server_reply("INFO server");
     const char *encoding = strstr(reply->str, "valkey_version:9.") ? "embstr" : "int";
@@ -251,17 +251,17 @@ TEST(values_are_small_and_leave_by_themselves)
     freeReplyObject(reply);
     int64_t ttl = number_of("PTTL c");
     CHECK(ttl > 200000 && ttl <= 400002);
-    ask.how = WEIR__ASK_REFUND;
-    CHECK_EQ(server_one(&ask), 0);
+    op.kind = WEIR__OP_REFUND;
+    CHECK_EQ(server_one(&op), 0);
     CHECK_EQ(number_of("EXISTS c"), 0);
-    /* A long log neither grows without end nor stays. */
+    /* A long log neither grows without end nor keep. */
     weir_limit log =
         made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3000, .window_ns = WEIR_SECOND / 20});
-    ask = asking(log, "l", WEIR__ASK_TAKE, 500);
+    op = asking(log, "l", WEIR__OP_TAKE, 500);
     int64_t longest = 0, passed = 0;
     for (int i = 0; i < 400; i++) {
-        CHECK_EQ(server_one(&ask), 0);
-        passed += ask.taken;
+        CHECK_EQ(server_one(&op), 0);
+        passed += op.taken;
         int64_t len = number_of("STRLEN l");
         longest = len > longest ? len : longest;
         usleep(500);
@@ -277,17 +277,17 @@ TEST(a_calendar_that_is_not_the_servers_is_an_error)
     if (!begin())
         return;
     weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .align = WEIR_ALIGN_CALENDAR});
-    struct weir__ask look = asking(slow(1), "x", WEIR__ASK_PEEK, 0), ask = asking(limit, "c", WEIR__ASK_TAKE, 1);
+    struct weir__store_op look = asking(slow(1), "x", WEIR__OP_PEEK, 0), op = asking(limit, "c", WEIR__OP_TAKE, 1);
     CHECK_EQ(server_one(&look), 0);
     int64_t day = 86400 * SECOND, present = look.at_us - SECOND * 3600;
     for (int shift = -3; shift <= 3; shift++) {
         server_do("DEL c");
         for (int i = 0; i < 4; i++)
-            ask.bounds_us[i] = present + (shift + i - 1) * day;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.error, shift >= -1 && shift <= 1 ? 0 : WEIR_ESTORECLOCK);
-        if (!ask.error)
-            CHECK_EQ(ask.at_us + ask.decision.reset_after_ns / 1000, present + day);
+            op.bounds_us[i] = present + (shift + i - 1) * day;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.error, shift >= -1 && shift <= 1 ? 0 : WEIR_ESTORECLOCK);
+        if (!op.error)
+            CHECK_EQ(op.at_us + op.decision.reset_after_ns / 1000, present + day);
     }
 }
 
@@ -302,23 +302,23 @@ TEST(many_counters_in_one_group)
     if (!begin())
         return;
     enum { MANY = 1500 };
-    static struct weir__ask asks[MANY];
+    static struct weir__store_op ops[MANY];
     struct weir__group group = {0, MANY, false};
-    struct weir__question question = {.asks = asks, .ask_count = MANY, .groups = &group, .group_count = 1};
+    struct weir__store_request request = {.ops = ops, .op_count = MANY, .groups = &group, .group_count = 1};
     for (int i = 0; i < MANY; i++) {
         char name[16];
         snprintf(name, sizeof name, "m%d", i);
-        asks[i] = asking(slower(10 + i), name, WEIR__ASK_TAKE, 1);
+        ops[i] = asking(slower(10 + i), name, WEIR__OP_TAKE, 1);
     }
     for (int round = 1; round < 12; round++) {
-        CHECK_EQ(server_question(&question), 0);
-        CHECK_EQ(asks[MANY - 1].taken, round < 11);
-        CHECK_EQ(asks[0].decision.verdict, round < 11 ? WEIR_ALLOW : WEIR_DENY);
+        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(ops[MANY - 1].taken, round < 11);
+        CHECK_EQ(ops[0].decision.verdict, round < 11 ? WEIR_ALLOW : WEIR_DENY);
     }
     CHECK_EQ(left(slower(10 + MANY - 1), "m1499"), MANY - 1);
 }
 
-/* Who does not know the server's time of a take says how long ago it was. */
+/* Who does not know the server's time of a take says kind long ago it was. */
 TEST(what_was_taken_long_ago_comes_off_nothing_newer)
 {
     if (!begin())
@@ -338,10 +338,10 @@ TEST(what_was_taken_long_ago_comes_off_nothing_newer)
         for (int k = 0; k < 3; k++) {
             char name[32];
             snprintf(name, sizeof name, "ago%zu/%d", i, k);
-            struct weir__ask take = asking(limits[i], name, WEIR__ASK_TAKE, 90), back = take;
+            struct weir__store_op take = asking(limits[i], name, WEIR__OP_TAKE, 90), back = take;
             CHECK_EQ(server_one(&take), 0);
             CHECK(take.taken);
-            back.how = WEIR__ASK_REFUND;
+            back.kind = WEIR__OP_REFUND;
             back.at_us = ago[k];
             CHECK_EQ(server_one(&back), 0);
             CHECK_EQ(back.error, 0);

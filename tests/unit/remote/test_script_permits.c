@@ -1,6 +1,6 @@
 /* Requests in flight in a real server: leases that are taken, given back, renewed and forgotten, by the script alone.
  */
-#include "asks.h"
+#include "ops.h"
 
 #define LEASE_MS 40
 
@@ -10,36 +10,37 @@ static weir_limit slots(int64_t limit, int soft, int64_t lease_ms)
         .algorithm = WEIR_CONCURRENCY, .limit = limit, .soft_percent = soft, .window_ns = lease_ms * 1000000});
 }
 
-/* One ask of lease `id`. */
-static struct weir__ask flight(weir_limit limit, const char *name, enum weir__ask_how how, int64_t cost, uint64_t id)
+/* One op of lease `id`. */
+static struct weir__store_op flight(weir_limit limit, const char *name, enum weir__store_op_kind kind, int64_t cost,
+                                    uint64_t id)
 {
-    struct weir__ask ask = asking(limit, name, how, cost);
-    ask.lease[0] = id;
-    ask.lease[1] = UINT64_C(0xfffffffffffff) - id;
-    CHECK_EQ(server_one(&ask), 0);
-    return ask;
+    struct weir__store_op op = asking(limit, name, kind, cost);
+    op.lease[0] = id;
+    op.lease[1] = UINT64_C(0xfffffffffffff) - id;
+    CHECK_EQ(server_one(&op), 0);
+    return op;
 }
 
 static bool take(weir_limit limit, const char *name, uint64_t id)
 {
-    struct weir__ask ask = flight(limit, name, WEIR__ASK_TAKE, 1, id);
-    CHECK_EQ(ask.error, 0);
-    CHECK_EQ(ask.taken, weir_passes(&ask.decision));
-    return ask.taken;
+    struct weir__store_op op = flight(limit, name, WEIR__OP_TAKE, 1, id);
+    CHECK_EQ(op.error, 0);
+    CHECK_EQ(op.taken, weir_passes(&op.decision));
+    return op.taken;
 }
 
 static bool give_back(weir_limit limit, const char *name, uint64_t id)
 {
-    struct weir__ask ask = flight(limit, name, WEIR__ASK_REFUND, 1, id);
-    CHECK(weir_passes(&ask.decision));
-    return ask.taken;
+    struct weir__store_op op = flight(limit, name, WEIR__OP_REFUND, 1, id);
+    CHECK(weir_passes(&op.decision));
+    return op.taken;
 }
 
 static bool renew(weir_limit limit, const char *name, uint64_t id, bool again)
 {
-    struct weir__ask ask = flight(limit, name, WEIR__ASK_RENEW, again, id);
-    CHECK_EQ(ask.taken, weir_passes(&ask.decision));
-    return ask.taken;
+    struct weir__store_op op = flight(limit, name, WEIR__OP_RENEW, again, id);
+    CHECK_EQ(op.taken, weir_passes(&op.decision));
+    return op.taken;
 }
 
 TEST(slots_are_counted)
@@ -48,14 +49,14 @@ TEST(slots_are_counted)
         return;
     weir_limit three = slots(3, 0, 60000);
     for (uint64_t id = 1; id <= 3; id++) {
-        struct weir__ask ask = flight(three, "f", WEIR__ASK_TAKE, 1, id);
-        CHECK(ask.taken);
-        CHECK_EQ(ask.decision.remaining, 3 - (int64_t)id);
-        CHECK_EQ(ask.decision.limit, 3);
-        CHECK_EQ(ask.decision.reset_after_ns, -1);
-        CHECK_EQ(ask.decision.retry_after_ns, 0);
+        struct weir__store_op op = flight(three, "f", WEIR__OP_TAKE, 1, id);
+        CHECK(op.taken);
+        CHECK_EQ(op.decision.remaining, 3 - (int64_t)id);
+        CHECK_EQ(op.decision.limit, 3);
+        CHECK_EQ(op.decision.reset_after_ns, -1);
+        CHECK_EQ(op.decision.retry_after_ns, 0);
     }
-    struct weir__ask denied = flight(three, "f", WEIR__ASK_TAKE, 1, 4);
+    struct weir__store_op denied = flight(three, "f", WEIR__OP_TAKE, 1, 4);
     CHECK_EQ(denied.decision.verdict, WEIR_DENY);
     CHECK_EQ(denied.decision.remaining, 0);
     CHECK_EQ(denied.decision.retry_after_ns, WEIR_SECOND);
@@ -88,7 +89,7 @@ TEST(limits_may_change_between_calls)
     }
     CHECK(give_back(slots(2, 0, 60000), "f", 4));
     CHECK(take(slots(2, 0, 60000), "f", 10));
-    struct weir__ask soft = flight(slots(2, 50, 60000), "f", WEIR__ASK_TAKE, 1, 11);
+    struct weir__store_op soft = flight(slots(2, 50, 60000), "f", WEIR__OP_TAKE, 1, 11);
     CHECK(soft.taken);
     CHECK_EQ(soft.decision.flags, WEIR_OVER_SOFT);
     CHECK_EQ(soft.decision.remaining, -1);
@@ -143,19 +144,19 @@ TEST(looks_resets_and_charges)
     if (!begin())
         return;
     weir_limit two = slots(2, 0, 60000);
-    CHECK_EQ(flight(two, "f", WEIR__ASK_PEEK, 1, 0).decision.remaining, 1);
-    CHECK(!flight(two, "f", WEIR__ASK_PEEK, 1, 0).taken);
+    CHECK_EQ(flight(two, "f", WEIR__OP_PEEK, 1, 0).decision.remaining, 1);
+    CHECK(!flight(two, "f", WEIR__OP_PEEK, 1, 0).taken);
     CHECK_EQ(number_of("EXISTS f"), 0);
     CHECK(take(two, "f", 1));
-    struct weir__ask charge = flight(two, "f", WEIR__ASK_CHARGE, 5, 2);
+    struct weir__store_op charge = flight(two, "f", WEIR__OP_CHARGE, 5, 2);
     CHECK(!charge.taken);
     CHECK_EQ(charge.decision.remaining, 1);
     CHECK(take(two, "f", 2));
-    CHECK_EQ(flight(two, "f", WEIR__ASK_PEEK, 1, 0).decision.verdict, WEIR_DENY);
-    CHECK_EQ(flight(two, "f", WEIR__ASK_PEEK, 0, 0).decision.verdict, WEIR_ALLOW);
-    CHECK_EQ(flight(two, "f", WEIR__ASK_TAKE, 0, 9).decision.remaining, 0);
-    CHECK(!flight(two, "f", WEIR__ASK_REFUND, 1, 0).taken);
-    CHECK_EQ(flight(two, "f", WEIR__ASK_RESET, 0, 0).decision.remaining, 2);
+    CHECK_EQ(flight(two, "f", WEIR__OP_PEEK, 1, 0).decision.verdict, WEIR_DENY);
+    CHECK_EQ(flight(two, "f", WEIR__OP_PEEK, 0, 0).decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(flight(two, "f", WEIR__OP_TAKE, 0, 9).decision.remaining, 0);
+    CHECK(!flight(two, "f", WEIR__OP_REFUND, 1, 0).taken);
+    CHECK_EQ(flight(two, "f", WEIR__OP_RESET, 0, 0).decision.remaining, 2);
     CHECK_EQ(number_of("EXISTS f"), 0);
     CHECK(!give_back(two, "f", 1));
 }
@@ -167,31 +168,31 @@ TEST(all_or_nothing_with_other_counters)
     if (!begin())
         return;
     struct weir__group group = {0, 3, false};
-    struct weir__ask asks[3];
-    struct weir__question question = {.asks = asks, .ask_count = 3, .groups = &group, .group_count = 1};
+    struct weir__store_op ops[3];
+    struct weir__store_request request = {.ops = ops, .op_count = 3, .groups = &group, .group_count = 1};
     for (uint64_t i = 0; i < 4; i++) {
-        asks[0] = asking(slow(10), "rate", WEIR__ASK_TAKE, 1);
-        asks[1] = asking(slots(5, 0, 60000), "wide", WEIR__ASK_TAKE, 1);
-        asks[2] = asking(slots(2, 0, 60000), "narrow", WEIR__ASK_TAKE, 1);
-        asks[1].lease[0] = asks[2].lease[0] = i + 1;
-        CHECK_EQ(server_question(&question), 0);
+        ops[0] = asking(slow(10), "rate", WEIR__OP_TAKE, 1);
+        ops[1] = asking(slots(5, 0, 60000), "wide", WEIR__OP_TAKE, 1);
+        ops[2] = asking(slots(2, 0, 60000), "narrow", WEIR__OP_TAKE, 1);
+        ops[1].lease[0] = ops[2].lease[0] = i + 1;
+        CHECK_EQ(server_question(&request), 0);
         for (int j = 0; j < 3; j++)
-            CHECK_EQ(asks[j].taken, i < 2);
-        CHECK(weir_passes(&asks[1].decision));
+            CHECK_EQ(ops[j].taken, i < 2);
+        CHECK(weir_passes(&ops[1].decision));
     }
     CHECK_EQ(left(slow(10), "rate"), 8);
     CHECK_EQ(left(slots(5, 0, 60000), "wide"), 3);
     /* Twice under one name: the second sees the first. */
     for (int j = 0; j < 3; j++) {
-        asks[j] = asking(slots(2, 0, 60000), "same", WEIR__ASK_TAKE, 1);
-        asks[j].lease[0] = (uint64_t)j + 1;
+        ops[j] = asking(slots(2, 0, 60000), "same", WEIR__OP_TAKE, 1);
+        ops[j].lease[0] = (uint64_t)j + 1;
     }
-    CHECK_EQ(server_question(&question), 0);
-    CHECK_EQ(asks[2].decision.verdict, WEIR_DENY);
+    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(ops[2].decision.verdict, WEIR_DENY);
     CHECK_EQ(number_of("EXISTS same"), 0);
-    group.count = question.ask_count = 2;
-    CHECK_EQ(server_question(&question), 0);
-    CHECK(asks[0].taken && asks[1].taken);
+    group.count = request.op_count = 2;
+    CHECK_EQ(server_question(&request), 0);
+    CHECK(ops[0].taken && ops[1].taken);
     CHECK_EQ(number_of("ZCARD same"), 2);
 }
 
@@ -201,12 +202,12 @@ TEST(a_gated_group_takes_nothing)
         return;
     CHECK(take(slots(1, 0, 60000), "first", 1));
     struct weir__group groups[2] = {{0, 1, false}, {1, 1, true}};
-    struct weir__ask asks[2] = {asking(slots(1, 0, 60000), "first", WEIR__ASK_TAKE, 1),
-                                asking(slots(1, 0, 60000), "second", WEIR__ASK_TAKE, 1)};
-    struct weir__question question = {.asks = asks, .ask_count = 2, .groups = groups, .group_count = 2};
-    asks[0].lease[0] = asks[1].lease[0] = 2;
-    CHECK_EQ(server_question(&question), 0);
-    CHECK(!asks[0].taken && !asks[1].taken && weir_passes(&asks[1].decision));
+    struct weir__store_op ops[2] = {asking(slots(1, 0, 60000), "first", WEIR__OP_TAKE, 1),
+                                    asking(slots(1, 0, 60000), "second", WEIR__OP_TAKE, 1)};
+    struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = groups, .group_count = 2};
+    ops[0].lease[0] = ops[1].lease[0] = 2;
+    CHECK_EQ(server_question(&request), 0);
+    CHECK(!ops[0].taken && !ops[1].taken && weir_passes(&ops[1].decision));
     CHECK_EQ(number_of("EXISTS second"), 0);
 }
 
@@ -221,12 +222,12 @@ TEST(other_things_under_the_name)
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         server_do("DEL f");
         server_do(foreign[i]);
-        static const enum weir__ask_how hows[] = {WEIR__ASK_TAKE, WEIR__ASK_PEEK, WEIR__ASK_REFUND, WEIR__ASK_RENEW,
-                                                  WEIR__ASK_RESET};
+        static const enum weir__store_op_kind hows[] = {WEIR__OP_TAKE, WEIR__OP_PEEK, WEIR__OP_REFUND, WEIR__OP_RENEW,
+                                                        WEIR__OP_RESET};
         for (size_t j = 0; j < sizeof hows / sizeof hows[0] && i != 4; j++) {
-            struct weir__ask ask = flight(two, "f", hows[j], 1, 1);
-            CHECK_EQ(ask.error, WEIR_ESTOREWRONGTYPE);
-            CHECK(!ask.taken);
+            struct weir__store_op op = flight(two, "f", hows[j], 1, 1);
+            CHECK_EQ(op.error, WEIR_ESTOREWRONGTYPE);
+            CHECK(!op.taken);
         }
         CHECK_EQ(number_of("EXISTS f"), 1);
     }
@@ -238,18 +239,18 @@ TEST(other_things_under_the_name)
             (weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_DAY, .buckets = 9})};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         server_do("DEL f");
-        struct weir__ask ask = asking(others[i], "f", WEIR__ASK_TAKE, 4);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK(ask.taken);
+        struct weir__store_op op = asking(others[i], "f", WEIR__OP_TAKE, 4);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK(op.taken);
         CHECK_EQ(left(two, "f"), 2);
         CHECK(take(two, "f", 1));
         CHECK(take(two, "f", 2));
         CHECK(!take(two, "f", 3));
         CHECK_EQ(left(others[i], "f"), 10);
-        ask = asking(others[i], "f", WEIR__ASK_TAKE, 4);
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.error, 0);
-        CHECK_EQ(ask.decision.remaining, 6);
+        op = asking(others[i], "f", WEIR__OP_TAKE, 4);
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.error, 0);
+        CHECK_EQ(op.decision.remaining, 6);
         CHECK(!give_back(two, "f", 1));
     }
 }
@@ -271,43 +272,43 @@ static int64_t count_held(const struct lease *leases, int64_t now_us)
     return held;
 }
 
-/* What the list says to one ask, which was answered at `now_us`. */
-static void expect(struct lease *leases, const struct weir__ask *ask, int64_t now_us)
+/* What the list says to one op, which was replied at `now_us`. */
+static void expect(struct lease *leases, const struct weir__store_op *op, int64_t now_us)
 {
-    struct lease *mine = &leases[ask->lease[0]];
-    int64_t held = count_held(leases, now_us), cap = ask->limit.cap;
+    struct lease *mine = &leases[op->lease[0]];
+    int64_t held = count_held(leases, now_us), cap = op->limit.cap;
     bool is_held = mine->taken && mine->ends_us > now_us;
     bool passes = true, takes = false;
-    switch (ask->how) {
-    case WEIR__ASK_TAKE:
+    switch (op->kind) {
+    case WEIR__OP_TAKE:
         passes = takes = held < cap;
         break;
-    case WEIR__ASK_PEEK:
+    case WEIR__OP_PEEK:
         passes = held < cap;
         break;
-    case WEIR__ASK_RENEW:
-        passes = takes = is_held || (ask->cost && held < cap);
+    case WEIR__OP_RENEW:
+        passes = takes = is_held || (op->cost && held < cap);
         break;
     default:
         break;
     }
-    CHECK_EQ(weir_passes(&ask->decision), passes);
-    CHECK_EQ(ask->taken, takes || (ask->how == WEIR__ASK_REFUND && is_held));
+    CHECK_EQ(weir_passes(&op->decision), passes);
+    CHECK_EQ(op->taken, takes || (op->kind == WEIR__OP_REFUND && is_held));
     if (takes)
-        *mine = (struct lease){true, now_us + ask->limit.window_us};
-    if (ask->how == WEIR__ASK_REFUND && is_held)
+        *mine = (struct lease){true, now_us + op->limit.window_us};
+    if (op->kind == WEIR__OP_REFUND && is_held)
         mine->taken = false;
-    int64_t after = count_held(leases, now_us) + (ask->how == WEIR__ASK_PEEK && passes);
-    CHECK_EQ(ask->decision.remaining, ask->limit.hard - after);
-    CHECK(!takes || ask->how != WEIR__ASK_TAKE || after <= cap);
+    int64_t after = count_held(leases, now_us) + (op->kind == WEIR__OP_PEEK && passes);
+    CHECK_EQ(op->decision.remaining, op->limit.hard - after);
+    CHECK(!takes || op->kind != WEIR__OP_TAKE || after <= cap);
 }
 
 TEST(random_steps_against_a_list)
 {
-    static const enum weir__ask_how hows[] = {WEIR__ASK_TAKE,   WEIR__ASK_TAKE,  WEIR__ASK_TAKE,
-                                              WEIR__ASK_REFUND, WEIR__ASK_RENEW, WEIR__ASK_PEEK};
+    static const enum weir__store_op_kind hows[] = {WEIR__OP_TAKE,   WEIR__OP_TAKE,  WEIR__OP_TAKE,
+                                                    WEIR__OP_REFUND, WEIR__OP_RENEW, WEIR__OP_PEEK};
     struct lease leases[NAMES][IDS] = {0};
-    struct weir__ask asks[STEPS];
+    struct weir__store_op ops[STEPS];
     struct weir__group groups[STEPS];
     uint64_t seed = 8;
     int64_t rounds = test_scaled(1500, 60), denied = 0, over = 0;
@@ -320,24 +321,24 @@ TEST(random_steps_against_a_list)
             char name[8];
             uint64_t at = test_random(&seed) % NAMES, id = test_random(&seed) % IDS;
             snprintf(name, sizeof name, "f%d", (int)at);
-            enum weir__ask_how how = hows[test_random(&seed) % 6];
-            if (how == WEIR__ASK_TAKE && (leases[at][id].taken || fresh[at][id]))
-                how = WEIR__ASK_REFUND;
-            fresh[at][id] |= how == WEIR__ASK_TAKE || how == WEIR__ASK_RENEW;
+            enum weir__store_op_kind kind = hows[test_random(&seed) % 6];
+            if (kind == WEIR__OP_TAKE && (leases[at][id].taken || fresh[at][id]))
+                kind = WEIR__OP_REFUND;
+            fresh[at][id] |= kind == WEIR__OP_TAKE || kind == WEIR__OP_RENEW;
             weir_limit limit = slots(1 + (int64_t)(test_random(&seed) % 12), 0, LEASE_MS);
-            asks[i] = asking(limit, name, how, how == WEIR__ASK_RENEW ? (int64_t)(test_random(&seed) % 2) : 1);
-            asks[i].lease[0] = id;
-            asks[i].tag = at;
+            ops[i] = asking(limit, name, kind, kind == WEIR__OP_RENEW ? (int64_t)(test_random(&seed) % 2) : 1);
+            ops[i].lease[0] = id;
+            ops[i].tag = at;
             groups[i] = (struct weir__group){i, 1, false};
         }
-        struct weir__question question = {.asks = asks, .ask_count = STEPS, .groups = groups, .group_count = STEPS};
-        CHECK_EQ(server_question(&question), 0);
+        struct weir__store_request request = {.ops = ops, .op_count = STEPS, .groups = groups, .group_count = STEPS};
+        CHECK_EQ(server_question(&request), 0);
         int64_t now_us = 0;
         for (uint32_t i = 0; i < STEPS; i++)
-            now_us = asks[i].how == WEIR__ASK_REFUND ? now_us : asks[i].at_us;
+            now_us = ops[i].kind == WEIR__OP_REFUND ? now_us : ops[i].at_us;
         for (uint32_t i = 0; i < STEPS && now_us; i++) {
-            expect(leases[asks[i].tag], &asks[i], now_us);
-            denied += !weir_passes(&asks[i].decision);
+            expect(leases[ops[i].tag], &ops[i], now_us);
+            denied += !weir_passes(&ops[i].decision);
         }
         for (int at = 0; at < NAMES; at++)
             for (int id = 0; id < IDS; id++) {

@@ -81,83 +81,83 @@ static int64_t pick_cost(const struct kind *kind, uint64_t *seed)
 }
 
 /* As a host fills them, by its own clock. */
-static void set_bounds(struct weir__ask *ask)
+static void set_bounds(struct weir__store_op *op)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    int64_t at = (int64_t)now.tv_sec * 1000000, *b = ask->bounds_us;
-    enum weir_calendar unit = (enum weir_calendar)ask->limit.calendar;
-    weir__calendar_window(ask->limit.zone, unit, at, &b[1], &b[2]);
-    weir__calendar_window(ask->limit.zone, unit, b[1] - 1, &b[0], &b[1]);
-    weir__calendar_window(ask->limit.zone, unit, b[2], &b[2], &b[3]);
+    int64_t at = (int64_t)now.tv_sec * 1000000, *b = op->bounds_us;
+    enum weir_calendar unit = (enum weir_calendar)op->limit.calendar;
+    weir__calendar_window(op->limit.zone, unit, at, &b[1], &b[2]);
+    weir__calendar_window(op->limit.zone, unit, b[1] - 1, &b[0], &b[1]);
+    weir__calendar_window(op->limit.zone, unit, b[2], &b[2], &b[3]);
 }
 
-static void pick_ask(const struct kind *kind, const weir_limit *limit, struct weir__ask *ask, struct last *last,
+static void pick_ask(const struct kind *kind, const weir_limit *limit, struct weir__store_op *op, struct last *last,
                      uint64_t *seed)
 {
     uint64_t dice = test_random(seed) % 200, key = test_random(seed) % KEYS;
     char name[64];
-    *ask = (struct weir__ask){.limit = *limit, .tag = key, .cost = pick_cost(kind, seed)};
-    ask->how = dice < 130   ? WEIR__ASK_TAKE
-               : dice < 150 ? WEIR__ASK_PEEK
-               : dice < 185 ? WEIR__ASK_REFUND
-               : dice < 196 ? WEIR__ASK_CHARGE
-                            : WEIR__ASK_RESET;
-    if (ask->how == WEIR__ASK_CHARGE && ask->cost > 5 * kind->most && dice < 195)
-        ask->cost = kind->most;
-    if (ask->how == WEIR__ASK_REFUND) {
-        ask->at_us = last[key].at_us;
-        ask->cost = last[key].cost;
+    *op = (struct weir__store_op){.limit = *limit, .tag = key, .cost = pick_cost(kind, seed)};
+    op->kind = dice < 130   ? WEIR__OP_TAKE
+               : dice < 150 ? WEIR__OP_PEEK
+               : dice < 185 ? WEIR__OP_REFUND
+               : dice < 196 ? WEIR__OP_CHARGE
+                            : WEIR__OP_RESET;
+    if (op->kind == WEIR__OP_CHARGE && op->cost > 5 * kind->most && dice < 195)
+        op->cost = kind->most;
+    if (op->kind == WEIR__OP_REFUND) {
+        op->at_us = last[key].at_us;
+        op->cost = last[key].cost;
         last[key].cost = 0;
-        if (!ask->cost)
-            ask->how = WEIR__ASK_PEEK;
+        if (!op->cost)
+            op->kind = WEIR__OP_PEEK;
     }
     if (limit->align == WEIR_ALIGN_CALENDAR)
-        set_bounds(ask);
+        set_bounds(op);
     snprintf(name, sizeof name, "weir:%s:%d", kind->name, (int)key);
-    ask_name(ask, name);
+    ask_name(op, name);
 }
 
 /* What the library says to the same. */
-static int model(weir_segment *segment, const struct weir__ask *ask, weir_decision *decision)
+static int model(weir_segment *segment, const struct weir__store_op *op, weir_decision *decision)
 {
-    int64_t at = ask->at_us * 1000;
+    int64_t at = op->at_us * 1000;
     weir_time now = {at, at};
-    const weir_limit *limit = &ask->limit;
+    const weir_limit *limit = &op->limit;
     *decision = (weir_decision){.limit = limit->hard, .remaining = limit->hard};
-    switch (ask->how) {
-    case WEIR__ASK_TAKE:
-        return weir_take(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
-    case WEIR__ASK_PEEK:
-        return weir_peek(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
-    case WEIR__ASK_REFUND:
-        return weir_refund(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
-    case WEIR__ASK_CHARGE:
-        return weir_charge(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    switch (op->kind) {
+    case WEIR__OP_TAKE:
+        return weir_take(segment, limit, op->name, op->name_len, op->cost, now, decision);
+    case WEIR__OP_PEEK:
+        return weir_peek(segment, limit, op->name, op->name_len, op->cost, now, decision);
+    case WEIR__OP_REFUND:
+        return weir_refund(segment, limit, op->name, op->name_len, op->cost, now, decision);
+    case WEIR__OP_CHARGE:
+        return weir_charge(segment, limit, op->name, op->name_len, op->cost, now, decision);
     default:
-        return weir_reset(segment, limit, ask->name, ask->name_len, now);
+        return weir_reset(segment, limit, op->name, op->name_len, now);
     }
 }
 
 /*
- * A refund is answered as of the take. What has recovered since then is gone from the store, while the library still
+ * A refund is replied as of the take. What has recovered since then is gone from the store, while the library still
  * sees it as it was: the one answer that may differ, and nothing follows from it.
  */
-static bool gone(const struct weir__ask *ask, const weir_decision *want, int64_t now_us)
+static bool gone(const struct weir__store_op *op, const weir_decision *want, int64_t now_us)
 {
-    return ask->how == WEIR__ASK_REFUND && ask->at_us + want->reset_after_ns / 1000 <= now_us &&
-           ask->decision.verdict == WEIR_ALLOW && ask->decision.remaining == ask->limit.hard &&
-           !ask->decision.reset_after_ns;
+    return op->kind == WEIR__OP_REFUND && op->at_us + want->reset_after_ns / 1000 <= now_us &&
+           op->decision.verdict == WEIR_ALLOW && op->decision.remaining == op->limit.hard &&
+           !op->decision.reset_after_ns;
 }
 
-static bool same(const struct weir__ask *ask, const weir_decision *want)
+static bool same(const struct weir__store_op *op, const weir_decision *want)
 {
-    const weir_decision *got = &ask->decision;
-    bool taken = weir_passes(want) && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
+    const weir_decision *got = &op->decision;
+    bool taken = weir_passes(want) && op->cost > 0 && (op->kind == WEIR__OP_TAKE || op->kind == WEIR__OP_CHARGE);
     return got->verdict == want->verdict && got->flags == want->flags && got->limit == want->limit &&
            got->remaining == want->remaining && got->delay_ns == want->delay_ns &&
            got->retry_after_ns == want->retry_after_ns && got->reset_after_ns == want->reset_after_ns &&
-           ask->taken == taken && !ask->error && !ask->other_window;
+           op->taken == taken && !op->error && !op->other_window;
 }
 
 static void show(const char *who, const weir_decision *d)
@@ -169,16 +169,16 @@ static void show(const char *who, const weir_decision *d)
 /* With `varies` each request has a limit of its own, from a quarter of the kind's on, as the load may have it. */
 static bool run_kind(const struct kind *kind, bool varies, int64_t operations, uint64_t *seed, int64_t *refused)
 {
-    static struct weir__ask asks[ASKS];
+    static struct weir__store_op ops[ASKS];
     struct weir__group groups[ASKS];
     struct last last[KEYS] = {{0}};
     weir_limit limit;
     weir_segment *segment;
     weir_params params = kind->params;
     params.id = 1;
-    weir_segment_options how = {.size = 64 << 20, .slab_bytes = 32 << 20};
+    weir_segment_options options = {.size = 64 << 20, .slab_bytes = 32 << 20};
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
-    CHECK_EQ(weir_segment_open(&how, &segment), 0);
+    CHECK_EQ(weir_segment_open(&options, &segment), 0);
     CHECK(weir__script_fits(&limit));
     if (varies)
         weir__limit_init_scaled(&limit, &limit);
@@ -186,30 +186,30 @@ static bool run_kind(const struct kind *kind, bool varies, int64_t operations, u
     int before = test_failures;
     for (int64_t done = 0; done < operations && test_failures == before; done += ASKS) {
         for (uint32_t i = 0; i < ASKS; i++) {
-            pick_ask(kind, &limit, &asks[i], last, seed);
+            pick_ask(kind, &limit, &ops[i], last, seed);
             if (varies && test_random(seed) % 2)
                 weir__limit_scale(&limit, WEIR__SCALE_ONE / 4 + (int64_t)(test_random(seed) % 750000000),
-                                  &asks[i].limit);
+                                  &ops[i].limit);
             groups[i] = (struct weir__group){i, 1, false};
         }
-        struct weir__question question = {.asks = asks, .ask_count = ASKS, .groups = groups, .group_count = ASKS};
-        CHECK_EQ(server_question(&question), 0);
+        struct weir__store_request request = {.ops = ops, .op_count = ASKS, .groups = groups, .group_count = ASKS};
+        CHECK_EQ(server_question(&request), 0);
         int64_t now_us = 0;
         for (uint32_t i = 0; i < ASKS; i++)
-            now_us = asks[i].how == WEIR__ASK_REFUND ? now_us : asks[i].at_us;
+            now_us = ops[i].kind == WEIR__OP_REFUND ? now_us : ops[i].at_us;
         for (uint32_t i = 0; i < ASKS && test_failures == before; i++) {
             weir_decision want;
-            int error = model(segment, &asks[i], &want);
+            int error = model(segment, &ops[i], &want);
             CHECK_EQ(error, 0);
-            CHECK(same(&asks[i], &want) || gone(&asks[i], &want, now_us));
+            CHECK(same(&ops[i], &want) || gone(&ops[i], &want, now_us));
             if (test_failures != before) {
-                printf("    %s: how %d cost %" PRId64 " at %" PRId64 " error %d\n", asks[i].name, (int)asks[i].how,
-                       asks[i].cost, asks[i].at_us, asks[i].error);
-                show("script ", &asks[i].decision);
+                printf("    %s: kind %d cost %" PRId64 " at %" PRId64 " error %d\n", ops[i].name, (int)ops[i].kind,
+                       ops[i].cost, ops[i].at_us, ops[i].error);
+                show("script ", &ops[i].decision);
                 show("library", &want);
             }
-            if (asks[i].how == WEIR__ASK_TAKE && asks[i].taken)
-                last[asks[i].tag] = (struct last){asks[i].at_us, asks[i].cost};
+            if (ops[i].kind == WEIR__OP_TAKE && ops[i].taken)
+                last[ops[i].tag] = (struct last){ops[i].at_us, ops[i].cost};
             passed += want.verdict == WEIR_ALLOW;
             denied += want.verdict == WEIR_DENY;
             others += want.verdict == WEIR_DELAY;
@@ -232,12 +232,12 @@ TEST(the_script_says_what_the_library_says)
         if (!run_kind(&kinds[i], false, operations, &seed, &refused))
             printf("  in: %s\n", kinds[i].name);
     }
-    /* Random operations that meet no limit prove nothing; how many do depends on how fast the server is. */
+    /* Random operations that meet no limit prove nothing; kind many do depends on kind fast the server is. */
     CHECK(refused > operations * (int64_t)count / 20);
 }
 
 /*
- * Limits that follow the load. Not buckets: how long one that a larger limit has written is remembered differs between
+ * Limits that follow the load. Not buckets: kind long one that a larger limit has written is remembered differs between
  * store and segment; what holds for both is in docs/pressure.md.
  */
 TEST(under_limits_that_vary_as_well)
@@ -302,35 +302,35 @@ TEST(a_clock_that_goes_back_gives_nothing)
         weir_limit limit;
         weir_segment *segment;
         weir_params p = params[i];
-        weir_segment_options how = {.size = 1 << 20};
+        weir_segment_options kind = {.size = 1 << 20};
         p.id = 1;
         CHECK_EQ(weir_limit_init(&limit, &p), 0);
-        CHECK_EQ(weir_segment_open(&how, &segment), 0);
-        struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
-        ask_name(&ask, "ahead");
+        CHECK_EQ(weir_segment_open(&kind, &segment), 0);
+        struct weir__store_op op = {.limit = limit, .kind = WEIR__OP_PEEK};
+        ask_name(&op, "ahead");
         server_do("DEL ahead");
-        CHECK_EQ(server_one(&ask), 0);
-        int64_t taken = ask.at_us + 1000000;
+        CHECK_EQ(server_one(&op), 0);
+        int64_t taken = op.at_us + 1000000;
         use_in_store(&limit, "ahead", taken);
         if (!goes_on(&limit))
             use_in_segment(&limit, segment, "ahead", taken);
-        static const enum weir__ask_how hows[] = {WEIR__ASK_PEEK, WEIR__ASK_TAKE, WEIR__ASK_TAKE,   WEIR__ASK_REFUND,
-                                                  WEIR__ASK_TAKE, WEIR__ASK_TAKE, WEIR__ASK_CHARGE, WEIR__ASK_PEEK};
+        static const enum weir__store_op_kind hows[] = {WEIR__OP_PEEK, WEIR__OP_TAKE, WEIR__OP_TAKE,   WEIR__OP_REFUND,
+                                                        WEIR__OP_TAKE, WEIR__OP_TAKE, WEIR__OP_CHARGE, WEIR__OP_PEEK};
         for (size_t j = 0; j < sizeof hows / sizeof hows[0]; j++) {
             weir_decision want;
-            ask.how = hows[j];
-            ask.cost = 3;
-            CHECK_EQ(server_one(&ask), 0);
+            op.kind = hows[j];
+            op.cost = 3;
+            CHECK_EQ(server_one(&op), 0);
             if (goes_on(&limit) && j < 2) { /* a look, which changes nothing; and the first that does */
-                weir_time then = {ask.at_us * 1000, ask.at_us * 1000};
-                CHECK_EQ(weir_reset(segment, &limit, ask.name, ask.name_len, then), 0);
-                use_in_segment(&limit, segment, "ahead", ask.at_us);
+                weir_time then = {op.at_us * 1000, op.at_us * 1000};
+                CHECK_EQ(weir_reset(segment, &limit, op.name, op.name_len, then), 0);
+                use_in_segment(&limit, segment, "ahead", op.at_us);
             }
-            CHECK_EQ(model(segment, &ask, &want), 0);
-            CHECK(same(&ask, &want));
-            if (!same(&ask, &want)) {
+            CHECK_EQ(model(segment, &op, &want), 0);
+            CHECK(same(&op, &want));
+            if (!same(&op, &want)) {
                 printf("    limit %zu, step %zu\n", i, j);
-                show("script ", &ask.decision);
+                show("script ", &op.decision);
                 show("library", &want);
             }
         }
@@ -361,30 +361,30 @@ TEST(a_clock_that_goes_back_takes_nothing)
     if (!server_start())
         return;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct weir__ask ask = {.how = WEIR__ASK_PEEK, .cost = 1};
-        CHECK_EQ(weir_limit_init(&ask.limit, &cases[i].params), 0);
-        ask_name(&ask, "later");
+        struct weir__store_op op = {.kind = WEIR__OP_PEEK, .cost = 1};
+        CHECK_EQ(weir_limit_init(&op.limit, &cases[i].params), 0);
+        ask_name(&op, "later");
         server_do("DEL later");
-        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(server_one(&op), 0);
         freeReplyObject(
-            redisCommand(server.context, cases[i].stored, "later", (long long)ask.at_us + INT64_C(3600000000)));
-        ask.how = WEIR__ASK_TAKE;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.verdict, WEIR_DENY);
-        CHECK(ask.decision.retry_after_ns > 0 && ask.decision.retry_after_ns <= WEIR_SECOND);
-        if (ask.decision.retry_after_ns > WEIR_SECOND)
+            redisCommand(server.context, cases[i].stored, "later", (long long)op.at_us + INT64_C(3600000000)));
+        op.kind = WEIR__OP_TAKE;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(op.decision.verdict, WEIR_DENY);
+        CHECK(op.decision.retry_after_ns > 0 && op.decision.retry_after_ns <= WEIR_SECOND);
+        if (op.decision.retry_after_ns > WEIR_SECOND)
             continue; /* nobody waits that long */
-        int64_t until_us = ask.at_us + ask.decision.retry_after_ns / 1000;
+        int64_t until_us = op.at_us + op.decision.retry_after_ns / 1000;
         /* Denied again on the way there, which must not begin it anew. */
-        usleep((unsigned)(ask.decision.retry_after_ns / 2000));
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK(ask.decision.verdict == WEIR_DENY ? ask.at_us + ask.decision.retry_after_ns / 1000 == until_us
-                                                : ask.at_us >= until_us);
-        if (until_us > ask.at_us)
-            usleep((unsigned)(until_us - ask.at_us));
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK(weir_passes(&ask.decision));
-        if (!weir_passes(&ask.decision))
+        usleep((unsigned)(op.decision.retry_after_ns / 2000));
+        CHECK_EQ(server_one(&op), 0);
+        CHECK(op.decision.verdict == WEIR_DENY ? op.at_us + op.decision.retry_after_ns / 1000 == until_us
+                                               : op.at_us >= until_us);
+        if (until_us > op.at_us)
+            usleep((unsigned)(until_us - op.at_us));
+        CHECK_EQ(server_one(&op), 0);
+        CHECK(weir_passes(&op.decision));
+        if (!weir_passes(&op.decision))
             printf("    limit %zu\n", i);
     }
 }
@@ -405,26 +405,26 @@ TEST(what_is_owed_of_a_bucket_that_varies)
         weir_segment *segment;
         weir_decision want;
         weir_params p = params[i];
-        weir_segment_options how = {.size = 1 << 20};
+        weir_segment_options kind = {.size = 1 << 20};
         p.id = 1;
         CHECK_EQ(weir_limit_init(&limit, &p), 0);
         p.limit *= p.refill ? 2 : 30;
         CHECK_EQ(weir_limit_init(&ceiling, &p), 0);
         weir__limit_init_scaled(&ceiling, &ceiling);
         weir__limit_init_scaled(&limit, &ceiling);
-        CHECK_EQ(weir_segment_open(&how, &segment), 0);
-        struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
-        ask_name(&ask, "owed");
+        CHECK_EQ(weir_segment_open(&kind, &segment), 0);
+        struct weir__store_op op = {.limit = limit, .kind = WEIR__OP_PEEK};
+        ask_name(&op, "owed");
         server_do("DEL owed");
-        CHECK_EQ(server_one(&ask), 0);
-        use_in_store(&limit, "owed", ask.at_us);
-        use_in_segment(&limit, segment, "owed", ask.at_us);
-        ask.how = WEIR__ASK_REFUND; /* taken a second ago, and a second of it has come back */
-        ask.at_us -= 1000000;
-        ask.cost = 5;
-        CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(model(segment, &ask, &want), 0);
-        CHECK(same(&ask, &want));
+        CHECK_EQ(server_one(&op), 0);
+        use_in_store(&limit, "owed", op.at_us);
+        use_in_segment(&limit, segment, "owed", op.at_us);
+        op.kind = WEIR__OP_REFUND; /* taken a second ago, and a second of it has come back */
+        op.at_us -= 1000000;
+        op.cost = 5;
+        CHECK_EQ(server_one(&op), 0);
+        CHECK_EQ(model(segment, &op, &want), 0);
+        CHECK(same(&op, &want));
         CHECK(want.remaining > 10 - 6 && want.remaining < 10 - 6 + 5); /* at the limit in force nothing had */
         weir_segment_close(segment);
     }

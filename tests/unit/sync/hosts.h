@@ -11,8 +11,8 @@
 
 /* The time that everybody goes by, in seconds. */
 static double hosts_time;
-static bool hosts_of_cluster;     /* they are told that their store is one */
-static int64_t hosts_patience_us; /* with an exchange; 0: as ever */
+static bool hosts_of_cluster;    /* they are told that their store is one */
+static int64_t hosts_timeout_us; /* with an exchange; 0: as ever */
 
 static inline weir_time hosts_now(const weir_segment *segment)
 {
@@ -29,13 +29,13 @@ struct fake_store {
     char sender[HOSTS_MAX][WEIR__LEDGER_SENDER + 1];
     uint64_t batch[HOSTS_MAX];
     enum fate fate;
-    int64_t taken;            /* of all counters */
-    uint64_t questions, asks; /* that came */
-    uint64_t doubts;          /* asks that were in doubt */
-    int64_t missed;           /* batches of the present sender that it does not know of */
-    int8_t other_window;      /* what it says of windows */
-    int error;                /* what it says of each counter */
-    double ahead;             /* of its clock */
+    int64_t taken;          /* of all counters */
+    uint64_t requests, ops; /* that came */
+    uint64_t doubts;        /* ops that were in reseed */
+    int64_t missed;         /* batches of the present sender that it does not know of */
+    int8_t other_window;    /* what it says of windows */
+    int error;              /* what it says of each counter */
+    double ahead;           /* of its clock */
 };
 
 static inline void fake_store_make(struct fake_store *store)
@@ -61,67 +61,66 @@ static inline void fake_store_flush(struct fake_store *store)
         exit(1);
 }
 
-static inline bool is_repeated(struct fake_store *store, const struct weir__question *question)
+static inline bool is_repeated(struct fake_store *store, const struct weir__store_request *request)
 {
-    for (int i = 0; question->sender && i < HOSTS_MAX; i++) {
-        if (store->sender[i][0] && strcmp(store->sender[i], question->sender) != 0)
+    for (int i = 0; request->sender && i < HOSTS_MAX; i++) {
+        if (store->sender[i][0] && strcmp(store->sender[i], request->sender) != 0)
             continue;
-        bool repeated = store->sender[i][0] && store->batch[i] == question->batch;
-        CHECK(!store->sender[i][0] || store->batch[i] <= question->batch);
-        if (!repeated && (!store->sender[i][0] || store->batch[i] + 1 != question->batch))
-            store->missed = store->sender[i][0] ? (int64_t)(question->batch - 1 - store->batch[i]) : WEIR__MISSED_ALL;
-        snprintf(store->sender[i], sizeof store->sender[i], "%s", question->sender);
-        store->batch[i] = question->batch;
+        bool repeated = store->sender[i][0] && store->batch[i] == request->batch;
+        CHECK(!store->sender[i][0] || store->batch[i] <= request->batch);
+        if (!repeated && (!store->sender[i][0] || store->batch[i] + 1 != request->batch))
+            store->missed = store->sender[i][0] ? (int64_t)(request->batch - 1 - store->batch[i]) : WEIR__MISSED_ALL;
+        snprintf(store->sender[i], sizeof store->sender[i], "%s", request->sender);
+        store->batch[i] = request->batch;
         return repeated;
     }
     return false;
 }
 
-static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask, bool repeated)
+static inline void fake_exchange(struct fake_store *store, struct weir__store_op *op, bool repeated)
 {
-    weir_decision *d = &ask->decision;
+    weir_decision *d = &op->decision;
     weir_time now = test_seconds(hosts_time + store->ahead);
-    ask->other_window = store->other_window;
-    ask->missed = store->missed;
-    store->doubts += ask->doubt;
-    if (ask->limit.algorithm == WEIR_FIXED_WINDOW && ask->left_us < 0 && !ask->other_window)
-        ask->other_window = -1;
-    ask->error = store->error;
-    if (ask->other_window || ask->error)
+    op->other_window = store->other_window;
+    op->missed = store->missed;
+    store->doubts += op->reseed;
+    if (op->limit.algorithm == WEIR_FIXED_WINDOW && op->left_us < 0 && !op->other_window)
+        op->other_window = -1;
+    op->error = store->error;
+    if (op->other_window || op->error)
         return;
-    CHECK_EQ(weir_peek(store->counters, &ask->limit, ask->name, ask->name_len, 0, now, d), 0);
-    int64_t cost = repeated ? 0 : ask->cost, owed = ask->limit.hard - ask->level;
+    CHECK_EQ(weir_peek(store->counters, &op->limit, op->name, op->name_len, 0, now, d), 0);
+    int64_t cost = repeated ? 0 : op->cost, owed = op->limit.hard - op->level;
     if (d->reset_after_ns == 0) { /* it does not know the counter */
-        bool bring = !ask->own_only && (!store->missed || store->missed == WEIR__MISSED_ALL);
-        cost = bring && owed > cost ? owed : cost;
+        bool send_request = !op->own_delta && (!store->missed || store->missed == WEIR__MISSED_ALL);
+        cost = send_request && owed > cost ? owed : cost;
         cost = cost > 0 ? cost : 0;
     }
     if (cost >= 0)
-        CHECK_EQ(weir_charge(store->counters, &ask->limit, ask->name, ask->name_len, cost, now, d), 0);
+        CHECK_EQ(weir_charge(store->counters, &op->limit, op->name, op->name_len, cost, now, d), 0);
     else
-        CHECK_EQ(weir_refund(store->counters, &ask->limit, ask->name, ask->name_len, -cost, now, d), 0);
-    if (ask->doubt && d->remaining > ask->level)
-        CHECK_EQ(weir_charge(store->counters, &ask->limit, ask->name, ask->name_len, d->remaining - ask->level, now, d),
-                 0);
-    store->taken += repeated ? 0 : ask->cost;
+        CHECK_EQ(weir_refund(store->counters, &op->limit, op->name, op->name_len, -cost, now, d), 0);
+    if (op->reseed && d->remaining > op->level)
+        CHECK_EQ(weir_charge(store->counters, &op->limit, op->name, op->name_len, d->remaining - op->level, now, d), 0);
+    store->taken += repeated ? 0 : op->cost;
 }
 
-static inline int fake_bring(void *context, struct weir__question *question)
+static inline int fake_send(void *context, struct weir__store_request *request)
 {
     struct fake_store *store = context;
-    store->questions++;
-    store->asks += question->ask_count;
-    question->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
+    store->requests++;
+    store->ops += request->op_count;
+    request->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
     if (store->fate == IS_AWAY) /* the breaker's word, without asking */
-        question->error = WEIR_ESTOREAWAY;
+        request->error = WEIR_ESTOREAWAY;
     if (store->fate == REFUSES || store->fate == IS_AWAY)
-        return question->error;
+        return request->error;
     store->missed = 0;
-    bool repeated = is_repeated(store, question);
-    for (uint32_t i = 0; i < question->ask_count; i++)
-        if (question->asks[i].how == WEIR__ASK_EXCHANGE)
-            fake_exchange(store, &question->asks[i], repeated);
-    return question->error;
+    bool repeated = is_repeated(store, request);
+    for (uint32_t i = 0; i < request->op_count; i++)
+        if (request->ops[i].kind == WEIR__OP_EXCHANGE)
+            fake_exchange(store, &request->ops[i], repeated);
+    return request->error;
 }
 
 /* ---- Hosts ---- */
@@ -130,8 +129,8 @@ struct host {
     weir *engine;
     struct weir__sync *sync;
     int64_t admitted;
-    weir__bring *bring;
-    void *bring_context;
+    weir__sync_send *send_request;
+    void *send_context;
     weir_time (*now)(const weir_segment *segment);
 };
 
@@ -140,16 +139,16 @@ static inline void host_start_sync(struct host *host)
     struct weir__sync_options options = {.engine = host->engine,
                                          .naming = {"weir", false},
                                          .interval_ms = 50,
-                                         .patience_us = hosts_patience_us,
+                                         .timeout_us = hosts_timeout_us,
                                          .cluster = hosts_of_cluster,
-                                         .bring = host->bring,
-                                         .bring_context = host->bring_context,
+                                         .send_request = host->send_request,
+                                         .send_context = host->send_context,
                                          .now = host->now};
     host->sync = weir__sync_new(&options);
     CHECK(host->sync != NULL);
 }
 
-static inline void host_make(struct host *host, const char *rules, weir__bring *bring, void *context,
+static inline void host_make(struct host *host, const char *rules, weir__sync_send *send_request, void *context,
                              weir_time (*now)(const weir_segment *segment))
 {
     weir_options how = {.segment = {.size = 1 << 20},
@@ -160,7 +159,7 @@ static inline void host_make(struct host *host, const char *rules, weir__bring *
                         .ledger = "",
                         .ledger_bytes = 1 << 20,
                         .load = ""};
-    *host = (struct host){.bring = bring, .bring_context = context, .now = now};
+    *host = (struct host){.send_request = send_request, .send_context = context, .now = now};
     int error = weir_open(&how, &host->engine);
     if (error) {
         printf("  %s\n", weir_strerror(error));
@@ -175,7 +174,7 @@ static inline void host_free(struct host *host)
     weir_close(host->engine);
 }
 
-/* So many requests of one unit; returns how many passed. */
+/* So many requests of one unit; returns kind many passed. */
 static inline int host_ask(struct host *host, const char *line, int count)
 {
     int passed = 0;
@@ -202,16 +201,16 @@ static inline int64_t host_left(struct host *host, const char *rule, const char 
 /* True if the data plane is told that the store is away. */
 static inline bool is_down(const struct host *host)
 {
-    return weir__load64(&host->engine->book->ledger.header->state) == WEIR__LEDGER_DOWN;
+    return weir__load64(&host->engine->deltas->ledger.header->state) == WEIR__LEDGER_DOWN;
 }
 
 /* The sum of what is not told yet. */
 static inline int64_t host_untold(const struct host *host)
 {
     int64_t sum = 0;
-    for (uint64_t i = 0; i < host->engine->book->ledger.entries; i++) {
+    for (uint64_t i = 0; i < host->engine->deltas->ledger.entries; i++) {
         struct weir__ledger_entry entry;
-        weir__ledger_read(&host->engine->book->ledger, i, &entry);
+        weir__ledger_read(&host->engine->deltas->ledger, i, &entry);
         sum += entry.amount;
     }
     return sum;

@@ -21,15 +21,15 @@
 
 static struct weir__store_options store_options;
 static struct host hosts[HOSTS_MAX];
-static struct weir__link *links[HOSTS_MAX];
+static struct weir__blocking_client *links[HOSTS_MAX];
 
 static bool redis_away; /* nothing gets there */
 
-static int bring(void *context, struct weir__question *question)
+static int send_request(void *context, struct weir__store_request *request)
 {
     if (redis_away)
-        return question->error = WEIR_ESTOREDOWN;
-    return weir__link_ask(context, question);
+        return request->error = WEIR_ESTOREDOWN;
+    return weir__blocking_client_request(context, request);
 }
 
 /* Hosts with a store that is empty. False: there is no server to be had. */
@@ -40,11 +40,11 @@ static bool begin(const char *rules, int count)
     char url[160], why[256];
     snprintf(url, sizeof url, "redis+unix://%s?connect_timeout=30s", server.socket);
     CHECK_EQ(weir__store_parse(url, &store_options, why, sizeof why), 0);
-    store_options.deadline_us = hosts_patience_us = PATIENCE_US;
+    store_options.deadline_us = hosts_timeout_us = PATIENCE_US;
     server_do("FLUSHALL");
     for (int i = 0; i < count; i++) {
-        links[i] = weir__link_new(&store_options);
-        host_make(&hosts[i], rules, bring, links[i], weir_clock);
+        links[i] = weir__blocking_client_new(&store_options);
+        host_make(&hosts[i], rules, send_request, links[i], weir_clock);
     }
     return true;
 }
@@ -53,7 +53,7 @@ static void end(int count)
 {
     for (int i = 0; i < count; i++) {
         host_free(&hosts[i]);
-        weir__link_free(links[i]);
+        weir__blocking_client_free(links[i]);
     }
 }
 
@@ -75,14 +75,14 @@ static inline void sleep_until(double when)
 static inline int64_t left_in_store(const char *rules)
 {
     struct host other;
-    struct weir__link *link = weir__link_new(&store_options);
-    host_make(&other, rules, bring, link, weir_clock);
+    struct weir__blocking_client *link = weir__blocking_client_new(&store_options);
+    host_make(&other, rules, send_request, link, weir_clock);
     CHECK_EQ(host_ask(&other, REQUEST, 1), 1);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(weir__sync_round(other.sync), 0);
     int64_t left = host_left(&other, "a", KEY) + 1;
     host_free(&other);
-    weir__link_free(link);
+    weir__blocking_client_free(link);
     return left;
 }
 

@@ -16,7 +16,7 @@ static void begin(void)
     hosts_time = 0;
     fake_store_make(&store);
     for (int i = 0; i < 2; i++)
-        host_make(&hosts[i], RULE("limit: 1000, window: 1d"), fake_bring, &store, hosts_now);
+        host_make(&hosts[i], RULE("limit: 1000, window: 1d"), fake_send, &store, hosts_now);
 }
 
 static void end(void)
@@ -102,7 +102,7 @@ TEST(what_failed_elsewhere_is_not)
     end();
 }
 
-/* Also a key that nobody uses at that moment is brought back, and then there is no doubt any more. */
+/* Also a key that nobody uses at that moment is brought back, and then there is no reseed any more. */
 TEST(who_was_forgotten_brings_back_all_it_knows)
 {
     begin();
@@ -127,7 +127,7 @@ TEST(two_of_one_name_do_not_tell_for_ever)
     begin();
     use(10);
     for (int round = 0; round < 30; round++) {
-        hosts[0].engine->book->ledger.header->batch += 5; /* the store last heard of another number */
+        hosts[0].engine->deltas->ledger.header->batch += 5; /* the store last heard of another number */
         use(1);
     }
     /* The first time is believed: ten were told before. */

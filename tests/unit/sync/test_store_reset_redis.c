@@ -156,8 +156,8 @@ TEST(hosts_that_follow_one_after_the_other)
 }
 
 /*
- * Who was forgotten with everything brings back what it knows. No more is lost than what hosts told between the last
- * exchange of the first that comes back and the end of the store; here the first was the last, and it is nothing.
+ * Who was evicted_batch with everything brings back what it knows. No more is lost than what hosts told between the
+ * last exchange of the first that comes back and the end of the store; here the first was the last, and it is nothing.
  */
 TEST(what_everybody_knew_of_an_empty_store)
 {

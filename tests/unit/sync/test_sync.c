@@ -18,7 +18,7 @@ static void begin(const char *rules, int count)
     hosts_time = 0;
     fake_store_make(&store);
     for (int i = 0; i < count; i++)
-        host_make(&hosts[i], rules, fake_bring, &store, hosts_now);
+        host_make(&hosts[i], rules, fake_send, &store, hosts_now);
 }
 
 static void end(int count)
@@ -142,7 +142,7 @@ TEST(after_a_flush_hosts_bring_back_what_they_know)
     hosts_sync(hosts, 2);
     fake_store_flush(&store);
     CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
-    for (int i = 0; i < 4; i++) /* the first host hears of it when it next asks for the key */
+    for (int i = 0; i < 4; i++) /* the first host hears of it when it next ops for the key */
         hosts_sync(hosts, 2);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 2);
     CHECK_EQ(host_left(&hosts[1], "a", KEY), 2);
@@ -159,7 +159,7 @@ TEST(more_questions_than_one)
                         .flags = WEIR_NO_LINK,
                         .ledger = "",
                         .ledger_bytes = 2 << 20};
-    struct host host = {.bring = fake_bring, .bring_context = &store, .now = hosts_now};
+    struct host host = {.send_request = fake_send, .send_context = &store, .now = hosts_now};
     CHECK_EQ(weir_open(&how, &host.engine), 0);
     host_start_sync(&host);
     for (int round = 0; round < 3; round++) {
@@ -169,10 +169,10 @@ TEST(more_questions_than_one)
             host_ask(&host, line, 1);
         }
         store.fate = round == 1 ? LOSES_ANSWER : ANSWERS;
-        store.questions = 0;
+        store.requests = 0;
         CHECK_EQ(weir__sync_round(host.sync), round == 1 ? WEIR_ESTORESLOW : 0);
         if (round != 1)
-            CHECK(store.questions >= 2);
+            CHECK(store.requests >= 2);
     }
     CHECK_EQ(store.taken, 3 * KEYS);
     CHECK_EQ(host_untold(&host), 0);
@@ -181,12 +181,12 @@ TEST(more_questions_than_one)
 }
 
 /* A store that needs a millisecond for each counter, or a line that is that thin. */
-static int bring_slowly(void *context, struct weir__question *question)
+static int bring_slowly(void *context, struct weir__store_request *request)
 {
-    int64_t left_us = question->deadline_us - (int64_t)weir__coarse_ms() * 1000;
-    if (question->deadline_us && question->ask_count * INT64_C(1000) > left_us)
-        return question->error = WEIR_ESTORESLOW;
-    return fake_bring(context, question);
+    int64_t left_us = request->deadline_us - (int64_t)weir__coarse_ms() * 1000;
+    if (request->deadline_us && request->op_count * INT64_C(1000) > left_us)
+        return request->error = WEIR_ESTORESLOW;
+    return fake_send(context, request);
 }
 
 TEST(what_is_too_much_for_the_time_is_told_in_the_end)
@@ -199,7 +199,7 @@ TEST(what_is_too_much_for_the_time_is_told_in_the_end)
                         .flags = WEIR_NO_LINK,
                         .ledger = "",
                         .ledger_bytes = 2 << 20};
-    struct host host = {.bring = bring_slowly, .bring_context = &store, .now = hosts_now};
+    struct host host = {.send_request = bring_slowly, .send_context = &store, .now = hosts_now};
     CHECK_EQ(weir_open(&how, &host.engine), 0);
     host_start_sync(&host);
     for (int round = 0; round < 2; round++) {
@@ -321,20 +321,20 @@ TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
-    store.asks = 0;
+    store.ops = 0;
     for (int i = 0; i < 10; i++) {
         host_ask(&hosts[0], REQUEST, 20);
         CHECK_EQ(host_round(&hosts[0]), 0);
     }
-    CHECK_EQ(store.asks, 10);
-    store.asks = 0;
+    CHECK_EQ(store.ops, 10);
+    store.ops = 0;
     for (int i = 0; i < 20; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK(store.asks >= 2 && store.asks <= 5);
-    store.asks = 0;
+    CHECK(store.ops >= 2 && store.ops <= 5);
+    store.ops = 0;
     for (int i = 0; i < 10; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(store.asks, 0);
+    CHECK_EQ(store.ops, 0);
     end(1);
 }
 
@@ -351,15 +351,15 @@ TEST(what_others_use_is_followed)
     end(2);
 }
 
-/* A key of which this host alone uses next to nothing costs one ask, which tells it. */
+/* A key of which this host alone uses next to nothing costs one op, which tells it. */
 TEST(who_uses_a_little_alone_does_not_ask_again)
 {
     static const struct {
         const char *rule;
         int used;
-        uint64_t asks;
+        uint64_t ops;
     } cases[] = {
-        {RULE("limit: 100000, window: 1d"), 97, 1}, /* a part in 1024 */
+        {RULE("limit: 100000, window: 1d"), 97, 1}, /* a slice in 1024 */
         {RULE("limit: 100000, window: 1d"), 98, 5},
         {RULE("limit: 100000, window: 1d, algorithm: leaky_bucket"), 1, 1},
         {RULE("limit: 1000, window: 1d"), 1, 5},
@@ -368,11 +368,11 @@ TEST(who_uses_a_little_alone_does_not_ask_again)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         begin(cases[k].rule, 1);
         CHECK_EQ(host_round(&hosts[0]), 0);
-        store.asks = 0;
+        store.ops = 0;
         CHECK_EQ(host_ask(&hosts[0], REQUEST, cases[k].used), cases[k].used);
         for (int i = 0; i < 40; i++)
             CHECK_EQ(host_round(&hosts[0]), 0);
-        CHECK_EQ(store.asks, cases[k].asks);
+        CHECK_EQ(store.ops, cases[k].ops);
         end(1);
     }
 }
@@ -388,14 +388,14 @@ TEST(who_used_a_little_hears_of_others)
     host_ask(&hosts[0], REQUEST, 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 502);
-    store.asks = 0;
+    store.ops = 0;
     for (int i = 0; i < 30; i++) {
         host_ask(&hosts[1], REQUEST, 1);
         CHECK_EQ(host_round(&hosts[1]), 0);
         CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 503 - i);
     }
-    CHECK_EQ(store.asks, 60); /* both, each time */
+    CHECK_EQ(store.ops, 60); /* both, each time */
     end(2);
 }
 
@@ -410,7 +410,7 @@ TEST(little_of_others_is_heard_with_ones_own)
                 CHECK_EQ(host_round(&hosts[h]), 0);
             CHECK_EQ(host_left(&hosts[h], "a", KEY), 100000 - 2 * (i - 1) - h - 1);
         }
-    CHECK_EQ(store.asks, 40);
+    CHECK_EQ(store.ops, 40);
     end(2);
 }
 
@@ -445,7 +445,7 @@ TEST(idle_entries_are_freed)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
     host_ask(&hosts[0], REQUEST, 1);
-    const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
+    const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
     uint64_t used = 0;
     for (int i = 0; i < 700; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
@@ -461,13 +461,13 @@ TEST(idle_entries_are_freed)
 /* ---- Late ---- */
 
 /* A store that is 0.2 s away: the host goes on at 80 a second, and what comes back in that time is not charged. */
-static int bring_from_afar(void *context, struct weir__question *question)
+static int bring_from_afar(void *context, struct weir__store_request *request)
 {
     hosts_time += 0.2;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 16), 16);
-    int error = fake_bring(context, question);
-    for (uint32_t i = 0; i < question->ask_count; i++)
-        question->asks[i].ago_us = 200000;
+    int error = fake_send(context, request);
+    for (uint32_t i = 0; i < request->op_count; i++)
+        request->ops[i].ago_us = 200000;
     hosts_time += 0.2;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 16), 16);
     return error;
@@ -491,13 +491,13 @@ TEST(what_comes_back_on_the_way_is_not_charged)
 static int64_t asked_late_us;
 
 /* The first batch, which was noted before, takes 20 s. */
-static int bring_after_a_wait(void *context, struct weir__question *question)
+static int bring_after_a_wait(void *context, struct weir__store_request *request)
 {
-    struct weir__ledger_header *header = hosts[0].engine->book->ledger.header;
-    if (store.questions++ == 0)
+    struct weir__ledger_header *header = hosts[0].engine->deltas->ledger.header;
+    if (store.requests++ == 0)
         weir__store64(&header->told_ms, weir__load64(&header->told_ms) - 20000);
-    asked_late_us = question->asks[0].left_us;
-    return fake_bring(context, question);
+    asked_late_us = request->ops[0].left_us;
+    return fake_send(context, request);
 }
 
 TEST(how_late_it_is_is_known_after_the_wait)
@@ -510,8 +510,8 @@ TEST(how_late_it_is_is_known_after_the_wait)
     CHECK(host_round(&hosts[0]) != 0);
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
     store.fate = ANSWERS;
-    store.questions = 0;
-    hosts[0].sync->with.bring = bring_after_a_wait;
+    store.requests = 0;
+    hosts[0].sync->with.send_request = bring_after_a_wait;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     CHECK(asked_late_us >= 20000000);
@@ -531,11 +531,11 @@ TEST(a_counter_whose_server_is_away_is_late)
     store.error = WEIR_ESTOREDOWN;
     CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < hosts[0].sync->ledger->entries; i++)
-        if (hosts[0].sync->followed[i].failed_ms)
-            hosts[0].sync->followed[i].failed_ms -= 20001;
+        if (hosts[0].sync->tracked[i].failed_ms)
+            hosts[0].sync->tracked[i].failed_ms -= 20001;
     store.error = 0;
-    hosts[0].sync->with.bring = bring_after_a_wait;
-    store.questions = 1;
+    hosts[0].sync->with.send_request = bring_after_a_wait;
+    store.requests = 1;
     for (int i = 0; i < 20 && host_untold(&hosts[0]); i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK(asked_late_us >= 20000000);
@@ -580,7 +580,7 @@ TEST(windows_of_another_time)
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
-    CHECK_EQ(hosts[0].engine->book->ledger.header->dropped, 2);
+    CHECK_EQ(hosts[0].engine->deltas->ledger.header->dropped, 2);
     end(1);
 }
 
@@ -637,7 +637,7 @@ TEST(a_counter_that_nobody_knows_is_given_up)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
     struct weir__ledger_text text = {.rule = 12345, .key_len = 1, .key = "x"};
-    const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
+    const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
     CHECK(weir__ledger_add_entry(ledger, 99, &text, 5));
     for (int i = 0; i < 500; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
@@ -653,7 +653,7 @@ TEST(a_counter_that_nobody_knows_is_given_up)
 TEST(notes_that_make_no_sense)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
-    const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
+    const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
     ledger->header->noted = UINT64_C(1) << 40;
     CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < 100; i++)
@@ -676,7 +676,7 @@ TEST(figures)
     store.fate = REFUSES;
     for (int i = 0; i < 3; i++)
         CHECK(host_round(&hosts[0]) != 0);
-    weir__store64(&hosts[0].engine->book->ledger.header->told_ms, weir__coarse_ms() - 500);
+    weir__store64(&hosts[0].engine->deltas->ledger.header->told_ms, weir__coarse_ms() - 500);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
     CHECK(stats.exchanges == 3 && stats.failures == 3 && stats.told == 0);

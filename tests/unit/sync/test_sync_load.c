@@ -14,7 +14,7 @@ struct shared {
 
 static void be_an_agent(struct host *host)
 {
-    host->bring_context = weir__link_new(&store_options);
+    host->send_context = weir__blocking_client_new(&store_options);
     weir__sync_free(host->sync);
     host_start_sync(host);
     for (;;) {

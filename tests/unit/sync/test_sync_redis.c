@@ -177,9 +177,9 @@ TEST(a_stopped_server_is_told_later_and_once)
     CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
     kill(server.pid, SIGSTOP);
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
-    hosts[0].sync->patience_us = 500000;
+    hosts[0].sync->timeout_us = 500000;
     CHECK(weir__sync_round(hosts[0].sync) != 0); /* it is on its way, and will be carried out */
-    hosts[0].sync->patience_us = PATIENCE_US;
+    hosts[0].sync->timeout_us = PATIENCE_US;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
     kill(server.pid, SIGCONT);
     double back = awake_seconds();

@@ -15,16 +15,16 @@ static void throttle_is(struct host *host, uint32_t throttle)
 }
 
 /* The store, on whose way the load of the first host turns over. */
-static int turning_bring(void *context, struct weir__question *question)
+static int turning_bring(void *context, struct weir__store_request *request)
 {
     static bool low;
-    int error = fake_bring(context, question);
+    int error = fake_send(context, request);
     low = !low;
     throttle_is(&hosts[0], low ? 0 : 1000);
     return error;
 }
 
-static void begin(const char *rule, weir__bring *bring)
+static void begin(const char *rule, weir__sync_send *send_request)
 {
     char rules[512];
     snprintf(
@@ -34,7 +34,7 @@ static void begin(const char *rule, weir__bring *bring)
     hosts_time = 0;
     fake_store_make(&store);
     for (int i = 0; i < 2; i++)
-        host_make(&hosts[i], rules, bring, &store, hosts_now);
+        host_make(&hosts[i], rules, send_request, &store, hosts_now);
 }
 
 static void end(void)
@@ -51,7 +51,7 @@ static const char *const kinds[] = {"window: 1d, algorithm: fixed_window", "wind
 TEST(hosts_of_different_load_share_what_is_used)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        begin(kinds[i], fake_bring);
+        begin(kinds[i], fake_send);
         throttle_is(&hosts[0], 0);
         throttle_is(&hosts[1], 1000);
         CHECK_EQ(host_ask(&hosts[1], REQUEST, 50), 50);

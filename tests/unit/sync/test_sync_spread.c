@@ -1,6 +1,6 @@
 /*
- * A round in parts. Time is counted in sixteenths of an interval, and passes as weir__sync_parts says; what is measured
- * besides is the store's time, which in most tests is next to nothing of a long interval.
+ * A round in slices. Time is counted in sixteenths of an interval, and passes as weir__sync_slices says; what is
+ * measured besides is the store's time, which in most tests is next to nothing of a long interval.
  */
 #include "hosts.h"
 
@@ -17,16 +17,16 @@ static int64_t now;
 static int64_t used_since[KEYS]; /* what is not told yet; -1: all is */
 static int64_t longest;          /* that something waited */
 static unsigned asked[KEYS];     /* times */
-static useconds_t pause_us;      /* that the store takes for a question */
-static uint64_t refused_every;   /* so many questions; 0: none is */
+static useconds_t pause_us;      /* that the store takes for a request */
+static uint64_t refused_every;   /* so many requests; 0: none is */
 
 /* ---- A store that remembers who was asked for ---- */
 
-static int key_of(const struct weir__ask *ask)
+static int key_of(const struct weir__store_op *op)
 {
     static const char front[] = "weir:a:10.0.";
     char name[WEIR__STORE_NAME_MAX + 1], *dot;
-    snprintf(name, sizeof name, "%.*s", (int)ask->name_len, ask->name);
+    snprintf(name, sizeof name, "%.*s", (int)op->name_len, op->name);
     if (strncmp(name, front, sizeof front - 1) != 0)
         return -1;
     long high = strtol(name + sizeof front - 1, &dot, 10), key = high * 250 + strtol(dot + 1, NULL, 10);
@@ -34,16 +34,16 @@ static int key_of(const struct weir__ask *ask)
     return (int)key;
 }
 
-static int bring(void *context, struct weir__question *question)
+static int send_request(void *context, struct weir__store_request *request)
 {
     if (pause_us)
         usleep(pause_us);
-    if (refused_every && store.questions % refused_every == refused_every - 1)
+    if (refused_every && store.requests % refused_every == refused_every - 1)
         store.fate = REFUSES;
-    int error = fake_bring(context, question);
+    int error = fake_send(context, request);
     store.fate = refused_every ? ANSWERS : store.fate;
-    for (uint32_t i = 0; i < question->ask_count && !error; i++) {
-        int key = question->asks[i].how == WEIR__ASK_EXCHANGE ? key_of(&question->asks[i]) : -1;
+    for (uint32_t i = 0; i < request->op_count && !error; i++) {
+        int key = request->ops[i].kind == WEIR__OP_EXCHANGE ? key_of(&request->ops[i]) : -1;
         if (key < 0)
             continue;
         asked[key]++;
@@ -62,12 +62,12 @@ static void start(uint64_t interval_ms)
 
 static void begin(uint64_t interval_ms)
 {
-    weir_options how = {.segment = {.size = 4 << 20},
-                        .rules_text = RULES,
-                        .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK,
-                        .ledger = "",
-                        .ledger_bytes = 1 << 20};
+    weir_options kind = {.segment = {.size = 4 << 20},
+                         .rules_text = RULES,
+                         .store = "redis://127.0.0.1:1",
+                         .flags = WEIR_NO_LINK,
+                         .ledger = "",
+                         .ledger_bytes = 1 << 20};
     hosts_time = 0;
     now = 0;
     longest = 0;
@@ -76,8 +76,8 @@ static void begin(uint64_t interval_ms)
     memset(used_since, -1, sizeof used_since);
     memset(asked, 0, sizeof asked);
     fake_store_make(&store);
-    host = (struct host){.bring = bring, .bring_context = &store, .now = hosts_now};
-    CHECK_EQ(weir_open(&how, &host.engine), 0);
+    host = (struct host){.send_request = send_request, .send_context = &store, .now = hosts_now};
+    CHECK_EQ(weir_open(&kind, &host.engine), 0);
     start(interval_ms);
 }
 
@@ -100,17 +100,17 @@ static void use(int first, int count)
 /* Waits for the moment of the next step, and takes it. */
 static int step(void)
 {
-    now += INTERVAL / weir__sync_parts(host.sync);
+    now += INTERVAL / weir__sync_slices(host.sync);
     return weir__sync_step(host.sync, 1);
 }
 
-static void step_until(unsigned parts, int keys)
+static void step_until(unsigned slices, int keys)
 {
-    for (int i = 0; i < 200 && weir__sync_parts(host.sync) != parts; i++) {
+    for (int i = 0; i < 200 && weir__sync_slices(host.sync) != slices; i++) {
         use(0, keys);
         CHECK_EQ(step(), 0);
     }
-    CHECK_EQ(weir__sync_parts(host.sync), parts);
+    CHECK_EQ(weir__sync_slices(host.sync), slices);
 }
 
 /* ---- Spread, and every key once ---- */
@@ -123,9 +123,9 @@ TEST(a_busy_host_asks_for_each_key_once_an_interval_and_for_few_at_once)
         memset(asked, 0, sizeof asked);
         for (int i = 0; i < 16; i++) {
             use(0, KEYS);
-            uint64_t before = store.asks;
+            uint64_t before = store.ops;
             CHECK_EQ(step(), 0);
-            CHECK(store.asks - before < KEYS / 16 * 2);
+            CHECK(store.ops - before < KEYS / 16 * 2);
         }
         for (int key = 0; key < KEYS; key++)
             CHECK_EQ(asked[key], 1);
@@ -138,7 +138,7 @@ TEST(there_are_as_many_parts_as_there_is_to_do)
 {
     static const struct {
         int keys;
-        unsigned parts;
+        unsigned slices;
     } cases[] = {{0, 1}, {1, 1}, {120, 1}, {200, 2}, {400, 4}, {900, 8}, {1900, 16}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         begin(LONG_MS);
@@ -146,23 +146,23 @@ TEST(there_are_as_many_parts_as_there_is_to_do)
             use(0, cases[k].keys);
             CHECK_EQ(step(), 0);
         }
-        CHECK_EQ(weir__sync_parts(host.sync), cases[k].parts);
+        CHECK_EQ(weir__sync_slices(host.sync), cases[k].slices);
         end();
     }
 }
 
-/* An idle host has one step an interval, and it asks for nothing. */
+/* An idle host has one step an interval, and it ops for nothing. */
 TEST(who_has_nothing_to_do_sleeps)
 {
     begin(LONG_MS);
     step_until(16, KEYS);
     for (int i = 0; i < 40; i++)
         CHECK_EQ(step(), 0);
-    CHECK_EQ(weir__sync_parts(host.sync), 1);
-    store.asks = 0;
+    CHECK_EQ(weir__sync_slices(host.sync), 1);
+    store.ops = 0;
     for (int i = 0; i < 20; i++)
         CHECK_EQ(step(), 0);
-    CHECK_EQ(store.asks, 0);
+    CHECK_EQ(store.ops, 0);
     end();
 }
 
@@ -179,14 +179,14 @@ TEST(no_key_waits_for_longer_than_an_interval)
         for (uint64_t k = 0; k < steps; k++) {
             use(first, keys);
             /* Those that were missed are made up for in the step after them. */
-            unsigned parts = weir__sync_parts(host.sync), left = parts - host.sync->part;
+            unsigned slices = weir__sync_slices(host.sync), left = slices - host.sync->slice;
             unsigned count = test_random(&seed) % 5 ? 1 : 1 + (unsigned)(test_random(&seed) % left);
-            now += INTERVAL / parts * count;
+            now += INTERVAL / slices * count;
             CHECK_EQ(weir__sync_step(host.sync, count), 0);
-            /* One that takes several parts comes late for the first of them by these. */
-            CHECK(longest <= INTERVAL + INTERVAL / parts * (count - 1));
+            /* One that takes several slices comes late for the first of them by these. */
+            CHECK(longest <= INTERVAL + INTERVAL / slices * (count - 1));
             longest = 0;
-            seen |= weir__sync_parts(host.sync);
+            seen |= weir__sync_slices(host.sync);
         }
     }
     CHECK_EQ(seen, 31); /* 1, 2, 4, 8 and 16 */
@@ -203,7 +203,7 @@ TEST(more_parts_than_are_left_are_those_that_are_left)
     CHECK_EQ(weir__sync_step(host.sync, 3), 0);
     use(0, 400);
     CHECK_EQ(weir__sync_step(host.sync, 1000), 0);
-    CHECK_EQ(host.sync->part, 0);
+    CHECK_EQ(host.sync->slice, 0);
     use(0, 400);
     CHECK_EQ(weir__sync_step(host.sync, 1000), 0);
     CHECK_EQ(host_untold(&host), 0);
@@ -224,7 +224,7 @@ TEST(a_part_that_fails_ends_the_round_and_all_is_told_again)
         for (int failed = 1; failed <= 3; failed++) {
             use(0, KEYS);
             CHECK(step() != 0);
-            CHECK_EQ(weir__sync_parts(host.sync), 1); /* and no sooner tried again than before */
+            CHECK_EQ(weir__sync_slices(host.sync), 1); /* and no sooner tried again than before */
             CHECK(is_down(&host) == (failed == 3));
         }
         store.fate = ANSWERS;
@@ -245,7 +245,7 @@ TEST(who_fails_in_every_round_comes_to_every_key)
     refused_every = 2;
     for (int i = 0; i < 200; i++) {
         use(0, KEYS);
-        host.sync->most = 64;
+        host.sync->batch_max = 64;
         (void)!step();
     }
     for (int key = 0; key < KEYS; key++)
@@ -265,7 +265,7 @@ TEST(who_was_stopped_tells_everything_at_once)
     step_until(16, KEYS);
     for (int i = 0; i < 5; i++)
         CHECK_EQ(step(), 0);
-    CHECK(host.sync->part > 0);
+    CHECK(host.sync->slice > 0);
     use(0, KEYS);
     host.sync->round_ms -= 20000; /* all that was is longer ago */
     host.sync->ledger->header->told_ms -= 20000;
@@ -289,7 +289,7 @@ TEST(agents_that_are_killed_between_parts_and_in_them)
         uint64_t chance = test_random(&seed) % 40;
         store.fate = chance == 0 ? REFUSES : chance == 1 ? LOSES_ANSWER : ANSWERS;
         (void)!step(); /* a batch that failed is noted: so is one in which the agent was killed */
-        seen |= host.sync->part ? weir__sync_parts(host.sync) : 0;
+        seen |= host.sync->slice ? weir__sync_slices(host.sync) : 0;
         if (test_random(&seed) % 30 == 0) {
             weir__sync_free(host.sync);
             start(LONG_MS);
@@ -313,7 +313,7 @@ TEST(a_store_that_is_far_away_is_not_asked_more_often)
     for (int i = 0; i < 5; i++) {
         use(0, KEYS);
         CHECK_EQ(step(), 0);
-        CHECK_EQ(weir__sync_parts(host.sync), 1);
+        CHECK_EQ(weir__sync_slices(host.sync), 1);
     }
     end();
 }
@@ -328,7 +328,7 @@ TEST(who_falls_behind_has_one_part_again)
         use(0, KEYS);
         CHECK_EQ(step(), 0);
     }
-    CHECK_EQ(weir__sync_parts(host.sync), 1);
+    CHECK_EQ(weir__sync_slices(host.sync), 1);
     end();
 }
 

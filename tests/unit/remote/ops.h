@@ -1,6 +1,6 @@
-/* Limits and asks in few words, for tests with a server. */
-#ifndef WEIR_TEST_STORE_ASKS_H
-#define WEIR_TEST_STORE_ASKS_H
+/* Limits and ops in few words, for tests with a server. */
+#ifndef WEIR_TEST_OPS_H
+#define WEIR_TEST_OPS_H
 
 #include "server.h"
 
@@ -14,11 +14,12 @@ static inline weir_limit made(weir_params params)
     return limit;
 }
 
-static inline struct weir__ask asking(weir_limit limit, const char *name, enum weir__ask_how how, int64_t cost)
+static inline struct weir__store_op asking(weir_limit limit, const char *name, enum weir__store_op_kind kind,
+                                           int64_t cost)
 {
-    struct weir__ask ask = {.limit = limit, .how = how, .cost = cost};
-    ask_name(&ask, name);
-    return ask;
+    struct weir__store_op op = {.limit = limit, .kind = kind, .cost = cost};
+    ask_name(&op, name);
+    return op;
 }
 
 static inline weir_limit slow(int64_t limit)
@@ -37,10 +38,10 @@ static inline weir_limit logged(int64_t limit, bool count_rejected)
 /* What is left of a counter. */
 static inline int64_t left(weir_limit limit, const char *name)
 {
-    struct weir__ask ask = asking(limit, name, WEIR__ASK_PEEK, 0);
-    CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.error, 0);
-    return ask.decision.remaining;
+    struct weir__store_op op = asking(limit, name, WEIR__OP_PEEK, 0);
+    CHECK_EQ(server_one(&op), 0);
+    CHECK_EQ(op.error, 0);
+    return op.decision.remaining;
 }
 
 static inline int64_t number_of(const char *command)

@@ -1,5 +1,5 @@
 /*
- * What all workers have counted about the store, and what each believes of it, in shared memory: /metrics is answered
+ * What all workers have counted about the store, and what each believes of it, in shared memory: /metrics is on_reply
  * by any of them. The modules for http and stream use the same zone, so each has its part of it.
  */
 #include "ngx_weir_store.h"
@@ -14,7 +14,7 @@ typedef struct {
     ngx_int_t error;
 } ngx_weir_believes_t;
 
-struct ngx_weir_figures_s {
+struct ngx_weir_store_stats_s {
     struct {
         ngx_atomic_t totals[NGX_WEIR_STORE_TOTALS];
         ngx_atomic_t failures[NGX_WEIR_STORE_REASONS];
@@ -22,60 +22,60 @@ struct ngx_weir_figures_s {
     } blocks[BLOCKS];
 };
 
-static ngx_int_t ngx_weir_figures_init(ngx_shm_zone_t *zone, void *before)
+static ngx_int_t ngx_weir_store_stats_init(ngx_shm_zone_t *zone, void *before)
 {
     ngx_slab_pool_t *pool = (ngx_slab_pool_t *)zone->shm.addr;
-    if (before) { /* a reload: the figures go on, and new workers see for themselves */
-        ngx_weir_figures_t *figures = before;
+    if (before) { /* a reload: the stats go on, and new workers see for themselves */
+        ngx_weir_store_stats_t *stats = before;
         for (ngx_uint_t i = 0; i < BLOCKS; i++)
-            ngx_memzero(figures->blocks[i].workers, sizeof(figures->blocks[i].workers));
-        zone->data = figures;
+            ngx_memzero(stats->blocks[i].workers, sizeof(stats->blocks[i].workers));
+        zone->data = stats;
         return NGX_OK;
     }
     if (zone->shm.exists) {
         zone->data = pool->data;
         return NGX_OK;
     }
-    pool->data = ngx_slab_calloc(pool, sizeof(ngx_weir_figures_t));
+    pool->data = ngx_slab_calloc(pool, sizeof(ngx_weir_store_stats_t));
     zone->data = pool->data;
     return pool->data ? NGX_OK : NGX_ERROR;
 }
 
-ngx_int_t ngx_weir_figures_make(ngx_conf_t *cf, ngx_weir_store_t *store)
+ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store)
 {
     static ngx_str_t name = ngx_string("weir_store");
     /* The tag says whose zone it is. It must be the same for both of our modules, which know nothing of each other. */
     store->zone = ngx_shared_memory_add(cf, &name, ZONE, &ngx_core_module);
     if (store->zone == NULL)
         return NGX_ERROR;
-    store->zone->init = ngx_weir_figures_init;
+    store->zone->init = ngx_weir_store_stats_init;
     return NGX_OK;
 }
 
 /* This worker's place. NULL: another has it, for this one is about to end. */
-static ngx_weir_believes_t *ngx_weir_figures_own(const ngx_weir_store_t *store)
+static ngx_weir_believes_t *ngx_weir_store_stats_own(const ngx_weir_store_t *store)
 {
-    ngx_weir_believes_t *own = &store->figures->blocks[store->block].workers[ngx_worker % WORKERS];
+    ngx_weir_believes_t *own = &store->stats->blocks[store->block].workers[ngx_worker % WORKERS];
     if (own->pid == 0 && !ngx_exiting) /* a reload has begun, and failed */
         own->pid = ngx_pid;
     return own->pid == ngx_pid ? own : NULL;
 }
 
-void ngx_weir_figures_begin(ngx_weir_store_t *store)
+void ngx_weir_store_stats_begin(ngx_weir_store_t *store)
 {
-    store->figures = store->zone->data;
-    store->figures->blocks[store->block].workers[ngx_worker % WORKERS] = (ngx_weir_believes_t){.pid = ngx_pid};
+    store->stats = store->zone->data;
+    store->stats->blocks[store->block].workers[ngx_worker % WORKERS] = (ngx_weir_believes_t){.pid = ngx_pid};
 }
 
-void ngx_weir_figures_publish(ngx_weir_store_t *store)
+void ngx_weir_store_stats_publish(ngx_weir_store_t *store)
 {
     struct weir__client_stats stats;
-    const uint64_t *now = &stats.questions;
-    uint64_t *before = &store->published.questions;
+    const uint64_t *now = &stats.requests;
+    uint64_t *before = &store->published.requests;
     weir__client_stats_read(store->client, &stats);
     for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++) {
         if (now[i] != before[i])
-            (void)ngx_atomic_fetch_add(&store->figures->blocks[store->block].totals[i],
+            (void)ngx_atomic_fetch_add(&store->stats->blocks[store->block].totals[i],
                                        (ngx_atomic_int_t)(now[i] - before[i]));
         before[i] = now[i];
     }
@@ -101,7 +101,7 @@ static const int ngx_weir_reasons[NGX_WEIR_STORE_REASONS] = {
     WEIR_ESTORECLIENTS,
 };
 
-static ngx_uint_t ngx_weir_figures_index(int error)
+static ngx_uint_t ngx_weir_store_stats_index(int error)
 {
     for (ngx_uint_t i = 1; i < NGX_WEIR_STORE_REASONS; i++)
         if (ngx_weir_reasons[i] == error)
@@ -109,18 +109,18 @@ static ngx_uint_t ngx_weir_figures_index(int error)
     return 0;
 }
 
-void ngx_weir_figures_failed(ngx_weir_store_t *store, int error)
+void ngx_weir_store_stats_failed(ngx_weir_store_t *store, int error)
 {
-    (void)ngx_atomic_fetch_add(&store->figures->blocks[store->block].failures[ngx_weir_figures_index(error)], 1);
+    (void)ngx_atomic_fetch_add(&store->stats->blocks[store->block].failures[ngx_weir_store_stats_index(error)], 1);
 }
 
-static void ngx_weir_figures_believed(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
+static void ngx_weir_store_stats_believed(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
 {
     sum->workers = sum->down = 0;
     sum->error = 0;
     for (ngx_uint_t i = 0; i < BLOCKS; i++) {
         for (ngx_uint_t j = 0; j < WORKERS; j++) {
-            const ngx_weir_believes_t *worker = &store->figures->blocks[i].workers[j];
+            const ngx_weir_believes_t *worker = &store->stats->blocks[i].workers[j];
             sum->workers += worker->pid != 0;
             sum->down += worker->pid != 0 && worker->down;
             sum->error = worker->pid != 0 && worker->down ? (int)worker->error : sum->error;
@@ -128,31 +128,31 @@ static void ngx_weir_figures_believed(const ngx_weir_store_t *store, ngx_weir_st
     }
 }
 
-ngx_uint_t ngx_weir_figures_changed(ngx_weir_store_t *store, ngx_uint_t up, int error)
+ngx_uint_t ngx_weir_store_stats_changed(ngx_weir_store_t *store, ngx_uint_t up, int error)
 {
-    ngx_weir_believes_t *own = ngx_weir_figures_own(store);
+    ngx_weir_believes_t *own = ngx_weir_store_stats_own(store);
     ngx_weir_store_sum_t before, after;
     if (own == NULL)
         return 0;
-    ngx_weir_figures_believed(store, &before);
+    ngx_weir_store_stats_believed(store, &before);
     own->error = error;
     own->down = !up;
-    ngx_weir_figures_believed(store, &after);
+    ngx_weir_store_stats_believed(store, &after);
     return (before.down == 0) != (after.down == 0);
 }
 
 void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
 {
     ngx_memzero(sum, sizeof(*sum));
-    if (store->figures == NULL)
+    if (store->stats == NULL)
         return;
     for (ngx_uint_t i = 0; i < BLOCKS; i++) {
         for (ngx_uint_t j = 0; j < NGX_WEIR_STORE_TOTALS; j++)
-            sum->totals[j] += store->figures->blocks[i].totals[j];
+            sum->totals[j] += store->stats->blocks[i].totals[j];
         for (ngx_uint_t j = 0; j < NGX_WEIR_STORE_REASONS; j++)
-            sum->failures[j] += store->figures->blocks[i].failures[j];
+            sum->failures[j] += store->stats->blocks[i].failures[j];
     }
-    ngx_weir_figures_believed(store, sum);
+    ngx_weir_store_stats_believed(store, sum);
 }
 
 /* The library's name of the error, WEIR_ESTORESLOW, without what all have. */
