@@ -74,8 +74,9 @@ typedef struct {
 /* A log of all requests. */
 typedef struct {
     ngx_http_weir_log_file_t to;
-    ngx_array_t *parts; /* of its format: ngx_http_weir_log_part_t */
-    ngx_flag_t json;    /* values are escaped as in JSON */
+    ngx_array_t *fields; /* of its format: ngx_http_weir_log_part_t */
+    size_t text_bytes;   /* of its format without the variables */
+    ngx_flag_t json;     /* values are escaped as in JSON */
 } ngx_http_weir_access_log_t;
 
 /* Where denied requests go that may be kept for later. */

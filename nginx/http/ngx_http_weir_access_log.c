@@ -5,6 +5,7 @@
 #include "ngx_http_weir.h"
 
 #define LINE_MAX_BYTES 8192
+#define VALUE_BYTES    256 /* reserved for each value to come: a long one cannot crowd out status and decision */
 
 /* A text, or the variable behind it. */
 typedef struct {
@@ -21,14 +22,14 @@ static size_t ngx_http_weir_name_len(const u_char *at, const u_char *last)
     return len;
 }
 
-static ngx_int_t ngx_http_weir_access_log_parse(ngx_conf_t *cf, ngx_str_t format, ngx_array_t *parts)
+static ngx_int_t ngx_http_weir_access_log_parse(ngx_conf_t *cf, ngx_str_t format, ngx_array_t *fields)
 {
     u_char *at = format.data, *last = format.data + format.len;
     while (at < last) {
         u_char *dollar = ngx_strlchr(at, last, '$');
         u_char *end = dollar ? dollar : last;
         size_t len = dollar ? ngx_http_weir_name_len(dollar + 1, last) : 0;
-        ngx_http_weir_log_part_t *part = ngx_array_push(parts);
+        ngx_http_weir_log_part_t *part = ngx_array_push(fields);
         if (part == NULL)
             return NGX_ERROR;
         part->text = (ngx_str_t){(size_t)(end - at), at};
@@ -65,12 +66,15 @@ char *ngx_http_weir_access_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (cf->args->nelts == 4 && ngx_strcmp(value[3].data, "escape=json") != 0)
         return "knows no parameter after the format but escape=json";
     ngx_http_weir_access_log_t *log = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_access_log_t));
-    if (log == NULL || (log->parts = ngx_array_create(cf->pool, 16, sizeof(ngx_http_weir_log_part_t))) == NULL)
+    if (log == NULL || (log->fields = ngx_array_create(cf->pool, 16, sizeof(ngx_http_weir_log_part_t))) == NULL)
         return NGX_CONF_ERROR;
     log->json = cf->args->nelts == 4;
-    if (ngx_http_weir_access_log_parse(cf, value[2], log->parts) != NGX_OK ||
+    if (ngx_http_weir_access_log_parse(cf, value[2], log->fields) != NGX_OK ||
         ngx_http_weir_log_open(cf, value[1], NGX_HTTP_WEIR_LOG_ACCESS, &log->to) != NGX_OK)
         return NGX_CONF_ERROR;
+    const ngx_http_weir_log_part_t *part = log->fields->elts;
+    for (ngx_uint_t i = 0; i < log->fields->nelts; i++)
+        log->text_bytes += part[i].text.len;
     lcf->access_log = log;
     return NGX_CONF_OK;
 }
@@ -114,11 +118,15 @@ static ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r)
     u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1;
     if (log == NULL)
         return NGX_OK;
-    const ngx_http_weir_log_part_t *part = log->parts->elts;
-    for (ngx_uint_t i = 0; i < log->parts->nelts; i++) {
+    const ngx_http_weir_log_part_t *part = log->fields->elts;
+    size_t texts = log->text_bytes; /* of the format, still to come */
+    for (ngx_uint_t i = 0; i < log->fields->nelts; i++) {
         at = ngx_cpymem(at, part[i].text.data, ngx_min(part[i].text.len, (size_t)(last - at)));
+        texts -= part[i].text.len;
+        size_t left = (size_t)(last - at) > texts ? (size_t)(last - at) - texts : 0, later = log->fields->nelts - i - 1;
+        left -= later * ngx_min(VALUE_BYTES, left / (later + 1));
         if (part[i].variable != NGX_CONF_UNSET)
-            at = ngx_http_weir_access_log_value(r, log, part[i].variable, at, last);
+            at = ngx_http_weir_access_log_value(r, log, part[i].variable, at, at + left);
     }
     *at++ = '\n';
     (void)ngx_http_weir_log_put(r->connection->log, &log->to, line, (size_t)(at - line));

@@ -13,6 +13,7 @@
 #include <weir/load.h>
 
 #define LINE_MAX_BYTES   8192
+#define VALUE_MAX_BYTES  1024 /* of a key or a client, escaped */
 #define PATH_SHOWN       512
 #define COMPLAIN_SECONDS 60
 #define END_MS           1000 /* for the last lines of a worker that ends */
@@ -157,7 +158,7 @@ static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_we
                                      const weir_segment *segment, const void *text, size_t len)
 {
     if (!log->hash)
-        return ngx_http_weir_json_string(at, last, text, len);
+        return ngx_http_weir_json_string(at, ngx_min(last, at + VALUE_MAX_BYTES), text, len);
     uint64_t hash = log->salt.len ? ngx_http_weir_log_salted(&log->salt, text, len)
                                   : weir__pseudonym(segment, weir__hot_sampler_hash(segment, text, len));
     return ngx_slprintf(at, last, "\"~%016xL\"", hash);

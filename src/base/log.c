@@ -64,11 +64,11 @@ static size_t quote(const char *text, char *to)
     return used;
 }
 
-enum { WHOLE_LINE = 6 * WEIR__LOG_MESSAGE_MAX + 128 };
+enum { LINE_BYTES = 6 * WEIR__LOG_MESSAGE_MAX + 128 };
 
 /* The whole line of a message; returns its length. */
 static size_t compose(const struct weir__logger *log, enum weir__log_level level, const char *message,
-                      char line[WHOLE_LINE])
+                      char line[LINE_BYTES])
 {
     static const char *const names[] = {"info", "warning", "error"};
     char at[32];
@@ -78,7 +78,7 @@ static size_t compose(const struct weir__logger *log, enum weir__log_level level
     gmtime_r(&now, &utc);
     if (log->json) {
         strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
-        used = (size_t)snprintf(line, WHOLE_LINE, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", at, names[level]);
+        used = (size_t)snprintf(line, LINE_BYTES, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", at, names[level]);
         used += quote(message, line + used);
         line[used++] = '}';
     } else {
@@ -86,7 +86,7 @@ static size_t compose(const struct weir__logger *log, enum weir__log_level level
         if (log->plain)
             at[0] = 0;
         used =
-            (size_t)snprintf(line, WHOLE_LINE, "%s%sweir: %s%s%s", at, *at ? " " : "",
+            (size_t)snprintf(line, LINE_BYTES, "%s%sweir: %s%s%s", at, *at ? " " : "",
                              level == WEIR__LOG_INFO ? "" : names[level], level == WEIR__LOG_INFO ? "" : ": ", message);
     }
     line[used++] = '\n';
@@ -102,7 +102,7 @@ static void put(const struct weir__logger *log, const char *line, size_t len)
         return;
     }
     if (left_out) {
-        char message[64], told[WHOLE_LINE];
+        char message[64], told[LINE_BYTES];
         snprintf(message, sizeof message, "%lu lines were left out: nobody read them", left_out);
         left_out = 0;
         write_all(log->file, told, compose(log, WEIR__LOG_WARNING, message, told));
@@ -112,7 +112,7 @@ static void put(const struct weir__logger *log, const char *line, size_t len)
 
 void weir__logf(const struct weir__logger *log, enum weir__log_level level, const char *format, ...)
 {
-    char raw[WEIR__LOG_MESSAGE_MAX], message[WEIR__LOG_MESSAGE_MAX], line[WHOLE_LINE];
+    char raw[WEIR__LOG_MESSAGE_MAX], message[WEIR__LOG_MESSAGE_MAX], line[LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(raw, sizeof raw, format, arguments);

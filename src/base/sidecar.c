@@ -1,4 +1,4 @@
-/* Small files beside the segment. See sidecar.h. */
+/* Small files temporary the segment. See sidecar.h. */
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include "base/sidecar.h"
 
@@ -38,17 +38,19 @@ static struct {
 
 /* ---- Writing ---- */
 
-static bool replace(const char *path, const char *text, size_t len)
+/* `group` may read the file; -1: the group that new files of this process have. */
+static bool replace(const char *path, unsigned group, const char *text, size_t len)
 {
-    char beside[4200];
-    if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)
+    char temporary[4200];
+    if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary)
         return false;
-    unlink(beside); /* of a process that died here, or that another user put there */
-    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    bool written = file >= 0 && fchmod(file, 0644) == 0 && write(file, text, len) == (ssize_t)len;
+    unlink(temporary); /* of a process that died here, or that another user put there */
+    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool written = file >= 0 && fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0 &&
+                   write(file, text, len) == (ssize_t)len;
     if (file >= 0)
         close(file);
-    return written && rename(beside, path) == 0;
+    return written && rename(temporary, path) == 0;
 }
 
 /* Does not wait: what finds no room is sent anew in a few seconds, as a whole. */
@@ -72,7 +74,7 @@ bool weir__sidecar_write(const char *path, const char *text, size_t len)
 {
     size_t segment = strlen(sender.segment);
     if (!sender.on)
-        return replace(path, text, len);
+        return replace(path, (unsigned)-1, text, len);
     for (size_t i = 0; i < FILES; i++)
         if (strncmp(path, sender.segment, segment) == 0 && strcmp(path + segment, endings[i]) == 0)
             return send_text((uint8_t)i, text, len);
@@ -100,29 +102,35 @@ void weir__sidecar_send_by(int channel, const char *segment_path)
     snprintf(sender.segment, sizeof sender.segment, "%s", segment_path);
 }
 
-size_t weir__sidecar_receive(int channel, const char *segment_path, struct weir__sidecar_inbox *inbox)
+bool weir__sidecar_receive(int channel, const char *segment_path, unsigned group, struct weir__sidecar_inbox *inbox,
+                           size_t *rules)
 {
     static struct message message;
     char path[4200];
-    uint32_t rules = 0;
+    uint32_t count;
     ssize_t got = recv(channel, &message, sizeof message, MSG_DONTWAIT);
+    *rules = 0;
     if (got < (ssize_t)sizeof message.head)
-        return 0;
+        return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
     size_t len = (size_t)got - sizeof message.head;
     inbox->len = message.head.first ? 0 : inbox->len;
+    if (!message.head.first && !inbox->len) /* the rest of a text that was too long, or complete */
+        return true;
     char *text = inbox->len + len <= TEXT_MAX ? realloc(inbox->text, inbox->len + len + 1) : NULL;
     if (!text)
-        return 0;
+        return true;
     memcpy(text + inbox->len, message.text, len);
     inbox->text = text;
     inbox->len += len;
     if (!message.head.last)
-        return 0;
+        return true;
     if (message.head.what < FILES) {
         snprintf(path, sizeof path, "%s%s", segment_path, endings[message.head.what]);
-        (void)!replace(path, inbox->text, inbox->len);
-    } else if (message.head.what == HISTORY && inbox->len == sizeof rules) {
-        memcpy(&rules, inbox->text, sizeof rules);
+        (void)!replace(path, group, inbox->text, inbox->len);
+    } else if (message.head.what == HISTORY && inbox->len == sizeof count) {
+        memcpy(&count, inbox->text, sizeof count);
+        *rules = count;
     }
-    return rules;
+    inbox->len = 0;
+    return true;
 }

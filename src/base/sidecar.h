@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 /*
- * Whoever reads it sees the old one or the new one; after a loss of power perhaps neither, and nobody minds. Everybody
- * may read it: it must hold no keys. False: errno says why.
+ * Whoever reads it sees the old one or the new one; after a loss of power perhaps neither, and nobody minds. Its
+ * group may read it: it must hold no keys. False: errno says why.
  */
 bool weir__sidecar_write(const char *path, const char *text, size_t len);
 
@@ -29,7 +29,11 @@ struct weir__sidecar_inbox {
     char *text; /* freed by the caller */
     size_t len;
 };
-/* Takes one message, if there is one, and does what it asks for. Returns the rules that need a history; 0: none do. */
-size_t weir__sidecar_receive(int channel, const char *segment_path, struct weir__sidecar_inbox *inbox);
+/*
+ * Takes one message, if there is one, and writes the file that it is about: `group`, that of the workers, may read it.
+ * *rules: for how many rules the agent needs a history; 0: it does not. False: the agent has closed its end.
+ */
+bool weir__sidecar_receive(int channel, const char *segment_path, unsigned group, struct weir__sidecar_inbox *inbox,
+                           size_t *rules);
 
 #endif

@@ -321,8 +321,25 @@ int weir__config_load(struct weir__config *config, const char *file, weir_diagno
     return report.errors ? WEIR_ERULES : 0;
 }
 
+static void text_wipe(const char *text)
+{
+    if (text)
+        explicit_bzero((void *)(uintptr_t)text, strlen(text));
+}
+
+void weir__config_wipe(struct weir__config *config)
+{
+    for (size_t i = 0; i < config->sources.count; i++)
+        explicit_bzero((void *)(uintptr_t)config->sources.list[i].text.data, config->sources.list[i].text.len);
+    for (size_t i = 0; i < config->access.token_count; i++)
+        text_wipe(config->access.token[i]);
+    text_wipe(config->access.password);
+    text_wipe(config->access.operator_password);
+}
+
 void weir__config_free(struct weir__config *config)
 {
+    weir__config_wipe(config);
     weir__arena_free(&config->arena);
     weir__sources_free(&config->sources);
     *config = (struct weir__config){0};

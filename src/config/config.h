@@ -207,6 +207,8 @@ struct weir__config {
  */
 int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context);
 void weir__config_free(struct weir__config *config);
+/* Overwrites what only weir serve and nginx need: the text of the file, and the service's tokens and passwords. */
+void weir__config_wipe(struct weir__config *config);
 
 /* ---- For the parts of the reader ---- */
 

@@ -22,7 +22,9 @@ static const char *secret_read(struct weir__reader *reader, const struct weir__n
                            LEAST, MOST);
         return NULL;
     }
-    return weir__config_text(reader, text);
+    const char *copy = weir__config_text(reader, text);
+    explicit_bzero((void *)(uintptr_t)text.data, text.len); /* so that weir__config_wipe wipes the only one */
+    return copy;
 }
 
 static void token_add(struct weir__reader *reader, const struct weir__node *node, const char *what, bool is_operator)

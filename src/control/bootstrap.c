@@ -1,4 +1,4 @@
-/* The first rules: see bootstrap.h, and weir__keeper_prepare in agent_threads.h. */
+/* The first rules: see bootstrap.h, and weir__bootstrap in agent_threads.h. */
 #include "control/bootstrap.h"
 #include "serve/agent_threads.h"
 #include "control/publish_file.h"
@@ -33,7 +33,7 @@ static bool names_rules(const struct weir__config *config)
     return config->import_path || config->import_text.len;
 }
 
-bool weir__first_is_due(const struct weir__config *config)
+bool weir__bootstrap_is_due(const struct weir__config *config)
 {
     return config->admin.listener && names_rules(config) && !any_known(config->rules_path);
 }
@@ -70,7 +70,8 @@ static int import(const struct weir__config *config, struct weir__control *contr
                 : WEIR__IMPORT_WRONG + WEIR_ESYS;
 }
 
-int weir__first_import(const struct weir__config *config, struct weir__control *control, const struct weir__logger *log)
+int weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
+                           const struct weir__logger *log)
 {
     size_t documents;
     int error = import(config, control, &documents, log);
@@ -130,7 +131,7 @@ static int publish_first(const struct weir__config *config, const struct weir__l
     if (!error)
         error = weir__control_tick(control);
     if (!error && names_rules(config) && !weir__control_revision(control))
-        error = weir__first_import(config, control, log);
+        error = weir__bootstrap_import(config, control, log);
     bool known = !error && weir__control_revision(control);
     weir__control_close(control);
     if (error >= WEIR__IMPORT_WRONG && !known && names_rules(config))
@@ -138,7 +139,7 @@ static int publish_first(const struct weir__config *config, const struct weir__l
     return error || known ? error : WEIR__DB_GONE;
 }
 
-bool weir__keeper_prepare(const struct weir__config *config, const struct weir__logger *log)
+bool weir__bootstrap(const struct weir__config *config, const struct weir__logger *log)
 {
     char text[128];
     if (!config->published)

@@ -10,12 +10,12 @@
 #include "control/control.h"
 
 /* True if the rules of weir.yaml are still to come into the database: what is in force is not from there. */
-bool weir__first_is_due(const struct weir__config *config);
+bool weir__bootstrap_is_due(const struct weir__config *config);
 /*
  * Brings them into the database, if that is empty. 0 also if it is not, or an error of weir__control_import. What came
  * of it is told, but not that the database is away.
  */
-int weir__first_import(const struct weir__config *config, struct weir__control *control,
-                       const struct weir__logger *log);
+int weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
+                           const struct weir__logger *log);
 
 #endif

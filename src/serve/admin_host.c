@@ -25,7 +25,7 @@ struct weir__host {
     struct weir__followers *followers;
     struct weir__queue_admin *desk; /* NULL: there is no queue */
     struct weir__control_host calls;
-    struct weir__beside_say beside_say;
+    struct weir__sidecar_log sidecar_log;
     int look_error; /* of the history, as it was logged last */
     bool lost;      /* the segment's file was cut short, and it was logged */
 };
@@ -231,9 +231,9 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                             .ledger = *url ? ledger : NULL,
                             .load = config->load.on ? load : NULL};
     if (!error) {
-        *host = (struct weir__host){.config = config, .log = log, .beside_say = {config->segment_path, log}};
-        options.diagnose = weir__say_beside;
-        options.diagnose_context = &host->beside_say;
+        *host = (struct weir__host){.config = config, .log = log, .sidecar_log = {config->segment_path, log}};
+        options.diagnose = weir__log_sidecar;
+        options.diagnose_context = &host->sidecar_log;
         host->calls = (struct weir__control_host){.context = host,
                                                   .key_state = key_state,
                                                   .key_reset = key_reset,
@@ -256,7 +256,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     if (!error)
         error = weir_open(&options, &host->engine);
     if (!error)
-        weir__guard_said(weir_engine_segment(host->engine), config->segment_path, log);
+        weir__segment_guard_logged(weir_engine_segment(host->engine), config->segment_path, log);
     if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
         weir_close(host->engine);
     if (!error) {

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 500 /* between two looks at the disk */, TURN_MS = 100 };
+enum { LOOK_MS = 500 /* between two looks at the disk */, POLL_MS = 100 };
 
 /* What runs, and what is on disk. */
 struct watched {
@@ -39,7 +39,7 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
     int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
     const char *wrong = error == WEIR_ENOMEM       ? weir_strerror(error)
                         : error == WEIR_ERULESBUSY ? "was written while it was read; try again"
-                        : !error && !weir__keeper_needed(config)
+                        : !error && !weir__agent_needed(config)
                             ? "there is no store, no rules service, no queue and no load level in it: nothing to do"
                             : NULL;
     if (wrong && diagnose)
@@ -52,14 +52,14 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
     return NULL;
 }
 
-/* Reads the file again when it has changed and nobody is writing, or when asked to. */
-static bool changed(void *context, bool asked)
+/* Reads the file again when it has changed and nobody is writing, or when requested to. */
+static bool changed(void *context, bool requested)
 {
     struct watched *w = context;
-    uint64_t print = geteuid() == 0 ? weir__supervise_print(w->config) : print_of(w->config->file);
+    uint64_t print = geteuid() == 0 ? weir__config_fingerprint(w->config) : print_of(w->config->file);
     bool settled = print == w->seen;
     w->seen = print;
-    if (!asked && (!print || print == w->print || !settled))
+    if (!requested && (!print || print == w->print || !settled))
         return false;
     w->print = print;
     w->next = config_read(w->config->file, weir__log_diagnostic, w->log);
@@ -87,14 +87,16 @@ static void tell(const struct watched *w)
 }
 
 /* False: it ended by itself, as it cannot begin, and not for another one; that was logged. */
-static bool reap(struct weir__companion *agent, const struct weir__logger *log)
+static bool reap(struct weir__agent_process *agent, const struct weir__logger *log)
 {
     int status;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
         bool failed = child == agent->pid && !agent->renewing && WIFEXITED(status);
-        if (failed)
+        if (failed) {
+            agent->pid = 0;
             return false;
-        weir__companion_ended(agent, child, status, log, weir__monotonic_ms());
+        }
+        weir__agent_reaped(agent, child, status, log, weir__monotonic_ms());
     }
     return true;
 }
@@ -105,37 +107,38 @@ static bool reap(struct weir__companion *agent, const struct weir__logger *log)
  */
 static int run_child(struct watched *w, int signals)
 {
-    struct weir__companion agent = {.death = SIGKILL}; /* kill -9 of one is kill -9 of both */
+    struct weir__agent_process agent = {.death = SIGKILL}; /* kill -9 of one is kill -9 of both */
     bool stopping = false;
     weir__privilege_limit(w->log);
-    bool good = weir__companion_prepare(w->config, w->log);
-    w->print = w->seen = weir__supervise_print(w->config);
+    bool good = weir__agent_prepare(w->config, w->log);
+    w->print = w->seen = weir__config_fingerprint(w->config);
     tell(w);
     for (int64_t looked = weir__monotonic_ms(); good && !stopping;) {
         struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
-                                {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN}};
-        bool asked = false;
-        weir__companion_tend(&agent, w->config, w->log, weir__monotonic_ms());
-        poll(wait, 2, TURN_MS);
-        weir__companion_serve(&agent, w->config, w->log, weir__monotonic_ms());
+                                {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN},
+                                {.fd = agent.output > 0 ? agent.output : -1, .events = POLLIN}};
+        bool requested = false;
+        weir__agent_start_if_due(&agent, w->config, w->log, weir__monotonic_ms());
+        poll(wait, sizeof wait / sizeof *wait, POLL_MS);
+        weir__agent_poll(&agent, w->config, w->log, weir__monotonic_ms());
         good = reap(&agent, w->log);
-        for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; asked = true)
-            stopping |= wish == WEIR__WISH_STOP;
-        if (stopping || !good || (!asked && weir__monotonic_ms() - looked < LOOK_MS))
+        for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;
+             requested = true)
+            stopping |= action == WEIR__ACTION_STOP;
+        if (stopping || !good || (!requested && weir__monotonic_ms() - looked < LOOK_MS))
             continue;
         looked = weir__monotonic_ms();
-        if (!changed(w, asked))
+        if (!changed(w, requested))
             continue;
         take_next(w);
-        w->print = w->seen = weir__supervise_print(w->config);
+        w->print = w->seen = weir__config_fingerprint(w->config);
         tell(w);
-        good = weir__companion_prepare(w->config, w->log);
-        weir__companion_renew(&agent);
+        good = weir__agent_prepare(w->config, w->log);
+        weir__agent_restart(&agent, weir__monotonic_ms());
     }
-    if (good) {
-        weir__companion_stop(&agent);
+    weir__agent_stop(&agent, w->log);
+    if (good)
         weir__logf(w->log, WEIR__LOG_INFO, "stopped");
-    }
     return good ? 0 : 1;
 }
 
@@ -143,13 +146,13 @@ static int run(struct watched *w, int signals)
 {
     struct weir__exchange_watch watch = {changed, w};
     enum weir__exchange_end end = WEIR__EXCHANGE_CHANGED;
-    if (!weir__companion_become(w->config, w->log))
+    if (!weir__agent_become(w->config, w->log))
         return 1;
     while (end == WEIR__EXCHANGE_CHANGED) {
-        if (!weir__keeper_prepare(w->config, w->log))
+        if (!weir__bootstrap(w->config, w->log))
             return 1;
         tell(w);
-        end = weir__process_run(w->config, w->log, signals, &watch);
+        end = weir__agent_run(w->config, w->log, signals, &watch);
         if (end != WEIR__EXCHANGE_CHANGED || !w->next)
             break;
         take_next(w);
@@ -172,7 +175,7 @@ static int agent(const char *file, bool once, int signals, weir_diagnose *diagno
     if (once && !w.config->store.url) {
         weir__logf(&log, WEIR__LOG_ERROR, "%s names no store: there is nothing to exchange once", file);
     } else if (once) {
-        code = weir__companion_become(w.config, &log) && weir__exchange_once(w.config, &log) == 0 ? 0 : 1;
+        code = weir__agent_become(w.config, &log) && weir__exchange_once(w.config, &log) == 0 ? 0 : 1;
     } else if (!weir__logger_open(&log, w.config->log_path, w.config->log_json)) {
         weir__logf(&log, WEIR__LOG_ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
     } else {
@@ -187,7 +190,8 @@ static int agent(const char *file, bool once, int signals, weir_diagnose *diagno
 
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context)
 {
-    int signals = once ? -1 : weir__take_signals(); /* first: one that comes early is not lost */
+    weir__wipe_freed_memory();
+    int signals = once ? -1 : weir__signals_open(); /* first: one that comes early is not lost */
     if (!once && signals < 0) {
         perror("weir agent");
         return 1;

@@ -12,26 +12,26 @@ static enum weir__exchange_end wait_for_end(int signals, const struct weir__exch
 {
     for (;;) {
         struct pollfd wait = {.fd = signals, .events = POLLIN};
-        bool asked = false;
+        bool requested = false;
         poll(&wait, 1, LOOK_MS);
-        for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE;) {
-            if (wish == WEIR__WISH_STOP)
+        for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;) {
+            if (action == WEIR__ACTION_STOP)
                 return WEIR__EXCHANGE_STOPPED;
-            asked = true;
+            requested = true;
         }
-        if (watch && watch->changed(watch->context, asked))
+        if (watch && watch->changed(watch->context, requested))
             return WEIR__EXCHANGE_CHANGED;
     }
 }
 
-enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__logger *log,
-                                          int signals, const struct weir__exchange_watch *watch)
+enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
+                                        const struct weir__exchange_watch *watch)
 {
-    struct weir__keeper *keeper = weir__keeper_start(config, log);
-    if (!keeper)
+    struct weir__agent_threads *threads = weir__agent_threads_start(config, log);
+    if (!threads)
         return WEIR__EXCHANGE_FAILED;
     enum weir__exchange_end end =
         config->store.url ? weir__exchange_run(config, log, signals, watch) : wait_for_end(signals, watch);
-    weir__keeper_stop(keeper);
+    weir__agent_threads_stop(threads);
     return end;
 }

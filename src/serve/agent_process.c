@@ -1,78 +1,74 @@
 /* The agent under weir serve. */
-#define _GNU_SOURCE /* strsignal */
+#define _GNU_SOURCE /* memrchr, pipe2, strsignal */
 #include "serve/agent_process.h"
 #include "control/admin_listener.h"
 #include "serve/handover.h"
 #include "serve/agent_threads.h"
+#include "serve/helper_process.h"
 #include "stats/history_writer.h"
 #include "serve/agent_main.h"
 #include "serve/signal_action.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
     PAUSE_MS = 100, /* after the first failure */
     PAUSE_MAX_MS = 5000,
-    STEADY_MS = 10000, /* what ran for so long has not failed in a row */
-    LAST_MS = 3000,    /* for the last exchange */
-    SHARE_MS = 500,    /* between two looks at the state folder */
-    MESSAGES_MAX = 256 /* that are taken before anything else */
+    STEADY_MS = 10000,       /* what ran for so long has not failed in a row */
+    LAST_MS = 3000,          /* for the last exchange */
+    RENEW_MS = 10000,        /* for an agent that is being replaced to end; then it is killed */
+    PREPARE_MS = 30000,      /* for the rules to be fetched before anything runs */
+    HISTORY_MS = 2000,       /* for the history to be made or enlarged */
+    HISTORY_PAUSE_MS = 1000, /* between two requests for that; ten times as long after one that failed */
+    SHARE_MS = 500,          /* between two looks at the state folder */
+    MESSAGES_MAX = 256       /* that are taken before anything else */
 };
-
-/* Closes the descriptors of the process that stays root: nginx's output, signals, the lock of the runtime folder. */
-static void descriptors_close(const struct weir__logger *log, int channel)
-{
-    struct rlimit files = {.rlim_cur = 1024};
-    const int keep[] = {channel < log->file ? channel : log->file, channel < log->file ? log->file : channel, INT_MAX};
-    unsigned from = STDERR_FILENO + 1;
-    getrlimit(RLIMIT_NOFILE, &files);
-    for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) {
-        if (keep[i] < (int)from)
-            continue;
-        if (keep[i] > (int)from && syscall(SYS_close_range, from, (unsigned)keep[i] - 1, 0) != 0)
-            for (unsigned fd = from; fd < (unsigned)keep[i] && fd < files.rlim_cur; fd++) /* a kernel before 5.9 */
-                close((int)fd);
-        from = (unsigned)keep[i] + 1;
-    }
-}
 
 /* In the child. The configuration is its own copy: texts that root read stay in it. False after it was logged. */
 static bool become_agent(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log)
 {
+    weir__config_wipe(config);
+    weir__wipe_inherited_memory();
     weir__handover_take(config, user, log);
     return weir__privilege_drop(user, log) && weir__handover_check(config, user, log);
 }
 
-/* In a process group of its own, so that a terminal's Ctrl-C does not end it before the workers; and not without us. */
-_Noreturn static void be_the_agent(const struct weir__companion *companion, const struct weir__config *config,
-                                   const struct weir__logger *log, pid_t parent, int channel)
+/*
+ * In a session of its own: a terminal's Ctrl-C does not end it before the workers, and it cannot write into the input
+ * of the terminal that weir serve was started from. It ends with its parent.
+ */
+_Noreturn static void be_the_agent(const struct weir__agent_process *agent, const struct weir__config *config,
+                                   const struct weir__logger *root_log, pid_t parent, int channel, int output)
 {
     struct weir__config own = *config;
-    descriptors_close(log, channel);
-    setpgid(0, 0);
+    struct weir__logger own_log = *root_log;
+    const struct weir__logger *log = &own_log;
+    if (output > 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0)
+        own_log.file = STDERR_FILENO; /* it could truncate a file of root's */
+    weir__close_descriptors(log->file, channel);
+    setsid();
+    if (agent->nginx_conf)
+        explicit_bzero(agent->nginx_conf, strlen(agent->nginx_conf));
     if (channel > 0)
         weir__sidecar_send_by(channel, config->segment_path);
-    if (!become_agent(&own, &companion->user, log))
+    if (!become_agent(&own, &agent->user, log))
         _exit(1);
     prctl(PR_SET_NAME, "weir-agent"); /* a process of this name has no privileges any more */
-    prctl(PR_SET_PDEATHSIG,
-          companion->death ? companion->death : SIGTERM); /* after the change of user, which clears it */
-    int signals = weir__take_signals();
+    prctl(PR_SET_PDEATHSIG, agent->death ? agent->death : SIGTERM); /* after the change of user, which clears it */
+    int signals = weir__signals_open();
     if (signals < 0 || getppid() != parent)
         _exit(1);
-    enum weir__exchange_end end = weir__process_run(&own, log, signals, NULL);
+    enum weir__exchange_end end = weir__agent_run(&own, log, signals, NULL);
     _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
 }
 
@@ -87,47 +83,88 @@ static bool share(struct weir__agent_user *user, const struct weir__config *conf
     return weir__handover_share(config, user, log);
 }
 
-bool weir__companion_become(struct weir__config *config, const struct weir__logger *log)
+bool weir__agent_become(struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__agent_user user;
     return share(&user, config, log) && become_agent(config, &user, log);
 }
 
-bool weir__companion_prepare(const struct weir__config *config, const struct weir__logger *log)
-{
+struct preparation {
+    const struct weir__config *config;
+    const struct weir__logger *log;
     struct weir__agent_user user;
-    int status = 0;
-    if (geteuid() != 0 || !config->published)
-        return weir__keeper_prepare(config, log);
-    if (!share(&user, config, log))
-        return false;
-    pid_t child = fork();
-    if (child == 0) {
-        struct weir__config own = *config;
-        descriptors_close(log, 0);
-        own.admin.listener = NULL; /* the port is for the agent itself */
-        if (!become_agent(&own, &user, log))
-            _exit(1);
-        own.admin.listener = config->admin.listener;
-        _exit(weir__keeper_prepare(&own, log) ? 0 : 1);
-    }
-    if (child < 0)
-        weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    bool good = child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (!good)
-        weir__handover_warn(config, &user, false, log);
-    return good;
+};
+
+/* In a helper process. */
+static int prepare_as_agent(void *context)
+{
+    const struct preparation *preparation = context;
+    struct weir__config own = *preparation->config;
+    own.admin.listener = NULL; /* the port is for the agent itself */
+    if (!become_agent(&own, &preparation->user, preparation->log))
+        return 1;
+    own.admin.listener = preparation->config->admin.listener;
+    return weir__bootstrap(&own, preparation->log) ? 0 : 1;
 }
 
-static void channel_close(struct weir__companion *companion)
+bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log)
 {
-    if (companion->channel > 0)
-        close(companion->channel);
-    free(companion->inbox.text);
-    companion->channel = 0;
-    companion->inbox = (struct weir__sidecar_inbox){0};
+    struct preparation preparation = {config, log, {0}};
+    const struct weir__helper helper = {
+        .work = prepare_as_agent, .context = &preparation, .keep = {log->file}, .deadline_ms = PREPARE_MS};
+    if (geteuid() != 0 || !config->published)
+        return weir__bootstrap(config, log);
+    if (!share(&preparation.user, config, log))
+        return false;
+    int code = weir__helper_run(&helper);
+    if (code < 0)
+        weir__logf(log, WEIR__LOG_ERROR, "the rules cannot be prepared as user %s: %s", preparation.user.name,
+                   strerror(errno));
+    if (code != 0)
+        weir__handover_warn(config, &preparation.user, false, log);
+    return code == 0;
+}
+
+/* Copies complete lines that the agent has logged, and pieces of longer ones, to the log. */
+static void output_copy(struct weir__agent_process *agent, const struct weir__logger *log)
+{
+    for (int i = 0; agent->output > 0 && i < MESSAGES_MAX; i++) {
+        char *line = agent->line;
+        ssize_t got = read(agent->output, line + agent->line_len, sizeof agent->line - agent->line_len);
+        if (got == 0) { /* the agent has closed its end */
+            close(agent->output);
+            agent->output = 0;
+        }
+        if (got <= 0)
+            return;
+        size_t len = agent->line_len += (size_t)got;
+        const char *end = memrchr(line, '\n', len);
+        size_t complete = end ? (size_t)(end - line) + 1 : len == sizeof agent->line ? len : 0;
+        if (complete)
+            weir__log_raw(log, (weir_text){line, complete});
+        memmove(line, line + complete, len - complete);
+        agent->line_len = len - complete;
+    }
+}
+
+static void output_close(struct weir__agent_process *agent, const struct weir__logger *log)
+{
+    output_copy(agent, log);
+    if (agent->line_len)
+        weir__log_raw(log, (weir_text){agent->line, agent->line_len});
+    if (agent->output > 0)
+        close(agent->output);
+    agent->output = 0;
+    agent->line_len = 0;
+}
+
+static void channel_close(struct weir__agent_process *agent)
+{
+    if (agent->channel > 0)
+        close(agent->channel);
+    free(agent->inbox.text);
+    agent->channel = 0;
+    agent->inbox = (struct weir__sidecar_inbox){0};
 }
 
 /* True: only root can bind the admin listener's port, and cannot at present. */
@@ -144,100 +181,152 @@ static bool port_is_taken(const struct weir__config *config)
 }
 
 /* An agent that was started without its port gets it by being started again. */
-static void port_look(struct weir__companion *companion, const struct weir__config *config, int64_t now_ms)
+static void port_look(struct weir__agent_process *agent, const struct weir__config *config, int64_t now_ms)
 {
-    if (!companion->portless || now_ms < companion->port_due_ms)
+    if (!agent->portless || now_ms < agent->port_due_ms)
         return;
-    companion->port_due_ms = now_ms + PAUSE_MAX_MS;
-    companion->portless = port_is_taken(config);
-    if (!companion->portless)
-        weir__companion_renew(companion);
+    agent->port_due_ms = now_ms + PAUSE_MAX_MS;
+    agent->portless = port_is_taken(config);
+    if (!agent->portless)
+        weir__agent_restart(agent, now_ms);
 }
 
-void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
-                          const struct weir__logger *log, int64_t now_ms)
+void weir__agent_start_if_due(struct weir__agent_process *agent, const struct weir__config *config,
+                              const struct weir__logger *log, int64_t now_ms)
 {
-    if (companion->pid || !weir__keeper_needed(config) || now_ms < companion->due_ms)
+    if (agent->pid || !weir__agent_needed(config) || now_ms < agent->due_ms)
         return;
-    int ends[2] = {0, 0};
-    companion->due_ms = now_ms + PAUSE_MAX_MS; /* if anything fails here */
-    if (!share(&companion->user, config, log))
+    int ends[2] = {0, 0}, output[2] = {0, 0};
+    agent->due_ms = now_ms + PAUSE_MAX_MS; /* if anything fails here */
+    if (!share(&agent->user, config, log))
         return;
-    if (companion->user.drops && !weir__sidecar_channel(ends)) {
+    if (agent->user.drops && (!weir__sidecar_channel(ends) || pipe2(output, O_CLOEXEC) != 0)) {
         weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
+        if (ends[0] > 0) {
+            close(ends[0]);
+            close(ends[1]);
+        }
         return;
     }
-    companion->portless = port_is_taken(config);
-    companion->port_due_ms = now_ms + PAUSE_MAX_MS;
+    if (output[0] > 0)
+        fcntl(output[0], F_SETFL, O_NONBLOCK);
+    agent->portless = port_is_taken(config);
+    agent->port_due_ms = now_ms + PAUSE_MAX_MS;
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        be_the_agent(companion, config, log, parent, ends[1]);
+        be_the_agent(agent, config, log, parent, ends[1], output[1]);
     }
     if (ends[1] > 0)
         close(ends[1]);
-    companion->channel = ends[0];
+    if (output[1] > 0)
+        close(output[1]);
+    agent->channel = ends[0];
+    agent->output = output[0];
     if (child < 0) {
         weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
-        channel_close(companion);
+        channel_close(agent);
+        output_close(agent, log);
         return;
     }
-    companion->pid = child;
-    companion->started_ms = now_ms;
+    agent->pid = child;
+    agent->started_ms = now_ms;
 }
 
-void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config,
-                           const struct weir__logger *log, int64_t now_ms)
+struct history {
+    const char *segment_path;
+    size_t rules;
+};
+
+/* In a helper process: the file is one that the agent writes. */
+static int history_make(void *context)
+{
+    const struct history *history = context;
+    return -weir__observer_prepare(history->segment_path, history->rules);
+}
+
+/* Makes a history with room for so many rules, unless that was done or has failed a moment ago: the agent repeats
+ * itself. */
+static void history_prepare(struct weir__agent_process *agent, const struct weir__config *config, size_t rules,
+                            int64_t now_ms)
 {
     char path[4200];
-    if (!companion->pid || companion->channel <= 0)
+    struct history history = {config->segment_path, rules};
+    const struct weir__helper helper = {.work = history_make, .context = &history, .deadline_ms = HISTORY_MS};
+    if (now_ms < agent->history_due_ms)
+        return;
+    bool made = weir__helper_run(&helper) == 0;
+    agent->history_due_ms = now_ms + (made ? HISTORY_PAUSE_MS : HISTORY_MS + 10 * HISTORY_PAUSE_MS);
+    snprintf(path, sizeof path, "%s.history", config->segment_path);
+    if (made)
+        (void)!weir__handover_file(path, &agent->user);
+}
+
+/* Kills an agent that has not ended in time for the one that is to replace it. */
+static void renew_late(struct weir__agent_process *agent, const struct weir__logger *log, int64_t now_ms)
+{
+    if (!agent->pid || !agent->renewing || now_ms < agent->renew_due_ms)
+        return;
+    weir__logf(log, WEIR__LOG_WARNING, "the agent did not end within %d s; it is killed, and another one started",
+               RENEW_MS / 1000);
+    kill(agent->pid, SIGKILL);
+    agent->renew_due_ms = now_ms + RENEW_MS;
+}
+
+void weir__agent_poll(struct weir__agent_process *agent, const struct weir__config *config,
+                      const struct weir__logger *log, int64_t now_ms)
+{
+    renew_late(agent, log, now_ms);
+    output_copy(agent, log);
+    if (!agent->pid || agent->channel <= 0)
         return;
     for (int i = 0; i < MESSAGES_MAX; i++) {
-        struct pollfd wait = {.fd = companion->channel, .events = POLLIN};
+        struct pollfd wait = {.fd = agent->channel, .events = POLLIN};
         if (poll(&wait, 1, 0) <= 0)
             break;
-        if (!(wait.revents & POLLIN)) { /* it has closed its end */
-            channel_close(companion);
+        size_t rules = 0;
+        if (!(wait.revents & POLLIN) ||
+            !weir__sidecar_receive(agent->channel, config->segment_path, agent->user.workers, &agent->inbox, &rules)) {
+            channel_close(agent); /* the agent has closed its end */
             return;
         }
-        size_t rules = weir__sidecar_receive(companion->channel, config->segment_path, &companion->inbox);
-        if (!rules || weir__observer_prepare(config->segment_path, rules) != 0)
-            continue;
-        snprintf(path, sizeof path, "%s.history", config->segment_path);
-        (void)!weir__handover_file(path, &companion->user);
+        if (rules)
+            history_prepare(agent, config, rules, now_ms);
     }
-    port_look(companion, config, now_ms);
-    if (now_ms - companion->shared_ms < SHARE_MS)
+    port_look(agent, config, now_ms);
+    if (now_ms - agent->shared_ms < SHARE_MS)
         return;
-    companion->shared_ms = now_ms;
-    companion->foreign = weir__handover_warn(config, &companion->user, companion->foreign, log);
+    agent->shared_ms = now_ms;
+    agent->foreign = weir__handover_warn(config, &agent->user, agent->foreign, log);
 }
 
-void weir__companion_renew(struct weir__companion *companion)
+void weir__agent_restart(struct weir__agent_process *agent, int64_t now_ms)
 {
-    companion->due_ms = 0;
-    companion->pause_ms = 0;
-    companion->renewing = companion->pid != 0;
-    if (companion->pid)
-        kill(companion->pid, SIGTERM);
+    agent->renew_due_ms = now_ms + RENEW_MS;
+    agent->due_ms = 0;
+    agent->pause_ms = 0;
+    agent->renewing = agent->pid != 0;
+    if (agent->pid)
+        kill(agent->pid, SIGTERM);
 }
 
-bool weir__companion_ended(struct weir__companion *companion, pid_t child, int status, const struct weir__logger *log,
-                           int64_t now_ms)
+bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int status, const struct weir__logger *log,
+                        int64_t now_ms)
 {
-    if (!companion->pid || child != companion->pid)
+    if (!agent->pid || child != agent->pid)
         return false;
-    companion->pid = 0;
-    channel_close(companion);
-    if (companion->renewing) {
-        companion->renewing = false;
+    agent->pid = 0;
+    channel_close(agent);
+    output_close(agent, log);
+    if (agent->renewing) {
+        agent->renewing = false;
         return true;
     }
-    if (now_ms - companion->started_ms >= STEADY_MS)
-        companion->pause_ms = 0;
-    companion->pause_ms = companion->pause_ms ? companion->pause_ms * 2 : PAUSE_MS;
-    if (companion->pause_ms > PAUSE_MAX_MS)
-        companion->pause_ms = PAUSE_MAX_MS;
-    companion->due_ms = now_ms + companion->pause_ms;
+    if (now_ms - agent->started_ms >= STEADY_MS)
+        agent->pause_ms = 0;
+    agent->pause_ms = agent->pause_ms ? agent->pause_ms * 2 : PAUSE_MS;
+    if (agent->pause_ms > PAUSE_MAX_MS)
+        agent->pause_ms = PAUSE_MAX_MS;
+    agent->due_ms = now_ms + agent->pause_ms;
     if (WIFSIGNALED(status))
         weir__logf(log, WEIR__LOG_WARNING, "the agent was killed by signal %d (%s); it is started again",
                    WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -246,21 +335,22 @@ bool weir__companion_ended(struct weir__companion *companion, pid_t child, int s
     return true;
 }
 
-void weir__companion_stop(struct weir__companion *companion)
+void weir__agent_stop(struct weir__agent_process *agent, const struct weir__logger *log)
 {
-    if (!companion->pid)
-        return;
-    kill(companion->pid, SIGTERM);
-    for (int waited = 0; waited < LAST_MS; waited += 10) {
-        if (waitpid(companion->pid, NULL, WNOHANG) != 0) {
-            companion->pid = 0;
-            channel_close(companion);
-            return;
-        }
-        poll(NULL, 0, 10);
+    bool ended = agent->pid == 0;
+    if (!ended)
+        kill(agent->pid, SIGTERM);
+    for (int waited = 0; waited < LAST_MS && !ended; waited += 10) {
+        ended = waitpid(agent->pid, NULL, WNOHANG) != 0;
+        output_copy(agent, log);
+        if (!ended)
+            poll(NULL, 0, 10);
     }
-    kill(companion->pid, SIGKILL);
-    waitpid(companion->pid, NULL, 0);
-    companion->pid = 0;
-    channel_close(companion);
+    if (!ended) {
+        kill(agent->pid, SIGKILL);
+        waitpid(agent->pid, NULL, 0);
+    }
+    agent->pid = 0;
+    channel_close(agent);
+    output_close(agent, log);
 }

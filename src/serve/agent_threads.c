@@ -22,7 +22,7 @@
 #define SENSING_NICE (-10)
 #define AGAIN        5 /* such looks between two attempts to listen */
 
-struct weir__keeper {
+struct weir__agent_threads {
     const struct weir__config *config;
     const struct weir__logger *log;
     struct weir__retriever *retriever;  /* NULL: the rules are this host's own */
@@ -42,29 +42,29 @@ struct weir__keeper {
     bool ending;
 };
 
-bool weir__keeper_needed(const struct weir__config *config)
+bool weir__agent_needed(const struct weir__config *config)
 {
     return config->published || config->store.url || config->hot_bytes || config->load.on || config->queue.wanted;
 }
 
 /* Waits, on the monotonic clock. True: it is time to end. */
-static bool wait_ms(struct weir__keeper *keeper, int64_t ms)
+static bool wait_ms(struct weir__agent_threads *threads, int64_t ms)
 {
     struct timespec until = weir__deadline(ms * 1000);
-    pthread_mutex_lock(&keeper->lock);
-    while (!keeper->ending && pthread_cond_timedwait(&keeper->end, &keeper->lock, &until) != ETIMEDOUT)
+    pthread_mutex_lock(&threads->lock);
+    while (!threads->ending && pthread_cond_timedwait(&threads->end, &threads->lock, &until) != ETIMEDOUT)
         continue;
-    bool ending = keeper->ending;
-    pthread_mutex_unlock(&keeper->lock);
+    bool ending = threads->ending;
+    pthread_mutex_unlock(&threads->lock);
     return ending;
 }
 
 static void *retrieve(void *context)
 {
-    struct weir__keeper *keeper = context;
+    struct weir__agent_threads *threads = context;
     do
-        (void)!weir__retriever_look(keeper->retriever); /* it was told */
-    while (!wait_ms(keeper, weir__retriever_wait_ms(keeper->retriever)));
+        (void)!weir__retriever_look(threads->retriever); /* it was told */
+    while (!wait_ms(threads, weir__retriever_wait_ms(threads->retriever)));
     return NULL;
 }
 
@@ -72,24 +72,24 @@ static void *retrieve(void *context)
  * The rules service, and who listens for it. What goes wrong is told once and tried again later: whoever needs the
  * exchange with the store need not care for it.
  */
-static void serve(struct weir__keeper *keeper, bool first)
+static void serve(struct weir__agent_threads *threads, bool first)
 {
-    const struct weir__config *config = keeper->config;
+    const struct weir__config *config = threads->config;
     struct weir__control_options options = {.url = config->admin.database,
                                             .published_path = config->rules_path,
                                             .session_ms = config->admin.session_ms,
                                             .key_texts = (enum weir__role)config->admin.key_texts,
-                                            .host = weir__host_calls(keeper->host)};
+                                            .host = weir__host_calls(threads->host)};
     char why[256];
-    int error = keeper->control ? 0 : weir__control_open(&options, &keeper->control);
+    int error = threads->control ? 0 : weir__control_open(&options, &threads->control);
     if (error)
         snprintf(why, sizeof why, "%s", weir__db_strerror(error));
     else
-        keeper->admin = weir__admin_start(&config->admin, &keeper->socket, keeper->control, why, sizeof why);
-    if (!keeper->admin && first)
-        weir__logf(keeper->log, WEIR__LOG_ERROR, "admin: %s; it is tried again", why);
-    if (keeper->admin && !first)
-        weir__logf(keeper->log, WEIR__LOG_INFO, "admin: listens on %s now", config->admin.listener->address);
+        threads->admin = weir__admin_start(&config->admin, &threads->socket, threads->control, why, sizeof why);
+    if (!threads->admin && first)
+        weir__logf(threads->log, WEIR__LOG_ERROR, "admin: %s; it is tried again", why);
+    if (threads->admin && !first)
+        weir__logf(threads->log, WEIR__LOG_INFO, "admin: listens on %s now", config->admin.listener->address);
 }
 
 static void wake_drain(void *context)
@@ -98,59 +98,59 @@ static void wake_drain(void *context)
 }
 
 /* Whoever brings requests for the queue. The same holds for what goes wrong. */
-static void accept_for_queue(struct weir__keeper *keeper, bool first)
+static void accept_for_queue(struct weir__agent_threads *threads, bool first)
 {
     char why[256];
-    keeper->acceptor = weir__ingest_start(keeper->config, keeper->log, wake_drain, keeper->drain, why, sizeof why);
-    if (!keeper->acceptor && first)
-        weir__logf(keeper->log, WEIR__LOG_ERROR, "queue: %s; it is tried again", why);
-    if (keeper->acceptor && !first)
-        weir__logf(keeper->log, WEIR__LOG_INFO, "queue: listens on %s now", keeper->config->queue.socket);
+    threads->acceptor = weir__ingest_start(threads->config, threads->log, wake_drain, threads->drain, why, sizeof why);
+    if (!threads->acceptor && first)
+        weir__logf(threads->log, WEIR__LOG_ERROR, "queue: %s; it is tried again", why);
+    if (threads->acceptor && !first)
+        weir__logf(threads->log, WEIR__LOG_INFO, "queue: listens on %s now", threads->config->queue.socket);
 }
 
 /* For those who watch, and for the queue. It waits for no database. */
 static void *tick(void *context)
 {
-    struct weir__keeper *keeper = context;
-    for (int round = 0; !wait_ms(keeper, round ? TICK_MS : 0); round = round % ACCEPT_AGAIN + 1) {
-        if (keeper->config->queue.wanted && !keeper->acceptor && round % ACCEPT_AGAIN == 0)
-            accept_for_queue(keeper, round == 0);
-        weir__host_look(keeper->host);
-        if (keeper->acceptor) {
+    struct weir__agent_threads *threads = context;
+    for (int round = 0; !wait_ms(threads, round ? TICK_MS : 0); round = round % ACCEPT_AGAIN + 1) {
+        if (threads->config->queue.wanted && !threads->acceptor && round % ACCEPT_AGAIN == 0)
+            accept_for_queue(threads, round == 0);
+        weir__host_look(threads->host);
+        if (threads->acceptor) {
             struct weir__ingest_counts figures;
-            weir__ingest_counts(keeper->acceptor, &figures);
-            weir__dispatcher_set_ingested(keeper->drain, figures.accepted, figures.refused);
+            weir__ingest_counts(threads->acceptor, &figures);
+            weir__dispatcher_set_ingested(threads->drain, figures.accepted, figures.refused);
         }
     }
     return NULL;
 }
 
 /* The rules of weir.yaml, as soon as there is a database to take them. False: nothing is left to be done. */
-static bool import(struct weir__keeper *keeper)
+static bool import(struct weir__agent_threads *threads)
 {
-    if (weir__control_revision(keeper->control))
+    if (weir__control_revision(threads->control))
         return false; /* it had rules of its own */
-    int error = weir__first_import(keeper->config, keeper->control, keeper->log);
+    int error = weir__bootstrap_import(threads->config, threads->control, threads->log);
     return error && error >= WEIR__IMPORT_WRONG;
 }
 
 /* The rules service: what others publish, and what could not be done before. The database may let it wait. */
 static void *follow(void *context)
 {
-    struct weir__keeper *keeper = context;
+    struct weir__agent_threads *threads = context;
     int failed = 0;
-    bool imports = weir__first_is_due(keeper->config);
-    for (int round = 0; !wait_ms(keeper, round ? FOLLOW_MS : 0); round = round % AGAIN + 1) {
-        if (!keeper->admin && round % AGAIN == 0)
-            serve(keeper, round == 0);
-        if (!keeper->control)
+    bool imports = weir__bootstrap_is_due(threads->config);
+    for (int round = 0; !wait_ms(threads, round ? FOLLOW_MS : 0); round = round % AGAIN + 1) {
+        if (!threads->admin && round % AGAIN == 0)
+            serve(threads, round == 0);
+        if (!threads->control)
             continue;
-        int error = weir__control_tick(keeper->control);
+        int error = weir__control_tick(threads->control);
         if (error && error != failed)
-            weir__logf(keeper->log, WEIR__LOG_WARNING, "rules service: %s", weir__db_strerror(error));
+            weir__logf(threads->log, WEIR__LOG_WARNING, "rules service: %s", weir__db_strerror(error));
         failed = error;
         if (!error && imports)
-            imports = import(keeper);
+            imports = import(threads);
     }
     return NULL;
 }
@@ -158,136 +158,136 @@ static void *follow(void *context)
 /* In a thread of its own: nobody who asks the rules service for much makes the level old. */
 static void *sense(void *context)
 {
-    struct weir__keeper *keeper = context;
+    struct weir__agent_threads *threads = context;
     /* Of this thread alone, and where it may: on a host without time to spare the level is needed most. */
     (void)setpriority(PRIO_PROCESS, 0, SENSING_NICE);
     do
-        weir__load_sampler_step(keeper->sampler);
-    while (!wait_ms(keeper, WEIR__LOAD_SAMPLE_MS));
+        weir__load_sampler_step(threads->sampler);
+    while (!wait_ms(threads, WEIR__LOAD_SAMPLE_MS));
     return NULL;
 }
 
-static bool start_sensing(struct weir__keeper *keeper)
+static bool start_sensing(struct weir__agent_threads *threads)
 {
-    if (!keeper->config->load.on)
+    if (!threads->config->load.on)
         return true;
-    keeper->sampler = weir__load_sampler_open(keeper->config, weir__host_engine(keeper->host), keeper->log);
-    if (!keeper->sampler)
+    threads->sampler = weir__load_sampler_open(threads->config, weir__host_engine(threads->host), threads->log);
+    if (!threads->sampler)
         return true; /* it was told: limits are as they are written */
-    keeper->senses = pthread_create(&keeper->sensing, NULL, sense, keeper) == 0;
-    return keeper->senses;
+    threads->senses = pthread_create(&threads->sensing, NULL, sense, threads) == 0;
+    return threads->senses;
 }
 
 /* In a thread of its own, as the store may let it wait. */
 static void *tell(void *context)
 {
-    struct weir__keeper *keeper = context;
+    struct weir__agent_threads *threads = context;
     do
-        weir__fleet_teller_turn(keeper->teller);
-    while (!wait_ms(keeper, WEIR__FLEET_EVERY_MS));
+        weir__fleet_teller_turn(threads->teller);
+    while (!wait_ms(threads, WEIR__FLEET_EVERY_MS));
     return NULL;
 }
 
-static bool start_telling(struct weir__keeper *keeper)
+static bool start_telling(struct weir__agent_threads *threads)
 {
-    if (!weir__fleet_wanted(keeper->config))
+    if (!weir__fleet_wanted(threads->config))
         return true;
-    keeper->teller = weir__fleet_teller_new(keeper->config, keeper->host, keeper->log);
-    keeper->tells = keeper->teller && pthread_create(&keeper->telling, NULL, tell, keeper) == 0;
-    return keeper->tells;
+    threads->teller = weir__fleet_teller_new(threads->config, threads->host, threads->log);
+    threads->tells = threads->teller && pthread_create(&threads->telling, NULL, tell, threads) == 0;
+    return threads->tells;
 }
 
 /* What goes along when the rules are asked for. */
 static size_t tell_origin(void *context, char *to, size_t size)
 {
-    const struct weir__keeper *keeper = context;
+    const struct weir__agent_threads *threads = context;
     struct weir__told told;
-    weir__host_tell(keeper->host, &told);
-    told.every_ms = keeper->config->origin.poll_ms;
+    weir__host_tell(threads->host, &told);
+    told.every_ms = threads->config->origin.poll_ms;
     return weir__told_write(&told, to, size);
 }
 
-static bool start_retrieving(struct weir__keeper *keeper)
+static bool start_retrieving(struct weir__agent_threads *threads)
 {
-    if (!keeper->config->origin.url)
+    if (!threads->config->origin.url)
         return true;
-    keeper->retriever = weir__retriever_new(keeper->config, keeper->log);
-    if (!keeper->retriever)
+    threads->retriever = weir__retriever_new(threads->config, threads->log);
+    if (!threads->retriever)
         return false;
-    weir__retriever_tell(keeper->retriever, tell_origin, keeper);
-    keeper->retrieves = pthread_create(&keeper->retrieving, NULL, retrieve, keeper) == 0;
-    return keeper->retrieves;
+    weir__retriever_tell(threads->retriever, tell_origin, threads);
+    threads->retrieves = pthread_create(&threads->retrieving, NULL, retrieve, threads) == 0;
+    return threads->retrieves;
 }
 
-static bool start_draining(struct weir__keeper *keeper)
+static bool start_draining(struct weir__agent_threads *threads)
 {
-    if (!keeper->config->queue.wanted)
+    if (!threads->config->queue.wanted)
         return true;
-    keeper->drain = weir__dispatcher_start(keeper->config, weir__host_engine(keeper->host), keeper->log);
-    return keeper->drain != NULL;
+    threads->drain = weir__dispatcher_start(threads->config, weir__host_engine(threads->host), threads->log);
+    return threads->drain != NULL;
 }
 
-static bool start(struct weir__keeper *keeper)
+static bool start(struct weir__agent_threads *threads)
 {
-    weir__deadline_cond(&keeper->end);
-    pthread_mutex_init(&keeper->lock, NULL);
-    keeper->host = weir__host_open(keeper->config, keeper->log);
-    if (!keeper->host || !start_retrieving(keeper))
+    weir__deadline_cond(&threads->end);
+    pthread_mutex_init(&threads->lock, NULL);
+    threads->host = weir__host_open(threads->config, threads->log);
+    if (!threads->host || !start_retrieving(threads))
         return false;
-    if (!start_draining(keeper)) /* before the one that accepts, which wakes it */
+    if (!start_draining(threads)) /* before the one that accepts, which wakes it */
         return false;
-    keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
-    if (keeper->ticks && keeper->config->admin.listener)
-        keeper->serves = pthread_create(&keeper->serving, NULL, follow, keeper) == 0;
-    return keeper->ticks && (keeper->serves || !keeper->config->admin.listener) && start_sensing(keeper) &&
-           start_telling(keeper);
+    threads->ticks = pthread_create(&threads->ticking, NULL, tick, threads) == 0;
+    if (threads->ticks && threads->config->admin.listener)
+        threads->serves = pthread_create(&threads->serving, NULL, follow, threads) == 0;
+    return threads->ticks && (threads->serves || !threads->config->admin.listener) && start_sensing(threads) &&
+           start_telling(threads);
 }
 
-struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__logger *log)
+struct weir__agent_threads *weir__agent_threads_start(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct weir__keeper *keeper = calloc(1, sizeof *keeper);
+    struct weir__agent_threads *threads = calloc(1, sizeof *threads);
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (!keeper)
+    if (!threads)
         return NULL;
-    keeper->config = config;
-    keeper->log = log;
-    keeper->socket = config->admin.socket;
-    if (start(keeper))
-        return keeper;
+    threads->config = config;
+    threads->log = log;
+    threads->socket = config->admin.socket;
+    if (start(threads))
+        return threads;
     weir__logf(log, WEIR__LOG_ERROR, "the agent cannot begin");
-    weir__keeper_stop(keeper);
+    weir__agent_threads_stop(threads);
     return NULL;
 }
 
-void weir__keeper_stop(struct weir__keeper *keeper)
+void weir__agent_threads_stop(struct weir__agent_threads *threads)
 {
-    if (!keeper)
+    if (!threads)
         return;
-    pthread_mutex_lock(&keeper->lock);
-    keeper->ending = true;
-    pthread_cond_broadcast(&keeper->end);
-    pthread_mutex_unlock(&keeper->lock);
-    if (keeper->retrieves)
-        pthread_join(keeper->retrieving, NULL);
-    if (keeper->ticks)
-        pthread_join(keeper->ticking, NULL);
-    if (keeper->serves)
-        pthread_join(keeper->serving, NULL);
-    if (keeper->senses)
-        pthread_join(keeper->sensing, NULL);
-    if (keeper->tells)
-        pthread_join(keeper->telling, NULL);
-    weir__fleet_teller_free(keeper->teller);
-    weir__load_sampler_close(keeper->sampler);
-    weir__dispatcher_finish(keeper->drain);
-    weir__ingest_stop(keeper->acceptor); /* as late as that: without it requests are denied */
-    weir__dispatcher_stop(keeper->drain);
-    weir__admin_stop(keeper->admin);
-    if (keeper->control)
-        weir__control_close(keeper->control);
-    weir__host_close(keeper->host);
-    weir__retriever_free(keeper->retriever);
-    pthread_cond_destroy(&keeper->end);
-    pthread_mutex_destroy(&keeper->lock);
-    free(keeper);
+    pthread_mutex_lock(&threads->lock);
+    threads->ending = true;
+    pthread_cond_broadcast(&threads->end);
+    pthread_mutex_unlock(&threads->lock);
+    if (threads->retrieves)
+        pthread_join(threads->retrieving, NULL);
+    if (threads->ticks)
+        pthread_join(threads->ticking, NULL);
+    if (threads->serves)
+        pthread_join(threads->serving, NULL);
+    if (threads->senses)
+        pthread_join(threads->sensing, NULL);
+    if (threads->tells)
+        pthread_join(threads->telling, NULL);
+    weir__fleet_teller_free(threads->teller);
+    weir__load_sampler_close(threads->sampler);
+    weir__dispatcher_finish(threads->drain);
+    weir__ingest_stop(threads->acceptor); /* as late as that: without it requests are denied */
+    weir__dispatcher_stop(threads->drain);
+    weir__admin_stop(threads->admin);
+    if (threads->control)
+        weir__control_close(threads->control);
+    weir__host_close(threads->host);
+    weir__retriever_free(threads->retriever);
+    pthread_cond_destroy(&threads->end);
+    pthread_mutex_destroy(&threads->lock);
+    free(threads);
 }

@@ -13,41 +13,51 @@
 
 /* ---- Reading ---- */
 
-static struct weir__plan *plan_read(const char *file, const struct weir__config *running, bool ports,
-                                    weir_diagnose *diagnose, void *context)
+static struct weir__deployment *deployment_read(const char *file, const struct weir__config *running, bool ports,
+                                                weir_diagnose *diagnose, void *context)
 {
-    struct weir__plan *plan = calloc(1, sizeof *plan);
-    int error = plan ? weir__config_load(&plan->config, file, diagnose, context) : WEIR_ENOMEM;
-    if (!error && weir__inspect(&plan->config, ports ? running : &plan->config, diagnose, context, &plan->facts))
-        return plan;
+    struct weir__deployment *deployment = calloc(1, sizeof *deployment);
+    int error = deployment ? weir__config_load(&deployment->config, file, diagnose, context) : WEIR_ENOMEM;
+    if (!error && weir__preflight(&deployment->config, ports ? running : &deployment->config, diagnose, context,
+                                  &deployment->facts))
+        return deployment;
     if (diagnose && (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY))
         diagnose(context,
                  &(weir_diagnostic){.severity = WEIR_IS_ERROR,
                                     .file = file,
                                     .message = error == WEIR_ENOMEM ? weir_strerror(error)
                                                                     : "was written while it was read; try again"});
-    weir__plan_free(plan);
+    weir__deployment_free(deployment);
     return NULL;
 }
 
-struct weir__plan *weir__plan_read(const char *file, const struct weir__config *running, weir_diagnose *diagnose,
-                                   void *context)
+struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running,
+                                               weir_diagnose *diagnose, void *context)
 {
-    return plan_read(file, running, true, diagnose, context);
+    return deployment_read(file, running, true, diagnose, context);
 }
 
-struct weir__plan *weir__plan_read_only(const char *file, weir_diagnose *diagnose, void *context)
+struct weir__deployment *weir__deployment_read_for_check(const char *file, weir_diagnose *diagnose, void *context)
 {
-    return plan_read(file, NULL, false, diagnose, context);
+    return deployment_read(file, NULL, false, diagnose, context);
 }
 
-void weir__plan_free(struct weir__plan *plan)
+/* nginx.conf has the service's tokens and passwords. */
+static void conf_free(struct weir__deployment *deployment)
 {
-    if (!plan)
+    if (deployment->conf)
+        explicit_bzero(deployment->conf, strlen(deployment->conf));
+    free(deployment->conf);
+    deployment->conf = NULL;
+}
+
+void weir__deployment_free(struct weir__deployment *deployment)
+{
+    if (!deployment)
         return;
-    weir__config_free(&plan->config);
-    free(plan->conf);
-    free(plan);
+    weir__config_free(&deployment->config);
+    conf_free(deployment);
+    free(deployment);
 }
 
 /* ---- Writing and trying ---- */
@@ -57,27 +67,30 @@ void weir__plan_free(struct weir__plan *plan)
  * the agent's group may search its folder. The folder stays root's: nginx's master binds the socket and changes its
  * mode by name, which a user who may write to the folder could turn to any file by a link.
  */
-static bool delivery_prepare(struct weir__plan *plan, const struct weir__private *folder)
+static bool delivery_prepare(struct weir__deployment *deployment, const struct weir__runtime_dir *folder)
 {
     char path[300];
-    if (!plan->config.queue.wanted || plan->config.queue.deliver_to)
+    if (!deployment->config.queue.wanted || deployment->config.queue.deliver_to)
         return true;
     snprintf(path, sizeof path, "%s/deliver", folder->path);
     struct weir__agent_user agent;
     char why[256];
-    if ((mkdir(path, 0700) != 0 && errno != EEXIST) || !weir__agent_user_find(&plan->config, &agent, why, sizeof why) ||
+    if ((mkdir(path, 0700) != 0 && errno != EEXIST) ||
+        !weir__agent_user_find(&deployment->config, &agent, why, sizeof why) ||
         (agent.drops && (chown(path, 0, agent.group) != 0 || chmod(path, 0710) != 0)))
         return false;
     strcat(path, "/socket");
-    plan->config.queue.gateway = weir__arena_copy(&plan->config.arena, (weir_text){path, strlen(path)}).data;
-    return plan->config.queue.gateway != NULL;
+    deployment->config.queue.gateway =
+        weir__arena_copy(&deployment->config.arena, (weir_text){path, strlen(path)}).data;
+    return deployment->config.queue.gateway != NULL;
 }
 
-bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
-                      unsigned number, bool trial, const struct weir__logger *log)
+bool weir__deployment_write(struct weir__deployment *deployment, const struct weir__nginx *nginx,
+                            const struct weir__runtime_dir *folder, unsigned number, bool test_only,
+                            const struct weir__logger *log)
 {
     static const char none[] = "rules: []\n";
-    const struct weir__config *config = &plan->config;
+    const struct weir__config *config = &deployment->config;
     struct rlimit files = {.rlim_max = 1024};
     char rules_name[64];
     if (weir__speaks_resp(config) && !*nginx->stream_module) {
@@ -85,25 +98,25 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
                    "resp needs ngx_stream_weir_module.so, which is not where the other module is");
         return false;
     }
-    if (!trial && !weir__companion_prepare(config, log))
+    if (!test_only && !weir__agent_prepare(config, log))
         return false;
     errno = 0;
-    bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
-    good = good && delivery_prepare(plan, folder);
-    plan->number = number;
+    bool good = weir__runtime_dir_admit(folder, deployment->facts.group_id); /* the user may be another than before */
+    good = good && delivery_prepare(deployment, folder);
+    deployment->number = number;
     /* Before the first start nothing is published yet. */
     bool unpublished = config->published && access(config->rules_path, F_OK) != 0;
     if (good && (!config->rules_path || unpublished)) {
         weir_text text = unpublished ? (weir_text){none, sizeof none - 1} : config->rules_text;
         snprintf(rules_name, sizeof rules_name, "rules.%u.yaml", number);
-        snprintf(plan->rules_file, sizeof plan->rules_file, "%s/%s", folder->path, rules_name);
-        good = weir__private_write(folder, rules_name, text.data, text.len, plan->facts.group_id);
+        snprintf(deployment->rules_file, sizeof deployment->rules_file, "%s/%s", folder->path, rules_name);
+        good = weir__runtime_dir_write(folder, rules_name, text.data, text.len, deployment->facts.group_id);
     }
-    bool by_workers = config->published && !unpublished && *plan->facts.user;
-    if (by_workers && !weir__workers_can_read(&plan->facts, config->rules_path)) {
+    bool by_workers = config->published && !unpublished && *deployment->facts.user;
+    if (by_workers && !weir__workers_can_read(&deployment->facts, config->rules_path)) {
         weir__logf(log, WEIR__LOG_ERROR,
                    "the workers run as %s, which cannot read the rules in force, %s: let it read them",
-                   plan->facts.user, config->rules_path);
+                   deployment->facts.user, config->rules_path);
         return false;
     }
     getrlimit(RLIMIT_NOFILE, &files);
@@ -112,30 +125,32 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         .stream_core = nginx->stream_core,
         .stream_module = nginx->stream_module,
         .version = nginx->version,
-        .rules_file = *plan->rules_file ? plan->rules_file : config->rules_path,
+        .rules_file = *deployment->rules_file ? deployment->rules_file : config->rules_path,
         .rules_by_workers = by_workers,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
-        .trial = trial,
+        .test_only = test_only,
     };
-    free(plan->conf);
-    plan->conf = good ? weir__nginx_conf(config, &plan->facts, &setting) : NULL;
-    good = plan->conf && weir__private_write(folder, WEIR__PLAN_NEXT, plan->conf, strlen(plan->conf), 0);
+    conf_free(deployment);
+    deployment->conf = good ? weir__nginx_conf(config, &deployment->facts, &setting) : NULL;
+    good = deployment->conf &&
+           weir__runtime_dir_write(folder, WEIR__NGINX_CONF_NEXT, deployment->conf, strlen(deployment->conf), 0);
     if (!good)
         weir__logf(log, WEIR__LOG_ERROR, "%s cannot be written: %s", folder->path, strerror(errno ? errno : ENOMEM));
     return good;
 }
 
-enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir__nginx *nginx,
-                                const struct weir__private *folder, int interrupt, const struct weir__logger *log)
+enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deployment, const struct weir__nginx *nginx,
+                                            const struct weir__runtime_dir *folder, int interrupt,
+                                            const struct weir__logger *log)
 {
     char path[512], output[16384], told[WEIR__LOG_MESSAGE_MAX];
-    snprintf(path, sizeof path, "%s/" WEIR__PLAN_NEXT, folder->path);
-    enum weir__trial result = weir__nginx_try(nginx, folder->path, path, interrupt, output, sizeof output);
-    for (const char *at = output; result == WEIR__TRIAL_BAD && *at;) {
+    snprintf(path, sizeof path, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
+    enum weir__nginx_test result = weir__nginx_test_conf(nginx, folder->path, path, interrupt, output, sizeof output);
+    for (const char *at = output; result == WEIR__NGINX_TEST_FAILED && *at;) {
         size_t len = strcspn(at, "\n");
-        struct weir__nginx_line line = weir__nginx_line_read((weir_text){at, len});
+        struct weir__nginx_message line = weir__nginx_message_parse((weir_text){at, len});
         if (line.level == WEIR__NGINX_ERROR || line.level == WEIR__NGINX_FATAL || line.level == WEIR__NGINX_OTHER) {
-            weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
+            weir__nginx_message_format(line.message, deployment->conf, told, sizeof told);
             weir__logf(log, WEIR__LOG_ERROR, "%s", told);
         }
         at += len + (at[len] == '\n');
@@ -171,16 +186,16 @@ static void tell_listener(const struct weir__listener *listener, const char *wha
                listener->host ? "" : "0.0.0.0:", listener->address, path);
 }
 
-void weir__plan_tell(const struct weir__plan *plan, const struct weir__logger *log)
+void weir__deployment_log(const struct weir__deployment *deployment, const struct weir__logger *log)
 {
     static const char *const names[] = {"gateway", "Envoy's rate-limit service", "HTTP service", "Redis protocol"};
-    const struct weir__config *config = &plan->config;
+    const struct weir__config *config = &deployment->config;
     for (size_t i = 0; i < config->listener_count; i++)
         tell_listener(&config->listeners[i], names[config->listeners[i].kind], "", log);
     for (size_t i = 0; i < config->route_count; i++)
         tell_route(&config->routes[i], log);
-    weir__logf(log, WEIR__LOG_INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,
-               plan->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
+    weir__logf(log, WEIR__LOG_INFO, "%zu rule%s from %s, counters in %s", deployment->facts.rules,
+               deployment->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
                config->segment_path);
     if (config->store.url)
         weir__logf(log, WEIR__LOG_INFO, "shared with other hosts through %s", config->store.shown);

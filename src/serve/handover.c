@@ -1,6 +1,7 @@
 /* What the agent gets from the process that stays root: see handover.h. */
 #define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
 #include "serve/handover.h"
+#include "serve/helper_process.h"
 #include "control/admin_listener.h"
 #include "stats/history_writer.h"
 #include "control/publish_file.h"
@@ -19,6 +20,31 @@
 
 /* ---- Files beside the segment ---- */
 
+enum { MAKE_MS = 5000, MAKE_GIB_MS = 2000 }; /* for the segment to be made; more for each GiB */
+
+static bool only_root_writes(const struct stat *at)
+{
+    return at->st_uid == 0 && !(at->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/*
+ * True if weir made the file. In a folder that only root writes to every file of root's is accepted. Elsewhere the
+ * agent may have moved any file of root's to this name, as rename(2) needs no permission for the file: there it must be
+ * empty, as locks are, or begin as mapped files do: the first byte of every kind is 0xf7, the last of its first eight
+ * 0x0a.
+ */
+static bool is_made_by_weir(const char *path, int file, const struct stat *at)
+{
+    char folder[4200];
+    struct stat around;
+    unsigned char magic[8] = {0};
+    weir__folder_of(path, folder, sizeof folder);
+    if (stat(folder, &around) == 0 && only_root_writes(&around))
+        return true;
+    return at->st_size == 0 ||
+           (pread(file, magic, sizeof magic, 0) == (ssize_t)sizeof magic && magic[0] == 0xf7 && magic[7] == 0x0a);
+}
+
 bool weir__handover_file(const char *path, const struct weir__agent_user *user)
 {
     struct stat at;
@@ -27,7 +53,7 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user)
         return errno == ENOENT;
     bool good = fstat(file, &at) == 0;
     /* A file of another user, or with a second name, may be one that somebody else put there. */
-    if (good && at.st_uid == 0 && at.st_nlink == 1 && S_ISREG(at.st_mode) &&
+    if (good && at.st_uid == 0 && at.st_nlink == 1 && S_ISREG(at.st_mode) && is_made_by_weir(path, file, &at) &&
         (at.st_gid != user->group || (at.st_mode & 0060) != 0060))
         good = fchown(file, (uid_t)-1, user->group) == 0 && fchmod(file, (at.st_mode & 0777) | 0060) == 0;
     close(file);
@@ -42,10 +68,13 @@ static bool lock_make(const char *path)
     return file >= 0;
 }
 
-/* Makes the segment and what is mapped beside it; the rules are for the agent to read. What fails, the agent reports.
+/*
+ * In a helper process, as the agent may write to files that are there already, lock them and cut them short: makes the
+ * segment and what is mapped beside it. The rules are for the agent to read. What fails, the agent reports.
  */
-static void segment_make(const struct weir__config *config)
+static int segment_make(void *context)
 {
+    const struct weir__config *config = context;
     static const char none[] = "rules: []\n";
     char ledger[4200], load[4200];
     weir *engine = NULL;
@@ -59,8 +88,9 @@ static void segment_make(const struct weir__config *config)
                             .store = config->store.url,
                             .ledger = config->store.url ? ledger : NULL,
                             .load = config->load.on ? load : NULL};
-    if (weir_open(&options, &engine) == 0)
-        weir_close(engine);
+    (void)!weir_open(&options, &engine);
+    (void)!weir__observer_prepare(config->segment_path, 0);
+    return 0;
 }
 
 static bool segment_share(const struct weir__config *config, const struct weir__agent_user *user,
@@ -69,8 +99,12 @@ static bool segment_share(const struct weir__config *config, const struct weir__
     static const char *const locks[] = {".observer", ".load.lock"};
     static const char *const files[] = {"", ".ledger", ".hot", ".load", ".history", ".observer", ".load.lock"};
     char path[4200];
-    segment_make(config);
-    (void)!weir__observer_prepare(config->segment_path, 0);
+    const struct weir__helper helper = {.work = segment_make,
+                                        .context = (void *)(uintptr_t)config,
+                                        .deadline_ms = MAKE_MS + (config->segment_bytes >> 30) * MAKE_GIB_MS};
+    if (weir__helper_run(&helper) != 0)
+        weir__logf(log, WEIR__LOG_WARNING, "the files of the segment %s cannot be prepared for the agent: %s",
+                   config->segment_path, strerror(errno));
     for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, locks[i]);
         (void)!lock_make(path);
@@ -93,35 +127,61 @@ static const char *database_path(const struct weir__config *config)
     return url && strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : NULL;
 }
 
-static bool starts_with(const char *text, const char *start)
+/* True if the path names something in the folder, or below it. */
+static bool is_below(const char *path, const char *folder)
 {
-    return strncmp(text, start, strlen(start)) == 0;
+    size_t len = strlen(folder);
+    while (len > 1 && folder[len - 1] == '/')
+        len--;
+    return strncmp(path, folder, len) == 0 && (path[len] == '/' || len == 1);
 }
 
-/* Files of weir's own begin with these names; SQLite and replacements add endings. */
-static bool is_ours(const struct weir__config *config, const char *name)
+/* True if `name` is `file`, or `file` with an ending that SQLite or a replacement of the file adds. */
+static bool is_name_of(const char *name, const char *file)
 {
-    static const char *const begin[] = {"rules.db",       "queue.db",       "queue.sock",   "queue.lock",
-                                        "published.yaml", "retrieved.yaml", "imported.yaml"};
-    const char *path = database_path(config), *slash = path ? strrchr(path, '/') : NULL;
-    if (slash && slash[1] && starts_with(name, slash + 1))
-        return true;
-    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
-        if (starts_with(name, begin[i]))
+    static const char *const endings[] = {"", "-wal", "-shm", "-log", ".new"};
+    size_t len = strlen(file);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings && strncmp(name, file, len) == 0; i++)
+        if (strcmp(name + len, endings[i]) == 0)
             return true;
     return false;
+}
+
+/* True for the names of files that the agent keeps in a folder of its own. */
+static bool is_ours(const struct weir__config *config, const char *name)
+{
+    static const char *const files[] = {"rules.db",       "queue.db",       "queue.sock",   "queue.lock",
+                                        "published.yaml", "retrieved.yaml", "imported.yaml"};
+    const char *path = database_path(config), *slash = path ? strrchr(path, '/') : NULL;
+    if (slash && slash[1] && is_name_of(name, slash + 1))
+        return true;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (is_name_of(name, files[i]))
+            return true;
+    return false;
+}
+
+/* True for weir.yaml itself, and for the folder that it is in. */
+static bool is_of_config(const struct weir__config *config, const struct stat *at)
+{
+    char folder[4200];
+    struct stat file, around;
+    weir__folder_of(config->file, folder, sizeof folder);
+    const char *above = strchr(config->file, '/') ? folder : ".";
+    return (stat(config->file, &file) == 0 && file.st_dev == at->st_dev && file.st_ino == at->st_ino) ||
+           (stat(above, &around) == 0 && around.st_dev == at->st_dev && around.st_ino == at->st_ino);
 }
 
 /*
  * A file of root's without a second name. The folder must be one that only root can write to: rename(2) needs no
  * permission for the file, so that elsewhere any user may have moved another's file there.
  */
-static void adopt(int folder, const char *name, const struct weir__agent_user *user)
+static void adopt(const struct weir__config *config, int folder, const char *name, const struct weir__agent_user *user)
 {
     struct stat at;
     int file = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (file >= 0 && fstat(file, &at) == 0 && at.st_uid == 0 && at.st_nlink == 1 &&
-        (S_ISREG(at.st_mode) || S_ISSOCK(at.st_mode)))
+        (S_ISREG(at.st_mode) || S_ISSOCK(at.st_mode)) && !is_of_config(config, &at))
         (void)!fchownat(file, "", user->user, user->group, AT_EMPTY_PATH);
     if (file >= 0)
         close(file);
@@ -137,14 +197,9 @@ static bool entries_look(const struct weir__config *config, DIR *list, const str
             continue;
         alone &= is_ours(config, entry->d_name);
         if (user && is_ours(config, entry->d_name))
-            adopt(dirfd(list), entry->d_name, user);
+            adopt(config, dirfd(list), entry->d_name, user);
     }
     return alone;
-}
-
-static bool only_root_writes(const struct stat *at)
-{
-    return at->st_uid == 0 && !(at->st_mode & (S_IWGRP | S_IWOTH));
 }
 
 /* Without following a link that any user but root may have made. */
@@ -169,7 +224,8 @@ static void folder_adopt(const struct weir__config *config, const char *path, co
     struct stat at;
     int folder = folder_open(path);
     DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
-    if (list && fstat(folder, &at) == 0 && only_root_writes(&at) && entries_look(config, list, NULL)) {
+    if (list && fstat(folder, &at) == 0 && only_root_writes(&at) && !is_of_config(config, &at) &&
+        entries_look(config, list, NULL)) {
         entries_look(config, list, user);
         (void)!fchown(folder, user->user, user->group);
     }
@@ -190,7 +246,7 @@ static void state_adopt(const struct weir__config *config, const struct weir__ag
     char folder[4200];
     const char *database = database_path(config);
     folder_adopt(config, config->state_path, user);
-    if (!database || starts_with(database, config->state_path))
+    if (!database || is_below(database, config->state_path))
         return;
     weir__folder_of(database, folder, sizeof folder);
     folder_adopt(config, folder, user);
@@ -219,7 +275,7 @@ bool weir__handover_warn(const struct weir__config *config, const struct weir__a
             snprintf(path, sizeof path, "%s/%s", config->state_path, names[i]);
         else
             snprintf(path, sizeof path, "%s", database ? database : "");
-        if (!is_foreign(path) || (i == NAMES && starts_with(path, config->state_path)))
+        if (!is_foreign(path) || (i == NAMES && is_below(path, config->state_path)))
             continue;
         found = true;
         if (!known)

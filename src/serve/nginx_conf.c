@@ -104,7 +104,7 @@ static void write_process(struct writer *w)
 static void write_log(struct writer *w, const char *name, const char *path, const char *more, struct weir__place place)
 {
     fprintf(w->to, "    %s ", name);
-    quoted(w, w->setting->trial ? "/dev/null" : path ? path : "/dev/stderr");
+    quoted(w, w->setting->test_only ? "/dev/null" : path ? path : "/dev/stderr");
     fprintf(w->to, "%s;", more);
     from(w, place);
 }
@@ -399,15 +399,15 @@ static void write_rules(struct writer *w)
 {
     const struct weir__config *config = w->config;
     fputs("    weir_segment ", w->to);
-    quoted(w, w->setting->trial ? "segment" : config->segment_path);
-    fprintf(w->to, " %" PRId64 ";", w->setting->trial ? INT64_C(1) << 20 : config->segment_bytes);
+    quoted(w, w->setting->test_only ? "segment" : config->segment_path);
+    fprintf(w->to, " %" PRId64 ";", w->setting->test_only ? INT64_C(1) << 20 : config->segment_bytes);
     from(w, config->segment_place);
-    if (config->hot_bytes && !w->setting->trial) {
+    if (config->hot_bytes && !w->setting->test_only) {
         bool hide = config->hot_hash || config->denied_hash; /* what is hidden in a log is not shown in another place */
         fprintf(w->to, "    weir_hot_keys %" PRId64 "%s;", config->hot_bytes, hide ? " hash" : "");
         from(w, config->hot_place);
     }
-    if (config->load.on && !w->setting->trial) {
+    if (config->load.on && !w->setting->test_only) {
         fputs("    weir_load on;", w->to);
         from(w, config->load.place);
     }

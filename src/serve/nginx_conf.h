@@ -15,7 +15,7 @@ struct weir__nginx_setting {
     const char *rules_file;    /* the path of the rules, or of what was cut out of weir.yaml */
     bool rules_by_workers;     /* the agent writes them: nginx's master, which is root, does not read them */
     long open_files;           /* that a worker may have */
-    bool trial;                /* only to be tested: neither the real segment nor real logs */
+    bool test_only;            /* only to be tested: neither the real segment nor real logs */
 };
 
 /* True if a listener speaks the Redis protocol, which needs nginx's stream and our module for it. */

@@ -41,9 +41,9 @@ static bool begins(weir_text *text, const char *with)
 }
 
 /* `2026/11/15 06:41:31 [emerg] 12#12: *3 message`, or `nginx: [emerg] message` before it has a log. */
-struct weir__nginx_line weir__nginx_line_read(weir_text line)
+struct weir__nginx_message weir__nginx_message_parse(weir_text line)
 {
-    struct weir__nginx_line other = {WEIR__NGINX_OTHER, line};
+    struct weir__nginx_message other = {WEIR__NGINX_OTHER, line};
     weir_text rest = line, behind;
     bool early = begins(&rest, "nginx: ");
     if (!early &&
@@ -51,7 +51,7 @@ struct weir__nginx_line weir__nginx_line_read(weir_text line)
         return other;
     const char *end = rest.len && rest.data[0] == '[' ? memchr(rest.data, ']', rest.len) : NULL;
     if (!end)
-        return early ? (struct weir__nginx_line){WEIR__NGINX_NOTICE, rest} : other;
+        return early ? (struct weir__nginx_message){WEIR__NGINX_NOTICE, rest} : other;
     enum weir__nginx_level level = level_of((weir_text){rest.data + 1, (size_t)(end - rest.data) - 1});
     rest = (weir_text){end + 1, rest.len - (size_t)(end - rest.data) - 1};
     skip(&rest, " ");
@@ -61,7 +61,7 @@ struct weir__nginx_line weir__nginx_line_read(weir_text line)
     behind = rest;
     if (begins(&behind, "*") && skip(&behind, "0123456789") && begins(&behind, " "))
         rest = behind;
-    return (struct weir__nginx_line){level, rest};
+    return (struct weir__nginx_message){level, rest};
 }
 
 /* ---- Translating ---- */
@@ -172,7 +172,7 @@ static bool reword(weir_text message, char *buffer, size_t size)
     return true;
 }
 
-void weir__nginx_line_tell(weir_text message, const char *conf, char *buffer, size_t size)
+void weir__nginx_message_format(weir_text message, const char *conf, char *buffer, size_t size)
 {
     char better[WEIR__LOG_MESSAGE_MAX];
     long number = cut_place(&message);

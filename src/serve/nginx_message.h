@@ -12,14 +12,14 @@ enum weir__nginx_level {
     WEIR__NGINX_FATAL /* emerg: it does not start, or does not take a new configuration */
 };
 
-struct weir__nginx_line {
+struct weir__nginx_message {
     enum weir__nginx_level level;
     weir_text message; /* without time, process and connection; a piece of the line */
 };
 
-struct weir__nginx_line weir__nginx_line_read(weir_text line);
+struct weir__nginx_message weir__nginx_message_parse(weir_text line);
 
 /* The message as a sentence for the author of weir.yaml; `conf` is the text of nginx's configuration. */
-void weir__nginx_line_tell(weir_text message, const char *conf, char *buffer, size_t size);
+void weir__nginx_message_format(weir_text message, const char *conf, char *buffer, size_t size);
 
 #endif

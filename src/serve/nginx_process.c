@@ -40,8 +40,8 @@ static bool is_there(const char *folder, size_t len, const char *name, int how, 
 
 static bool find_program(char path[4096])
 {
-    static const char usual[] = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin";
-    const char *given = getenv("WEIR_NGINX"), *lists[] = {getenv("PATH"), usual};
+    static const char defaults[] = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin";
+    const char *given = getenv("WEIR_NGINX"), *lists[] = {getenv("PATH"), defaults};
     if (given) {
         snprintf(path, 4096, "%s", given);
         return access(given, X_OK) == 0;
@@ -74,8 +74,8 @@ static bool find_module(const char *name, char path[4096])
                 return true;
         }
     }
-    static const char usual[] = "/usr/lib/nginx/modules";
-    return is_there(usual, sizeof usual - 1, name, R_OK, path);
+    static const char defaults[] = "/usr/lib/nginx/modules";
+    return is_there(defaults, sizeof defaults - 1, name, R_OK, path);
 }
 
 /* Distributions build stream as a module of its own; where it is part of nginx there is no such file. */
@@ -114,18 +114,18 @@ static void become(char *const *argv, int output, pid_t parent, int death)
     _exit(127);
 }
 
-static pid_t launch(char *const *argv, int death, bool group, int *output)
+static pid_t launch(char *const *argv, int death, bool stays, int *output)
 {
     int ends[2];
     pid_t parent = getpid();
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
-    if (group) /* it runs on: its error log must not wait for a supervisor that waits for a disk */
+    if (stays) /* its error log must not wait for a supervisor that waits for a disk */
         fcntl(ends[1], F_SETFL, O_NONBLOCK);
     pid_t child = fork();
     if (child == 0) {
-        if (group)
-            setpgid(0, 0);
+        setsid();   /* a group of its own, and no worker can write into the input of the terminal weir serve runs in */
+        umask(027); /* logs hold addresses and keys */
         become(argv, ends[1], parent, death);
     }
     int error = errno;
@@ -135,8 +135,6 @@ static pid_t launch(char *const *argv, int death, bool group, int *output)
         errno = error;
         return -1;
     }
-    if (group)
-        setpgid(child, child); /* whoever comes first */
     *output = ends[0];
     return child;
 }
@@ -190,18 +188,18 @@ static char *argument(const char *text)
     return (char *)(uintptr_t)text; /* execv promises not to write to it */
 }
 
-enum weir__trial weir__nginx_try(const struct weir__nginx *nginx, const char *folder, const char *conf, int interrupt,
-                                 char *output, size_t size)
+enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, const char *folder, const char *conf,
+                                            int interrupt, char *output, size_t size)
 {
     char *argv[] = {argument(nginx->program), argument("-t"), argument("-q"), argument("-p"),     argument(folder),
                     argument("-c"),           argument(conf), argument("-e"), argument("stderr"), NULL};
     bool interrupted;
     int code = run(argv, interrupt, output, size, &interrupted);
     if (interrupted)
-        return WEIR__TRIAL_INTERRUPTED;
+        return WEIR__NGINX_TEST_INTERRUPTED;
     if (code == -1 && output[0] == 0)
         snprintf(output, size, "nginx: [emerg] %s -t did not end\n", nginx->program);
-    return code == 0 ? WEIR__TRIAL_GOOD : WEIR__TRIAL_BAD;
+    return code == 0 ? WEIR__NGINX_TEST_PASSED : WEIR__NGINX_TEST_FAILED;
 }
 
 pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf, int *output)

@@ -18,14 +18,14 @@ struct weir__nginx {
 /* WEIR_NGINX and WEIR_MODULES come first. False: the reason is in `why`, and what was not found is empty. */
 bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size);
 
-enum weir__trial { WEIR__TRIAL_GOOD, WEIR__TRIAL_BAD, WEIR__TRIAL_INTERRUPTED };
+enum weir__nginx_test { WEIR__NGINX_TEST_PASSED, WEIR__NGINX_TEST_FAILED, WEIR__NGINX_TEST_INTERRUPTED };
 
 /*
  * nginx -t. `output` gets what it said. INTERRUPTED: there is something to read from `interrupt` (-1: nothing ever
  * is), so the caller has more urgent things to do.
  */
-enum weir__trial weir__nginx_try(const struct weir__nginx *nginx, const char *folder, const char *conf, int interrupt,
-                                 char *output, size_t size);
+enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, const char *folder, const char *conf,
+                                            int interrupt, char *output, size_t size);
 
 /*
  * Starts nginx in a process group of its own, which ends when this process does. What it says can be read from

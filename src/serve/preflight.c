@@ -1,6 +1,7 @@
 /* What weir.yaml speaks of, looked at before anything is started or replaced. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "serve/preflight.h"
+#include "serve/helper_process.h"
 #include "serve/privilege.h"
 #include "engine/compile_rules.h"
 #include "engine/mapped_file.h"
@@ -16,8 +17,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+enum { HELPER_MS = 20000 }; /* for a helper process to read or compile the rules, or to look at the segment */
 
 struct look {
     const struct weir__config *config;
@@ -121,8 +123,8 @@ static void look_at_tls(struct look *look)
 
 static void look_at_authorities(struct look *look)
 {
-    static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-                                        "/etc/ssl/cert.pem"};
+    static const char *const defaults[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                           "/etc/ssl/cert.pem"};
     const struct weir__config *config = look->config;
     const struct weir__server *https = NULL;
     for (size_t i = 0; i < config->route_count && !https; i++)
@@ -134,8 +136,8 @@ static void look_at_authorities(struct look *look)
         readable(look, config->upstream_ca_place, "the file of authorities", config->upstream_ca);
         return;
     }
-    for (size_t i = 0; i < sizeof usual / sizeof *usual && !look->facts->upstream_ca; i++)
-        look->facts->upstream_ca = access(usual[i], R_OK) == 0 ? usual[i] : NULL;
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && !look->facts->upstream_ca; i++)
+        look->facts->upstream_ca = access(defaults[i], R_OK) == 0 ? defaults[i] : NULL;
     if (!look->facts->upstream_ca)
         weir__report_error(look->report, https->place,
                            "this machine has no file of authorities to check this server's certificate with; install "
@@ -159,20 +161,29 @@ const char *weir__segment_advice(int error)
     }
 }
 
-void weir__say_beside(void *context, const weir_diagnostic *told)
+void weir__log_sidecar(void *context, const weir_diagnostic *told)
 {
-    const struct weir__beside_say *say = context;
+    const struct weir__sidecar_log *say = context;
     size_t len = strlen(say->segment);
     if (told->file && strncmp(told->file, say->segment, len) == 0 && told->file[len] == '.')
         weir__logf(say->log, told->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s: %s",
                    told->file, told->message);
 }
 
-void weir__guard_said(weir_segment *segment, const char *path, const struct weir__logger *log)
+void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log)
 {
     int error = weir_segment_guard(segment);
     if (error)
         weir__logf(log, WEIR__LOG_WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
+}
+
+/* In a helper process: the agent, which can write to the segment, could otherwise have this process killed by SIGBUS.
+ */
+static int segment_try(void *context)
+{
+    weir_segment_options how = {.path = context, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
+    weir_segment *segment;
+    return -weir_segment_open(&how, &segment);
 }
 
 static void look_at_segment(struct look *look)
@@ -182,21 +193,19 @@ static void look_at_segment(struct look *look)
     struct stat at;
     char folder[4096];
     if (stat(config->segment_path, &at) == 0) {
-        weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
-        weir_segment *segment;
+        const struct weir__helper helper = {
+            .work = segment_try, .context = (void *)(uintptr_t)config->segment_path, .deadline_ms = HELPER_MS};
         char why[256];
         if (config->segment_is_ours && at.st_uid != geteuid()) {
             weir__report_error(look->report, place, "the segment %s belongs to somebody else; choose another path",
                                config->segment_path);
             return;
         }
-        int error = weir_segment_open(&how, &segment);
+        int code = weir__helper_run(&helper), error = code < 0 ? WEIR_EDAMAGED : -code;
         if (error)
             weir__report_error(look->report, place, "the segment %s: %s", config->segment_path,
                                error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
                                                     : weir__segment_advice(error));
-        else
-            weir_segment_close(segment);
         return;
     }
     int error = errno;
@@ -278,21 +287,26 @@ static void look_at_user(struct look *look)
         weir__report_error(look->report, config->agent_user_place, "%s", why);
 }
 
+struct read_check {
+    const char *user, *path;
+};
+
+/* In a helper process: 1 if the user cannot read the path. */
+static int read_as_user(void *context)
+{
+    const struct read_check *reading = context;
+    const struct passwd *user = getpwnam(reading->user);
+    struct weir__sources sources;
+    if (!user || initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)
+        return 0; /* nothing is known */
+    return weir__sources_read(reading->path, NULL, NULL, &sources) == WEIR_ERULESPATH;
+}
+
 bool weir__workers_can_read(const struct weir__facts *facts, const char *path)
 {
-    pid_t child = *facts->user ? fork() : -1;
-    if (child == 0) {
-        const struct passwd *user = getpwnam(facts->user);
-        struct weir__sources sources;
-        if (!user || initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
-            setuid(user->pw_uid) != 0)
-            _exit(0); /* nothing is known */
-        _exit(weir__sources_read(path, NULL, NULL, &sources) == WEIR_ERULESPATH);
-    }
-    int status = 0;
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) == 0;
+    struct read_check reading = {facts->user, path};
+    const struct weir__helper helper = {.work = read_as_user, .context = &reading, .deadline_ms = HELPER_MS};
+    return !*facts->user || weir__helper_run(&helper) <= 0;
 }
 
 /* ---- Rules ---- */
@@ -335,46 +349,63 @@ static void rules_compile(struct look *look, const char *path, weir_text text)
     weir_rules_free(rules);
 }
 
+struct compilation {
+    struct look *look;
+    const char *path;
+    struct weir__agent_user user;
+    int to; /* gets a struct compiled */
+};
+
+struct compiled {
+    int errors;
+    size_t rules;
+};
+
+/* In a helper process. */
+static int compile_as_agent(void *context)
+{
+    static const struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
+    const struct compilation *compilation = context;
+    struct look *look = compilation->look;
+    weir__config_wipe((struct weir__config *)(uintptr_t)look->config);
+    weir__wipe_inherited_memory();
+    if (!weir__privilege_drop(&compilation->user, &log))
+        return 1;
+    rules_compile(look, compilation->path, (weir_text){"", 0});
+    const struct compiled compiled = {look->report->errors, look->facts->rules};
+    return write(compilation->to, &compiled, sizeof compiled) == (ssize_t)sizeof compiled ? 0 : 1;
+}
+
 /*
- * Rules that the agent wrote, in a child that is the agent's user: root neither follows links in the agent's folder nor
+ * Rules that the agent wrote, in a helper of the agent's user: root neither follows links in the agent's folder nor
  * parses what is in it.
  */
 static void rules_compile_as_agent(struct look *look, const char *path)
 {
-    static const struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
-    struct {
-        int errors;
-        size_t rules;
-    } found = {0, 0};
-    struct weir__agent_user user;
+    struct compilation compilation = {look, path, {0}, -1};
+    struct compiled compiled = {0};
+    const struct weir__logger *log = look->report->diagnose == weir__log_diagnostic ? look->report->context : NULL;
     char why[256];
     int ends[2];
-    if (!weir__agent_user_find(look->config, &user, why, sizeof why))
+    if (!weir__agent_user_find(look->config, &compilation.user, why, sizeof why))
         return; /* reported already */
-    pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
-    if (child == 0) {
-        if (!weir__privilege_drop(&user, &log))
-            _exit(1);
-        rules_compile(look, path, (weir_text){"", 0});
-        found.errors = look->report->errors;
-        found.rules = look->facts->rules;
-        _exit(write(ends[1], &found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
-    }
-    int status = -1;
-    if (child > 0) {
-        close(ends[1]);
-        bool whole = read(ends[0], &found, sizeof found) == (ssize_t)sizeof found;
-        found.errors += !whole;
+    bool good = pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0;
+    if (good) {
+        compilation.to = ends[1];
+        const struct weir__helper helper = {.work = compile_as_agent,
+                                            .context = &compilation,
+                                            .keep = {ends[1], log ? log->file : 0},
+                                            .deadline_ms = HELPER_MS};
+        good = weir__helper_run(&helper) == 0 && read(ends[0], &compiled, sizeof compiled) == (ssize_t)sizeof compiled;
         close(ends[0]);
+        close(ends[1]);
     }
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        look->report->errors = found.errors;
-        look->facts->rules = found.rules;
+    if (good) {
+        look->report->errors = compiled.errors;
+        look->facts->rules = compiled.rules;
     } else {
         weir__report_error(look->report, look->config->rules_place, "the rules %s cannot be checked as user %s", path,
-                           user.name);
+                           compilation.user.name);
     }
 }
 
@@ -475,8 +506,8 @@ static void look_at_ports(struct look *look, const struct weir__config *running)
 
 /* ---- All of it ---- */
 
-bool weir__inspect(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
-                   void *context, struct weir__facts *facts)
+bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+                     void *context, struct weir__facts *facts)
 {
     struct weir__report report = {.diagnose = diagnose,
                                   .context = context,
@@ -495,7 +526,7 @@ bool weir__inspect(const struct weir__config *config, const struct weir__config 
     look_at_authorities(&look);
     look_at_segment(&look);
     if (!report.errors)
-        weir__inspect_room(config, facts, &report);
+        weir__preflight_space(config, facts, &report);
     if (config->log_path)
         writable(&look, config->log_place, "the log", config->log_path);
     if (config->access_path)

@@ -27,20 +27,20 @@ bool weir__workers_of(const struct weir__config *config, struct weir__workers *w
 bool weir__workers_can_read(const struct weir__facts *facts, const char *path);
 
 /* A weir_diagnose for engines of the agent: logs only lines about files beside the segment; workers log the others. */
-struct weir__beside_say {
+struct weir__sidecar_log {
     const char *segment;
     const struct weir__logger *log;
 };
-void weir__say_beside(void *context, const weir_diagnostic *told);
+void weir__log_sidecar(void *context, const weir_diagnostic *told);
 /* weir_segment_guard; a failure is logged. */
-void weir__guard_said(weir_segment *segment, const char *path, const struct weir__logger *log);
+void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log);
 
 /* The folder of a file, into `folder`. */
 void weir__folder_of(const char *path, char *folder, size_t size);
 /* Reports the first file, of the segment and those beside it, that finds no room beside those before it. */
 struct weir__report;
-void weir__inspect_room(const struct weir__config *config, const struct weir__facts *facts,
-                        struct weir__report *report);
+void weir__preflight_space(const struct weir__config *config, const struct weir__facts *facts,
+                           struct weir__report *report);
 
 /* The user that the agent becomes. */
 struct weir__agent_user {
@@ -64,7 +64,7 @@ const char *weir__segment_advice(int error);
  * Tells `diagnose` of everything that would keep this configuration from running, with its place. `running` is the one
  * that runs now, whose ports are taken by ourselves, or NULL. True: nothing was found. Changes nothing on disk.
  */
-bool weir__inspect(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
-                   void *context, struct weir__facts *facts);
+bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+                     void *context, struct weir__facts *facts);
 
 #endif

@@ -24,7 +24,8 @@ static bool has_http(const struct weir__config *config)
     return false;
 }
 
-void weir__inspect_room(const struct weir__config *config, const struct weir__facts *facts, struct weir__report *report)
+void weir__preflight_space(const struct weir__config *config, const struct weir__facts *facts,
+                           struct weir__report *report)
 {
     const uint64_t segment = (uint64_t)config->segment_bytes;
     const struct wanted files[] = {
@@ -33,7 +34,7 @@ void weir__inspect_room(const struct weir__config *config, const struct weir__fa
         {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
         {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
         {".reservations", "service", has_http(config) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
-        {".history", "rules", weir__keeper_needed(config) ? weir__observer_bytes(facts->rules) : 0},
+        {".history", "rules", weir__agent_needed(config) ? weir__observer_bytes(facts->rules) : 0},
     };
     char path[4200], folder[4096];
     uint64_t left;

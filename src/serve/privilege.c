@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <malloc.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -40,10 +43,10 @@ static bool has_capabilities(void)
 static bool bounding_set_reduce(uint64_t keep)
 {
     for (unsigned long which = 0; which < 64; which++) {
-        int held = prctl(PR_CAPBSET_READ, which);
-        if (held < 0)
+        int present = prctl(PR_CAPBSET_READ, which);
+        if (present < 0)
             return which > 0; /* the kernel knows no more */
-        if (held && !(keep >> which & 1) && prctl(PR_CAPBSET_DROP, which) != 0)
+        if (present && !(keep >> which & 1) && prctl(PR_CAPBSET_DROP, which) != 0)
             return false;
     }
     return true;
@@ -64,15 +67,15 @@ void weir__privilege_limit(const struct weir__logger *log)
         CAP_SYS_RESOURCE      /* limits on open files and on priority */
     };
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct held[2] = {{0}, {0}};
+    struct __user_cap_data_struct present[2] = {{0}, {0}};
     uint64_t keep = 0;
     if (geteuid() != 0)
         return;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         keep |= UINT64_C(1) << needed[i];
-    bool good = syscall(SYS_capget, &head, held) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+    bool good = syscall(SYS_capget, &head, present) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
                 prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && bounding_set_reduce(keep) &&
-                capabilities_set(keep & (held[0].permitted | (uint64_t)held[1].permitted << 32)) == 0;
+                capabilities_set(keep & (present[0].permitted | (uint64_t)present[1].permitted << 32)) == 0;
     if (!good)
         weir__logf(log, WEIR__LOG_WARNING, "capabilities that are not needed cannot be dropped: %s", strerror(errno));
 }
@@ -155,11 +158,44 @@ static int filter_calls(void)
                                  SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER));
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    /* No input into, and no taking of, the terminal that standard error may be. The kernel ignores the upper half. */
+    static const unsigned terminal[] = {TIOCSTI, TIOCLINUX, TIOCSCTTY};
+    for (size_t i = 0; i < sizeof terminal / sizeof *terminal && !error; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                                 SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, terminal[i]));
     if (!error)
         error = seccomp_load(filter);
     if (filter)
         seccomp_release(filter);
     return -error;
+}
+
+/* ---- Secrets in freed memory ---- */
+
+void weir__wipe_freed_memory(void)
+{
+#ifdef M_PERTURB
+    if (geteuid() == 0)
+        mallopt(M_PERTURB, 0x55);
+#endif
+}
+
+/* glibc overwrites what free() returns to its bins, but not what it keeps in a thread's cache: 7 chunks of each size.
+ */
+void weir__wipe_inherited_memory(void)
+{
+#ifdef M_PERTURB
+    enum { CACHED = 7, SIZE_STEP = 16, SIZE_MAX_CACHED = 1032 };
+    for (size_t size = 24; size <= SIZE_MAX_CACHED; size += SIZE_STEP) {
+        void *chunks[CACHED];
+        for (int i = 0; i < CACHED; i++)
+            if ((chunks[i] = malloc(size)))
+                explicit_bzero(chunks[i], size);
+        for (int i = 0; i < CACHED; i++)
+            free(chunks[i]);
+    }
+    mallopt(M_PERTURB, 0);
+#endif
 }
 
 /* ---- Dropping ---- */

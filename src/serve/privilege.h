@@ -17,6 +17,14 @@
  */
 bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__logger *log);
 
+/*
+ * For a root process that reads weir.yaml: memory that it frees is overwritten from now on, so that none of the secrets
+ * in weir.yaml is left in the copy of its memory that the agent begins with.
+ */
+void weir__wipe_freed_memory(void);
+/* For the agent's process, before weir__privilege_drop: overwrites what of that memory is left, and ends it. */
+void weir__wipe_inherited_memory(void);
+
 /* For the process that stays root: no_new_privs, and only the capabilities that it and nginx need. Logs a failure. */
 void weir__privilege_limit(const struct weir__logger *log);
 

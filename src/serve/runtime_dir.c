@@ -60,7 +60,7 @@ static void remove_stale(const char *base)
         closedir(dir);
 }
 
-void weir__private_remove(struct weir__private *folder)
+void weir__runtime_dir_remove(struct weir__runtime_dir *folder)
 {
     if (!folder->path[0])
         return;
@@ -76,7 +76,7 @@ void weir__private_remove(struct weir__private *folder)
 
 /* Another weir serve that starts at the same time may take a folder for stale until its lock is held: then it is gone.
  */
-static bool hold(struct weir__private *folder)
+static bool hold(struct weir__runtime_dir *folder)
 {
     char lock_path[300];
     struct stat lock;
@@ -93,7 +93,7 @@ static bool hold(struct weir__private *folder)
     return folder->itself >= 0 && flock(folder->itself, LOCK_EX | LOCK_NB) == 0;
 }
 
-static bool make_once(struct weir__private *folder, const char *base)
+static bool make_once(struct weir__runtime_dir *folder, const char *base)
 {
     folder->lock = folder->itself = -1;
     snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
@@ -104,7 +104,7 @@ static bool make_once(struct weir__private *folder, const char *base)
     return hold(folder);
 }
 
-bool weir__private_make(struct weir__private *folder, unsigned group)
+bool weir__runtime_dir_make(struct weir__runtime_dir *folder, unsigned group)
 {
     enum { TRIES = 10 };
     const char *own = getenv("XDG_RUNTIME_DIR");
@@ -120,22 +120,22 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
         good = make_once(folder, base);
         if (!good) {
             int error = errno;
-            weir__private_remove(folder);
+            weir__runtime_dir_remove(folder);
             errno = error;
             if (error != ENOENT && error != EWOULDBLOCK)
                 return false;
         }
     }
-    if (!good || !weir__private_admit(folder, group)) {
+    if (!good || !weir__runtime_dir_admit(folder, group)) {
         int error = errno;
-        weir__private_remove(folder);
+        weir__runtime_dir_remove(folder);
         errno = error;
         return false;
     }
     return true;
 }
 
-bool weir__private_admit(const struct weir__private *folder, unsigned group)
+bool weir__runtime_dir_admit(const struct weir__runtime_dir *folder, unsigned group)
 {
     return group == 0 || (chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0);
 }
@@ -143,30 +143,30 @@ bool weir__private_admit(const struct weir__private *folder, unsigned group)
 /* ---- Making it again ---- */
 
 /* What has its name is what was made, and nothing that somebody put in its place. */
-static bool has_its_name(const struct weir__private *folder)
+static bool has_its_name(const struct weir__runtime_dir *folder)
 {
     struct stat made, named;
     return fstat(folder->itself, &made) == 0 && lstat(folder->path, &named) == 0 && made.st_dev == named.st_dev &&
            made.st_ino == named.st_ino;
 }
 
-bool weir__private_is_there(const struct weir__private *folder)
+bool weir__runtime_dir_exists(const struct weir__runtime_dir *folder)
 {
     struct stat lock;
     return has_its_name(folder) && fstat(folder->lock, &lock) == 0 && lock.st_nlink > 0;
 }
 
-bool weir__private_restore(struct weir__private *folder, unsigned group)
+bool weir__runtime_dir_restore(struct weir__runtime_dir *folder, unsigned group)
 {
-    struct weir__private made = *folder;
+    struct weir__runtime_dir made = *folder;
     bool emptied = has_its_name(folder), fresh = !emptied && mkdir(folder->path, 0700) == 0;
     made.lock = -1;
     made.itself = emptied ? folder->itself : -1;
-    bool good = (emptied || fresh) && hold(&made) && weir__private_admit(&made, group);
+    bool good = (emptied || fresh) && hold(&made) && weir__runtime_dir_admit(&made, group);
     int error = errno;
     if (!good && fresh)
         remove_tree(AT_FDCWD, folder->path, 1);
-    const struct weir__private *gone = good ? folder : &made;
+    const struct weir__runtime_dir *gone = good ? folder : &made;
     if (gone->lock >= 0)
         close(gone->lock);
     if (gone->itself >= 0 && !emptied)
@@ -177,13 +177,13 @@ bool weir__private_restore(struct weir__private *folder, unsigned group)
     return good;
 }
 
-bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
-                         unsigned group)
+bool weir__runtime_dir_write(const struct weir__runtime_dir *folder, const char *name, const char *text,
+                             unsigned long len, unsigned group)
 {
-    char path[512], beside[520];
+    char path[512], temporary[520];
     snprintf(path, sizeof path, "%s/%s", folder->path, name);
-    snprintf(beside, sizeof beside, "%s.new", path);
-    int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0)
         return false;
     bool good = true;
@@ -197,5 +197,5 @@ bool weir__private_write(const struct weir__private *folder, const char *name, c
     if (good && group)
         good = fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0;
     good &= close(file) == 0;
-    return good && rename(beside, path) == 0;
+    return good && rename(temporary, path) == 0;
 }

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-struct weir__private {
+struct weir__runtime_dir {
     char path[256]; /* "": none */
     int lock;       /* held as long as the folder is in use: tells other weir serve */
     int itself;     /* the folder, locked, too: tells those that clean /tmp by age, such as systemd-tmpfiles */
@@ -14,16 +14,16 @@ struct weir__private {
  * Makes one, and removes those of processes that were killed. `group` (not 0) may go through it: that of the workers.
  * False: errno says why.
  */
-bool weir__private_make(struct weir__private *folder, unsigned group);
+bool weir__runtime_dir_make(struct weir__runtime_dir *folder, unsigned group);
 /* Lets another group go through it. False: errno says why. */
-bool weir__private_admit(const struct weir__private *folder, unsigned group);
+bool weir__runtime_dir_admit(const struct weir__runtime_dir *folder, unsigned group);
 /* Writes a file in it that the group (not 0) may read. False: errno says why. */
-bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
-                         unsigned group);
+bool weir__runtime_dir_write(const struct weir__runtime_dir *folder, const char *name, const char *text,
+                             unsigned long len, unsigned group);
 /* False: somebody has removed it, or what is in it, or something else has its name. */
-bool weir__private_is_there(const struct weir__private *folder);
+bool weir__runtime_dir_exists(const struct weir__runtime_dir *folder);
 /* Makes it again after that, with nothing in it and by the same name. False: errno says why; it may be tried again. */
-bool weir__private_restore(struct weir__private *folder, unsigned group);
-void weir__private_remove(struct weir__private *folder);
+bool weir__runtime_dir_restore(struct weir__runtime_dir *folder, unsigned group);
+void weir__runtime_dir_remove(struct weir__runtime_dir *folder);
 
 #endif

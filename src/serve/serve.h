@@ -21,7 +21,7 @@
  *   sync        what was let pass is told to the store, what others let pass is applied; sync_entry for one counter,
  *               sync_lost for what a failover forgot
  *   exchange    that, every interval; store_url makes one URL of what weir.yaml says of the store
- *   keeper      the slow part, in threads: the rules service, rules of another host, figures
+ *   threads      the slow part, in threads: the rules service, rules of another host, figures
  *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
  *   host        what the rules service may ask about this host; queue_desk: about its deferred requests
  *   accept      requests that nginx brings for the queue are kept, all that wait in one transaction; answers for
@@ -32,7 +32,7 @@
  *               that to signals; law: from signals to the level, the throttle and what is shed
  *   privilege   what each process may do: users, capabilities, system calls
  *   handover    what the agent, as another user, gets from root: files, secrets, the admin listener's port
- *   process     exchange and keeper together
+ *   process     exchange and threads together
  *   companion   that process under weir serve
  *   agent       weir agent
  *   observe     what the agent writes for others to see: the history; and the ageing of hot keys

@@ -8,7 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-int weir__take_signals(void)
+int weir__signals_open(void)
 {
     static const int taken[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
     sigset_t set;
@@ -20,13 +20,13 @@ int weir__take_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-enum weir__wish weir__next_wish(int signals)
+enum weir__signal_action weir__signal_next(int signals)
 {
     struct signalfd_siginfo signal;
     while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
         if (signal.ssi_signo == SIGUSR2) /* there is no such thing: the next weir serve goes on with the counters */
             continue;
-        return signal.ssi_signo == SIGHUP || signal.ssi_signo == SIGUSR1 ? WEIR__WISH_RELOAD : WEIR__WISH_STOP;
+        return signal.ssi_signo == SIGHUP || signal.ssi_signo == SIGUSR1 ? WEIR__ACTION_RELOAD : WEIR__ACTION_STOP;
     }
-    return WEIR__WISH_NONE;
+    return WEIR__ACTION_NONE;
 }

@@ -2,15 +2,15 @@
 #ifndef WEIR_SERVE_SIGNAL_ACTION_H
 #define WEIR_SERVE_SIGNAL_ACTION_H
 
-enum weir__wish {
-    WEIR__WISH_NONE, /* nothing has come */
-    WEIR__WISH_RELOAD,
-    WEIR__WISH_STOP
+enum weir__signal_action {
+    WEIR__ACTION_NONE, /* nothing has come */
+    WEIR__ACTION_RELOAD,
+    WEIR__ACTION_STOP
 };
 
 /* A descriptor that can be read when a signal has come, from now on; -1: errno says why. None ends the process then. */
-int weir__take_signals(void);
+int weir__signals_open(void);
 /* What came first of that which has not been asked for yet. */
-enum weir__wish weir__next_wish(int signals);
+enum weir__signal_action weir__signal_next(int signals);
 
 #endif

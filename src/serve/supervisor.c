@@ -26,7 +26,7 @@ enum {
     LOOK_MS = 500,     /* at the disk */
     GRACE_MS = 10000,  /* for requests to end */
     HURRY_MS = 3000,   /* for nginx to end at once */
-    ANSWER_MS = 15000, /* for nginx to take a new configuration */
+    RELOAD_MS = 15000, /* for nginx to take a new configuration */
     LINE = 4096,
     PIPE = 1 << 20
 };
@@ -34,23 +34,23 @@ enum {
 enum phase { STARTING, RUNNING, RELOADING, STOPPING };
 
 struct supervisor {
-    struct weir__plan *plan, *next; /* what runs; what nginx was asked to take, NULL if that is what runs */
+    struct weir__deployment *deployment, *next; /* what runs; what nginx was asked to take, NULL if that is what runs */
     const struct weir__nginx *nginx;
-    struct weir__private *folder;
+    struct weir__runtime_dir *folder;
     struct weir__logger *log;
-    struct weir__companion agent;
+    struct weir__agent_process agent;
     int signals, children, output;
     pid_t master; /* 0: has ended */
     pid_t group;
     enum phase phase;
     int64_t deadline; /* of the phase */
-    int pressure;     /* while stopping: how hard was asked */
+    int stop_level;   /* while stopping: how hard was asked */
     int code;
-    unsigned number; /* of the last plan */
+    unsigned number; /* of the last deployment */
     unsigned older;  /* of the one whose workers may still end their last requests */
     bool has_older;
     uint64_t print, seen;
-    bool reload_asked, gone_told, folder_told;
+    bool reload_requested, gone_logged, folder_logged;
     int64_t looked;
     char line[LINE + 1]; /* with room to end the last one */
     size_t line_len;
@@ -66,7 +66,7 @@ static uint64_t add_file(uint64_t sum, const char *path)
 }
 
 /* Rules on disk are the workers' own business. */
-uint64_t weir__supervise_print(const struct weir__config *config)
+uint64_t weir__config_fingerprint(const struct weir__config *config)
 {
     struct weir__fingerprint file = weir__sources_look(config->file);
     uint64_t sum = file.sum;
@@ -88,24 +88,24 @@ uint64_t weir__supervise_print(const struct weir__config *config)
 
 /* ---- Stopping ---- */
 
-static void press(struct supervisor *s)
+static void signal_nginx(struct supervisor *s)
 {
     static const int signals[] = {SIGQUIT, SIGTERM, SIGKILL};
     static const int patience[] = {GRACE_MS, HURRY_MS, HURRY_MS};
     enum { HARDEST = 2 };
-    if (s->pressure == 0 && s->master)
+    if (s->stop_level == 0 && s->master)
         kill(s->master, signals[0]); /* it tells its workers; one that died has left them to us */
     else
-        kill(-s->group, signals[s->pressure]);
-    s->deadline = weir__monotonic_ms() + patience[s->pressure];
-    s->pressure += s->pressure < HARDEST;
+        kill(-s->group, signals[s->stop_level]);
+    s->deadline = weir__monotonic_ms() + patience[s->stop_level];
+    s->stop_level += s->stop_level < HARDEST;
 }
 
 static void stop(struct supervisor *s, int code)
 {
     s->code = s->phase == STOPPING ? s->code : code;
     s->phase = STOPPING;
-    press(s);
+    signal_nginx(s);
 }
 
 /* ---- Reloading ---- */
@@ -121,7 +121,7 @@ static void drop_next(struct supervisor *s)
 {
     if (s->next)
         remove_rules(s, s->next->number);
-    weir__plan_free(s->next);
+    weir__deployment_free(s->next);
     s->next = NULL;
     s->phase = RUNNING;
 }
@@ -130,31 +130,31 @@ static void drop_next(struct supervisor *s)
 static bool hand_over(struct supervisor *s)
 {
     char from[512], to[512];
-    snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, s->folder->path);
-    snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, s->folder->path);
+    snprintf(from, sizeof from, "%s/" WEIR__NGINX_CONF_NEXT, s->folder->path);
+    snprintf(to, sizeof to, "%s/" WEIR__NGINX_CONF_FILE, s->folder->path);
     if (rename(from, to) != 0 || kill(s->master, SIGHUP) != 0)
         return false;
     s->phase = RELOADING;
-    s->deadline = weir__monotonic_ms() + ANSWER_MS;
+    s->deadline = weir__monotonic_ms() + RELOAD_MS;
     return true;
 }
 
 static void reload(struct supervisor *s)
 {
-    const struct weir__config *running = &s->plan->config;
-    s->reload_asked = false;
-    s->next = weir__plan_read(running->file, running, weir__log_diagnostic, s->log);
+    const struct weir__config *running = &s->deployment->config;
+    s->reload_requested = false;
+    s->next = weir__deployment_read(running->file, running, weir__log_diagnostic, s->log);
     if (s->next)
         s->next->number = ++s->number;
-    enum weir__trial tried = WEIR__TRIAL_BAD;
-    if (s->next && weir__plan_write(s->next, s->nginx, s->folder, s->number, false, s->log))
-        tried = weir__plan_try(s->next, s->nginx, s->folder, s->signals, s->log);
-    if (tried == WEIR__TRIAL_INTERRUPTED) {
+    enum weir__nginx_test tried = WEIR__NGINX_TEST_FAILED;
+    if (s->next && weir__deployment_write(s->next, s->nginx, s->folder, s->number, false, s->log))
+        tried = weir__deployment_test(s->next, s->nginx, s->folder, s->signals, s->log);
+    if (tried == WEIR__NGINX_TEST_INTERRUPTED) {
         drop_next(s);
-        s->reload_asked = true;
+        s->reload_requested = true;
         return;
     }
-    if (tried == WEIR__TRIAL_BAD || !hand_over(s)) {
+    if (tried == WEIR__NGINX_TEST_FAILED || !hand_over(s)) {
         weir__logf(s->log, WEIR__LOG_ERROR, "%s was not taken; what ran before goes on", running->file);
         drop_next(s);
     }
@@ -169,18 +169,18 @@ static void restore(struct supervisor *s)
     char pid[32];
     const char *path = s->folder->path;
     int len = snprintf(pid, sizeof pid, "%ld\n", (long)s->master);
-    if (!weir__private_restore(s->folder, s->plan->facts.group_id)) {
-        if (!s->folder_told)
+    if (!weir__runtime_dir_restore(s->folder, s->deployment->facts.group_id)) {
+        if (!s->folder_logged)
             weir__logf(s->log, WEIR__LOG_ERROR, "the folder %s was removed, and cannot be made again: %s", path,
                        strerror(errno));
-        s->folder_told = true;
+        s->folder_logged = true;
         return;
     }
-    s->folder_told = false;
+    s->folder_logged = false;
     weir__logf(s->log, WEIR__LOG_WARNING, "the folder %s was removed; it is made again%s", path,
-               s->plan->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
-    if (!weir__plan_write(s->plan, s->nginx, s->folder, ++s->number, false, s->log) ||
-        !weir__private_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
+               s->deployment->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
+    if (!weir__deployment_write(s->deployment, s->nginx, s->folder, ++s->number, false, s->log) ||
+        !weir__runtime_dir_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
         weir__logf(s->log, WEIR__LOG_ERROR, "%s is not what it was; a reload tries again: %s", path, strerror(errno));
 }
 
@@ -197,34 +197,34 @@ static void reloaded(struct supervisor *s)
     /* Workers that still end their last requests look at the rules they began with. */
     if (s->has_older)
         remove_rules(s, s->older);
-    s->older = s->plan->number;
+    s->older = s->deployment->number;
     s->has_older = true;
-    weir__plan_free(s->plan);
-    s->plan = s->next;
+    weir__deployment_free(s->deployment);
+    s->deployment = s->next;
     s->next = NULL;
     s->phase = RUNNING;
-    weir__companion_renew(&s->agent);
+    weir__agent_restart(&s->agent, weir__monotonic_ms());
     weir__logf(s->log, WEIR__LOG_INFO, "reloaded %s", config->file);
-    weir__plan_tell(s->plan, s->log);
+    weir__deployment_log(s->deployment, s->log);
 }
 
 static void look(struct supervisor *s)
 {
     int64_t now = weir__monotonic_ms();
-    if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_asked))
+    if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_requested))
         return;
     s->looked = now;
-    if (!weir__private_is_there(s->folder)) {
+    if (!weir__runtime_dir_exists(s->folder)) {
         restore(s);
         return;
     }
-    uint64_t print = weir__supervise_print(&s->plan->config);
+    uint64_t print = weir__config_fingerprint(&s->deployment->config);
     bool settled = print == s->seen; /* nobody is writing just now */
     s->seen = print;
-    if (print == 0 && !s->gone_told)
-        weir__logf(s->log, WEIR__LOG_WARNING, "%s is gone; what ran before goes on", s->plan->config.file);
-    s->gone_told = print == 0;
-    if (s->reload_asked || (print != 0 && print != s->print && settled)) {
+    if (print == 0 && !s->gone_logged)
+        weir__logf(s->log, WEIR__LOG_WARNING, "%s is gone; what ran before goes on", s->deployment->config.file);
+    s->gone_logged = print == 0;
+    if (s->reload_requested || (print != 0 && print != s->print && settled)) {
         s->print = print;
         reload(s);
     }
@@ -235,8 +235,8 @@ static void look(struct supervisor *s)
 /* What is wrong with the rules was told before nginx was asked. */
 static bool about_rules(const struct supervisor *s, weir_text message)
 {
-    const struct weir__plan *plan = s->next ? s->next : s->plan;
-    const char *path = *plan->rules_file ? plan->rules_file : plan->config.rules_path;
+    const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
+    const char *path = *deployment->rules_file ? deployment->rules_file : deployment->config.rules_path;
     size_t len = strlen(path);
     return message.len > len && memcmp(message.data, path, len) == 0;
 }
@@ -249,12 +249,12 @@ static void started(struct supervisor *s)
         s->phase = RUNNING;
         s->log->plain = false;
         weir__logf(s->log, WEIR__LOG_INFO, "weir %s with nginx %s is running", weir_version(), s->nginx->version_text);
-        weir__plan_tell(s->plan, s->log);
+        weir__deployment_log(s->deployment, s->log);
     }
 }
 
 /* Warnings of nginx's about what large requests and responses always do. */
-static bool is_usual(weir_text message)
+static bool is_expected(weir_text message)
 {
     static const char *const beginnings[] = {"a client request body is buffered to a temporary file",
                                              "an upstream response is buffered to a temporary file"};
@@ -265,11 +265,11 @@ static bool is_usual(weir_text message)
 }
 
 /* `text` ends with its newline. */
-static void hear_line(struct supervisor *s, weir_text text)
+static void handle_line(struct supervisor *s, weir_text text)
 {
-    struct weir__nginx_line line = weir__nginx_line_read((weir_text){text.data, text.len - 1});
+    struct weir__nginx_message line = weir__nginx_message_parse((weir_text){text.data, text.len - 1});
     char told[WEIR__LOG_MESSAGE_MAX];
-    const struct weir__plan *plan = s->next ? s->next : s->plan;
+    const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
     if (line.level == WEIR__NGINX_OTHER) {
         weir__log_raw(s->log, text);
         return;
@@ -280,16 +280,16 @@ static void hear_line(struct supervisor *s, weir_text text)
             started(s);
         return;
     }
-    if (is_usual(line.message))
+    if (is_expected(line.message))
         return;
     bool changing = s->phase == STARTING || s->phase == RELOADING;
     if (changing && line.level == WEIR__NGINX_WARNING && about_rules(s, line.message))
         return;
-    weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
+    weir__nginx_message_format(line.message, deployment->conf, told, sizeof told);
     weir__logf(s->log, line.level == WEIR__NGINX_WARNING ? WEIR__LOG_WARNING : WEIR__LOG_ERROR, "%s", told);
     if (s->phase == RELOADING && line.level == WEIR__NGINX_FATAL) {
         weir__logf(s->log, WEIR__LOG_ERROR, "nginx did not take the new %s; what ran before goes on",
-                   s->plan->config.file);
+                   s->deployment->config.file);
         drop_next(s);
     }
 }
@@ -299,7 +299,7 @@ static void hear_line(struct supervisor *s, weir_text text)
  * a client wrote, and what its later pieces begin with must not be taken for nginx's word. False: the other end is
  * closed.
  */
-static bool hear(struct supervisor *s)
+static bool read_output(struct supervisor *s)
 {
     ssize_t got = read(s->output, s->line + s->line_len, LINE - s->line_len);
     if (got < 0)
@@ -313,7 +313,7 @@ static bool hear(struct supervisor *s)
         if (s->in_long)
             weir__log_raw(s->log, text);
         else
-            hear_line(s, text);
+            handle_line(s, text);
         s->in_long = false;
         from += text.len;
     }
@@ -333,7 +333,7 @@ static void master_ended(struct supervisor *s, int status)
 {
     s->master = 0;
     for (int i = 0; i < PIPE / LINE && s->output >= 0; i++) /* its last words, but not all that workers may say yet */
-        if (poll(&(struct pollfd){.fd = s->output, .events = POLLIN}, 1, 0) <= 0 || !hear(s))
+        if (poll(&(struct pollfd){.fd = s->output, .events = POLLIN}, 1, 0) <= 0 || !read_output(s))
             break;
     if (s->phase == STOPPING)
         return;
@@ -344,7 +344,7 @@ static void master_ended(struct supervisor *s, int status)
         weir__logf(s->log, WEIR__LOG_ERROR,
                    s->phase == STARTING ? "nginx did not start (exit %d)" : "nginx ended (exit %d)",
                    WEXITSTATUS(status));
-    s->pressure = 1;
+    s->stop_level = 1;
     stop(s, 1);
 }
 
@@ -363,15 +363,15 @@ static bool reap(struct supervisor *s)
         if (child == s->master)
             master_ended(s, status);
         else
-            weir__companion_ended(&s->agent, child, status, s->log, weir__monotonic_ms());
+            weir__agent_reaped(&s->agent, child, status, s->log, weir__monotonic_ms());
     }
 }
 
-static void obey(struct supervisor *s)
+static void handle_signals(struct supervisor *s)
 {
-    for (enum weir__wish wish; (wish = weir__next_wish(s->signals)) != WEIR__WISH_NONE;) {
-        if (wish == WEIR__WISH_RELOAD) {
-            s->reload_asked = s->phase != STOPPING;
+    for (enum weir__signal_action action; (action = weir__signal_next(s->signals)) != WEIR__ACTION_NONE;) {
+        if (action == WEIR__ACTION_RELOAD) {
+            s->reload_requested = s->phase != STOPPING;
             continue;
         }
         if (s->phase != STOPPING)
@@ -383,9 +383,9 @@ static void obey(struct supervisor *s)
 static void late(struct supervisor *s)
 {
     if (s->phase == STOPPING) {
-        press(s);
+        signal_nginx(s);
     } else if (s->phase == RELOADING) {
-        weir__logf(s->log, WEIR__LOG_ERROR, "nginx does not answer to the new %s", s->plan->config.file);
+        weir__logf(s->log, WEIR__LOG_ERROR, "nginx does not answer to the new %s", s->deployment->config.file);
         drop_next(s);
     }
 }
@@ -396,22 +396,24 @@ static void loop(struct supervisor *s)
         struct pollfd wait[] = {{.fd = s->signals, .events = POLLIN},
                                 {.fd = s->children, .events = POLLIN},
                                 {.fd = s->output, .events = POLLIN},
-                                {.fd = s->agent.channel > 0 ? s->agent.channel : -1, .events = POLLIN}};
-        int ready = poll(wait, 4, LOOK_MS);
-        if (ready > 0 && wait[2].revents && !hear(s)) {
+                                {.fd = s->agent.channel > 0 ? s->agent.channel : -1, .events = POLLIN},
+                                {.fd = s->agent.output > 0 ? s->agent.output : -1, .events = POLLIN}};
+        int ready = poll(wait, sizeof wait / sizeof *wait, LOOK_MS);
+        if (ready > 0 && wait[2].revents && !read_output(s)) {
             close(s->output);
             s->output = -1;
         }
         if (ready > 0 && wait[0].revents)
-            obey(s);
+            handle_signals(s);
         if (!reap(s))
             return;
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && weir__monotonic_ms() > s->deadline)
             late(s);
         look(s);
-        weir__companion_serve(&s->agent, &s->plan->config, s->log, weir__monotonic_ms());
+        weir__agent_poll(&s->agent, &s->deployment->config, s->log, weir__monotonic_ms());
+        s->agent.nginx_conf = s->deployment->conf;
         if (s->phase == RUNNING)
-            weir__companion_tend(&s->agent, &s->plan->config, s->log, weir__monotonic_ms());
+            weir__agent_start_if_due(&s->agent, &s->deployment->config, s->log, weir__monotonic_ms());
     }
 }
 
@@ -427,13 +429,13 @@ static int take_children(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__nginx *nginx,
-                    struct weir__private *folder, struct weir__logger *log, int signals)
+int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, const struct weir__nginx *nginx,
+                         struct weir__runtime_dir *folder, struct weir__logger *log, int signals)
 {
-    struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .log = log, .signals = signals};
+    struct supervisor s = {.deployment = deployment, .nginx = nginx, .folder = folder, .log = log, .signals = signals};
     char from[512], to[512];
-    snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, folder->path);
-    snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, folder->path);
+    snprintf(from, sizeof from, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
+    snprintf(to, sizeof to, "%s/" WEIR__NGINX_CONF_FILE, folder->path);
     s.output = -1;
     s.print = s.seen = print;
     s.children = take_children();
@@ -448,14 +450,14 @@ int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__
         weir__logf(log, WEIR__LOG_ERROR, "nginx cannot be started: %s", strerror(errno));
         s.code = 1;
     }
-    weir__companion_stop(&s.agent); /* after the workers: so that all they let pass is told */
+    weir__agent_stop(&s.agent, log); /* after the workers: so that all they let pass is told */
     if (s.code == 0)
         weir__logf(log, WEIR__LOG_INFO, "stopped");
     if (s.output >= 0)
         close(s.output);
     if (s.children >= 0)
         close(s.children);
-    weir__plan_free(s.next);
-    weir__plan_free(s.plan);
+    weir__deployment_free(s.next);
+    weir__deployment_free(s.deployment);
     return s.code;
 }

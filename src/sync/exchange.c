@@ -34,7 +34,7 @@ struct exchanger {
     int lock;
     uint64_t full, full_logged_ms;
     int64_t looked; /* whether to begin anew */
-    struct weir__beside_say beside_say;
+    struct weir__sidecar_log sidecar_log;
 };
 
 /* ---- The store ---- */
@@ -134,16 +134,16 @@ static bool open_all(struct exchanger *x)
                             .store = config->store.url,
                             .default_consistency = weir__store_consistency(&config->store),
                             .ledger = x->ledger,
-                            .diagnose = weir__say_beside,
-                            .diagnose_context = &x->beside_say};
-    x->beside_say = (struct weir__beside_say){config->segment_path, x->log};
+                            .diagnose = weir__log_sidecar,
+                            .diagnose_context = &x->sidecar_log};
+    x->sidecar_log = (struct weir__sidecar_log){config->segment_path, x->log};
     int error = weir_open(&options, &x->engine);
     if (error) {
         weir__logf(x->log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
                    weir_error_name(error));
         return false;
     }
-    weir__guard_said(weir_engine_segment(x->engine), config->segment_path, x->log);
+    weir__segment_guard_logged(weir_engine_segment(x->engine), config->segment_path, x->log);
     x->client = weir__blocking_client_new(&x->store);
     if (!x->client) {
         weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
@@ -195,16 +195,16 @@ static int exchange(struct exchanger *x, unsigned slices)
 }
 
 /* What came from `signals` until `when`; an end counts more than all else. */
-static enum weir__wish wait_until(int signals, int64_t when)
+static enum weir__signal_action wait_until(int signals, int64_t when)
 {
     int64_t left = when - weir__monotonic_us();
     struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
     struct pollfd wait = {.fd = signals, .events = POLLIN};
-    enum weir__wish came = WEIR__WISH_NONE;
+    enum weir__signal_action came = WEIR__ACTION_NONE;
     if (ppoll(&wait, 1, &most, NULL) <= 0)
         return came;
-    for (enum weir__wish next; (next = weir__next_wish(signals)) != WEIR__WISH_NONE;)
-        came = came == WEIR__WISH_STOP ? came : next;
+    for (enum weir__signal_action next; (next = weir__signal_next(signals)) != WEIR__ACTION_NONE;)
+        came = came == WEIR__ACTION_STOP ? came : next;
     return came;
 }
 
@@ -234,13 +234,13 @@ static bool rest(struct exchanger *x, int signals, const struct weir__exchange_w
 {
     for (;;) {
         int64_t now = weir__monotonic_us();
-        enum weir__wish came = wait_until(signals, due < now + LOOK_US ? due : now + LOOK_US);
-        *end = came == WEIR__WISH_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
-        if (came == WEIR__WISH_STOP)
+        enum weir__signal_action came = wait_until(signals, due < now + LOOK_US ? due : now + LOOK_US);
+        *end = came == WEIR__ACTION_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
+        if (came == WEIR__ACTION_STOP)
             return false;
-        if (watch && (came == WEIR__WISH_RELOAD || now - x->looked >= LOOK_US)) {
+        if (watch && (came == WEIR__ACTION_RELOAD || now - x->looked >= LOOK_US)) {
             x->looked = now;
-            if (watch->changed(watch->context, came == WEIR__WISH_RELOAD))
+            if (watch->changed(watch->context, came == WEIR__ACTION_RELOAD))
                 return false;
         }
         if (weir__monotonic_us() >= due)

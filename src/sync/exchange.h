@@ -18,7 +18,7 @@ struct weir__exchange_watch {
 };
 
 /*
- * Runs until somebody wishes a stop by `signals` (weir__take_signals), with a last exchange then, or until `watch`
+ * Runs until somebody wishes a stop by `signals` (weir__signals_open), with a last exchange then, or until `watch`
  * (NULL: nobody) says so.
  */
 enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,

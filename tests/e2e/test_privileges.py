@@ -16,6 +16,7 @@ import pytest
 
 from controlled import HEAD, RULES, Host
 from gateway import wait_until
+from ports import free_port
 from queued import wait_until_queue_answers
 from redis_server import RedisServer
 from served import ENVIRONMENT, WEIR, Backend, certificate
@@ -98,6 +99,13 @@ def test_the_agent_has_a_user_of_its_own_and_no_rights(host):
     for file in (one.folder / "state", one.folder / "state/rules.db", one.folder / "state/published.yaml"):
         assert file.stat().st_uid == UID, file
     wait_until((one.folder / "segment.hosts").exists, "the list of hosts")
+    hosts = (one.folder / "segment.hosts").stat()
+    assert (hosts.st_mode & 0o777, hosts.st_gid) == (0o640, int(status(next(iter(one.workers())))["Gid"][0]))
+    # Neither agent nor nginx has the terminal that weir serve was started from.
+    for pid in (agent, one.group):
+        assert os.getsid(pid) == pid
+    for worker in one.workers():
+        assert os.getsid(int(worker)) == one.group
     # kill -9: the next one is no more than the first was.
     one.kill_agent()
     assert is_unprivileged(one.the_agent(agent))
@@ -289,6 +297,8 @@ def test_the_agent_has_none_of_the_supervisors_descriptors(host):
         assert any(link.startswith("pipe:") for link in supervisor) and any("/lock" in link for link in supervisor), supervisor
         assert not [link for link in agent if link in supervisor and not link.startswith("anon_inode:")], agent
         assert agent.count("anon_inode:[signalfd]") == 1, agent
+        # It logs through a pipe: it could truncate the file.
+        assert all(os.readlink(f"/proc/{one.the_agent()}/fd/{fd}").startswith("pipe:") for fd in (1, 2))
         assert not any(str(one.private) in link for link in agent), agent
         one.kill_agent()
         one.the_agent(first)
@@ -409,3 +419,107 @@ def test_the_folder_of_the_delivery_socket_stays_roots(host):
     assert sorted({one.get("/kept").status for _ in range(5)}) == [200, 202]
     before = one.backend.asked
     wait_until(lambda: one.backend.asked > before, "a delivery through the socket")
+
+
+def memory_of(pid):
+    """All writable memory of a process, as one text of bytes."""
+    found = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
+        for line in maps:
+            span, mode, *_ = line.split()
+            if mode.startswith("rw") and "/" not in line:
+                first, last = (int(end, 16) for end in span.split("-"))
+                memory.seek(first)
+                with contextlib.suppress(OSError):
+                    found.append(memory.read(last - first))
+    return b"\n".join(found)
+
+
+def test_the_agent_has_no_secrets_of_the_service_in_its_memory(host):
+    secrets = [f"{kind}-{random.randbytes(12).hex()}" for kind in ("token", "operator", "password", "master")]
+    one = host(OWN + ADMIN + RULES + f"""service:
+  http: 127.0.0.1:{free_port()}
+  resp: 127.0.0.1:{free_port()}
+  access: {{ tokens: [{secrets[0]}], operator_tokens: ["{secrets[1]}"], password: '{secrets[2]}', operator_password: {secrets[3]} }}
+""").begin()
+    first = one.the_agent()
+    for turn in range(2):
+        agent = one.the_agent(*([first] if turn else []))
+        memory = memory_of(agent)
+        assert b"published.yaml" in memory
+        left = {secret: memory.count(secret[8:].encode()) for secret in secrets}
+        assert not any(left.values()), left
+        one.signal(signal.SIGHUP)
+        one.says("reloaded")
+        one.another_agent(first)
+
+
+def test_an_agent_that_does_not_end_is_replaced(host):
+    one = host(OWN + ADMIN + RULES).begin()
+    first = one.the_agent()
+    os.kill(first, signal.SIGSTOP)
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    one.another_agent(first)
+    assert "the agent did not end within 10 s" in one.said()
+
+
+def test_a_history_that_the_agent_cuts_short_and_locks(host):
+    """Only a helper process, which has a deadline, opens the file and waits for the lock; not the supervisor."""
+    one = host(OWN + ADMIN + RULES).begin()
+    history = one.folder / "segment.history"
+    wait_until(history.exists, "the history")
+    agent = one.the_agent()
+    os.kill(agent, signal.SIGSTOP)  # it would make the file anew
+    spoiler = subprocess.Popen(["python3", "-c", """
+import fcntl, os, sys, time
+file = os.open(sys.argv[1], os.O_RDWR)
+os.ftruncate(file, 100)
+fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+time.sleep(3)
+""", history], user=UID, group=GID, extra_groups=[], cwd="/", stdout=subprocess.PIPE)
+    assert spoiler.stdout.readline() == b"locked\n"
+    os.kill(agent, signal.SIGKILL)
+    helped = False
+    while spoiler.poll() is None:
+        assert str(history) not in descriptors(one.process.pid)
+        for child in pathlib.Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                helped |= str(history) in descriptors(child)
+    spoiler.stdout.close()
+    assert helped and spoiler.returncode == 0
+    one.another_agent(agent)
+    assert one.process.poll() is None and one.publish("two", 1) == 200
+
+
+def test_a_database_whose_name_begins_other_names(host):
+    """Root hands over the database and SQLite's files beside it, not what merely begins like it, and never weir.yaml."""
+    one = host(OWN + ADMIN + RULES)
+    one.write(one.file.read_text() + f"rules_db: sqlite:{one.folder}/etc/weir\n")
+    (one.folder / "etc").mkdir(mode=0o755)
+    others = [private(one.folder / "etc" / name, "secret\n") for name in ("weir.yaml", "weir")]
+    one.start(running=False)
+    wait_until(lambda: one.process.poll() is not None or one.agent(), "the end, or the agent")
+    assert [file.stat().st_uid for file in (*others, one.folder / "etc")] == [0, 0, 0]
+
+
+def test_a_folder_whose_name_begins_like_the_state_folder(host):
+    one = host(OWN + ADMIN + RULES)
+    one.write(one.file.read_text() + f"rules_db: sqlite:{one.folder}/state-db/rules.db\n")
+    (one.folder / "state-db").mkdir(mode=0o755)
+    one.begin()
+    assert (one.folder / "state-db").stat().st_uid == (one.folder / "state-db/rules.db").stat().st_uid == UID
+
+
+def test_a_file_of_root_that_the_agent_moved_beside_the_segment(host):
+    """In a folder that the agent can write to, a name and root as owner do not make a file one of weir's."""
+    one = host(OWN.replace("@FOLDER@/segment", "@FOLDER@/own/segment") + ADMIN + RULES)
+    (one.folder / "own").mkdir()
+    secret = private(one.folder / "own/secret", "secret\n")
+    os.chown(one.folder / "own", UID, GID)
+    moved = one.folder / "own/segment.observer"
+    as_agent("import os, sys; os.rename(*sys.argv[1:])", secret, moved)
+    one.start(running=False)
+    wait_until(lambda: one.process.poll() is not None or one.agent(), "the end, or the agent")
+    assert moved.read_text() == "secret\n" and (moved.stat().st_gid, moved.stat().st_mode & 0o777) == (0, 0o600)

@@ -162,6 +162,19 @@ def test_the_client_behind_a_trusted_proxy(serve):
     assert json.loads(log.read_text().splitlines()[0])["client"] == "192.0.2.1"
 
 
+def test_a_client_cannot_cut_its_line_in_the_access_log(serve):
+    """Long values that are escaped: each is cut, and the line has its status and its decision."""
+    one = serve(HEAD + RULES + "access_log: { path: access.log, format: json }\n")
+    log = one.folder / "access.log"
+    for path in ("/" + "%22" * 2600, "/" + "%01" * 2600, "/" + "a" * 7800):
+        assert one.get(path, headers={"Host": "h" * 200}).status == 200
+    wait_until(lambda: log.exists() and log.read_text().count("\n") >= 3, "three lines")
+    for line in log.read_text().splitlines():
+        told = json.loads(line)
+        assert told["status"] == 200 and "decision" in told and "rule" in told and len(told["path"]) > 100
+    assert log.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_response_for_all_rules(serve):
     one = serve(HEAD + """identity: { client_ip: { trusted_proxies: [127.0.0.1] } }
 block: { networks: [192.0.2.0/24] }

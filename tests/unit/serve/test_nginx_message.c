@@ -47,9 +47,9 @@ TEST(lines_of_nginx)
 {
     char told[WEIR__LOG_MESSAGE_MAX];
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        struct weir__nginx_line line = weir__nginx_line_read((weir_text){lines[i].line, strlen(lines[i].line)});
+        struct weir__nginx_message line = weir__nginx_message_parse((weir_text){lines[i].line, strlen(lines[i].line)});
         CHECK_EQ(line.level, lines[i].level);
-        weir__nginx_line_tell(line.message, conf, told, sizeof told);
+        weir__nginx_message_format(line.message, conf, told, sizeof told);
         CHECK(strcmp(told, lines[i].told) == 0);
         if (strcmp(told, lines[i].told) != 0)
             printf("  told: %s\n", told);
@@ -66,7 +66,7 @@ TEST(lines_of_logs_stay)
                                          "2026/11/15 06:41:31 [what] 1#1: x",
                                          "[error] x"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        struct weir__nginx_line line = weir__nginx_line_read((weir_text){others[i], strlen(others[i])});
+        struct weir__nginx_message line = weir__nginx_message_parse((weir_text){others[i], strlen(others[i])});
         CHECK_EQ(line.level, WEIR__NGINX_OTHER);
     }
 }
@@ -87,9 +87,9 @@ TEST(anything)
         size_t len = strlen(text);
         char *exact = malloc(len ? len : 1); /* no zero byte behind it */
         memcpy(exact, text, len);
-        struct weir__nginx_line line = weir__nginx_line_read((weir_text){exact, len});
+        struct weir__nginx_message line = weir__nginx_message_parse((weir_text){exact, len});
         CHECK(line.message.len <= len);
-        weir__nginx_line_tell(line.message, conf, told, sizeof told);
+        weir__nginx_message_format(line.message, conf, told, sizeof told);
         CHECK(strlen(told) < sizeof told);
         free(exact);
     }

@@ -1,0 +1,171 @@
+/* What the supervisor does for others: helper processes with a deadline, the agent's channel, the agent's system calls.
+ */
+#define _GNU_SOURCE /* pipe2 */
+#include "serve/helper_process.h"
+#include "serve/privilege.h"
+#include "base/sidecar.h"
+
+#include "../../test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+static int number(void *context)
+{
+    return *(int *)context;
+}
+
+static int stop(void *context)
+{
+    (void)context;
+    raise(SIGSTOP); /* as an attacker of the same user could */
+    return 0;
+}
+
+static int die(void *context)
+{
+    (void)context;
+    raise(SIGKILL);
+    return 0;
+}
+
+/* Leaves a child behind that holds the pipe open. */
+static int leave_child(void *context)
+{
+    (void)context;
+    if (fork() == 0)
+        pause();
+    return 0;
+}
+
+struct sight {
+    int kept, closed;
+    pid_t parent_session;
+};
+
+static int look(void *context)
+{
+    const struct sight *sight = context;
+    return (fcntl(sight->kept, F_GETFD) < 0) | (fcntl(sight->closed, F_GETFD) >= 0) << 1 |
+           (getsid(0) == sight->parent_session) << 2;
+}
+
+TEST(a_helper_returns_what_its_work_returns)
+{
+    for (int code = 0; code < 60; code += 7)
+        CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = number, .context = &code, .deadline_ms = 5000}), code);
+    CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = die, .deadline_ms = 5000}), -1);
+}
+
+TEST(a_helper_that_is_stopped_is_killed_at_its_deadline)
+{
+    int64_t before = now_ms();
+    errno = 0;
+    CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = stop, .deadline_ms = 100}), -1);
+    CHECK_EQ(errno, ETIMEDOUT);
+    CHECK(now_ms() - before >= 100 && now_ms() - before < 4000);
+}
+
+TEST(a_helper_has_its_own_session_and_only_the_descriptors_it_keeps)
+{
+    int ends[2], others[2];
+    CHECK(pipe2(ends, O_CLOEXEC) == 0 && pipe2(others, O_CLOEXEC) == 0);
+    struct sight sight = {ends[1], others[1], getsid(0)};
+    CHECK_EQ(weir__helper_run(
+                 &(struct weir__helper){.work = look, .context = &sight, .keep = {ends[1]}, .deadline_ms = 5000}),
+             0);
+    /* What it leaves behind is killed: the pipe has no other end then. */
+    CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = leave_child, .keep = {ends[1]}, .deadline_ms = 5000}), 0);
+    char byte;
+    close(ends[1]);
+    CHECK_EQ(read(ends[0], &byte, 1), 0);
+    close(ends[0]);
+    close(others[0]);
+    close(others[1]);
+}
+
+/* ---- The agent's channel ---- */
+
+static size_t file_read(const char *path, char *text, size_t size)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file >= 0 ? read(file, text, size) : -1;
+    if (file >= 0)
+        close(file);
+    return got < 0 ? SIZE_MAX : (size_t)got;
+}
+
+TEST(an_end_of_the_channel_that_was_closed_and_a_text_that_is_repeated)
+{
+    char folder[] = "/tmp/weir-channel-XXXXXX", segment[64], path[80], text[64];
+    struct weir__sidecar_inbox inbox = {0};
+    struct stat at;
+    size_t rules;
+    int ends[2];
+    CHECK(mkdtemp(folder) && weir__sidecar_channel(ends));
+    snprintf(segment, sizeof segment, "%s/segment", folder);
+    snprintf(path, sizeof path, "%s.hosts", segment);
+    static const char hosts[] = "\0\1\1hosts", more[] = "\0\0\1";
+    CHECK_EQ(send(ends[1], hosts, sizeof hosts - 1, 0), (ssize_t)sizeof hosts - 1);
+    CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules));
+    CHECK(rules == 0 && file_read(path, text, sizeof text) == 5 && memcmp(text, "hosts", 5) == 0);
+    CHECK(stat(path, &at) == 0 && (at.st_mode & 0777) == 0640 && at.st_gid == getgid());
+    /* A last part without a first one does not write the text before it once more. */
+    unlink(path);
+    CHECK_EQ(send(ends[1], more, sizeof more - 1, 0), (ssize_t)sizeof more - 1);
+    CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules));
+    CHECK(file_read(path, text, sizeof text) == SIZE_MAX);
+    CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules)); /* nothing has come */
+    close(ends[1]);
+    CHECK(!weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules));
+    close(ends[0]);
+    free(inbox.text);
+    rmdir(folder);
+}
+
+/* ---- System calls ---- */
+
+/* A pipe is no terminal: ENOTTY, unless the call is filtered. */
+static int terminal_calls(void *context)
+{
+    static const struct weir__logger log = {.file = 2};
+    static const struct weir__agent_user same = {0};
+    const int *pipe_end = context;
+    char byte = 'x';
+    if (ioctl(*pipe_end, TIOCSTI, &byte) == 0 || errno != ENOTTY || !weir__privilege_drop(&same, &log))
+        return 1;
+    if (ioctl(*pipe_end, TIOCSTI, &byte) == 0 || errno != EPERM)
+        return 2;
+    if (ioctl(*pipe_end, TIOCLINUX, &byte) == 0 || errno != EPERM)
+        return 3;
+    return ioctl(*pipe_end, TCGETS, &byte) == 0 || errno != ENOTTY ? 4 : 0;
+}
+
+TEST(the_agent_cannot_write_into_a_terminals_input)
+{
+    int ends[2];
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    CHECK_EQ(weir__helper_run(&(struct weir__helper){
+                 .work = terminal_calls, .context = &ends[1], .keep = {ends[1]}, .deadline_ms = 5000}),
+             0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST_MAIN
