@@ -264,12 +264,6 @@ $B/tests/unit/engine/test_fast_path_random: ALL_LDFLAGS += -Wl,--wrap=weir__eval
 # What comes between the look and the take of several counters.
 $B/tests/unit/engine/test_fast_path_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look
 
-# How many of a batch are decided by themselves.
-$B/tests/unit/engine/test_batch_way: ALL_LDFLAGS += -Wl,--wrap=weir__batch_decide
-
-# How many pairs of slots a batch does not decide at a glance.
-$B/tests/unit/engine/test_batch_beyond: ALL_LDFLAGS += -Wl,--wrap=weir__pair_take
-
 # What comes between the look and the take of a denial.
 $B/tests/unit/engine/test_negative_cache: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 

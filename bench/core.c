@@ -171,7 +171,7 @@ static bool against_bound(const struct options *o, const struct weir__bench_tabl
     tell_ratio(o, no ? "denied / one line's bound" : "batch / one line's bound", &who[2], &who[0], 0);
     bool bar = table->keys == MILLION && threads == 2 && strcmp(keys->distribution, "uniform") == 0;
     if (keys->route)
-        tell_ratio(o, "batch / memory bound", &who[2], &who[3], bar ? 0.6 : 0);
+        tell_ratio(o, "batch / memory bound", &who[2], &who[3], bar ? 0.45 : 0);
     return true;
 }
 

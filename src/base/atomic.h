@@ -113,12 +113,6 @@ static inline weir__cell *weir__bucket_first(weir__cell *line, uint64_t found)
     return (weir__cell *)(void *)((char *)line + bit * (sizeof *line / WEIR__MATCH_BITS));
 }
 
-/* The last one; the first of the line if it found none. */
-static inline weir__cell *weir__bucket_last(weir__cell *line, uint64_t found)
-{
-    return &line[((unsigned)__builtin_clzll(found | 1) ^ 63) / WEIR__MATCH_BITS];
-}
-
 /* Replaces *cell by `desired` if it equals *expected; if not, tells in *expected what it found. */
 static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {

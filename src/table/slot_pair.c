@@ -4,14 +4,26 @@
  * table could not be filled to nine tenths with such pairs. Each holds the start of its window and its count.
  *
  * Exactness across the two. A request in window k adds to k's slot and weighs what k - 1's slot holds, so that count
- * must not grow any more. Therefore k - 1 is SEALED before anything is counted in k, and a window is always entered
- * through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock still
- * says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
+ * must not grow any more. Therefore k - 1 is PAIR_SEALED before anything is counted in k, and a window is always
+ * entered through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock
+ * still says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
  */
-#include "table/slot_pair.h"
+#include "table/table.h"
 #include "algo/arith.h"
 
 #define TENTATIVE_US 1000000
+/* In a slot's count: its window is over, and the count final. */
+#define PAIR_SEALED (UINT64_C(1) << 31)
+
+/* The cell of a window's slot, which replaces `seen`. */
+static weir__cell pair_cell(const weir_limit *limit, uint64_t tag, weir__cell seen, int64_t start_us, uint64_t used)
+{
+    return weir__cell_pack((struct weir__slot_fields){.tag = tag,
+                                                      .version = weir__version_kept(seen),
+                                                      .expiry = weir__expiry_encode(2 * limit->part_us),
+                                                      .used = used,
+                                                      .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
+}
 
 struct bucket {
     weir__cell *slot;
@@ -49,8 +61,8 @@ static int read_bucket(const struct weir__op *op, const struct weir__key_locatio
     struct weir__slot_fields held = weir__cell_unpack(bucket->seen);
     bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
     bucket->tentative = held.state == WEIR__TENTATIVE; /* its count is a nonce */
-    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~WEIR__SEALED);
-    bucket->sealed = !bucket->tentative && held.used & WEIR__SEALED;
+    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~PAIR_SEALED);
+    bucket->sealed = !bucket->tentative && held.used & PAIR_SEALED;
     return 0;
 }
 
@@ -143,15 +155,14 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (!entered && cost < 0)
         return 1; /* nothing of this window to give back; what an earlier one took stays taken */
     if (counts && !old.sealed) {
-        weir__cell sealed =
-            weir__pair_cell(limit, there.tag, old.seen, old.start_us, (uint64_t)old.count | WEIR__SEALED);
+        weir__cell sealed = pair_cell(limit, there.tag, old.seen, old.start_us, (uint64_t)old.count | PAIR_SEALED);
         /* Sealed, it holds what was weighed: no need to look again. */
         if (!weir__cell_cas(old.slot, &old.seen, sealed))
             return 0;
     }
     if (!entered)
         return enter_window(op, &here, &now, at);
-    weir__cell taken = weir__pair_cell(limit, here.tag, now.seen, at, (uint64_t)state.current);
+    weir__cell taken = pair_cell(limit, here.tag, now.seen, at, (uint64_t)state.current);
     if (weir__cell_cas(now.slot, &now.seen, taken))
         return 1;
     weir__count(&op->stats->retries, 1);

@@ -280,11 +280,6 @@ static inline weir__cell *weir__bucket_first(weir__cell *line, uint64_t found)
     return &line[__builtin_ctzll(found | 8)];
 }
 
-static inline weir__cell *weir__bucket_last(weir__cell *line, uint64_t found)
-{
-    return &line[__builtin_clzll(found | 1) ^ 63];
-}
-
 static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
     explore_point();

@@ -43,7 +43,6 @@
 #undef salted
 #undef unpack
 
-#include "table/prefetch.h"
 #include "table/take.c"
 #include "table/fast_path.h"
 
@@ -72,7 +71,6 @@ static int64_t cap, own[EXPLORE_MAX][KEYS]; /* own: what a process was given and
 static int acts[EXPLORE_MAX];
 static bool narrow;
 
-static int64_t at_a_glance;       /* pairs decided without a look */
 static struct weir_stats covered; /* over all schedules of a test: moved, evicted_live; `errors` is deaths */
 
 static void note(int error)
@@ -90,38 +88,16 @@ static int64_t most_given(const struct key *key)
     return cap * (1 + key->resets * (two_slots ? 2 : 1));
 }
 
-/* As a batch does: its slots are looked for at home, those that are not there in their other lines. */
-static bool decide_pair(const struct weir__op *op, const struct weir__key_location *where, int64_t cost,
-                        weir_decision *decision)
-{
-    weir__cell *slot[2], *away[2];
-    unsigned there = weir__pair_at(&op->table->bucket[where->primary], where->tag, slot);
-    for (unsigned parity = 0; parity < 2; parity++) {
-        if (there >> parity & 1)
-            continue;
-        uint64_t tag = (where->tag & ~UINT64_C(1)) | parity;
-        (void)weir__pair_at(&op->table->bucket[weir__alternate_bucket(tag, where->primary, table.buckets)], tag, away);
-        slot[parity] = away[parity];
-    }
-    return weir__pair_swap(op->mono_us, &limit, weir__window_of(&limit, op->mono_us), slot, where->tag, cost, decision);
-}
-
-/* Decides as the engine does: by a short way, if there is one and the key's entries are in place, or the long one. */
+/* Decides as the engine does: on the fast path, if the key's entry is in place, or on the slow one. */
 static int decide(const struct weir__op *op, const struct weir__key_location *where, int64_t cost,
                   weir_decision *decision)
 {
     bool home = explore_random(2), other = explore_random(2);
-    bool shortly =
+    bool fast =
         (home || other) && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) && cost > 0;
-    if (shortly && weir__may_take_fast(&limit, cost)) {
+    if (fast && weir__may_take_fast(&limit, cost)) {
         weir__cell *slot = weir__slot_at(&op->table->bucket[home ? where->primary : where->alternate], where->tag);
         if (weir__fast_take(op->mono_us, &limit, slot, where->tag, cost, decision))
-            return 0;
-    }
-    if (shortly && weir__beyond(&limit) == WEIR__SIBLING) {
-        bool decided = decide_pair(op, where, cost, decision);
-        at_a_glance += decided;
-        if (decided)
             return 0;
     }
     return weir__table_take(op, &limit, where, cost, WEIR__TAKE, decision);
@@ -465,9 +441,7 @@ TEST(packed_counter)
 
 TEST(pair_of_slots)
 {
-    at_a_glance = 0;
     RUN(25000, {PAIR}, {PAIR, .edge = true});
-    CHECK(at_a_glance > 0);
 }
 
 /*
@@ -485,15 +459,13 @@ static void prepare_long_ago(int64_t units)
                                                                .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
                                                                .expiry = weir__expiry_encode(2 * HOUR),
-                                                               .used = (uint64_t)scenario->unit | WEIR__SEALED,
+                                                               .used = (uint64_t)scenario->unit | PAIR_SEALED,
                                                                .anchor = BASE - 3 * HOUR});
 }
 
 TEST(pair_of_long_ago)
 {
-    at_a_glance = 0;
     RUN(25000, {PAIR, .edge = true, .prepare = prepare_long_ago});
-    CHECK(at_a_glance > 0);
 }
 
 /* The slot of this window still holds the one before the last, sealed, and the last is full but for a unit. */
@@ -504,7 +476,7 @@ static void prepare_rollover(int64_t units)
     empty_lines();
     line->slot[0] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
                                                                .expiry = weir__expiry_encode(2 * HOUR),
-                                                               .used = 1 | WEIR__SEALED,
+                                                               .used = 1 | PAIR_SEALED,
                                                                .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
                                                                .expiry = weir__expiry_encode(2 * HOUR),
@@ -515,9 +487,7 @@ static void prepare_rollover(int64_t units)
 
 TEST(pair_at_rollover)
 {
-    at_a_glance = 0;
     RUN(25000, {PAIR, .prepare = prepare_rollover});
-    CHECK(at_a_glance > 0);
 }
 
 TEST(wide_counter)

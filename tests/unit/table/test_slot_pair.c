@@ -182,10 +182,10 @@ TEST(nothing_is_counted_in_a_sealed_window)
     take(5, 0);
     weir__cell *slot = slot_at(0);
     struct weir__slot_fields parts = weir__cell_unpack(*slot);
-    parts.used |= WEIR__SEALED;
+    parts.used |= PAIR_SEALED;
     *slot = weir__cell_pack(parts);
     CHECK_EQ(take(7, 59).remaining, LIMIT - 12);
-    CHECK_EQ(weir__cell_unpack(*slot).used, 5 | WEIR__SEALED);
+    CHECK_EQ(weir__cell_unpack(*slot).used, 5 | PAIR_SEALED);
     CHECK(slot_at(60) != NULL);
     CHECK_EQ(take(0, 120).remaining, LIMIT - 7);
     fixture_free(f);
@@ -203,128 +203,7 @@ TEST(an_entry_keeps_its_version)
     CHECK_EQ(weir__cell_unpack(*slot).used, 10);
     take(5, 60); /* seals it */
     CHECK_EQ(weir__cell_version(slot->lo), 5);
-    CHECK_EQ(weir__cell_unpack(*slot).used, 10 | WEIR__SEALED);
-    fixture_free(f);
-}
-
-/* ---- At a glance, as batches decide ---- */
-
-static bool glance(int64_t cost, int64_t seconds, weir_decision *d)
-{
-    struct weir__op op = at(seconds);
-    weir__cell *slot[2];
-    (void)weir__pair_at(&f->table.bucket[where.primary], where.tag, slot);
-    *d = (weir_decision){0};
-    return weir__pair_swap(op.mono_us, &limit, weir__window_of(&limit, op.mono_us), slot, where.tag, cost, d);
-}
-
-/* Five in the first minute, seven in the second: the first is sealed. */
-static void begin_second_minute(void)
-{
-    begin();
-    take(5, 0);
-    take(7, 60);
-    CHECK_EQ(weir__cell_unpack(*slot_at(0)).used, 5 | WEIR__SEALED);
-}
-
-TEST(at_a_glance_as_the_long_way)
-{
-    begin_second_minute();
-    weir_decision d, same;
-    CHECK(glance(3, 75, &d));
-    CHECK_EQ(weir__cell_unpack(*slot_at(75)).used, 10);
-    CHECK_EQ(weir__cell_unpack(*slot_at(0)).used, 5 | WEIR__SEALED);
-    take(-3, 75);
-    same = take(3, 75);
-    CHECK_EQ(memcmp(&d, &same, sizeof d), 0);
-    CHECK_EQ(d.remaining, LIMIT - 10 - 3); /* of the five three quarters, rounded down */
-    fixture_free(f);
-
-    /* One before the last weighs nothing, sealed or not. */
-    begin_second_minute();
-    weir__cell *old = slot_at(0);
-    *old = weir__pair_cell(&limit, weir__cell_tag(old->lo), *old, f->op.mono_us - 120 * SECOND_US, 5);
-    CHECK(glance(1, 60, &d));
-    CHECK_EQ(d.remaining, LIMIT - 8);
-    fixture_free(f);
-}
-
-static void forget_first_minute(void)
-{
-    struct weir__op op = at(60);
-    struct weir__key_location first = window_of(0);
-    CHECK_EQ(weir__slot_drop(&op, &first), 0);
-}
-
-TEST(a_denial_at_a_glance)
-{
-    begin_second_minute();
-    weir_decision d, same;
-    take(LIMIT - 12, 60);
-    CHECK(glance(1, 60, &d));
-    CHECK_EQ(d.verdict, WEIR_DENY);
-    same = take(1, 60);
-    CHECK_EQ(memcmp(&d, &same, sizeof d), 0);
-    after_decision = give_all_back;
-    CHECK(!glance(1, 60, &d)); /* what it was based on is not there any more */
-    CHECK(!after_decision);
-    fixture_free(f);
-
-    begin_second_minute();
-    take(LIMIT - 12, 60);
-    after_decision = forget_first_minute;
-    CHECK(!glance(1, 60, &d));
-    CHECK(!after_decision);
-    fixture_free(f);
-}
-
-static void take_one(void)
-{
-    take(1, 60);
-}
-
-TEST(a_glance_after_which_others_take)
-{
-    begin_second_minute();
-    weir_decision d;
-    before_swap = take_one;
-    CHECK(!glance(1, 60, &d));
-    CHECK_EQ(weir__cell_unpack(*slot_at(60)).used, 8);
-    fixture_free(f);
-}
-
-/* Nothing is done at a glance unless both slots are there, the window was entered, and the one before it is over. */
-TEST(what_is_not_usual_is_not_decided_at_a_glance)
-{
-    weir_decision d;
-    begin();
-    CHECK(!glance(1, 0, &d));
-    take(5, 0);
-    CHECK(!glance(1, 0, &d)); /* the window before has no slot, or one that is elsewhere */
-    CHECK(!glance(1, 60, &d));
-    fixture_free(f);
-
-    begin_second_minute();
-    CHECK(!glance(1, 59, &d));  /* a later window was reached */
-    CHECK(!glance(1, 120, &d)); /* and this one was not */
-    weir__cell *last = slot_at(0), *present = slot_at(60), kept = *last;
-    last->hi &= ~UINT64_C(0x1ffff);
-    last->lo &= ~UINT64_C(0x7fff); /* not sealed: somebody may still count there */
-    CHECK(!glance(1, 60, &d));
-    *last = weir__pair_cell(&limit, weir__cell_tag(kept.lo), kept, f->op.mono_us + 120 * SECOND_US, 5);
-    CHECK(!glance(1, 60, &d)); /* the window after this one was reached */
-    *last = weir__cell_with_state(kept, WEIR__FROZEN, 0);
-    CHECK(!glance(1, 60, &d));
-    *last = weir__cell_with_state(kept, WEIR__TENTATIVE, 0);
-    CHECK(!glance(1, 60, &d));
-    *last = kept;
-    kept = *present;
-    present->lo |= WEIR__SEALED >> 17;
-    CHECK(!glance(1, 60, &d));
-    *present = weir__cell_with_state(kept, WEIR__TENTATIVE, 0);
-    CHECK(!glance(1, 60, &d));
-    *present = kept;
-    CHECK(glance(1, 60, &d));
+    CHECK_EQ(weir__cell_unpack(*slot).used, 10 | PAIR_SEALED);
     fixture_free(f);
 }
 

@@ -1,12 +1,10 @@
 /*
- * Batches of keys that are more than one slot: pairs of slots, and records in the slab. What a batch asks for ahead of
- * them (table/ahead.h), and where it saw them (table/pair.h), are only hints. Two segments with one secret, one asked
- * in batches and one by single takes, give the same answers and are the same to the last bit: slots, leases and grains;
- * with several limits in one batch, in a table that is far too small, and after their memory was damaged.
+ * A batch decides as single takes do, whatever its limits: token buckets, pairs of slots and slab objects in one batch.
+ * Two segments with one secret, one used in batches and one by single takes, give the same decisions and stay equal to
+ * the last bit: slots, leases and chunks; also in a table that is far too small, and after their memory was damaged.
  */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/batch.h"
-#include "table/prefetch.h"
+#include "engine/arguments.h"
 
 #include "segments.h"
 
@@ -14,21 +12,6 @@
 #include <stdlib.h>
 
 enum { BATCH_MAX = 150, LIMITS = 6 };
-
-/* How many pairs go the long way, counted by the linker. */
-static int64_t long_ways;
-
-int __real_weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                           int64_t cost, enum weir__mode mode, weir_decision *decision);
-int __wrap_weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                           int64_t cost, enum weir__mode mode, weir_decision *decision);
-
-int __wrap_weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                           int64_t cost, enum weir__mode mode, weir_decision *decision)
-{
-    long_ways++;
-    return __real_weir__pair_take(op, limit, where, cost, mode, decision);
-}
 
 struct twins {
     weir_segment *batched, *single;
@@ -73,7 +56,6 @@ static weir_limit pair_of(int64_t limit, int64_t window_ns, uint64_t id)
 {
     weir_limit made = limit_of((weir_params){
         .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = limit, .window_ns = window_ns, .buckets = 2, .id = id});
-    CHECK_EQ(weir__beyond(&made), WEIR__SIBLING);
     return made;
 }
 
@@ -91,10 +73,6 @@ static void mix_limits(struct twins *t)
     for (size_t i = 0; i < COUNT(others); i++)
         t->limit[2 + i] = limit_of(others[i]);
     t->limits = LIMITS;
-    CHECK_EQ(weir__beyond(&t->limit[2]), WEIR__NOTHING);
-    CHECK_EQ(weir__beyond(&t->limit[3]), WEIR__NOTHING);
-    CHECK_EQ(weir__beyond(&t->limit[4]), WEIR__RECORD);
-    CHECK_EQ(weir__beyond(&t->limit[5]), WEIR__RECORD);
 }
 
 /* Any of the limits for any of so many keys; one in 64 is wrong. */
@@ -222,8 +200,8 @@ TEST(pairs_in_a_table_that_is_too_small)
     close_twins(&t);
 }
 
-/* Wherever their slots are: in a table that is nearly full, many are not at home. */
-TEST(pairs_that_are_in_place_are_decided_at_a_glance)
+/* In a table that is nearly full many slots are in their alternate buckets. */
+TEST(pairs_in_a_table_that_is_nearly_full)
 {
     enum { KEYS = 25000 };
     static uint64_t key[KEYS];
@@ -238,19 +216,15 @@ TEST(pairs_that_are_in_place_are_decided_at_a_glance)
             key[i] = i;
             request[i] = (weir_request){.limit = &limit, .key = &key[i], .key_len = sizeof key[i], .cost = 10000};
         }
-        long_ways = 0;
         CHECK_EQ(weir_take_batch(segment, request, KEYS, now), 0);
-        CHECK_EQ(long_ways, minute < 2 ? KEYS : 0); /* the third time in the minute of the second */
         for (size_t i = 0; i < KEYS; i++)
             CHECK_EQ(request[i].decision.remaining, 30000 - 10000 * minute);
         if (minute == 0)
             now.mono_ns += 60 * WEIR_SECOND;
     }
-    long_ways = 0; /* and what they are denied */
-    for (size_t i = 0; i < KEYS; i++)
+    for (size_t i = 0; i < KEYS; i++) /* more than is left */
         request[i].cost = 30000;
     CHECK_EQ(weir_take_batch(segment, request, KEYS, now), 0);
-    CHECK_EQ(long_ways, 0);
     for (size_t i = 0; i < KEYS; i++)
         CHECK_EQ(request[i].decision.verdict, WEIR_DENY);
     stats = stats_of(segment);
@@ -293,7 +267,7 @@ static bool block_in_a_batch(const weir_limit *limit, weir_request *request)
     const weir_time a_minute_ago = {NOW.mono_ns - 60 * WEIR_SECOND, NOW.wall_ns - 60 * WEIR_SECOND};
     pthread_t thread;
     weir_decision d;
-    /* In the window before and in this one: all that follow are usual. */
+    /* In the window before and in this one: all that follow may take the fast path. */
     CHECK_EQ(weir_take(b.segment, limit, &b.key, sizeof b.key, 1, a_minute_ago, &d), 0);
     CHECK_EQ(weir_take(b.segment, limit, &b.key, sizeof b.key, 1, NOW, &d), 0);
     for (size_t i = 0; i < LONG; i++)
@@ -316,7 +290,6 @@ TEST(a_block_made_meanwhile_holds_soon)
     weir_request *request = malloc(sizeof *request * LONG);
     for (size_t k = 0; k < COUNT(limits); k++) {
         bool seen = false;
-        CHECK(limits[k].usual || weir__beyond(&limits[k]) == WEIR__SIBLING);
         for (int tries = 0; tries < 50 && !seen; tries++)
             seen = block_in_a_batch(&limits[k], request);
         CHECK(seen);
