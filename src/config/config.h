@@ -1,4 +1,5 @@
-/* weir.yaml: what it says, checked as far as that goes without looking at anything else. */
+/* weir.yaml as a struct: parsed and validated, without access to anything that it names (serve/preflight.h does that).
+ */
 #ifndef WEIR_CONFIG_CONFIG_H
 #define WEIR_CONFIG_CONFIG_H
 
@@ -10,18 +11,18 @@
 
 struct weir__tls {
     const char *certificate, *key;
-    const char *client_ca; /* whose certificates clients must have; NULL: they need none */
+    const char *client_ca; /* the CA of client certificates; NULL: clients need none */
     struct weir__place certificate_place, key_place, client_ca_place;
 };
 
-/* What a listener speaks. */
+/* The protocol of a listener. */
 enum weir__listener_kind { WEIR__GATEWAY, WEIR__GRPC, WEIR__HTTP_API, WEIR__RESP };
 
 #define WEIR__LISTENERS_MAX 64
 
 struct weir__listener {
     enum weir__listener_kind kind;
-    const char *address;     /* as nginx and people write it: "127.0.0.1:8080", "[::]:8080", "8080" */
+    const char *address;     /* as in nginx's listen: "127.0.0.1:8080", "[::]:8080", "8080" */
     const char *host, *port; /* host without brackets; NULL: all of IPv4 */
     struct weir__place place;
     struct weir__tls tls;
@@ -37,7 +38,7 @@ struct weir__server {
 
 enum weir__route_kind { WEIR__ROUTE_ALL, WEIR__ROUTE_PREFIX, WEIR__ROUTE_EXACT };
 
-/* Which servers the requests of a path go to. */
+/* The upstream servers of a path. */
 struct weir__route {
     enum weir__route_kind kind;
     const char *path; /* of a prefix: ends in '/' */
@@ -48,31 +49,31 @@ struct weir__route {
 
 enum { WEIR__LOG_OFF, WEIR__LOG_TEXT, WEIR__LOG_JSON };
 
-/* What counts on a listener for HTTP: /v1/, /v1/auth with /v1/auth/403, and /json. */
+/* Endpoints of an HTTP listener that access control distinguishes: /v1/, /v1/auth with /v1/auth/403, and /json. */
 enum { WEIR__ENDPOINT_API, WEIR__ENDPOINT_AUTH, WEIR__ENDPOINT_JSON, WEIR__ENDPOINTS };
 
-/* Who may use the service. Secrets are printable and without spaces. */
+/* Credentials of the service. Secrets are printable and without spaces. */
 struct weir__access {
     const char *token[32];
     bool token_operator[32];
     size_t token_count;
     const char *password, *operator_password; /* of RESP's AUTH */
-    bool open_operator;                       /* operators need no token, where nobody does */
+    bool open_operator;                       /* without tokens: operators' calls are open, too */
     bool open[WEIR__ENDPOINTS];               /* with tokens: only operators need one here */
 };
 
-/* The proxies that ask before they serve. */
+/* /v1/auth: proxies that have each request decided before they forward it. */
 struct weir__forward_auth {
     const char
-        *headers; /* "forwarded" or "original": the family that describes a request; NULL: either, but not both */
-    const char *proxy[64]; /* the peers that may ask: networks */
+        *headers; /* "forwarded" or "original": the headers that describe the request; NULL: either, but not both */
+    const char *proxy[64]; /* networks of the proxies that may send requests */
     size_t proxy_count;    /* 0: this host, and peers that authenticate */
     bool trusts_everybody; /* one of the networks is all of IPv4 or IPv6 */
 };
 
 #define WEIR__STORE_SETTINGS_MAX 24
 
-/* The store, as nginx's weir_store has it. */
+/* The store: a URL and the settings that nginx's weir_store takes. */
 struct weir__store {
     const char *url;   /* NULL: none */
     const char *shown; /* the same without secrets */
@@ -86,12 +87,17 @@ struct weir__store {
 
 /* Is a setting of this name a file's path? */
 bool weir__store_is_file(const char *name);
+/* One URL with all settings, secrets included. False: it is too long, or password_file cannot be read; `why` has the
+ * reason. */
+bool weir__store_url(const struct weir__store *store, char *to, size_t size, char *why, size_t why_size);
+/* The consistency of rules that name none. */
+enum weir_consistency weir__store_consistency(const struct weir__store *store);
 
-/* Where another host publishes its rules. */
+/* Another host's rules service that this host takes its rules from. */
 struct weir__origin {
     const char *url;        /* NULL: the rules are this host's own */
     const char *token;      /* or: */
-    const char *token_file; /* read at every look, so that it may change */
+    const char *token_file; /* read at every poll, so that it may change */
     const char *ca;         /* NULL: the system's authorities */
     int64_t poll_ms;
     struct weir__place place;
@@ -99,20 +105,20 @@ struct weir__origin {
 
 #define WEIR__KEPT_HEADERS_MAX 64
 
-/* Requests that are kept for later (on_limit: queue). */
+/* Deferred requests (on_limit: queue). */
 struct weir__queue_config {
-    bool wanted; /* there is such a section */
+    bool wanted; /* weir.yaml has such a section */
     struct weir__place place;
-    bool sync_second;                   /* SQLite need not be on the disk before the answer */
+    bool sync_second;                   /* SQLite commits to disk once a second, not before each response */
     int64_t max, max_bytes, max_age_ms; /* of all rules together */
-    int64_t body_bytes;                 /* a request with more is denied as usual */
-    const char *const *headers;         /* names of those that are kept, in lower case; one may end in '*' */
+    int64_t body_bytes;                 /* a request with a longer body is rejected, not deferred */
+    const char *const *headers;         /* names of the headers that are kept, in lower case; one may end in '*' */
     size_t header_count;
-    int64_t retries;        /* failed attempts, then it is dead */
+    int64_t retries;        /* failed deliveries before a request is dead-lettered */
     const char *deliver_to; /* "http://host:port", "https://…" or "unix:/path"; NULL: the gateway itself, through: */
-    const char *gateway;    /* the path of its socket for that, under weir serve; set when nginx's files are written */
+    const char *gateway;    /* path of the gateway's delivery socket; set when nginx.conf is written */
     const char *database;   /* "sqlite:STATE/queue.db"; NULL: the store */
-    const char *socket;     /* STATE/queue.sock: where nginx brings requests */
+    const char *socket;     /* STATE/queue.sock: the agent's listener for requests from nginx */
 };
 
 /* The rules service. */
@@ -122,16 +128,16 @@ struct weir__admin_config {
     struct weir__place database_place;
     int64_t session_ms;
     int key_texts; /* the least role that sees the texts of keys: 1 viewer, 2 editor, 3 operator */
-    /* What root read and bound for an agent of another user (handover.h). */
-    const char *certificate, *key; /* their texts; NULL: read the files */
+    /* What root read and bound for an agent of another user (serve/handover.c). */
+    const char *certificate, *key; /* contents; NULL: read the files */
     int socket;                    /* bound to the listener's address; 0: none, -1: that failed */
 };
 
-/* How loaded the host is: what tells it, and what is done about it. */
+/* Overload control: signals, their targets, and the reaction. */
 struct weir__load_config {
-    bool on;                      /* the file has such a section */
-    double target[WEIR__SIGNALS]; /* what counts as full: shares, tasks a processor, times the baseline, requests; 0:
-                                     the signal is off */
+    bool on;                      /* weir.yaml has such a section */
+    double target[WEIR__SIGNALS]; /* the value that means 100 %: a share, tasks per processor, a multiple of the
+                                     baseline, requests; 0: the signal is off */
     int64_t smooth_ms;
     int64_t adapt_to;   /* per cent */
     int64_t shed_above; /* the same; 0: nothing is shed */
@@ -146,19 +152,19 @@ struct weir__config {
 
     const char *segment_path;
     struct weir__place segment_place;
-    bool segment_is_ours; /* the path is the default */
+    bool segment_is_ours; /* the path is the default, in a folder that all users may write to */
     int64_t segment_bytes;
-    int64_t hot_bytes; /* of the file of hot keys beside the segment; 0: none */
-    bool hot_hash;     /* without texts of keys */
+    int64_t hot_bytes; /* size of the sidecar file of hot keys; 0: none */
+    bool hot_hash;     /* hashes in place of key texts */
     struct weir__place hot_place;
     struct weir__load_config load;
-    int64_t workers;  /* 0: as many as processors */
+    int64_t workers;  /* 0: one per processor */
     const char *user; /* of the workers, when root starts them */
     const char *agent_user;
     struct weir__place user_place, agent_user_place;
-    bool dropped; /* of an agent that root started: it is another user now (privilege.h) */
+    bool dropped; /* this process is an agent that has changed its user (serve/privilege.h) */
 
-    struct weir__listener *listeners; /* of the gateway and of the service; room for WEIR__LISTENERS_MAX */
+    struct weir__listener *listeners; /* of gateway and service; WEIR__LISTENERS_MAX elements */
     size_t listener_count;
     struct weir__access access;
     struct weir__forward_auth auth;
@@ -168,7 +174,7 @@ struct weir__config {
     size_t route_count;
     int64_t keepalive, max_fails, fail_ms;
     int64_t connect_ms, read_ms, send_ms;
-    int64_t body_bytes; /* 0: any */
+    int64_t body_bytes; /* 0: unlimited */
     bool upstream_verify;
     const char *upstream_ca, *upstream_name;
     struct weir__place upstream_ca_place;
@@ -183,32 +189,42 @@ struct weir__config {
     int64_t denied_rate;
     struct weir__place log_place, access_place, denied_place;
 
-    const char *state_path; /* the folder for what must outlive a restart: the last good rules, the database */
+    const char *state_path; /* the state folder: the last good rules, databases */
     struct weir__place state_place;
     struct weir__admin_config admin;
     struct weir__origin origin;
     struct weir__queue_config queue;
     /*
-     * With an origin or a rules service the rules in force are a file that the agent writes, in the state folder: then
-     * rules_path is that one, and what `rules` names is what the database begins with.
+     * With an origin or a rules service, the agent writes the active rules to a file in the state folder. Then
+     * rules_path is that file, and `rules` of weir.yaml is what the database is bootstrapped with.
      */
     bool published;
     const char *import_path; /* or NULL, and: */
     weir_text import_text;   /* empty: nothing */
 
     const char *rules_path; /* or NULL, and the rules are in the file: */
-    weir_text rules_text;   /* the file with everything else blanked out, so that places stay as they are */
+    weir_text rules_text;   /* weir.yaml with all but the rules blanked out, so that line numbers stay */
     struct weir__place rules_place;
 };
 
 /*
- * Reads the file. 0; or WEIR_ERULES, WEIR_ERULESPATH after it was told to `diagnose`, or WEIR_ENOMEM. Free it with
- * weir__config_free in any case.
+ * Reads and validates the file. 0; WEIR_ERULES or WEIR_ERULESPATH after a report to `diagnose`; WEIR_ENOMEM; or
+ * WEIR_ERULESBUSY: the file changed meanwhile. The caller frees `config` with weir__config_free in any case.
  */
 int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context);
 void weir__config_free(struct weir__config *config);
 /* Overwrites what only weir serve and nginx need: the text of the file, and the service's tokens and passwords. */
 void weir__config_wipe(struct weir__config *config);
+
+/* The user that nginx's workers run as when root starts weir serve. */
+struct weir__workers {
+    const char *name; /* the user that was looked up */
+    char user[64], group[64];
+    unsigned group_id;
+};
+
+/* False: there is no such user, or it has no group. */
+bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers);
 
 /* ---- For the parts of the reader ---- */
 
@@ -225,15 +241,15 @@ bool weir__config_size(struct weir__reader *reader, const struct weir__node *nod
                        int64_t *bytes);
 /* A time in milliseconds, at most a day. */
 bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms);
-/* Where to listen. */
+/* An address to listen on. */
 bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
                            struct weir__listener *listener);
-/* Nobody but this machine can reach it. */
+/* True if only this host can reach it. */
 bool weir__config_is_loopback(const struct weir__listener *listener);
 /* "http://host:port", "https://…" or "unix:/path". */
 bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server);
 
-/* A listener as an address, or as a map with one; added to the configuration's. */
+/* Adds a listener, given as an address or as a map with one. */
 void weir__config_listen(struct weir__reader *reader, const struct weir__node *node, const char *what,
                          enum weir__listener_kind kind, const struct weir__tls *common);
 /* False after a report. */
@@ -244,15 +260,15 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
 void weir__config_store(struct weir__reader *reader, const struct weir__node *store);
 void weir__config_load_level(struct weir__reader *reader, const struct weir__node *load);
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
-/* After weir__config_control: `queue`. */
+/* `queue`. To be called after weir__config_control. */
 void weir__config_queue(struct weir__reader *reader, const struct weir__node *root);
-/* A path in the state folder, behind `before`. NULL: it is too long. */
+/* `before` and the path of `name` in the state folder. NULL: it is too long. */
 const char *weir__config_in_state(struct weir__reader *reader, const char *name, const char *before);
-/* `admin`, `rules_db` and `state`; and rules that come from another host. */
+/* `admin`, `rules_db`, `state`, and `rules` that name another host. */
 void weir__config_control(struct weir__reader *reader, const struct weir__node *root);
-/* After weir__config_rules: where the rules in force are, if they are published. */
+/* Sets the path of published rules. To be called after weir__config_rules. */
 void weir__config_publish(struct weir__reader *reader);
-/* True if `rules` names another host's: "https://…", or a map with such a url. */
+/* True if `rules` names another host: "https://…", or a map with such a url. */
 bool weir__config_is_origin(const struct weir__node *rules);
 
 #endif

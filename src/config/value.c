@@ -3,6 +3,8 @@
 #include "rules/address.h"
 #include "rules/field.h"
 
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 
 const char *weir__config_text(struct weir__reader *reader, weir_text text)
@@ -232,5 +234,21 @@ bool weir__config_server(struct weir__reader *reader, const struct weir__node *n
                                        : "80");
     server->address = weir__config_text(reader, (weir_text){address, (size_t)len});
     server->host = weir__config_text(reader, is.host);
+    return true;
+}
+
+/* ---- Users ---- */
+
+bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers)
+{
+    workers->name = config->user ? config->user : getpwnam("www-data") ? "www-data" : "nobody";
+    const struct passwd *user = getpwnam(workers->name);
+    const struct group *group = user ? getgrgid(user->pw_gid) : NULL;
+    if (!user || !group || strlen(user->pw_name) >= sizeof workers->user ||
+        strlen(group->gr_name) >= sizeof workers->group)
+        return false;
+    workers->group_id = (unsigned)group->gr_gid;
+    snprintf(workers->user, sizeof workers->user, "%s", user->pw_name);
+    snprintf(workers->group, sizeof workers->group, "%s", group->gr_name);
     return true;
 }

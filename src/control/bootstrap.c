@@ -1,6 +1,5 @@
-/* The first rules: see bootstrap.h, and weir__bootstrap in agent_threads.h. */
+/* The first rules of a host: see bootstrap.h. */
 #include "control/bootstrap.h"
-#include "serve/agent_threads.h"
 #include "control/publish_file.h"
 #include "control/rules_poller.h"
 #include "control/published.h"

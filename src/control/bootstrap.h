@@ -18,4 +18,11 @@ bool weir__bootstrap_is_due(const struct weir__config *config);
 int weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
                            const struct weir__logger *log);
 
+/*
+ * Before nginx starts: ensures that there is a file with active rules. Fetches or imports them once; if that fails the
+ * last good rules stay, and without any the file has no rules until a later attempt succeeds. False after a logged
+ * error: the file cannot be written.
+ */
+bool weir__bootstrap(const struct weir__config *config, const struct weir__logger *log);
+
 #endif

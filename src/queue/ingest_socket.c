@@ -1,6 +1,5 @@
 /* The socket that nginx brings requests to: see ingest_socket.h. */
 #include "queue/ingest_socket.h"
-#include "serve/preflight.h"
 #include "control/publish_file.h"
 
 #include <errno.h>

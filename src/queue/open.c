@@ -1,7 +1,7 @@
 /* The queue that a weir.yaml has: see open.h. */
 #include "queue/open.h"
 #include "control/publish_file.h"
-#include "config/store_url.h"
+#include "config/config.h"
 #include "queue/in_doubt.h"
 
 #include <errno.h>

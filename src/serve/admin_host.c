@@ -2,10 +2,10 @@
 #include "serve/admin_host.h"
 #include "base/clock.h"
 #include "stats/stats_json.h"
-#include "serve/preflight.h"
+#include "sync/exchange.h"
 #include "stats/history_writer.h"
 #include "queue/queue_admin.h"
-#include "config/store_url.h"
+#include "config/config.h"
 #include "engine/hot_key_sampler.h"
 
 #include <inttypes.h>

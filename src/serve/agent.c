@@ -2,11 +2,11 @@
  * looks after. */
 #include "serve/serve.h"
 #include "base/clock.h"
+#include "control/bootstrap.h"
 #include "serve/agent_process.h"
 #include "serve/agent_threads.h"
-#include "serve/agent_main.h"
-#include "serve/signal_action.h"
-#include "serve/supervisor.h"
+#include "base/signals.h"
+#include "serve/deployment.h"
 #include "remote/blocking_client.h"
 
 #include <errno.h>

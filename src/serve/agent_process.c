@@ -2,12 +2,12 @@
 #define _GNU_SOURCE /* memrchr, pipe2, strsignal */
 #include "serve/agent_process.h"
 #include "control/admin_listener.h"
-#include "serve/handover.h"
+#include "control/bootstrap.h"
+#include "serve/privilege.h"
 #include "serve/agent_threads.h"
 #include "serve/helper_process.h"
 #include "stats/history_writer.h"
-#include "serve/agent_main.h"
-#include "serve/signal_action.h"
+#include "base/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>

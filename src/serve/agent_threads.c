@@ -1,5 +1,6 @@
 /* The control plane's slow part: see agent_threads.h. */
 #include "serve/agent_threads.h"
+#include "base/signals.h"
 #include "queue/ingest.h"
 #include "control/admin_listener.h"
 #include "queue/dispatcher.h"
@@ -12,10 +13,12 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#define WATCH_MS     500  /* between two looks whether the configuration has changed */
 #define TICK_MS      250  /* figures are by seconds */
 #define ACCEPT_AGAIN 20   /* ticks between two attempts to listen for the queue */
 #define FOLLOW_MS    1000 /* between two looks at what others publish */
@@ -290,4 +293,35 @@ void weir__agent_threads_stop(struct weir__agent_threads *threads)
     pthread_cond_destroy(&threads->end);
     pthread_mutex_destroy(&threads->lock);
     free(threads);
+}
+
+/* ---- The agent's main loop ---- */
+
+/* Without a store there is nothing to do here but to wait for the end. */
+static enum weir__exchange_end wait_for_end(int signals, const struct weir__exchange_watch *watch)
+{
+    for (;;) {
+        struct pollfd wait = {.fd = signals, .events = POLLIN};
+        bool requested = false;
+        poll(&wait, 1, WATCH_MS);
+        for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;) {
+            if (action == WEIR__ACTION_STOP)
+                return WEIR__EXCHANGE_STOPPED;
+            requested = true;
+        }
+        if (watch && watch->changed(watch->context, requested))
+            return WEIR__EXCHANGE_CHANGED;
+    }
+}
+
+enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
+                                        const struct weir__exchange_watch *watch)
+{
+    struct weir__agent_threads *threads = weir__agent_threads_start(config, log);
+    if (!threads)
+        return WEIR__EXCHANGE_FAILED;
+    enum weir__exchange_end end =
+        config->store.url ? weir__exchange_run(config, log, signals, watch) : wait_for_end(signals, watch);
+    weir__agent_threads_stop(threads);
+    return end;
 }

@@ -5,8 +5,7 @@
 #ifndef WEIR_SERVE_AGENT_THREADS_H
 #define WEIR_SERVE_AGENT_THREADS_H
 
-#include "config/config.h"
-#include "base/log.h"
+#include "sync/exchange.h"
 
 struct weir__agent_threads;
 
@@ -20,11 +19,8 @@ struct weir__agent_threads *weir__agent_threads_start(const struct weir__config 
                                                       const struct weir__logger *log);
 void weir__agent_threads_stop(struct weir__agent_threads *threads);
 
-/*
- * Before anything runs: sees to it that there is a file with the rules in force. They are asked for once; without an
- * answer the last good ones stay, and without any there are none, until another start finds some. False after it was
- * told that not even that is possible.
- */
-bool weir__bootstrap(const struct weir__config *config, const struct weir__logger *log);
+/* Runs until told to end, as weir__exchange_run does. For configurations that weir__agent_needed is true of. */
+enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
+                                        const struct weir__exchange_watch *watch);
 
 #endif

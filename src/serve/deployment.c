@@ -1,7 +1,7 @@
 /* A configuration that is ready to run. */
 #include "serve/deployment.h"
 #include "serve/agent_process.h"
-#include "serve/nginx_message.h"
+#include "serve/nginx.h"
 #include "serve/privilege.h"
 
 #include <errno.h>

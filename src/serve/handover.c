@@ -1,6 +1,6 @@
 /* What the agent gets from the process that stays root: see handover.h. */
 #define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
-#include "serve/handover.h"
+#include "serve/privilege.h"
 #include "serve/helper_process.h"
 #include "control/admin_listener.h"
 #include "stats/history_writer.h"

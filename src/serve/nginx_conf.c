@@ -3,7 +3,7 @@
  * what nginx says about the line can then be said about weir.yaml.
  */
 #define _GNU_SOURCE /* open_memstream */
-#include "serve/nginx_conf.h"
+#include "serve/nginx.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * What the agent believes of a request is in headers X-Weir-…; the location sets every one of them, so none of a
  * client's gets through. Rule and key are in hexadecimal digits: they may hold any bytes.
  */
-#include "serve/nginx_conf.h"
+#include "serve/nginx.h"
 
 #include <inttypes.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* What nginx says, in words that fit weir.yaml. */
 #define _GNU_SOURCE /* memmem */
-#include "serve/nginx_message.h"
+#include "serve/nginx.h"
 #include "base/text.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* nginx as a program. */
 #define _GNU_SOURCE /* pipe2, realpath */
-#include "serve/nginx_process.h"
+#include "serve/nginx.h"
 #include "base/clock.h"
 
 #include <errno.h>

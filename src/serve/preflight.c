@@ -1,11 +1,17 @@
 /* What weir.yaml speaks of, looked at before anything is started or replaced. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "serve/preflight.h"
-#include "serve/helper_process.h"
-#include "serve/privilege.h"
+#include "sync/exchange.h"
 #include "engine/compile_rules.h"
+#include "engine/hot_key_sampler.h"
+#include "engine/ledger.h"
 #include "engine/mapped_file.h"
 #include "rules/set.h"
+#include "serve/agent_threads.h"
+#include "serve/helper_process.h"
+#include "serve/privilege.h"
+#include "services/http/reservations.h"
+#include "stats/history_writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,37 +152,6 @@ static void look_at_authorities(struct look *look)
 
 /* ---- The segment ---- */
 
-const char *weir__segment_advice(int error)
-{
-    switch (error) {
-    case WEIR_EVERSION:
-        return "it was made by another version of weir; remove the file, and the counters in it are lost";
-    case WEIR_EDAMAGED:
-    case WEIR_ETRUNCATED:
-        return "it is damaged; remove the file, and the counters in it are lost";
-    case WEIR_ENOTSEG:
-        return "the file is not a weir segment; choose another path or remove the file";
-    default:
-        return weir_strerror(error);
-    }
-}
-
-void weir__log_sidecar(void *context, const weir_diagnostic *told)
-{
-    const struct weir__sidecar_log *say = context;
-    size_t len = strlen(say->segment);
-    if (told->file && strncmp(told->file, say->segment, len) == 0 && told->file[len] == '.')
-        weir__logf(say->log, told->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s: %s",
-                   told->file, told->message);
-}
-
-void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log)
-{
-    int error = weir_segment_guard(segment);
-    if (error)
-        weir__logf(log, WEIR__LOG_WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
-}
-
 /* In a helper process: the agent, which can write to the segment, could otherwise have this process killed by SIGBUS.
  */
 static int segment_try(void *context)
@@ -218,20 +193,6 @@ static void look_at_segment(struct look *look)
 }
 
 /* ---- Who the workers are ---- */
-
-bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers)
-{
-    workers->name = config->user ? config->user : getpwnam("www-data") ? "www-data" : "nobody";
-    const struct passwd *user = getpwnam(workers->name);
-    const struct group *group = user ? getgrgid(user->pw_gid) : NULL;
-    if (!user || !group || strlen(user->pw_name) >= sizeof workers->user ||
-        strlen(group->gr_name) >= sizeof workers->group)
-        return false;
-    workers->group_id = (unsigned)group->gr_gid;
-    snprintf(workers->user, sizeof workers->user, "%s", user->pw_name);
-    snprintf(workers->group, sizeof workers->group, "%s", group->gr_name);
-    return true;
-}
 
 bool weir__agent_user_find(const struct weir__config *config, struct weir__agent_user *user, char *why, size_t size)
 {
@@ -504,6 +465,58 @@ static void look_at_ports(struct look *look, const struct weir__config *running)
         look_at_port(look, config->metrics);
 }
 
+/* ---- Free space ---- */
+
+/* A file that is made at the start unless it is there. */
+struct wanted {
+    const char *ending;
+    const char *field; /* of weir.yaml: what makes the file smaller */
+    uint64_t bytes;    /* 0: it is not needed */
+};
+
+static bool has_http(const struct weir__config *config)
+{
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (config->listeners[i].kind == WEIR__HTTP_API)
+            return true;
+    return false;
+}
+
+static void check_space(const struct weir__config *config, const struct weir__facts *facts, struct weir__report *report)
+{
+    const uint64_t segment = (uint64_t)config->segment_bytes;
+    const struct wanted files[] = {
+        {"", "segment", segment},
+        {".hot", "hot_keys", (uint64_t)config->hot_bytes},
+        {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
+        {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
+        {".reservations", "service", has_http(config) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
+        {".history", "rules", weir__agent_needed(config) ? weir__observer_bytes(facts->rules) : 0},
+    };
+    char path[4200], folder[4096];
+    uint64_t left;
+    if (!weir__free_bytes(config->segment_path, &left))
+        return;
+    weir__folder_of(config->segment_path, folder, sizeof folder);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct stat at;
+        uint64_t bytes = files[i].bytes;
+        snprintf(path, sizeof path, "%s%s", config->segment_path, files[i].ending);
+        if (!bytes || lstat(path, &at) == 0)
+            continue;
+        if (bytes > left) {
+            weir__report_error(
+                report, config->segment_place,
+                "%s does not fit: it needs %llu KiB, and %s has %llu KiB left for it; free %llu KiB, make "
+                "%s smaller, or choose another folder",
+                path, (unsigned long long)(bytes + 1023) >> 10, folder, (unsigned long long)left >> 10,
+                (unsigned long long)(bytes - left + 1023) >> 10, files[i].field);
+            return;
+        }
+        left -= bytes;
+    }
+}
+
 /* ---- All of it ---- */
 
 bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
@@ -526,7 +539,7 @@ bool weir__preflight(const struct weir__config *config, const struct weir__confi
     look_at_authorities(&look);
     look_at_segment(&look);
     if (!report.errors)
-        weir__preflight_space(config, facts, &report);
+        check_space(config, facts, &report);
     if (config->log_path)
         writable(&look, config->log_place, "the log", config->log_path);
     if (config->access_path)

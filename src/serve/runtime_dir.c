@@ -1,6 +1,6 @@
 /* A folder for nginx's files. */
 #define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
-#include "serve/runtime_dir.h"
+#include "serve/deployment.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,8 +2,7 @@
 #include "serve/serve.h"
 #include "serve/deployment.h"
 #include "serve/privilege.h"
-#include "serve/signal_action.h"
-#include "serve/supervisor.h"
+#include "base/signals.h"
 
 #include <errno.h>
 #include <signal.h>

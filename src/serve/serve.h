@@ -1,45 +1,26 @@
 /*
- * The gateway in one command: weir.yaml becomes an nginx configuration, nginx runs with it, and somebody looks after
- * it. docs/serve.md describes it from outside. In reading order:
+ * weir serve and weir agent: one weir.yaml becomes a running gateway. docs/serve.md describes it from outside.
  *
- *   config      weir.yaml, read and checked: text in, struct weir__config out
- *   inspect     what weir.yaml speaks of: rules, certificates, the segment, free ports
- *   nginx_conf  from a configuration to nginx's
- *   nginx       finding nginx, testing a configuration, starting it
- *   nginx_line  what nginx says, in words that fit weir.yaml
- *   private     the folder that nginx's files are in
- *   log     what weir serve itself says
- *   plan        a configuration through all of these, ready to run
- *   signals     what somebody who sends one wants
- *   supervise   the loop that looks after nginx
- *   serve       all of it together
- *   init        the starter weir.yaml
- *   file_rules  where its rules and counters are, for commands that look at them
+ * Processes of weir serve, when root starts it (started by another user, all of them are that user):
  *
- * And the agent, a process that weir serve runs beside nginx and weir agent alone:
+ *   supervisor      root with ten capabilities (privilege.c). Reads weir.yaml, checks it (preflight.c), writes
+ * nginx.conf (deployment.c, nginx_conf.c) into the runtime directory (runtime_dir.c), starts the others and restarts
+ * the agent, reloads when a file changes, writes the log. Serves no network, parses nothing that the agent or a client
+ * wrote. Main loop: supervisor.c, started by serve.c. nginx master    root, as the supervisor; binds the listeners.
+ * Started by nginx_process.c. nginx workers   the workers' user. Decide and forward requests (nginx/). Started by
+ * nginx's master. agent           a user of its own, no capabilities, filtered system calls, no execve. Started and
+ * restarted by agent_process.c. One thread exchanges deltas with the store (src/sync); the others (agent_threads.c) run
+ * the rules service and its listener, poll another host's rules, write the history, sample the load, send heartbeats,
+ * and accept and dispatch deferred requests. helpers         short-lived children with a deadline (helper_process.c)
+ * for work as the agent's or the workers' user, and for root's work on files that the agent can write.
  *
- *   sync        what was let pass is told to the store, what others let pass is applied; sync_entry for one counter,
- *               sync_lost for what a failover forgot
- *   exchange    that, every interval; store_url makes one URL of what weir.yaml says of the store
- *   threads      the slow part, in threads: the rules service, rules of another host, figures
- *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
- *   host        what the rules service may ask about this host; queue_desk: about its deferred requests
- *   accept      requests that nginx brings for the queue are kept, all that wait in one transaction; answers for
- *               tickets
- *   drain       delivers deferred requests; queue_open opens where they are kept
- *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
- *   sensor      the load level: reads signals and writes the load page; procfs: what the kernel says; senses: from
- *               that to signals; law: from signals to the level, the throttle and what is shed
- *   privilege   what each process may do: users, capabilities, system calls
- *   handover    what the agent, as another user, gets from root: files, secrets, the admin listener's port
- *   process     exchange and threads together
- *   companion   that process under weir serve
- *   agent       weir agent
- *   observe     what the agent writes for others to see: the history; and the ageing of hot keys
- *   fleet       which hosts there are: membership.h lists its files; followers: those that take their rules from this
- * one beside      small files beside the segment, replaced again and again sight       all that can be seen of a host;
- * looker opens it for a command figures     that as JSON advise      what it says about the rules; advise_rule writes
- * the changed rule top         weir top; top_view, top_hosts and top_lines draw
+ * The supervisor gives the agent what only root can read or bind (handover.c): secrets, files, the admin port. Two
+ * descriptors connect them: a socket for requests to write sidecar files (base/sidecar.h), and a pipe for log lines.
+ * weir agent is the agent alone, beside an nginx or an application that something else runs (agent.c); root's weir
+ * agent is a supervisor with an agent and without nginx.
+ *
+ * Also here: nginx_message.c translates nginx's error messages to places in weir.yaml; admin_host.c answers the rules
+ * service's requests about this host; weir_yaml.c finds rules, database and queue of a weir.yaml for commands.
  */
 #ifndef WEIR_SERVE_SERVE_H
 #define WEIR_SERVE_SERVE_H
@@ -48,42 +29,38 @@
 
 enum weir__serve_mode {
     WEIR__SERVE_RUN,
-    WEIR__SERVE_CHECK, /* says whether it would run; changes nothing */
-    WEIR__SERVE_PRINT  /* the nginx configuration on standard output */
+    WEIR__SERVE_CHECK, /* reports whether it would run; changes nothing */
+    WEIR__SERVE_PRINT  /* prints nginx.conf */
 };
 
-/* Returns the exit code. What is wrong with the file or its rules is told to `diagnose` while nothing runs yet. */
+/* weir serve. Returns the exit code. Until nginx runs, errors in weir.yaml and its rules go to `diagnose`. */
 int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context);
 
 /*
- * weir agent: exchanges with the store what eventual rules let pass, until it is told to end, or once; until then it is
- * the rules service as well, if the file has one. Returns the exit code. What is wrong with the file is told to
- * `diagnose` while nothing runs yet.
+ * weir agent: runs the agent until a signal stops it; with `once` it only exchanges deltas with the store, one time.
+ * Returns the exit code. Until the agent runs, errors in weir.yaml go to `diagnose`.
  */
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
 
 struct weir__top_options {
-    const char *what;  /* a weir.yaml or a segment */
+    const char *what;  /* path of a weir.yaml or of a segment */
     const char *rules; /* a path; NULL: those of weir.yaml */
     bool once, json;
     int64_t interval_ms;
     int64_t keys; /* of each rule, in JSON */
 };
 
-/* weir top: what a host does, live or once. Returns the exit code. */
+/* weir top: shows a host's statistics, live or once. Returns the exit code. */
 int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context);
 
-/* weir advise: what the figures say about the rules. `rule` NULL: all. Returns the exit code. */
+/* weir advise: suggests changes to the rules from the statistics. `rule` NULL: all. Returns the exit code. */
 struct weir__advise_options {
     const char *what, *rules, *rule;
     bool json;
 };
 int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context);
 
-/* Writes the starter file. Returns the exit code. */
-int weir__init(const char *file, bool force);
-
-/* The queue of a weir.yaml, for commands that open it themselves. NULL: what is wrong was told to `diagnose`. */
+/* Opens the queue of a weir.yaml, for commands. NULL after a report to `diagnose`. */
 struct weir__file_queue;
 struct weir__control_queue;
 struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context);
@@ -91,27 +68,27 @@ const struct weir__control_queue *weir__file_queue_calls(const struct weir__file
 /* NULL is allowed. */
 void weir__file_queue_close(struct weir__file_queue *queue);
 
-/* The rules service's database that the file names, or NULL: it has no such service. */
+/* The URL of the rules service's database; NULL: the file has no rules service. */
 const char *weir__file_queue_rules(const struct weir__file_queue *queue);
 
 /*
- * Where the rules of a weir.yaml are and where its counters: the rules in force if a rules service has them, and before
- * the first were published those that the file names.
+ * The rules of a weir.yaml and the path of its counters: the published rules if it has a rules service; before the
+ * first publication, the rules that the file names.
  */
 struct weir__file_rules {
-    const char *path; /* of a file or a directory; or NULL, and they are: */
-    const char *text; /* the file with everything else blanked out */
+    const char *path; /* of a file or directory; NULL: the rules are `text` */
+    const char *text; /* weir.yaml with everything else blanked out */
     size_t len;
     const char *segment;
 };
-/* True for a file that has what only a weir.yaml has; a rule file, and one that cannot be read, is none. */
+/* True if the file has members that only a weir.yaml has. False for a rule file and an unreadable one. */
 bool weir__is_weir_yaml(const char *path);
-/* NULL: what is wrong was told to `diagnose`. */
+/* NULL after a report to `diagnose`. */
 struct weir__file_rules *weir__file_rules_open(const char *file, weir_diagnose *diagnose, void *context);
 /* NULL is allowed. */
 void weir__file_rules_close(struct weir__file_rules *rules);
 
-/* The address of the database that a weir.yaml's rules service has. False: what is wrong was told to `diagnose`. */
+/* Copies the URL of the rules service's database to `url`. False after a report to `diagnose`. */
 bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size);
 
 #endif

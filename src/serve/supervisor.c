@@ -3,11 +3,11 @@
  * all of it can be ended at once; and processes that lose their parent become ours, so that none is left behind.
  */
 #define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
-#include "serve/supervisor.h"
+#include "serve/deployment.h"
 #include "base/clock.h"
 #include "serve/agent_process.h"
-#include "serve/nginx_message.h"
-#include "serve/signal_action.h"
+#include "serve/nginx.h"
+#include "base/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>

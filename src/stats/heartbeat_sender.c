@@ -4,7 +4,7 @@
 #include "base/sidecar.h"
 #include "stats/membership_internal.h"
 #include "stats/subscribers.h"
-#include "config/store_url.h"
+#include "config/config.h"
 
 #include <inttypes.h>
 #include <stdio.h>

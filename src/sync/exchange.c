@@ -5,9 +5,8 @@
 #define _GNU_SOURCE /* ppoll */
 #include "sync/exchange.h"
 #include "base/clock.h"
-#include "serve/preflight.h"
-#include "serve/signal_action.h"
-#include "config/store_url.h"
+#include "base/signals.h"
+#include "config/config.h"
 #include "sync/sync.h"
 #include "remote/blocking_client.h"
 
@@ -285,4 +284,37 @@ int weir__exchange_once(const struct weir__config *config, const struct weir__lo
         weir__logf(log, WEIR__LOG_ERROR, "%s (%s)", weir_strerror(error), weir_error_name(error));
     close_all(&x);
     return error;
+}
+
+/* ---- For every engine that the agent opens ---- */
+
+const char *weir__segment_advice(int error)
+{
+    switch (error) {
+    case WEIR_EVERSION:
+        return "it was made by another version of weir; remove the file, and the counters in it are lost";
+    case WEIR_EDAMAGED:
+    case WEIR_ETRUNCATED:
+        return "it is damaged; remove the file, and the counters in it are lost";
+    case WEIR_ENOTSEG:
+        return "the file is not a weir segment; choose another path or remove the file";
+    default:
+        return weir_strerror(error);
+    }
+}
+
+void weir__log_sidecar(void *context, const weir_diagnostic *diagnostic)
+{
+    const struct weir__sidecar_log *to = context;
+    size_t len = strlen(to->segment);
+    if (diagnostic->file && strncmp(diagnostic->file, to->segment, len) == 0 && diagnostic->file[len] == '.')
+        weir__logf(to->log, diagnostic->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s: %s",
+                   diagnostic->file, diagnostic->message);
+}
+
+void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log)
+{
+    int error = weir_segment_guard(segment);
+    if (error)
+        weir__logf(log, WEIR__LOG_WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
 }

@@ -26,4 +26,17 @@ enum weir__exchange_end weir__exchange_run(const struct weir__config *config, co
 /* One exchange. 0; or an error, which was told. */
 int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log);
 
+/* ---- For every engine that the agent opens ---- */
+
+/* What an operator can do about a segment that cannot be opened, or weir_strerror. */
+const char *weir__segment_advice(int error);
+/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the rest. */
+struct weir__sidecar_log {
+    const char *segment;
+    const struct weir__logger *log;
+};
+void weir__log_sidecar(void *context, const weir_diagnostic *diagnostic);
+/* weir_segment_guard; logs a failure. */
+void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log);
+
 #endif

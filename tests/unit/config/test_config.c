@@ -1,7 +1,7 @@
 /* weir.yaml: what is taken, and rules that stand in it. */
 #include "configs.h"
 
-#include "config/store_url.h"
+#include "config/config.h"
 
 TEST(listeners_beside_each_other)
 {

@@ -1,7 +1,7 @@
 /* What nginx says, taken apart and told anew. */
 #include "../../test.h"
 
-#include "serve/nginx_message.h"
+#include "serve/nginx.h"
 
 static const char conf[] = "daemon off;\n"
                            "http {\n"

@@ -1,8 +1,9 @@
 /*
- * Who is used to nginx sends nginx's signals: SIGUSR1 for logs to be opened anew (logrotate does), SIGQUIT for a stop,
- * SIGUSR2 for another binary. Left alone, each of them would end the process at once, and the gateway with it.
+ * Signals as actions. nginx's signals are accepted, too: SIGUSR1 (reopen logs, as logrotate sends it) reloads, SIGQUIT
+ * stops, SIGUSR2 (replace the binary) is ignored. By default each of them would end the process, and the gateway with
+ * it.
  */
-#include "serve/signal_action.h"
+#include "base/signals.h"
 
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -24,7 +25,7 @@ enum weir__signal_action weir__signal_next(int signals)
 {
     struct signalfd_siginfo signal;
     while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
-        if (signal.ssi_signo == SIGUSR2) /* there is no such thing: the next weir serve goes on with the counters */
+        if (signal.ssi_signo == SIGUSR2) /* not supported; a restart keeps the counters */
             continue;
         return signal.ssi_signo == SIGHUP || signal.ssi_signo == SIGUSR1 ? WEIR__ACTION_RELOAD : WEIR__ACTION_STOP;
     }

@@ -1,0 +1,155 @@
+/* What commands find through a weir.yaml: its rules and counters, the database of its rules service, its queue. */
+#include "config/config.h"
+#include "queue/queue_admin.h"
+#include "rules/set.h"
+#include "serve/privilege.h"
+#include "serve/serve.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Rules and counters ---- */
+
+struct opened {
+    struct weir__file_rules rules; /* first: what the caller has */
+    struct weir__config config;
+};
+
+bool weir__is_weir_yaml(const char *path)
+{
+    struct stat at;
+    struct weir__sources sources;
+    if (stat(path, &at) != 0 || !S_ISREG(at.st_mode) || weir__sources_read(path, NULL, NULL, &sources) != 0)
+        return false;
+    struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
+    struct weir__report report = {.sources = sources.list, .source_count = sources.count};
+    const struct weir__node *root = sources.count == 1 ? weir__yaml_read(0, &arena, &report) : NULL;
+    bool is = root && weir__rules_weir_yaml(root);
+    weir__arena_free(&arena);
+    weir__sources_free(&sources);
+    return is;
+}
+
+/* The rules in force; before anything was published, those that the file names. */
+static bool find_rules(struct opened *opened)
+{
+    const struct weir__config *config = &opened->config;
+    bool first = config->published && access(config->rules_path, F_OK) != 0;
+    weir_text text = first ? config->import_text : config->rules_text;
+    opened->rules.path = first ? config->import_path : config->rules_path;
+    opened->rules.text = opened->rules.path ? NULL : text.data;
+    opened->rules.len = opened->rules.path ? 0 : text.len;
+    opened->rules.segment = config->segment_path;
+    return opened->rules.path || text.len > 0;
+}
+
+struct weir__file_rules *weir__file_rules_open(const char *file, weir_diagnose *diagnose, void *context)
+{
+    struct opened *opened = calloc(1, sizeof *opened);
+    int error = opened ? weir__config_load(&opened->config, file, diagnose, context) : WEIR_ENOMEM;
+    const char *wrong = NULL;
+    if (error == 0 && !find_rules(opened))
+        wrong = "nothing was published yet in the rules service that it takes its rules from: weir rules get published";
+    else if (error && error != WEIR_ERULES && error != WEIR_ERULESPATH)
+        wrong = weir_strerror(error);
+    if (wrong)
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
+    if (!error && !wrong)
+        return &opened->rules;
+    weir__file_rules_close(opened ? &opened->rules : NULL);
+    return NULL;
+}
+
+void weir__file_rules_close(struct weir__file_rules *rules)
+{
+    struct opened *opened = (struct opened *)rules;
+    if (!opened)
+        return;
+    weir__config_free(&opened->config);
+    free(opened);
+}
+
+/* ---- The database of the rules service ---- */
+
+static void tell(const char *file, const char *message, weir_diagnose *diagnose, void *context)
+{
+    diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = message});
+}
+
+bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size)
+{
+    struct weir__config *config = calloc(1, sizeof *config);
+    int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
+    const char *database = error ? NULL : config->admin.database, *wrong = NULL;
+    if (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY)
+        wrong = weir_strerror(error);
+    else if (!error && !database)
+        wrong = "it has no rules service: admin says where one listens";
+    else if (database && strlen(database) >= size)
+        wrong = "the address of the database is too long";
+    if (wrong) {
+        tell(file, wrong, diagnose, context);
+    } else if (database) {
+        /* The first token is made before anything else; if this fails, the database says what is missing. */
+        (void)mkdir(config->state_path, 0755);
+        if (strncmp(database, "sqlite:", 7) == 0)
+            weir__handover_create(database + 7);
+        snprintf(url, size, "%s", database);
+    }
+    if (config)
+        weir__config_free(config);
+    free(config);
+    return !wrong && database;
+}
+
+/* ---- The queue ---- */
+
+static const struct weir__logger terminal = {.file = 2, .plain = true};
+
+struct weir__file_queue {
+    struct weir__config config;
+    struct weir__queue_admin *desk;
+};
+
+struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context)
+{
+    struct weir__file_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return NULL;
+    int error = weir__config_load(&queue->config, file, diagnose, context);
+    const char *wrong = error == WEIR_ENOMEM || error == WEIR_ERULESBUSY ? weir_strerror(error)
+                        : !error && !queue->config.queue.wanted ? "there is no queue in it: nothing is deferred here"
+                                                                : NULL;
+    if (wrong)
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
+    if (!error && !wrong && queue->config.queue.database)
+        weir__handover_create(queue->config.queue.database + strlen("sqlite:"));
+    if (!error && !wrong)
+        queue->desk = weir__queue_admin_open(&queue->config, &terminal);
+    if (queue->desk)
+        return queue;
+    weir__file_queue_close(queue);
+    return NULL;
+}
+
+const struct weir__control_queue *weir__file_queue_calls(const struct weir__file_queue *queue)
+{
+    return weir__queue_admin_calls(queue->desk);
+}
+
+const char *weir__file_queue_rules(const struct weir__file_queue *queue)
+{
+    return queue->config.admin.database;
+}
+
+void weir__file_queue_close(struct weir__file_queue *queue)
+{
+    if (!queue)
+        return;
+    weir__queue_admin_close(queue->desk);
+    weir__config_free(&queue->config);
+    free(queue);
+}
