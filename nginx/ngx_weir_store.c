@@ -1,10 +1,10 @@
-/* The store's client in a worker: its driver, its clock, and those who wait for its answers. */
+/* The store's client in a worker: its driver, its timer, and the requests that wait for it. */
 #include "ngx_weir_store.h"
 #include "base/clock.h"
 
 #define GIVE_BACK_US 2000000
-#define KEEP_WAITS   1024 /* for the next that ask, */
-#define KEEP_OPS     64   /* if they have asked for no more counters than this */
+#define KEEP_WAITS   1024 /* waits that are kept for reuse, */
+#define KEEP_OPS     64   /* if they have at most so many ops */
 
 const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX])
 {
@@ -21,20 +21,20 @@ const char *ngx_weir_store_shown(const ngx_weir_store_t *store)
     return store->shown;
 }
 
-/* ---- The clock ---- */
+/* ---- Timer ---- */
 
 void ngx_weir_store_stay(ngx_weir_store_t *store)
 {
     store->wake.cancelable = store->waiting == 0 && !weir__client_owes_refunds(store->client);
 }
 
-/* nginx puts off a timer that is set again by less than 300 ms; this one means it. */
+/* ngx_add_timer keeps a timer that would move by less than 300 ms; this one must be exact. */
 static void ngx_weir_store_arm(ngx_weir_store_t *store)
 {
     ngx_event_t *event = &store->wake;
     if (event->timer_set) {
         if (store->wake_at >= store->timer_at)
-            return; /* earlier is allowed, and saves setting it for each request */
+            return; /* waking up earlier is allowed, and saves re-arming it for each request */
         ngx_del_timer(event);
     }
     if (store->wake_at == INT64_MAX)
@@ -61,7 +61,7 @@ static void ngx_weir_store_tick(ngx_event_t *event)
         ngx_weir_store_arm(store);
 }
 
-/* Once for all that was asked while nginx handled what had come: few commands, and one system call. */
+/* Sends once for all requests of an iteration of the event loop: few commands, one system call. */
 static void ngx_weir_store_flush(ngx_event_t *event)
 {
     ngx_weir_store_t *store = event->data;
@@ -69,9 +69,12 @@ static void ngx_weir_store_flush(ngx_event_t *event)
     ngx_weir_store_stats_publish(store);
 }
 
-/* ---- News ---- */
+/* ---- Changes of the store's state ---- */
 
-/* What nginx would log about a connection: "… [error] 17#17: connect() failed (111: Connection refused)". */
+/*
+ * Stores what nginx would log about a connection ("… [error] 17#17: connect() failed (111: Connection refused)") for
+ * the next message.
+ */
 static void ngx_weir_store_hear(ngx_log_t *log, ngx_uint_t level, u_char *text, size_t len)
 {
     ngx_weir_store_t *store = log->wdata;
@@ -90,18 +93,18 @@ static void ngx_weir_store_changed(void *context, bool up, int error, const char
     if (!ngx_weir_store_stats_changed(store, up, error))
         return;
     if (up) {
-        /* Not a mere notice: who was told the bad news hears the good. */
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "weir: store %s is back", store->shown);
+        /* the same level as the outage, so that its end is logged wherever that was */
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "weir: store %s available again", store->shown);
     } else {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
-                      "weir: store %s is away: %s (%s)%s%s%s%s; on_store_failure decides", store->shown,
+                      "weir: store %s unavailable: %s (%s)%s%s%s%s; on_store_failure applies", store->shown,
                       weir_strerror(error), weir_error_name(error), where && *where ? "; " : "", where ? where : "",
                       *store->detail ? ": " : "", store->detail);
     }
     *store->detail = '\0';
 }
 
-/* ---- Those who wait ---- */
+/* ---- Waits ---- */
 
 static void ngx_weir_wait_event(ngx_event_t *event)
 {
@@ -131,7 +134,7 @@ ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
     return wait;
 }
 
-/* Called by the client, and so must not go on from here: what follows may end other waits, or the client. */
+/* Called from within the client, so it only posts an event: what follows may end other waits, or the client. */
 static void ngx_weir_store_done(void *context, struct weir__store_request *request)
 {
     ngx_weir_store_t *store = context;
@@ -151,7 +154,7 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_w
     ngx_weir_store_t *store = wait->store;
     struct weir__store_request *request = weir_ask_question(wait->ask);
     request->owner = wait;
-    wait->on_reply = NULL; /* an answer at once is told by returning */
+    wait->on_reply = NULL; /* a reply at once is reported by the return value */
     wait->on_its_way = 1;
     store->waiting++;
     ngx_weir_store_stay(store);
@@ -181,7 +184,7 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
 {
     ngx_weir_store_t *store = wait->store;
     uint32_t ops = weir_ask_question(wait->ask)->op_count;
-    if (wait->event.posted) { /* who asked left just before it heard */
+    if (wait->event.posted) { /* the caller leaves just before on_reply */
         ngx_delete_posted_event(&wait->event);
         weir__store_request_abandon(weir_ask_question(wait->ask));
     }
@@ -210,7 +213,7 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
     store->idle_count++;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Start and stop ---- */
 
 ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir *engine)
 {

@@ -1,13 +1,13 @@
 /*
- * The store of strict rules in a worker: src/store's client, driven by nginx's events. Which file does what:
+ * The store of strict rules in a worker: the client of src/remote, driven by nginx's events. Files:
  *
- *   store           the client, its clock and its owner's waits
- *   store_channel   a connection: names, TLS, reading and writing
- *   store_lookup    addresses of names, without waiting for them
- *   store_conf      the directive
- *   store_stats     what all workers have counted, and what they believe, in shared memory
+ *     store           the client, its timer, and waits
+ *     store_channel   a connection: name, TLS, reading and writing
+ *     store_lookup    resolving names without blocking
+ *     store_conf      the directive
+ *     store_stats     totals and state of all workers, in shared memory
  *
- * Nothing here waits: whoever asks is called when there is an answer, or when the deadline is over.
+ * Nothing here blocks: a callback is called when the reply arrives, or at the deadline.
  */
 #ifndef NGX_WEIR_STORE_H
 #define NGX_WEIR_STORE_H
@@ -30,23 +30,23 @@ typedef struct ngx_weir_wait_s ngx_weir_wait_t;
 /* The directive weir_store; its configuration is an ngx_weir_engine_t. */
 char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 #define NGX_WEIR_STORE_NAMES_MAX 320
-/* An URL for the engine, which needs to know what counters are called, and nothing else. */
+/* A URL for the engine, which needs prefix and hash_keys only. */
 const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX]);
-/* In a worker: connects ahead of the first request. And its end. */
+/* Starts the client of a worker, which connects at once. And stops it. */
 ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir *engine);
 void ngx_weir_store_stop(ngx_weir_store_t *store);
 
-/* ---- Asking ---- */
+/* ---- Waiting for replies ---- */
 
 /*
- * Somebody who has something to ask. First prepare all checks with its `ask`; then wait, if one of them says so; then
- * check all in the same order; then end.
+ * One wait for the store: prepare all checks with `ask`; begin, if one of them returns 1; check all in the same order;
+ * end.
  */
 struct ngx_weir_wait_s {
     weir_ask *ask;
-    void *data; /* the owner's */
+    void *data; /* for the caller */
 
-    /* The store's. */
+    /* Internal. */
     ngx_weir_store_t *store;
     ngx_weir_wait_t *next;
     void (*on_reply)(ngx_weir_wait_t *wait);
@@ -56,35 +56,35 @@ struct ngx_weir_wait_s {
 
 /* NULL: no memory. */
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store);
-/* Brings the requests to the store. NGX_AGAIN: `on_reply` is called later; NGX_OK: it is known now what it says. */
+/* Sends the ops. NGX_AGAIN: `on_reply` is called later; NGX_OK: complete already. */
 ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_wait_t *wait));
-/* The same with so long a time for it, as no client waits. */
+/* With a timeout of its own, for calls without a waiting client. */
 ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait));
-/* The same without anybody who waits, for what is given back: it is tried for longer, and ends by itself. */
+/* Without a callback, for refunds: a longer timeout; ends by itself. */
 void ngx_weir_wait_detached(ngx_weir_wait_t *wait);
-/* The checks are done, or whoever wanted to know is gone: what was taken and is not used goes back. */
+/* The checks are done, or the caller leaves: refunds what was taken and not used. */
 void ngx_weir_wait_end(ngx_weir_wait_t *wait);
 
-/* ---- Figures ---- */
+/* ---- Statistics ---- */
 
-#define NGX_WEIR_STORE_REASONS 16 /* the library's errors of stores: see ngx_weir_store_stats.c */
-#define NGX_WEIR_STORE_TOTALS  14 /* numbers of struct weir__client_stats, from `requests` to `opened` */
+#define NGX_WEIR_STORE_REASONS 16 /* see ngx_weir_store_stats.c */
+#define NGX_WEIR_STORE_TOTALS  14 /* of struct weir__client_stats, from `requests` to `opened` */
 
-/* Of all workers, http's and stream's. */
+/* Sums over all workers, of http and stream. */
 typedef struct {
     uint64_t totals[NGX_WEIR_STORE_TOTALS];
     uint64_t failures[NGX_WEIR_STORE_REASONS];
-    ngx_uint_t workers, down; /* how many there are, and how many of them take the store for away */
-    int error;                /* why the last of these did */
+    ngx_uint_t workers, down; /* how many there are, and how many have an open circuit breaker */
+    int error;                /* of the last of these */
 } ngx_weir_store_sum_t;
 
 void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum);
-/* The store's URL as it may be shown. */
+/* The store's URL without secrets. */
 const char *ngx_weir_store_shown(const ngx_weir_store_t *store);
 /* "slow", "down" … for failures[reason]. */
 const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32]);
 
-/* ---- Between the files ---- */
+/* ---- Internal ---- */
 
 typedef struct ngx_weir_channel_s ngx_weir_channel_t;
 typedef struct ngx_weir_store_stats_s ngx_weir_store_stats_t;
@@ -97,9 +97,9 @@ struct ngx_weir_store_s {
     ngx_ssl_t *ssl; /* NULL: without TLS */
     ngx_shm_zone_t *zone;
     ngx_uint_t block;                  /* 0: http, 1: stream */
-    enum weir_consistency consistency; /* of rules that do not say */
+    enum weir_consistency consistency; /* default_consistency */
 
-    /* A worker's. */
+    /* Of a worker. */
     weir *engine;
     struct weir__driver driver;
     struct weir__client *client;
@@ -107,18 +107,20 @@ struct ngx_weir_store_s {
     ngx_weir_store_stats_t *stats;
     struct weir__client_stats published;
     ngx_event_t flush, wake;
-    int64_t wake_at, timer_at; /* when the client wants to be woken, and when it will be */
-    ngx_uint_t waiting;        /* requests on their way */
-    ngx_weir_wait_t *idle;     /* waits that were used before */
+    int64_t wake_at, timer_at; /* when the client needs a tick, and when the timer fires */
+    ngx_uint_t waiting;        /* requests in flight */
+    ngx_weir_wait_t *idle;     /* for reuse */
     ngx_uint_t idle_count;
-    ngx_log_t quiet;                  /* of connections: what goes wrong with one is no news when the store is away */
-    char detail[NGX_WEIR_DETAIL_MAX]; /* the last thing it heard */
+    ngx_log_t quiet;                  /* collects errors of connections, which are not logged each */
+    char detail[NGX_WEIR_DETAIL_MAX]; /* last error */
 };
 
-/* A worker that is to end stays as long as somebody waits in it, or something is not back yet: that is over soon. */
+/*
+ * A worker that shuts down stays until no request waits and all refunds are sent, which is bounded by their timeouts.
+ */
 void ngx_weir_store_stay(ngx_weir_store_t *store);
 
-/* A connection's part of struct weir__driver; the context is the store. */
+/* Functions of struct weir__driver; the context is the store. */
 ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle);
 void ngx_weir_channel_open(void *context, unsigned channel, const char *host, uint16_t port);
 void ngx_weir_channel_close(void *context, unsigned channel);
@@ -129,26 +131,26 @@ void ngx_weir_channel_send(void *context, unsigned channel);
 typedef struct {
     struct sockaddr_storage list[NGX_WEIR_ADDRESSES];
     socklen_t lens[NGX_WEIR_ADDRESSES];
-    ngx_uint_t count; /* 0: there are none */
+    ngx_uint_t count; /* 0: none */
 } ngx_weir_addresses_t;
 
-/* An address written as one, and no name. */
+/* Parses a numeric address. False: it is a name. */
 ngx_uint_t ngx_weir_literal(const char *host, uint16_t port, ngx_weir_addresses_t *addresses);
 /*
- * Asks the system for the addresses of a name; calls `found` later, outside of this call. The same `owner` must not ask
- * twice at a time. NGX_ERROR: it cannot be asked now.
+ * Resolves a name; calls `found` later, never from within. One lookup per `owner` at a time. NGX_ERROR: not possible
+ * now.
  */
 typedef void ngx_weir_found_pt(void *owner, const ngx_weir_addresses_t *addresses);
 ngx_int_t ngx_weir_lookup(const char *host, uint16_t port, ngx_weir_found_pt *found, void *owner, ngx_log_t *log);
-/* The owner does not want to know any more. */
+/* Cancels the lookups of an owner. */
 void ngx_weir_lookup_forget(void *owner);
 
 ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store);
 void ngx_weir_store_stats_begin(ngx_weir_store_t *store);
-/* Adds what this worker has counted since the last time. */
+/* Adds what this worker has counted since the last call. */
 void ngx_weir_store_stats_publish(ngx_weir_store_t *store);
 void ngx_weir_store_stats_failed(ngx_weir_store_t *store, int error);
-/* True if this is news for the whole host: the first worker that takes it for away, or the last that no longer does. */
+/* Whether the state of the host changes: the first worker whose breaker opens, or the last whose breaker closes. */
 ngx_uint_t ngx_weir_store_stats_changed(ngx_weir_store_t *store, ngx_uint_t up, int error);
 
 #pragma GCC visibility pop

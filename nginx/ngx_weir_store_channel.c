@@ -1,6 +1,6 @@
 /*
- * A connection to a server of the store. The client calls from within itself and must not be called back then: what is
- * to be done follows in an event of the channel's own, in the same turn of nginx's loop.
+ * A connection to a server of the store. The client calls these functions from within its own and must not be called
+ * back then: further work is done in a posted event of the same iteration of the event loop.
  */
 #include "ngx_weir_store.h"
 
@@ -12,7 +12,7 @@
 #include <openssl/x509v3.h>
 
 #define READ_BYTES 65536
-#define READ_TURNS 16 /* reads before others have their turn */
+#define READ_TURNS 16 /* reads before other events are handled */
 
 typedef enum { CLOSED, OPENING, LOOKING, CONNECTING, SHAKING_HANDS, OPEN } ngx_weir_channel_state_t;
 
@@ -25,14 +25,16 @@ struct ngx_weir_channel_s {
     ngx_weir_addresses_t addresses;
     ngx_uint_t next; /* address to try */
     ngx_peer_connection_t peer;
-    ngx_event_t step; /* what follows from a call of the client's */
+    ngx_event_t step; /* work posted by a call of the client */
 };
 
 static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
 
 /* ---- Closing ---- */
 
-/* As in src/remote/socket.c: what has not reached the server by now must not do so after it was asked again. */
+/*
+ * As in src/remote/socket.c: discards unsent bytes, which must not arrive after the request was sent again elsewhere.
+ */
 static void ngx_weir_channel_forget_unsent(ngx_connection_t *c)
 {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};
@@ -71,7 +73,7 @@ void ngx_weir_channel_close(void *context, unsigned number)
     ngx_weir_channel_drop(channel);
 }
 
-/* The other end has closed it, or it never came about. */
+/* The server closed the connection, or connecting failed. */
 static void ngx_weir_channel_lost(ngx_weir_channel_t *channel)
 {
     ngx_weir_store_t *store = channel->store;
@@ -117,7 +119,7 @@ static void ngx_weir_channel_read_event(ngx_event_t *event)
     ngx_connection_t *c = event->data;
     ngx_weir_channel_t *channel = c->data;
     ngx_weir_store_t *store = channel->store;
-    for (ngx_uint_t turn = 0; turn < READ_TURNS; turn++) {
+    for (ngx_uint_t i = 0; i < READ_TURNS; i++) {
         ssize_t got = c->recv(c, room, sizeof(room));
         if (got == NGX_AGAIN) {
             ngx_weir_store_stay(store);
@@ -163,7 +165,7 @@ static const char *ngx_weir_channel_name(const ngx_weir_channel_t *channel)
     return *given ? given : channel->host;
 }
 
-/* Is the certificate one of this server's? */
+/* Whether the certificate is valid for the server's name. */
 static ngx_uint_t ngx_weir_channel_is_it(ngx_weir_channel_t *channel)
 {
     ngx_connection_t *c = channel->peer.connection;
@@ -221,7 +223,9 @@ static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
         return;
     }
     c->ssl->handler = ngx_weir_channel_shaken;
-    /* What is told if the store is taken for away meanwhile: a server without TLS waits for more, and says nothing. */
+    /*
+     * Logged if the store becomes unavailable meanwhile: a server without TLS waits for more bytes and sends nothing.
+     */
     ngx_log_error(NGX_LOG_ERR, c->log, 0, "the TLS handshake has no answer so far; is it a server without TLS?");
 }
 
@@ -256,7 +260,7 @@ static void ngx_weir_channel_connect_event(ngx_event_t *event)
         ngx_weir_channel_connected(channel);
 }
 
-/* To the next address; names may have several, and of localhost's often only one is listened on. */
+/* Connects to the next address: a name may have several, and of localhost's often only one is listened on. */
 static void ngx_weir_channel_connect(ngx_weir_channel_t *channel)
 {
     ngx_weir_store_t *store = channel->store;
@@ -294,7 +298,7 @@ static void ngx_weir_channel_found(void *owner, const ngx_weir_addresses_t *addr
     ngx_weir_channel_connect(channel);
 }
 
-/* ---- The client's calls ---- */
+/* ---- Functions of the driver ---- */
 
 static ngx_uint_t ngx_weir_channel_path(ngx_weir_channel_t *channel)
 {

@@ -6,7 +6,7 @@
 #define VERIFY_DEPTH 5
 #define WHY_MAX      256
 
-/* The password, from a file's first line: configurations are read by more people than it should be. */
+/* Reads the password from the first line of a file, as nginx.conf is often readable by more users. */
 static char *ngx_weir_store_password(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str_t path)
 {
     char why[WHY_MAX] = "", room[sizeof(store->options.password) + 2];
@@ -31,16 +31,16 @@ static char *ngx_weir_store_password(ngx_conf_t *cf, ngx_weir_store_t *store, ng
     return NGX_CONF_ERROR;
 }
 
-/* Of rules that do not say. */
+/* The default consistency of rules. */
 static char *ngx_weir_store_consistency(ngx_conf_t *cf, ngx_weir_store_t *store, const u_char *word)
 {
     static const struct {
         const char *word;
         enum weir_consistency means;
-    } words[] = {{"local", WEIR_LOCAL}, {"eventual", WEIR_EVENTUAL}, {"strict", WEIR_STRICT}};
-    for (ngx_uint_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (ngx_strcmp(word, words[i].word) == 0) {
-            store->consistency = words[i].means;
+    } names[] = {{"local", WEIR_LOCAL}, {"eventual", WEIR_EVENTUAL}, {"strict", WEIR_STRICT}};
+    for (ngx_uint_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (ngx_strcmp(word, names[i].word) == 0) {
+            store->consistency = names[i].means;
             return NGX_CONF_OK;
         }
     }
@@ -64,7 +64,7 @@ static char *ngx_weir_store_set(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"weir_store\"; use name=value", given);
         return NGX_CONF_ERROR;
     }
-    *equals = '\0'; /* the words of a configuration end with a zero byte */
+    *equals = '\0'; /* nginx ends the words of a directive with a zero byte */
     int error =
         weir__store_option(&store->options, (const char *)given->data, (const char *)equals + 1, why, sizeof(why));
     *equals = '=';
@@ -112,7 +112,7 @@ static ngx_int_t ngx_weir_store_tls(ngx_conf_t *cf, ngx_weir_store_t *store)
         return NGX_ERROR;
     cleanup->handler = ngx_ssl_cleanup_ctx;
     cleanup->data = store->ssl;
-    /* What could not be sent may lie elsewhere the next time, with more after it. */
+    /* A retried write may have the bytes at another address, with more after them. */
     (void)SSL_CTX_set_mode(store->ssl->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     if (!store->options.no_verify && ngx_weir_store_authorities(cf, store) != NGX_OK)
         return NGX_ERROR;
@@ -144,7 +144,7 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
         if (ngx_weir_store_set(cf, store, &value[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
-    if (*store->options.key == '\0') /* one file may have both */
+    if (*store->options.key == '\0') /* one file may contain both */
         ngx_memcpy(store->options.key, store->options.certificate, sizeof(store->options.key));
     if (weir__store_fits(&store->options, why, sizeof(why)) != 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name, why);

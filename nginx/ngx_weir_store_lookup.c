@@ -1,7 +1,7 @@
 /*
- * Addresses of names. The system's resolver waits for its servers, so a thread asks it, and tells through an event
- * descriptor; this way names mean what they mean to every other program of the host (/etc/hosts, search domains), and
- * they are asked for again at each connection. There is at most one thread for a name at a time, however long it takes.
+ * Resolving names. getaddrinfo blocks, so a thread calls it and signals an event descriptor. That way names resolve as
+ * in every other program of the host (/etc/hosts, search domains), anew for each connection. At most one thread per
+ * name.
  */
 #include "ngx_weir_store.h"
 
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#define LOOKUPS     16 /* names that are asked for at a time */
+#define LOOKUPS     16 /* names at once */
 #define OWNERS      64 /* of one name */
 #define THREAD_ROOM (256 * 1024)
 
@@ -17,11 +17,11 @@ typedef struct {
     char host[256];
     uint16_t port;
     int event_fd;
-    ngx_weir_addresses_t addresses; /* the thread's until it has told */
+    ngx_weir_addresses_t addresses; /* written by the thread until it signals */
 
     ngx_connection_t *connection; /* NULL: free */
     struct {
-        void *owner; /* NULL: gone */
+        void *owner; /* NULL: cancelled */
         ngx_weir_found_pt *found;
     } owners[OWNERS];
     ngx_uint_t owner_count;
@@ -52,7 +52,7 @@ ngx_uint_t ngx_weir_literal(const char *host, uint16_t port, ngx_weir_addresses_
     return addresses->count > 0;
 }
 
-/* In the thread. */
+/* Runs in the thread. */
 static void *ngx_weir_lookup_run(void *data)
 {
     ngx_weir_lookup_t *lookup = data;
@@ -62,7 +62,7 @@ static void *ngx_weir_lookup_run(void *data)
     return NULL;
 }
 
-/* In the worker. */
+/* Runs in the worker. */
 static void ngx_weir_lookup_done(ngx_event_t *event)
 {
     ngx_connection_t *c = event->data;
@@ -100,7 +100,7 @@ static ngx_int_t ngx_weir_lookup_thread(ngx_weir_lookup_t *lookup)
         return NGX_ERROR;
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attributes, THREAD_ROOM);
-    /* nginx's signals are for nginx's own thread. */
+    /* signals are handled by nginx's thread */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&thread, &attributes, ngx_weir_lookup_run, lookup);
@@ -121,7 +121,7 @@ static ngx_int_t ngx_weir_lookup_begin(ngx_weir_lookup_t *lookup, const char *ho
     c->data = lookup;
     c->read->handler = ngx_weir_lookup_done;
     c->read->log = c->write->log = log;
-    c->read->resolver = 1; /* so that a worker that ends in the meantime does not wonder about it */
+    c->read->resolver = 1; /* so that a worker that shuts down does not report it as an open connection */
     (void)ngx_cpystrn((u_char *)lookup->host, (u_char *)host, sizeof(lookup->host));
     lookup->port = port;
     lookup->event_fd = fd;

@@ -1,6 +1,6 @@
 /*
- * What all workers have counted about the store, and what each believes of it, in shared memory: /metrics is on_reply
- * by any of them. The modules for http and stream use the same zone, so each has its part of it.
+ * Totals and state of the store's client over all workers, in shared memory, since any worker may serve /metrics. The
+ * http and stream modules share a zone, with one part each.
  */
 #include "ngx_weir_store.h"
 
@@ -9,7 +9,7 @@
 #define ZONE    (256 * 1024)
 
 typedef struct {
-    ngx_pid_t pid; /* 0: nobody yet */
+    ngx_pid_t pid; /* 0: free */
     ngx_uint_t down;
     ngx_int_t error;
 } ngx_weir_believes_t;
@@ -25,7 +25,7 @@ struct ngx_weir_store_stats_s {
 static ngx_int_t ngx_weir_store_stats_init(ngx_shm_zone_t *zone, void *before)
 {
     ngx_slab_pool_t *pool = (ngx_slab_pool_t *)zone->shm.addr;
-    if (before) { /* a reload: the stats go on, and new workers see for themselves */
+    if (before) { /* a reload: totals continue, and new workers start with the store available */
         ngx_weir_store_stats_t *stats = before;
         for (ngx_uint_t i = 0; i < BLOCKS; i++)
             ngx_memzero(stats->blocks[i].workers, sizeof(stats->blocks[i].workers));
@@ -44,7 +44,7 @@ static ngx_int_t ngx_weir_store_stats_init(ngx_shm_zone_t *zone, void *before)
 ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store)
 {
     static ngx_str_t name = ngx_string("weir_store");
-    /* The tag says whose zone it is. It must be the same for both of our modules, which know nothing of each other. */
+    /* The tag identifies the zone's owner. It must be the same for both modules. */
     store->zone = ngx_shared_memory_add(cf, &name, ZONE, &ngx_core_module);
     if (store->zone == NULL)
         return NGX_ERROR;
@@ -52,11 +52,11 @@ ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store)
     return NGX_OK;
 }
 
-/* This worker's place. NULL: another has it, for this one is about to end. */
+/* This worker's slot. NULL: a newer worker has it, as this one shuts down. */
 static ngx_weir_believes_t *ngx_weir_store_stats_own(const ngx_weir_store_t *store)
 {
     ngx_weir_believes_t *own = &store->stats->blocks[store->block].workers[ngx_worker % WORKERS];
-    if (own->pid == 0 && !ngx_exiting) /* a reload has begun, and failed */
+    if (own->pid == 0 && !ngx_exiting) /* a reload began, and failed */
         own->pid = ngx_pid;
     return own->pid == ngx_pid ? own : NULL;
 }
@@ -81,7 +81,7 @@ void ngx_weir_store_stats_publish(ngx_weir_store_t *store)
     }
 }
 
-/* The first stands for what is no error of a store's, such as no memory. */
+/* The first stands for errors that are not of a store, e.g. no memory. */
 static const int ngx_weir_reasons[NGX_WEIR_STORE_REASONS] = {
     0,
     WEIR_ESTOREDOWN,
@@ -155,7 +155,7 @@ void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum
     ngx_weir_store_stats_believed(store, sum);
 }
 
-/* The library's name of the error, WEIR_ESTORESLOW, without what all have. */
+/* The error's name without its prefix: "slow" for WEIR_ESTORESLOW. */
 const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32])
 {
     static const char before[] = "ESTORE";

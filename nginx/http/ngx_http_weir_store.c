@@ -1,11 +1,11 @@
 /*
- * Requests that wait for the store's answer. What asked is run again when it has come, and then finds it: nothing of a
- * request's decision is kept meanwhile but the question.
+ * HTTP requests that wait for the store. When the reply arrives, the handler runs again and finds it: only the wait is
+ * kept meanwhile, not the state of the decision.
  */
 #include "ngx_http_weir.h"
 #include "engine/fast_path.h"
 
-/* Hangs in the list of things to clean up, so that it is found again, and ended with the request. */
+/* A pool cleanup handler, by which it is found again, and ended with the request. */
 typedef struct {
     ngx_http_request_t *r;
     ngx_weir_wait_t *wait; /* NULL: over */
@@ -65,7 +65,7 @@ static void ngx_http_weir_store_replied(ngx_weir_wait_t *wait)
     ngx_http_run_posted_requests(c);
 }
 
-/* A client that goes away is noticed. */
+/* Detects a client that disconnects. */
 static ngx_int_t ngx_http_weir_watch(ngx_http_request_t *r)
 {
     ngx_connection_t *c = r->connection;
@@ -108,7 +108,7 @@ ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_
         return NGX_OK;
     query->ask = wait->ask;
     if (answered || weir_check_prepare(mcf->engine, query) != 1)
-        return NGX_OK; /* an error is the check's to tell */
+        return NGX_OK; /* the check reports the error */
     return ngx_http_weir_wait_begin(r, wait, go_on, NULL);
 }
 
@@ -137,7 +137,7 @@ int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *que
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
     query->ask = wait ? wait->ask : NULL;
     ngx_uint_t asks = wait && weir_check_prepare(mcf->engine, query) == 1;
-    /* What the store will say counts as said: nothing in the answer is of interest. No look for new rules here. */
+    /* The decision does not depend on the reply, and does not poll for new rules. */
     static struct weir__second reset; /* a worker has one thread */
     char text[WEIR__FAST_RESULT_BYTES];
     struct weir__fast_result fast = {.reset = &reset, .text = text};

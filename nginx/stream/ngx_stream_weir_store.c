@@ -1,10 +1,10 @@
 /*
- * Commands that wait for the store. Commands are carried out one after the other, so one that must ask holds up those
- * behind it; but what follows it and is a check, too, is asked for along with it. Replies keep their order.
+ * Commands that wait for the store. Commands of a connection are carried out in order, so one that waits delays those
+ * behind it; checks that follow it are sent to the store together with it.
  */
 #include "ngx_stream_weir.h"
 
-#define AHEAD_MAX 64 /* checks that are asked for at once */
+#define AHEAD_MAX 64 /* checks sent together */
 
 static struct weir__resp_command ngx_stream_weir_next;
 
@@ -35,11 +35,11 @@ void ngx_stream_weir_store_used(ngx_stream_weir_session_t *session)
     }
 }
 
-/* A check that follows: adds what it asks. 0: what it is cannot be known before those before it are done. */
+/* Prepares the check that follows. 0: it depends on the commands before it. */
 static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *session)
 {
-    char nobody[1024];
-    struct weir__resp_out out = {.at = nobody, .end = nobody + sizeof(nobody), .version = session->version};
+    char discarded[1024];
+    struct weir__resp_out out = {.at = discarded, .end = discarded + sizeof(discarded), .version = session->version};
     const struct weir__resp_command *next = &ngx_stream_weir_next;
     ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
     ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
@@ -49,7 +49,7 @@ static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *sessio
     if (!peek && !weir__resp_is(next->args[0], "weir.check"))
         return 0;
     if (!ngx_stream_weir_read_check(&call, &check))
-        return 1; /* it will be told what is wrong with it, and asks nothing */
+        return 1; /* it gets an error reply, without the store */
     if (ngx_stream_weir_decide(session->engine, &check, NULL) < 0)
         return 0;
     session->prepared++;
@@ -63,7 +63,7 @@ void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_
     session->prepared = 1;
     if (!weir__resp_is(call->args[0], "weir.check") && !weir__resp_is(call->args[0], "weir.peek"))
         return; /* what follows depends on it */
-    /* Inline commands change as they are read, so they are read only once. */
+    /* parsing an inline command changes it, so it is parsed only once */
     while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&
            weir__resp_parse(at, (size_t)(end - at), false, &ngx_stream_weir_next) == WEIR__RESP_COMMAND) {
         if (ngx_stream_weir_next.count && !ngx_stream_weir_prepare_next(session))
@@ -93,8 +93,7 @@ void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session)
     session->waiting = 0;
 }
 
-/* An inline command's quotes are gone once it was read: it is written anew, as an array, so that it can be read again.
- */
+/* Rewrites a parsed inline command, whose quotes are gone, as an array, so that it can be parsed again. */
 size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size)
 {
     u_char *at = (u_char *)to, *last = at + size;

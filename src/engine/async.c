@@ -1,4 +1,4 @@
-/* What checks want from the store. See async.h. */
+/* Asynchronous checks. See async.h. */
 #include "engine/async.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void weir_ask_clear(weir_ask *ask)
     struct weir__store_op *ops = ask->request.ops;
     struct weir__group *groups = ask->request.groups;
     ask->request = ask->back = (struct weir__store_request){.ops = ops, .groups = groups};
-    ask->next = ask->refused = 0;
+    ask->next = ask->skipped_in_prepare = 0;
     ask->dice = 0;
 }
 
@@ -65,7 +65,7 @@ int weir__async_reserve(weir_ask *ask, size_t more)
     ask->back.ops = ask->request.ops;
     ask->back.groups = ask->request.groups;
     if (failed)
-        return WEIR_ENOMEM; /* what has grown is only larger than it says */
+        return WEIR_ENOMEM; /* arrays that have grown are only larger than `room` */
     ask->room = (uint32_t)room;
     return 0;
 }
@@ -104,7 +104,7 @@ struct weir__store_op *weir__async_find(weir_ask *ask, const struct weir__store_
     return NULL;
 }
 
-/* One that fails fails all of its group: nothing was taken for it. */
+/* An op's error is its group's: nothing was taken for the group. */
 int weir__async_error(const weir_ask *ask, const struct weir__store_op *of)
 {
     const struct weir__store_request *request = &ask->request;
@@ -125,7 +125,7 @@ struct weir__store_request *weir_ask_question(weir_ask *ask)
     return &ask->request;
 }
 
-/* Each in a group of its own: they have nothing to do with one another. */
+/* Each op in its own group: they are independent. */
 struct weir__store_request *weir_ask_back(weir_ask *ask)
 {
     struct weir__store_request *request = &ask->request, *back = &ask->back;

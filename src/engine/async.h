@@ -1,4 +1,7 @@
-/* What checks want from the store, gathered; and which of it they have used. See <weir/store.h>. */
+/*
+ * Asynchronous checks: the store ops of one or more checks, gathered into a request, and which replies were used. See
+ * <weir/store.h>.
+ */
 #ifndef WEIR_ENGINE_ASYNC_H
 #define WEIR_ENGINE_ASYNC_H
 
@@ -6,31 +9,31 @@
 
 #include "remote/request.h"
 
-#define WEIR__ASYNC_OPS_MAX 65536 /* counters of one request */
+#define WEIR__ASYNC_OPS_MAX 65536 /* of one request */
 
 enum weir__op_outcome { WEIR__OP_UNREAD, WEIR__OP_READ, WEIR__OP_KEPT };
 
 struct weir_ask {
     weir *engine;
     struct weir__store_request request;
-    struct weir__store_request back; /* what is given back, in the same memory: by then the request is over */
-    uint8_t *outcome;                /* by ask, enum weir__op_outcome */
-    uint32_t room;                   /* for asks and for groups */
-    uint32_t next;    /* where to look for the next one: checks come in the order of their preparations */
-    uint64_t dice;    /* 0: not thrown. What is shed when it is prepared is shed when it is decided; */
+    struct weir__store_request back; /* refunds, in the memory of the request, which is complete by then */
+    uint8_t *outcome;                /* by op, enum weir__op_outcome */
+    uint32_t room;                   /* capacity, of ops and of groups */
+    uint32_t next;    /* where the search for the next reply starts: checks come in the order of their preparation */
+    uint64_t dice;    /* 0: not drawn. The draw of the preparation also decides what is shed in the check; */
     uint32_t shed[4]; /* by these shares; see overload.h */
-    uint32_t refused; /* counters that were not asked for, since the request was denied without */
+    uint32_t skipped_in_prepare; /* ops that were not added, since the request is denied without them */
 };
 
-/* Room for so many more counters. */
+/* Ensures capacity for so many more ops. */
 int weir__async_reserve(weir_ask *ask, size_t more);
-/* The next free counter, cleared, in the newest group or in a new one. There must be room. */
+/* The next op, zeroed, in the current group or in a new one. Capacity must have been reserved. */
 struct weir__store_op *weir__async_add(weir_ask *ask, bool new_group, bool after_first);
-/* The answer for a counter that was asked for just so, which is used then; NULL: there is none (any more). */
+/* The unread reply to an op of the same kind, cost and name, which is marked as read; NULL: none. */
 struct weir__store_op *weir__async_find(weir_ask *ask, const struct weir__store_op *like);
-/* Why there is no answer to it or to its group; 0: there is one. */
+/* The error of the op or of its group; 0: it has a reply. */
 int weir__async_error(const weir_ask *ask, const struct weir__store_op *of);
-/* What it took stays taken. */
+/* What the op took is not refunded. */
 void weir__async_keep(weir_ask *ask, const struct weir__store_op *of);
 
 #endif

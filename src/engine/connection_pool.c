@@ -1,9 +1,8 @@
 /*
- * The engine's own connections to the store. See connection_pool.h.
+ * The connection pool. See connection_pool.h.
  *
- * One lock says whose each is, and is held for moments; a borrower waits for the store without it. A process that was
- * forked uses none of its parent's: the connections are the parent's, and so may the lock be, held by a thread that did
- * not come along.
+ * A mutex protects which connections are free; a caller waits for the store without it. After a fork the child makes a
+ * new pool: connections are the parent's, and the mutex may be locked by a thread that does not exist in the child.
  */
 #include "engine/connection_pool.h"
 #include "base/clock.h"
@@ -13,20 +12,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SETTLE_US 100000 /* for what must go back when an engine is closed */
+#define SETTLE_US 100000 /* for outstanding refunds when the engine is closed */
 
 struct place {
-    struct weir__pooled_connection pooled; /* first: a borrower's pointer is its place's */
+    struct weir__pooled_connection pooled; /* first: a caller's pointer is also the slot's */
     struct weir__connection_pool *pool;
-    struct weir__client_stats stats; /* when it was returned last */
+    struct weir__client_stats stats; /* as of the last release */
     bool taken;
 };
 
 struct weir__connection_pool {
     uint64_t process;
-    struct weir__connection_pool *parents; /* of the process that this one was forked from; freed with these */
+    struct weir__connection_pool
+        *parents; /* the pool of the process that this one was forked from; freed with this one */
     pthread_mutex_t lock;
-    pthread_cond_t given; /* one of the places */
+    pthread_cond_t given; /* signalled at each release */
     struct place place[WEIR__POOL_CONNECTIONS];
 };
 
@@ -46,11 +46,11 @@ struct weir__connection_pool *weir__connection_pool_new(void)
 
 static void free_one(struct weir__connection_pool *pool)
 {
-    bool ours = pool->process == (uint64_t)getpid(); /* and not of the process that this one was forked from */
+    bool ours = pool->process == (uint64_t)getpid(); /* not copied by a fork */
 
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
         struct weir__pooled_connection *pooled = &pool->place[i].pooled;
-        if (pool->place[i].taken) /* by a thread of the parent that did not come along: what it was at is left alone */
+        if (pool->place[i].taken) /* by a thread of the parent, which does not exist here: left alone */
             continue;
         if (pooled->client && ours)
             weir__blocking_client_flush_refunds(pooled->client, SETTLE_US);
@@ -58,7 +58,7 @@ static void free_one(struct weir__connection_pool *pool)
             weir__blocking_client_free(pooled->client);
         weir_ask_free(pooled->ask);
     }
-    if (ours) { /* else somebody who did not come along may be waiting */
+    if (ours) { /* else a thread of the parent may be waiting on them */
         pthread_cond_destroy(&pool->given);
         pthread_mutex_destroy(&pool->lock);
     }
@@ -74,7 +74,7 @@ void weir__connection_pool_free(struct weir__connection_pool *pool)
     }
 }
 
-/* This process's. The first who needs them after a fork makes them. NULL: no memory. */
+/* The pool of this process, created by the first caller after a fork. NULL: no memory. */
 static struct weir__connection_pool *pool_of_process(weir *engine)
 {
     uint64_t seen = weir__load64(&engine->connection_pool);
@@ -91,7 +91,7 @@ static struct weir__connection_pool *pool_of_process(weir *engine)
     return (struct weir__connection_pool *)(uintptr_t)seen;
 }
 
-/* The first ones rather than the last: so no more are connected than are needed. */
+/* The first free one, so that no more are connected than needed. */
 static struct place *take_free(struct weir__connection_pool *pool)
 {
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
@@ -103,7 +103,7 @@ static struct place *take_free(struct weir__connection_pool *pool)
     return NULL;
 }
 
-/* NULL: all were others' for so long. */
+/* NULL: none became free in time. */
 static struct place *take(struct weir__connection_pool *pool, int64_t wait_us)
 {
     bool in_time = true;
@@ -155,7 +155,7 @@ struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int 
         return NULL;
     }
     weir_ask_clear(place->pooled.ask);
-    weir_ask_question(place->pooled.ask)->deadline_us = deadline_us; /* waiting for a client is waiting, too */
+    weir_ask_question(place->pooled.ask)->deadline_us = deadline_us; /* waiting for a connection counts, too */
     return &place->pooled;
 }
 
@@ -192,7 +192,7 @@ void weir__connection_pool_stats(weir *engine, weir_store_stats *stats)
         return;
     pthread_mutex_lock(&pool->lock);
     for (int i = 0; i < WEIR__POOL_CONNECTIONS;
-         i++) /* what is pooled is its borrower's: not even whether there is a client is seen */
+         i++) /* an acquired connection belongs to its caller: only the copy of its statistics is read */
         add_stats(stats, &pool->place[i].stats);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -1,34 +1,33 @@
-/* The engine's own connections to the store, for callers who would rather wait than have an event loop. */
+/* The engine's connections to the store, for callers that block instead of running an event loop. */
 #ifndef WEIR_ENGINE_CONNECTION_POOL_H
 #define WEIR_ENGINE_CONNECTION_POOL_H
 
 #include "engine/async.h"
 #include "remote/client.h"
 
-#define WEIR__POOL_CONNECTIONS 16 /* requests that can wait for the store at the same time; more wait for them */
+#define WEIR__POOL_CONNECTIONS 16 /* at once in a process; more callers wait for one */
 
 struct weir__blocking_client;
 struct weir__connection_pool;
 
-/* One connection, and what is asked over it. Its borrower's alone. */
+/* One connection and its ops, for one caller at a time. */
 struct weir__pooled_connection {
     struct weir__blocking_client *client;
     weir_ask *ask;
 };
 
-/* Connects to nothing yet. NULL: no memory. */
+/* Without connecting. NULL: no memory. */
 struct weir__connection_pool *weir__connection_pool_new(void);
 void weir__connection_pool_free(struct weir__connection_pool *pool);
 
-/* One that is free, with an empty ask. NULL: *error says why: none was free within the store's deadline, or there is no
- * memory. */
+/* A free connection, with no ops. NULL: *error: none became free within the store's deadline, or no memory. */
 struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int *error);
-/* Asks what is in its ask, and waits; the request then has its answers, or its error. */
+/* Sends the ops and waits for the replies, or the error. */
 void weir__connection_pool_request(struct weir__pooled_connection *pooled);
-/* Gives back to the store what was not kept, and the client to whoever needs it next. */
+/* Refunds what was not kept, and returns the connection to the pool. */
 void weir__connection_pool_release(struct weir__pooled_connection *pooled);
 
-/* Sums over this process's, each as it was when it was returned last: waits for nobody. */
+/* Sums over this process's connections, each as of its last release: takes no lock that a request holds. */
 void weir__connection_pool_stats(weir *engine, weir_store_stats *stats);
 
 #endif

@@ -28,16 +28,16 @@ struct weir__rule_eval {
     bool replaced;   /* descriptor dialect: another rule of the request stands for it */
     bool report;     /* descriptor dialect: the caller names its cost, which may be consumed already */
     /* Of strict rules; set by weir__strict_mark. */
-    bool strict;  /* the store decides */
-    bool unasked; /* it was not asked, as the request is denied without it */
-    bool refused; /* the same was so when it might have been */
-    bool kept;    /* a shadow: what the store took is to stay */
-    bool rest;    /* its quota is what a reserve leaves; see overload.h */
-    uint8_t held; /* its slot in ctx->held, from 1 on; 0: it has none */
+    bool strict;             /* the store decides */
+    bool skipped;            /* not sent: the request is already denied */
+    bool skipped_in_prepare; /* so it was when the request was prepared */
+    bool kept;               /* a shadow: what the store took is kept */
+    bool rest;               /* its quota is what a reserve leaves; see overload.h */
+    uint8_t held;            /* its slot in ctx->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
     int store_error; /* why the store, or the segment's slab, did not decide; another counter of the host did instead */
-    struct weir__store_op *told;
+    struct weir__store_op *reply;
     int64_t cost;
     weir_decision decision;
 };
@@ -52,12 +52,12 @@ struct weir__request_ctx {
     unsigned cpu;       /* where it runs */
     struct weir__rule_eval *evals;
     size_t count;
-    weir_held *held; /* where slots go; NULL: there is no rule that needs them */
-    weir_ask *ask;   /* what the store said; NULL: nothing */
-    size_t strict;   /* evals that it decides */
-    uint32_t far;    /* slots that it has taken, for which there must be room in `held` */
-    bool refused;    /* it was not asked, since the request was denied without */
-    int away;        /* why it could not be asked; 0: nobody did */
+    weir_held *held;         /* where slots go; NULL: there is no rule that needs them */
+    weir_ask *ask;           /* the replies of the store, or NULL */
+    size_t strict;           /* evals that the store decides */
+    uint32_t remote_permits; /* permits that the store took, for which there must be room in `held` */
+    bool skipped_in_prepare; /* nothing was sent: the request is already denied */
+    int request_error;       /* why nothing could be sent; 0: sent, or not needed */
     /* Set by weir__overload_apply, if a rule of the set has anything to do with it. */
     bool load_aware; /* it may be shed, or a reserve be kept from it */
     enum weir_priority priority;

@@ -1,4 +1,4 @@
-/* Writing down what was let pass. See ledger.h. */
+/* Recording of deltas. See ledger.h. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/ledger.h"
 #include "base/clock.h"
@@ -72,14 +72,14 @@ void weir__delta_ledger_close(struct weir__delta_ledger *deltas)
     free(deltas);
 }
 
-/* ---- Writing down ---- */
+/* ---- Recording ---- */
 
 uint64_t weir__delta_ledger_tier(const struct weir__quota *quota)
 {
     return quota->tier.len ? weir__hash_text(quota->tier, TIER_SEED) : 0;
 }
 
-/* Of a key that is too long, what its name in the store has: its beginning, and its hash. */
+/* A long key is stored as in the counter's name: its beginning and its hash. */
 static void name_it(struct weir__ledger_text *text, weir_text key)
 {
     if (key.len <= WEIR__LEDGER_KEY) {
@@ -104,7 +104,7 @@ void weir__delta_ledger_record(const struct weir__delta_ledger *deltas, const we
         return;
     struct weir__ledger_text text = {.rule = rule->id, .tier = tier};
     name_it(&text, key);
-    (void)weir__ledger_add_entry(&deltas->ledger, identity, &text, amount); /* it counts what finds no room */
+    (void)weir__ledger_add_entry(&deltas->ledger, identity, &text, amount); /* counts what finds no room */
 }
 
 int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key,
@@ -112,24 +112,24 @@ int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir
 {
     weir_decision before;
     int error = weir_peek(segment, &quota->limit, key.data, key.len, 0, now, &before);
-    return error ? INT64_MAX : before.remaining; /* then nothing looks given back */
+    return error ? INT64_MAX : before.remaining; /* then nothing is recorded as refunded */
 }
 
 void weir__delta_ledger_record_refund(const struct weir__delta_ledger *deltas, const weir_segment *segment,
                                       const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
-                                      int64_t asked, int64_t before, int64_t after)
+                                      int64_t requested, int64_t before, int64_t after)
 {
     int64_t given = after > before ? after - before : 0;
-    weir__delta_ledger_record(deltas, segment, rule, quota, key, -(given < asked ? given : asked));
+    weir__delta_ledger_record(deltas, segment, rule, quota, key, -(given < requested ? given : requested));
 }
 
-/* ---- Is anybody there? ---- */
+/* ---- The agent's heartbeat ---- */
 
 static bool is_alive(const struct weir__ledger_header *header, uint64_t now)
 {
-    uint64_t beat = weir__load64(&header->beat_ms);
+    uint64_t beat = weir__load64(&header->heartbeat_ms);
     return beat <= now + WEIR__DELTA_LEDGER_SILENT_MS &&
-           now <= beat + WEIR__DELTA_LEDGER_SILENT_MS; /* not of an earlier boot */
+           now <= beat + WEIR__DELTA_LEDGER_SILENT_MS; /* else of an earlier boot */
 }
 
 bool weir__delta_ledger_silent(const struct weir__delta_ledger *deltas)
@@ -138,7 +138,7 @@ bool weir__delta_ledger_silent(const struct weir__delta_ledger *deltas)
     uint64_t now = weir__coarse_ms();
     if (is_alive(header, now))
         return weir__load64(&header->state) == WEIR__LEDGER_DOWN;
-    return now > deltas->opened_ms + WEIR__DELTA_LEDGER_SILENT_MS; /* or it is still being started */
+    return now > deltas->opened_ms + WEIR__DELTA_LEDGER_SILENT_MS; /* or the agent is still starting */
 }
 
 static int64_t ns_since(uint64_t then_ms, uint64_t now_ms)
@@ -146,15 +146,15 @@ static int64_t ns_since(uint64_t then_ms, uint64_t now_ms)
     return now_ms > then_ms ? (int64_t)(now_ms - then_ms) * 1000000 : 0;
 }
 
-/* When everything was told the last time that something was not; 0 if all is. */
+/* For how long deltas have been unsent; 0: all are acknowledged. */
 static int64_t lag(const struct weir__delta_ledger *deltas, uint64_t now)
 {
     const struct weir__ledger_header *header = deltas->ledger.header;
-    bool untold = weir__load64(&header->noted) != 0;
-    for (uint64_t i = 0; i < deltas->ledger.entries / 64 && !untold; i++)
-        untold = weir__load64(&deltas->ledger.dirty[i]) != 0;
-    uint64_t told = weir__load64(&header->told_ms);
-    return untold ? ns_since(told && told <= now ? told : deltas->opened_ms, now) : 0;
+    bool unsent = weir__load64(&header->in_flight) != 0;
+    for (uint64_t i = 0; i < deltas->ledger.entries / 64 && !unsent; i++)
+        unsent = weir__load64(&deltas->ledger.dirty[i]) != 0;
+    uint64_t acked = weir__load64(&header->acked_ms);
+    return unsent ? ns_since(acked && acked <= now ? acked : deltas->opened_ms, now) : 0;
 }
 
 void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledger_stats *stats)
@@ -170,10 +170,10 @@ void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledg
                                  .lag_ns = lag(deltas, now),
                                  .exchanges = weir__load64(&h->exchanges),
                                  .failures = weir__load64(&h->failures),
-                                 .asks = weir__load64(&h->asks),
-                                 .told = weir__load64(&h->told),
+                                 .asks = weir__load64(&h->ops),
+                                 .told = weir__load64(&h->sent),
                                  .applied = weir__load64(&h->applied),
-                                 .given_back = weir__load64(&h->given_back),
+                                 .given_back = weir__load64(&h->refunded),
                                  .dropped = weir__load64(&h->dropped),
                                  .full = weir__load64(&h->full),
                                  .bytes_out = weir__load64(&h->bytes_out),
@@ -188,7 +188,7 @@ int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
         return WEIR_EINVAL;
     int at;
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    const struct weir__delta_ledger *deltas = ruleset->deltas; /* stays as long as the engine */
+    const struct weir__delta_ledger *deltas = ruleset->deltas; /* lives as long as the engine */
     weir__hazard_release(&engine->hazards, at);
     if (!deltas)
         return WEIR_ENOENT;

@@ -1,6 +1,6 @@
 /*
- * What rules of `consistency: eventual` let pass is written down in a ledger (table/ledger.h), from which the agent
- * tells the store. Nothing here waits, and nothing that goes wrong with it disturbs a request.
+ * Records what rules of `consistency: eventual` admit in the delta ledger (table/ledger.h), from which the agent
+ * synchronizes with the store. Never blocks; errors do not affect requests.
  */
 #ifndef WEIR_ENGINE_LEDGER_H
 #define WEIR_ENGINE_LEDGER_H
@@ -11,8 +11,8 @@
 
 #include <weir/store.h>
 
-#define WEIR__DELTA_LEDGER_BYTES_MIN (UINT64_C(1) << 20) /* of a new one, unless told */
-/* The agent gives a life sign several times a second: one that is silent for longer is gone. */
+#define WEIR__DELTA_LEDGER_BYTES_MIN (UINT64_C(1) << 20) /* default size */
+/* The agent updates its heartbeat several times a second: after this time without one it counts as dead. */
 #define WEIR__DELTA_LEDGER_SILENT_MS 2000
 
 struct weir__delta_ledger {
@@ -21,11 +21,7 @@ struct weir__delta_ledger {
     uint64_t opened_ms;
 };
 
-/*
- * Opens or makes the ledger at `path`; NULL: in anonymous memory, for this process and those it forks. One that is
- * damaged is replaced: it was beside a segment that may be whole, and what it had cannot be read.
- */
-/* The size of a new ledger beside a segment of so many bytes, unless configured. */
+/* The default size of a ledger for a segment of so many bytes. */
 static inline uint64_t weir__delta_ledger_bytes(uint64_t segment)
 {
     return segment / 4 < WEIR__DELTA_LEDGER_BYTES_MIN ? WEIR__DELTA_LEDGER_BYTES_MIN : segment / 4;
@@ -34,7 +30,7 @@ static inline uint64_t weir__delta_ledger_bytes(uint64_t segment)
 int weir__delta_ledger_open(const struct weir__making *where, struct weir__delta_ledger **deltas);
 void weir__delta_ledger_close(struct weir__delta_ledger *deltas);
 
-/* The deltas in which a rule's counters are written down, or NULL. */
+/* The ledger that records a rule's deltas, or NULL. */
 static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir__ruleset *ruleset,
                                                                const struct weir__rule *rule)
 {
@@ -42,34 +38,34 @@ static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir
     return written && !weir__load32(&ruleset->deltas->mapped.lost) ? ruleset->deltas : NULL;
 }
 
-/* Writes down that `amount` was taken, or with a negative one given back. */
+/* Records that `amount` was taken; negative: refunded. */
 void weir__delta_ledger_record(const struct weir__delta_ledger *deltas, const weir_segment *segment,
                                const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
                                int64_t amount);
 /*
- * For those who give back, as it may be less than they ask for: what the counter has before, and after it the rest.
- * Others who take meanwhile make it look less: then less passes, not more.
+ * A refund may be less than requested, so it is recorded from what remains before and after it. Concurrent takes make
+ * it seem less, which denies more.
  */
 int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key,
                                   weir_time now);
 void weir__delta_ledger_record_refund(const struct weir__delta_ledger *deltas, const weir_segment *segment,
                                       const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
-                                      int64_t asked, int64_t before, int64_t after);
+                                      int64_t requested, int64_t before, int64_t after);
 
-/* The slow way of weir__delta_ledger_unavailable, for rules that are written down and do not decide alone. */
+/* Slow path of weir__delta_ledger_unavailable. */
 bool weir__delta_ledger_silent(const struct weir__delta_ledger *deltas);
 
-/* True if the rule's policy is not to decide alone, and the store is away or nobody speaks to it. */
+/* Whether the rule's on_store_failure applies: it is not `local`, and the store is unavailable or no agent runs. */
 static inline bool weir__delta_ledger_unavailable(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {
     const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ruleset, rule);
     return deltas && rule->on_failure != WEIR__FAIL_LOCAL && weir__delta_ledger_silent(deltas);
 }
 
-/* As weir_ledger_stats_read. */
+/* See weir_ledger_stats_read. */
 void weir__delta_ledger_stats(const struct weir__delta_ledger *deltas, weir_ledger_stats *stats);
 
-/* What sets tiers apart in the ledger: a hash of the tier's name, 0 for the default. */
+/* Hash of the tier's name, 0 for the default: separates tiers in the ledger. */
 uint64_t weir__delta_ledger_tier(const struct weir__quota *quota);
 
 #endif

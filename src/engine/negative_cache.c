@@ -1,4 +1,4 @@
-/* Remembered negative_cache. See negative_cache.h. */
+/* The negative cache. See negative_cache.h. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/negative_cache.h"
 #include "engine/arguments.h"
@@ -18,7 +18,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return a ^ a >> 29;
 }
 
-/* Where the negative_cache of this request are: beside its counter, but for this cost and this limit. */
+/* The entry of this request: the counter's salt, varied by cost and limit. */
 static weir_limit place_of(const weir_limit *negative_cache, const weir_request *request)
 {
     const weir_limit *limit = request->limit;
@@ -36,7 +36,7 @@ int64_t weir__negative_cache_left(const weir_segment *segment, const weir_limit 
     weir_limit place = place_of(negative_cache, request);
     weir_decision left;
     if (weir_peek(segment, &place, request->key, request->key_len, 0, now, &left) != 0)
-        return 0; /* the store knows better */
+        return 0; /* the store decides */
     return left.reset_after_ns;
 }
 
@@ -47,14 +47,14 @@ void weir__negative_cache_add(weir_segment *segment, const weir_limit *negative_
     int64_t left_us = (weir__negative_cache_left(segment, negative_cache, request, now) + 999) / 1000;
     if (segment->read_only || for_us <= left_us)
         return;
-    /* A bucket of just this size: whoever else remembers at the same time, together it is not more than the longest. */
+    /* A bucket of just this size: concurrent additions do not exceed the longest denial. */
     weir_limit place = place_of(negative_cache, request);
     place.hard = place.cap = for_us;
     struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
     struct weir__key_location where;
     weir_decision unused;
     weir__key_locate(op.table, &place, request->key, request->key_len, &where);
-    /* What cannot be remembered is asked again. */
+    /* if it cannot be cached, the next request goes to the store */
     (void)weir__table_take(&op, &place, &where, for_us - left_us, WEIR__TAKE, &unused);
 }
 

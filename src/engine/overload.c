@@ -175,9 +175,9 @@ const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx)
     int64_t wait = RETRY_LEAST_NS + (int64_t)(ctx->dice & 0xffff) * (RETRY_MORE_S * WEIR_SECOND) / 0x10000;
     for (size_t i = 0; i < ctx->count; i++) {
         ctx->evals[i].strict = false;
-        ctx->evals[i].unasked = true;
+        ctx->evals[i].skipped = true;
     }
-    by->unasked = false;
+    by->skipped = false;
     by->reason = WEIR_BY_SHED;
     by->decision = (weir_decision){
         .verdict = WEIR_DENY, .limit = -1, .remaining = -1, .retry_after_ns = wait, .reset_after_ns = -1};

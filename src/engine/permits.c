@@ -20,7 +20,7 @@ int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval 
     weir_held *held = ctx->held;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    if (!held || held->count + ctx->far >= WEIR_HELD_MAX)
+    if (!held || held->count + ctx->remote_permits >= WEIR_HELD_MAX)
         return WEIR_ETOOMANY;
     weir_lease lease;
     int error = weir__acquire_on(ctx->cpu, segment, limit, eval->key, eval->key_len, ctx->now, &lease, decision);
@@ -70,10 +70,10 @@ static int renew(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
     weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < held->count; i++) {
         weir_lease *lease = &held->lease[i];
-        bool far = weir__is_remote_permit(lease);
-        int error = far ? weir__remote_permit_reply(held, lease, WEIR__OP_RENEW, in_flight, ask)
-                        : weir_renew(engine->segment, lease, now);
-        if (error == WEIR_ELEASE && !(far && in_flight))
+        bool remote = weir__is_remote_permit(lease);
+        int error = remote ? weir__remote_permit_reply(held, lease, WEIR__OP_RENEW, in_flight, ask)
+                           : weir_renew(engine->segment, lease, now);
+        if (error == WEIR_ELEASE && !(remote && in_flight))
             continue;
         failed = error ? error : failed;
         held->lease[kept++] = *lease;

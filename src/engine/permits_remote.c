@@ -1,4 +1,4 @@
-/* Slots that the store has. See permits.h, and docs/concurrency.md. */
+/* Permits that the store holds. See permits.h and docs/concurrency.md. */
 #include "engine/permits.h"
 
 #include "algo/algo.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define IDENTITY_BITS 52 /* of each half: the script's numbers are doubles */
-#define NAME_BITS     16 /* of `place`: a name's length; above it, where it begins */
+#define IDENTITY_BITS 52 /* of each half: exact in the script's doubles */
+#define NAME_BITS     16 /* of `place`: length of the name; above it, its offset */
 
 _Static_assert(WEIR_HELD_MAX *WEIR__STORE_NAME_MAX <= WEIR_HELD_NAMES_MAX, "every name has room");
 
@@ -42,8 +42,8 @@ static weir_text name_of(const weir_held *held, const weir_lease *lease)
     return (weir_text){held->names + (lease->place >> NAME_BITS), lease->place & ((1U << NAME_BITS) - 1)};
 }
 
-/* Leads nowhere outside. */
-static bool is_whole(const weir_held *held, const weir_lease *lease)
+/* Whether all references are in bounds. */
+static bool is_in_bounds(const weir_held *held, const weir_lease *lease)
 {
     uint64_t begin = lease->place >> NAME_BITS, len = lease->place & ((1U << NAME_BITS) - 1);
     return len > 0 && len <= WEIR__STORE_NAME_MAX && begin + len <= held->names_len &&
@@ -52,7 +52,7 @@ static bool is_whole(const weir_held *held, const weir_lease *lease)
            lease->word <= WEIR__USED_MAX;
 }
 
-/* Whether a counter in the store is one of the rule's. */
+/* Whether a counter's name is one of the rule's. */
 static bool is_of(const weir *engine, const struct weir__rule *rule, weir_text name)
 {
     char begins[WEIR__STORE_NAME_MAX + 1];
@@ -61,7 +61,7 @@ static bool is_of(const weir *engine, const struct weir__rule *rule, weir_text n
     return name.len >= len && memcmp(name.data, begins, len) == 0;
 }
 
-/* The longest lease and the largest limit that a rule gives. */
+/* The longest lease and the largest limit of a rule. */
 static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *cap)
 {
     for (size_t i = 0; i < rule->quota_count; i++) {
@@ -75,7 +75,7 @@ static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *c
 
 bool weir__remote_permit_accept(weir *engine, const weir_held *held, weir_lease *lease)
 {
-    if (!engine->store || !is_whole(held, lease))
+    if (!engine->store || !is_in_bounds(held, lease))
         return false;
     int at;
     int64_t for_us = 0, cap = 0;
@@ -114,11 +114,11 @@ int weir__remote_permit_ops(const weir_held *held, enum weir__store_op_kind kind
 {
     int error = weir__async_reserve(ask, held->count), some = 0;
     for (uint32_t i = 0; i < held->count && !error; i++) {
-        if (!weir__is_remote_permit(&held->lease[i]) || !is_whole(held, &held->lease[i]))
+        if (!weir__is_remote_permit(&held->lease[i]) || !is_in_bounds(held, &held->lease[i]))
             continue;
         struct weir__store_op *added = weir__async_add(ask, true, false);
         describe(held, &held->lease[i], kind, cost, added);
-        added->taken = kind == WEIR__OP_TAKE; /* it was, some time ago */
+        added->taken = kind == WEIR__OP_TAKE; /* it was taken earlier */
         some = 1;
     }
     return error ? error : some;
@@ -130,15 +130,15 @@ int weir__remote_permit_reply(const weir_held *held, const weir_lease *lease, en
     struct weir__store_op like;
     if (!ask)
         return WEIR_ESTOREAWAY;
-    if (!is_whole(held, lease))
+    if (!is_in_bounds(held, lease))
         return WEIR_ELEASE;
     describe(held, lease, kind, cost, &like);
-    const struct weir__store_op *told = weir__async_find(ask, &like);
-    if (!told)
+    const struct weir__store_op *reply = weir__async_find(ask, &like);
+    if (!reply)
         return WEIR_ESTOREAWAY;
-    int error = weir__async_error(ask, told);
+    int error = weir__async_error(ask, reply);
     if (error)
         return error;
-    bool held_until_now = kind == WEIR__OP_REFUND ? told->taken : weir_passes(&told->decision);
-    return held_until_now ? 0 : WEIR_ELEASE;
+    bool was_held = kind == WEIR__OP_REFUND ? reply->taken : weir_passes(&reply->decision);
+    return was_held ? 0 : WEIR_ELEASE;
 }

@@ -1,4 +1,4 @@
-/* Rules that a store decides. See strict.h. */
+/* Strict rules. See strict.h. */
 #include "engine/strict.h"
 #include "engine/negative_cache.h"
 #include "engine/permits.h"
@@ -10,10 +10,10 @@
 
 #include <stdio.h>
 
-/* A request whose denial ended between the two looks was not asked for: it may try again at once. */
+/* retry_after of a request whose cached denial expired between preparation and check: its op was not sent */
 #define AGAIN_NS (1000 * WEIR_MICROSECOND)
 
-/* So long ago is now: who gives back without saying when it was taken. */
+/* A refund of a take less than this ago is treated as immediate. */
 #define PRESENT_US 1000
 
 static bool enforced(const struct weir__rule_eval *eval)
@@ -28,22 +28,21 @@ void weir__strict_mark(struct weir__request_ctx *ctx)
         struct weir__rule_eval *eval = &ctx->evals[i];
         eval->strict = eval->quota && !eval->replaced &&
                        weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule, &eval->quota->limit) == WEIR__STRICT;
-        eval->told = NULL;
-        eval->unasked = eval->refused = eval->kept = false;
+        eval->reply = NULL;
+        eval->skipped = eval->skipped_in_prepare = eval->kept = false;
         ctx->strict += eval->strict;
     }
 }
 
-/* ---- What is known without the store ---- */
+/* ---- Decided without the store ---- */
 
-/* Denials that every further request prolongs are not over when they say, and of requests in flight nobody knows when
- * one ends: each of these is asked for. */
+/* Not cached: denials that further requests prolong, and permits, whose release cannot be predicted. */
 static bool remembers(const weir_limit *limit)
 {
     return !limit->count_rejected && limit->algorithm != WEIR_CONCURRENCY;
 }
 
-/* True if the eval is denied already: blocked, beyond what the limit could ever hold, or by a remembered denial. */
+/* Whether the eval is denied already: blocked, above the limit's capacity, or by the negative cache. */
 static bool denied_here(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
     const weir_segment *segment = ctx->engine->segment;
@@ -75,9 +74,9 @@ static void remember(const struct weir__request_ctx *ctx, const struct weir__rul
                                  eval->decision.retry_after_ns, ctx->now);
 }
 
-/* ---- Asking ---- */
+/* ---- Building ops ---- */
 
-/* The windows around the host's present one, by the calendar: the server has no zones. */
+/* The calendar windows around the host's current one: the server has no time zones. */
 static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us[4])
 {
     int64_t unused;
@@ -87,10 +86,10 @@ static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us
 }
 
 /*
- * Who gives back says when it was taken, by the host's clock, and the store hears kind long ago that is. The store took
- * it before its answer came, and hears this a moment later: so it is made longer by what these can have taken. What is
- * given back must not come off a window that has begun since, nor once more off what has dripped back already. Where
- * the window or the log began with the take itself, that would be before it, and nothing would ever be given back.
+ * The age of the take that a refund refers to. The caller knows the time of the take by the host's clock; the store
+ * took it up to a deadline earlier or later, and gets the refund up to a deadline later, so the age is extended by
+ * both: a refund must not reduce a window that began since, nor units that have refilled. Not where the window or log
+ * began with the take itself: the extended age would be before it, and nothing would be refunded.
  */
 static int64_t taken_ago(const struct weir__request_ctx *ctx, const weir_limit *limit)
 {
@@ -102,7 +101,7 @@ static int64_t taken_ago(const struct weir__request_ctx *ctx, const weir_limit *
     return begins ? passed_us : passed_us + 2 * ctx->engine->store->deadline_us;
 }
 
-/* What a eval is in the store; only kind, cost and name are needed to find it again. */
+/* The op of an eval. Kind, cost and name identify it. */
 static void describe(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, struct weir__store_op *to)
 {
     const struct weir__store_options *store = ctx->engine->store;
@@ -118,7 +117,7 @@ static void describe(const struct weir__request_ctx *ctx, const struct weir__rul
         to->name_len = (uint16_t)weir__store_name(&naming, eval->rule->name, eval->rule->shadow, key, to->name);
         return;
     }
-    /* A limit of the request's own: no rule's name has quotes. */
+    /* A limit passed with the request: quotes cannot be part of a rule's name. */
     char name[48];
     int len = snprintf(name, sizeof name, "\"request\"/%lldus", (long long)(eval->quota->window_ns / 1000));
     to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
@@ -134,11 +133,11 @@ static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_ask 
         to->at_us = -taken_ago(ctx, &to->limit);
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
         set_bounds(&to->limit, ctx->now, to->bounds_us);
-    to->limit.zone = NULL; /* the rules may be gone before the answer comes */
+    to->limit.zone = NULL; /* the rules may be freed before the reply arrives */
     return to;
 }
 
-/* The same for a eval of a request. */
+/* Adds the op of an eval of a request. */
 static int add_hit(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                    bool new_group, bool after_first)
 {
@@ -163,18 +162,18 @@ int weir__strict_reply(const struct weir__request_ctx *ctx, weir_ask *ask, const
         return WEIR_ESTOREAWAY;
     describe(ctx, eval, &like);
     like.kind = kind;
-    const struct weir__store_op *told = weir__async_find(ask, &like);
-    if (!told)
+    const struct weir__store_op *reply = weir__async_find(ask, &like);
+    if (!reply)
         return WEIR_ESTOREAWAY;
-    weir__async_keep(ask, told);
-    int error = weir__async_error(ask, told);
+    weir__async_keep(ask, reply);
+    int error = weir__async_error(ask, reply);
     if (!error)
-        *decision = told->decision;
+        *decision = reply->decision;
     return error;
 }
 
-/* The enforced rule of a shadow's own name does not stand in its way. */
-static bool has_twin(const struct weir__request_ctx *ctx, const struct weir__rule_eval *shadow)
+/* Whether the shadow rule has an enforced rule of its name, which does not gate it. */
+static bool has_enforced_rule(const struct weir__request_ctx *ctx, const struct weir__rule_eval *shadow)
 {
     for (size_t i = 0; i < ctx->count; i++)
         if (enforced(&ctx->evals[i]) && ctx->evals[i].rule && shadow->rule &&
@@ -184,8 +183,8 @@ static bool has_twin(const struct weir__request_ctx *ctx, const struct weir__rul
 }
 
 /*
- * What the request takes together is one group. Shadows, and descriptors in quota mode, which may deny alone without
- * denying the request, are each their own: after the group where there is one, or given back if it denies.
+ * The enforced evals of a request form one group. Shadows, and descriptors in quota mode, which deny only themselves,
+ * have a group each: after the first group if there is one, or refunded if that denies.
  */
 static int add_all(const struct weir__request_ctx *ctx, weir_ask *ask)
 {
@@ -195,30 +194,29 @@ static int add_all(const struct weir__request_ctx *ctx, weir_ask *ask)
     bool first = ask->request.group_count == 0, grouped = false;
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || eval->unasked || !enforced(eval) || eval->quota_mode)
+        if (!eval->strict || eval->skipped || !enforced(eval) || eval->quota_mode)
             continue;
         error = add_hit(ctx, ask, eval, !grouped, false);
         grouped = true;
     }
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || eval->unasked || (enforced(eval) && !eval->quota_mode))
+        if (!eval->strict || eval->skipped || (enforced(eval) && !eval->quota_mode))
             continue;
-        error =
-            add_hit(ctx, ask, eval, true,
-                    first && grouped && !(eval->shadow && has_twin(ctx, eval)) && !weir__eval_counts_denied(ctx, eval));
+        error = add_hit(ctx, ask, eval, true,
+                        first && grouped && !(eval->shadow && has_enforced_rule(ctx, eval)) &&
+                            !weir__eval_counts_denied(ctx, eval));
     }
     return error;
 }
 
-/* A report is consumed whatever is decided, so the store must hear of it: no denial that is known here stands for it.
- */
+/* A report is consumed whatever the decision is, so the store must get it: no local denial replaces it. */
 static bool is_counted_report(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
     return eval->strict && eval->report && weir__eval_counts_denied(ctx, eval);
 }
 
-/* Counters that the store must be asked for; 0: none, or the request is denied without. */
+/* Number of ops that must be sent; 0: none, or the request is denied without them. */
 static uint32_t look(struct weir__request_ctx *ctx)
 {
     uint32_t open = 0;
@@ -233,8 +231,8 @@ static uint32_t look(struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         bool report = is_counted_report(ctx, eval);
-        eval->unasked = eval->strict && !report && denied_here(ctx, eval);
-        open += eval->strict && !eval->unasked;
+        eval->skipped = eval->strict && !report && denied_here(ctx, eval);
+        open += eval->strict && !eval->skipped;
         reports |= report;
     }
     weir__request_peek(ctx);
@@ -244,7 +242,7 @@ static uint32_t look(struct weir__request_ctx *ctx)
 int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask)
 {
     uint32_t open = look(ctx);
-    ask->refused += (uint32_t)ctx->strict - open;
+    ask->skipped_in_prepare += (uint32_t)ctx->strict - open;
     int error = open ? add_all(ctx, ask) : 0;
     return error ? error : open != 0;
 }
@@ -252,27 +250,28 @@ int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask)
 struct weir__pooled_connection *weir__strict_request(struct weir__request_ctx *ctx)
 {
     uint32_t open = look(ctx);
-    /* A counter that could not be looked at now may be reached when it is taken from. */
+    /* a counter that could not be read now may be readable when it is taken */
     for (size_t i = 0; i < ctx->count; i++)
         if (ctx->evals[i].error) {
             ctx->evals[i].error = 0;
             ctx->evals[i].reason = WEIR_BY_LIMIT;
         }
-    ctx->refused = !open;
-    struct weir__pooled_connection *pooled = open ? weir__connection_pool_acquire(ctx->engine, &ctx->away) : NULL;
+    ctx->skipped_in_prepare = !open;
+    struct weir__pooled_connection *pooled =
+        open ? weir__connection_pool_acquire(ctx->engine, &ctx->request_error) : NULL;
     if (!pooled)
         return NULL;
-    pooled->ask->refused = (uint32_t)ctx->strict - open;
-    ctx->away = add_all(ctx, pooled->ask);
-    if (!ctx->away)
+    pooled->ask->skipped_in_prepare = (uint32_t)ctx->strict - open;
+    ctx->request_error = add_all(ctx, pooled->ask);
+    if (!ctx->request_error)
         weir__connection_pool_request(pooled);
     ctx->ask = pooled->ask;
     return pooled;
 }
 
-/* ---- With the answers ---- */
+/* ---- Applying replies ---- */
 
-/* There is no answer: the host's own counter stands in, or the policy speaks. */
+/* There is no reply: on_store_failure decides, or the host's counter (`local`). */
 static void failed(struct weir__rule_eval *eval, int error)
 {
     if (eval->rule && eval->rule->on_failure != WEIR__FAIL_LOCAL) {
@@ -283,14 +282,14 @@ static void failed(struct weir__rule_eval *eval, int error)
     eval->store_error = error;
 }
 
-/* Why what the store took cannot be held; 0: it can. */
+/* Why the permit that the store took cannot be returned to the caller; 0: it can. */
 static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    if (!weir__is_flight(eval->quota) || eval->told->kind != WEIR__OP_TAKE || !eval->told->taken)
+    if (!weir__is_flight(eval->quota) || eval->reply->kind != WEIR__OP_TAKE || !eval->reply->taken)
         return 0;
-    if (!ctx->held || ctx->far == WEIR_HELD_MAX)
+    if (!ctx->held || ctx->remote_permits == WEIR_HELD_MAX)
         return WEIR_ETOOMANY;
-    ctx->far++;
+    ctx->remote_permits++;
     return 0;
 }
 
@@ -298,30 +297,30 @@ void weir__strict_apply(struct weir__request_ctx *ctx)
 {
     weir_ask *ask = ctx->ask;
     struct weir__store_op like;
-    ctx->far = 0;
+    ctx->remote_permits = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!eval->strict)
             continue;
         if (ask) {
             describe(ctx, eval, &like);
-            eval->told = weir__async_find(ask, &like);
+            eval->reply = weir__async_find(ask, &like);
         }
-        int error = eval->told ? weir__async_error(ask, eval->told) : 0;
-        if (eval->told && !error)
+        int error = eval->reply ? weir__async_error(ask, eval->reply) : 0;
+        if (eval->reply && !error)
             error = reserve_slot(ctx, eval);
         if (error) {
-            eval->told = NULL;
+            eval->reply = NULL;
             failed(eval, error);
-        } else if (eval->told) {
-            eval->decision = eval->told->decision;
+        } else if (eval->reply) {
+            eval->decision = eval->reply->decision;
             weir__eval_look_full(ctx, eval);
             remember(ctx, eval);
         } else {
-            eval->refused = ctx->refused || (ask && ask->refused);
-            if (ask && ask->refused)
-                ask->refused--;
-            eval->unasked = !denied_here(ctx, eval);
+            eval->skipped_in_prepare = ctx->skipped_in_prepare || (ask && ask->skipped_in_prepare);
+            if (ask && ask->skipped_in_prepare)
+                ask->skipped_in_prepare--;
+            eval->skipped = !denied_here(ctx, eval);
         }
     }
 }
@@ -330,17 +329,17 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || !eval->unasked || !enforced(eval))
+        if (!eval->strict || !eval->skipped || !enforced(eval))
             continue;
-        eval->unasked = false;
-        if (eval->refused) {
+        eval->skipped = false;
+        if (eval->skipped_in_prepare) {
             eval->decision = (weir_decision){.verdict = WEIR_DENY,
                                              .limit = eval->quota->limit.hard,
                                              .retry_after_ns = AGAIN_NS,
                                              .reset_after_ns = AGAIN_NS};
             continue;
         }
-        failed(eval, ctx->away ? ctx->away : WEIR_ESTOREAWAY);
+        failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREAWAY);
         if (!eval->strict)
             weir__eval_peek(ctx, eval);
     }
@@ -349,16 +348,16 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
 void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes)
 {
     eval->kept = passes;
-    if (!eval->unasked || eval->refused || weir__request_denied(ctx))
+    if (!eval->skipped || eval->skipped_in_prepare || weir__request_denied(ctx))
         return;
-    eval->unasked = false;
-    failed(eval, ctx->away ? ctx->away : WEIR_ESTOREAWAY);
+    eval->skipped = false;
+    failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREAWAY);
 }
 
 static void count_decision(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    if (ctx->dry_run || !eval->strict || eval->unasked || eval->cost <= 0 || eval->reason != WEIR_BY_LIMIT ||
-        !(weir__eval_denies(eval) || (eval->told && eval->told->taken)))
+    if (ctx->dry_run || !eval->strict || eval->skipped || eval->cost <= 0 || eval->reason != WEIR_BY_LIMIT ||
+        !(weir__eval_denies(eval) || (eval->reply && eval->reply->taken)))
         return;
     weir__eval_count_verdict(ctx, eval);
 }
@@ -369,16 +368,16 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         count_decision(ctx, eval);
-        if (!eval->told || eval->told->kind != WEIR__OP_TAKE || weir__eval_denies(eval))
+        if (!eval->reply || eval->reply->kind != WEIR__OP_TAKE || weir__eval_denies(eval))
             continue;
-        if (!eval->told->taken) { /* its group was denied; a look for a shadow tells what would be left */
+        if (!eval->reply->taken) { /* its group was denied; a peek for a shadow already excludes the cost */
             eval->decision.remaining += eval->shadow ? 0 : eval->cost;
             continue;
         }
         if (eval->shadow ? eval->kept : !denied) {
-            weir__async_keep(ctx->ask, eval->told);
+            weir__async_keep(ctx->ask, eval->reply);
             if (weir__is_flight(eval->quota))
-                weir__remote_permit_add(ctx->held, eval->told);
+                weir__remote_permit_add(ctx->held, eval->reply);
             continue;
         }
         eval->decision.remaining += eval->cost;

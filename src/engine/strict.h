@@ -1,9 +1,8 @@
 /*
- * Rules that a store decides: what is asked, and what its answers mean for a request under decision (evaluation.h).
+ * Strict rules: which ops they need from the store, and what the replies mean for the request (evaluation.h).
  *
- * A request is looked at twice. Before the store is asked: what local rules, blocks and remembered negative_cache deny
- * needs no request. And with the answers: local counters are taken after the store's, and what they deny in the last
- * moment is given back to it.
+ * A request is evaluated twice. Before the store: if local rules, blocks or the negative cache deny, nothing is sent.
+ * With the replies: local counters are taken after the store's, and if they deny, the store is refunded.
  */
 #ifndef WEIR_ENGINE_STRICT_H
 #define WEIR_ENGINE_STRICT_H
@@ -11,29 +10,29 @@
 #include "engine/async.h"
 #include "engine/evaluation.h"
 
-/* Settles the evals, finds the strict ones and adds to `ask` what they need. 1: something; 0: nothing; or an error. */
+/* Resolves the evals, selects the strict ones and adds their ops to `ask`. 1: some; 0: none; or an error. */
 int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask);
 /*
- * The same for an engine with connections of its own, and waits for the answer, which is in ctx->ask then. To be
- * handed back with weir__connection_pool_release when the request is decided; NULL: nothing was asked.
+ * For an engine with a connection pool: sends the ops and waits; the replies are in ctx->ask. The caller releases the
+ * connection when the request is decided. NULL: nothing was sent.
  */
 struct weir__pooled_connection *weir__strict_request(struct weir__request_ctx *ctx);
 
-/* Marks the strict evals among settled ones; ctx->strict says kind many there are. */
+/* Marks the strict ones among the resolved evals and counts them in ctx->strict. */
 void weir__strict_mark(struct weir__request_ctx *ctx);
-/* Gives each strict eval what ctx->ask has for it, or what is known without. */
+/* Applies the replies in ctx->ask to the strict evals. */
 void weir__strict_apply(struct weir__request_ctx *ctx);
-/* Nothing denies so far: what of the enforced evals has no answer gets what its policy says. */
+/* No eval denies so far: applies on_store_failure to the enforced evals without a reply. */
 void weir__strict_resolve(struct weir__request_ctx *ctx);
-/* A shadow eval. `passes`: it counts as let pass by the others. */
+/* A shadow eval. `passes`: the enforced rules let the request pass. */
 void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes);
-/* The request is decided: keeps what the store took for it, or leaves it to be given back. */
+/* The request is decided: keeps what the store took, or leaves it to be refunded. */
 void weir__strict_keep(struct weir__request_ctx *ctx);
 
-/* One counter that is asked for by itself, not for a request: of the eval's rule, quota, key and cost. */
+/* Adds one op outside of a check, for the eval's rule, quota, key and cost. */
 int weir__strict_add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                      enum weir__store_op_kind kind);
-/* What the store said to that. An error: it did not; WEIR_ESTOREAWAY if it was never asked. */
+/* The reply to that op, or its error; WEIR_ESTOREAWAY if it was not sent. */
 int weir__strict_reply(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                        enum weir__store_op_kind kind, weir_decision *decision);
 

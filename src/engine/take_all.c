@@ -394,7 +394,7 @@ static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx)
 /* Counts one eval of a request that was denied, or not, as a whole. */
 static void count_hit(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, bool denied)
 {
-    if (!eval->rule || eval->replaced || eval->cost <= 0 || eval->unasked)
+    if (!eval->rule || eval->replaced || eval->cost <= 0 || eval->skipped)
         return;
     struct weir__rule_stats_shard *to = weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu);
     bool denies = weir__eval_denies(eval);

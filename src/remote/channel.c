@@ -1,4 +1,4 @@
-/* A channel: one connection, from opening to shutting. Bytes go out, replies come in, in order. */
+/* A channel: one connection, from opening to closing. It buffers commands and matches replies to them in order. */
 #include "remote/client_internal.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ void weir__command_free(struct weir__client *client, struct weir__command *comma
     client->free_commands = command;
 }
 
-/* ---- What comes in must be bounded: hiredis takes what it is driver_closed ---- */
+/* ---- Bounds on replies, which hiredis does not have ---- */
 
 #if HIREDIS_MAJOR >= 1
 typedef size_t element_count;
@@ -35,7 +35,7 @@ typedef size_t element_count;
 typedef int element_count;
 #endif
 
-/* From version 1 on hiredis has no bound of its own, and frees each level in a call within the one before. */
+/* hiredis 1.x has no bound on nesting, and frees a reply recursively. */
 static bool too_deep(const redisReadTask *task)
 {
     unsigned depth = 0;
@@ -72,7 +72,7 @@ static bool reader_new(struct weir__channel *channel)
     return true;
 }
 
-/* ---- Opening and shutting ---- */
+/* ---- Opening and closing ---- */
 
 void weir__channel_open(struct weir__channel *channel)
 {
@@ -130,7 +130,7 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
         weir__topology_lost(client, error);
         return;
     }
-    /* A connection that was good and was idle may be closed by the server at any time: that is no failure. */
+    /* A server may close an idle connection at any time: that is no failure. */
     bool failed = had_requests || was < WEIR__CHANNEL_READY || error == WEIR_ESTOREGARBAGE ||
                   channel->breaker.state == WEIR__BREAKER_PROBING ||
                   channel->breaker.state == WEIR__BREAKER_HALF_OPEN_BUSY;
@@ -184,7 +184,7 @@ bool weir__channel_queued(struct weir__channel *channel, struct weir__command *c
     return true;
 }
 
-bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *words,
+bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *arguments,
                         size_t count)
 {
     struct weir__command *command = weir__command_new(channel->client, kind);
@@ -193,8 +193,8 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
     char *text = NULL;
 
     for (size_t i = 0; i < count && i < 4; i++) {
-        argv[i] = words[i];
-        lens[i] = words[i] == weir__script ? weir__script_len() : strlen(words[i]);
+        argv[i] = arguments[i];
+        lens[i] = arguments[i] == weir__script ? weir__script_len() : strlen(arguments[i]);
     }
     long long len = (long long)redisFormatCommandArgv(&text, (int)count, argv, lens);
     if (!command || len < 0) {
@@ -211,7 +211,7 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
 
 /* ---- Receiving ---- */
 
-/* One reply. 0, or why the channel must be shut: nobody had_requests for it, or it makes no sense here. */
+/* Handles one reply. 0, or why the channel must be closed: no command waits for a reply, or the reply is malformed. */
 static int take_reply(struct weir__channel *channel, redisReply *reply)
 {
     struct weir__client *client = channel->client;
@@ -226,12 +226,12 @@ static int take_reply(struct weir__channel *channel, redisReply *reply)
     switch (command->kind) {
     case WEIR__COMMAND_REQUESTS:
         weir__command_reply(channel, command, reply);
-        return 0; /* the command may be on its way again */
+        return 0; /* the command may have been sent again */
     case WEIR__COMMAND_TOPOLOGY:
         weir__topology_reply(channel, reply);
         break;
     case WEIR__COMMAND_REDIRECT:
-        break; /* if it was refused, so is what follows it */
+        break; /* if ASKING was refused, so is the command that follows it */
     case WEIR__COMMAND_LOAD:
         channel->loading = NULL;
         channel->load_error = reply->type == REDIS_REPLY_ERROR    ? weir__store_error(reply->str, (size_t)reply->len)

@@ -1,7 +1,7 @@
 /* The circuit breaker. */
 #include "remote/circuit_breaker.h"
 
-#define DOUBLINGS_MAX 30 /* doublings */
+#define DOUBLINGS_MAX 30 /* of the back-off interval, at most */
 
 void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, int64_t min_us, int64_t max_us,
                         uint64_t seed)
@@ -10,7 +10,7 @@ void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, in
         .failures_max = failures_max, .min_us = min_us, .max_us = max_us, .retry_us = INT64_MAX, .random = seed};
 }
 
-/* Splitmix: hosts that lost the store together must not come back together. */
+/* Splitmix64. Jitter: hosts that lost the store together must not reconnect together. */
 static uint64_t next_random(struct weir__breaker *breaker)
 {
     uint64_t z = (breaker->random += UINT64_C(0x9e3779b97f4a7c15));
@@ -20,7 +20,7 @@ static uint64_t next_random(struct weir__breaker *breaker)
     return z ^ (z >> 31);
 }
 
-/* Half of the time is certain, the other half is chance. */
+/* Exponential back-off with 50 % jitter. */
 static void open_again(struct weir__breaker *breaker, int64_t now_us)
 {
     int64_t wait_us = breaker->min_us;
@@ -70,7 +70,7 @@ bool weir__breaker_succeeded(struct weir__breaker *breaker)
 {
     bool was_closed = breaker->state == WEIR__BREAKER_CLOSED;
 
-    /* An answer from before the breaker opened says nothing about now. */
+    /* A reply to a request from before the breaker opened. */
     if (breaker->state == WEIR__BREAKER_OPEN || breaker->state == WEIR__BREAKER_PROBING)
         return false;
     breaker->state = WEIR__BREAKER_CLOSED;
@@ -91,7 +91,7 @@ bool weir__breaker_failed(struct weir__breaker *breaker, int64_t now_us)
             open_again(breaker, now_us);
         break;
     case WEIR__BREAKER_OPEN:
-        break; /* requests that were on their way when it opened */
+        break; /* requests that were in flight when it opened */
     default:
         open_again(breaker, now_us);
     }

@@ -1,11 +1,11 @@
-/* The client of a store: the functions of client.h. */
+/* The client: its public functions (client.h). */
 #include "remote/client_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUESTS_MAX 65536 /* that wait at once */
-#define OUT_MOVED    65536 /* bytes: from then on what is left to send moves to the front */
+#define REQUESTS_MAX 65536 /* not complete at once, at most */
+#define OUT_MOVED    65536 /* bytes: above it, the unsent rest of a buffer is moved to the front */
 
 uint64_t weir__client_random(struct weir__client *client, uint64_t bound)
 {
@@ -16,7 +16,7 @@ uint64_t weir__client_random(struct weir__client *client, uint64_t bound)
     return (z ^ (z >> 31)) % bound;
 }
 
-/* ---- In and out of the client ---- */
+/* ---- Entering and leaving the client ---- */
 
 static void enter(struct weir__client *client, int64_t now_us)
 {
@@ -25,7 +25,10 @@ static void enter(struct weir__client *client, int64_t now_us)
         client->now_us = now_us;
 }
 
-/* Those that are there now: what `done` ends at once waits for the next time, so that this ends. */
+/*
+ * Completes the requests that are finished now. Requests that `done` submits and that finish at once are completed by
+ * the next call, which bounds this loop.
+ */
 static void call_done(struct weir__client *client)
 {
     uint32_t count = 0;
@@ -61,7 +64,7 @@ static void leave(struct weir__client *client, bool flush)
     client->inside--;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Creation ---- */
 
 struct weir__client *weir__client_new(const struct weir__store_options *options, const struct weir__driver *driver,
                                       uint64_t seed, int64_t now_us)
@@ -152,7 +155,7 @@ void weir__client_start(struct weir__client *client, int64_t now_us)
     leave(client, true);
 }
 
-/* ---- Questions ---- */
+/* ---- Requests ---- */
 
 static bool makes_sense(const struct weir__store_request *request)
 {
@@ -248,7 +251,7 @@ void weir__client_refund(struct weir__client *client, const struct weir__store_r
     leave(client, false);
 }
 
-/* ---- What the driver tells ---- */
+/* ---- Events of the driver ---- */
 
 void weir__client_opened(struct weir__client *client, unsigned channel, int64_t now_us)
 {
@@ -288,7 +291,7 @@ void weir__client_sent(struct weir__client *client, unsigned channel, size_t len
         from->out_at = from->out.len = 0;
         from->sending = false;
     } else if (from->out_at > OUT_MOVED && from->out_at > from->out.len / 2) {
-        /* A server that is always a bit behind must not make the buffer grow. */
+        /* Bounds the buffer when the server is permanently slower than the client. */
         memmove(from->out.data, from->out.data + from->out_at, from->out.len - from->out_at);
         from->out.len -= from->out_at;
         from->out_at = 0;
@@ -308,11 +311,11 @@ void weir__client_tick(struct weir__client *client, int64_t now_us)
 {
     enter(client, now_us);
     weir__client_pass_time(client);
-    client->wake_us = -1; /* the time that was set has passed, or may have */
+    client->wake_us = -1; /* forces leave() to call driver.wake */
     leave(client, true);
 }
 
-/* ---- Drivers that rest between requests ---- */
+/* ---- Drivers that poll only during calls ---- */
 
 void weir__client_paused(struct weir__client *client, unsigned channel, int64_t for_us)
 {
@@ -331,14 +334,15 @@ static bool probed(struct weir__client *client, unsigned slot)
 bool weir__client_probing(struct weir__client *client, const struct weir__store_request *request)
 {
     bool looks = request->raw && probed(client, slot_of(request));
-    uint32_t most = client->options->kind == WEIR__CLUSTER ? request->op_count : 1; /* all go the same way */
+    uint32_t most = client->options->kind == WEIR__CLUSTER ? request->op_count
+                                                           : 1; /* without a cluster, all go to the same server */
 
     for (uint32_t i = 0; i < most && i < request->op_count && !looks; i++)
         looks = probed(client, weir__slot(request->ops[i].name, request->ops[i].name_len));
     return looks;
 }
 
-/* ---- Figures ---- */
+/* ---- Statistics ---- */
 
 static enum weir__store_state state_of(const struct weir__breaker *breaker)
 {
@@ -347,7 +351,7 @@ static enum weir__store_state state_of(const struct weir__breaker *breaker)
                                                   : WEIR__STORE_PROBING;
 }
 
-/* A cluster is up as long as one of its servers is: the others' slots fail by themselves. */
+/* A cluster is available while one of its servers is: requests for the slots of the others fail by themselves. */
 static enum weir__store_state store_state(const struct weir__client *client)
 {
     enum weir__store_state state = WEIR__STORE_DOWN;

@@ -1,14 +1,14 @@
 /*
- * The client of a store, without sockets: it says what to connect to and what to send, is told what has come, and calls
- * requests done. nginx and the blocking link (engine/link.h) bring the sockets, TLS and the clock.
+ * The Redis client, without I/O: it decides where to connect and what to send, parses replies and completes requests.
+ * A driver (nginx's event loop, or blocking_client.h) owns sockets, TLS and timers.
  *
- * One thread at a time. The driver's functions are called from within the client's, and must not call back into it,
- * except `done`, which may op new requests and free the one that is done.
+ * One thread at a time. The client calls the driver's functions from within its own; they must not call the client,
+ * except `done`, which may submit new requests and free the completed one.
  *
- * What it takes care of: logging in and choosing the database, pipelines, loading the script when the server does not
- * know it, finding the master through Sentinel and following it, the slots of a cluster with MOVED and ASK, splitting a
- * request by slots and giving back what must not stay, deadlines, the circuit breaker with half-open probes, and
- * reconnecting with jitter. What a host's policy is when the store is away is not its business.
+ * The client does: login and SELECT, pipelining, loading the script on NOSCRIPT, finding and following the master
+ * through Sentinel, slots of a cluster with MOVED and ASK, splitting a request by slots and refunding what a denied
+ * part took, deadlines, a circuit breaker with half-open probes, reconnecting with exponential back-off and jitter.
+ * What a host decides while the store is unavailable is the caller's policy.
  */
 #ifndef WEIR_REMOTE_CLIENT_H
 #define WEIR_REMOTE_CLIENT_H
@@ -22,83 +22,80 @@ struct weir__client;
 
 struct weir__driver {
     void *context;
-    /* Begin to connect channel `channel`; then call weir__client_opened or weir__client_closed. */
+    /* Connect channel `channel`; the outcome is reported with weir__client_opened or weir__client_closed. */
     void (*open)(void *context, unsigned channel, const char *host, uint16_t port);
-    /* Close it without a word; its number may be opened again at once. */
+    /* Close it without calling weir__client_closed. The client may open the same number again at once. */
     void (*close)(void *context, unsigned channel);
-    /* There is something to send: weir__client_output says what. Called once until all of it is sent. */
+    /* weir__client_output has bytes to send. Called once until all of them are sent. */
     void (*send)(void *context, unsigned channel);
-    /* Call weir__client_tick at this time, or earlier; replaces the time before. INT64_MAX: not needed. */
+    /* Call weir__client_tick at this time or earlier; replaces the previous time. INT64_MAX: no timer. */
     void (*wake)(void *context, int64_t at_us);
-    /* The request has its answer, or its error. */
+    /* The request is complete: request->error, or its ops have their replies. */
     void (*done)(void *context, struct weir__store_request *request);
-    /* The store's state has changed: for the log. `error` is why it is away, 0: it is back. `where` names the server.
-     */
+    /* A server became available (`up`, error 0) or unavailable (why): for the log. `where` is its address. */
     void (*changed)(void *context, bool up, int error, const char *where);
 };
 
 enum weir__store_state { WEIR__STORE_NEW, WEIR__STORE_UP, WEIR__STORE_DOWN, WEIR__STORE_PROBING };
 
-/* Since the client was made. */
+/* Totals since weir__client_new. */
 struct weir__client_stats {
-    uint64_t requests, replied, failed; /* failed: requests that got an error */
-    uint64_t slow;                      /* of these, those that met their deadline */
-    uint64_t refused;                   /* of these, those that the open breaker refused at once */
+    uint64_t requests, replied, failed; /* submitted; completed without and with an error */
+    uint64_t slow;                      /* of the failed: missed their deadline */
+    uint64_t refused;                   /* of the failed: refused by the open breaker, not sent */
     uint64_t commands, bytes_out, bytes_in;
     uint64_t connects, disconnects;
     uint64_t script_loads, redirects, refunds;
-    uint64_t opened; /* times the breaker did */
+    uint64_t opened; /* times a breaker opened */
     enum weir__store_state state;
-    int last_error; /* why it is or was away */
+    int last_error; /* of the last failure of a server */
 };
 
-/* `seed` makes the jitter. NULL: no memory. The options must stay as they are. */
+/* `seed`: of the jitter. NULL: no memory. `options` must outlive the client. */
 struct weir__client *weir__client_new(const struct weir__store_options *options, const struct weir__driver *driver,
                                       uint64_t seed, int64_t now_us);
-/* All requests that are not done are forgotten: their owners hear nothing more. Closes all channels. */
+/* Closes all channels. Requests that are not complete are dropped without calling `done`. */
 void weir__client_free(struct weir__client *client);
 
 /* Connects ahead of the first request. */
 void weir__client_start(struct weir__client *client, int64_t now_us);
 /*
- * Asks. It may be done before this returns (the breaker is open). request->deadline_us 0: now and the options'
- * deadline. What is asked is sent at weir__client_flush.
+ * Queues a request, which is sent with the next weir__client_flush. `done` may be called before this returns (the
+ * breaker is open). request->deadline_us 0: now plus the deadline of the options.
  */
 void weir__client_submit(struct weir__client *client, struct weir__store_request *request, int64_t now_us);
 void weir__client_flush(struct weir__client *client, int64_t now_us);
 /*
- * The client of this request has disconnected. A request that was not sent yet is dropped. One that was sent keep
- * charged: a refund would let clients that disconnect cost the store two scripts each. Permits of requests in flight
- * are released all the same, and a request in several parts is refunded, since one part may deny. The caller may free
- * the request at once.
+ * The caller no longer waits (its own client has disconnected) and may free the request at once. A request that was not
+ * sent yet is dropped. One that was sent stays charged: a refund would let clients that disconnect cost the store two
+ * scripts each. Permits of requests in flight are released all the same, and a split request is refunded, since one of
+ * its parts may deny.
  */
 void weir__client_cancel(struct weir__client *client, struct weir__store_request *request);
-/* The same for one that is done: weir_ask_back and weir__client_refund then find its leases only. */
+/* Marks a complete request the same way: a refund of it then releases its permits only. */
 void weir__store_request_abandon(struct weir__store_request *request);
 /*
- * Gives back what a request that is done has taken, all of it, without anybody waiting for it; sent at the next flush.
- * As often as it needs, for at most some seconds; but never again when it may have been carried out, since that would
- * let more pass; unless it is a lease, which can be given back once only.
+ * Refunds all that a complete request took, without anything to wait for; sent with the next flush. Retried for at most
+ * 5 s, but not after a try that may have been carried out, which would refund twice; permits are released until it
+ * succeeds, since that is idempotent.
  */
 void weir__client_refund(struct weir__client *client, const struct weir__store_request *request, int64_t now_us);
 
+/* Events of the driver. */
 void weir__client_opened(struct weir__client *client, unsigned channel, int64_t now_us);
 void weir__client_closed(struct weir__client *client, unsigned channel, int error, int64_t now_us);
-/* What is to be sent; and how much of it was. */
 const char *weir__client_output(const struct weir__client *client, unsigned channel, size_t *len);
 void weir__client_sent(struct weir__client *client, unsigned channel, size_t len, int64_t now_us);
 void weir__client_received(struct weir__client *client, unsigned channel, const char *data, size_t len, int64_t now_us);
 void weir__client_tick(struct weir__client *client, int64_t now_us);
 
-/*
- * For drivers that work only while somebody ops. The channel has news, and nobody looked for so long: that time does
- * not count against a connection that is being made.
- */
+/* For a driver that polls only during calls: the channel was not polled for so long, which does not count against its
+ * connect timeout. */
 void weir__client_paused(struct weir__client *client, unsigned channel, int64_t for_us);
-/* Would the request be refused now, while a probe is on its way that may change that? */
+/* Whether the request would be refused now while a probe, which may change that, is in flight. */
 bool weir__client_probing(struct weir__client *client, const struct weir__store_request *request);
 
-/* Something that must not stay taken is not back yet, or a late answer may bring such. */
+/* Whether refunds are not acknowledged yet, or replies may come that cause some. */
 bool weir__client_owes_refunds(const struct weir__client *client);
 
 void weir__client_stats_read(const struct weir__client *client, struct weir__client_stats *stats);

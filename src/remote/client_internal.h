@@ -1,16 +1,29 @@
 /*
- * What the files of the client share. Read them in this order:
+ * What the files of the client share. State machines:
  *
- *   request_list.c      lists of requests, and their deadlines
- *   channel.c   a connection: bytes out, replies in
- *   handshake.c     what is said first on it
- *   command.c   requests put together into commands; what the replies mean
- *   route.c     which channel a request goes to, and whether its breaker lets it
- *   internal_requests.c       requests of the client's own: late answers, and what is given back
- *   split.c     a request that needs several commands
- *   topology.c     who is the master (Sentinel), who owns which slots (Cluster)
- *   timers.c      deadlines, connections that hang, probes
- *   client.c           the functions of client.h
+ * Channel (one connection; channel.c, handshake.c):
+ *     CLOSED -> [RESOLVING: Sentinel, the topology is queried] -> CONNECTING -> HANDSHAKE -> READY -> [DRAINING] ->
+ * CLOSED Requests wait in channel->waiting until READY; weir__channel_flush packs them into commands. Replies arrive in
+ * the order of commands. DRAINING sends nothing more and closes after the last reply (the server is no longer the
+ * master). On an error the channel closes: commands that were not sent fail as certainly not carried out, others in
+ * doubt; waiting requests are routed again or fail. Each channel has a circuit breaker (circuit_breaker.h).
+ *
+ * Request (state: a set of WEIR__REQUEST_ flags):
+ *     submit -> LIVE: waiting in a channel, unrouted (no known owner of its slot), or SPLIT into subrequests (SUB)
+ *            -> in flight: in a command's list; NOSCRIPT, MOVED, ASK, TRYAGAIN send it again, at most WEIR__TRIES times
+ *            -> DONE: in client->finished until `done` is called
+ * At its deadline, or when cancelled, a request that is in flight is replaced by an ORPHAN, an internal copy, so that
+ * the reply can be read; what an orphan took is refunded (of a cancelled one only permits). Internal REFUND requests
+ * are retried for some seconds.
+ *
+ * Topology (Sentinel: the master; Cluster: the slot map; topology.c), on the channel WEIR__TOPOLOGY_CHANNEL:
+ *     idle -> refreshing: query the seeds and known servers, one after the other, until one replies -> idle
+ * A refresh is wanted after a failure, MOVED, CLUSTERDOWN or a request without route; at most one in 200 to 400 ms.
+ * With Sentinel it is also repeated every 3 s. A reply reroutes all waiting requests.
+ *
+ * Files, in reading order: request_list.c (lists, deadlines), channel.c, handshake.c, command.c (requests to commands,
+ * replies), route.c (channel and breaker of a request), internal_requests.c (completion, orphans, refunds), split.c
+ * (requests of several commands), topology.c, timers.c, client.c (functions of client.h).
  */
 #ifndef WEIR_REMOTE_CLIENT_INTERNAL_H
 #define WEIR_REMOTE_CLIENT_INTERNAL_H
@@ -18,49 +31,74 @@
 #include "remote/circuit_breaker.h"
 #include "remote/client.h"
 #include "remote/script.h"
-#include "remote/cluster_slots.h"
 
 #include <hiredis/hiredis.h>
 
-#define WEIR__TOPOLOGY_CHANNEL (WEIR__CHANNELS - 1) /* the channel that ops where the others should go */
-#define WEIR__NODES            WEIR__SLOT_NODES     /* the channels before it that are servers */
-#define WEIR__IN_FLIGHT        16384                /* requests of a channel that wait at once, at most */
-#define WEIR__CHANNEL_OUT_MAX  ((size_t)16 << 20)   /* bytes that wait to be sent */
-#define WEIR__REPLY_MAX        ((size_t)8 << 20) /* bytes of one reply: CLUSTER SLOTS of the worst cluster is the longest */
-#define WEIR__ELEMENTS_MAX     (400 * 1000)      /* elements of one reply, all levels together */
-#define WEIR__DEPTH_MAX        7                 /* arrays in arrays; CLUSTER SLOTS has four */
-#define WEIR__TRIES            8                 /* redirections and reloads of one request */
+/* ---- cluster_slots.c: the slot of a key, and the slot map ---- */
 
-/* What a request is to the client: weir__store_request.state. */
+#define WEIR__CLUSTER_SLOTS 16384
+#define WEIR__SLOT_NODES    62 /* masters at most; each needs a channel */
+#define WEIR__SLOT_NOBODY   0xff
+
+/* CRC16 of the key's hash tag, or of the whole key. */
+unsigned weir__slot(const char *name, size_t len);
+
+struct weir__slot_map {
+    struct weir__store_host nodes[WEIR__SLOT_NODES];
+    size_t count;
+    uint8_t owner[WEIR__CLUSTER_SLOTS]; /* index into `nodes`, or WEIR__SLOT_NOBODY */
+};
+
+/*
+ * Parses the reply to CLUSTER SLOTS. `queried`: the host that sent it, for a node that does not know its own address.
+ * False: malformed, too many masters, or no slot has an owner.
+ */
+bool weir__slots_read(const struct redisReply *reply, const char *queried, struct weir__slot_map *map);
+
+/* Parses "slot host:port" of a MOVED or ASK error, after that word. An empty host stands for `queried`. */
+bool weir__slots_redirect(const char *text, const char *queried, unsigned *slot, struct weir__store_host *to);
+
+/* ---- Bounds ---- */
+
+#define WEIR__TOPOLOGY_CHANNEL (WEIR__CHANNELS - 1) /* queries the topology */
+#define WEIR__NODES            WEIR__SLOT_NODES     /* channels of servers, before it */
+#define WEIR__IN_FLIGHT        16384                /* requests of a channel, waiting and in flight */
+#define WEIR__CHANNEL_OUT_MAX  ((size_t)16 << 20)   /* bytes of output that are not sent */
+#define WEIR__REPLY_MAX        ((size_t)8 << 20)    /* bytes of one reply; the longest is CLUSTER SLOTS */
+#define WEIR__ELEMENTS_MAX     (400 * 1000)         /* elements of one reply, all levels together */
+#define WEIR__DEPTH_MAX        7                    /* nesting of arrays; CLUSTER SLOTS has four levels */
+#define WEIR__TRIES            8                    /* redirections and reloads of one request */
+
+/* Flags of weir__store_request.state. */
 enum {
-    WEIR__REQUEST_LIVE = 1,   /* asked and not called done */
-    WEIR__REQUEST_ORPHAN = 2, /* the client's own copy of one whose owner waits no longer: its answer is given back */
-    WEIR__REQUEST_REFUND = 4, /* the client's own: gives back */
-    WEIR__REQUEST_SUB = 8,    /* of a split request */
-    WEIR__REQUEST_SPLIT = 16, /* split: `list` is the struct weir__split */
-    WEIR__REQUEST_DONE = 32,  /* in the list of those to be called done */
-    WEIR__REQUEST_HALF_OPEN = 64, /* the one that a breaker lets try */
+    WEIR__REQUEST_LIVE = 1,       /* submitted and not complete */
+    WEIR__REQUEST_ORPHAN = 2,     /* internal copy of a request whose caller no longer waits */
+    WEIR__REQUEST_REFUND = 4,     /* internal: refunds */
+    WEIR__REQUEST_SUB = 8,        /* part of a split request */
+    WEIR__REQUEST_SPLIT = 16,     /* `list` is the struct weir__split */
+    WEIR__REQUEST_DONE = 32,      /* complete; in client->finished */
+    WEIR__REQUEST_HALF_OPEN = 64, /* the request that a half-open breaker admitted */
     WEIR__REQUEST_REDIRECTED = 128
 };
 
 struct weir__channel;
 struct weir__command;
 
-/* A list of requests. Each is in one at most. */
+/* A list of requests. Each is in at most one. */
 struct weir__request_list {
     struct weir__store_request *first, *last;
-    struct weir__channel *channel; /* they are counted there; or NULL */
-    struct weir__command *command; /* they have been sent with it; NULL: they wait */
+    struct weir__channel *channel; /* whose in_flight counts them; or NULL */
+    struct weir__command *command; /* they were sent with it; NULL: not sent */
 };
 
 enum weir__command_kind {
-    WEIR__COMMAND_LOGIN, /* AUTH, SELECT: +OK */
+    WEIR__COMMAND_LOGIN, /* AUTH, SELECT */
     WEIR__COMMAND_ROLE,
-    WEIR__COMMAND_PING, /* ends the greeting */
+    WEIR__COMMAND_PING, /* ends the handshake */
     WEIR__COMMAND_PROBE,
     WEIR__COMMAND_LOAD,
     WEIR__COMMAND_REDIRECT,
-    WEIR__COMMAND_TOPOLOGY, /* the topology's request */
+    WEIR__COMMAND_TOPOLOGY, /* SENTINEL get-master-addr-by-name, CLUSTER SLOTS */
     WEIR__COMMAND_REQUESTS
 };
 
@@ -68,69 +106,69 @@ struct weir__command {
     struct weir__request_list requests;
     struct weir__command *next;
     enum weir__command_kind kind;
-    bool late; /* a deadline was missed, and counted */
+    bool late; /* a deadline passed, and was counted as a failure */
     int64_t sent_us;
-    uint64_t begin; /* where it begins in all that the channel ever sent */
+    uint64_t begin; /* its offset in all that the channel has sent */
 };
 
 /*
- * How much the server's clock is clock_offset of the client's, as the replies so far bound it: the server read its
- * clock after a command was sent and before the reply came. Amounts travel with it to that server only; it tells how
- * long a command was on its way. Kept when the connection is lost.
+ * Bounds on how far the server's clock is ahead of the client's: the server read its clock between the sending of a
+ * command and the arrival of its reply. An EXCHANGE carries the estimate, from which the script computes how long it
+ * was delayed. Kept when the connection is lost.
  */
 struct weir__clock_offset {
     int64_t least_us, most_us;
-    int64_t at_us; /* when that was; 0: nothing is known */
+    int64_t at_us; /* when it was updated; 0: unknown */
 };
 
 enum weir__channel_state {
     WEIR__CHANNEL_CLOSED,
-    WEIR__CHANNEL_RESOLVING, /* for its address: Sentinel */
+    WEIR__CHANNEL_RESOLVING, /* the master's address is queried: Sentinel */
     WEIR__CHANNEL_CONNECTING,
     WEIR__CHANNEL_HANDSHAKE,
     WEIR__CHANNEL_READY,
-    WEIR__CHANNEL_DRAINING /* nothing new is sent; shut when all answers are here */
+    WEIR__CHANNEL_DRAINING /* closes after the last reply */
 };
 
 struct weir__channel {
     struct weir__client *client;
     unsigned number;
-    bool used;   /* is a server of the store, or the topology */
-    bool listed; /* in the newest map */
+    bool used;   /* assigned to a server, or the topology channel */
+    bool listed; /* in the newest slot map */
     struct weir__store_host host;
     enum weir__channel_state state;
     struct weir__breaker breaker;
-    bool down;                         /* what was driver_closed last */
-    struct weir__request_list waiting; /* to be sent at the next flush, or when the channel is ready */
+    bool down;                         /* last reported state */
+    struct weir__request_list waiting; /* to be sent with the next flush in state READY */
     uint32_t in_flight;                /* requests waiting and sent */
 
     int64_t since_us; /* when connecting began */
     struct weir__command *first, *last;
     struct weir__buffer out;
-    size_t out_at; /* of it, already sent */
-    bool sending;  /* the driver knows */
+    size_t out_at; /* bytes of it that are sent */
+    bool sending;  /* driver.send was called */
     uint64_t out_total, sent_total;
-    const char *loading; /* the newest script whose SCRIPT LOAD is on its way */
+    const char *loading; /* the script whose SCRIPT LOAD is in flight */
     int load_error;
-    bool lost_time; /* a waiting request missed its deadline in this tick, and that was counted */
+    bool lost_time; /* a waiting request missed its deadline in this tick, which was counted as a failure */
     struct weir__clock_offset clock_offset;
 
     redisReader *reader;
     redisReplyObjectFunctions functions;
     const redisReplyObjectFunctions *default_functions;
     size_t elements_left, bytes_pending;
-    uint64_t generation; /* of the connection */
+    uint64_t generation; /* incremented when the connection changes */
 };
 
 struct weir__subrequest;
 
-/* A request whose groups need commands of their own. */
+/* A request in several commands. */
 struct weir__split {
     struct weir__store_request *parent;
     struct weir__split *next, *previous;
-    struct weir__subrequest *subs; /* on their way */
+    struct weir__subrequest *subs; /* in flight */
     uint32_t made, failed;
-    bool second; /* the groups after the first are being asked */
+    bool second; /* the groups with after_first are in flight */
     bool starting;
     int error;
 };
@@ -140,22 +178,22 @@ struct weir__client {
     struct weir__driver driver;
     uint64_t random;
     int64_t now_us;
-    unsigned inside; /* calls of ours that are under way: `done` may call again */
+    unsigned inside; /* nesting of calls: `done` may call the client */
 
     struct weir__channel channels[WEIR__CHANNELS];
-    unsigned nodes_end;                 /* channels from here on are no servers; the topology is far behind */
-    struct weir__request_list finished; /* to be called done */
+    unsigned nodes_end;                 /* end of the channels of servers */
+    struct weir__request_list finished; /* complete, `done` not yet called */
     struct weir__store_request **timers;
     uint32_t timer_count, timer_size;
 
-    struct weir__request_list soon, later; /* asked again at these times */
+    struct weir__request_list soon, later; /* to be routed again at these times */
     int64_t soon_us, later_us;
-    struct weir__request_list unrouted; /* nobody owns their slot, as far as is known */
+    struct weir__request_list unrouted; /* no known owner of their slot */
 
     /* The topology. */
     bool refreshing;
     unsigned seed, tried;
-    bool refresh_wanted; /* another look, not before refresh_us */
+    bool refresh_wanted; /* not before refresh_us */
     int64_t refresh_us;
     bool have_map;
     uint8_t owner[WEIR__CLUSTER_SLOTS]; /* channel, or WEIR__SLOT_NOBODY */
@@ -172,108 +210,104 @@ struct weir__client {
 /* request_list.c */
 void weir__request_list_add(struct weir__request_list *list, struct weir__store_request *request);
 void weir__request_list_remove(struct weir__store_request *request);
-/* `with` takes the place of `request`. */
+/* Puts `with` into the list in place of `request`. */
 void weir__request_list_replace(struct weir__store_request *request, struct weir__store_request *with);
 bool weir__timer_add(struct weir__client *client, struct weir__store_request *request);
 void weir__timer_remove(struct weir__client *client, struct weir__store_request *request);
 
 /* channel.c */
 void weir__channel_open(struct weir__channel *channel);
-/* Shuts it. `driver_closed`: the driver has closed it already. Whatever is on its way fails with `error`. */
+/* `driver_closed`: do not call driver.close. Commands in flight fail with `error`. */
 void weir__channel_close(struct weir__channel *channel, int error, bool driver_closed);
-/* Shuts it when all answers are here. */
+/* Closes it after the last reply. */
 void weir__channel_finish(struct weir__channel *channel);
-/* The command has just been put into the channel's buffer, from `begin` on. False: no memory, the channel was shut. */
+/* The command was appended to the output buffer, at offset `begin`. False: the channel was closed, no memory. */
 bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command, uint64_t begin);
-/* Sends words as a command without requests. */
-bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *words,
+/* Sends a command without requests. */
+bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *arguments,
                         size_t count);
 void weir__channel_received(struct weir__channel *channel, const char *data, size_t len);
 struct weir__command *weir__command_new(struct weir__client *client, enum weir__command_kind kind);
 void weir__command_free(struct weir__client *client, struct weir__command *command);
 
-/* handshake.c: the first words, and the replies to them. */
+/* handshake.c */
 void weir__handshake_begin(struct weir__channel *channel);
-/* 0, or why the channel must be shut. */
+/* 0, or why the channel must be closed. */
 int weir__handshake_reply(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply);
 
 /* command.c */
-/* A server's clock read `clock_us` between two moments of the client's clock. */
+/* The server's clock was `clock_us` at a moment between sent_us and now_us of the client's. */
 void weir__clock_offset_update(struct weir__clock_offset *clock_offset, int64_t clock_us, int64_t sent_us,
                                int64_t now_us);
 void weir__channel_flush(struct weir__channel *channel);
-/* What a reply to requests says. The command's requests are ended, or on their way again. */
+/* Completes the command's requests, or sends them again. */
 void weir__command_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply);
-/* Ends the requests of a command that will get no answer. */
+/* Completes the requests of a command with an error. `sure`: they were certainly not carried out. */
 void weir__command_fail(struct weir__client *client, struct weir__command *command, int error, bool sure);
 
 /* route.c */
-/* The channel of a server: the one there is, or a new one, or NULL when there are too many. */
+/* The channel of a server, existing or new. NULL: too many servers. */
 struct weir__channel *weir__route_host(struct weir__client *client, const struct weir__store_host *host);
-/* The channel of a slot, or NULL: nobody owns it. */
+/* The channel of a slot's owner. NULL: unknown. */
 struct weir__channel *weir__route_slot(struct weir__client *client, unsigned slot);
-/* Would it be let through now? */
+/* Whether the breaker would admit a request. */
 bool weir__route_open(struct weir__client *client, unsigned slot);
-/* Gives a request to its channel; it may be ended at once. */
+/* Queues the request in its channel, or completes it with an error. */
 void weir__route(struct weir__client *client, struct weir__store_request *request);
 void weir__route_to(struct weir__channel *channel, struct weir__store_request *request);
-/* Again a little later. */
+/* Routes it again after some milliseconds. */
 void weir__route_retry(struct weir__client *client, struct weir__store_request *request);
-/* A server failed, or replied. */
+/* Updates the breaker. */
 void weir__route_failed(struct weir__channel *channel, int error);
-/* Tells whoever keeps the log, if that is new. */
+/* Calls driver.changed if the state differs from the one reported last. */
 void weir__route_report(struct weir__channel *channel, bool up, int error);
 void weir__route_probed(struct weir__channel *channel);
 void weir__route_succeeded(struct weir__channel *channel);
 void weir__route_connect(struct weir__channel *channel);
-/* Begins a probe if one is due. */
+/* Starts a probe if one is due. */
 void weir__route_probe(struct weir__channel *channel);
 
 /* internal_requests.c */
-/*
- * A request has its answer (error 0) or none. `sure`: it certainly was not carried out. It is in no list. An owner's
- * request comes into the list of those to be called done.
- */
+/* Completes a request that is in no list: error 0, it has its reply. `sure`: it was certainly not carried out. */
 void weir__request_end(struct weir__client *client, struct weir__store_request *request, int error, bool sure);
-/* Its owner waits no longer for what has been sent: a orphan takes its place. False: no memory. */
+/* Replaces a request that is in flight by an orphan. False: no memory. */
 bool weir__request_orphan(struct weir__client *client, struct weir__store_request *request);
-/* Takes it from wherever it is, so that its owner may free it; a trial is given back. */
+/* Removes it from all lists, so that the caller may free it. A half-open breaker admits another one instead. */
 void weir__request_detach(struct weir__client *client, struct weir__store_request *request);
-/* It has missed its deadline: its server has failed, if that was not counted yet. */
+/* Its deadline passed: a failure of its server, unless that was counted. */
 void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request);
-/* Gives back what ops[0 … count - 1] took; the second marks it. */
+/* Refunds what ops[0 … count - 1] took. _clear also clears their `taken`. */
 void weir__internal_refund(struct weir__client *client, const struct weir__store_op *ops, uint32_t count);
 void weir__internal_refund_clear(struct weir__client *client, struct weir__store_op *ops, uint32_t count);
-/* Nobody knows whether the request was carried out: gives back the leases that it may have taken. */
+/* It is unknown whether the request was carried out: releases the permits that it may have taken. */
 void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request);
 void weir__internal_free(struct weir__client *client, struct weir__store_request *request);
 
 /* split.c */
-/* Must it be split? */
 bool weir__split_needed(const struct weir__client *client, const struct weir__store_request *request);
-/* A piece that is one run of ops: it has two groups, the request's first to look at, and its own. */
+/* A subrequest of one run: its groups are the parent's first one, which decides whether it is taken, and its own. */
 bool weir__split_is_run(const struct weir__store_request *request);
 void weir__split_begin(struct weir__client *client, struct weir__store_request *request);
 void weir__split_sub_ended(struct weir__client *client, struct weir__store_request *piece, int error);
-/* Its owner waits no longer: everything that was taken is given back. */
+/* The caller no longer waits: detaches the subrequests and refunds what was taken. */
 void weir__split_drop(struct weir__client *client, struct weir__store_request *parent, bool late);
 void weir__split_free_all(struct weir__client *client);
 
 /* topology.c */
 void weir__topology_refresh(struct weir__client *client);
-/* Soon, but not too often. */
+/* Rate limited. */
 void weir__topology_want_refresh(struct weir__client *client);
 void weir__topology_query(struct weir__channel *topology);
 void weir__topology_reply(struct weir__channel *topology, const redisReply *reply);
-/* The topology's channel was shut while it was refreshing. */
+/* The topology channel was closed while refreshing. */
 void weir__topology_lost(struct weir__client *client, int error);
-/* There is no map, and requests failed for want of it. */
+/* There is no slot map, and requests failed because of that. */
 void weir__topology_failed(struct weir__client *client, int error);
 void weir__topology_tick(struct weir__client *client);
-/* When weir__topology_tick has something to do. */
+/* When weir__topology_tick has work to do. */
 int64_t weir__topology_due(const struct weir__client *client);
 
-/* timers.c: everything that time brings about, and when it must be looked at again. */
+/* timers.c: handles timers that have expired; when the next one does. */
 void weir__client_pass_time(struct weir__client *client);
 int64_t weir__client_next_time(const struct weir__client *client);
 
@@ -282,7 +316,7 @@ static inline struct weir__channel *weir__topology_channel(struct weir__client *
     return &client->channels[WEIR__TOPOLOGY_CHANNEL];
 }
 
-/* A random number below `bound`, not 0: for jitter. */
+/* A random number in [0, bound), for jitter. */
 uint64_t weir__client_random(struct weir__client *client, uint64_t bound);
 
 #endif

@@ -1,11 +1,10 @@
-/* The slots of a cluster. */
-#include "remote/cluster_slots.h"
+/* Slots of a cluster: the slot of a key, parsing of CLUSTER SLOTS, MOVED and ASK. */
+#include "remote/client_internal.h"
 
-#include <hiredis/hiredis.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* CRC-16/XMODEM, four bits at a time: polynomial 0x1021, nothing reflected. */
+/* CRC-16/XMODEM, polynomial 0x1021, four bits at a time. */
 static uint16_t crc16(const char *data, size_t len)
 {
     static const uint16_t table[16] = {0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5, 0x60c6, 0x70e7,
@@ -45,7 +44,7 @@ static bool read_host(const redisReply *node, const char *queried, struct weir__
     if (port->type != REDIS_REPLY_INTEGER || port->integer < 1 || port->integer > 65535)
         return false;
     host->port = (uint16_t)port->integer;
-    /* Nil and "" mean the address that was queried; "?" is one that even the cluster does not know. */
+    /* Nil and "" stand for the host that was queried; "?" is unknown. */
     if (name->type == REDIS_REPLY_NIL || (name->type == REDIS_REPLY_STRING && name->len == 0)) {
         memcpy(host->name, queried, strlen(queried) + 1);
         return true;

@@ -1,13 +1,13 @@
-/* Questions put together into commands, and what the replies to these mean. */
+/* Packs requests into commands, and interprets the replies. */
 #include "remote/client_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LOOKED_THROUGH 64   /* requests of other slots, for those of one */
-#define DRIFT          1024 /* clocks do not drift apart by more than one part in so many */
+#define LOOKED_THROUGH 64   /* in a cluster: waiting requests that are searched for one of the same slot */
+#define DRIFT          1024 /* bound on the relative drift of two clocks: 1/1024 */
 
-/* ---- The server's clock ---- */
+/* ---- The offset of the server's clock ---- */
 
 void weir__clock_offset_update(struct weir__clock_offset *clock_offset, int64_t clock_us, int64_t sent_us,
                                int64_t now_us)
@@ -16,7 +16,7 @@ void weir__clock_offset_update(struct weir__clock_offset *clock_offset, int64_t 
     if (clock_offset->at_us && least <= clock_offset->most_us + drift && most >= clock_offset->least_us - drift) {
         least = least > clock_offset->least_us - drift ? least : clock_offset->least_us - drift;
         most = most < clock_offset->most_us + drift ? most : clock_offset->most_us + drift;
-    } /* else one of the clocks was stepped, or it is another server */
+    } /* else one of the clocks was stepped, or this is another server */
     *clock_offset = (struct weir__clock_offset){least, most, now_us};
 }
 
@@ -42,7 +42,7 @@ static void learn_clock(struct weir__channel *channel, const struct weir__comman
 
 /* ---- Sending ---- */
 
-/* A piece's first group is its request's, which it only looks at. */
+/* The first group of a run is its parent's, which is only needed to decide whether the run is carried out. */
 static uint32_t first_group(const struct weir__store_request *request)
 {
     return weir__split_is_run(request) ? 1 : 0;
@@ -63,7 +63,7 @@ static size_t list_groups(const struct weir__command *command, struct weir__grou
     return count;
 }
 
-/* Can it go with the command? `groups` are in it. */
+/* Whether the request can be part of the command, which has `groups` groups. */
 static bool fits(const struct weir__client *client, const struct weir__command *command,
                  const struct weir__store_request *request, uint32_t groups)
 {
@@ -76,15 +76,17 @@ static bool fits(const struct weir__client *client, const struct weir__command *
         return false;
     if ((first->state | request->state) & WEIR__REQUEST_REDIRECTED)
         return false;
-    /* Of a slot that moves, one key is replied where it is, or there is an ASK; several that are not all at one place
-     * are put off (TRYAGAIN) as long as it moves. So who is asked for again goes alone. */
+    /*
+     * While a slot migrates, a command with one key gets a reply or ASK, but one with several keys at both places gets
+     * TRYAGAIN. So a request that is sent again is sent alone.
+     */
     return client->options->kind != WEIR__CLUSTER ||
            (first->slot == request->slot && first->tries == 0 && request->tries == 0);
 }
 
 /*
- * Moves what goes together from those that wait into the command. In a cluster that is what is in the same slot: the
- * next ones are looked through for it, as a key that many want is among others.
+ * Moves requests that can share a command from the waiting list into it. In a cluster these must have the same slot: up
+ * to LOOKED_THROUGH requests of other slots are skipped, since requests for a hot key are interleaved with others.
  */
 static void gather(struct weir__channel *channel, struct weir__command *command)
 {
@@ -105,7 +107,7 @@ static void gather(struct weir__channel *channel, struct weir__command *command)
     }
 }
 
-/* Writes the command into the channel's buffer, and after it there is only the answer to wait for. */
+/* Formats the command into the channel's output buffer. */
 static bool send_command(struct weir__channel *channel, struct weir__command *command)
 {
     struct weir__client *client = channel->client;
@@ -113,7 +115,7 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
     size_t count = list_groups(command, refs);
     const struct weir__store_request *first = command->requests.first;
     uint64_t begin = channel->out_total;
-    /* In a cluster the sender's key would be in another slot; docs/store.md says what follows. */
+    /* In a cluster the sender's key would be in another slot, so batches are not numbered there (docs/store.md). */
     if (first->raw) {
         weir__buffer_add(&channel->out, first->raw->command, first->raw->command_len);
     } else if (first->sender && first->sender[0]) {
@@ -124,7 +126,7 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
                           &(struct weir__exchange_sender){
                               .key = client->options->kind == WEIR__CLUSTER ? NULL : key,
                               .batch = first->batch,
-                              /* By the later bound: what was fast never looks late. */
+                              /* the upper bound, so that a fast command never seems late */
                               .clock_us = clock_offset->at_us ? client->now_us + clock_offset->most_us : 0});
     } else {
         weir__script_call(&channel->out, refs, count, NULL);
@@ -153,7 +155,7 @@ void weir__channel_flush(struct weir__channel *channel)
     }
 }
 
-/* ---- Answers ---- */
+/* ---- Replies ---- */
 
 void weir__command_fail(struct weir__client *client, struct weir__command *command, int error, bool sure)
 {
@@ -165,7 +167,7 @@ void weir__command_fail(struct weir__client *client, struct weir__command *comma
     }
 }
 
-/* The server does not know the script: it is loaded once, and every command that came before it is sent again. */
+/* The server does not know the script (NOSCRIPT): loads it once and sends the command again. */
 static void load_and_repeat(struct weir__channel *channel, struct weir__command *command)
 {
     struct weir__client *client = channel->client;
@@ -173,7 +175,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
     for (struct weir__store_request *request = command->requests.first, *next; request; request = next) {
         next = request->next;
         bool tired = ++request->tries > WEIR__TRIES;
-        /* Nobody waits for a orphan's answer, and nothing was taken. */
+        /* An orphan is not sent again: no caller waits for it, and it took nothing. */
         if (!tired && !(request->state & WEIR__REQUEST_ORPHAN))
             continue;
         int error = channel->load_error ? channel->load_error : WEIR_ESTOREERROR;
@@ -183,7 +185,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
             weir__route_failed(channel, error);
     }
     if (!command->requests.first || channel->state != WEIR__CHANNEL_READY) {
-        /* If that was the one that tried whether the server is back, it has not tried: another must. */
+        /* If this was the request of a half-open breaker, it decided nothing: another one must try. */
         weir__breaker_release(&channel->breaker);
         weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
         weir__command_free(client, command);
@@ -203,7 +205,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
     (void)send_command(channel, command);
 }
 
-/* Elsewhere, or here a little later: nothing has been carried out. */
+/* Sends the command's requests again, to another channel or to the same one later: they were not carried out. */
 static void resend(struct weir__client *client, struct weir__command *command, struct weir__channel *to,
                    bool redirected, int error)
 {
@@ -282,10 +284,10 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
         resend(client, command, NULL, false, error);
         return;
     }
-    /* What has a name was said before the script wrote anything. */
+    /* Errors with a code of their own are raised before the script writes anything. */
     weir__command_fail(client, command, error, error != WEIR_ESTOREERROR);
     weir__command_free(client, command);
-    /* Whoever is no master any more must not be asked again; another may have its address by now. */
+    /* A replica refuses writes: reconnect, since the address may belong to another server by now. */
     if (error == WEIR_ESTOREREADONLY)
         weir__channel_finish(channel);
 }

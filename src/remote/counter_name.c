@@ -5,10 +5,10 @@
 
 #define KEY_MAX    WEIR__NAME_KEY_MAX
 #define KEY_SHOWN  WEIR__NAME_KEY_CUT
-#define RULE_MAX   72 /* bytes of a rule's name, escapes and all */
+#define RULE_MAX   72 /* bytes of a rule's name after escaping */
 #define RULE_SHOWN 13
 #define PREFIX_MAX 64
-#define HASH_LEN   (1 + WEIR__NAME_DIGITS) /* after a ~ */
+#define HASH_LEN   (1 + WEIR__NAME_DIGITS) /* `~` and the digits */
 
 _Static_assert(PREFIX_MAX + 1 + RULE_MAX + 1 + 1 + 3 * KEY_MAX <= WEIR__STORE_NAME_MAX, "every name has room");
 _Static_assert(3 * RULE_SHOWN + HASH_LEN <= RULE_MAX, "a long rule's name, too");
@@ -17,12 +17,12 @@ _Static_assert(3 * KEY_SHOWN + HASH_LEN <= 3 * KEY_MAX, "and a long key");
 static const char digits[] = "0123456789abcdef";
 
 /*
- * `~` begins a hash and `!` a shadow rule's own count, so neither may come from a text: or somebody could choose a key
- * that is another's.
+ * `~` begins a hash and `!` marks a shadow rule's counter. Both are escaped in texts, so that no key can be chosen to
+ * equal another counter's name.
  */
 enum { IN_KEY = 1, IN_RULE = 2, IN_BOTH = IN_KEY | IN_RULE };
 
-/* Where a byte is escaped, beside those below 0x21. */
+/* Bytes that are escaped, besides those below 0x21. */
 static const unsigned char special[256] = {
     ['%'] = IN_BOTH,  ['{'] = IN_BOTH, ['}'] = IN_BOTH, ['~'] = IN_BOTH,
     [0x7f] = IN_BOTH, [':'] = IN_RULE, ['!'] = IN_RULE,
@@ -64,7 +64,7 @@ void weir__store_digits(weir_text key, char *to)
         to[i] = digits[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
 }
 
-/* With `hash` (its digits) where they are known already. */
+/* `hash`: its digits if they are known, or NULL. */
 static char *add_hash(char *to, weir_text text, const char *hash)
 {
     *to++ = '~';

@@ -1,5 +1,6 @@
-/* The first words on a channel: who we are, which database; and a PING, so that a server that only accepts is not
- * ready. */
+/*
+ * The handshake: AUTH, SELECT, with Sentinel ROLE; then PING, since a server that is loading accepts connections, too.
+ */
 #include "remote/client_internal.h"
 
 #include <stdio.h>
@@ -40,7 +41,9 @@ static bool is_master(const redisReply *reply)
            strcmp(reply->element[0]->str, "master") == 0;
 }
 
-/* Servers before version 6 say "ERR invalid password", and of a user's name that 'auth' has too many arguments. */
+/*
+ * Redis before 6 replies "ERR invalid password", or that 'auth' has the wrong number of arguments if a user is given.
+ */
 static int login_error(const redisReply *reply)
 {
     int error = weir__store_error(reply->str, (size_t)reply->len);
@@ -53,7 +56,7 @@ int weir__handshake_reply(struct weir__channel *channel, const struct weir__comm
 {
     if (reply->type == REDIS_REPLY_ERROR) {
         int error = login_error(reply);
-        /* Whoever may not op for the role will hear READONLY from a replica. */
+        /* Without permission for ROLE, a replica is detected by its READONLY reply. */
         return command->kind == WEIR__COMMAND_ROLE && error == WEIR_ESTOREAUTH ? 0 : error;
     }
     switch (command->kind) {

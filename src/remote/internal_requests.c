@@ -1,20 +1,22 @@
 /*
- * How requests end, and the client's own: copies of those whose owner waits no longer, and those that give back. What
- * may have been carried out is never asked again, neither takes nor what is given back: it would count twice. Leases of
- * requests in flight have names of their own, so these are given back as often as it takes, and also if it is not known
- * whether they were taken.
+ * Completion of requests, and the client's internal requests: orphans (copies of sent requests whose caller no longer
+ * waits) and refunds.
+ *
+ * A take or refund that may have been carried out is never sent again, since it would count twice. Releasing a permit
+ * is idempotent (each permit has its own identity): it is retried, and also sent when it is unknown whether the permit
+ * was taken.
  */
 #include "remote/client_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BACK_US      (INT64_C(5) * 1000000) /* kind long something is tried to be given back */
-#define LATER_US     100000                 /* between the tries */
-#define INTERNAL_MAX 65536                  /* so many at once: beyond it, what was taken keep taken */
+#define BACK_US      (INT64_C(5) * 1000000) /* how long a refund is retried */
+#define LATER_US     100000                 /* between two tries */
+#define INTERNAL_MAX 65536 /* internal requests at once; above it, a refund is dropped: the units stay taken */
 #define LEAVES(q)    ((q)->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN))
 
-/* One piece of memory: the request, its ops, its groups. */
+/* One allocation: the request, its ops, its groups. */
 static struct weir__store_request *internal_new(struct weir__client *client, uint32_t ops, uint32_t groups,
                                                 uint8_t state)
 {
@@ -43,7 +45,7 @@ void weir__internal_free(struct weir__client *client, struct weir__store_request
     free(request);
 }
 
-/* ---- Giving back ---- */
+/* ---- Refunds ---- */
 
 static bool is_lease(const struct weir__store_op *op)
 {
@@ -68,8 +70,10 @@ static void try_later(struct weir__client *client, struct weir__store_request *b
     weir__request_list_add(&client->later, back);
 }
 
-/* A request that gives back those of ops[from …] that are to be, as many as go with one command; NULL: none, or no
- * memory. *end is where to go on. */
+/*
+ * A refund of those of ops[from …] that `which` selects, as many as fit into one command; NULL: none, or no memory.
+ * *end is where to continue.
+ */
 static struct weir__store_request *back_for(struct weir__client *client, const struct weir__store_op *ops,
                                             uint32_t from, uint32_t count,
                                             bool (*which)(const struct weir__store_op *op), uint32_t *end)
@@ -111,7 +115,7 @@ void weir__internal_refund_clear(struct weir__client *client, struct weir__store
         ops[i].taken = ops[i].taken && !was_taken(&ops[i]);
 }
 
-/* Not at once: whoever calls is just shutting the channel. */
+/* Not sent at once: the caller is closing the channel. */
 void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request)
 {
     for (uint32_t i = weir__split_is_run(request) ? 1 : 0; i < request->group_count; i++) {
@@ -125,7 +129,7 @@ void weir__internal_release_permits(struct weir__client *client, const struct we
     }
 }
 
-/* ---- Ends ---- */
+/* ---- Completion ---- */
 
 static bool may_repeat(const struct weir__store_request *request)
 {
@@ -178,7 +182,7 @@ void weir__request_end(struct weir__client *client, struct weir__store_request *
     weir__request_list_add(&client->finished, request);
 }
 
-/* ---- Ghosts ---- */
+/* ---- Orphans ---- */
 
 static int read_nothing(struct weir__store_request *request, const redisReply *reply)
 {
@@ -187,12 +191,12 @@ static int read_nothing(struct weir__store_request *request, const redisReply *r
     return 0;
 }
 
-/* What is left of a raw request: its reply comes, and nobody wants it. Nothing of it is ever written to. */
+/* Stands for a raw command whose caller no longer waits: its reply is ignored. Never written to. */
 static struct weir__raw_command unwanted = {.read = read_nothing};
 
 bool weir__request_orphan(struct weir__client *client, struct weir__store_request *request)
 {
-    /* Of a run only its own ops: the first group belongs to others. */
+    /* Of a run only its own ops: the first group belongs to the parent. */
     uint32_t from = weir__split_is_run(request) ? 1 : 0, ops = 0, at = 0;
 
     for (uint32_t i = from; i < request->group_count; i++)
@@ -223,7 +227,9 @@ void weir__request_detach(struct weir__client *client, struct weir__store_reques
         struct weir__channel *channel = list->channel;
         if (weir__request_orphan(client, request))
             return;
-        /* No memory for the copy that the answer would be read into: then nothing is read. */
+        /*
+         * There is no memory for the copy that the reply would be read into, so the connection cannot be used any more.
+         */
         weir__request_list_remove(request);
         weir__channel_close(channel, WEIR_ENOMEM, false);
         return;

@@ -1,4 +1,4 @@
-/* The store's URL and its options. */
+/* Parsing of the store's URL and options. */
 #include "remote/options.h"
 
 #include "rules/field.h"
@@ -12,7 +12,7 @@
 #define SENTINEL_PORT 26379
 #define HOUR_US       (INT64_C(3600) * 1000000)
 
-/* Where the sentence about what is wrong goes. */
+/* Where the message about an error goes. */
 struct why {
     char *to;
     size_t size;
@@ -39,7 +39,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Copies `text` with its %XX resolved. A zero byte would end it early, so there is none. */
+/* Decodes %XX. False: malformed, too long, or a zero byte. */
 static bool unescape(weir_text text, char *to, size_t size)
 {
     size_t len = 0;
@@ -60,7 +60,7 @@ static bool unescape(weir_text text, char *to, size_t size)
     return true;
 }
 
-/* Cuts what is before the first of `marks` off `rest`; the mark keep. */
+/* Removes what is before the first of `marks` from `rest` and returns it; the mark stays in `rest`. */
 static weir_text cut(weir_text *rest, const char *marks)
 {
     weir_text before = {rest->data, 0};
@@ -90,7 +90,7 @@ static int set_duration(int64_t *to, const char *name, const char *value, int64_
     struct weir__window window;
     int64_t bare;
 
-    /* A bare number would be seconds, where whoever wrote it may have thought of milliseconds. */
+    /* Refuses a number without a unit: seconds or milliseconds could be meant. */
     if (weir__parse_int((weir_text){value, strlen(value)}, &bare) ||
         !weir__parse_window((weir_text){value, strlen(value)}, &window) || window.ns / 1000 < least_us ||
         window.ns / 1000 > HOUR_US)
@@ -113,7 +113,7 @@ static int set_bool(bool *to, const char *name, const char *value, const struct 
     return wrong(why, "%s: '%.40s' is neither true nor false", name, value);
 }
 
-/* The value itself may be a secret: it is not repeated. */
+/* Does not repeat the value in the message: it may be a secret. */
 static int set_text(char *to, size_t size, const char *name, const char *value, const struct why *why)
 {
     if (strlen(value) >= size)
@@ -124,7 +124,7 @@ static int set_text(char *to, size_t size, const char *name, const char *value, 
 
 static int set_prefix(struct weir__store_options *options, const char *value, const struct why *why)
 {
-    /* In a cluster braces would put all keys into one slot; and blanks and quotes make them hard to type. */
+    /* Braces would put all keys of a cluster into one slot; blanks and quotes make names hard to type. */
     for (const char *c = value; *c; c++)
         if (*c <= ' ' || *c == 0x7f || strchr("{}%\"'", *c))
             return wrong(why, "prefix: no blanks, quotes, braces or per cent signs, and only ASCII");
@@ -200,7 +200,7 @@ int weir__store_option(struct weir__store_options *options, const char *name, co
     return set_option(options, name, value, &(struct why){why, why_size});
 }
 
-/* ---- The parts of the URL ---- */
+/* ---- Parts of the URL ---- */
 
 static int read_scheme(weir_text *rest, struct weir__store_options *options, const struct why *why)
 {
@@ -223,8 +223,8 @@ static int read_scheme(weir_text *rest, struct weir__store_options *options, con
 }
 
 /*
- * An @ further on was meant to be of the password, and what is before it would be taken for a host, and shown. In the
- * query it may be, and in the name of a master.
+ * An unescaped @ of a password would make the rest of the password a host, which is displayed. An @ is allowed in the
+ * query and in a master's name.
  */
 static bool has_stray_at(weir_text rest, const struct weir__store_options *options)
 {
@@ -259,7 +259,7 @@ static int read_port(weir_text text, uint16_t *port, const struct why *why)
     int64_t number;
 
     if (!weir__parse_int(text, &number) || number < 1 || number > 65535)
-        return wrong(why, "a host's port is not a number from 1 to 65535"); /* what is there may be a password */
+        return wrong(why, "a host's port is not a number from 1 to 65535"); /* not repeated: it may be a password */
     *port = (uint16_t)number;
     return 0;
 }
@@ -324,7 +324,7 @@ static int read_path(weir_text *rest, struct weir__store_options *options, const
     weir_text path = cut(rest, "?");
 
     if (options->unix_socket) {
-        /* 107 bytes is what fits into the address of a unix socket. */
+        /* The address of a unix socket holds 107 bytes. */
         if (path.len == 0 || path.data[0] != '/' || !unescape(path, options->seeds[0].name, 108))
             return wrong(why, "redis+unix:// is followed by the whole path of the socket, of at most 107 bytes");
         options->seed_count = 1;
@@ -366,22 +366,22 @@ static int read_query(weir_text *rest, struct weir__store_options *options, cons
 
 int weir__store_fits(const struct weir__store_options *options, char *why, size_t why_size)
 {
-    const struct why told = {why, why_size};
+    const struct why shown = {why, why_size};
 
     if (options->user[0] && !options->password[0])
-        return wrong(&told, "a user without a password; write user:password@, or :password@ for the default user");
+        return wrong(&shown, "a user without a password; write user:password@, or :password@ for the default user");
     if (options->sentinel_user[0] && !options->sentinel_password[0])
-        return wrong(&told, "sentinel_user has no sentinel_password");
+        return wrong(&shown, "sentinel_user has no sentinel_password");
     if (options->retry_min_us > options->retry_max_us)
-        return wrong(&told, "retry_min is longer than retry_max");
+        return wrong(&shown, "retry_min is longer than retry_max");
     if (!options->certificate[0] != !options->key[0])
-        return wrong(&told, "certificate and key go together");
+        return wrong(&shown, "certificate and key go together");
     return 0;
 }
 
 int weir__store_parse(const char *url, struct weir__store_options *options, char *why, size_t why_size)
 {
-    const struct why told = {why, why_size};
+    const struct why shown = {why, why_size};
     weir_text rest = {url, strlen(url)};
 
     memset(options, 0, sizeof(*options));
@@ -393,16 +393,16 @@ int weir__store_parse(const char *url, struct weir__store_options *options, char
     options->retry_min_us = 50000;
     options->retry_max_us = 1000000;
 
-    int error = read_scheme(&rest, options, &told);
+    int error = read_scheme(&rest, options, &shown);
     if (!error && !options->unix_socket) {
-        error = read_login(&rest, options, &told);
+        error = read_login(&rest, options, &shown);
         if (!error)
-            error = read_hosts(&rest, options, &told);
+            error = read_hosts(&rest, options, &shown);
     }
     if (!error)
-        error = read_path(&rest, options, &told);
+        error = read_path(&rest, options, &shown);
     if (!error)
-        error = read_query(&rest, options, &told);
+        error = read_query(&rest, options, &shown);
     return error ? error : weir__store_fits(options, why, why_size);
 }
 

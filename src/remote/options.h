@@ -1,4 +1,4 @@
-/* Where the store is and how patient a host is with it: an URL and what goes with it, checked. */
+/* Options of the store: parsed and checked from a URL and from named options. */
 #ifndef WEIR_REMOTE_OPTIONS_H
 #define WEIR_REMOTE_OPTIONS_H
 
@@ -15,45 +15,44 @@ struct weir__store_options {
     bool tls;
     bool unix_socket; /* redis+unix:///path */
     struct weir__store_host {
-        char name[256]; /* or an address without brackets, or a path */
+        char name[256]; /* host name, address without brackets, or path */
         uint16_t port;
-    } seeds[WEIR__STORE_SEEDS]; /* the server; the sentinels; some nodes of the cluster */
+    } seeds[WEIR__STORE_SEEDS]; /* the server; sentinels; some nodes of the cluster */
     size_t seed_count;
-    char master[128]; /* Sentinel: what the master is called */
+    char master[128]; /* Sentinel: name of the master */
     char user[128], password[512];
     char sentinel_user[128], sentinel_password[512];
     int database;
     char prefix[65];
     bool hash_keys;
-    /* TLS: files; empty: the system's authorities, no certificate of our own. */
+    /* TLS files; empty: the system's CAs, no client certificate. */
     char ca[512], certificate[512], key[512], server_name[256];
     bool no_verify;
 
-    int64_t deadline_us;                /* 20 ms: how long a request waits */
-    int64_t connect_us;                 /* 1 s: how long a connection may take, handshake and all */
-    int64_t sync_interval_us;           /* 50 ms */
-    unsigned breaker_failures;          /* 5 in a row, and the store is taken for away */
-    int64_t retry_min_us, retry_max_us; /* 50 ms to 1 s, with jitter: between looks whether it is back */
+    int64_t deadline_us;                /* of a request (20 ms) */
+    int64_t connect_us;                 /* for connecting, with handshake (1 s) */
+    int64_t sync_interval_us;           /* between two sync rounds (50 ms) */
+    unsigned breaker_failures;          /* in a row, that open the circuit breaker (5) */
+    int64_t retry_min_us, retry_max_us; /* interval of probes (50 ms to 1 s, with jitter) */
 };
 
 /*
  * redis://[user:password@]host[:port][/database][?name=value&…], rediss://, redis+unix:///path[?…],
  * redis+sentinel://host[:port],host…/master[/database], rediss+sentinel://, redis+cluster://host,host…,
- * rediss+cluster://, and valkey… for redis… Names: those of weir__store_option. Everything not named gets its default.
- * 0, or WEIR_ESTOREURL and a sentence about what is wrong, without the password, in `why`.
+ * rediss+cluster://, and valkey… for redis… Names: those of weir__store_option; options that are not named get their
+ * defaults. 0, or WEIR_ESTOREURL and a message, without the password, in `why`.
  */
 int weir__store_parse(const char *url, struct weir__store_options *options, char *why, size_t why_size);
 /*
- * One option by its name (deadline, connect_timeout, sync_interval, prefix, hash_keys, ca, certificate, key,
- * server_name, verify, user, password, sentinel_user, sentinel_password, breaker_failures, retry_min, retry_max) as
- * text: durations as "20ms", "1s". The same errors.
+ * Sets one option by name (deadline, connect_timeout, sync_interval, prefix, hash_keys, ca, certificate, key,
+ * server_name, verify, user, password, sentinel_user, sentinel_password, breaker_failures, retry_min, retry_max) from
+ * text; durations as "20ms", "1s". Returns as weir__store_parse.
  */
 int weir__store_option(struct weir__store_options *options, const char *name, const char *value, char *why,
                        size_t why_size);
-/* Do they go together? weir__store_parse ops that of the URL; who sets options after it ops again. The same errors.
- */
+/* Checks that the options are consistent. weir__store_parse does so; needed again after weir__store_option. */
 int weir__store_fits(const struct weir__store_options *options, char *why, size_t why_size);
-/* The URL as it may be shown: without secrets. */
+/* The URL without secrets, for display. */
 void weir__store_shown(const struct weir__store_options *options, char *to, size_t size);
 
 #endif

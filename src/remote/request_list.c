@@ -1,4 +1,4 @@
-/* Lists of requests, and their deadlines: a heap, the earliest first. */
+/* Lists of requests, and the heap of their deadlines, earliest first. */
 #include "remote/client_internal.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ void weir__request_list_replace(struct weir__store_request *request, struct weir
     request->next = request->previous = NULL;
 }
 
-/* A request's `timer` is its place in the heap plus one: 0 is none. */
+/* request->timer is its index in the heap plus one; 0: not in the heap. */
 static void put(struct weir__client *client, uint32_t place, struct weir__store_request *request)
 {
     client->timers[place] = request;

@@ -1,10 +1,10 @@
-/* Which channel a request goes to, whether its breaker lets it, and what becomes of the breaker. */
+/* Selects the channel of a request, applies its circuit breaker and reports changes of the breaker. */
 #include "remote/client_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define SOON_US 3000 /* until a cluster that is busy with a slot is asked again */
+#define SOON_US 3000 /* before a request is sent again after TRYAGAIN */
 
 /* ---- Servers ---- */
 
@@ -45,7 +45,7 @@ struct weir__channel *weir__route_slot(struct weir__client *client, unsigned slo
     return client->owner[slot] == WEIR__SLOT_NOBODY ? NULL : &client->channels[client->owner[slot]];
 }
 
-/* ---- The breaker, and who is told ---- */
+/* ---- The breaker ---- */
 
 void weir__route_report(struct weir__channel *channel, bool up, int error)
 {
@@ -88,7 +88,7 @@ void weir__route_probed(struct weir__channel *channel)
     weir__breaker_probed(&channel->breaker);
 }
 
-/* Connects; with Sentinel the master is asked for first, as it may be another one by now. */
+/* Connects. With Sentinel the address of the master is resolved first, as it may have changed. */
 void weir__route_connect(struct weir__channel *channel)
 {
     struct weir__client *client = channel->client;
@@ -115,7 +115,7 @@ void weir__route_probe(struct weir__channel *channel)
         weir__route_connect(channel);
 }
 
-/* ---- Questions ---- */
+/* ---- Requests ---- */
 
 bool weir__route_open(struct weir__client *client, unsigned slot)
 {
@@ -151,7 +151,7 @@ void weir__route(struct weir__client *client, struct weir__store_request *reques
         weir__route_to(channel, request);
         return;
     }
-    /* The topology's breaker is the store's, as long as nobody knows where anything is. */
+    /* While there is no slot map, the breaker of the topology channel is the store's. */
     struct weir__breaker *breaker = &weir__topology_channel(client)->breaker;
     if (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_HALF_OPEN) {
         client->stats.refused += (request->state & (WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;

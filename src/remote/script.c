@@ -1,18 +1,80 @@
-/* How the script is called: lua/main.lua says what it expects. */
-#include "remote/msgpack.h"
+/* Formats calls of the script. lua/main.lua documents the arguments. */
+#include "remote/script.h"
 
 #include "algo/algo.h"
 #include "algo/arith.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define LOOSE_MAX   2000 /* numbers that are not in an array */
-#define MARKED      5    /* bytes of a 32-bit number */
-#define ROW         7    /* numbers a limit */
-#define TEXT_AROUND 8    /* what the protocol has around a text of less than 1,000 bytes, as all of ours are */
+#define BUFFER_MIN  4096               /* bytes of a new buffer */
+#define NUMBER_MAX  9                  /* bytes of a number: type and eight */
+#define LOOSE_MAX   2000               /* numbers that are passed without a MessagePack array */
+#define MARKED      5                  /* bytes of a 32-bit number in MessagePack */
+#define ROW         7                  /* numbers of a limit */
+#define TEXT_AROUND 8                  /* bytes that the Redis protocol adds to a string below 1000 bytes */
 #define LATE_MAX    (INT64_C(1) << 44) /* microseconds: the script divides by it */
-#define ROWS_LOOKED 16 /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
+#define ROWS_LOOKED 16                 /* newest rows that are compared; a duplicate row only costs bytes */
+
+/* ---- Buffers and numbers ---- */
+
+char *weir__buffer_grow(struct weir__buffer *buffer, size_t len)
+{
+    size_t size = buffer->size ? buffer->size : BUFFER_MIN;
+    if (buffer->failed)
+        return NULL;
+    while (size - buffer->len < len && size <= SIZE_MAX / 2)
+        size *= 2;
+    char *more = size - buffer->len < len ? NULL : realloc(buffer->data, size);
+    if (!more) {
+        buffer->failed = true;
+        buffer->size = buffer->len; /* so that weir__buffer_room finds no room */
+        return NULL;
+    }
+    buffer->data = more;
+    buffer->size = size;
+    return more + buffer->len;
+}
+
+void weir__buffer_add(struct weir__buffer *buffer, const void *data, size_t len)
+{
+    char *to = len ? weir__buffer_room(buffer, len) : NULL;
+    if (!to)
+        return;
+    memcpy(to, data, len);
+    buffer->len += len;
+}
+
+void weir__buffer_free(struct weir__buffer *buffer)
+{
+    free(buffer->data);
+    *buffer = (struct weir__buffer){0};
+}
+
+void weir__number_add(struct weir__buffer *to, int64_t number)
+{
+    uint64_t bits = (uint64_t)number;
+    unsigned bytes = 8;
+    unsigned char mark = 0xd3, *at = (unsigned char *)weir__buffer_room(to, NUMBER_MAX);
+    if (!at)
+        return;
+    if (number >= -32 && number <= 0x7f) {
+        *at = (unsigned char)bits;
+        to->len++;
+        return;
+    }
+    if (number >= 0 && number <= UINT32_MAX) {
+        bytes = number <= 0xff ? 1 : number <= 0xffff ? 2 : 4;
+        mark = number <= 0xff ? 0xcc : number <= 0xffff ? 0xcd : 0xce;
+    }
+    *at++ = mark;
+    for (unsigned i = bytes; i-- > 0;)
+        *at++ = (unsigned char)(bits >> 8 * i);
+    to->len += 1 + bytes;
+}
+
+/* ---- Limits ---- */
 
 static int64_t clamp(int64_t number, int64_t most)
 {
@@ -21,13 +83,12 @@ static int64_t clamp(int64_t number, int64_t most)
 
 bool weir__script_fits(const weir_limit *limit)
 {
-    /* The script divides in pieces, as long as the divisor leaves room for them; weir_limit_init lets nothing else by.
-     */
+    /* The bounds within which the script's division, in steps, is exact. weir_limit_init refuses other limits. */
     return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
            limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
 }
 
-/* What the script must know of a limit. */
+/* The parameters of a limit. */
 static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
 {
     const weir_limit *l = &op->limit;
@@ -51,7 +112,7 @@ static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
         kind = l->buckets == 2 ? WEIR__KIND_COUNTER_2 : WEIR__KIND_COUNTER_N;
         more[0] = l->part_us;
         more[1] = l->buckets == 2 ? l->round_up : l->buckets;
-        more[2] = weir__is_packed(l) ? UINT16_MAX : INT32_MAX; /* what a part can hold */
+        more[2] = weir__is_packed(l) ? UINT16_MAX : INT32_MAX; /* capacity of a part */
         break;
     case WEIR_CONCURRENCY:
         kind = WEIR__KIND_FLIGHT;
@@ -67,7 +128,7 @@ static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
             more[0] = l->period_us;
             more[1] = l->period_units;
             more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
-            /* Who gives back waits for nothing. */
+            /* Without a delay, which is meaningless for these. */
             bool varies = l->back_us != l->period_us || l->back_units != l->period_units;
             if (varies && op->kind != WEIR__OP_TAKE && op->kind != WEIR__OP_PEEK && op->kind != WEIR__OP_COUNT) {
                 more[2] = l->back_us;
@@ -81,14 +142,14 @@ static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
     memcpy(row + 3, more, sizeof more);
 }
 
-/* ---- The limits, each once if that is cheap to see ---- */
+/* ---- Rows: parameters of limits, deduplicated ---- */
 
 struct rows {
     int64_t row[ROWS_LOOKED][ROW];
     uint32_t count;
 };
 
-/* The number of the op's limit; *fresh if it is one that was not there. */
+/* Index of the op's row; *fresh: it is new. */
 static uint32_t row_number(struct rows *rows, const struct weir__store_op *op, bool *fresh)
 {
     int64_t row[ROW];
@@ -109,8 +170,9 @@ static const struct weir__group *group_of(const struct weir__group_ref *part)
 }
 
 /*
- * Which of the refs must have passed before this one is more than looked at: 0 none. A first group that is not among
- * them has its answer already: if that was no, the part names itself, which cannot have passed.
+ * Which of `refs` must have passed for this group to be taken rather than peeked at, counted from 1; 0: none. If the
+ * request's first group is not among them, it has its replies: if it was denied, the group refers to itself, which
+ * cannot have passed.
  */
 static int64_t gate_of(const struct weir__group_ref *refs, size_t index)
 {
@@ -128,7 +190,10 @@ static int64_t gate_of(const struct weir__group_ref *refs, size_t index)
     return 0;
 }
 
-/* What is left of the host's fixed window: -1 none that begins with a request, -2 it is over. Else kind late it is. */
+/*
+ * Fixed windows: what is left of the host's; -1: none (aligned to the first request), -2: over. Others: how long the
+ * delta accumulated.
+ */
 static int64_t left_of(const struct weir__store_op *op)
 {
     if (weir__on_wall(&op->limit))
@@ -162,7 +227,7 @@ static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op,
     return 3;
 }
 
-/* Appends the limits' rows; returns kind many. */
+/* Appends the rows; returns their number. */
 static uint32_t add_rows(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
     struct rows rows = {.count = 0};
@@ -178,7 +243,7 @@ static uint32_t add_rows(struct weir__buffer *to, const struct weir__group_ref *
     return rows.count;
 }
 
-/* Appends the groups, finding the same rows again; returns kind many numbers that were. */
+/* Appends the groups, with indices of the same rows; returns how many numbers were added. */
 static uint32_t add_groups(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
     struct rows rows = {.count = 0};
@@ -241,7 +306,7 @@ static void put_32(char *to, unsigned char mark, uint32_t number)
         to[1 + i] = (char)(number >> (24 - 8 * i));
 }
 
-/* The numbers as one argument: its length, theirs and that of the limits come first, but are known last. */
+/* Appends all numbers as one argument. The lengths at its beginning are known at the end, so the numbers are moved. */
 static void add_array(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
     enum { ROOM = 32 };
@@ -270,7 +335,7 @@ void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *re
     uint64_t keys = sender_key ? 1 : 0;
     for (size_t p = 0; p < count; p++)
         keys += group_of(&refs[p])->count;
-    /* Only the first command of a batch has one before it for sure: of the others, small batches have none. */
+    /* Only the first command of a batch checks the previous number: small batches do not have the later commands. */
     bool ordered = sender_key && refs[0].request->slot == 0;
     add_length(to, '*', 3 + keys + 1 + (sending ? 1 : 0) + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
     add_text(to, "EVALSHA", 7);

@@ -1,6 +1,4 @@
-/*
- * The script that decides in the store, and how it is called. The text is put together from lua/ when weir is built.
- */
+/* The script that decides in the store: its text (put together from lua/ by the build), calls and replies. */
 #ifndef WEIR_REMOTE_SCRIPT_H
 #define WEIR_REMOTE_SCRIPT_H
 
@@ -8,12 +6,12 @@
 
 struct redisReply;
 
-/* The whole script, and its SHA-1 in hexadecimal as the server computes it. */
+/* The script, and its SHA-1 in hexadecimal. */
 extern const char weir__script[];
 size_t weir__script_len(void);
 extern const char weir__script_sha[41];
 
-/* A text that grows; `failed` when there was no memory, then nothing more is added. */
+/* A growing buffer. After an allocation failed, `failed` is set and nothing more is added. */
 struct weir__buffer {
     char *data;
     size_t len, size;
@@ -21,16 +19,16 @@ struct weir__buffer {
 };
 
 void weir__buffer_add(struct weir__buffer *buffer, const void *data, size_t len);
-/* Makes room for at least so many bytes more. Where they go; NULL: no memory. */
+/* Ensures room for `len` more bytes. Where to write them; NULL: no memory. */
 char *weir__buffer_grow(struct weir__buffer *buffer, size_t len);
-/* The same where there mostly is room. Who writes there adds to `len` what it has written. */
+/* weir__buffer_grow, inlined for the case that there is room. The caller adds what it has written to `len`. */
 static inline char *weir__buffer_room(struct weir__buffer *buffer, size_t len)
 {
     return len <= buffer->size - buffer->len ? buffer->data + buffer->len : weir__buffer_grow(buffer, len);
 }
 void weir__buffer_free(struct weir__buffer *buffer);
 
-/* Some groups of some requests, which one run of the script decides. */
+/* One group of a request. */
 struct weir__group_ref {
     struct weir__store_request *request;
     uint32_t group;
@@ -38,29 +36,50 @@ struct weir__group_ref {
 
 #define WEIR__BATCH_GROUPS 64
 
-/* Of an EXCHANGE. */
+/* The sender of an EXCHANGE. */
 struct weir__exchange_sender {
-    const char *key;  /* the sender's own, in the same slot or on the only server; NULL: batches are not counted */
-    uint64_t batch;   /* with a key */
-    int64_t clock_us; /* the server's clock now, as earlier replies let it be estimated; 0: it is not known */
+    const char *key;  /* the sender's key, in the same slot or on the only server; NULL: batches are not numbered */
+    uint64_t batch;   /* number of the batch, with a key */
+    int64_t clock_us; /* the server's clock now, estimated from earlier replies; 0: unknown */
 };
 
 /*
- * Appends the command (EVALSHA) that ops for `refs` in order. Groups with after_first must follow their request's
- * first. `sending`: only for EXCHANGE, else NULL.
+ * Appends the EVALSHA command that carries out the groups `refs` in order. A group with after_first must follow its
+ * request's first group. `sending`: for EXCHANGE, else NULL.
  */
 void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
                        const struct weir__exchange_sender *sending);
 /*
- * Reads the answer into the ops. 0, or an error for all of them: WEIR_ESTOREGARBAGE. An answer of the kind "done
- * before" (a batch that the server has carried out already) fills EXCHANGE ops as if they had been carried out now.
+ * Parses the reply into the ops. 0, or WEIR_ESTOREGARBAGE for all. If the server has carried out the batch before,
+ * EXCHANGE ops are filled as if it had been carried out now.
  */
 int weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count);
 
-/* The library's error for an error reply: LOADING, READONLY, OOM … WEIR_ESTOREERROR for others. */
+/* The error code of an error reply (LOADING, READONLY, OOM …); WEIR_ESTOREERROR for unknown ones. */
 int weir__store_error(const char *text, size_t len);
 
-/* A limit that the script can compute exactly with doubles? Otherwise it must be refused when rules are loaded. */
+/* Whether the script computes this limit exactly, with doubles. If not, loading the rules fails. */
 bool weir__script_fits(const weir_limit *limit);
+
+/* ---- Numbers that the script and the library share, encoded as MessagePack ---- */
+
+#define WEIR__EXACT_MAX (INT64_C(1) << 52) /* largest magnitude that is exact in the script's doubles */
+
+/* Kinds of limits, each implemented by a file of lua/. */
+enum {
+    WEIR__KIND_BUCKET = 1,
+    WEIR__KIND_INTERVAL,
+    WEIR__KIND_WINDOW,
+    WEIR__KIND_COUNTER_2,
+    WEIR__KIND_COUNTER_N,
+    WEIR__KIND_LOG,
+    WEIR__KIND_FLIGHT
+};
+
+/* The code of a reply: the verdict in the lowest three bits, and these flags. */
+enum { WEIR__CODE_SOFT = 8, WEIR__CODE_TAKEN = 16, WEIR__CODE_OVER = 32, WEIR__CODE_AHEAD = 64, WEIR__CODE_END = 128 };
+
+/* Appends a number. */
+void weir__number_add(struct weir__buffer *to, int64_t number);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the script answers, checked; and what the server answers instead of it. */
-#include "remote/msgpack.h"
+/* Parses and validates the script's replies, and error replies. */
+#include "remote/script.h"
 
 #include "algo/algo.h"
 #include "algo/arith.h"
@@ -8,11 +8,11 @@
 #include <hiredis/hiredis.h>
 #include <string.h>
 
-/* No counter holds more, and none waits longer: its debt ends there, and what it may hold beside it. */
+/* Bounds of valid replies: twice the largest counter plus its largest debt. */
 #define UNITS_MAX (4 * WEIR__USED_MAX)
 #define TIME_MAX  (4 * WEIR__DEBT_MAX)
 
-#define ERROR_LOOKED 512 /* bytes of an error's text */
+#define ERROR_LOOKED 512 /* bytes of an error text that are searched */
 
 #define TIME_LEN 8
 #define OP_LEN   (1 + 3 * 8) /* code, remaining, reset, wait */
@@ -29,7 +29,7 @@ static bool is_time(int64_t us)
     return us >= 0 && us <= TIME_MAX;
 }
 
-/* False: it makes no sense. */
+/* False: invalid. */
 static bool read_op(const char *text, struct weir__store_op *op, int64_t now_us)
 {
     int code = (unsigned char)text[0] < 0x80 ? (unsigned char)text[0] : (unsigned char)text[0] - 0x100;
@@ -83,7 +83,7 @@ int weir__script_read(const struct redisReply *reply, const struct weir__group_r
     return sound ? 0 : WEIR_ESTOREGARBAGE;
 }
 
-/* The error whose word a text begins with; 0: none that is known. */
+/* The error code that a text begins with; 0: unknown. */
 static int known_error(const char *text, size_t len)
 {
     static const struct {
@@ -120,7 +120,10 @@ int weir__store_error(const char *text, size_t len)
 {
     static const char wrapped[] = "ERR Error running script";
     int error = known_error(text, len);
-    /* Servers before version 7 tell what went wrong within a script in the middle of a sentence of their own. */
+    /*
+     * Redis before 7 wraps the error of a script into a sentence: "ERR Error running script (…): @user_script: 1: -OOM
+     * …".
+     */
     if (len >= sizeof wrapped && memcmp(text, wrapped, sizeof wrapped - 1) == 0)
         for (size_t i = sizeof wrapped; i < len && i < ERROR_LOOKED && !error; i++)
             if (text[i - 1] == ' ' || text[i - 1] == '-')

@@ -1,4 +1,4 @@
-/* Sockets that never block. */
+/* Non-blocking sockets. See socket.h. */
 #include "remote/socket.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-/* Tries the next of the addresses that are left. */
+/* Tries the remaining addresses until one connects or is in progress. */
 static void try_next(struct weir__socket *to)
 {
     while (to->next) {
@@ -58,7 +58,7 @@ static void open_unix(struct weir__socket *to, const char *path)
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
     to->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* A unix socket connects at once or, when the server's queue is full, not at all. */
+    /* A unix socket connects at once, or fails when the backlog is full. */
     if (to->fd < 0 || connect(to->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
         fail(to, WEIR_ESTOREDOWN);
     else
@@ -92,8 +92,8 @@ void weir__socket_open(struct weir__socket *to, const struct weir__store_options
 }
 
 /*
- * What has not reached the server must not reach it later, when a partition has healed and the same was asked again
- * over another connection.
+ * Discards unsent bytes: they must not arrive after a partition has healed, when the request was sent again over
+ * another connection.
  */
 static void drop_unsent(int fd)
 {
@@ -132,7 +132,7 @@ short weir__socket_events(struct weir__socket *from, bool output)
     }
 }
 
-/* Sends what TLS has put together. */
+/* Sends pending TLS records. */
 static bool push(struct weir__socket *to)
 {
     size_t len;
@@ -147,7 +147,7 @@ static bool push(struct weir__socket *to)
     return true;
 }
 
-/* Takes in what the network has for TLS: 1, 0 when there was nothing, negative when it is over. */
+/* Feeds received bytes to TLS: 1; 0: would block; negative: error. */
 static int pull(struct weir__socket *from)
 {
     char data[16384];
@@ -206,7 +206,7 @@ long weir__socket_send(struct weir__socket *to, const char *data, size_t len)
         ssize_t sent = len > 0 ? send(to->fd, data, len, MSG_NOSIGNAL) : 0;
         return sent >= 0 ? (long)sent : would_block() ? 0 : WEIR_ESTOREDOWN;
     }
-    /* No more is taken while the network takes none: so little waits in TLS. */
+    /* Accepts no more while the socket is full, which bounds what TLS buffers. */
     if (!push(to))
         return WEIR_ESTOREDOWN;
     (void)weir__tls_output(to->tls, &pending);

@@ -1,7 +1,8 @@
 /*
- * A request that needs several commands: in a cluster its counters are in several slots, and on one server it may have
- * more groups than go with one command. Each group is cut into runs of ops that can be asked together. When one of a
- * group's runs denies or fails, what the others took is given back. The groups that come after the first wait for it.
+ * Requests that need several commands: in a cluster because their counters are in several slots, on one server because
+ * they have more groups than fit into one command. Each group is cut into runs, sequences of ops that fit into one
+ * command; a subrequest sends one run. If a run of a group denies or fails, the others are refunded. Groups with
+ * after_first are sent when the first group has its replies.
  */
 #include "remote/client_internal.h"
 
@@ -10,7 +11,7 @@
 
 struct weir__subrequest {
     struct weir__store_request request;
-    struct weir__group groups[2]; /* a run: the request's first group, and the run itself */
+    struct weir__group groups[2]; /* of a run: the parent's first group, and the run */
     struct weir__split *split;
     struct weir__subrequest *next, *previous;
 };
@@ -139,7 +140,7 @@ void weir__split_free_all(struct weir__client *client)
     }
 }
 
-/* ---- Asking ---- */
+/* ---- Sending ---- */
 
 static void group_fails(struct weir__split *split, const struct weir__group *group, int error)
 {
@@ -151,7 +152,7 @@ static void group_fails(struct weir__split *split, const struct weir__group *gro
         split->error = error;
 }
 
-/* Is every server that the group needs let through? Otherwise none is asked. */
+/* Whether the breakers of all servers of the group admit requests; otherwise no part of it is sent. */
 static bool group_open(struct weir__client *client, const struct weir__store_request *parent,
                        const struct weir__group *group)
 {
@@ -189,7 +190,7 @@ static void send_group(struct weir__client *client, struct weir__split *split, c
     }
 }
 
-/* A sender's request on one server: the same parts in the same commands each time it is repeated. */
+/* A request of a sender, on one server: each repetition has the same groups in the same commands. */
 static void send_in_order(struct weir__client *client, struct weir__split *split)
 {
     struct weir__store_request *parent = split->parent;
@@ -209,7 +210,7 @@ static void send_in_order(struct weir__client *client, struct weir__split *split
     }
 }
 
-/* ---- Ends ---- */
+/* ---- Completion ---- */
 
 static bool passed(const struct weir__store_request *parent, const struct weir__group *group)
 {
@@ -221,7 +222,7 @@ static bool passed(const struct weir__store_request *parent, const struct weir__
     return true;
 }
 
-/* A group is taken as a whole or not at all. */
+/* All or nothing: refunds the groups that did not pass as a whole. */
 static void settle_groups(struct weir__client *client, struct weir__store_request *parent, bool after_first)
 {
     for (uint32_t i = 0; i < parent->group_count; i++) {
@@ -235,7 +236,7 @@ static void end_split(struct weir__client *client, struct weir__split *split)
 {
     struct weir__store_request *parent = split->parent;
     bool repeated = parent->sender && client->options->kind != WEIR__CLUSTER;
-    /* A sender repeats all of it: what was carried out is known to the server. */
+    /* The sender repeats all of it, and the server recognizes the parts that it has carried out. */
     int error = split->failed == split->made || (repeated && split->failed > 0) ? split->error : 0;
 
     split_free(client, split);
@@ -250,7 +251,7 @@ static bool has_more(const struct weir__store_request *parent)
     return false;
 }
 
-/* Goes on when nothing is on its way: at most twice, as there are two halves. */
+/* Continues when no subrequest is in flight: at most twice, for the first group and for those after it. */
 static void advance(struct weir__client *client, struct weir__split *split)
 {
     struct weir__store_request *parent = split->parent;
@@ -307,7 +308,7 @@ void weir__split_sub_ended(struct weir__client *client, struct weir__store_reque
             for (uint32_t j = 0; j < group->count; j++) {
                 struct weir__store_op *op = &request->ops[group->first + j];
                 op->error = error;
-                op->taken = false; /* of garbage that was read half */
+                op->taken = false; /* a malformed reply may have set it */
             }
         }
         split->failed++;
@@ -322,7 +323,7 @@ void weir__split_drop(struct weir__client *client, struct weir__store_request *p
 {
     struct weir__split *split = parent->list;
 
-    split->starting = true; /* subs that end meanwhile do not make it go on */
+    split->starting = true; /* subrequests that end meanwhile must not advance it */
     for (struct weir__subrequest *sub; (sub = split->subs);) {
         if (late)
             weir__request_timed_out(client, &sub->request);

@@ -1,7 +1,7 @@
-/* What time brings about: deadlines, connections that hang, probes, second tries. */
+/* Timers: deadlines, connections that hang, probes, retries. */
 #include "remote/client_internal.h"
 
-#define STALL_US 1000000 /* a server that has not replied for so long is taken for gone; or ten deadlines */
+#define STALL_US 1000000 /* without a reply for so long, or for ten deadlines: the connection is closed */
 
 /* ---- Deadlines ---- */
 
@@ -16,7 +16,7 @@ void weir__request_timed_out(struct weir__client *client, struct weir__store_req
             weir__topology_failed(client, WEIR_ESTORESLOW);
         weir__topology_channel(client)->lost_time = true;
     } else if (list->command) {
-        /* One answer that is late is one failure, however many waited for it. */
+        /* A late reply is one failure, however many requests wait for it. */
         if (!list->command->late)
             weir__route_failed(list->channel, WEIR_ESTORESLOW);
         list->command->late = true;
@@ -47,14 +47,14 @@ static void pass_deadlines(struct weir__client *client)
 
 /* ---- Channels ---- */
 
-/* When the channel has taken too long for what it does now. */
+/* When the channel exceeds the time for its present state. */
 static int64_t channel_limit(const struct weir__channel *channel)
 {
     const struct weir__store_options *options = channel->client->options;
     int64_t connect_us = options->connect_us,
             stall_us = options->deadline_us > STALL_US / 10 ? options->deadline_us * 10 : STALL_US;
 
-    /* Where one place is silent, there are others to op. */
+    /* The topology can be queried elsewhere, so its timeout is shorter. */
     if (channel->number == WEIR__TOPOLOGY_CHANNEL)
         connect_us = stall_us = connect_us / 4 + 50000;
     switch (channel->state) {
@@ -87,7 +87,7 @@ static void pass_channels(struct weir__client *client)
     shut_if_over(weir__topology_channel(client));
 }
 
-/* ---- Second tries ---- */
+/* ---- Retries ---- */
 
 static void route_list(struct weir__client *client, struct weir__request_list *list, int64_t at_us)
 {
@@ -95,7 +95,7 @@ static void route_list(struct weir__client *client, struct weir__request_list *l
 
     if (!list->first || client->now_us < at_us)
         return;
-    /* Those that come into the list meanwhile wait for the next time. */
+    /* Requests that are added meanwhile wait for the next time. */
     for (struct weir__store_request *request; (request = list->first);) {
         weir__request_list_remove(request);
         weir__request_list_add(&all, request);

@@ -1,5 +1,7 @@
-/* TLS by OpenSSL, between two pieces of memory: so no signal comes of a broken connection, and poll keep ours. */
-#include "remote/tls.h"
+/*
+ * TLS with OpenSSL over memory BIOs: OpenSSL touches no socket, so there is no SIGPIPE and poll stays with the caller.
+ */
+#include "remote/socket.h"
 
 #include <arpa/inet.h>
 #include <limits.h>
@@ -19,18 +21,18 @@ struct weir__tls_context {
 
 struct weir__tls_session {
     SSL *ssl;
-    BIO *in, *out; /* the SSL's */
+    BIO *in, *out; /* of `ssl` */
     size_t out_at;
 };
 
-/* OpenSSL would op for it on the terminal, or read the program's input, while a request waits. */
+/* Without it, OpenSSL would prompt on the terminal while a request waits. */
 static int no_pass_phrase(char *to, int size, int writing, void *data)
 {
     (void)to, (void)size, (void)writing, (void)data;
     return -1;
 }
 
-/* ---- Files that are read before this process becomes another user ---- */
+/* ---- Files that are read before privileges are dropped ---- */
 
 #define KEPT_MAX 4
 
@@ -77,7 +79,7 @@ static bool certificate_load(SSL_CTX *context, const char *path)
             X509_free(one);
             good = false;
         }
-    ERR_clear_error(); /* the end of the file is one */
+    ERR_clear_error(); /* reading to the end of the file leaves an error */
     BIO_free(file);
     return good;
 }
@@ -130,7 +132,7 @@ void weir__tls_context_free(struct weir__tls_context *context)
     free(context);
 }
 
-/* The name that the certificate must be for: a name is also sent (SNI), an address is not. */
+/* The name that the certificate must be valid for. Host names are also sent (SNI), addresses are not. */
 static bool expect_name(SSL *ssl, const char *name)
 {
     unsigned char address[16];
@@ -180,7 +182,7 @@ bool weir__tls_feed(struct weir__tls_session *tls, const char *data, size_t len)
     return len <= INT_MAX && BIO_write(tls->in, data, (int)len) == (int)len;
 }
 
-/* Did one side refuse the other's certificate? */
+/* Whether one side refused the other's certificate. */
 static bool distrusted(const struct weir__tls_session *tls)
 {
     unsigned long error = ERR_peek_error();
@@ -189,12 +191,12 @@ static bool distrusted(const struct weir__tls_session *tls)
         return true;
     if (ERR_GET_LIB(error) != ERR_LIB_SSL)
         return false;
-    /* Alerts of the other side: 40 to 49 are about certificates and access, 116 is "certificate required". */
+    /* Alerts of the peer: 40 to 49 concern certificates and access, 116 is "certificate required". */
     int alert = ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET;
     return (alert >= 40 && alert <= 49) || alert == 116;
 }
 
-/* Is it only that more bytes are needed? */
+/* Whether only more bytes are needed. */
 static bool waits(const struct weir__tls_session *tls, int result)
 {
     int error = SSL_get_error(tls->ssl, result);
@@ -221,7 +223,7 @@ long weir__tls_read(struct weir__tls_session *tls, char *to, size_t size)
         return result;
     if (waits(tls, result))
         return 0;
-    /* With TLS 1.3 a server says only after the handshake that it wants another certificate. */
+    /* With TLS 1.3 the server refuses a client certificate after the handshake. */
     return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREDOWN;
 }
 

@@ -1,14 +1,14 @@
 /*
- * The topology: one more channel that ops where the others should go. With Sentinel: which server is the master. In a
- * cluster: who owns which slots.
+ * The topology: which server is the master (Sentinel) or owns which slots (Cluster). One more channel, the topology
+ * channel, queries it.
  */
 #include "remote/client_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define AGAIN_US 200000  /* between looks in a cluster that changes */
-#define CHECK_US 3000000 /* Sentinel: how long a master that was replaced behind a partition may be taken for one */
+#define AGAIN_US 200000  /* between two queries while a cluster is unhealthy, plus up to as much jitter */
+#define CHECK_US 3000000 /* Sentinel: between two checks, which bounds how long a partitioned old master is used */
 
 static unsigned places(const struct weir__client *client)
 {
@@ -20,7 +20,7 @@ static unsigned places(const struct weir__client *client)
     return count;
 }
 
-/* The seeds, then the servers that are known. */
+/* Hosts to query: the seeds, then the known servers. */
 static const struct weir__store_host *place(const struct weir__client *client, unsigned number)
 {
     unsigned count = (unsigned)client->options->seed_count;
@@ -80,7 +80,7 @@ void weir__topology_query(struct weir__channel *topology)
         (void)weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, slots, 2);
 }
 
-/* ---- What it found ---- */
+/* ---- Results ---- */
 
 static bool read_master(const redisReply *reply, struct weir__store_host *host)
 {
@@ -108,13 +108,13 @@ static void found_master(struct weir__client *client, const struct weir__store_h
         channel->host = *host;
         weir__channel_open(channel);
     } else if (!same && channel->state == WEIR__CHANNEL_READY) {
-        weir__channel_finish(channel); /* the next request ops again for the master */
+        weir__channel_finish(channel); /* the next request resolves the master again */
     } else if (!same && channel->state != WEIR__CHANNEL_CLOSED && channel->state != WEIR__CHANNEL_DRAINING) {
         weir__channel_close(channel, WEIR_ESTOREDOWN, false);
     }
 }
 
-/* Whoever waits for a server, and has not been sent, is asked for anew. */
+/* Routes all requests anew that wait for a server and have not been sent. */
 static void route_all_again(struct weir__client *client)
 {
     struct weir__request_list all = {0};
@@ -135,7 +135,7 @@ static void route_all_again(struct weir__client *client)
         if (request->state & WEIR__REQUEST_REFUND && client->now_us >= request->deadline_us)
             weir__request_end(client, request, WEIR_ESTORESLOW, true);
         else if (!weir__route_slot(client, request->slot))
-            weir__request_list_add(&client->unrouted, request); /* until the next map, or its deadline */
+            weir__request_list_add(&client->unrouted, request); /* until the next slot map, or its deadline */
         else
             weir__route(client, request);
     }
@@ -149,7 +149,7 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
 
     for (unsigned i = 0; i < client->nodes_end; i++)
         client->channels[i].listed = false;
-    /* Those that are known first, so that they keep their places. */
+    /* Known servers first, so that they keep their channels. */
     for (size_t i = 0; i < map->count; i++) {
         of[i] = weir__route_host(client, &map->nodes[i]);
         if (of[i])
@@ -173,7 +173,7 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
             continue;
         weir__channel_close(channel, WEIR_ESTOREDOWN, false);
         channel->used = false;
-        weir__route_report(channel, true, 0); /* nothing is missing any more: others have its slots */
+        weir__route_report(channel, true, 0); /* its slots have other owners now, so that nothing is unavailable */
     }
 }
 
@@ -187,7 +187,8 @@ void weir__topology_reply(struct weir__channel *topology, const redisReply *repl
         if (read_master(reply, &host))
             found_master(client, &host);
         else
-            weir__channel_close(topology, WEIR_ESTOREDOWN, false); /* this one knows no such master: the next */
+            weir__channel_close(topology, WEIR_ESTOREDOWN,
+                                false); /* this sentinel does not know the master: query the next one */
         return;
     }
     map = malloc(sizeof(*map));
@@ -205,7 +206,7 @@ void weir__topology_reply(struct weir__channel *topology, const redisReply *repl
                         false);
 }
 
-/* ---- What it did not find ---- */
+/* ---- Failures ---- */
 
 void weir__topology_failed(struct weir__client *client, int error)
 {

@@ -6,7 +6,7 @@
 #include "stats/history_writer.h"
 #include "control/publish_file.h"
 #include "control/published.h"
-#include "remote/tls.h"
+#include "remote/socket.h"
 
 #include <weir/check.h>
 

@@ -168,7 +168,7 @@ static struct weir__rates since_remembered(const struct weir__sight *sight, cons
 
 bool weir__sight_has_ledger(const struct weir__sight *sight)
 {
-    return sight->deltas.ledger.entries && weir__load64(&sight->deltas.ledger.header->beat_ms) != 0;
+    return sight->deltas.ledger.entries && weir__load64(&sight->deltas.ledger.header->heartbeat_ms) != 0;
 }
 
 const struct weir__hot_rule *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)

@@ -1,4 +1,4 @@
-/* From an entry of the ledger to what the store is asked, and from its answer to the host's counter. */
+/* One counter of an exchange: builds its op from the ledger's entry, and applies the reply to the host's counter. */
 #include "base/clock.h"
 #include "sync/sync_internal.h"
 #include "algo/calendar.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define LITTLE 1024 /* such a part of a bucket is little */
+#define LITTLE 1024 /* a fraction of a bucket that is negligible */
 
 /* ---- Rules ---- */
 
@@ -45,7 +45,7 @@ bool weir__sync_acquire_rules(struct weir__sync *sync, int *at)
     sync->reloads = reloads;
     if (same || index_rules(sync))
         return true;
-    sync->reloads = UINT64_MAX; /* to be tried repolls */
+    sync->reloads = UINT64_MAX; /* try again */
     weir__hazard_release(&engine->hazards, *at);
     return false;
 }
@@ -68,7 +68,7 @@ static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t 
     return low < sync->by_id_count && sync->by_id[low]->id == id ? sync->by_id[low] : NULL;
 }
 
-/* The tier's, or the first that counts: a changed rule keeps its counters. */
+/* The quota of the tier, or the first limited one: a changed rule keeps its counters. */
 static const struct weir__quota *quota_of(const struct weir__rule *rule, uint64_t tier)
 {
     const struct weir__quota *first = NULL;
@@ -98,7 +98,7 @@ bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__l
     return true;
 }
 
-/* ---- Asking ---- */
+/* ---- Building ops ---- */
 
 const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__sync_counter *counter,
                                    struct weir__quota *room)
@@ -125,7 +125,7 @@ int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *l
     return end;
 }
 
-/* The windows around the present one: the server has no zones. */
+/* The windows around the current one: the server has no time zones. */
 static void set_bounds(const struct weir__sync *sync, const weir_limit *limit, int64_t bounds_us[4])
 {
     int64_t unused, now_us = sync->now.wall_ns / 1000;
@@ -147,7 +147,7 @@ static size_t name_of(const struct weir__sync *sync, const struct weir__rule *ru
 
 static void clear(struct weir__store_op *op)
 {
-    memset(op, 0, offsetof(struct weir__store_op, name)); /* and not half of it for a name that comes anyway */
+    memset(op, 0, offsetof(struct weir__store_op, name)); /* the name is written afterwards */
 }
 
 void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_op *op)
@@ -160,7 +160,7 @@ void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_o
                                                   WEIR__TEXT("looks"), op->name);
 }
 
-/* In kind long a time came together what an entry has to tell, if its server did not answer, or none did; 0: it did. */
+/* Over how long a time the entry's delta accumulated, if its server or the store was unavailable; else 0. */
 static int64_t late_of(const struct weir__sync *sync, const struct weir__sync_entry *f)
 {
     int64_t failed_ms = f->failed_ms ? (int32_t)((uint32_t)weir__coarse_ms() - f->failed_ms) : 0;
@@ -197,7 +197,7 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
     struct weir__ledger_entry entry = {0};
     struct weir__quota room;
     weir_decision here;
-    if (note->identity && note->index < sync->ledger->entries) /* it may come from a file that others wrote to */
+    if (note->identity && note->index < sync->ledger->entries) /* the file may have been written by others */
         weir__ledger_read(sync->ledger, note->index, &entry);
     weir__sync_clock(sync);
     const weir_limit *limit = NULL;
@@ -208,16 +208,18 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
         weir__sync_fill_nothing(sync, &sync->ops[place]);
         return;
     }
-    /* The amount after the counter, as for one that is noted now: who comes between is told of next, and must not be
-     * missing from what is left, too. */
-    struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, note->index);
-    int64_t since = held.identity == note->identity ? held.amount - note->amount : 0;
+    /*
+     * The delta is read after the counter, as for a new op: a take between the two is sent with the next batch, and
+     * must not be subtracted from the level as well.
+     */
+    struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, note->index);
+    int64_t since = cell.identity == note->identity ? cell.amount - note->amount : 0;
     weir__sync_fill(sync, place, &(struct weir__sync_observed){&entry.text, limit, &here, since});
 }
 
-/* ---- The answer ---- */
+/* ---- Applying replies ---- */
 
-/* Host and server are not asked at the same moment, and count in whole units: so much is no difference. */
+/* Differences that come from rounding, and from host and server being read at different moments. */
 static int64_t tolerance(const weir_limit *limit, int64_t took_us)
 {
     if (limit->algorithm == WEIR_FIXED_WINDOW)
@@ -231,10 +233,7 @@ static int64_t within(int64_t amount)
     return amount > WEIR__USED_MAX ? WEIR__USED_MAX : amount < -WEIR__USED_MAX ? -WEIR__USED_MAX : amount;
 }
 
-/*
- * Moves the host's counter to what is left for all. Returns what there was to move. A store that was set back gives
- * nothing back.
- */
+/* Moves the host's counter by `difference`, and returns by how much. After a store reset nothing is refunded. */
 static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit, int64_t difference,
                     int64_t took_us)
 {
@@ -248,7 +247,7 @@ static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *li
     if (!error && amount > 0)
         weir__count(&header->applied, (uint64_t)amount);
     else if (!error)
-        weir__count(&header->given_back, (uint64_t)-amount);
+        weir__count(&header->refunded, (uint64_t)-amount);
     return amount;
 }
 
@@ -263,22 +262,21 @@ static bool is_more(int64_t amount, int64_t than)
 }
 
 /*
- * Whether an answer is a reason to op for more of them. As long as this host and the others have used next to nothing
- * of a bucket, there is little to make wrong with what is not heard: what the next requests take is told within an
- * interval, and with that it hears of the others. Windows do not repay what was too much.
+ * Whether the counter must be polled. While the use of a bucket is negligible, a missed update does little harm: the
+ * next take is exchanged within an interval. Windows do not repay an excess, so there every use counts.
  */
-static bool is_news(const struct weir__sync_entry *f, const weir_limit *limit, int64_t told, int64_t moved)
+static bool is_news(const struct weir__sync_entry *f, const weir_limit *limit, int64_t sent, int64_t moved)
 {
     int64_t little = is_bucket(limit) ? limit->hard / LITTLE : 0;
-    return is_more(told, little) || is_more(moved, little) || (moved && f->repolls > 0);
+    return is_more(sent, little) || is_more(moved, little) || (moved && f->repolls > 0);
 }
 
-/* When to op for it repolls, if at all. */
+/* Schedules the next poll, if any. */
 static void reschedule(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
 {
     struct weir__sync_entry *f = &sync->tracked[index];
     unsigned repolls = news ? WEIR__SYNC_REPOLLS : f->repolls > 0 ? f->repolls - 1U : 0;
-    /* Who is behind has enough to do with what is used. */
+    /* an agent that cannot keep up polls no idle counters */
     if (!news && (recovered || sync->behind))
         repolls = 0;
     f->repolls = (uint8_t)repolls;
@@ -288,7 +286,7 @@ static void reschedule(struct weir__sync *sync, uint64_t index, bool news, bool 
         weir__sync_unschedule(sync, index);
 }
 
-/* Nothing was taken: later, and then now and then. */
+/* The store took nothing: retries, then polls at longer intervals. */
 static void reschedule_failed(struct weir__sync *sync, uint64_t index)
 {
     struct weir__sync_entry *f = &sync->tracked[index];
@@ -297,7 +295,7 @@ static void reschedule_failed(struct weir__sync *sync, uint64_t index)
     f->repolls = 2;
 }
 
-/* So much of `units` as `us` is of a window; 0 of fixed windows, in which nothing comes back. */
+/* The share of `units` that `us` is of a window; 0 for fixed windows, which do not refill. */
 static int64_t part_of(const weir_limit *limit, int64_t units, int64_t us)
 {
     double part = (double)units * (double)us / (double)limit->window_us;
@@ -305,7 +303,7 @@ static int64_t part_of(const weir_limit *limit, int64_t units, int64_t us)
     return none ? 0 : part < WEIR__USED_MAX ? (int64_t)part : WEIR__USED_MAX;
 }
 
-/* What has come back after so long a time of what was let pass in it, evenly. */
+/* How much of `amount`, taken evenly over `us`, has been refilled since. */
 static int64_t paid_of(const weir_limit *limit, int64_t amount, int64_t us)
 {
     if (is_bucket(limit))
@@ -314,15 +312,15 @@ static int64_t paid_of(const weir_limit *limit, int64_t amount, int64_t us)
 }
 
 /*
- * How much the host's counter is to be moved by: what it has used less than all. An exchange that was on its way for
- * long says what was left when the server carried it out, `ago`. Since then some has come back; and what the host let
- * pass since it was noted may have been paid by what came back until then, if the counter was full: that shows when it
- * is told, with its time. In between, the host's counter is left as it is.
+ * By how much the host's counter must be moved: what all hosts have used, less what the host's counter shows. A delayed
+ * exchange replies what remained `ago_us` ago. Since then units have refilled, and what the host took since may have
+ * been covered by them if the counter was full; the store computes that when it gets the delta with its time. Until
+ * then any value of the host's counter between the two bounds is left as it is.
  */
 static int64_t difference_of(const struct weir__store_op *op, const weir_decision *here, int64_t unsent,
                              int64_t took_us)
 {
-    /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
+    /* Compares use, not remaining units: the limit may have been scaled since the request. */
     int64_t mine = here->limit - here->remaining, all = op->limit.hard - op->decision.remaining;
     bool late = took_us > WEIR__SYNC_LATE_MS * 1000 || (op->left_us > 0 && op->limit.algorithm != WEIR_FIXED_WINDOW);
     if (!late)
@@ -335,26 +333,26 @@ static int64_t difference_of(const struct weir__store_op *op, const weir_decisio
     return mine < least ? least - mine : mine > most ? most - mine : 0;
 }
 
-/* What is left for all is known, and what the host has left: `here`. */
+/* Moves the host's counter, which shows `here`, to what remains for all hosts. */
 static void converge(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
                      int64_t took_us)
 {
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     const struct weir__store_op *op = &sync->ops[place];
-    /* The counter was observed at before the amount is: who comes between makes it seem less, not more. */
-    struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, note->index);
-    int64_t unsent = held.amount - note->amount;
-    if (held.identity != note->identity)
+    /* The counter was read before the delta: a take between the two makes it seem less used, not more. */
+    struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, note->index);
+    int64_t unsent = cell.amount - note->amount;
+    if (cell.identity != note->identity)
         return;
     if (!sync->store_reset)
         sync->tracked[note->index].epoch = sync->epoch;
     int64_t difference = difference_of(op, here, unsent, took_us);
     if (note->window_end_us && note->window_end_us <= sync->now.wall_ns / 1000)
-        difference = 0; /* what is left of a window that is over */
+        difference = 0; /* of a window that is over */
     int64_t moved = move(sync, sync->targets[place].hash, limit, difference, took_us);
     bool news = is_news(&sync->tracked[note->index], limit, note->amount, moved);
     reschedule(sync, note->index, news, here->remaining >= here->limit);
-    weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
+    weir__count(&sync->ledger->header->sent, (uint64_t)(note->amount > 0 ? note->amount : 0));
 }
 
 void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
@@ -366,13 +364,13 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
     struct weir__quota room;
     weir_decision here;
     if (op->kind != WEIR__OP_EXCHANGE)
-        return; /* nobody knew what it was for; the sweep will see */
+        return; /* the counter is unknown; the sweep handles it */
     if (op->error && op->error != WEIR_ESTOREWRONGTYPE && op->error != WEIR_ESTORECLOCK)
-        weir__sync_reseed(sync, note->index); /* its server was away, and another may take its place */
+        weir__sync_reseed(sync, note->index); /* another server may take the place of the failed one */
     struct weir__sync_entry *f = &sync->tracked[note->index];
     if (op->error || op->other_window > 0) {
         if (!f->failed_ms && note->amount)
-            f->failed_ms = (uint32_t)(weir__load64(&header->told_ms) | 1);
+            f->failed_ms = (uint32_t)(weir__load64(&header->acked_ms) | 1);
         reschedule_failed(sync, note->index);
         return;
     }

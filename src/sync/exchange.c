@@ -1,6 +1,6 @@
 /*
- * Exchanging with the store, as a process does it. It may be killed at any moment: what it has not told is still in the
- * ledger.
+ * The agent's sync thread: opens engine and store and runs rounds until stopped. It may be killed at any moment: unsent
+ * deltas stay in the ledger.
  */
 #define _GNU_SOURCE /* ppoll */
 #include "sync/exchange.h"
@@ -18,9 +18,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define LOCK_MS      5000   /* for the agent before us to end */
-#define LOOK_US      500000 /* between two looks whether to begin anew */
-#define COMPLAINT_MS 60000  /* between two about the same */
+#define LOCK_MS      5000   /* wait for the previous agent to release the ledger */
+#define LOOK_US      500000 /* between two checks for changes of configuration and rules */
+#define COMPLAINT_MS 60000  /* between two warnings */
 
 struct exchanger {
     const struct weir__config *config;
@@ -29,16 +29,16 @@ struct exchanger {
     char ledger[4096];
     weir *engine;
     struct weir__blocking_client *client;
-    struct weir__sync *sync; /* NULL: no rule is eventual */
+    struct weir__sync *sync; /* NULL: no eventual rule */
     int lock;
     uint64_t full, full_logged_ms;
-    int64_t looked; /* whether to begin anew */
+    int64_t looked; /* last check */
     struct weir__sidecar_log sidecar_log;
 };
 
 /* ---- The store ---- */
 
-/* What weir.yaml says of the store. False after it was told what is wrong. */
+/* Reads the store's options from weir.yaml. False: wrong, which was logged. */
 static bool store_read(struct exchanger *x)
 {
     char url[8192], why[256] = "";
@@ -55,10 +55,10 @@ static void changed(void *context, bool up, int error, const char *where)
 {
     const struct exchanger *x = context;
     if (up)
-        weir__logf(x->log, WEIR__LOG_INFO, "the store %s is there; what was let pass is exchanged", where);
+        weir__logf(x->log, WEIR__LOG_INFO, "store %s available; synchronizing", where);
     else
-        weir__logf(x->log, WEIR__LOG_WARNING, "the store %s is away; what is let pass is told later: %s", where,
-                   weir_strerror(error));
+        weir__logf(x->log, WEIR__LOG_WARNING, "store %s unavailable (%s); deltas stay in the ledger and are sent later",
+                   where, weir_strerror(error));
 }
 
 static int send_request(void *context, struct weir__store_request *request)
@@ -68,23 +68,23 @@ static int send_request(void *context, struct weir__store_request *request)
 
 /* ---- Opening ---- */
 
-/* One agent a ledger. The one before us may still be about its last exchange. */
+/* At most one agent per ledger. The previous one may still be in its last round. */
 static bool lock_ledger(struct exchanger *x)
 {
     x->lock = open(x->ledger, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     for (int waited = 0; x->lock >= 0 && flock(x->lock, LOCK_EX | LOCK_NB) != 0; waited += 50) {
         if (waited >= LOCK_MS) {
-            weir__logf(x->log, WEIR__LOG_ERROR, "another agent exchanges what is in %s", x->ledger);
+            weir__logf(x->log, WEIR__LOG_ERROR, "cannot synchronize %s: another agent has locked it", x->ledger);
             return false;
         }
         poll(NULL, 0, 50);
     }
     if (x->lock < 0)
-        weir__logf(x->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", x->ledger, strerror(errno));
+        weir__logf(x->log, WEIR__LOG_ERROR, "cannot open ledger %s: %s", x->ledger, strerror(errno));
     return x->lock >= 0;
 }
 
-/* Who could not begin tries again, and must not find its own lock then. */
+/* So that the next try does not find its own lock. */
 static void unlock_ledger(struct exchanger *x)
 {
     if (x->lock >= 0)
@@ -92,7 +92,7 @@ static void unlock_ledger(struct exchanger *x)
     x->lock = -1;
 }
 
-/* Once a rule is eventual. */
+/* Starts synchronizing when the first eventual rule appears. */
 static bool begin(struct exchanger *x)
 {
     weir_ledger_stats unused;
@@ -125,7 +125,7 @@ static bool open_all(struct exchanger *x)
     snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
-                                        /* No REBUILD: nginx may have a broken one mapped. */
+                                        /* no REBUILD: nginx may have a damaged segment mapped */
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
@@ -163,28 +163,28 @@ static void close_all(struct exchanger *x)
 
 /* ---- Running ---- */
 
-/* Keys that find no room are told of now and then. */
+/* Logs, at most once a minute, that the ledger has no free entry. */
 static void log_full(struct exchanger *x)
 {
     uint64_t full = weir__load64(&x->engine->deltas->ledger.header->full), now = weir__coarse_ms();
     if (full == x->full || (x->full_logged_ms && now - x->full_logged_ms < COMPLAINT_MS))
         return;
     weir__logf(x->log, WEIR__LOG_WARNING,
-               "the ledger %s is full: %" PRIu64 " times what was let pass stayed on this host; remove the file while "
-               "nothing runs and give it more room",
+               "ledger %s is full: %" PRIu64 " deltas were counted on this host only; stop weir, remove the file and "
+               "configure a larger one",
                x->ledger, full - x->full);
     x->full = full;
     x->full_logged_ms = now;
 }
 
-/* So many slices of the round; 0: all of it at once. */
+/* Runs so many slices of the round; 0: a whole round. */
 static int exchange(struct exchanger *x, unsigned slices)
 {
     struct weir__client_stats stats;
     weir__watch(x->engine);
     if (!begin(x))
         return WEIR_ESYS;
-    if (!x->sync || weir__load32(&x->engine->deltas->mapped.lost)) /* cut short: it holds nothing to exchange */
+    if (!x->sync || weir__load32(&x->engine->deltas->mapped.lost)) /* a truncated ledger has nothing to exchange */
         return 0;
     int error = slices ? weir__sync_step(x->sync, slices) : weir__sync_round(x->sync);
     weir__blocking_client_stats(x->client, &stats);
@@ -193,7 +193,7 @@ static int exchange(struct exchanger *x, unsigned slices)
     return error;
 }
 
-/* What came from `signals` until `when`; an end counts more than all else. */
+/* The signal action that arrived until `when`; stop has priority. */
 static enum weir__signal_action wait_until(int signals, int64_t when)
 {
     int64_t left = when - weir__monotonic_us();
@@ -207,7 +207,7 @@ static enum weir__signal_action wait_until(int signals, int64_t when)
     return came;
 }
 
-/* When the next step is due, after the one that was at `*due`; returns kind many slices it has. */
+/* Advances *due to the next step; returns how many slices it has. */
 static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
 {
     unsigned slices = x->sync ? weir__sync_slices(x->sync) : 1;
@@ -215,7 +215,7 @@ static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
     *due += gap;
     if (*due >= now)
         return 1;
-    if (slices == 1) { /* a slow store is not asked the more often for it */
+    if (slices == 1) { /* a slow store is not polled more often */
         *due = now + gap;
         return 1;
     }
@@ -225,8 +225,8 @@ static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
 }
 
 /*
- * Until `due`, in short steps: the data plane takes an agent without a life sign for dead, however rarely it is to
- * exchange, and rules change meanwhile. False: there is a reason to end.
+ * Waits until `due`, updating the heartbeat: the data plane takes an agent without one for dead. False: the thread must
+ * end.
  */
 static bool rest(struct exchanger *x, int signals, const struct weir__exchange_watch *watch, int64_t due,
                  enum weir__exchange_end *end)
@@ -257,11 +257,11 @@ static enum weir__exchange_end loop(struct exchanger *x, int signals, const stru
     unsigned slices = 1;
     x->looked = due;
     do {
-        (void)!exchange(x, slices); /* it was told, once */
+        (void)!exchange(x, slices); /* failures are logged when the state changes */
         slices = plan(x, &due, weir__monotonic_us());
     } while (rest(x, signals, watch, due, &end));
     if (end == WEIR__EXCHANGE_STOPPED)
-        (void)!exchange(x, 0); /* what is not told stays for the next agent */
+        (void)!exchange(x, 0); /* what remains is left for the next agent */
     return end;
 }
 

@@ -1,4 +1,4 @@
-/* Exchanging with the store, as a process does it: opened by weir.yaml, every interval, until it is told to end. */
+/* The agent's sync thread: rounds at each sync interval, from weir.yaml until stopped. */
 #ifndef WEIR_SYNC_EXCHANGE_H
 #define WEIR_SYNC_EXCHANGE_H
 
@@ -6,24 +6,24 @@
 #include "base/log.h"
 
 enum weir__exchange_end {
-    WEIR__EXCHANGE_FAILED, /* it could not begin, which was told */
+    WEIR__EXCHANGE_FAILED, /* failed to start, which was logged */
     WEIR__EXCHANGE_STOPPED,
     WEIR__EXCHANGE_CHANGED
 };
 
-/* How a process hears that it should begin anew: asked twice a second, and at once with `asked` after a SIGHUP. */
+/* Checks whether the thread must restart: called twice a second, and after a SIGHUP with `requested`. */
 struct weir__exchange_watch {
-    bool (*changed)(void *context, bool asked);
+    bool (*changed)(void *context, bool requested);
     void *context;
 };
 
 /*
- * Runs until somebody wishes a stop by `signals` (weir__signals_open), with a last exchange then, or until `watch`
- * (NULL: nobody) says so.
+ * Runs until `signals` (weir__signals_open) brings a stop, after a last round, or until `watch` (or NULL) reports a
+ * change.
  */
 enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,
                                            int signals, const struct weir__exchange_watch *watch);
-/* One exchange. 0; or an error, which was told. */
+/* Runs one round. 0, or an error, which was logged. */
 int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log);
 
 /* ---- For every engine that the agent opens ---- */

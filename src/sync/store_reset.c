@@ -1,19 +1,19 @@
 /*
- * A store that was set back: another server took its place and never got what the one before had acknowledged, or
- * somebody emptied it.
+ * Store reset: a failover to a replica that lacks acknowledged batches, or FLUSHALL.
  *
- * The server remembers the number of a sender's last batch beside the counters, and both are replicated together. So
- * it can tell kind many of our batches it does not know of, and what they acked is acked again. So do the others with
- * theirs: a counter that the server has never heard of is not brought back as this host knows it, with all of them in
- * it. If it does not know us at all, or the batches are further back than we remember, every counter is in reseed once:
- * the store then has no more left than this host knows of.
+ * The server keeps the number of each sender's last batch; number and counters are replicated together. Its reply to a
+ * batch says how many of the sender's batches it lacks; the agent re-sends their deltas. Each host does so with its
+ * own, so a counter that the server does not know must not be restored from one host's level, which includes all hosts'
+ * deltas (op.own_delta). If the server does not know the sender, or the batches are no longer remembered, every counter
+ * is re-seeded once: the store keeps the minimum of its own and the host's level.
  */
 #include "sync/sync_internal.h"
 
 #include <stdlib.h>
 
-#define IN_STEP_MIN 8                 /* batches that tracked each other; if two hosts have one name, they never do */
-#define IN_STEP_MAX (3 * IN_STEP_MIN) /* one failover may follow the other: each costs as many */
+#define IN_STEP_MIN                                                                                                    \
+    8 /* consecutive batches before a gap counts as a reset: two hosts with one sender name never have so many */
+#define IN_STEP_MAX (3 * IN_STEP_MIN) /* cost of a reset is IN_STEP_MIN, so that up to three in a row are handled */
 
 bool weir__sync_memory(struct weir__sync *sync)
 {
@@ -39,7 +39,7 @@ void weir__sync_reseed(struct weir__sync *sync, uint64_t index)
         sync->tracked[index].epoch = sync->reseed_epoch - 1;
 }
 
-/* Everything that was acked after batch `known` and before the present one goes to the ledger again. */
+/* Records the deltas of the batches after `known`, except the current one, in the ledger again. */
 static void resend_deltas(struct weir__sync *sync, uint64_t known)
 {
     uint64_t kept = sync->acked_count < WEIR__SYNC_ACKED_MAX ? sync->acked_count : WEIR__SYNC_ACKED_MAX;
@@ -51,11 +51,11 @@ static void resend_deltas(struct weir__sync *sync, uint64_t known)
         bool over = acked->window_end_us && acked->window_end_us <= now_us;
         if (!over && !weir__ledger_add(sync->ledger, acked->identity, acked->amount))
             weir__count(&sync->ledger->header->dropped, (uint64_t)(acked->amount > 0 ? acked->amount : 0));
-        acked->amount = 0; /* it is remembered anew when it is acked */
+        acked->amount = 0; /* remembered again when it is acknowledged */
     }
 }
 
-/* What the first command of the batch was acked; the others have no batch before them for sure. */
+/* As the first command of the batch reports it: only that one checks the previous number. */
 static int64_t missed_by(const struct weir__store_op *ops, uint64_t count)
 {
     for (uint64_t i = 0; i < count && i < WEIR__BATCH_GROUPS; i++)
@@ -68,7 +68,7 @@ void weir__sync_detect_reset(struct weir__sync *sync, uint64_t count)
 {
     int64_t missed = missed_by(sync->ops, count);
     uint64_t before = sync->ledger->header->batch - 1;
-    sync->store_reset = missed > 0 && before > 0; /* whom nobody has heard of yet, nobody has evicted_batch */
+    sync->store_reset = missed > 0 && before > 0; /* the first batch of a new sender is no reset */
     if (!sync->store_reset) {
         sync->in_step += sync->in_step < IN_STEP_MAX;
         return;

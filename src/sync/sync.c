@@ -1,4 +1,4 @@
-/* The exchange with the store, round by round. */
+/* Rounds, slices and batches of the synchronization. The protocol is described in sync.h. */
 #include "sync/sync_internal.h"
 #include "base/clock.h"
 #include "engine/counter_by_hash.h"
@@ -6,16 +6,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define TIMEOUT_FACTOR_MAX 8  /* times that, with a batch that came too late before */
-#define NOTES_MIN          64 /* counters of a batch: one run of the script */
-#define LATE_ROUNDS        4  /* without an answer, and the store was away */
-#define DOWN_AFTER         3  /* rounds in a row that failed, and the data plane is acked */
-#define LOOK_MS            1000 /* without anything to tell, the store is asked for nothing, to know whether it is there */
-#define SLICES_MAX         16  /* of a round */
-#define MANY               128 /* counters of a slice are more than the store can do in about a millisecond */
-#define FEW                16  /* are not worth a slice */
+#define TIMEOUT_FACTOR_MAX 8     /* of the configured timeout, for a batch that was late before */
+#define NOTES_MIN          64    /* entries of a batch at least: one run of the script */
+#define LATE_ROUNDS        4     /* without a reply, after which deltas are sent with their age */
+#define DOWN_AFTER         3     /* failed rounds in a row, and the ledger's state is DOWN */
+#define LOOK_MS            1000  /* without an exchange: the store is pinged */
+#define SLICES_MAX         16    /* of a round */
+#define MANY               128   /* entries of a slice: more than the store handles in about a millisecond */
+#define FEW                16    /* entries of a slice: not worth a request */
+#define SWEEP_MS           10000 /* duration of one pass */
+#define ORPHAN_TIMES       6     /* passes after which an unknown counter's delta is dropped */
 
-/* ---- Making one ---- */
+/* ---- Creation ---- */
 
 void weir__sync_free(struct weir__sync *sync)
 {
@@ -36,7 +38,7 @@ void weir__sync_schedule_all(struct weir__sync *sync)
     for (uint64_t i = 0; i < sync->ledger->entries; i++)
         if (weir__load64(&sync->ledger->cell[i].lo)) {
             weir__sync_schedule(sync, i, 1);
-            sync->tracked[i].repolls = WEIR__SYNC_REPOLLS; /* others may do the same, one after the other */
+            sync->tracked[i].repolls = WEIR__SYNC_REPOLLS; /* other hosts may do so, too, one after the other */
         }
 }
 
@@ -68,11 +70,11 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     }
     for (uint32_t i = 0; i < WEIR__LEDGER_BATCH_MAX; i++)
         sync->groups[i] = (struct weir__group){.first = i, .count = 1};
-    weir__sync_schedule_all(sync); /* an agent before us may have been killed in the middle */
+    weir__sync_schedule_all(sync); /* the previous agent may have been killed */
     return sync;
 }
 
-/* ---- What is tracked ---- */
+/* ---- Scheduled polls ---- */
 
 void weir__sync_schedule(struct weir__sync *sync, uint64_t index, uint32_t rounds)
 {
@@ -86,7 +88,7 @@ void weir__sync_unschedule(struct weir__sync *sync, uint64_t index)
     sync->scheduled[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
-/* Those of a word whose time has come. */
+/* Scheduled entries of a word of the bitmap that are due. */
 static uint64_t due(const struct weir__sync *sync, uint64_t word)
 {
     uint64_t bits = 0;
@@ -97,11 +99,11 @@ static uint64_t due(const struct weir__sync *sync, uint64_t word)
     return bits;
 }
 
-/* ---- What the data plane and the figures are acked ---- */
+/* ---- State and statistics, in the ledger's header ---- */
 
 void weir__sync_beat(struct weir__sync *sync)
 {
-    weir__store64(&sync->ledger->header->beat_ms, weir__coarse_ms());
+    weir__store64(&sync->ledger->header->heartbeat_ms, weir__coarse_ms());
 }
 
 void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in)
@@ -115,7 +117,7 @@ static void publish_state(struct weir__sync *sync, int error)
     struct weir__ledger_header *header = sync->ledger->header;
     uint64_t state = error ? WEIR__LEDGER_DOWN : WEIR__LEDGER_UP;
     sync->failed = error ? sync->failed + 1 : 0;
-    if (error && error != WEIR_ESTOREAWAY) /* that says only that it failed before */
+    if (error && error != WEIR_ESTOREAWAY) /* that error means only that an earlier one opened the breaker */
         weir__store64(&header->last_error, (uint64_t)-error);
     if ((error && sync->failed < DOWN_AFTER) || weir__load64(&header->state) == state)
         return;
@@ -125,11 +127,13 @@ static void publish_state(struct weir__sync *sync, int error)
 
 /* ---- Time ---- */
 
-/* Since when there is something that was not acked. A ledger that was kept across a reboot has times of another clock.
+/*
+ * For how long deltas have been unsent, if for more than LATE_ROUNDS; else 0. After a reboot the ledger has times of
+ * another clock.
  */
 static int64_t late_by(const struct weir__sync *sync)
 {
-    uint64_t acked = weir__load64(&sync->ledger->header->told_ms), since = acked ? acked : sync->begun_ms;
+    uint64_t acked = weir__load64(&sync->ledger->header->acked_ms), since = acked ? acked : sync->begun_ms;
     uint64_t now_ms = weir__coarse_ms();
     uint64_t late = now_ms > since ? now_ms - since : 0;
     return late > LATE_ROUNDS * sync->with.interval_ms + WEIR__SYNC_LATE_MS ? (int64_t)late * 1000 : 0;
@@ -144,23 +148,24 @@ void weir__sync_clock(struct weir__sync *sync)
 /* ---- Batches ---- */
 
 /*
- * A batch that came too late must be repeated as it was: then it gets more time, or it would come too late for ever.
- * The next ones are smaller, until they are fast repolls.
+ * A late batch must be repeated unchanged, so it gets a longer timeout; the next batches are smaller until they are
+ * fast again.
  */
 static void learn(struct weir__sync *sync, int error, int64_t took_us)
 {
-    int64_t usual_us = sync->with.timeout_us;
+    int64_t configured_us = sync->with.timeout_us;
     if (error == WEIR_ESTORESLOW) {
-        sync->timeout_us = sync->timeout_us < TIMEOUT_FACTOR_MAX * usual_us ? 2 * sync->timeout_us : sync->timeout_us;
+        sync->timeout_us =
+            sync->timeout_us < TIMEOUT_FACTOR_MAX * configured_us ? 2 * sync->timeout_us : sync->timeout_us;
         sync->batch_max = sync->batch_max > NOTES_MIN ? sync->batch_max / 2 : sync->batch_max;
     } else if (!error) {
-        sync->timeout_us = usual_us;
-        sync->batch_max =
-            took_us < usual_us / 4 && sync->batch_max < WEIR__LEDGER_BATCH_MAX ? 2 * sync->batch_max : sync->batch_max;
+        sync->timeout_us = configured_us;
+        sync->batch_max = took_us < configured_us / 4 && sync->batch_max < WEIR__LEDGER_BATCH_MAX ? 2 * sync->batch_max
+                                                                                                  : sync->batch_max;
     }
 }
 
-/* Does what the answers say. The lines of those that come next are asked for meanwhile. */
+/* Applies the replies, prefetching the entries and counters ahead. */
 static void apply_all(struct weir__sync *sync, uint64_t count, int64_t took_us)
 {
     for (uint64_t i = 0; i < count + WEIR__SYNC_PREFETCH; i++) {
@@ -177,8 +182,8 @@ static void apply_all(struct weir__sync *sync, uint64_t count, int64_t took_us)
 }
 
 /*
- * Asks for the `count` counters that are noted, from ops that are filled, and does what the answers say. 0, or an
- * error, and the batch is still noted.
+ * Sends the `count` entries that are in flight, whose ops are filled, and applies the replies. 0, or an error: the
+ * batch is still in flight.
  */
 static int exchange(struct weir__sync *sync, uint64_t count)
 {
@@ -199,8 +204,10 @@ static int exchange(struct weir__sync *sync, uint64_t count)
     weir__count(&header->exchanges, 1);
     if (error) {
         weir__count(&header->failures, 1);
-        /* Whoever takes its place says which batches it has, by the first command; what it lacks is acked repolls, by
-         * each host its own. To send_request it back, too, would be to count it twice. */
+        /*
+         * The server that replaces a failed one reports by the first command which batches it lacks, and each host
+         * re-sends its own. Counters of that command must not be re-seeded as well, or their deltas count twice.
+         */
         for (uint64_t i = sync->with.cluster ? 0 : WEIR__BATCH_GROUPS; i < count; i++)
             weir__sync_reseed(sync, ledger->note[i].index);
         return error;
@@ -208,13 +215,13 @@ static int exchange(struct weir__sync *sync, uint64_t count)
     weir__sync_detect_reset(sync, count);
     sync->counters += count;
     sync->contact_ms = weir__coarse_ms();
-    weir__count(&header->asks, count);
+    weir__count(&header->ops, count);
     apply_all(sync, count, took);
-    weir__store64(&header->noted, 0);
+    weir__store64(&header->in_flight, 0);
     return 0;
 }
 
-/* The batch that is noted since an earlier round, or by an agent before us. */
+/* Sends the batch again that an earlier round, or an earlier agent, left in flight. */
 static int exchange_again(struct weir__sync *sync, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
@@ -222,29 +229,29 @@ static int exchange_again(struct weir__sync *sync, uint64_t count)
     return exchange(sync, count);
 }
 
-/* A new batch of `count` notes, which are written already, as are their ops. */
+/* Sends a new batch, whose entries and ops are filled. */
 static int send(struct weir__sync *sync, uint64_t count)
 {
     struct weir__ledger_header *header = sync->ledger->header;
     weir__store64(&header->batch, header->batch + 1);
-    weir__store64(&header->noted, count);
+    weir__store64(&header->in_flight, count);
     return exchange(sync, count);
 }
 
 /*
- * What is to be acked, after the counter was looked at: who comes between is acked of now, and the store does not learn
- * of it twice, from what is left and from what is acked next. In fixed windows, what was let pass before the present
- * one has nothing left to limit. It cannot be more than the counter has, with which it was read: what is beyond that is
- * of a window that is over. Nor is it read repolls after the counter: that might be of the next window, and lost with
- * this one's end; so who comes between counts twice there, if the store does not know the counter yet.
+ * The delta to send, given the counter's state `here`, which was read before: a take between the two is part of the
+ * delta, and the store does not count it twice, from the level and from the next delta. Fixed windows: units of earlier
+ * windows limit nothing any more. What exceeds the counter's use belongs to a window that is over, and is dropped.
+ * There the delta is not read again after the counter, since it could include units of the next window, which would be
+ * lost with this one: a take between the two counts twice if the store does not know the counter yet.
  */
 static int64_t delta_of(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
                         const weir_limit *limit, const weir_decision *here)
 {
     int64_t used = here->limit - here->remaining;
     if (limit->algorithm != WEIR_FIXED_WINDOW) {
-        struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, index);
-        return held.identity == entry->identity ? held.amount : 0;
+        struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, index);
+        return cell.identity == entry->identity ? cell.amount : 0;
     }
     if (entry->amount <= used)
         return entry->amount;
@@ -253,7 +260,7 @@ static int64_t delta_of(struct weir__sync *sync, uint64_t index, const struct we
     return used;
 }
 
-/* Writes note and op `place` for an entry. False: there is nothing to op for. */
+/* Fills entry and op `place` of the batch. False: nothing to send. */
 static bool note(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
                  const struct weir__sync_counter *counter, uint64_t place)
 {
@@ -262,7 +269,7 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
     const weir_limit *limit = counter->rule ? weir__sync_limit(sync, counter, &room) : NULL;
     sync->tracked[index].idle = false;
     if (!limit || weir__sync_peek(sync, counter, limit, &here) != 0) {
-        weir__sync_unschedule(sync, index); /* the sweep tries repolls */
+        weir__sync_unschedule(sync, index); /* the sweep retries */
         return false;
     }
     sync->tracked[index].orphan = 0;
@@ -276,11 +283,11 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
     return weir__ledger_begin_batch(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
 }
 
-/* Entries that wait to be noted, whose lines are on their way. */
+/* Entries to be added to the batch, being prefetched. */
 struct gathered {
     uint64_t index[WEIR__SYNC_PREFETCH];
     unsigned count;
-    uint64_t noted; /* before them */
+    uint64_t in_flight; /* entries of the batch so far */
 };
 
 static void gather(const struct weir__sync *sync, struct gathered *g, uint64_t index)
@@ -301,22 +308,25 @@ static void note_gathered(struct weir__sync *sync, struct gathered *g)
     }
     weir__sync_clock(sync);
     for (unsigned i = 0; i < g->count; i++)
-        g->noted += note(sync, g->index[i], &entry[i], &counter[i], g->noted);
+        g->in_flight += note(sync, g->index[i], &entry[i], &counter[i], g->in_flight);
     g->count = 0;
 }
 
-/* Notes what is gathered, and sends it if there is no room for as many repolls, or `now`. */
+/* Adds the gathered entries, and sends the batch if it is full or `now`. */
 static int note_and_send(struct weir__sync *sync, struct gathered *g, bool now)
 {
     note_gathered(sync, g);
-    uint64_t count = g->noted;
+    uint64_t count = g->in_flight;
     if (!count || (!now && count + WEIR__SYNC_PREFETCH <= sync->batch_max))
         return 0;
-    g->noted = 0;
+    g->in_flight = 0;
     return send(sync, count);
 }
 
-/* All of these words that was used or is due. What does not get its turn keeps its dirty bit, and comes first then. */
+/*
+ * Exchanges the changed and due entries of these word_count of the bitmap. On an error, entries that were not sent
+ * keep their dirty bits.
+ */
 static int collect(struct weir__sync *sync, uint64_t first, uint64_t end)
 {
     struct gathered g = {.count = 0};
@@ -337,13 +347,13 @@ static int collect(struct weir__sync *sync, uint64_t first, uint64_t end)
 }
 
 /*
- * The next `count` slices. After a failure they begin with what it left out: if every time began with the same, a store
- * that fails now and then would never hear of the last.
+ * Exchanges the next `count` slices. After a failure it starts where that left off: otherwise a store that fails now
+ * and then would never get the last entries.
  */
 static int collect_slices(struct weir__sync *sync, unsigned count)
 {
-    uint64_t words = sync->ledger->entries / 64, from = sync->from;
-    uint64_t first = words * sync->slice / sync->slices, end = words * (sync->slice + count) / sync->slices;
+    uint64_t word_count = sync->ledger->entries / 64, from = sync->from;
+    uint64_t first = word_count * sync->slice / sync->slices, end = word_count * (sync->slice + count) / sync->slices;
     sync->from = 0;
     if (from <= first || from >= end)
         return collect(sync, first, end);
@@ -351,7 +361,7 @@ static int collect_slices(struct weir__sync *sync, unsigned count)
     return error ? error : collect(sync, first, from);
 }
 
-/* Asks for nothing, to see whether the store is there. */
+/* Sends a request without effect, to find out whether the store is available. */
 static int look(struct weir__sync *sync)
 {
     weir__sync_fill_nothing(sync, &sync->ops[0]);
@@ -363,22 +373,69 @@ static int look(struct weir__sync *sync)
     return error;
 }
 
-/* ---- All of it ---- */
+/* ---- The sweep: frees idle entries, and gives up deltas whose counter stays unknown ---- */
 
-/* The batch that an earlier step, or an agent before us, has left. */
+/*
+ * A delta whose counter is unknown: its rule or the entry's text is gone. Kept for ORPHAN_TIMES passes, as the rule may
+ * come back.
+ */
+static void wait_for_owner(struct weir__sync *sync, uint64_t index)
+{
+    struct weir__ledger_entry entry;
+    struct weir__sync_counter counter;
+    struct weir__sync_entry *f = &sync->tracked[index];
+    weir__ledger_read(sync->ledger, index, &entry);
+    if (weir__sync_find_counter(sync, &entry, &counter)) {
+        weir__sync_schedule(sync, index, 1);
+        return;
+    }
+    if (++f->orphan < ORPHAN_TIMES)
+        return;
+    weir__ledger_discard(sync->ledger, index, entry.identity, entry.amount);
+    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry.amount > 0 ? entry.amount : 0));
+    f->orphan = 0;
+}
+
+static void sweep(struct weir__sync *sync, unsigned slices)
+{
+    uint64_t entries = sync->ledger->entries, rounds = SWEEP_MS / (sync->with.interval_ms ? sync->with.interval_ms : 1);
+    uint64_t count = entries * slices / ((rounds ? rounds : 1) * sync->slices) + 1;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t index = sync->swept;
+        struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, index);
+        sync->filled += cell.identity != 0;
+        bool tracked = sync->scheduled[index / 64] >> index % 64 & 1;
+        if (cell.identity && !tracked && cell.amount) {
+            wait_for_owner(sync, index);
+        } else if (cell.identity && !tracked) {
+            if (sync->tracked[index].idle && weir__ledger_free(sync->ledger, index, cell.identity))
+                sync->tracked[index].failed_ms = 0;
+            sync->tracked[index].idle = !sync->tracked[index].idle;
+        }
+        sync->swept = index + 1 < entries ? index + 1 : 0;
+        if (!sync->swept) {
+            weir__store64(&sync->ledger->header->filled, sync->filled);
+            sync->filled = 0;
+        }
+    }
+}
+
+/* ---- Rounds ---- */
+
+/* Completes the batch that an earlier step or an earlier agent left in flight. */
 static int finish_in_flight(struct weir__sync *sync)
 {
     struct weir__ledger_header *header = sync->ledger->header;
-    uint64_t noted = weir__load64(&header->noted);
-    if (noted <= WEIR__LEDGER_BATCH_MAX)
-        return noted ? exchange_again(sync, noted) : 0;
-    weir__store64(&header->noted, 0); /* whoever noted more than there is room for was not us */
+    uint64_t in_flight = weir__load64(&header->in_flight);
+    if (in_flight <= WEIR__LEDGER_BATCH_MAX)
+        return in_flight ? exchange_again(sync, in_flight) : 0;
+    weir__store64(&header->in_flight, 0); /* invalid: not written by an agent */
     return 0;
 }
 
 /*
- * How many slices the next round has. Twice as many only if they are done in time even if each takes as long as one
- * does now: a store that is far away is not asked the more often for it. Each is halved, or all become one.
+ * Number of slices of the next round. Doubled only if all of them fit into the interval even if each takes as long as
+ * one does now, so that a distant store does not get more requests.
  */
 static unsigned next_slices(const struct weir__sync *sync, int error)
 {
@@ -405,7 +462,7 @@ static void end_round(struct weir__sync *sync, int error)
     publish_state(sync, error);
 }
 
-/* The next `count` slices of the round. An error ends it: what was left out keeps its marks for the next. */
+/* Runs the next `count` slices. An error ends the round; entries that were not sent keep their dirty bits. */
 static int run(struct weir__sync *sync, unsigned count)
 {
     int at;
@@ -423,12 +480,12 @@ static int run(struct weir__sync *sync, unsigned count)
     sync->slice += count;
     bool all = sync->slice == sync->slices;
     if (!error && all) {
-        weir__store64(&header->told_ms, sync->round_ms);
+        weir__store64(&header->acked_ms, sync->round_ms);
         if (!sync->counters && now_ms - sync->contact_ms >= LOOK_MS)
             error = look(sync);
     }
-    if (!weir__load64(&header->noted))
-        weir__sync_sweep(sync, count);
+    if (!weir__load64(&header->in_flight))
+        sweep(sync, count);
     weir__sync_release_rules(sync, at);
     sync->busy_us += weir__monotonic_us() - began;
     if (error || all)
@@ -451,11 +508,11 @@ unsigned weir__sync_slices(const struct weir__sync *sync)
 
 int weir__sync_step(struct weir__sync *sync, unsigned count)
 {
-    /* This process was stopped for long: what comes after it is not to be taken for as old. */
+    /* This process was stopped for long: the deltas that it finds now are not all as old. */
     if (late_by(sync))
         return weir__sync_round(sync);
     unsigned before = sync->slices, left = sync->slices - sync->slice;
     int error = run(sync, count < left ? count : left);
-    /* What was acked first in this round would wait until the end of the next. */
+    /* the first entries of this round would wait until the end of the next */
     return !error && sync->slices < before ? run(sync, 1) : error;
 }

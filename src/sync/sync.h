@@ -1,13 +1,35 @@
 /*
- * The exchange with the store: what rules of `consistency: eventual` let pass on this host is told, and what the others
- * let pass is taken off the host's own counters. docs/store.md, "Eventual".
+ * Synchronization of the delta ledger with the store: how the hosts of a cluster agree on counters of
+ * `consistency: eventual` rules. docs/store.md, "Eventual".
  *
- * For each counter that was used, the store is told the amount that it does not know of, and answers with what is left
- * for all. The host's counter is then moved to that: so hosts agree up to what has not been told yet, and what went
- * wrong once is right again after the next exchange.
+ * The data plane decides on the host's own counter and records what passed in the delta ledger (table/ledger.h): one
+ * ENTRY per counter, with the unsent delta. The agent runs this protocol:
  *
- * The amount stays in the ledger until the store has acknowledged it. The batch that is on its way is noted in the
- * ledger, too, with its number: whoever comes after a killed agent sends the same again, and the server knows it.
+ *   ROUND   once an interval (50 ms). Sends the delta of each entry that changed since the previous round, or that is
+ *           scheduled for polling because another host used the counter recently. A round with many counters is cut
+ *           into up to 16 slices of the ledger, spaced evenly over the interval, so that neither side works in bursts.
+ *   BATCH   at most 4096 entries of a round, sent as one request. Its number, its entries and their deltas are written
+ *           to the ledger before it is sent ("in flight"). At most one batch is in flight; a batch that failed is sent
+ *           again, unchanged, before any new one, also by the agent that replaces a killed one.
+ *   OP      one EXCHANGE of a batch: the script adds the delta to the store's counter and replies what remains for all
+ *           hosts. The agent then moves the host's counter to that, less what the host has recorded since.
+ *
+ * Invariants:
+ *   1. A delta leaves the ledger only when the store has acknowledged it (or its window is over, or its rule is gone
+ *      for a minute). Removal is idempotent per batch number, so a crash at any instruction neither loses nor repeats
+ * it.
+ *   2. The server stores the number of each sender's last batch with the counters and carries out each number once, so
+ *      that a repeated batch counts once. In a cluster, where a sender's key and the counters are in different slots,
+ * it cannot: there a repeated batch may count twice, which denies more, never less.
+ *   3. The host's counter is read before its entry: a take between the two makes the counter seem less used by one
+ *      delta that is still unsent, and the next round corrects it.
+ *   4. After an exchange, host and store differ by unsent deltas only; whatever went wrong is corrected by the next
+ *      exchange of the counter. An entry is polled up to 4 more times, after 1, 2, 4 and 8 rounds, when its counter
+ * moved.
+ *   5. Store reset (failover to a replica that lacks acknowledged batches, FLUSHALL): the reply to a batch says how
+ * many of the sender's batches the server does not know. Each host then re-sends its own acknowledged deltas of those
+ *      batches (the last 131072 are kept). If they are no longer known, every counter is re-seeded once: the script
+ * takes the minimum of server and host.
  */
 #ifndef WEIR_SYNC_SYNC_H
 #define WEIR_SYNC_SYNC_H
@@ -16,20 +38,20 @@
 #include "remote/counter_name.h"
 #include "remote/request.h"
 
-/* Brings a request to the store and waits for its answer: request->error, which is also returned. */
+/* Sends a request to the store and waits for the reply. Returns request->error. */
 typedef int weir__sync_send(void *context, struct weir__store_request *request);
 
-#define WEIR__SYNC_TIMEOUT_US 500000 /* nobody waits for an exchange: it may take longer than a request's request */
+#define WEIR__SYNC_TIMEOUT_US 500000 /* no client waits for an exchange: longer than the deadline of a request */
 
 struct weir__sync_options {
-    weir *engine; /* opened with the ledger that the data plane writes to */
+    weir *engine; /* opened with the data plane's ledger */
     struct weir__naming naming;
-    uint64_t interval_ms; /* from round to round: for what is counted in them */
-    int64_t timeout_us;   /* kind long an exchange may take before it is tried again; 0: as above */
-    bool cluster;         /* the store: it does not know senders, nor which of their batches it has */
+    uint64_t interval_ms; /* between rounds */
+    int64_t timeout_us;   /* of an exchange; 0: WEIR__SYNC_TIMEOUT_US */
+    bool cluster;         /* the store is a cluster: batches are not numbered */
     weir__sync_send *send_request;
     void *send_context;
-    weir_time (*now)(const weir_segment *segment); /* weir_clock */
+    weir_time (*now)(const weir_segment *segment); /* NULL: weir_clock */
 };
 
 struct weir__sync;
@@ -38,23 +60,19 @@ struct weir__sync;
 struct weir__sync *weir__sync_new(const struct weir__sync_options *options);
 void weir__sync_free(struct weir__sync *sync);
 
-/*
- * One exchange of everything that was used since the last, and of what others may have used. 0: all of it was told; or
- * why not, and then it is still there.
- */
+/* One round. 0: all deltas are acknowledged; or an error, and the rest is still in the ledger. */
 int weir__sync_round(struct weir__sync *sync);
 /*
- * The same in slices of the ledger, so that neither the store nor this host has all of it to do at once: the next
- * `count` slices of the round (at least 1; not more than are left of it). How many there are, weir__sync_slices says
- * after each step: the next is due when an interval divided by that has passed since this one was. It is one part as
- * long as there is little to tell, and after a failure, which ends the round. No entry waits for longer than an
+ * A round in steps: the next `count` slices (at least 1; not more than are left). weir__sync_slices returns the number
+ * of slices of the round after each step; the next step is due an interval divided by that after this one. A round has
+ * one slice while few entries change, and after a failure, which ends the round. Each entry is exchanged once an
  * interval.
  */
 int weir__sync_step(struct weir__sync *sync, unsigned count);
 unsigned weir__sync_slices(const struct weir__sync *sync);
-/* The agent's life sign for the data plane; rounds give it, too. */
+/* Updates the agent's heartbeat for the data plane; rounds do so, too. */
 void weir__sync_beat(struct weir__sync *sync);
-/* What went over the wire so far, for the figures. */
+/* Publishes the bytes sent and received so far. */
 void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in);
 
 #endif

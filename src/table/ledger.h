@@ -65,12 +65,12 @@ struct weir__ledger_header {
 
     /* The agent's; each word stands for itself. Times are milliseconds of CLOCK_MONOTONIC. */
     uint64_t batch __attribute__((aligned(64))); /* the last number that was used */
-    uint64_t noted;                              /* counters of the batch on its way; 0: none is */
-    uint64_t beat_ms;                            /* the agent's last life sign */
+    uint64_t in_flight;                          /* counters of the batch on its way; 0: none is */
+    uint64_t heartbeat_ms;                       /* the agent's last life sign */
     uint64_t state;                              /* enum weir__ledger_state */
     uint64_t state_since_ms;
-    uint64_t told_ms; /* when everything was told that was there when the agent looked */
-    uint64_t exchanges, failures, asks, told, applied, given_back, dropped, torn;
+    uint64_t acked_ms; /* when everything was told that was there when the agent looked */
+    uint64_t exchanges, failures, ops, sent, applied, refunded, dropped, torn;
     uint64_t bytes_out, bytes_in;
     uint64_t filled; /* entries in use, when the agent last went through all */
     uint64_t last_error;

@@ -327,7 +327,7 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             time.sleep(max(load.begun + seconds - cured, after))  # long enough to tell, however long the cure took
             load.end()
         changes = sum(host.said().count("store") for host in fleet.hosts) - said
-        back = min(host.said().count("is back") for host in fleet.hosts)
+        back = min(host.said().count("available again") for host in fleet.hosts)
         return outcome(load, fleet, begun, cured, changes, machine)._replace(back=back)
 
 

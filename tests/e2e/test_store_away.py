@@ -27,13 +27,13 @@ def test_start_without_redis_and_its_coming(redis_server, hosts, failure):
     server = redis_server(start=False)
     one, = hosts(server, 1, rules(strict(failure=failure)), settings="retry_max=500ms")
     assert statuses(one.port, "/", 9, **key("a")) == POLICIES[failure]
-    wait_until(lambda: "is away" in one.errors(), "the news")
+    wait_until(lambda: "unavailable" in one.errors(), "the news")
     assert not one.status()["store"]["up"]
     server.start()
     wait_until(lambda: get(one.port, "/", **key("c")) and one.status()["store"]["up"], "the return")
     assert statuses(one.port, "/", 6, **key("b")) == [200] * 5 + [429]
     assert b"weir:five:b" in server.client().keys()
-    assert one.errors().count(f"{server.url()} is away") == 1 and one.errors().count(f"{server.url()} is back") == 1
+    assert one.errors().count(f"{server.url()} unavailable") == 1 and one.errors().count(f"{server.url()} available again") == 1
 
 
 class Load:
@@ -146,7 +146,7 @@ def test_reloads_and_the_end_of_workers_keep_connections_in_order(redis_server, 
     stop.set()
     thread.join()
     assert set(seen) <= {200, 429}
-    before = one.status()["store"]["questions"]
+    before = one.status()["store"]["requests"]
     assert before > 0
     wait_until(lambda: server.client().info("clients")["connected_clients"] <= 4, "the old workers' connections to end")
 

@@ -199,6 +199,6 @@ def test_without_strict_rules_nothing_is_asked(redis_server, hosts):
     server = redis_server()
     one, = hosts(server, 1, "rules:\n  - { name: five, key: '${header:x-key}', limit: 5, window: 1h }\n")
     assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
-    assert one.status()["store"]["questions"] == 0
+    assert one.status()["store"]["requests"] == 0
     plain, = hosts(f"redis://127.0.0.1:{free_port()}", 1, rules(strict()), settings="consistency=strict")
     assert statuses(plain.port, "/", 6, **key("a")) == [200] * 5 + [429]

@@ -203,14 +203,14 @@ def test_redis_killed_and_back(redis_server, served):
     agree([one, two])
     server.kill()
     for host in (one, two):
-        host.says("is away")
+        host.says("unavailable (")
     assert ask(one.port, 10) == ask(two.port, 10) == 10  # nobody is held up
     server.start()
     back = time.monotonic()
     agree([one, two], "agreement again")
     assert time.monotonic() - back < 3
     for host in (one, two):
-        assert host.said().count("is away") == 1, host.said()  # once a change
+        assert host.said().count("unavailable (") == 1, host.said()  # once a change
 
 
 @pytest.mark.parametrize("failure", ["open", "closed", "local"])

@@ -105,7 +105,7 @@ def test_clients_that_go_away(redis_server, three, slow):
         s.close()
     wait_until(lambda: sum(g.errors().count("prematurely closed") for g in fleet) >= before + 3, "their end")
     server.resume()
-    wait_until(lambda: sum(g.status()["store"]["gave_back"] for g in fleet) >= 6, "what they took to be back")
+    wait_until(lambda: sum(g.status()["store"]["refunds"] for g in fleet) >= 6, "what they took to be back")
     all_back(server)
 
 

@@ -18,7 +18,7 @@ def test_a_server(store, asker):
     assert server.do("SELECT", 5) and server.info("keyspace")["db5"].startswith("keys=1")
     assert ask.do("take", 10, 4, "weir:t:back")["taken"]
     ask.do("back")
-    assert ask.do("stats")["gave_back"] == 1
+    assert ask.do("stats")["refunds"] == 1
     assert ask.do("take", 10, 10, "weir:t:back")["passes"]
 
 

@@ -45,7 +45,7 @@ metrics: 127.0.0.1:@METRICS@
         assert set(server.client().keys()) - {b"shop::hosts"} == {b"shop:five:a"}  # agents tell who they are, after a while
         metrics = get(two[0].metrics, "/metrics").body.decode()
         assert re.search(r"^weir_store_up 1$", metrics, re.M)
-        assert int(re.search(r"^weir_store_questions_total (\d+)$", metrics, re.M)[1]) >= 3
+        assert int(re.search(r"^weir_store_requests_total (\d+)$", metrics, re.M)[1]) >= 3
         assert 'weir_store_failures_total{reason="slow"} 0' in metrics
     finally:
         for one in two:
@@ -94,7 +94,7 @@ def test_clients_that_leave_stay_charged(redis_server, hosts):
     waiting = [http.client.HTTPConnection("127.0.0.1", one.port) for _ in range(5)]
     for c in waiting:
         c.request("GET", "/", headers={"X-Key": "a"})
-    wait_until(lambda: one.status()["store"]["questions"] >= 6, "their questions")
+    wait_until(lambda: one.status()["store"]["requests"] >= 6, "their questions")
     for c in waiting:
         c.close()
     wait_until(lambda: one.errors().count("prematurely closed") >= 5, "their end")
@@ -102,8 +102,8 @@ def test_clients_that_leave_stay_charged(redis_server, hosts):
     wait_until(lambda: server.calls() > before, "their questions to be answered")
     wait_until(lambda: get(one.port, "/", **key("b")).status == 200, "the store to be used again")
     assert get(one.port, "/", **key("a")).status == 429
-    assert one.status()["store"]["gave_back"] == 0
-    assert server.calls() - before <= one.status()["store"]["questions"] - 1  # a script each at most
+    assert one.status()["store"]["refunds"] == 0
+    assert server.calls() - before <= one.status()["store"]["requests"] - 1  # a script each at most
 
 
 def test_error_pages_and_redirects_ask_once(redis_server, hosts):
@@ -111,7 +111,7 @@ def test_error_pages_and_redirects_ask_once(redis_server, hosts):
     one, = hosts(server, 1, server="location /fails { proxy_pass http://@BACKEND@; proxy_intercept_errors on; error_page 500 /page.txt; }"
                  "location = /page.txt { root @FOLDER@/html; }")
     assert statuses(one.port, "/fails", 6, **key("a")) == [500] * 5 + [429]
-    assert one.status()["store"]["questions"] == 6
+    assert one.status()["store"]["requests"] == 6
 
 
 def test_the_phase_after_authentication(redis_server, hosts):
@@ -167,7 +167,7 @@ def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, t
     other = certificate(tmp_path, "other")
     wrong, = hosts(server.url(), 1, settings=f"ca={other[0]}", text=rules(strict(failure="closed")), deadline="100ms")
     assert statuses(wrong.port, "/", 6, **key("a")) == [429] * 6
-    wait_until(lambda: "is away" in wrong.errors(), "the news")
+    wait_until(lambda: "unavailable" in wrong.errors(), "the news")
     assert "the certificate of 127.0.0.1 is not good" in wrong.errors()
     named, = hosts(server.url(), 1, settings=f"ca={server.tls[0]} server_name=elsewhere", text=rules(strict(failure="closed")), deadline="100ms")
     assert statuses(named.port, "/", 6, **key("a")) == [429] * 6
@@ -180,7 +180,7 @@ def test_a_server_without_tls_is_told_so(redis_server, hosts):
     server = redis_server()
     one, = hosts(server.url().replace("redis:", "rediss:"), 1, settings="verify=off", deadline="50ms")
     assert statuses(one.port, "/", 12, **key("a")) == [200] * 5 + [429] * 7
-    wait_until(lambda: "is away" in one.errors(), "the news")
+    wait_until(lambda: "unavailable" in one.errors(), "the news")
     assert "the TLS handshake has no answer so far; is it a server without TLS?" in one.errors()
 
 
@@ -203,7 +203,7 @@ def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
     start = time.monotonic()
     assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
     assert time.monotonic() - start < 1
-    wait_until(lambda: "is away" in one.errors(), "the news")
+    wait_until(lambda: "unavailable" in one.errors(), "the news")
 
 
 @pytest.mark.parametrize("url, said", [

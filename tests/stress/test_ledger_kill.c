@@ -52,7 +52,7 @@ static void add_for_ever(uint64_t seed)
 
 static bool exchange(uint64_t *seed)
 {
-    struct message ask = {.batch = ledger.header->batch, .count = ledger.header->noted, .nonce = test_random(seed)};
+    struct message ask = {.batch = ledger.header->batch, .count = ledger.header->in_flight, .nonce = test_random(seed)};
     uint64_t answer = 0;
     for (uint64_t i = 0; i < ask.count; i++) {
         ask.ask[i].amount = (int32_t)ledger.note[i].amount;
@@ -70,7 +70,7 @@ static bool exchange(uint64_t *seed)
     }
     for (uint64_t i = 0; i < ask.count; i++)
         weir__ledger_ack(&ledger, ledger.note[i].index, ledger.note[i].identity, ledger.note[i].amount, ask.batch);
-    weir__store64(&ledger.header->noted, 0);
+    weir__store64(&ledger.header->in_flight, 0);
     return true;
 }
 
@@ -94,14 +94,14 @@ static uint64_t collect(void)
         if (weir__ledger_begin_batch(&ledger, index, entry.identity, batch))
             ledger.note[count++] = (struct weir__ledger_in_flight){entry.identity, entry.amount, 0, index};
     }
-    weir__store64(&ledger.header->noted, count);
+    weir__store64(&ledger.header->in_flight, count);
     return count;
 }
 
 static void tell_for_ever(uint64_t seed)
 {
     for (;;)
-        if ((ledger.header->noted || collect()) && !exchange(&seed))
+        if ((ledger.header->in_flight || collect()) && !exchange(&seed))
             __atomic_fetch_add(&board->wrong, 1, __ATOMIC_RELAXED);
 }
 
@@ -176,7 +176,7 @@ TEST(killed_at_random_nothing_is_lost_nothing_told_twice)
     for (int i = 0; i <= WORKERS; i++)
         end(child[i], &seed);
     died += WORKERS;
-    for (int i = 0; i < 100 && (ledger.header->noted || collect()); i++)
+    for (int i = 0; i < 100 && (ledger.header->in_flight || collect()); i++)
         CHECK(exchange(&seed));
     shutdown(pair[0], SHUT_RDWR);
     pthread_join(store, NULL);

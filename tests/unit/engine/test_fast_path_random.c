@@ -267,8 +267,8 @@ static void end_held(const struct contest *c, weir_held *its, weir_held *held)
 static void beat(const struct twins *twins)
 {
     uint64_t now = weir__coarse_ms();
-    weir__store64(&twins->model->deltas->ledger.header->beat_ms, now);
-    weir__store64(&twins->engine->deltas->ledger.header->beat_ms, now);
+    weir__store64(&twins->model->deltas->ledger.header->heartbeat_ms, now);
+    weir__store64(&twins->engine->deltas->ledger.header->heartbeat_ms, now);
 }
 
 static void ask_both(struct contest *c, weir_query *query)

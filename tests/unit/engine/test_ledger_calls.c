@@ -290,15 +290,15 @@ TEST(policies_when_the_store_is_away)
     check_policies(engine, false); /* the agent is still being started */
     engine->deltas->opened_ms -= WEIR__DELTA_LEDGER_SILENT_MS + 100;
     check_policies(engine, true); /* it never was */
-    weir__store64(&header->beat_ms, weir__coarse_ms());
+    weir__store64(&header->heartbeat_ms, weir__coarse_ms());
     check_policies(engine, false); /* it lives */
     weir__store64(&header->state, WEIR__LEDGER_DOWN);
     check_policies(engine, true);
     weir__store64(&header->state, WEIR__LEDGER_UP);
     check_policies(engine, false);
-    weir__store64(&header->beat_ms, weir__coarse_ms() - WEIR__DELTA_LEDGER_SILENT_MS - 100);
+    weir__store64(&header->heartbeat_ms, weir__coarse_ms() - WEIR__DELTA_LEDGER_SILENT_MS - 100);
     check_policies(engine, true); /* it is silent */
-    weir__store64(&header->beat_ms, weir__coarse_ms() + 100000);
+    weir__store64(&header->heartbeat_ms, weir__coarse_ms() + 100000);
     check_policies(engine, true); /* that of an earlier boot */
     weir_close(engine);
 }

@@ -9,7 +9,7 @@
 #include "test_request.h"
 #include "remote/client.h"
 #include "remote/script.h"
-#include "remote/cluster_slots.h"
+#include "remote/client_internal.h"
 
 #include <hiredis/hiredis.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The slots of a cluster: known values, and the answers of CLUSTER SLOTS, good and bad. */
 #include "../../test.h"
-#include "remote/cluster_slots.h"
+#include "remote/client_internal.h"
 
 #include <hiredis/hiredis.h>
 

@@ -309,7 +309,7 @@ TEST(what_passes_meanwhile_is_counted_once)
                                         RULE("limit: 1000, window: 30d, algorithm: sliding_window_counter"),
                                         RULE("limit: 1000, window: 30d, algorithm: fixed_window")};
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
-        if (k < 3) /* of a fixed window that is noted first, the amount is the one before: see to_tell */
+        if (k < 3) /* of a fixed window that is in_flight first, the amount is the one before: see to_tell */
             check_counted_once(rules[k], false);
         check_counted_once(rules[k], true);
     }
@@ -490,12 +490,12 @@ TEST(what_comes_back_on_the_way_is_not_charged)
 
 static int64_t asked_late_us;
 
-/* The first batch, which was noted before, takes 20 s. */
+/* The first batch, which was in_flight before, takes 20 s. */
 static int bring_after_a_wait(void *context, struct weir__store_request *request)
 {
     struct weir__ledger_header *header = hosts[0].engine->deltas->ledger.header;
     if (store.requests++ == 0)
-        weir__store64(&header->told_ms, weir__load64(&header->told_ms) - 20000);
+        weir__store64(&header->acked_ms, weir__load64(&header->acked_ms) - 20000);
     asked_late_us = request->ops[0].left_us;
     return fake_send(context, request);
 }
@@ -654,13 +654,13 @@ TEST(notes_that_make_no_sense)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
     const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
-    ledger->header->noted = UINT64_C(1) << 40;
+    ledger->header->in_flight = UINT64_C(1) << 40;
     CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < 100; i++)
         ledger->note[i] = (struct weir__ledger_in_flight){i, 5, -1, UINT64_MAX - i};
-    ledger->header->noted = 100;
+    ledger->header->in_flight = 100;
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(ledger->header->noted, 0);
+    CHECK_EQ(ledger->header->in_flight, 0);
     CHECK_EQ(store.taken, 0);
     end(1);
 }
@@ -676,7 +676,7 @@ TEST(figures)
     store.fate = REFUSES;
     for (int i = 0; i < 3; i++)
         CHECK(host_round(&hosts[0]) != 0);
-    weir__store64(&hosts[0].engine->deltas->ledger.header->told_ms, weir__coarse_ms() - 500);
+    weir__store64(&hosts[0].engine->deltas->ledger.header->acked_ms, weir__coarse_ms() - 500);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
     CHECK(stats.exchanges == 3 && stats.failures == 3 && stats.told == 0);

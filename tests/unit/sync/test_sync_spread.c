@@ -268,7 +268,7 @@ TEST(who_was_stopped_tells_everything_at_once)
     CHECK(host.sync->slice > 0);
     use(0, KEYS);
     host.sync->round_ms -= 20000; /* all that was is longer ago */
-    host.sync->ledger->header->told_ms -= 20000;
+    host.sync->ledger->header->acked_ms -= 20000;
     CHECK_EQ(step(), 0);
     CHECK(host.sync->late_us >= 20000000);
     CHECK_EQ(host_untold(&host), 0);
@@ -288,7 +288,7 @@ TEST(agents_that_are_killed_between_parts_and_in_them)
         use((int)(test_random(&seed) % (uint64_t)(KEYS - keys + 1)), keys);
         uint64_t chance = test_random(&seed) % 40;
         store.fate = chance == 0 ? REFUSES : chance == 1 ? LOSES_ANSWER : ANSWERS;
-        (void)!step(); /* a batch that failed is noted: so is one in which the agent was killed */
+        (void)!step(); /* a batch that failed is in_flight: so is one in which the agent was killed */
         seen |= host.sync->slice ? weir__sync_slices(host.sync) : 0;
         if (test_random(&seed) % 30 == 0) {
             weir__sync_free(host.sync);
