@@ -48,7 +48,7 @@ static void note_some(struct weir__hot_rule *panel, uint64_t seed, int count)
                                         .key_len = sizeof key,
                                         .weight = seed >> 50,
                                         .kind = seed >> 40 & 1 ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
-                                        .dice = seed,
+                                        .random = seed,
                                         .per_mille = (uint32_t)(seed >> 53),
                                         .minute = MINUTE + (uint32_t)(i & 3)};
         weir__hot_sample(panel, &note);

@@ -125,7 +125,8 @@ void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct w
                                     .key_len = hide ? 0 : eval->key_len,
                                     .weight = (uint64_t)eval->cost * WEIR__HOT_SAMPLER_ONE_IN,
                                     .kind = weir__eval_denies(eval) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
-                                    .dice = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
+                                    .random =
+                                        dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
                                     .per_mille = per_mille_of(&eval->decision),
                                     .minute = minute_of(ctx->now)};
     weir__hot_sample(panel, &note);

@@ -1,22 +1,22 @@
 /*
- * Finding and claiming slots. docs/table.md has the invariants and why they hold; in short:
+ * Cuckoo hashing: lookup, insertion and displacement. docs/table.md has the invariants and why they hold; in short:
  *
- * A key has two lines of four slots. It counts in at most one slot at any time (no twins), and a thorough look at
- * both lines finds it. Three things could break that, and each has its rule:
+ * A key has two candidate buckets of four slots. It counts in at most one slot at any time (no duplicates), and a
+ * lookup with helping of both buckets finds it. Three things could break that, and each has its rule:
  *
- * - Two processes make the first entry of a key at once. So an entry begins TENTATIVE, counting nothing; whoever
- *   wants to use it looks at both lines again *after* it was put there, and may make it NORMAL only if no other entry
- *   of the key was seen. Of several tentative ones the one in the lowest place stays, the others are removed.
- * - An entry is moved to its other line behind the back of someone who is looking. A move copies first, then adds to
- *   the generation of moves, then removes; a look in which the generation changed is repeated.
- * - The mover dies. All it had planned is in the FROZEN slot and the RESERVED one it leads to, so whoever comes across
- *   it finishes the move.
+ * - Two processes insert the same key at once. So an entry begins TENTATIVE and counts nothing; it may become NORMAL
+ *   only after a lookup of both buckets that began after the insertion saw no other entry of the key. Of several
+ *   tentative entries the one in the lowest slot stays, the others are removed.
+ * - An entry is displaced to its other bucket during a lookup. A displacement copies, then increments the displacement
+ *   generation, then removes the original; a lookup during which the generation changed is repeated.
+ * - The displacing process dies. The FROZEN slot and the RESERVED one that it names describe the displacement
+ *   completely, so any process that meets it completes it.
  */
 #include "table/cuckoo.h"
 
 #include <weir/weir.h>
 
-enum { MOVE_DEPTH = 6, MOVE_BUDGET = 1024, RESERVED_US = 1000000 };
+enum { DISPLACE_DEPTH = 6, DISPLACE_BUDGET = 1024, RESERVED_US = 1000000 };
 
 struct match {
     weir__cell *slot;
@@ -32,16 +32,16 @@ static bool is_free(const struct weir__op *op, weir__cell seen)
 {
     if (!weir__cell_tag(seen.lo))
         return true;
-    /* What is being moved away is not free, however old: somebody may be about to copy it. */
+    /* A displacement in progress is never free, however old: another process may be about to copy the entry. */
     if (weir__is_frozen(seen.lo))
         return false;
     return weir__cell_life(seen, op->mono_us, op->wall_us) <= 0;
 }
 
-static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cell *seen)
+static weir__cell *free_slot(const struct weir__op *op, uint64_t at, weir__cell *seen)
 {
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-        weir__cell *slot = &op->table->bucket[line].slot[i];
+        weir__cell *slot = &op->table->bucket[at].slot[i];
         *seen = weir__cell_peek(slot);
         if (is_free(op, *seen))
             return slot;
@@ -49,29 +49,31 @@ static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cel
     return NULL;
 }
 
-/* ---- Moving ---- */
+/* ---- Displacement ---- */
 
 /*
- * Finishes the move of the entry that `frozen` was seen in slot `from` of `line`: into its reservation if that still
- * stands, back to NORMAL if it does not. Afterwards the slot holds something else; what, the caller must look up.
+ * Completes the displacement of the entry `frozen`, seen in slot `from` of bucket `at`: into its reservation if that
+ * still exists, otherwise back to NORMAL. Afterwards the slot holds something else, which the caller must look up.
  *
- * All helpers agree, because a reservation that is gone never comes back (its nonce is of one use): who finds it gone
- * while the entry is still frozen knows that nobody has landed the copy, and nobody will.
+ * All helpers agree, because a reservation that is gone never comes back (its ABA tag is used once): if it is gone
+ * while the entry is still frozen, no helper has written the copy, and none will.
  */
-static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell frozen)
+static void finish_displacement(const struct weir__op *op, uint64_t at, weir__cell *from, weir__cell frozen)
 {
     uint64_t tag = weir__cell_tag(frozen.lo);
     unsigned state = weir__cell_state(frozen.lo), version = weir__cell_version(frozen.lo);
-    weir__cell *to = &op->table->bucket[weir__alternate_bucket(tag, line, op->table->buckets)].slot[state & 3];
+    weir__cell *to = &op->table->bucket[weir__alternate_bucket(tag, at, op->table->buckets)].slot[state & 3];
     weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED, version + 1);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         weir__cell there = weir__cell_read(to);
-        /* Read before this check: if the slot is still frozen, the move had not ended when we looked there. */
+        /*
+         * `there` was read before this check: if the slot is still frozen, the displacement had not ended at that read.
+         */
         if (!weir__cell_equal(weir__cell_read(from), frozen))
             return;
         if (weir__cell_equal(there, landed)) {
-            /* Copy, count, remove: whoever looked in between sees the generation change. */
+            /* Copy, increment, remove: a lookup in between sees the generation change. */
             weir__add64(generation(op, tag), 1);
             if (weir__cell_cas(from, &frozen, weir__cell_empty(frozen))) {
                 weir__count(&op->stats->moved, 1);
@@ -87,9 +89,9 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
     }
 }
 
-/* Moves the entry `seen` in slot `from` of `line` to `to`, slot `index` of its other line, which was seen free. */
-static void move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell seen, weir__cell *to,
-                 weir__cell there, int index)
+/* Displaces the entry `seen` in slot `from` of bucket `at` to `to`, slot `index` of its other bucket, seen free. */
+static void displace(const struct weir__op *op, uint64_t at, weir__cell *from, weir__cell seen, weir__cell *to,
+                     weir__cell there, int index)
 {
     weir__cell frozen = weir__cell_with_state(seen, WEIR__FROZEN | (unsigned)index, weir__cell_version(seen.lo));
     weir__cell reserved =
@@ -101,95 +103,94 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
     if (!weir__cell_cas(to, &there, reserved))
         return;
     if (weir__cell_cas(from, &seen, frozen))
-        finish_move(op, line, from, frozen);
+        finish_displacement(op, at, from, frozen);
     else
         weir__cell_cas(to, &reserved, weir__cell_empty(reserved));
 }
 
-/* Asks for the lines that the entries of `line` could be moved to: most of them are full, too, and will be looked at.
- */
-static void ask_for_others(const struct weir__op *op, uint64_t line)
+/* Prefetches the displacement candidates: the other buckets of the entries of bucket `at`. */
+static void prefetch_candidates(const struct weir__op *op, uint64_t at)
 {
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-        uint64_t tag = weir__cell_tag(weir__load64(&op->table->bucket[line].slot[i].lo));
-        weir__prefetch(&op->table->bucket[weir__alternate_bucket(tag, line, op->table->buckets)]);
+        uint64_t tag = weir__cell_tag(weir__load64(&op->table->bucket[at].slot[i].lo));
+        weir__prefetch(&op->table->bucket[weir__alternate_bucket(tag, at, op->table->buckets)]);
     }
 }
 
-/* Tries to free a slot of `line` by moving entries on, up to `depth` in a row; true if it may have worked. */
-static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *budget)
+/* Tries to free a slot of bucket `at` by at most `depth` successive displacements; true if it may have succeeded. */
+static bool displace_any(const struct weir__op *op, uint64_t at, int depth, int *budget)
 {
-    ask_for_others(op, line);
+    prefetch_candidates(op, at);
     for (int i = 0; i < WEIR__BUCKET_SLOTS && budget[0] > 0; i++) {
-        weir__cell *slot = &op->table->bucket[line].slot[i], seen = weir__cell_read(slot), there;
+        weir__cell *slot = &op->table->bucket[at].slot[i], seen = weir__cell_read(slot), there;
         if (!weir__cell_tag(seen.lo))
             return true;
         if (weir__is_frozen(seen.lo)) {
-            finish_move(op, line, slot, seen);
+            finish_displacement(op, at, slot, seen);
             continue;
         }
         if (!weir__is_normal(seen.lo))
             continue;
-        uint64_t next = weir__alternate_bucket(weir__cell_tag(seen.lo), line, op->table->buckets);
-        if (next == line)
+        uint64_t next = weir__alternate_bucket(weir__cell_tag(seen.lo), at, op->table->buckets);
+        if (next == at)
             continue;
         budget[0]--;
-        if (depth > 1 && !make_room(op, next, depth - 1, budget))
+        if (depth > 1 && !displace_any(op, next, depth - 1, budget))
             continue;
         weir__cell *target = free_slot(op, next, &there);
         if (target) {
-            move(op, line, slot, seen, target, there, (int)(target - op->table->bucket[next].slot));
+            displace(op, at, slot, seen, target, there, (int)(target - op->table->bucket[next].slot));
             return true;
         }
     }
     return false;
 }
 
-/* ---- Looking ---- */
+/* ---- Lookup ---- */
 
-/* All slots of the key's lines that hold an entry of its tag; never more than 2 * WEIR__BUCKET_SLOTS. */
-static int gather(const struct weir__op *op, const struct weir__key_location *w, struct match *match)
+/* Collects the slots of both buckets with an entry of the tag; at most 2 * WEIR__BUCKET_SLOTS. */
+static int collect(const struct weir__op *op, const struct weir__key_location *w, struct match *match)
 {
     int count = 0;
-    /* By place, not by home, so that all agree on which of several comes first. */
+    /* In the order of the table, so that all processes agree on the lowest of several. */
     uint64_t first = w->primary < w->alternate ? w->primary : w->alternate;
     uint64_t second = w->primary < w->alternate ? w->alternate : w->primary;
 
-    for (uint64_t line = first;; line = second) {
+    for (uint64_t at = first;; at = second) {
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell *slot = &op->table->bucket[line].slot[i];
+            weir__cell *slot = &op->table->bucket[at].slot[i];
             if (weir__cell_tag(weir__load64(&slot->lo)) != w->tag)
                 continue;
             weir__cell seen = weir__cell_read(slot);
             if (weir__cell_tag(seen.lo) == w->tag && weir__cell_state(seen.lo) != WEIR__RESERVED)
                 match[count++] = (struct match){slot, seen};
         }
-        if (line == second)
+        if (at == second)
             return count;
     }
 }
 
-static uint64_t line_of(const struct weir__op *op, const weir__cell *slot)
+static uint64_t bucket_of(const struct weir__op *op, const weir__cell *slot)
 {
     return (uint64_t)((const struct weir__bucket *)(const void *)((uintptr_t)slot & ~(uintptr_t)63) -
                       op->table->bucket);
 }
 
 /*
- * Settles what was gathered; `twice` if the gathering before it saw exactly the same. Returns true if it is settled
- * (with *chosen the entry, or -1), false if something was changed or on its way and the look must be repeated.
+ * Resolves the collected entries; `twice` if the previous collection was identical. Returns true if the result stands
+ * (with *chosen the entry, or -1), false if an entry was changed or is in transition and the lookup must be repeated.
  *
- * One gathering is not a moment: it may have passed a slot before the entry came there. Seen twice, what is missing
- * was missing in between, and what is there was there.
+ * A collection is not atomic: it may pass a slot before the entry arrives there. What two successive collections agree
+ * on was true at some moment between them.
  */
-static bool settle(const struct weir__op *op, struct match *match, int count, bool twice, int *chosen)
+static bool resolve(const struct weir__op *op, struct match *match, int count, bool twice, int *chosen)
 {
     int normal = -1, landed = -1, tentative = -1;
 
     for (int i = 0; i < count; i++) {
         weir__cell seen = match[i].seen;
         if (weir__is_frozen(seen.lo)) {
-            finish_move(op, line_of(op, match[i].slot), match[i].slot, seen);
+            finish_displacement(op, bucket_of(op, match[i].slot), match[i].slot, seen);
             return false;
         }
         if (weir__is_landed(seen.lo))
@@ -201,10 +202,10 @@ static bool settle(const struct weir__op *op, struct match *match, int count, bo
     }
     if (landed >= 0) {
         weir__cell seen = match[landed].seen;
-        if (twice && normal < 0) /* the frozen one is gone: the copy is the entry now */
+        if (twice && normal < 0) /* the original is gone: the copy is the entry now */
             weir__cell_cas(match[landed].slot, &seen,
                            weir__cell_with_state(seen, WEIR__NORMAL, weir__cell_version(seen.lo)));
-        else if (twice) /* never while all follow the rules; damage must not wedge a key */
+        else if (twice) /* unreachable without damage, which must not block a key for ever */
             weir__cell_cas(match[landed].slot, &seen, weir__cell_empty(seen));
         return false;
     }
@@ -220,8 +221,8 @@ static bool settle(const struct weir__op *op, struct match *match, int count, bo
     return quiet;
 }
 
-/* Read-only: the entry that counts, wherever it is on its way. */
-static int look_only(const struct match *match, int count)
+/* Read-only: the entry that counts, whatever its state of displacement. */
+static int choose_read_only(const struct match *match, int count)
 {
     int chosen = -1;
     for (int i = 0; i < count; i++)
@@ -243,23 +244,23 @@ static bool same(const struct match *a, int a_count, const struct match *b, int 
 int weir__lookup_helping(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
                          weir__cell *seen)
 {
-    struct match gathered[2][2 * WEIR__BUCKET_SLOTS];
+    struct match collected[2][2 * WEIR__BUCKET_SLOTS];
     int counts[2] = {-1, -1};
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        /* Between one gathering and the next: the second begins after all of the first. */
+        /* Orders two successive collections: the second begins after the end of the first. */
         weir__fence();
         uint64_t before = weir__load64(generation(op, w->tag));
-        struct match *match = gathered[round & 1];
-        int chosen = -1, count = gather(op, w, match);
+        struct match *match = collected[round & 1];
+        int chosen = -1, count = collect(op, w, match);
         counts[round & 1] = count;
-        bool twice = same(match, count, gathered[~round & 1], counts[~round & 1]);
+        bool twice = same(match, count, collected[~round & 1], counts[~round & 1]);
 
         if (!op->stats)
-            chosen = look_only(match, count);
-        else if (!settle(op, match, count, twice, &chosen))
+            chosen = choose_read_only(match, count);
+        else if (!resolve(op, match, count, twice, &chosen))
             continue;
-        /* Partner of weir__add64 in finish_move; the loads of gather must come before this one. */
+        /* Pairs with weir__add64 in finish_displacement: the loads of collect precede the load of the generation. */
         weir__fence();
         if (weir__load64(generation(op, w->tag)) != before)
             continue;
@@ -270,17 +271,17 @@ int weir__lookup_helping(const struct weir__op *op, const struct weir__key_locat
         }
         *slot = match[chosen].slot;
         *seen = match[chosen].seen;
-        /* A tentative entry is usable only if a whole look began after it was put there. */
+        /* A tentative entry is usable only after a lookup that began after its insertion. */
         if (!op->stats || weir__is_normal(seen->lo) || twice)
             return 0;
     }
     return WEIR_EBUSY;
 }
 
-/* ---- Claiming ---- */
+/* ---- Insertion ---- */
 
-/* True if entries of keys that were denied have at most half of the slots of both lines: then they are kept. */
-static bool keeps_denied(const struct weir__op *op, const struct weir__key_location *w)
+/* True if entries of denied keys fill at most half of both buckets: then they are evicted last. */
+static bool spares_denied(const struct weir__op *op, const struct weir__key_location *w)
 {
     int denied = 0;
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++)
@@ -290,41 +291,44 @@ static bool keeps_denied(const struct weir__op *op, const struct weir__key_locat
 }
 
 /*
- * The slot to take when none is free: of the entry that recovers first, those of denied keys last. NULL if all are on
- * the move.
+ * The slot to evict when none is free: of the entry that expires first, those of denied keys last. NULL if all are
+ * being displaced.
  */
-static weir__cell *victim(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
+static weir__cell *choose_victim(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
 {
     weir__cell *slot = NULL;
-    int64_t shortest = INT64_MAX, later = keeps_denied(op, w) ? INT64_MAX / 2 : 0; /* lives are much shorter */
-    const uint64_t line[2] = {w->primary, w->alternate};
+    int64_t shortest = INT64_MAX,
+            later = spares_denied(op, w) ? INT64_MAX / 2 : 0; /* far longer than any time to expiry */
+    const uint64_t at[2] = {w->primary, w->alternate};
 
     for (int k = 0; k < 2 * WEIR__BUCKET_SLOTS; k++) {
-        weir__cell *candidate = &op->table->bucket[line[k / WEIR__BUCKET_SLOTS]].slot[k % WEIR__BUCKET_SLOTS];
-        weir__cell held = weir__cell_read(candidate);
-        if (weir__cell_tag(held.lo) && weir__is_frozen(held.lo)) {
-            finish_move(op, line[k / WEIR__BUCKET_SLOTS], candidate, held);
+        weir__cell *candidate = &op->table->bucket[at[k / WEIR__BUCKET_SLOTS]].slot[k % WEIR__BUCKET_SLOTS];
+        weir__cell current = weir__cell_read(candidate);
+        if (weir__cell_tag(current.lo) && weir__is_frozen(current.lo)) {
+            finish_displacement(op, at[k / WEIR__BUCKET_SLOTS], candidate, current);
             continue;
         }
-        /* Not what is landing, and not the key's own other window. */
-        if (weir__cell_tag(held.lo) && (weir__is_landed(held.lo) || weir__cell_tag(held.lo) == (w->tag ^ 1)))
+        /* Neither a landing copy nor the key's own other window. */
+        if (weir__cell_tag(current.lo) && (weir__is_landed(current.lo) || weir__cell_tag(current.lo) == (w->tag ^ 1)))
             continue;
-        int64_t life = weir__cell_life(held, op->mono_us, op->wall_us);
-        if (life > 0 && weir__cell_is_denied(held))
+        int64_t life = weir__cell_life(current, op->mono_us, op->wall_us);
+        if (life > 0 && weir__cell_is_denied(current))
             life += later;
-        /* What counts nothing yet is the last resort: its maker is at work, or dead, which nobody can tell. */
-        if (weir__cell_tag(held.lo) && !weir__is_normal(held.lo) && life > 0)
+        /*
+         * TENTATIVE and RESERVED entries are the last resort: their process is running, or dead, which cannot be known.
+         */
+        if (weir__cell_tag(current.lo) && !weir__is_normal(current.lo) && life > 0)
             life = INT64_MAX - 1;
         if (life < shortest) {
             shortest = life;
             slot = candidate;
-            *seen = held;
+            *seen = current;
         }
     }
     return slot;
 }
 
-static weir__cell *find_room(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
+static weir__cell *find_slot(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
 {
     weir__cell *slot = free_slot(op, w->primary, seen);
     if (!slot)
@@ -332,14 +336,14 @@ static weir__cell *find_room(const struct weir__op *op, const struct weir__key_l
     if (slot)
         return slot;
 
-    int budget = MOVE_BUDGET;
-    for (int depth = 1; depth <= MOVE_DEPTH && budget > 0; depth++) {
-        if (make_room(op, w->primary, depth, &budget) && (slot = free_slot(op, w->primary, seen)))
+    int budget = DISPLACE_BUDGET;
+    for (int depth = 1; depth <= DISPLACE_DEPTH && budget > 0; depth++) {
+        if (displace_any(op, w->primary, depth, &budget) && (slot = free_slot(op, w->primary, seen)))
             return slot;
-        if (make_room(op, w->alternate, depth, &budget) && (slot = free_slot(op, w->alternate, seen)))
+        if (displace_any(op, w->alternate, depth, &budget) && (slot = free_slot(op, w->alternate, seen)))
             return slot;
     }
-    return victim(op, w, seen);
+    return choose_victim(op, w, seen);
 }
 
 int weir__slot_claim(const struct weir__op *op, const struct weir__key_location *w, weir__cell tentative,
@@ -350,21 +354,21 @@ int weir__slot_claim(const struct weir__op *op, const struct weir__key_location 
         if (error || *slot)
             return error;
 
-        weir__cell held;
-        weir__cell *room = find_room(op, w, &held);
+        weir__cell current;
+        weir__cell *room = find_slot(op, w, &current);
         if (!room)
             continue;
-        bool live = weir__cell_life(held, op->mono_us, op->wall_us) > 0 && weir__is_normal(held.lo);
-        if (!weir__cell_cas(room, &held, weir__cell_with_aba_tag(tentative, held))) {
+        bool live = weir__cell_life(current, op->mono_us, op->wall_us) > 0 && weir__is_normal(current.lo);
+        if (!weir__cell_cas(room, &current, weir__cell_with_aba_tag(tentative, current))) {
             weir__count(&op->stats->retries, 1);
             continue;
         }
         weir__count(&op->stats->created, 1);
         if (live)
             weir__count(&op->stats->evicted_live, 1);
-        if (live && weir__cell_is_denied(held))
+        if (live && weir__cell_is_denied(current))
             weir__count(&op->stats->evicted_denied, 1);
-        /* Put, then look: without a full fence two claimants might each miss the other's entry. */
+        /* Insert, then look up: without a full fence two claimants could miss each other's entry. */
         weir__fence();
     }
     return WEIR_EBUSY;

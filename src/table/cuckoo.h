@@ -1,4 +1,4 @@
-/* The lines: where a key may be, finding it, claiming a slot for it. See cuckoo.c for the protocol. */
+/* The cuckoo hash table: the two buckets of a key, lookup, and claiming a slot. cuckoo.c has the protocol. */
 #ifndef WEIR_TABLE_CUCKOO_H
 #define WEIR_TABLE_CUCKOO_H
 
@@ -9,14 +9,14 @@
 
 #include <stddef.h>
 
-/* What one operation works with. */
+/* Context of one table operation. */
 struct weir__op {
     const struct weir__table *table;
     struct weir__stats_shard *stats; /* NULL: read-only, nothing may be written */
     int64_t mono_us, wall_us;
 };
 
-/* An entry that counts nothing yet and is given up after a second if its maker dies. */
+/* An entry that counts nothing yet; it expires after a second if its process dies. */
 static inline weir__cell weir__cell_tentative(const struct weir__op *op, uint64_t tag)
 {
     return weir__cell_pack((struct weir__slot_fields){.tag = tag,
@@ -25,7 +25,7 @@ static inline weir__cell weir__cell_tentative(const struct weir__op *op, uint64_
                                                       .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
 }
 
-/* Marks an entry that was seen in `slot`, as its key was denied. False: it was changed meanwhile. */
+/* Marks the entry `seen` in `slot` as one of a denied key. False: it was changed meanwhile. */
 static inline bool weir__slot_mark(weir__cell *slot, weir__cell seen)
 {
     weir__cell marked = weir__is_normal(seen.lo) ? weir__cell_denied(seen) : seen;
@@ -33,16 +33,16 @@ static inline bool weir__slot_mark(weir__cell *slot, weir__cell seen)
                                           : weir__cell_cas(slot, &seen, marked);
 }
 
-/* True if a decision is a denial that marks: of a key that has used more than half of its limit. */
+/* True if a denial marks its entry: the key has used more than half of its limit. */
 static inline bool weir__marks(const weir_decision *decision)
 {
     return decision->verdict == WEIR_DENY && decision->remaining < (decision->limit + 1) / 2;
 }
 
-/* How often an operation starts over before it reports WEIR_EBUSY. */
+/* Retries of an operation before it returns WEIR_EBUSY. */
 #define WEIR__ROUNDS 4096
 
-/* The lines of a key. */
+/* The two candidate buckets of a key. */
 struct weir__key_location {
     uint64_t tag;
     uint64_t primary, alternate;
@@ -55,46 +55,46 @@ static inline uint64_t weir__scale(uint64_t hash, uint64_t range)
     return (uint64_t)((u128)hash * range >> 64);
 }
 
-/* The other line of an entry that is in `line`; its own inverse, so that nobody need know which one was first. */
+/* The other candidate bucket of an entry in bucket `line`. The function is its own inverse. */
 static inline uint64_t weir__alternate_bucket(uint64_t tag, uint64_t line, uint64_t lines)
 {
     uint64_t sum = weir__scale(tag * UINT64_C(0xd6e8feb86659fd93), lines);
     return sum >= line ? sum - line : sum + lines - line;
 }
 
-/* The tag is what a hash has in its lower bits; this one has the same upper bits, and a tag that may be used. */
+/* The hash with a valid tag in its lower bits; the upper bits are unchanged. */
 static inline uint64_t weir__with_tag(uint64_t hash)
 {
-    return hash & (WEIR__TAG_MASK - 1) ? hash : hash | 2; /* 0 is empty, and so its sibling 1 is not used either */
+    return hash & (WEIR__TAG_MASK - 1) ? hash : hash | 2; /* 0 is empty; 1, its sibling, is unused */
 }
 
-/* For a hash of the key: its upper bits choose the home line, its lower ones are the tag. */
+/* The upper bits of the key's hash choose the primary bucket, the lower bits are the tag. */
 static inline void weir__locate_primary(const struct weir__table *table, uint64_t hash, struct weir__key_location *w)
 {
     w->tag = weir__with_tag(hash) & WEIR__TAG_MASK;
     w->primary = weir__scale(hash, table->buckets);
 }
 
-/* The rest, which one that is found at home does not need. */
+/* Completes a location; an entry that is found in its primary bucket does not need it. */
 static inline void weir__locate_alternate(const struct weir__table *table, struct weir__key_location *w)
 {
     w->alternate = weir__alternate_bucket(w->tag, w->primary, table->buckets);
     w->salt = 0;
 }
 
-/* For weir__bucket_match: what is compared of a tag, or of a hash. The rest is seen when the slot is read. */
+/* The part of a tag (or hash) that weir__bucket_match compares. The caller compares the rest when it reads the slot. */
 static inline uint32_t weir__tag_high(uint64_t tag)
 {
     return (uint32_t)(tag >> (WEIR__TAG_BITS - 32));
 }
 
-/* The only slot of `line` in which `tag` can be found by a glance; whether it is there, its content tells. */
+/* The only slot of the bucket in which `tag` may be without a displacement; the caller checks its content. */
 static inline weir__cell *weir__slot_at(struct weir__bucket *line, uint64_t tag)
 {
     return weir__bucket_first(line->slot, weir__bucket_match(line->slot, weir__tag_high(tag)));
 }
 
-/* The slot of `line` in which `tag` counts, or NULL. All four are compared before the one branch. */
+/* The slot of bucket `line` with a NORMAL entry of `tag`, or NULL. Compares all four slots before the only branch. */
 static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_t line, uint64_t tag)
 {
     weir__cell *slot = table->bucket[line].slot;
@@ -105,7 +105,8 @@ static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_
     return found ? &slot[__builtin_ctz(found)] : NULL;
 }
 
-/* The slot in which the key counts, or NULL if a closer look is needed. *seen is what it held. */
+/* Lookup without helping: the slot of the key's NORMAL entry and its content, or NULL if weir__lookup_helping must
+ * decide. */
 static inline weir__cell *weir__lookup(const struct weir__table *table, const struct weir__key_location *w,
                                        weir__cell *seen)
 {
@@ -115,21 +116,21 @@ static inline weir__cell *weir__lookup(const struct weir__table *table, const st
     if (!slot)
         return NULL;
     *seen = weir__cell_peek(slot);
-    return weir__is_entry_of(seen->lo, w->tag) ? slot : NULL; /* it may have been moved or taken over since */
+    return weir__is_entry_of(seen->lo, w->tag) ? slot : NULL; /* displaced or evicted meanwhile */
 }
 
 /*
- * Looks thoroughly: finishes moves it comes across, settles who of several claimants stays. *slot is NULL if the key
- * has no entry; otherwise *seen is NORMAL, or TENTATIVE and free to be made NORMAL by a compare-and-swap.
- * Returns 0 or WEIR_EBUSY. On a read-only table it only looks.
+ * Lookup with helping: completes displacements that it meets and removes duplicate claims. *slot is NULL if the key has
+ * no entry; otherwise *seen is NORMAL, or TENTATIVE and may be made NORMAL by a compare-and-swap. Returns 0 or
+ * WEIR_EBUSY. On a read-only table it changes nothing.
  */
 int weir__lookup_helping(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
                          weir__cell *seen);
 
 /*
- * Like weir__lookup_helping, but makes an entry if there is none: `tentative` goes into a free slot, one made free by
- * moving another entry, or the one of the entry nearest to its recovery; entries of keys that were denied come after
- * the others, unless they have more than half of the two lines. Returns 0 or WEIR_EBUSY.
+ * Lookup with helping that inserts `tentative` if the key has no entry: into a free slot, a slot freed by displacement,
+ * or by evicting the entry that expires first. Entries of denied keys are evicted last, unless they fill more than half
+ * of the two buckets. Returns 0 or WEIR_EBUSY.
  */
 int weir__slot_claim(const struct weir__op *op, const struct weir__key_location *w, weir__cell tentative,
                      weir__cell **slot, weir__cell *seen);

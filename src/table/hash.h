@@ -1,12 +1,14 @@
-/* From a key to its place. Inline: it is a third of the work of a decision. */
+/* Hashing of keys. Inline: it is a third of the cost of a decision. */
 #ifndef WEIR_TABLE_HASH_H
 #define WEIR_TABLE_HASH_H
 
 #include "table/table.h"
 
-/* The distribution's header, inlined: no call, and no library to load. */
+/* xxHash as a header: no call, no library to load. */
 #define XXH_INLINE_ALL
-/* By memcpy: its own way with gcc reads what was written as another type, and then it may not be written yet. */
+/*
+ * Access by memcpy: the default with gcc violates strict aliasing, and the compiler may reorder the write of the key.
+ */
 #define XXH_FORCE_MEMORY_ACCESS 0
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
@@ -16,15 +18,15 @@
 #include <xxhash.h>
 #pragma GCC diagnostic pop
 
-/* Not inlined: it would take the registers of all that is around it. */
+/* Not inlined, to keep registers free in the callers. */
 static __attribute__((noinline)) uint64_t weir__hash_long(const void *key, size_t key_len, const uint8_t *secret)
 {
     return XXH3_64bits_withSecret(key, key_len, secret, WEIR__SECRET_BYTES);
 }
 
 /*
- * XXH3_64bits_withSecret. Compilers find it too long to inline, and most of that is for long keys. Most keys are short;
- * for those the header's own parts are called by name: a dozen instructions and no call.
+ * XXH3_64bits_withSecret. Compilers do not inline it because of the part for long keys. For short keys, the common
+ * case, the header's internal functions are called directly: a dozen instructions, no call.
  */
 static inline uint64_t weir__hash(const void *key, size_t key_len, const uint8_t *secret)
 {
@@ -36,8 +38,8 @@ static inline uint64_t weir__hash(const void *key, size_t key_len, const uint8_t
 }
 
 /*
- * Where the key of a request is at home. The limit's id and algorithm are part of it (limit->spread, made from them):
- * the hash is secret, so mixing them in openly gives nothing away.
+ * The primary bucket of a key under a limit. The limit's id and algorithm are mixed in by its salt; the hash is keyed
+ * by a secret, so the salt may be public.
  */
 static inline void weir__key_primary(const struct weir__table *table, const weir_limit *limit, const void *key,
                                      size_t key_len, struct weir__key_location *where)
@@ -45,7 +47,7 @@ static inline void weir__key_primary(const struct weir__table *table, const weir
     weir__locate_primary(table, weir__hash(key, key_len, table->header->secret) ^ limit->spread, where);
 }
 
-/* The same, and where else. */
+/* Both buckets of a key under a limit. */
 static inline void weir__key_locate(const struct weir__table *table, const weir_limit *limit, const void *key,
                                     size_t key_len, struct weir__key_location *where)
 {

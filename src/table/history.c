@@ -1,4 +1,4 @@
-/* The last hour by seconds: see history.h. */
+/* History of rules: see history.h. */
 #include "table/history.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ bool weir__history_attach(void *memory, size_t bytes, struct weir__history *hist
     return true;
 }
 
-/* ---- Writing: there is one who does ---- */
+/* ---- Writing: one process ---- */
 
 static void clear(struct weir__history_second *second)
 {
@@ -62,7 +62,7 @@ void weir__history_begin(struct weir__history *history, uint64_t second)
             clear(&history->row[i].second[(second - back) % WEIR__HISTORY_SECONDS]);
 }
 
-/* The rule's row, or the one that has been idle for longest, made its own. */
+/* The rule's row, or the least recently written one, reset for the rule. */
 static struct weir__history_row *row_for(struct weir__history *history, uint64_t second, uint64_t rule,
                                          const uint64_t now[4])
 {
@@ -76,7 +76,7 @@ static struct weir__history_row *row_for(struct weir__history *history, uint64_t
             oldest = row;
     }
     if (oldest->rule && oldest->used + 1 >= second)
-        return NULL; /* all of them are in use */
+        return NULL; /* all rows are in use */
     weir__store64(&oldest->rule, 0);
     for (size_t i = 0; i < WEIR__HISTORY_SECONDS; i++)
         clear(&oldest->second[i]);
@@ -89,7 +89,7 @@ static struct weir__history_row *row_for(struct weir__history *history, uint64_t
     return oldest;
 }
 
-/* What was added since the last look; a tally that has become smaller belongs to a new segment. */
+/* Increase since the last write; a sum that has become smaller belongs to a new segment. */
 static uint32_t since(uint64_t *seen, uint64_t now)
 {
     uint64_t more = now >= *seen ? now - *seen : now;
@@ -97,7 +97,7 @@ static uint32_t since(uint64_t *seen, uint64_t now)
     return more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
 }
 
-/* An hour that begins takes the place of the one eight days ago. */
+/* A new hour replaces the one of eight days ago. */
 static void add_to_hour(struct weir__history_row *row, uint64_t second, const struct weir__history_second *added,
                         uint32_t most)
 {
@@ -158,7 +158,7 @@ size_t weir__history_read(const struct weir__history *history, uint64_t rule, st
     const struct weir__history_row *row = last ? row_of(history, rule) : NULL;
     if (!row)
         return 0;
-    /* The oldest is being overwritten already. */
+    /* The oldest second is being overwritten. */
     if (count > WEIR__HISTORY_SECONDS - 1)
         count = WEIR__HISTORY_SECONDS - 1;
     uint64_t first = weir__load64(&row->first), known = last >= first ? last - first + 1 : 0;

@@ -1,7 +1,7 @@
 /*
- * What happened under each rule in every second of the last hour, and in every hour of the last eight days. The agent
- * writes it, once a second, from the tallies; anybody may read it. In memory of fixed size, so that it outlives the
- * agent and `weir top` needs nobody's help.
+ * Counters of each rule for every second of the last hour and every hour of the last eight days. The agent writes them
+ * once a second from the rule statistics. In a file of fixed size, so that they survive the agent and `weir top` can
+ * read them without it.
  */
 #ifndef WEIR_TABLE_HISTORY_H
 #define WEIR_TABLE_HISTORY_H
@@ -16,24 +16,24 @@
 #define WEIR__HISTORY_HOURS   192
 
 struct weir__history_second {
-    uint32_t allowed, delayed, denied, shed; /* more than 2^32 - 1 in a second are no more */
+    uint32_t allowed, delayed, denied, shed; /* saturates at 2^32 - 1 a second */
 };
 
 struct weir__history_hour {
-    uint64_t hour; /* which one this is: seconds / 3600; 0: none */
+    uint64_t hour; /* number of the hour: seconds / 3600; 0: none */
     uint64_t allowed, denied;
-    uint32_t looked; /* seconds of it that were written */
-    uint32_t most; /* per mille of its limit that any key was seen to have used; WEIR__HISTORY_UNSEEN: nobody looked */
+    uint32_t looked; /* recorded seconds of this hour */
+    uint32_t most;   /* largest share of its limit that a key had used, in per mille; WEIR__HISTORY_UNSEEN: unknown */
 };
 
 #define WEIR__HISTORY_UNSEEN UINT32_MAX
 
-/* A rule's hour. Second s is at s % WEIR__HISTORY_SECONDS, and hours the same way. */
+/* The history of one rule. Second s is at s % WEIR__HISTORY_SECONDS, hours likewise. */
 struct weir__history_row {
-    uint64_t rule;  /* its id; 0: free */
-    uint64_t used;  /* the second in which it was last written; the row that was longest ago gives way to a new rule */
-    uint64_t first; /* the second in which it was begun */
-    uint64_t seen[4]; /* what the tally had then */
+    uint64_t rule;    /* its id; 0: free */
+    uint64_t used;    /* second of the last write; the least recently written row is reused for a new rule */
+    uint64_t first;   /* second of the first write */
+    uint64_t seen[4]; /* sums at the last write */
     uint64_t pad;
     struct weir__history_second second[WEIR__HISTORY_SECONDS];
     struct weir__history_hour hour[WEIR__HISTORY_HOURS];
@@ -44,7 +44,7 @@ struct weir__history_header {
     uint32_t layout;
     uint32_t rows;
     uint64_t bytes;
-    uint64_t last; /* the newest second that is written whole; 0: none yet */
+    uint64_t last; /* the newest complete second; 0: none */
     uint64_t pad[4];
 };
 
@@ -55,29 +55,29 @@ struct weir__history {
 };
 
 size_t weir__history_bytes(uint32_t rows);
-/* Makes an empty one of zeroed memory. False: not even one row fits. */
+/* Formats zeroed memory. False: not even one row fits. */
 bool weir__history_make(void *memory, size_t bytes);
 bool weir__history_attach(void *memory, size_t bytes, struct weir__history *history);
 
 /*
- * For the one writer. A second: begin, add each rule with its tally's sums, end. Seconds (of any clock that only goes
- * forward) that were left out have nothing: what happened meanwhile is added to the one that is written. What was shed
- * is in the sums' `word`, as in a tally (weir__rule_stats_shed).
+ * For the only writer. For each second: begin, add each rule with the sums of its counters, end. Seconds of any
+ * monotonic clock; counts of skipped seconds are added to the next one that is written. Shed requests are in `word` of
+ * the sums (weir__rule_stats_shed).
  */
 void weir__history_begin(struct weir__history *history, uint64_t second);
-/* `most`: how much of its limit the key has used that used most of it lately; WEIR__HISTORY_UNSEEN, if unknown. */
+/* `most`: the largest share of its limit that a key used recently; WEIR__HISTORY_UNSEEN if unknown. */
 void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,
                        const struct weir__rule_stats_shard *sums, uint32_t most);
 void weir__history_end(struct weir__history *history, uint64_t second);
 
 /*
- * The last `count` seconds (at most 3600) up to the newest, oldest first, of a rule. Returns how many are known: fewer
- * when the rule is younger. Those of a rule that is not there: 0.
+ * The last `count` seconds (at most 3600) up to the newest, oldest first. Returns how many are known: fewer for a young
+ * rule, 0 for an unknown one.
  */
 size_t weir__history_read(const struct weir__history *history, uint64_t rule, struct weir__history_second *seconds,
                           size_t count);
 
-/* The rule's hours, oldest first, up to the present one. Those in which nobody looked are left out. */
+/* The rule's hours, oldest first, up to the current one; hours without data are left out. */
 size_t weir__history_hours(const struct weir__history *history, uint64_t rule,
                            struct weir__history_hour hours[WEIR__HISTORY_HOURS]);
 

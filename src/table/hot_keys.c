@@ -3,16 +3,16 @@
 
 #include <string.h>
 
-#define PROBES        64  /* then the area counts as full */
-#define NEAR          800 /* per mille from which on a key is near its limit */
-#define NEAR_WAYS     4   /* places for each of these; with one, every 64th pair of keys shows as one key */
-#define TEXT_SHARE    512 /* a key with more than this part of the total gets its text kept */
+#define PROBES        64  /* probes before the file counts as full */
+#define NEAR          800 /* per mille of its limit from which a key counts as near */
+#define NEAR_WAYS     4   /* associativity of the near set; with 1, every 64th pair of keys would collide */
+#define TEXT_SHARE    512 /* the text of a key with more than this fraction of the total is kept */
 #define PER_MILLE_MAX 0xffff
-#define TRIES         8 /* at halving what others add to */
+#define TRIES         8 /* retries of a halving under concurrent additions */
 
-size_t weir__hot_bytes(uint32_t panels)
+size_t weir__hot_bytes(uint32_t rule_slots)
 {
-    return sizeof(struct weir__hot_header) + panels * sizeof(struct weir__hot_rule);
+    return sizeof(struct weir__hot_header) + rule_slots * sizeof(struct weir__hot_rule);
 }
 
 bool weir__hot_make(void *memory, size_t bytes)
@@ -20,9 +20,10 @@ bool weir__hot_make(void *memory, size_t bytes)
     struct weir__hot_header *header = memory;
     if (bytes < weir__hot_bytes(1))
         return false;
-    size_t panels = (bytes - sizeof *header) / sizeof(struct weir__hot_rule);
-    *header = (struct weir__hot_header){
-        .layout = WEIR__HOT_LAYOUT, .rule_slots = panels > UINT32_MAX ? UINT32_MAX : (uint32_t)panels, .bytes = bytes};
+    size_t rule_slots = (bytes - sizeof *header) / sizeof(struct weir__hot_rule);
+    *header = (struct weir__hot_header){.layout = WEIR__HOT_LAYOUT,
+                                        .rule_slots = rule_slots > UINT32_MAX ? UINT32_MAX : (uint32_t)rule_slots,
+                                        .bytes = bytes};
     weir__store64(&header->magic, WEIR__HOT_MAGIC);
     return true;
 }
@@ -32,18 +33,18 @@ bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
     struct weir__hot_header *header = memory;
     if (bytes < weir__hot_bytes(1))
         return false;
-    uint32_t panels = weir__load32(&header->rule_slots); /* once: another process may change it after the check */
+    uint32_t rule_slots = weir__load32(&header->rule_slots); /* once: another process may change it after the check */
     if (weir__load64(&header->magic) != WEIR__HOT_MAGIC || header->layout != WEIR__HOT_LAYOUT ||
-        header->bytes != bytes || !panels || panels > (bytes - sizeof *header) / sizeof(struct weir__hot_rule))
+        header->bytes != bytes || !rule_slots || rule_slots > (bytes - sizeof *header) / sizeof(struct weir__hot_rule))
         return false;
     *hot = (struct weir__hot){
-        .header = header, .rule_slot = (struct weir__hot_rule *)(void *)(header + 1), .rule_slots = panels};
+        .header = header, .rule_slot = (struct weir__hot_rule *)(void *)(header + 1), .rule_slots = rule_slots};
     return true;
 }
 
-/* ---- Panels ---- */
+/* ---- Slots of rules ---- */
 
-/* Two numbers in one word, so that they belong together. */
+/* Minute and share in one word, so that they belong together. */
 static uint64_t used_when(uint32_t per_mille, uint32_t minute)
 {
     return (uint64_t)minute << 16 | (per_mille < PER_MILLE_MAX ? per_mille : PER_MILLE_MAX);
@@ -59,92 +60,91 @@ static struct weir__hot_rule *at_probe(const struct weir__hot *hot, uint64_t rul
     return probe < PROBES && probe < hot->rule_slots ? &hot->rule_slot[(rule + probe) % hot->rule_slots] : NULL;
 }
 
-/* The rule's own, or NULL and, if there is one, the first that is free. */
+/* The rule's slot, or NULL and the first free one, if any. */
 static struct weir__hot_rule *probe(const struct weir__hot *hot, uint64_t rule, struct weir__hot_rule **empty)
 {
-    struct weir__hot_rule *panel;
+    struct weir__hot_rule *rule_slot;
     *empty = NULL;
-    for (uint32_t i = 0; (panel = at_probe(hot, rule, i)) != NULL; i++) {
-        uint64_t held = weir__load64(&panel->rule);
-        if (held == rule)
-            return panel;
-        if (!held) {
-            *empty = panel;
+    for (uint32_t i = 0; (rule_slot = at_probe(hot, rule, i)) != NULL; i++) {
+        uint64_t current = weir__load64(&rule_slot->rule);
+        if (current == rule)
+            return rule_slot;
+        if (!current) {
+            *empty = rule_slot;
             return NULL;
         }
     }
     return NULL;
 }
 
-/* For how many minutes nothing was noted. Clocks of processes may differ by a moment; one that began anew says nothing.
- */
-static uint32_t idle_since(uint64_t most, uint32_t minute)
+/* Minutes since the last sample. Clocks of processes may differ slightly; a clock that was reset counts as idle. */
+static uint32_t idle_since(uint64_t peak, uint32_t minute)
 {
-    int32_t passed = (int32_t)(minute - minute_of(most));
+    int32_t passed = (int32_t)(minute - minute_of(peak));
     return passed >= 0 ? (uint32_t)passed : passed > -WEIR__HOT_IDLE ? 0 : UINT32_MAX;
 }
 
-/* The one that is idle for the longest time; NULL: none is for long enough, or somebody else is at it. */
+/* The slot that was idle longest; NULL: none long enough, or one is being cleared. */
 static struct weir__hot_rule *idlest(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
 {
-    struct weir__hot_rule *panel, *found = NULL;
+    struct weir__hot_rule *rule_slot, *found = NULL;
     uint32_t longest = WEIR__HOT_IDLE - 1;
-    for (uint32_t i = 0; (panel = at_probe(hot, rule, i)) != NULL; i++) {
-        uint32_t idle = idle_since(weir__load64(&panel->most), minute);
-        /* It may be for this very rule, which must not get two. Who was killed at it is not idle for ever. */
-        if (weir__load64(&panel->rule) == WEIR__HOT_CLEARING && idle < WEIR__HOT_IDLE)
+    for (uint32_t i = 0; (rule_slot = at_probe(hot, rule, i)) != NULL; i++) {
+        uint32_t idle = idle_since(weir__load64(&rule_slot->peak), minute);
+        /* It may be for this rule, which must not get two. A claim left by a dead process becomes idle, too. */
+        if (weir__load64(&rule_slot->rule) == WEIR__HOT_CLEARING && idle < WEIR__HOT_IDLE)
             return NULL;
         if (idle > longest) {
             longest = idle;
-            found = panel;
+            found = rule_slot;
         }
     }
     return found;
 }
 
-/* What another rule has left there must not be shown under this one. */
-static void clear(struct weir__hot_rule *panel)
+/* Data of the previous rule must not be shown under the new one. */
+static void clear(struct weir__hot_rule *rule_slot)
 {
-    uint64_t *word = (uint64_t *)(void *)panel->sketch, *end = (uint64_t *)(void *)(panel + 1);
+    uint64_t *word = (uint64_t *)(void *)rule_slot->sketch, *end = (uint64_t *)(void *)(rule_slot + 1);
     for (; word < end; word++)
         weir__store64(word, 0);
 }
 
-static bool claim(struct weir__hot_rule *panel, uint64_t rule, uint32_t minute)
+static bool claim(struct weir__hot_rule *rule_slot, uint64_t rule, uint32_t minute)
 {
-    uint64_t held = weir__load64(&panel->rule), most = weir__load64(&panel->most);
-    if (!held) {
-        bool mine = weir__cas64(&panel->rule, &held, rule) || held == rule;
+    uint64_t current = weir__load64(&rule_slot->rule), peak = weir__load64(&rule_slot->peak);
+    if (!current) {
+        bool mine = weir__cas64(&rule_slot->rule, &current, rule) || current == rule;
         if (mine)
-            weir__store64(&panel->most, used_when(0, minute)); /* idle from now on, not since ever */
+            weir__store64(&rule_slot->peak, used_when(0, minute)); /* starts the idle time */
         return mine;
     }
-    /* Of several who see it idle one gets it; a note that comes in between keeps it. */
-    if (idle_since(most, minute) < WEIR__HOT_IDLE || !weir__cas64(&panel->most, &most, used_when(0, minute)) ||
-        !weir__cas64(&panel->rule, &held, WEIR__HOT_CLEARING))
+    /* Of several claimants one succeeds; a concurrent sample keeps the slot. */
+    if (idle_since(peak, minute) < WEIR__HOT_IDLE || !weir__cas64(&rule_slot->peak, &peak, used_when(0, minute)) ||
+        !weir__cas64(&rule_slot->rule, &current, WEIR__HOT_CLEARING))
         return false;
-    clear(panel);
-    weir__store64(&panel->rule, rule);
+    clear(rule_slot);
+    weir__store64(&rule_slot->rule, rule);
     return true;
 }
 
 struct weir__hot_rule *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
 {
-    struct weir__hot_rule *empty = NULL, *panel = NULL;
+    struct weir__hot_rule *empty = NULL, *rule_slot = NULL;
     if (rule && rule != WEIR__HOT_CLEARING) {
-        panel = probe(hot, rule, &empty);
-        while (!panel && empty) { /* each turn finds one fewer */
+        rule_slot = probe(hot, rule, &empty);
+        while (!rule_slot && empty) { /* each iteration has one free slot fewer */
             if (claim(empty, rule, minute))
                 return empty;
-            panel = probe(hot, rule, &empty);
+            rule_slot = probe(hot, rule, &empty);
         }
-        struct weir__hot_rule *idle = panel ? NULL : idlest(hot, rule, minute);
+        struct weir__hot_rule *idle = rule_slot ? NULL : idlest(hot, rule, minute);
         if (idle && claim(idle, rule, minute))
             return idle;
     }
-    if (!panel)
+    if (!rule_slot)
         weir__count(&hot->header->without, 1);
-    return panel;
+    return rule_slot;
 }
 
 const struct weir__hot_rule *weir__hot_lookup(const struct weir__hot *hot, uint64_t rule)
@@ -153,29 +153,29 @@ const struct weir__hot_rule *weir__hot_lookup(const struct weir__hot *hot, uint6
     return rule && rule != WEIR__HOT_CLEARING ? probe(hot, rule, &unused) : NULL;
 }
 
-/* ---- Noting ---- */
+/* ---- Sampling ---- */
 
-static struct weir__hot_counter *place_of(struct weir__hot_sketch *sketch, uint64_t hash, int which)
+static struct weir__hot_counter *counter_of(struct weir__hot_sketch *sketch, uint64_t hash, int which)
 {
-    return &sketch->place[(which ? hash >> 32 : hash) % WEIR__HOT_COUNTERS];
+    return &sketch->counter[(which ? hash >> 32 : hash) % WEIR__HOT_COUNTERS];
 }
 
-/* The weight a key is believed to have; 0: it is in none of its places. */
+/* The estimated weight of a key; 0: it has no counter. */
 static uint64_t weight_of(struct weir__hot_sketch *sketch, uint64_t hash)
 {
     for (int i = 0; i < 2; i++) {
-        struct weir__hot_counter *place = place_of(sketch, hash, i);
-        if (weir__load64(&place->key) == hash)
-            return weir__load64(&place->weight);
+        struct weir__hot_counter *counter = counter_of(sketch, hash, i);
+        if (weir__load64(&counter->key) == hash)
+            return weir__load64(&counter->weight);
     }
     return 0;
 }
 
-/* True with the probability part / whole. */
-static bool comes_up(uint64_t dice, uint64_t part, uint64_t whole)
+/* True with probability part / total. */
+static bool with_probability(uint64_t random, uint64_t part, uint64_t total)
 {
     __extension__ typedef unsigned __int128 wide;
-    return (uint64_t)(((wide)dice * whole) >> 64) < part;
+    return (uint64_t)(((wide)random * total) >> 64) < part;
 }
 
 static void write_text(struct weir__hot_text *text, uint64_t hash, const char *key, size_t len, uint64_t info)
@@ -191,75 +191,76 @@ static void write_text(struct weir__hot_text *text, uint64_t hash, const char *k
     weir__store64(&text->key, hash);
 }
 
-/* Keeps the text of a key that is among the heavy ones, in the place of one that is lighter. */
-static void keep_text(struct weir__hot_sketch *sketch, const struct weir__hot_sample *note, uint64_t weight)
+/* Stores the text of a heavy key in counter of a lighter one. */
+static void keep_text(struct weir__hot_sketch *sketch, const struct weir__hot_sample *sample, uint64_t weight)
 {
     struct weir__hot_text *lightest = NULL;
     uint64_t least = weight;
     for (int i = 0; i < 2; i++) {
-        struct weir__hot_text *text = &sketch->text[(i ? note->hash >> 48 : note->hash >> 20) % WEIR__HOT_TEXTS];
-        uint64_t held = weir__load64(&text->key);
-        if (held == note->hash)
+        struct weir__hot_text *text = &sketch->text[(i ? sample->hash >> 48 : sample->hash >> 20) % WEIR__HOT_TEXTS];
+        uint64_t current = weir__load64(&text->key);
+        if (current == sample->hash)
             return;
-        uint64_t holds = held ? weight_of(sketch, held) : 0;
+        uint64_t holds = current ? weight_of(sketch, current) : 0;
         if (holds < least) {
             least = holds;
             lightest = text;
         }
     }
     if (lightest)
-        write_text(lightest, note->hash, note->key, note->key_len, note->key_len);
+        write_text(lightest, sample->hash, sample->key, sample->key_len, sample->key_len);
 }
 
-static void note_weight(struct weir__hot_sketch *sketch, const struct weir__hot_sample *note)
+static void sample_weight(struct weir__hot_sketch *sketch, const struct weir__hot_sample *sample)
 {
-    struct weir__hot_counter *place[2] = {place_of(sketch, note->hash, 0), place_of(sketch, note->hash, 1)};
+    struct weir__hot_counter *counter[2] = {counter_of(sketch, sample->hash, 0), counter_of(sketch, sample->hash, 1)};
     uint64_t weight[2];
-    weir__count(&sketch->total, note->weight);
+    weir__count(&sketch->total, sample->weight);
     for (int i = 0; i < 2; i++) {
-        weight[i] = weir__load64(&place[i]->weight) + note->weight;
-        if (weir__load64(&place[i]->key) != note->hash)
+        weight[i] = weir__load64(&counter[i]->weight) + sample->weight;
+        if (weir__load64(&counter[i]->key) != sample->hash)
             continue;
-        weir__count(&place[i]->weight, note->weight);
+        weir__count(&counter[i]->weight, sample->weight);
         if (weight[i] > weir__load64(&sketch->total) / TEXT_SHARE)
-            keep_text(sketch, note, weight[i]);
+            keep_text(sketch, sample, weight[i]);
         return;
     }
     int lighter = weight[1] < weight[0];
-    weir__count(&place[lighter]->weight, note->weight);
-    if (comes_up(note->dice, note->weight, weight[lighter]))
-        weir__store64(&place[lighter]->key, note->hash);
+    weir__count(&counter[lighter]->weight, sample->weight);
+    if (with_probability(sample->random, sample->weight, weight[lighter]))
+        weir__store64(&counter[lighter]->key, sample->hash);
 }
 
-static void note_use(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
+static void sample_use(struct weir__hot_rule *rule_slot, const struct weir__hot_sample *sample)
 {
-    struct weir__hot_counter *seat = &panel->sample[note->hash % WEIR__HOT_KEY_SAMPLES];
-    uint64_t held = weir__load64(&seat->key), used = weir__load64(&seat->weight);
-    bool stale = held && (uint32_t)(note->minute - minute_of(used)) > 10;
-    if (held != note->hash && held && !stale && held / WEIR__HOT_KEY_SAMPLES <= note->hash / WEIR__HOT_KEY_SAMPLES)
+    struct weir__hot_counter *kept = &rule_slot->sample[sample->hash % WEIR__HOT_KEY_SAMPLES];
+    uint64_t current = weir__load64(&kept->key), used = weir__load64(&kept->weight);
+    bool stale = current && (uint32_t)(sample->minute - minute_of(used)) > 10;
+    if (current != sample->hash && current && !stale &&
+        current / WEIR__HOT_KEY_SAMPLES <= sample->hash / WEIR__HOT_KEY_SAMPLES)
         return;
-    uint64_t now = used_when(note->per_mille, note->minute);
-    /* The most of a minute stays, so that what is seen does not depend on when one looks. */
-    if (held == note->hash && minute_of(used) == note->minute && (used & PER_MILLE_MAX) >= (now & PER_MILLE_MAX))
+    uint64_t now = used_when(sample->per_mille, sample->minute);
+    /* Keeps the maximum of a minute, so that the result does not depend on the time of reading. */
+    if (current == sample->hash && minute_of(used) == sample->minute && (used & PER_MILLE_MAX) >= (now & PER_MILLE_MAX))
         return;
-    weir__store64(&seat->key, note->hash);
-    weir__store64(&seat->weight, now);
+    weir__store64(&kept->key, sample->hash);
+    weir__store64(&kept->weight, now);
 }
 
-/* The first of the NEAR_WAYS places where a key may be that is near its limit. */
+/* First index of the set that a key near its limit belongs to. */
 static size_t near_of(uint64_t hash)
 {
     return (hash >> 8) % WEIR__HOT_NEAR & ~(size_t)(NEAR_WAYS - 1);
 }
 
-/* The key's own place, or an empty one, or the one of the key that was last seen nearest the longest ago. */
-static struct weir__hot_text *near_place(struct weir__hot_rule *panel, uint64_t hash)
+/* The key's text, or an empty one, or the least recently updated of the set. */
+static struct weir__hot_text *near_text(struct weir__hot_rule *rule_slot, uint64_t hash)
 {
-    struct weir__hot_text *set = &panel->near[near_of(hash)], *found = NULL;
+    struct weir__hot_text *set = &rule_slot->near[near_of(hash)], *found = NULL;
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < NEAR_WAYS; i++) {
-        uint64_t held = weir__load64(&set[i].key), used = held ? weir__load64(&set[i].info) >> 16 : 0;
-        if (held == hash)
+        uint64_t current = weir__load64(&set[i].key), used = current ? weir__load64(&set[i].info) >> 16 : 0;
+        if (current == hash)
             return &set[i];
         if (!found || used < least) {
             found = &set[i];
@@ -269,39 +270,39 @@ static struct weir__hot_text *near_place(struct weir__hot_rule *panel, uint64_t 
     return found;
 }
 
-/* info of one that is near: length (16 bits), and used_when. */
-static void note_near(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
+/* info: length (16 bits), then used_when. */
+static void sample_near(struct weir__hot_rule *rule_slot, const struct weir__hot_sample *sample)
 {
-    struct weir__hot_text *text = near_place(panel, note->hash);
-    uint64_t held = weir__load64(&text->key), used = weir__load64(&text->info) >> 16;
-    uint64_t now = used_when(note->per_mille, note->minute & 0xffffffff);
-    if (held == note->hash && used == (now & UINT64_C(0xffffffffffff)))
+    struct weir__hot_text *text = near_text(rule_slot, sample->hash);
+    uint64_t current = weir__load64(&text->key), used = weir__load64(&text->info) >> 16;
+    uint64_t now = used_when(sample->per_mille, sample->minute & 0xffffffff);
+    if (current == sample->hash && used == (now & UINT64_C(0xffffffffffff)))
         return;
-    if (held && held != note->hash && minute_of(used) == note->minute &&
+    if (current && current != sample->hash && minute_of(used) == sample->minute &&
         (used & PER_MILLE_MAX) >= (now & PER_MILLE_MAX))
         return;
-    write_text(text, note->hash, note->key, note->key_len, now << 16 | (note->key_len & 0xffff));
+    write_text(text, sample->hash, sample->key, sample->key_len, now << 16 | (sample->key_len & 0xffff));
 }
 
-static void note_most(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
+static void sample_peak(struct weir__hot_rule *rule_slot, const struct weir__hot_sample *sample)
 {
-    uint64_t held = weir__load64(&panel->most), now = used_when(note->per_mille, note->minute);
-    if (minute_of(held) != note->minute || (held & PER_MILLE_MAX) < (now & PER_MILLE_MAX))
-        weir__store64(&panel->most, now);
+    uint64_t current = weir__load64(&rule_slot->peak), now = used_when(sample->per_mille, sample->minute);
+    if (minute_of(current) != sample->minute || (current & PER_MILLE_MAX) < (now & PER_MILLE_MAX))
+        weir__store64(&rule_slot->peak, now);
 }
 
-void weir__hot_sample(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
+void weir__hot_sample(struct weir__hot_rule *rule_slot, const struct weir__hot_sample *sample)
 {
-    if (!note->hash || !note->weight)
+    if (!sample->hash || !sample->weight)
         return;
-    note_weight(&panel->sketch[note->kind], note);
-    note_use(panel, note);
-    note_most(panel, note);
-    if (note->per_mille >= NEAR)
-        note_near(panel, note);
+    sample_weight(&rule_slot->sketch[sample->kind], sample);
+    sample_use(rule_slot, sample);
+    sample_peak(rule_slot, sample);
+    if (sample->per_mille >= NEAR)
+        sample_near(rule_slot, sample);
 }
 
-/* Only what is still there: taking away from what somebody clears meanwhile would leave a weight beyond all others. */
+/* By compare-and-swap: a subtraction would underflow after a concurrent clear. */
 static void halve(uint64_t *word)
 {
     uint64_t weight = weir__load64(word);
@@ -309,25 +310,25 @@ static void halve(uint64_t *word)
         continue;
 }
 
-void weir__hot_age(struct weir__hot_rule *panel)
+void weir__hot_age(struct weir__hot_rule *rule_slot)
 {
     for (int kind = 0; kind < WEIR__HOT_KINDS; kind++) {
-        struct weir__hot_sketch *sketch = &panel->sketch[kind];
+        struct weir__hot_sketch *sketch = &rule_slot->sketch[kind];
         halve(&sketch->total);
         for (size_t i = 0; i < WEIR__HOT_COUNTERS; i++)
-            halve(&sketch->place[i].weight);
+            halve(&sketch->counter[i].weight);
     }
 }
 
-/* ---- Looking ---- */
+/* ---- Reading ---- */
 
-uint32_t weir__hot_peak(const struct weir__hot_rule *panel, uint32_t minute)
+uint32_t weir__hot_peak(const struct weir__hot_rule *rule_slot, uint32_t minute)
 {
-    uint64_t held = weir__load64(&panel->most);
-    return (uint32_t)(minute - minute_of(held)) <= 1 ? (uint32_t)(held & PER_MILLE_MAX) : 0;
+    uint64_t current = weir__load64(&rule_slot->peak);
+    return (uint32_t)(minute - minute_of(current)) <= 1 ? (uint32_t)(current & PER_MILLE_MAX) : 0;
 }
 
-/* Fills in what a text says of a key; nothing if it is not the key's. */
+/* Copies a text into `key`, if it belongs to the key. */
 static void read_text(const struct weir__hot_text *text, size_t len, weir__hot_hash *hash_of, const void *context,
                       struct weir__hot_key *key)
 {
@@ -337,8 +338,7 @@ static void read_text(const struct weir__hot_text *text, size_t len, weir__hot_h
         uint64_t word = weir__load64(&text->word[i]);
         memcpy(bytes + i * 8, &word, 8);
     }
-    /* Of a longer key the end is missing, and the hash cannot tell: then it must be enough that nobody wrote meanwhile.
-     */
+    /* A cut text cannot be verified by the hash: then an unchanged key word must suffice. */
     if (weir__load64(&text->key) != key->hash || (len == shown && hash_of(context, bytes, len) != key->hash))
         return;
     memcpy(key->text, bytes, shown);
@@ -359,7 +359,7 @@ static uint64_t root(uint64_t square)
     return low;
 }
 
-/* Puts a key where it belongs by weight; what falls off the end is forgotten. */
+/* Inserts a key into the sorted list; drops the last one of a full list. */
 static size_t insert(struct weir__hot_key *keys, size_t count, size_t max, uint64_t hash, uint64_t weight)
 {
     size_t at = count;
@@ -373,15 +373,15 @@ static size_t insert(struct weir__hot_key *keys, size_t count, size_t max, uint6
     return end + 1;
 }
 
-size_t weir__hot_top(const struct weir__hot_rule *panel, enum weir__hot_kind kind, weir__hot_hash *hash_of,
+size_t weir__hot_top(const struct weir__hot_rule *rule_slot, enum weir__hot_kind kind, weir__hot_hash *hash_of,
                      const void *context, struct weir__hot_key *keys, size_t max)
 {
-    const struct weir__hot_sketch *sketch = &panel->sketch[kind];
+    const struct weir__hot_sketch *sketch = &rule_slot->sketch[kind];
     size_t count = 0;
     if (!max)
         return 0;
     for (size_t i = 0; i < WEIR__HOT_COUNTERS; i++) {
-        uint64_t hash = weir__load64(&sketch->place[i].key), weight = weir__load64(&sketch->place[i].weight);
+        uint64_t hash = weir__load64(&sketch->counter[i].key), weight = weir__load64(&sketch->counter[i].weight);
         if (hash && weight && (count < max || weight > keys[count - 1].weight))
             count = insert(keys, count, max, hash, weight);
     }
@@ -399,22 +399,22 @@ size_t weir__hot_top(const struct weir__hot_rule *panel, enum weir__hot_kind kin
     return count;
 }
 
-size_t weir__hot_nearest(const struct weir__hot_rule *panel, uint32_t minute, uint32_t minutes, weir__hot_hash *hash_of,
-                         const void *context, struct weir__hot_key *keys, size_t max)
+size_t weir__hot_nearest(const struct weir__hot_rule *rule_slot, uint32_t minute, uint32_t minutes,
+                         weir__hot_hash *hash_of, const void *context, struct weir__hot_key *keys, size_t max)
 {
     size_t count = 0;
     if (!max)
         return 0;
     for (size_t i = 0; i < WEIR__HOT_NEAR; i++) {
-        uint64_t hash = weir__load64(&panel->near[i].key), used = weir__load64(&panel->near[i].info) >> 16;
-        bool twice = false; /* two who noted it at the same time */
+        uint64_t hash = weir__load64(&rule_slot->near[i].key), used = weir__load64(&rule_slot->near[i].info) >> 16;
+        bool twice = false; /* inserted twice by concurrent writers */
         for (size_t k = i & ~(size_t)(NEAR_WAYS - 1); k < i; k++)
-            twice |= weir__load64(&panel->near[k].key) == hash;
+            twice |= weir__load64(&rule_slot->near[k].key) == hash;
         if (hash && !twice && (uint32_t)(minute - minute_of(used)) <= minutes)
             count = insert(keys, count, max, hash, used & PER_MILLE_MAX);
     }
     for (size_t i = 0; i < count; i++) {
-        const struct weir__hot_text *set = &panel->near[near_of(keys[i].hash)];
+        const struct weir__hot_text *set = &rule_slot->near[near_of(keys[i].hash)];
         for (int k = 0; k < NEAR_WAYS && !keys[i].len; k++)
             if (weir__load64(&set[k].key) == keys[i].hash)
                 read_text(&set[k], (size_t)(weir__load64(&set[k].info) & 0xffff), hash_of, context, &keys[i]);
@@ -422,16 +422,16 @@ size_t weir__hot_nearest(const struct weir__hot_rule *panel, uint32_t minute, ui
     return count;
 }
 
-uint64_t weir__hot_uses(const struct weir__hot_rule *panel, uint32_t minute, uint32_t minutes,
+uint64_t weir__hot_uses(const struct weir__hot_rule *rule_slot, uint32_t minute, uint32_t minutes,
                         uint64_t count[WEIR__HOT_USES])
 {
     __extension__ typedef unsigned __int128 wide;
-    const uint64_t range = UINT64_MAX / WEIR__HOT_KEY_SAMPLES; /* of the rests, among which the smallest was kept */
+    const uint64_t range = UINT64_MAX / WEIR__HOT_KEY_SAMPLES; /* range of the remainders */
     uint64_t taken = 0;
     wide rests = 0;
     memset(count, 0, WEIR__HOT_USES * sizeof *count);
     for (size_t i = 0; i < WEIR__HOT_KEY_SAMPLES; i++) {
-        uint64_t hash = weir__load64(&panel->sample[i].key), used = weir__load64(&panel->sample[i].weight);
+        uint64_t hash = weir__load64(&rule_slot->sample[i].key), used = weir__load64(&rule_slot->sample[i].weight);
         if (!hash || (uint32_t)(minute - minute_of(used)) > minutes)
             continue;
         uint64_t tenth = (used & PER_MILLE_MAX) / 100;
@@ -440,8 +440,8 @@ uint64_t weir__hot_uses(const struct weir__hot_rule *panel, uint32_t minute, uin
         taken++;
     }
     /*
-     * Of n keys in a part the smallest rest is at range / (n + 1) on average. With half of the parts empty there is
-     * about one key a part at most, and those that are there say it better.
+     * The smallest of n remainders is at range / (n + 1) on average. With half of the ranges empty there is at peak
+     * about one key a range, and counting them is more precise.
      */
     if (!taken || taken < WEIR__HOT_KEY_SAMPLES / 2)
         return taken;

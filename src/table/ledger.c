@@ -1,11 +1,11 @@
 /*
- * The ledger. A cell is
+ * The delta ledger: see ledger.h. A cell is
  *
  *     lo:  identity 64
- *     hi:  amount 40, signed | the last batch that was taken off 23 | ready 1
+ *     hi:  amount 40, signed | number of the last acknowledged batch 23 | ready 1
  *
- * Who adds: compare-and-swaps the amount, then sets the dirty bit. Who collects: takes the dirty bit, then reads the
- * amount. Both in the one order of all such operations, so a change that is not seen has its bit set after it.
+ * A writer swaps the amount, then sets the dirty bit. The agent clears the dirty bit, then reads the amount. All are
+ * sequentially consistent, so a change that the agent does not see sets its bit afterwards.
  */
 #include "table/ledger.h"
 #include "table/hash.h"
@@ -14,14 +14,14 @@
 
 #include <string.h>
 
-#define BUCKET     8 /* cells side by side: two lines of cache */
+#define BUCKET     8 /* cells of a bucket: two cache lines */
 #define ROUNDS     1024
 #define READY      UINT64_C(1)
 #define BATCH_BITS 23
 #define BATCH_MASK ((UINT64_C(1) << BATCH_BITS) - 1)
 #define AMOUNT_MAX ((INT64_C(1) << 39) - 1)
 
-/* ---- As a whole ---- */
+/* ---- Format and attach ---- */
 
 static uint64_t sum_bytes(uint64_t sum, const void *data, size_t len)
 {
@@ -46,7 +46,7 @@ static int lay_out(struct weir__ledger_header *h, uint64_t bytes)
     h->bytes = bytes;
     h->notes_at = WEIR__LEDGER_HEADER_BYTES;
     h->dirty_at = h->notes_at + WEIR__LEDGER_BATCH_MAX * sizeof(struct weir__ledger_in_flight);
-    /* What the ends of three areas may lose by being rounded is taken off first. */
+    /* Reserves what the alignment of three areas may need. */
     h->entries = (bytes - h->dirty_at - UINT64_C(256)) * 8 / ENTRY_BITS & ~UINT64_C(63);
     h->cells_at = (h->dirty_at + h->entries / 8 + 127) & ~UINT64_C(127);
     h->texts_at = (h->cells_at + h->entries * sizeof(weir__cell) + 127) & ~UINT64_C(127);
@@ -71,12 +71,12 @@ int weir__ledger_format(void *memory, uint64_t bytes, const char *sender)
 int weir__ledger_attach(void *memory, uint64_t bytes, struct weir__ledger *ledger)
 {
     struct weir__ledger_header copy, expected;
-    if (bytes < sizeof copy) { /* cut short, if what is left is a ledger's beginning */
+    if (bytes < sizeof copy) { /* truncated, if it begins like a ledger */
         const uint64_t magic = WEIR__LEDGER_MAGIC;
         return memcmp(memory, &magic, bytes < sizeof magic ? bytes : sizeof magic) == 0 ? WEIR_ETRUNCATED
                                                                                         : WEIR_ENOTSEG;
     }
-    /* Copied first: what is checked must not change between the check and the use. */
+    /* Copied first: the memory may change between check and use. */
     memcpy(&copy, memory, offsetof(struct weir__ledger_header, batch));
     if (copy.magic != WEIR__LEDGER_MAGIC)
         return WEIR_ENOTSEG;
@@ -127,14 +127,14 @@ static weir__cell with_batch(weir__cell cell, uint64_t batch)
     return cell;
 }
 
-/* The first cells of the two buckets in which a counter may be. */
+/* The two candidate buckets of a counter. */
 static void buckets(const struct weir__ledger *ledger, uint64_t identity, weir__cell *bucket[2])
 {
     __extension__ typedef unsigned __int128 u128;
     uint64_t count = ledger->entries / BUCKET, other = identity * UINT64_C(0x9e3779b97f4a7c15);
     bucket[0] = &ledger->cell[(uint64_t)((u128)identity * count >> 64) * BUCKET];
     bucket[1] = &ledger->cell[(uint64_t)((u128)(other ^ other >> 29) * count >> 64) * BUCKET];
-    /* Who looks through one line after the other would wait for each. */
+    /* Prefetched, so that the search does not wait for one cache line after the other. */
     for (int b = 0; b < 2; b++) {
         weir__prefetch_read(bucket[b]);
         weir__prefetch_read(bucket[b] + BUCKET / 2);
@@ -150,7 +150,7 @@ static weir__cell *find(weir__cell *const bucket[2], uint64_t identity)
     return NULL;
 }
 
-/* A free cell in the emptier of the buckets: so they fill evenly, and far, before one is full. */
+/* A free cell in the emptier bucket, which balances the load (two choices). */
 static weir__cell *find_free(weir__cell *const bucket[2])
 {
     weir__cell *free[2] = {NULL, NULL};
@@ -173,7 +173,7 @@ void weir__ledger_mark(const struct weir__ledger *ledger, uint64_t index)
 
 enum added { ADDED, MOVED_ON, NOT_READY, TOO_MUCH };
 
-/* One try, or several where only the amount had changed. `ready`: the text has been written, so the cell is. */
+/* Retries while only the amount changed. `ready`: the text has been written. */
 static enum added add(const struct weir__ledger *ledger, weir__cell *cell, uint64_t identity, int64_t amount,
                       bool ready)
 {
@@ -204,52 +204,52 @@ bool weir__ledger_add(const struct weir__ledger *ledger, uint64_t identity, int6
     return cell && add(ledger, cell, identity, amount, false) == ADDED;
 }
 
-/* ---- Texts: in words, as others may read or write the same at the same time ---- */
+/* ---- Texts: word by word, as others may read or write them concurrently ---- */
 
 enum {
     WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t),
     FRONT_WORDS = offsetof(struct weir__ledger_text, key) / sizeof(uint64_t),
 };
 
-union text_words {
+union text_view {
     struct weir__ledger_text text;
     uint64_t word[WORDS];
 };
 
 _Static_assert(offsetof(struct weir__ledger_text, key) % sizeof(uint64_t) == 0, "a key begins with a word");
 
-/* Words of a text that count; what is beyond its key is nobody's. */
-static unsigned words_of(const struct weir__ledger_text *text)
+/* Number of significant words of a text. */
+static unsigned word_count(const struct weir__ledger_text *text)
 {
     size_t key = text->key_len <= sizeof text->key ? text->key_len : sizeof text->key;
     return FRONT_WORDS + (unsigned)((key + sizeof(uint64_t) - 1) / sizeof(uint64_t));
 }
 
-/* The words as they are, with the identity where the check will be. */
-static uint64_t text_check(uint64_t identity, const union text_words *words)
+/* Checksum of the words, with the identity in place of the checksum. */
+static uint64_t text_check(uint64_t identity, const union text_view *words)
 {
-    union text_words copy = *words;
+    union text_view copy = *words;
     copy.text.check = identity;
-    return XXH3_64bits(copy.word, words_of(&words->text) * sizeof(uint64_t));
+    return XXH3_64bits(copy.word, word_count(&words->text) * sizeof(uint64_t));
 }
 
 static void write_text(struct weir__ledger_text *to, uint64_t identity, const struct weir__ledger_text *text)
 {
-    union text_words from = {.text = *text};
+    union text_view from = {.text = *text};
     from.text.check = text_check(identity, &from);
     uint64_t *word = (uint64_t *)(void *)to;
-    for (unsigned i = 0; i < words_of(text); i++)
+    for (unsigned i = 0; i < word_count(text); i++)
         weir__store64(&word[i], from.word[i]);
 }
 
-/* False: it is not whole. */
+/* False: torn. */
 static bool read_text(const struct weir__ledger_text *from, uint64_t identity, struct weir__ledger_text *text)
 {
     const uint64_t *word = (const uint64_t *)(const void *)from;
-    union text_words seen = {.word = {0}};
+    union text_view seen = {.word = {0}};
     for (unsigned i = 0; i < FRONT_WORDS; i++)
         seen.word[i] = weir__load64(&word[i]);
-    for (unsigned i = FRONT_WORDS; i < words_of(&seen.text); i++)
+    for (unsigned i = FRONT_WORDS; i < word_count(&seen.text); i++)
         seen.word[i] = weir__load64(&word[i]);
     *text = seen.text;
     return text_check(identity, &seen) == text->check && text->key_len <= sizeof text->key;
@@ -284,22 +284,21 @@ bool weir__ledger_add_entry(const struct weir__ledger *ledger, uint64_t identity
     return false;
 }
 
-/* ---- The agent's ---- */
+/* ---- For the agent ---- */
 
 uint64_t weir__ledger_dirty(const struct weir__ledger *ledger, uint64_t word)
 {
     return weir__load64(&ledger->dirty[word]) ? weir__take64(&ledger->dirty[word]) : 0;
 }
 
-/* What a change makes of a cell; false: nothing is to be changed. */
+/* Computes the new content of a cell; false: no change. */
 typedef bool change_cell(weir__cell *cell, int64_t amount, uint64_t batch);
 
 static bool change(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, change_cell *how,
                    int64_t amount, uint64_t batch)
 {
     weir__cell *cell = &ledger->cell[index], seen = weir__cell_read(cell);
-    /* Ends: each round that fails is one in which another's add succeeded, and the data plane has other things to do.
-     */
+    /* Lock-free: each failed round means that another process's addition succeeded. */
     for (int round = 0; round < ROUNDS * ROUNDS && seen.lo == identity; round++) {
         weir__cell next = seen;
         if (!how(&next, amount, batch))
@@ -349,10 +348,10 @@ void weir__ledger_prefetch(const struct weir__ledger *ledger, uint64_t index)
     const char *text = (const char *)&ledger->text[index];
     weir__ledger_prefetch_cell(ledger, index);
     weir__prefetch_read(text);
-    weir__prefetch_read(text + 64); /* it may begin anywhere in a line */
+    weir__prefetch_read(text + 64); /* it may begin anywhere in a cache line */
 }
 
-/* A cell whose last batch was one of the same number modulo 2^23 would look as if this one had been taken off. */
+/* A cell whose last batch has the same number modulo 2^23 would look acknowledged. */
 static bool other_batch(weir__cell *cell, int64_t amount, uint64_t batch)
 {
     (void)amount;
@@ -364,7 +363,7 @@ bool weir__ledger_begin_batch(const struct weir__ledger *ledger, uint64_t index,
 {
     weir__cell seen = weir__cell_read(&ledger->cell[index]);
     if (seen.lo != identity || batch_of(seen) != (batch & BATCH_MASK))
-        return seen.lo == identity; /* nearly always: only the agent writes these numbers, and frees entries */
+        return seen.lo == identity; /* almost always: only the agent writes batch numbers and frees entries */
     return change(ledger, index, identity, other_batch, 0, batch);
 }
 

@@ -1,7 +1,7 @@
-/* Room for more places: see permit_slots.h. */
+/* Growing a record of permits: see permit_slots.h. */
 #include "table/permit_slots.h"
 
-/* Freezes a place and tells its word. False: the record is another's by now, or too many others are at it. */
+/* Freezes a slot and returns its word. False: the record has changed hands, or too many collisions. */
 static bool freeze(const struct weir__op *op, struct weir__record record, uint64_t *place, uint64_t *word)
 {
     *word = weir__load64(place);
@@ -16,7 +16,7 @@ static bool freeze(const struct weir__op *op, struct weir__record record, uint64
     return false;
 }
 
-/* The places that the key has, if it has any, and new ones behind them. */
+/* Fills a new record: the key's slots, if it has a record, and free slots after them. */
 static bool fill(const struct weir__op *op, const struct weir__key_record *key, const struct weir__permit_slots *body)
 {
     struct weir__permit_slots from =
@@ -51,7 +51,7 @@ int weir__permit_slots_grow(const struct weir__op *op, const struct weir__key_lo
         return error;
     weir__cell head = {WEIR__PERMIT_USE | (uint64_t)reach, (uint32_t)op->mono_us};
     if (!weir__record_publish(op, where, &record, head))
-        return 0; /* took so long over it that it was taken away: look again */
+        return 0; /* the lease ended meanwhile: retry */
     struct weir__permit_slots body = weir__permit_slots_of(op, record, head);
     if (!fill(op, key, &body)) {
         weir__record_release(op, record);

@@ -1,20 +1,20 @@
 /*
- * Places that can be held: the record of a key's requests in flight, one word a place. See docs/concurrency.md.
+ * The record of a concurrency limit: one word a permit slot. See docs/concurrency.md.
  *
- *     head   mark 26 | use 2 | 19 | reach 17    32 | nonce 32
- *     body   maps: nonce 32 | places 32, a bit for each that is thought to be held
- *            places: until 47 | turn 15 | held 1 | frozen 1
+ *     head   mark 26 | use 2 | 19 | reach 17    32 | ABA tag 32
+ *     body   maps: ABA tag 32 | 32 bits, one for each slot that is believed to be taken
+ *            slots: expiry 47 | sequence 15 | taken 1 | frozen 1
  *
- * A place is held until the moment it names, or until whoever holds it swaps it back. Nobody can hold more places than
- * there are, so with one limit, whose places are the only ones that are used, no count need be kept: one
- * compare-and-swap of a word takes a slot, one gives it back, and a death at any instruction leaves words that mean
- * what they say. The word itself is the holder's proof: its time and turn never come back.
+ * A slot is taken until its expiry, or until the holder releases it. There are as many slots as permits, so with one
+ * limit no count is needed: one compare-and-swap of a word takes a permit, one releases it, and a crash at any
+ * instruction leaves valid words. The word is the holder's proof of ownership: its expiry and sequence number never
+ * repeat.
  *
- * Maps are hints: where to look first, and about how many are held. Places decide. Like places they carry what nobody
- * else's words do, so that a late writer finds something else and does no harm to the next owner of the grains.
+ * Maps are hints: which slot to try first, and about how many are taken. The slots decide. Maps have the ABA tag of
+ * their record, so that the swap of a late writer fails after the chunks have changed hands.
  *
- * A record that is too small has its places frozen, one by one, for ever; they are copied into a larger one, which is
- * linked in its stead (permit_slots.c). Whoever finds a frozen place does the same.
+ * The slots of a record that is too small are frozen one by one and copied into a larger record, which is linked in its
+ * place (permit_slots.c). Any process that finds a frozen slot does the same.
  */
 #ifndef WEIR_TABLE_PERMIT_SLOTS_H
 #define WEIR_TABLE_PERMIT_SLOTS_H
@@ -31,7 +31,7 @@
 #define WEIR__PERMIT_MAP_SLOTS     32
 #define WEIR__PERMIT_MAP_TRIES     4
 
-/* A record's body: the first places are used, as many as the limit has. */
+/* The body of a record; the first `limit` slots are used. */
 struct weir__permit_slots {
     uint64_t *map, *place;
     int64_t maps, capacity;
@@ -58,19 +58,19 @@ static inline bool weir__permit_is_taken(uint64_t word, int64_t now_us)
     return word & WEIR__PERMIT_TAKEN && weir__anchor_expand(word >> WEIR__PERMIT_EXPIRY_SHIFT, now_us) > now_us;
 }
 
-/* In its map. */
-static inline void weir__permit_map_mark(const struct weir__permit_slots *body, int64_t place, bool held)
+/* Marks a slot in its map. */
+static inline void weir__permit_map_mark(const struct weir__permit_slots *body, int64_t place, bool taken)
 {
     uint64_t at = (uint64_t)place, *map = &body->map[at / WEIR__PERMIT_MAP_SLOTS], seen = weir__load64(map);
     uint64_t bit = UINT64_C(1) << at % WEIR__PERMIT_MAP_SLOTS;
     for (int i = 0; i < WEIR__PERMIT_MAP_TRIES; i++) {
-        uint64_t next = held ? seen | bit : seen & ~bit;
+        uint64_t next = taken ? seen | bit : seen & ~bit;
         if (next == seen || seen >> 32 != body->aba_tag || weir__cas64(map, &seen, next))
             return;
     }
 }
 
-/* Links a record for at least `room` places to the key, with those that it has. 0: look again; or an error. */
+/* Links a record of at least `room` slots to the key, with the permits that it has. Returns 0 to retry, or an error. */
 int weir__permit_slots_grow(const struct weir__op *op, const struct weir__key_location *where,
                             struct weir__key_record *key, int64_t room, int64_t reach, int64_t for_us);
 

@@ -1,24 +1,24 @@
 /*
- * Requests in flight: places of a record that are taken and given back (permit_slots.h has what its words mean).
+ * Concurrency limits: taking, renewing and releasing permits. permit_slots.h has the words of a record.
  *
- * A record's `reach` is the largest limit that it was used with. Under a smaller one (tiers, or a limit that was
- * lowered) there are more places than may be held: then the slot is taken first, all that are held are counted, and it
- * is given back if they are too many. Of those who hold at once, the last to take has seen all others.
+ * A record's `reach` is the largest limit that it was used with. Under a smaller limit (a tier, or a lowered limit) the
+ * record has more slots than permits: the slot is taken first, then all taken slots are counted, and it is released
+ * again if they exceed the limit. Of several concurrent takers, the last one counts all others.
  */
 #include "table/permits.h"
 
 #include "algo/decision.h"
 #include "table/permit_slots.h"
 
-#define FIRST_ROOM 5 /* places of a key's first record, if its limit is not smaller: two grains */
+#define FIRST_ROOM 5 /* permit slots of a first record, unless the limit is smaller: two chunks */
 
 #define NO_PLACE (-1)
 #define MOVED    (-2)
 
-static uint64_t held_until(uint64_t was, int64_t until_us)
+static uint64_t taken_word(uint64_t was, int64_t until_us)
 {
-    uint64_t turn = (was + WEIR__PERMIT_SEQUENCE_ONE) & WEIR__PERMIT_SEQUENCE_MASK;
-    return ((uint64_t)until_us & WEIR__TIME_MASK) << WEIR__PERMIT_EXPIRY_SHIFT | turn | WEIR__PERMIT_TAKEN;
+    uint64_t sequence = (was + WEIR__PERMIT_SEQUENCE_ONE) & WEIR__PERMIT_SEQUENCE_MASK;
+    return ((uint64_t)until_us & WEIR__TIME_MASK) << WEIR__PERMIT_EXPIRY_SHIFT | sequence | WEIR__PERMIT_TAKEN;
 }
 
 /* ---- Maps ---- */
@@ -26,36 +26,39 @@ static uint64_t held_until(uint64_t was, int64_t until_us)
 static int64_t marked(const struct weir__permit_slots *body)
 {
     int64_t sum = 0, i = 0;
-    for (; i + 1 < body->maps; i += 2) /* two at once, as not every processor counts bits by itself */
+    for (; i + 1 < body->maps; i += 2) /* two maps at once: popcount may be a function call */
         sum += __builtin_popcountll(weir__load64(&body->map[i]) << 32 | (uint32_t)weir__load64(&body->map[i + 1]));
     return i < body->maps ? sum + __builtin_popcount((uint32_t)weir__load64(&body->map[i])) : sum;
 }
 
-/* Looks at one that is thought to be held, any: so what the dead held is told as free before long, needed or not. */
+/*
+ * Checks one slot that the map marks as taken, chosen by the clock, so that expired permits of dead processes are
+ * unmarked before they are needed.
+ */
 static void freshen(const struct weir__permit_slots *body, int64_t now_us)
 {
     int64_t base = now_us / WEIR__PERMIT_MAP_SLOTS % body->maps * WEIR__PERMIT_MAP_SLOTS;
     uint32_t from = (uint32_t)now_us % WEIR__PERMIT_MAP_SLOTS,
-             held = (uint32_t)weir__load64(&body->map[base / WEIR__PERMIT_MAP_SLOTS]);
-    uint32_t turned = held >> from | held << (WEIR__PERMIT_MAP_SLOTS - from) % WEIR__PERMIT_MAP_SLOTS;
-    if (!turned)
+             taken = (uint32_t)weir__load64(&body->map[base / WEIR__PERMIT_MAP_SLOTS]);
+    uint32_t rotated = taken >> from | taken << (WEIR__PERMIT_MAP_SLOTS - from) % WEIR__PERMIT_MAP_SLOTS;
+    if (!rotated)
         return;
-    int64_t place = base + ((uint32_t)__builtin_ctz(turned) + from) % WEIR__PERMIT_MAP_SLOTS;
+    int64_t place = base + ((uint32_t)__builtin_ctz(rotated) + from) % WEIR__PERMIT_MAP_SLOTS;
     if (place < body->capacity && !weir__permit_is_taken(weir__load64(&body->place[place]), now_us))
         weir__permit_map_mark(body, place, false);
 }
 
-/* ---- Looking ---- */
+/* ---- Reading ---- */
 
-static int64_t count_held(const struct weir__permit_slots *body, int64_t now_us)
+static int64_t count_taken(const struct weir__permit_slots *body, int64_t now_us)
 {
-    int64_t held = 0;
+    int64_t taken = 0;
     for (int64_t i = 0; i < body->capacity; i++)
-        held += weir__permit_is_taken(weir__load64(&body->place[i]), now_us);
-    return held;
+        taken += weir__permit_is_taken(weir__load64(&body->place[i]), now_us);
+    return taken;
 }
 
-/* All seem to be held: looks at each, as holders may have died, and puts the maps right. */
+/* All slots are marked as taken: checks each, as permits expire, and corrects the maps. */
 static int64_t sweep(const struct weir__permit_slots *body, int64_t usable, int64_t now_us, uint64_t *seen)
 {
     int64_t found = NO_PLACE;
@@ -74,7 +77,7 @@ static int64_t sweep(const struct weir__permit_slots *body, int64_t usable, int6
     return found;
 }
 
-/* A place that is free, of the first `usable`; *seen is its word. */
+/* A free slot among the first `usable`; *seen is its word. */
 static int64_t pick(const struct weir__permit_slots *body, int64_t usable, int64_t now_us, uint64_t *seen)
 {
     for (int64_t base = 0; base < usable; base += WEIR__PERMIT_MAP_SLOTS) {
@@ -97,12 +100,12 @@ static int64_t pick(const struct weir__permit_slots *body, int64_t usable, int64
 
 /* ---- Taking ---- */
 
-static void tell(const weir_limit *limit, int64_t held, int64_t cost, weir_decision *decision)
+static void decide(const weir_limit *limit, int64_t taken, int64_t cost, weir_decision *decision)
 {
-    weir__decide(limit, held, cost, WEIR__TAKE, decision);
+    weir__decide(limit, taken, cost, WEIR__TAKE, decision);
     if (decision->verdict == WEIR_DENY)
         decision->retry_after_ns = WEIR__PERMIT_RETRY_NS;
-    decision->reset_after_ns = -1; /* when others give back, nobody knows */
+    decision->reset_after_ns = -1; /* the time of the next release is unknown */
 }
 
 int weir__permit_peek(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
@@ -114,11 +117,11 @@ int weir__permit_peek(const struct weir__op *op, const weir_limit *limit, const 
         return error;
     struct weir__permit_slots body =
         key.found ? weir__permit_slots_of(op, key.record, key.head) : (struct weir__permit_slots){0};
-    tell(limit, count_held(&body, op->mono_us), cost > 0, decision);
+    decide(limit, count_taken(&body, op->mono_us), cost > 0, decision);
     return 0;
 }
 
-/* True if what was just taken may be kept: nobody has the record but the key, and no other limit makes it too many. */
+/* True if the permit just taken stands: the record still belongs to the key, and no smaller limit is exceeded. */
 static bool may_keep(const struct weir__op *op, const weir_limit *limit, const struct weir__key_record *key,
                      const struct weir__permit_slots *body)
 {
@@ -127,8 +130,8 @@ static bool may_keep(const struct weir__op *op, const weir_limit *limit, const s
         return true;
     if (weir__head_mark((weir__cell){head, 0}) != weir__head_mark(key->head))
         return false;
-    weir__fence(); /* I hold mine, now I look for yours */
-    return count_held(body, op->mono_us) <= limit->cap;
+    weir__fence(); /* orders the take before the count of the others */
+    return count_taken(body, op->mono_us) <= limit->cap;
 }
 
 static weir_lease lease_of(const struct weir__key_location *where, const struct weir__key_record *key, int64_t place,
@@ -143,21 +146,21 @@ static weir_lease lease_of(const struct weir__key_location *where, const struct 
                         .place = (uint32_t)place};
 }
 
-/* Takes `place`, whose word is *seen. False: look again. */
+/* Takes slot `place`, whose word is `seen`. False: retry. */
 static bool take_place(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                        struct weir__key_record *key, const struct weir__permit_slots *body, int64_t place,
                        uint64_t seen, weir_lease *lease)
 {
     if (!weir__key_record_renew(op, key, limit->window_us))
         return false;
-    uint64_t word = held_until(seen, op->mono_us + limit->window_us);
+    uint64_t word = taken_word(seen, op->mono_us + limit->window_us);
     if (!weir__cas64(&body->place[place], &seen, word)) {
         weir__count(&op->stats->retries, 1);
         return false;
     }
     *lease = lease_of(where, key, place, word, limit->window_us);
     if (!may_keep(op, limit, key, body)) {
-        weir__permit_release(op, lease); /* wherever it is by now: the record may be on its way into a larger one */
+        weir__permit_release(op, lease); /* also if the record is being copied into a larger one */
         return false;
     }
     weir__permit_map_mark(body, place, true);
@@ -165,14 +168,14 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
     return true;
 }
 
-/* Raises the reach. Places up to there may be used afterwards. */
+/* Raises the reach; slots up to it may be used afterwards. */
 static void raise(const struct weir__op *op, const weir_limit *limit, struct weir__key_record *key)
 {
     weir__cell higher = {weir__head_mark(key->head) | WEIR__PERMIT_USE | (uint64_t)limit->cap, key->head.hi};
     weir__cell_cas(weir__record_head(op, key->record), &key->head, higher);
 }
 
-/* One attempt. 1: decided, 0: look again, or a negative error. */
+/* One attempt. Returns 1 when decided, 0 to retry, or a negative error. */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                    weir_lease *lease, weir_decision *decision)
 {
@@ -191,8 +194,8 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     struct weir__permit_slots body = weir__permit_slots_of(op, key.record, key.head);
     uint64_t seen;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
-    int64_t held = weir__permit_reach(key.head) > limit->cap ? count_held(&body, op->mono_us) : marked(&body);
-    bool full = weir__permit_reach(key.head) > limit->cap && held >= limit->cap;
+    int64_t taken = weir__permit_reach(key.head) > limit->cap ? count_taken(&body, op->mono_us) : marked(&body);
+    bool full = weir__permit_reach(key.head) > limit->cap && taken >= limit->cap;
     int64_t place = full ? NO_PLACE : pick(&body, usable, op->mono_us, &seen);
     if (place == MOVED || (place == NO_PLACE && !full && usable < limit->cap)) {
         int64_t more = place == MOVED ? usable : 2 * usable;
@@ -201,18 +204,18 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     }
     if (place == NO_PLACE) {
         (void)weir__slot_mark(key.slot, key.seen);
-        tell(limit, limit->cap, 1, decision);
+        decide(limit, limit->cap, 1, decision);
         return 1;
     }
     if (!take_place(op, limit, where, &key, &body, place, seen, lease))
         return 0;
-    tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision); /* the maps may still show some that died */
+    decide(limit, taken < limit->cap ? taken : limit->cap - 1, 1, decision); /* maps may include expired permits */
     return 1;
 }
 
-/* The record that a key's slot leads to, if it is one of this limit alone and of one map, and lasts long enough. */
-static bool quick_look(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                       struct weir__key_record *key, struct weir__permit_slots *body)
+/* The key's record, if its reach equals this limit, it has one map, and it expires late enough. */
+static bool fast_lookup(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                        struct weir__key_record *key, struct weir__permit_slots *body)
 {
     key->slot = weir__slot_of(op->table, where->primary, where->tag);
     if (!key->slot)
@@ -231,15 +234,15 @@ static bool quick_look(const struct weir__op *op, const weir_limit *limit, const
 }
 
 /*
- * The usual case: the key is at home and has a free place where its map says so. Only afterwards it is seen whether all
- * was as it seemed: the slot still leads to the record, which is still the key's. False: nothing was taken.
+ * Fast path: the entry is in its primary bucket and the map shows a free slot. Checks only after the take that the slot
+ * still refers to the record and the record belongs to the key. False: nothing was taken.
  */
-static bool quick_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                       weir_lease *lease, weir_decision *decision)
+static bool fast_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                      weir_lease *lease, weir_decision *decision)
 {
     struct weir__key_record key;
     struct weir__permit_slots body;
-    if (!quick_look(op, limit, where, &key, &body))
+    if (!fast_lookup(op, limit, where, &key, &body))
         return false;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
     uint64_t map = weir__load64(body.map);
@@ -247,7 +250,7 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     if (!open || map >> 32 != body.aba_tag)
         return false;
     int place = __builtin_ctz(open);
-    uint64_t seen = weir__load64(&body.place[place]), word = held_until(seen, op->mono_us + limit->window_us);
+    uint64_t seen = weir__load64(&body.place[place]), word = taken_word(seen, op->mono_us + limit->window_us);
     if (seen & WEIR__PERMIT_FROZEN || weir__permit_is_taken(seen, op->mono_us) ||
         !weir__cas64(&body.place[place], &seen, word))
         return false;
@@ -261,15 +264,15 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     if (!weir__cas64(body.map, &known, map | UINT64_C(1) << place))
         weir__permit_map_mark(&body, place, true);
     freshen(&body, op->mono_us);
-    int64_t held = __builtin_popcount((uint32_t)map);
-    tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision);
+    int64_t taken = __builtin_popcount((uint32_t)map);
+    decide(limit, taken < limit->cap ? taken : limit->cap - 1, 1, decision);
     return true;
 }
 
 int weir__permit_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                       weir_lease *lease, weir_decision *decision)
 {
-    if (quick_take(op, limit, where, lease, decision))
+    if (fast_take(op, limit, where, lease, decision))
         return 0;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int result = attempt(op, limit, where, lease, decision);
@@ -279,9 +282,9 @@ int weir__permit_take(const struct weir__op *op, const weir_limit *limit, const 
     return WEIR_EBUSY;
 }
 
-/* ---- Giving back, and keeping longer ---- */
+/* ---- Release and renewal ---- */
 
-/* A lease may come from anywhere: what would lead outside is nobody's. */
+/* A lease comes from the caller: values out of range are refused. */
 static bool is_sound(const struct weir__op *op, const weir_lease *lease)
 {
     return lease->word & WEIR__PERMIT_TAKEN && !(lease->word & WEIR__PERMIT_FROZEN) &&
@@ -296,14 +299,14 @@ static struct weir__key_location where_of(const struct weir__op *op, const weir_
     return where;
 }
 
-/* Swaps the lease's word for `next` in a record. */
+/* Replaces the word of the lease by `next`. */
 static bool swap(const struct weir__permit_slots *body, const weir_lease *lease, uint64_t next)
 {
     uint64_t seen = lease->word;
     return lease->place < body->capacity && weir__cas64(&body->place[lease->place], &seen, next);
 }
 
-/* Where it was taken, it usually still is. */
+/* The common case: the record is where the permit was taken. */
 static bool release_there(const struct weir__op *op, const weir_lease *lease)
 {
     struct weir__record record = weir__record_unpack(lease->record);
@@ -319,7 +322,7 @@ static bool release_there(const struct weir__op *op, const weir_lease *lease)
     return true;
 }
 
-/* The record of a lease's key, and whether the lease has a place in it; one that is being moved is moved. */
+/* Finds the record and slot of a lease; completes a copy into a larger record that it meets. */
 static int find_place(const struct weir__op *op, const weir_lease *lease, struct weir__key_record *key,
                       struct weir__permit_slots *body)
 {
@@ -354,7 +357,7 @@ int weir__permit_release(const struct weir__op *op, const weir_lease *lease)
         if (error)
             return error;
         if (!swap(&body, lease, lease->word & ~WEIR__PERMIT_TAKEN))
-            continue; /* it was frozen, or its time came */
+            continue; /* frozen, or expired */
         weir__permit_map_mark(&body, lease->place, false);
         return 0;
     }
@@ -371,7 +374,7 @@ int weir__permit_renew(const struct weir__op *op, weir_lease *lease)
         int error = find_place(op, lease, &key, &body);
         if (error)
             return error;
-        /* First the record: it must not end before the slot does. */
+        /* First the record: it must not expire before the permit. */
         if (!weir__key_record_renew(op, &key, lease->for_us))
             continue;
         uint64_t until = (uint64_t)(op->mono_us + lease->for_us) & WEIR__TIME_MASK;

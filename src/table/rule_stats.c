@@ -1,9 +1,9 @@
-/* Tallies: see rule_stats.h. Open addressing by the rule's id, which is a hash already. */
+/* Counters of rules: see rule_stats.h. Open addressing by the rule's id, which is a hash. */
 #include "table/rule_stats.h"
 
 #include <stddef.h>
 
-#define PROBES 64 /* then the area counts as full */
+#define PROBES 64 /* probes before the area counts as full */
 
 static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t id, bool claim)
 {
@@ -16,7 +16,7 @@ static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t 
             continue;
         if (!claim)
             return NULL;
-        /* Whoever wins the word has it; if it was for the same rule, both have. */
+        /* The winner of the swap owns it; a concurrent claim for the same rule shares it. */
         if (weir__cas64(word, &held, id) || held == id)
             return tally;
     }

@@ -1,11 +1,11 @@
-/* The segment as a whole: laying one out, checking one before it is used, looking inside. */
+/* Formatting a segment, verifying it on attach, iterating over its entries. */
 #include "table/slab.h"
 
 #include <string.h>
 
 #define HOUR_US INT64_C(3600000000)
 
-/* The check sum of what never changes: FNV-1a over the bytes, which any single flipped bit changes. */
+/* Checksum of the constant header fields: FNV-1a, which detects every single-bit error. */
 static uint64_t header_check(const struct weir__header *header)
 {
     const unsigned char *byte = (const unsigned char *)header;
@@ -15,7 +15,7 @@ static uint64_t header_check(const struct weir__header *header)
     return sum;
 }
 
-/* Less than a hundredth of the segment, so that keys keep the rest: enough for 2048 rules in 64 MiB. */
+/* Less than 1 % of the segment: 2048 rules in 64 MiB. */
 static uint64_t tallies_for(uint64_t bytes)
 {
     uint64_t count = bytes / 128 / sizeof(struct weir__rule_stats);
@@ -24,7 +24,7 @@ static uint64_t tallies_for(uint64_t bytes)
                                           : count;
 }
 
-/* Sets sizes and places. Returns 0 or WEIR_ESIZE. */
+/* Computes sizes and offsets. Returns 0 or WEIR_ESIZE. */
 static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
 {
     if (bytes < WEIR__SIZE_MIN || bytes > UINT64_C(1) << 46 || slab_bytes > bytes / 2)
@@ -69,7 +69,7 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
     if (bytes < sizeof copy.magic + sizeof copy.layout)
         return WEIR_ENOTSEG;
 
-    /* Copied first: what is checked must not change between the check and the use. */
+    /* Copied first: the memory may change between check and use. */
     memset(&copy, 0, sizeof copy);
     memcpy(&copy, memory, bytes < sizeof copy ? bytes : sizeof copy);
     if (copy.magic != WEIR__MAGIC)
@@ -170,7 +170,7 @@ uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_
     return looked * WEIR__BUCKET_SLOTS;
 }
 
-/* Entries with this tag that count, in the two lines; more than one is one too many. */
+/* Number of entries of this tag that count, in both buckets; more than one is a duplicate. */
 static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_t b)
 {
     int count = 0;

@@ -1,32 +1,31 @@
 #include "table/permit_slots.h"
 
 /*
- * A lease word: 0 is a free grain; otherwise until when it is leased, in units of about two seconds.
+ * A lease word: 0 is a free chunk; otherwise the end of the lease, in units of about two seconds.
  *
- * Only the first grain of a record decides who has it. Whoever takes grains takes whole records from their first one
- * on, so an owner that comes back late finds the first word changed; that the words behind it still look like its
- * own does not matter.
+ * Only the first chunk of a record decides who owns it: chunks are taken as whole records from the first one on, so a
+ * late owner finds the first word changed, whatever the other words hold.
  */
-#define LEASE_SHIFT      21
-#define LEASE_NONCE_BITS 3
-#define LEASE_TIME       UINT32_C(0x07ffffff)
-#define LEASE_MASK       UINT32_C(0x3fffffff) /* the time and the nonce */
-#define LEASE_TAKING     UINT32_C(0x40000000) /* first grain: its head is still the last owner's */
-#define LEASE_FIRST      UINT32_C(0x80000000) /* a record begins here */
-#define SCAN_MAX         32768                /* grains looked at for one record, beyond its own size */
-#define LIVE_MAX         64                   /* places weighed against each other when a live record must go */
-#define LAPSED_ROUNDS    3                    /* as often the search goes on before a live record must go */
-#define KEPT_ROUNDS      4                    /* as often it goes on when only records that are kept could make room */
-#define TAKE_ROUNDS      64                   /* attempts, when others take the same grains */
+#define LEASE_SHIFT    21
+#define LEASE_ABA_BITS 3
+#define LEASE_TIME     UINT32_C(0x07ffffff)
+#define LEASE_MASK     UINT32_C(0x3fffffff) /* time and ABA tag */
+#define LEASE_TAKING   UINT32_C(0x40000000) /* first chunk: the head is still the previous owner's */
+#define LEASE_FIRST    UINT32_C(0x80000000) /* a record begins here */
+#define SCAN_MAX       32768                /* chunks scanned for one record, beyond its own size */
+#define LIVE_MAX       64                   /* eviction candidates that are compared */
+#define LAPSED_ROUNDS  3                    /* scans for lapsed chunks before a live record is evicted */
+#define KEPT_ROUNDS    4                    /* scans when all candidates are protected */
+#define TAKE_ROUNDS    64                   /* retries when others take the same chunks */
 
-/* What is lost with a record, the least first. */
+/* The loss by an eviction, smallest first. */
 enum rank {
-    RANK_FREE,   /* nothing: its lease has lapsed */
-    RANK_UNHELD, /* nothing: no place in it is held */
+    RANK_FREE,   /* none: the lease has ended */
+    RANK_UNUSED, /* none: no permit is taken */
     RANK_LOW,    /* see enum weir__use */
     RANK_HIGH,
     RANK_DENIED,
-    RANK_TAKING /* it is being made, or was left so by a process that died: it cannot be taken */
+    RANK_TAKING /* being written, or left so by a dead process: not evictable */
 };
 
 unsigned weir__class_for(uint64_t bytes)
@@ -43,50 +42,50 @@ static uint32_t lease_time(int64_t us)
 }
 
 /*
- * A lease that does not end before for_us from now, in place of `was`. Its low bits go on from those of the word it
- * replaces, so that a word that was taken over within two seconds is not mistaken for what it was.
+ * A lease of at least for_us that replaces `was`. Its ABA tag continues that of the replaced word, so that two leases
+ * of the same two seconds differ.
  */
 static uint32_t lease_after(const struct weir__op *op, uint32_t was, int64_t for_us)
 {
     uint32_t until = lease_time(op->mono_us + for_us + (INT64_C(1) << LEASE_SHIFT));
-    uint32_t word = until << LEASE_NONCE_BITS | ((was + 1) & ((1U << LEASE_NONCE_BITS) - 1));
-    return word ? word : 1U << LEASE_NONCE_BITS;
+    uint32_t word = until << LEASE_ABA_BITS | ((was + 1) & ((1U << LEASE_ABA_BITS) - 1));
+    return word ? word : 1U << LEASE_ABA_BITS;
 }
 
-/* How long a lease still runs; 0 if it has lapsed. Good for four years either way: the longest is 2.5. */
+/* Remaining time of a lease; 0 if it has ended. Valid within four years either way; the longest lease is 2.5 years. */
 static uint32_t lease_left(const struct weir__op *op, uint32_t word)
 {
     if (!word)
         return 0;
-    uint32_t left = (((word & LEASE_MASK) >> LEASE_NONCE_BITS) - lease_time(op->mono_us)) & LEASE_TIME;
+    uint32_t left = (((word & LEASE_MASK) >> LEASE_ABA_BITS) - lease_time(op->mono_us)) & LEASE_TIME;
     return left > LEASE_TIME / 2 ? 0 : left;
 }
 
 /*
- * A record of places, by its first map, which is a hint: see permit_slots.h. Takers choose the lowest place that is
- * free, so up to a reach of 32 that map covers all places, and beyond it the first to be held.
+ * The rank of a record of permits by its first map, which is a hint (permits.h). The lowest free permit slot is taken
+ * first, so up to a reach of 32 that map covers all slots, beyond that the first to be taken.
  */
 static enum rank rank_of_places(weir__cell head, uint64_t map)
 {
-    int64_t reach = weir__permit_reach(head), held = __builtin_popcount((uint32_t)map);
+    int64_t reach = weir__permit_reach(head), current = __builtin_popcount((uint32_t)map);
     bool all = reach <= WEIR__PERMIT_MAP_SLOTS;
     if (map >> 32 != (uint32_t)head.hi)
-        return RANK_LOW; /* its maker has not come that far */
-    if (!held)
-        return all ? RANK_UNHELD : RANK_LOW;
+        return RANK_LOW; /* not initialised yet */
+    if (!current)
+        return all ? RANK_UNUSED : RANK_LOW;
     if (!all)
-        return held < WEIR__PERMIT_MAP_SLOTS ? RANK_LOW : RANK_HIGH;
-    return held >= reach ? RANK_DENIED : held > reach / 2 ? RANK_HIGH : RANK_LOW;
+        return current < WEIR__PERMIT_MAP_SLOTS ? RANK_LOW : RANK_HIGH;
+    return current >= reach ? RANK_DENIED : current > reach / 2 ? RANK_HIGH : RANK_LOW;
 }
 
-/* Of the record that begins at `grain`, whose lease is `word`. Others may change it meanwhile. */
-static enum rank rank_of(const struct weir__op *op, uint64_t grain, uint32_t word)
+/* The rank of the record that begins at `chunk` with lease `word`. May race with changes. */
+static enum rank rank_of(const struct weir__op *op, uint64_t chunk, uint32_t word)
 {
     if (!lease_left(op, word))
         return RANK_FREE;
     if (word & LEASE_TAKING)
         return RANK_TAKING;
-    struct weir__record record = {.chunk = (uint32_t)grain};
+    struct weir__record record = {.chunk = (uint32_t)chunk};
     weir__cell head = weir__cell_peek(weir__record_head(op, record));
     switch (weir__head_use(head)) {
     case WEIR__USE_LOW:
@@ -100,7 +99,7 @@ static enum rank rank_of(const struct weir__op *op, uint64_t grain, uint32_t wor
     }
 }
 
-/* Frees what is left of a record whose first grain was taken: nobody has these words any more. */
+/* Frees the remaining chunks of a record whose first chunk was taken. */
 static void free_rest(const struct weir__op *op, uint64_t at)
 {
     for (; at < op->table->chunks; at++) {
@@ -118,20 +117,20 @@ static void count_eviction(const struct weir__op *op, bool denied, uint64_t one)
 }
 
 /*
- * Takes grains [at, at + count), which begin where a record does; only lapsed ones, unless `live`. Returns the lease
- * of the first one, or gives back what it took and returns 0.
+ * Takes chunks [at, at + count), which begin at the start of a record; only lapsed ones unless `live`. Returns the
+ * lease of the first, or releases what it took and returns 0.
  */
 static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count, int64_t for_us, bool live)
 {
     uint32_t *lease = op->table->lease, first = 0, i = 0;
     for (; i < count; i++) {
         uint32_t seen = weir__load32(&lease[at + i]), left = lease_left(op, seen);
-        bool whole = !left || seen & LEASE_FIRST || i > 0; /* a record is taken from its first grain on */
+        bool whole = !left || seen & LEASE_FIRST || i > 0; /* records are taken from their first chunk on */
         if (!whole || (left && (!live || seen & LEASE_TAKING)))
             break;
         if (i == 0)
             first = lease_after(op, seen, for_us) | LEASE_FIRST | LEASE_TAKING;
-        /* Counted before it happens: a death in between must not hide a loss. */
+        /* Counted before the swap: a crash in between must not hide an eviction. */
         bool loses = left && seen & LEASE_FIRST, denied = loses && rank_of(op, at + i, seen) == RANK_DENIED;
         if (loses)
             count_eviction(op, denied, 1);
@@ -153,10 +152,10 @@ static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count,
 }
 
 /*
- * header->slab_searched: tick 27 | size class 6 | grains 31. At that tick of the leases so many grains were looked at
- * for a lapsed record of that class, without success. Once that is the whole slab, nobody looks for such a record or a
- * larger one before the next tick, or before a record is given back: in a flood of new keys each would go through all
- * of it. It is a hint: a record that is given back while another process looks may be overlooked until then.
+ * header->slab_searched: tick 27 | size class 6 | chunks 31. In that tick of the lease clock, that many chunks were
+ * scanned for a lapsed record of that class without success. Once it covers the whole slab, scans for this class or
+ * larger ones stop until the next tick or the next release: in a flood of new keys each key would scan all of it. A
+ * hint: a record that is released during a scan may be missed until then.
  */
 #define SEARCHED_BITS 31
 #define SEARCHED_MASK ((UINT64_C(1) << SEARCHED_BITS) - 1)
@@ -169,25 +168,25 @@ static bool none_lapsed(const struct weir__op *op, unsigned size_class)
            (word & SEARCHED_MASK) >= op->table->chunks;
 }
 
-static void note_none_lapsed(const struct weir__op *op, unsigned size_class, uint64_t looked)
+static void record_none_lapsed(const struct weir__op *op, unsigned size_class, uint64_t looked)
 {
     uint64_t *word = &op->table->header->slab_searched, seen = weir__load64(word), tick = lease_time(op->mono_us);
     uint64_t known = (seen >> SEARCHED_BITS) % WEIR__CLASSES;
     bool now = seen >> SEARCHED_TICK == tick;
     if (now && known < size_class)
-        return; /* others have looked for less */
+        return; /* a smaller class was scanned for */
     looked += now && known == size_class ? seen & SEARCHED_MASK : 0;
     looked = looked < SEARCHED_MASK ? looked : SEARCHED_MASK;
     weir__cas64(word, &seen, tick << SEARCHED_TICK | (uint64_t)size_class << SEARCHED_BITS | looked);
 }
 
-/* Looks for lapsed grains in a row from the cursor on. */
+/* Scans for a run of lapsed chunks from the cursor on. */
 static uint32_t take_lapsed(const struct weir__op *op, unsigned size_class, int64_t for_us, uint64_t *at)
 {
     uint32_t count = weir__class_chunks(size_class);
-    uint64_t grains = op->table->chunks, run = 0;
-    uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
-    uint64_t most = grains < SCAN_MAX ? grains : SCAN_MAX;
+    uint64_t chunks = op->table->chunks, run = 0;
+    uint64_t next = weir__load64(&op->table->header->slab_cursor) % chunks;
+    uint64_t most = chunks < SCAN_MAX ? chunks : SCAN_MAX;
 
     for (uint64_t looks = most + count; looks > 0; looks--) {
         uint32_t word = weir__load32(&op->table->lease[next]);
@@ -202,18 +201,17 @@ static uint32_t take_lapsed(const struct weir__op *op, unsigned size_class, int6
                 return first;
             }
         }
-        if (++next == grains) {
+        if (++next == chunks) {
             next = 0;
             run = 0;
         }
     }
-    weir__store64(&op->table->header->slab_cursor, next); /* there is nothing here: look elsewhere next time */
-    note_none_lapsed(op, size_class, most);
+    weir__store64(&op->table->header->slab_cursor, next); /* start elsewhere next time */
+    record_none_lapsed(op, size_class, most);
     return 0;
 }
 
-/* How much would be lost by taking [at, at + count): the highest rank of the records there, then their longest lease.
- */
+/* The loss by taking [at, at + count): the highest rank among the records there, then the longest lease. */
 struct loss {
     enum rank rank;
     uint32_t longest;
@@ -243,15 +241,15 @@ static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t co
 }
 
 /*
- * Takes grains from live keys, where the least is lost of the places looked at. With `stand_in` only from keys that
- * have used at most half of their limits. Otherwise keys that are denied keep theirs, unless they have more than half
- * of the grains looked at. *kept if nothing is taken for that reason.
+ * Evicts live records, with the smallest loss among the candidates. With `stand_in` only those of keys that have used
+ * at most half of their limit. Otherwise records of denied keys are protected, unless they own more than half of the
+ * scanned chunks. *kept: nothing was taken because all candidates are protected.
  */
 static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, const struct weir__record *keep,
                           bool stand_in, uint64_t *at, bool *kept)
 {
-    uint64_t grains = op->table->chunks, best = grains, looks = grains < SCAN_MAX ? grains : SCAN_MAX;
-    uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains, looked = 0, denied = 0;
+    uint64_t chunks = op->table->chunks, best = chunks, looks = chunks < SCAN_MAX ? chunks : SCAN_MAX;
+    uint64_t next = weir__load64(&op->table->header->slab_cursor) % chunks, looked = 0, denied = 0;
     struct loss least = {RANK_TAKING, 0};
     bool is_denied = false;
 
@@ -260,7 +258,7 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
         if (!word || word & LEASE_FIRST) {
             is_denied = rank_of(op, next, word) == RANK_DENIED;
             candidates--;
-            struct loss loss = next + count <= grains && !overlaps(keep, next, count) ? loss_of(op, next, count)
+            struct loss loss = next + count <= chunks && !overlaps(keep, next, count) ? loss_of(op, next, count)
                                                                                       : (struct loss){RANK_TAKING, 0};
             if (is_less(loss, least)) {
                 least = loss;
@@ -268,14 +266,14 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
             }
         }
         denied += is_denied;
-        next = (next + 1) % grains;
+        next = (next + 1) % chunks;
     }
-    *kept = best < grains && (stand_in ? least.rank > RANK_LOW : least.rank == RANK_DENIED && denied <= looked / 2);
+    *kept = best < chunks && (stand_in ? least.rank > RANK_LOW : least.rank == RANK_DENIED && denied <= looked / 2);
     if (*kept)
         weir__store64(&op->table->header->slab_cursor, next);
-    if (best == grains || *kept)
+    if (best == chunks || *kept)
         return 0;
-    /* On either outcome: whoever comes next should look elsewhere, not fight for the same place. */
+    /* On either outcome the next process starts elsewhere, instead of contending for the same chunks. */
     weir__store64(&op->table->header->slab_cursor, best + count);
     *at = best;
     return take_run(op, best, count, for_us, true);
@@ -303,11 +301,11 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
     return WEIR_EFULL;
 }
 
-/* Replaces the lease of a record by `next`, tails included; 0 frees it. False: the first word is no longer ours. */
+/* Replaces the lease words of a record by `next`; 0 frees it. False: another process owns the first word. */
 static bool replace_lease(const struct weir__op *op, struct weir__record *record, uint32_t next)
 {
     uint32_t *lease = &op->table->lease[record->chunk], was = record->lease;
-    /* The first word says who has the record: when it is extended it goes first, when it is freed it goes last. */
+    /* The first word decides the ownership: it is extended first and freed last. */
     if (next && !weir__cas32(lease, &record->lease, next | LEASE_FIRST))
         return false;
     for (uint32_t i = weir__class_chunks(record->size_class) - 1; i > 0; i--) {
@@ -322,7 +320,7 @@ static bool replace_lease(const struct weir__op *op, struct weir__record *record
 
 void weir__record_release(const struct weir__op *op, struct weir__record record)
 {
-    /* Lapsed, it may be somebody else's by now. */
+    /* A lapsed record may belong to another process. */
     if (!lease_left(op, record.lease) || weir__load32(&op->table->lease[record.chunk]) != record.lease)
         return;
     replace_lease(op, &record, 0);
@@ -335,11 +333,11 @@ bool weir__record_publish(const struct weir__op *op, const struct weir__key_loca
     weir__cell *at = weir__record_head(op, *record), seen = weir__cell_read(at), put = head;
     uint32_t *lease = &op->table->lease[record->chunk];
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        /* After `seen` was read: if the lease is ours, that is not the head of who took the record after it. */
+        /* Checked after `seen` was read: if the lease is ours, `seen` is not the head of a later owner. */
         if (weir__load32(lease) != record->lease)
             return false;
-        uint64_t turn = ((seen.lo >> WEIR__HEAD_SHIFT) + 1) & ((1U << WEIR__OWNER_SEQUENCE_BITS) - 1);
-        put.lo = head.lo | (weir__owner(where) << WEIR__OWNER_SEQUENCE_BITS | turn) << WEIR__HEAD_SHIFT;
+        uint64_t sequence = ((seen.lo >> WEIR__HEAD_SHIFT) + 1) & ((1U << WEIR__OWNER_SEQUENCE_BITS) - 1);
+        put.lo = head.lo | (weir__owner(where) << WEIR__OWNER_SEQUENCE_BITS | sequence) << WEIR__HEAD_SHIFT;
         if (!weir__cell_cas(at, &seen, put))
             continue;
         uint32_t taking = record->lease;
@@ -349,7 +347,7 @@ bool weir__record_publish(const struct weir__op *op, const struct weir__key_loca
     return false;
 }
 
-/* One attempt; *again if the slot changed while its record was read. */
+/* One attempt; *again if the slot changed while the record was read. */
 static int find_once(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
                      bool *again)
 {
@@ -363,18 +361,18 @@ static int find_once(const struct weir__op *op, const struct weir__key_location 
         if (error || !key->slot)
             return error;
     }
-    struct weir__slot_fields held = weir__cell_unpack(key->seen);
-    key->record = weir__record_unpack(held.used);
-    /* Shared content is never trusted: a reference that leads outside counts as none. */
-    if (held.state == WEIR__TENTATIVE ||
+    struct weir__slot_fields current = weir__cell_unpack(key->seen);
+    key->record = weir__record_unpack(current.used);
+    /* Shared memory is not trusted: a reference out of range counts as none. */
+    if (current.state == WEIR__TENTATIVE ||
         (uint64_t)key->record.chunk + weir__class_chunks(key->record.size_class) > op->table->chunks)
         return 0;
-    /* The lease before the head: if the lease is as it was when we change it, so was the owner. */
+    /* The lease is read before the head: if a later swap of the lease succeeds, the owner was the same. */
     key->record.lease = weir__load32(&op->table->lease[key->record.chunk]);
     key->head = weir__cell_read(weir__record_head(op, key->record));
     key->found = lease_left(op, key->record.lease) && (key->record.lease & LEASE_FIRST) &&
                  !(key->record.lease & LEASE_TAKING) && key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where);
-    /* The head belongs to what the slot leads to only if the slot still leads there. */
+    /* The head belongs to the slot only if the slot still refers to the record. */
     *again = !weir__cell_equal(weir__cell_read(key->slot), key->seen);
     return 0;
 }
@@ -392,23 +390,24 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__key_loca
 }
 
 /*
- * A slot that leads to `record` and is good for at least for_us. It never looks like one before it, although a log may
- * come back to a record it had: its anchor grows with every change, by the clock or by a microsecond. (A slot that was
- * dropped and made anew at the same moment has a version from its nonce.)
+ * A slot that refers to `record` and expires after at least for_us. It differs from every earlier content of the slot,
+ * although a log may return to a former record: its anchor grows with each change, at least by a microsecond. (A slot
+ * that was dropped and claimed again in the same microsecond has a version from its ABA tag.)
  */
 static weir__cell link_cell(const struct weir__op *op, uint64_t tag, weir__cell seen, struct weir__record record,
                             int64_t for_us)
 {
-    struct weir__slot_fields held = weir__cell_unpack(seen);
+    struct weir__slot_fields current = weir__cell_unpack(seen);
     int64_t anchor = op->mono_us;
-    bool normal = weir__is_normal(seen.lo) && held.tag == tag;
-    if (normal && weir__anchor_expand(held.anchor, op->mono_us) >= anchor)
-        anchor = weir__anchor_expand(held.anchor, op->mono_us) + 1;
-    return weir__cell_pack((struct weir__slot_fields){.tag = tag,
-                                                      .version = normal ? held.version : held.used % WEIR__VERSIONS,
-                                                      .expiry = weir__expiry_encode(op->mono_us + for_us - anchor),
-                                                      .used = weir__record_pack(record),
-                                                      .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
+    bool normal = weir__is_normal(seen.lo) && current.tag == tag;
+    if (normal && weir__anchor_expand(current.anchor, op->mono_us) >= anchor)
+        anchor = weir__anchor_expand(current.anchor, op->mono_us) + 1;
+    return weir__cell_pack(
+        (struct weir__slot_fields){.tag = tag,
+                                   .version = normal ? current.version : current.used % WEIR__VERSIONS,
+                                   .expiry = weir__expiry_encode(op->mono_us + for_us - anchor),
+                                   .used = weir__record_pack(record),
+                                   .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
 }
 
 bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *key, int64_t for_us)
@@ -416,8 +415,10 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
     if (weir__cell_life(key->seen, op->mono_us, op->wall_us) >= for_us)
         return true;
 
-    /* A quarter longer than needed, so that a busy key renews four times a window and not with every request. The
-     * record's lease first: it must never end before the slot's. */
+    /*
+     * A quarter longer than needed, so that a busy key renews four times a window and not with every request. First the
+     * record's lease: it must not end before the slot expires.
+     */
     weir__cell next = link_cell(op, weir__cell_tag(key->seen.lo), key->seen, key->record, for_us + for_us / 4);
     uint32_t until = lease_after(op, key->record.lease, weir__cell_life(next, op->mono_us, op->wall_us));
     if (!replace_lease(op, &key->record, until))
@@ -462,7 +463,7 @@ void weir__key_record_deny(const struct weir__op *op, const struct weir__key_loc
 {
     struct weir__key_record key;
     if (weir__key_record_find(op, where, &key) == 0 && key.found)
-        (void)weir__key_record_leave(op, &key, true); /* if it was changed just now, the next denial marks it */
+        (void)weir__key_record_leave(op, &key, true); /* a concurrent change: the next denial marks it */
 }
 
 int weir__key_record_drop(const struct weir__op *op, const struct weir__key_location *where)

@@ -4,19 +4,19 @@
  *     head  mark 26 | use 2 | frozen 1 | aged 1 | tail 17 | pending 17    newest 47 | span 17
  *     body  times, in quanta of the limit, modulo 2^32
  *
- * The ring holds `span` units that end before position `tail`. The newest `pending` of them are in the head only
- * (they all have the time `newest`): one compare-and-swap of the head logs a request, whatever its cost. Before the
- * next one, the pending times are written into the ring, by whoever comes next: all write the same. What a late writer
- * expects to find in a place is older than what was written there since, so it finds something else and does no harm;
- * where units were given back it need not be, and then the unit leaves late, never early (write_time, span_time).
+ * The ring holds `span` units that end before position `tail`. The newest `pending` units are in the head only (all
+ * have the time `newest`): one compare-and-swap of the head logs a request of any cost. The next request writes the
+ * pending times into the ring first; concurrent writers write the same. A late writer expects an older time than the
+ * one written since, so its swap fails; after a refund the expectation may match, and then the unit leaves late, never
+ * early (write_time, span_time).
  *
- * A log that outgrows its record is FROZEN, copied into a larger one and linked anew; whoever finds it frozen does
- * the same. It is never thawed: a copy of it may be on its way. Units leave when they are older than the window; the
- * times of those in `span` are never older than two windows when they are read, so 32 bits suffice.
+ * A log that outgrows its record is FROZEN, copied into a larger record and linked anew; any process that finds it
+ * frozen does the same. It is never unfrozen: a copy may be in progress.
  *
- * Units that have left are dropped by somebody's clock. For one whose clock is behind they would still be there: so
- * from then on (AGED) nothing is logged before that moment, which `newest` is moved to, and it never goes back, not
- * even when the newest unit is given back. A log from which none was dropped forgets what is given back entirely.
+ * Units leave when they are older than the window; units in `span` are at most two windows old when they are read, so
+ * 32 bits suffice. Dropping a unit depends on the clock of the process that drops it. For a process whose clock is
+ * behind it would still count: so from then on (AGED) nothing is logged before `newest`, which never goes back, not
+ * even when the newest unit is refunded. A log from which no unit was dropped forgets refunded units completely.
  */
 #include "algo/arith.h"
 #include "table/slab.h"
@@ -29,10 +29,10 @@ struct log_head {
     bool frozen, aged;
     int64_t tail, pending, span;
     int64_t newest_us;
-    uint64_t use; /* where it stands in a head */
+    uint64_t use; /* its position in a head */
 };
 
-/* One log as it was seen. */
+/* One log as it was read. */
 struct view {
     const weir_limit *limit;
     const uint32_t *time;
@@ -52,7 +52,7 @@ static struct log_head unpack(weir__cell cell, int64_t now_us)
                              .use = cell.lo & WEIR__USE_MASK};
 }
 
-/* With `mark`, what the slab keeps on top of a head. */
+/* `mark`: the bits of the head that belong to the slab. */
 static weir__cell pack(uint64_t mark, struct log_head h)
 {
     return (weir__cell){mark | h.use | (h.frozen ? FROZEN : 0) | (h.aged ? AGED : 0) | (uint64_t)h.tail << 17 |
@@ -67,9 +67,9 @@ static int64_t place(const struct view *view, int64_t unit)
 }
 
 /*
- * When unit `unit` of the span was logged. A late writer may have left a time in a place that is later than the newest,
- * when what it expected to find came back: units were given back, and then some were logged by a clock that is behind.
- * Such a unit leaves late; taken for one that is older than any, it would leave at once.
+ * The time at which unit `unit` of the span was logged. After a refund, a late writer may have left a time that is
+ * later than the newest one (see write_time). Such a unit leaves late; treated as older than any, it would leave at
+ * once.
  */
 static int64_t span_time(const struct view *view, int64_t unit)
 {
@@ -81,14 +81,14 @@ static int64_t span_time(const struct view *view, int64_t unit)
     return (newest - age) * view->limit->quantum_us;
 }
 
-/* The same for the live ones, as the algorithm asks. */
+/* The time of live unit `unit`, for the algorithm. */
 static int64_t live_time(const void *context, int64_t unit)
 {
     const struct view *view = context;
     return span_time(view, view->head.span - view->live + unit);
 }
 
-/* How many of the span are later than now - window: times rise, so by halving. */
+/* Number of units later than now - window; times ascend, so by binary search. */
 static int64_t count_live(const struct view *view, int64_t now_us)
 {
     int64_t edge = now_us - view->limit->window_us, low = 0, high = view->head.span;
@@ -112,7 +112,7 @@ static struct view look(const struct weir__op *op, const weir_limit *limit, cons
     view.time = weir__record_body(op, key->record);
     view.capacity = (int64_t)(weir__record_body_bytes(key->record) / sizeof(uint32_t));
     view.head = unpack(key->head, op->mono_us);
-    /* Damage, not ours: such a log counts as empty. */
+    /* Damaged: counts as empty. */
     if (view.head.span > view.capacity || view.head.pending > view.head.span || view.head.span > WEIR__LOG_MAX ||
         view.head.tail >= view.capacity)
         view.head = (struct log_head){.newest_us = view.head.newest_us, .frozen = view.head.frozen, .aged = true};
@@ -120,13 +120,13 @@ static struct view look(const struct weir__op *op, const weir_limit *limit, cons
     return view;
 }
 
-/* Before this nothing may be logged. */
+/* The earliest time at which a unit may be logged. */
 static int64_t least_time(const struct view *view)
 {
     return view->head.span || view->head.aged ? view->head.newest_us : 0;
 }
 
-/* The head when all but the live units are dropped by the clock `now_us`; what is pending must be in the ring. */
+/* The head after all expired units are dropped at now_us; pending units must be in the ring. */
 static struct log_head drop_left(const struct view *view, int64_t now_us)
 {
     struct log_head next = view->head;
@@ -141,9 +141,9 @@ static struct log_head drop_left(const struct view *view, int64_t now_us)
 }
 
 /*
- * Writes one of them. What stands there is mostly older. It is later if that unit was given back, and what is to be
- * written was logged by a clock that is behind; the expectation may then come back, when this one is given back, too.
- * If the head has moved on, that may have happened: the unit gets its time again, or leaves a little late.
+ * Writes the time of one pending unit. The old time there is usually earlier. It is later if that unit was refunded and
+ * the new one was logged by a clock that is behind; then the expectation may match again after another refund. If the
+ * head has changed, that may have happened: the unit gets its time again, or leaves slightly late.
  */
 static bool write_time(const struct weir__key_record *key, const weir__cell *at, int64_t span_max, uint32_t *to,
                        uint32_t want)
@@ -164,7 +164,7 @@ static bool write_time(const struct weir__key_record *key, const weir__cell *at,
     return true;
 }
 
-/* Writes the pending times into the ring. False: the head has moved on meanwhile, look again. */
+/* Writes the pending times into the ring. False: the head has changed, retry. */
 static bool flush(const struct weir__op *op, const struct weir__key_record *key, const struct view *view)
 {
     const weir__cell *at = weir__record_head(op, key->record);
@@ -178,15 +178,15 @@ static bool flush(const struct weir__op *op, const struct weir__key_record *key,
     return true;
 }
 
-/* How long slot and record must last: until the newest unit has left, also if the clock has gone back since. */
+/* Time until the newest unit has left, which slot and record must last, also after a clock step. */
 static int64_t lease_for(const struct weir__op *op, const struct view *view)
 {
     return view->limit->window_us + (view->live ? weir__elapsed(view->head.newest_us, op->mono_us) : 0);
 }
 
 /*
- * Makes a record for `units` and links it, with the live units of `view` in it. If the key has a record, that one is
- * frozen first; it is only then that there is something to lose, and by then the new one is at hand. 0: look again.
+ * Takes a record for `units`, fills it with the live units of `view` and links it. An existing record is frozen only
+ * after the new one was taken. 0: retry.
  */
 static int make(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
                 const struct view *view, int64_t units)
@@ -216,10 +216,10 @@ static int make(const struct weir__op *op, const struct weir__key_location *wher
     head.tail = keep == capacity ? 0 : keep;
     head.span = keep;
     if (!weir__record_publish(op, where, &record, pack(0, head)))
-        return 0; /* took so long over it that it was taken away: look again */
+        return 0; /* the lease ended meanwhile: retry */
     for (int64_t i = 0; i < keep; i++)
         weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
-    /* Was all of it copied from our own record? In a full slab somebody may have taken it. */
+    /* Checks that the old record was ours during the copy: in a full slab it may have been evicted. */
     if (key->found && !weir__record_is_current(op, key->record)) {
         weir__record_release(op, record);
         return 0;
@@ -232,7 +232,7 @@ static int make(const struct weir__op *op, const struct weir__key_location *wher
     return error;
 }
 
-/* The head after the change; `denied`: of a request that is logged although it was denied. */
+/* The head after the change; `denied`: a request that is logged although it was denied. */
 static struct log_head advance(const struct view *view, int64_t now_us, struct weir__log_change change, bool denied)
 {
     const weir_limit *limit = view->limit;
@@ -241,10 +241,10 @@ static struct log_head advance(const struct view *view, int64_t now_us, struct w
 
     if (units) {
         next.pending = units < limit->most ? units : limit->most;
-        next.span = view->live + units < limit->most ? view->live + units : limit->most; /* the newest alone decide */
+        next.span = view->live + units < limit->most ? view->live + units : limit->most; /* only the newest decides */
         next.tail = (next.tail + next.pending) % view->capacity;
         next.newest_us = weir__log_round(limit, now_us > least ? now_us : least);
-        next.aged &= view->live > 0; /* when all have left it is a new log, as if its record had been given back */
+        next.aged &= view->live > 0; /* when all units have left it is a new log */
     } else {
         next.span -= change.newest + change.oldest;
         next.tail = (next.tail - change.newest % view->capacity + view->capacity) % view->capacity;
@@ -256,7 +256,7 @@ static struct log_head advance(const struct view *view, int64_t now_us, struct w
     return next;
 }
 
-/* One attempt. 1: decided, 0: look again, or a negative error. */
+/* One attempt. Returns 1 when decided, 0 to retry, or a negative error. */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                    int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
@@ -274,9 +274,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return !key.found || weir__key_record_leave(op, &key, decision->verdict == WEIR_DENY);
     }
     if (!key.found)
-        return make(op, where, &key, &view, change.logged); /* there is nothing to give back */
+        return make(op, where, &key, &view, change.logged); /* nothing to refund */
 
-    /* What there must be room for: what is live now, and what comes on top. */
+    /* Capacity needed: the live units and the new ones. */
     int64_t most = view.live + change.logged;
     int64_t after = most < limit->most ? most : limit->most;
     if (after > view.capacity || view.head.frozen)
@@ -293,7 +293,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     return 0;
 }
 
-/* Times in other quanta mean other times: a window so different is a new log. */
+/* Times in other quanta are not comparable: a limit with another quantum starts a new log. */
 static struct weir__key_location salted(const weir_limit *limit, const struct weir__key_location *where)
 {
     struct weir__key_location w = *where;

@@ -1,21 +1,21 @@
 /*
- * What the 128 bits of a slot mean.
+ * The 128 bits of a slot.
  *
- *     lo:  tag 34 | state 3 | version 3 | wall 1 | whole 8 | used, high 15
+ *     lo:  tag 34 | state 3 | version 3 | wall 1 | expiry 8 | used, high 15
  *     hi:  anchor 47 | used, low 17
  *
- * tag     of the key's hash; 0 is an empty slot (its other bits are a nonce, so that no two emptinesses of a slot
- *         are alike and a late compare-and-swap cannot mistake one for another)
- * state   see below
- * version counts the moves of the entry, so that one that is moved back and forth does not look as it did before
+ * tag     part of the key's hash; 0 marks an empty slot, whose other bits are an ABA tag: no two empty states of a slot
+ *         are equal, so a late compare-and-swap cannot succeed on a slot that was filled and emptied in between
+ * state   see enum weir__cell_state
+ * version number of displacements modulo 8, the ABA tag of an entry; an entry that is displaced exactly 8 times while a
+ *         helper is preempted can still suffer ABA
  * wall    the anchor is on the wall clock, not on the monotonic one
- * whole   how long after the anchor the entry equals no entry; a small float, rounded up. The same times have other
- *         codes in an entry whose key was denied
- * used    units counted since the anchor; for keys in the slab, where
- * anchor  microseconds, modulo 2^47 (4.4 years)
+ * expiry  time from the anchor until the entry equals no entry: an 8-bit float, rounded up. A second range of codes
+ * means the same times for entries of keys that were denied used    units counted since the anchor; for keys in the
+ * slab, the reference to their record anchor  microseconds, modulo 2^47 (4.4 years)
  *
- * One compare-and-swap changes all of it: there is no moment at which a key, its count and its time do not belong
- * together. Whoever needs a slot can tell from the slot alone whether it is free, without knowing its limit.
+ * One compare-and-swap replaces all of it, so a key, its count and its time always belong together. Whether a slot is
+ * free follows from the slot alone, without its limit.
  */
 #ifndef WEIR_TABLE_SLOT_H
 #define WEIR_TABLE_SLOT_H
@@ -29,12 +29,12 @@
 
 /*
  * NORMAL     counts
- * TENTATIVE  claimed for a key by somebody who has yet to see whether another has done the same; counts nothing
- * RESERVED   kept for an entry that is about to be moved here; counts nothing
- * FROZEN     being moved to slot `state & 3` of its other line; not to be changed, only to be moved on
- * LANDED     the copy at the other end; not to be changed before the FROZEN one is gone
+ * TENTATIVE  claimed for a key, until the claimant has checked for a duplicate; counts nothing
+ * RESERVED   destination of a displacement that is about to begin; counts nothing
+ * FROZEN     being displaced to slot `state & 3` of its alternate bucket; immutable until the displacement ends
+ * LANDED     the copy at the destination; immutable until the FROZEN original is gone
  *
- * TENTATIVE and RESERVED carry a nonce in place of a count, so that none looks like one before it.
+ * TENTATIVE and RESERVED have an ABA tag in place of a count.
  */
 enum weir__cell_state {
     WEIR__NORMAL = 0,
@@ -60,7 +60,8 @@ static inline uint64_t weir__cell_tag(uint64_t lo)
     return lo >> 30;
 }
 
-/* The tag where an entry has it, all else 0. The upper bits of `tag` do not matter, so a whole hash will do. */
+/* The tag at its position in `lo`, all other bits 0. Upper bits of `tag` are shifted out, so a full hash is accepted.
+ */
 static inline uint64_t weir__tag_bits_of(uint64_t tag)
 {
     return tag << 30;
@@ -76,7 +77,7 @@ static inline unsigned weir__cell_version(uint64_t lo)
     return lo >> 24 & 7;
 }
 
-/* True if the entry counts for this tag. */
+/* True for a NORMAL entry of this tag. */
 static inline bool weir__is_entry_of(uint64_t lo, uint64_t tag)
 {
     return lo >> 27 == tag << 3; /* NORMAL is 0 */
@@ -125,13 +126,13 @@ static inline bool weir__is_landed(uint64_t lo)
     return weir__cell_state(lo) == WEIR__LANDED;
 }
 
-/* The version an entry goes on with when it is rewritten in place. */
+/* The version that an entry keeps when it is rewritten in place. */
 static inline unsigned weir__version_kept(weir__cell seen)
 {
     return weir__is_normal(seen.lo) ? weir__cell_version(seen.lo) : 0;
 }
 
-/* An empty slot that looks like none before it: the nonce is made from what was there. */
+/* An empty slot; its ABA tag is derived from the previous content. */
 static inline weir__cell weir__cell_empty(weir__cell was)
 {
     uint64_t mixed = (was.lo ^ (was.hi >> 29)) * UINT64_C(0x9e3779b97f4a7c15);
@@ -139,7 +140,7 @@ static inline weir__cell weir__cell_empty(weir__cell was)
     return empty;
 }
 
-/* `cell` with a nonce in place of its count, made from what it replaces: no slot holds the same one twice. */
+/* `cell` with an ABA tag in place of its count, derived from the content that it replaces. */
 static inline weir__cell weir__cell_with_aba_tag(weir__cell cell, weir__cell was)
 {
     uint64_t mixed = (was.lo ^ (was.hi << 21 | was.hi >> 43)) * UINT64_C(0xd6e8feb86659fd93);
@@ -149,8 +150,8 @@ static inline weir__cell weir__cell_with_aba_tag(weir__cell cell, weir__cell was
 }
 
 /*
- * The full time of an anchor, given that it lies at most 3.9 years before or half a year after now_us. An anchor
- * ahead of now means that the clock was stepped back; one that is older than 3.9 years looks like that, too.
+ * Expands an anchor to 64 bits. It must lie between 3.9 years before and half a year after now_us. An anchor after now
+ * means that the clock was stepped back; an anchor older than 3.9 years is misread as one.
  */
 static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
 {
@@ -161,9 +162,8 @@ static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
 }
 
 /*
- * A duration as 8 bits: 4, 5, 6 or 7 times a power of two, rounded up; 0 is no time at all. This one is for more than
- * 4 us. One less is rounded down, and one added to that: so the mantissa may become 8, which is 4 at the next power,
- * and that is what the sum makes of it.
+ * Encodes a duration of more than 4 us as an 8-bit float: a mantissa of 4 to 7 times a power of two, rounded up. It
+ * rounds us - 1 down and adds 1; a mantissa that becomes 8 carries into the exponent.
  */
 static inline unsigned weir__expiry_encode_long(int64_t us)
 {
@@ -172,7 +172,7 @@ static inline unsigned weir__expiry_encode_long(int64_t us)
     return power * 4 + (unsigned)(less >> power) + 1;
 }
 
-/* Longer is for ever: no anchor is taken for older than 3.9 years, and this is 4.4. */
+/* Longer durations never expire: anchors are at most 3.9 years old, and this is 4.4 years. */
 #define WEIR__EXPIRY_LONGEST (INT64_C(1) << WEIR__TIME_BITS)
 
 static inline unsigned weir__expiry_encode(int64_t us)
@@ -182,9 +182,9 @@ static inline unsigned weir__expiry_encode(int64_t us)
 }
 
 /*
- * Codes from here on are those from WEIR__EXPIRY_MARKED on, of entries whose keys were denied: 33 s to 86 days. Entries
- * of less or more cannot be marked. The former recover before a flood has filled a table, the latter last longest as it
- * is.
+ * Codes from WEIR__EXPIRY_DENIED on mean the durations of those from WEIR__EXPIRY_MARKED on (33 s to 86 days), for
+ * entries whose keys were denied. Shorter and longer durations cannot be marked: short ones recover before a flood of
+ * keys fills a table, long ones are evicted last anyway.
  */
 #define WEIR__EXPIRY_DENIED 185 /* the code of WEIR__EXPIRY_LONGEST is the one before */
 #define WEIR__EXPIRY_MARKED 96  /* 2^25 us */
@@ -205,7 +205,7 @@ static inline bool weir__cell_is_denied(weir__cell cell)
     return (cell.lo >> 15 & 0xff) >= WEIR__EXPIRY_DENIED;
 }
 
-/* The entry, marked as one of a key that was denied, if its time has such a code. It means the same otherwise. */
+/* The entry with the mark of a denied key, if its duration has a marked code; otherwise unchanged. */
 static inline weir__cell weir__cell_denied(weir__cell cell)
 {
     uint64_t code = cell.lo >> 15 & 0xff, marked = code + (WEIR__EXPIRY_DENIED - WEIR__EXPIRY_MARKED);
@@ -214,14 +214,14 @@ static inline weir__cell weir__cell_denied(weir__cell cell)
     return cell;
 }
 
-/* When the entry equals no entry. */
+/* The time at which the entry expires. */
 static inline int64_t weir__cell_expiry(weir__cell cell, int64_t mono_us, int64_t wall_us)
 {
     struct weir__slot_fields p = weir__cell_unpack(cell);
     return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__expiry_decode(p.expiry);
 }
 
-/* How long until the entry equals no entry; not positive if it does already, or is none. */
+/* Time to expiry; not positive for an expired entry or an empty slot. */
 static inline int64_t weir__cell_life(weir__cell cell, int64_t mono_us, int64_t wall_us)
 {
     if (!weir__cell_tag(cell.lo))

@@ -1,11 +1,11 @@
-/* Decisions: blocks, and the algorithms whose whole state is one slot. */
+/* Takes: blocks, and the algorithms whose state fits one slot. */
 #include "table/permits.h"
 
-#define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
+#define BLOCK_UNIT_US 10000 /* resolution of a block; 32 bits of it are over a year */
 
 /*
- * What a request makes of the entry that was seen (NULL: there is none), in *next. False: it changes nothing, or may
- * not.
+ * Computes the entry after a request from the entry that was read (NULL: none). False: it changes nothing, or the table
+ * is read-only.
  */
 __attribute__((always_inline)) static inline bool change(const struct weir__op *op, const weir_limit *limit,
                                                          uint64_t tag, const weir__cell *seen, int64_t cost,
@@ -15,35 +15,36 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     bool wall = weir__on_wall(limit);
     int64_t now_us = wall ? op->wall_us : op->mono_us;
     struct weir__state state = {0, 0, 0};
-    struct weir__slot_fields parts = {.tag = tag, .wall = wall};
+    struct weir__slot_fields fields = {.tag = tag, .wall = wall};
     bool denied = false;
 
     if (seen) {
-        struct weir__slot_fields held = weir__cell_unpack(*seen);
+        struct weir__slot_fields current = weir__cell_unpack(*seen);
         /*
-         * After a change of alignment the old anchor means nothing on the other clock. What had recovered under
-         * the limit it was written by is no entry, also for another limit.
+         * After a change of alignment the anchor belongs to the other clock. An expired entry counts as none, also
+         * under another limit.
          */
-        if (held.state != WEIR__TENTATIVE && held.wall == wall &&
+        if (current.state != WEIR__TENTATIVE && current.wall == wall &&
             weir__cell_life(*seen, op->mono_us, op->wall_us) > 0) {
-            state.anchor_us = weir__anchor_expand(held.anchor, now_us);
-            state.used = (int64_t)held.used;
-            denied = weir__cell_is_denied(*seen) && !limit->usual; /* as table/usual.h has it */
+            state.anchor_us = weir__anchor_expand(current.anchor, now_us);
+            state.used = (int64_t)current.used;
+            denied = weir__cell_is_denied(*seen) && !limit->usual; /* as in table/fast_path.h */
         }
-        parts.version = weir__version_kept(*seen);
+        fields.version = weir__version_kept(*seen);
     }
     if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats)
         return false;
-    parts.expiry = weir__expiry_encode(state.expiry_us);
-    parts.used = (uint64_t)state.used;
-    parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
-    *next = weir__cell_pack(parts);
+    fields.expiry = weir__expiry_encode(state.expiry_us);
+    fields.used = (uint64_t)state.used;
+    fields.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
+    *next = weir__cell_pack(fields);
     if (denied)
         *next = weir__cell_denied(*next);
     return true;
 }
 
-/* Ends a decision that changes no count; a denial of a key that has used more than half of its limit marks the entry.
+/*
+ * Ends a decision that changes no count; a denial of a key that has used more than half of its limit marks the entry.
  */
 static bool leave(const struct weir__op *op, weir__cell *slot, weir__cell seen, const weir_decision *decision)
 {
@@ -63,14 +64,14 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
                 return error;
         }
         if (!change(op, limit, where->tag, slot ? &seen : NULL, cost, mode, &next, decision)) {
-            /* No swap checks what was read, so make sure it was one state; a denial must not come from a torn one. */
+            /* No swap verifies this read, so check that it was one state: a denial must not result from a torn read. */
             if (slot && !leave(op, slot, seen, decision))
                 continue;
             return 0;
         }
         if (!slot) {
             if (!weir__cell_unpack(next).used)
-                return 0; /* given back to a key that holds nothing */
+                return 0; /* a refund to a key without an entry */
             int error = weir__slot_claim(op, where, weir__cell_tentative(op, where->tag), &slot, &seen);
             if (error)
                 return error;
@@ -111,7 +112,7 @@ int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *
     return WEIR_EBUSY;
 }
 
-/* ---- Blocks: an entry of the key's own, found from its place and tag ---- */
+/* ---- Blocks: a separate entry, located by the key's bucket and tag ---- */
 
 static struct weir__key_location block_of(const struct weir__op *op, const struct weir__key_location *where)
 {
@@ -123,7 +124,7 @@ static struct weir__key_location block_of(const struct weir__op *op, const struc
     return block;
 }
 
-/* *left_us is how long the key is still blocked, 0 if it is not. Returns 0 or a negative error. */
+/* *left_us: remaining time of the block, 0 if the key is not blocked. Returns 0 or a negative error. */
 static int blocked_for(const struct weir__op *op, const struct weir__key_location *where, int64_t *left_us)
 {
     struct weir__key_location block = block_of(op, where);
@@ -133,16 +134,16 @@ static int blocked_for(const struct weir__op *op, const struct weir__key_locatio
         if (slot)
             seen = weir__cell_read(slot);
         if (slot && !weir__is_entry_of(seen.lo, block.tag))
-            continue; /* moved away between the two */
+            continue; /* displaced between the two reads */
         if (!slot) {
             int error = weir__lookup_helping(op, &block, &slot, &seen);
             if (error)
                 return error;
         }
-        struct weir__slot_fields held = weir__cell_unpack(seen);
-        if (!slot || held.state == WEIR__TENTATIVE)
+        struct weir__slot_fields current = weir__cell_unpack(seen);
+        if (!slot || current.state == WEIR__TENTATIVE)
             return 0;
-        int64_t end = weir__anchor_expand(held.anchor, op->mono_us) + (int64_t)held.used * BLOCK_UNIT_US;
+        int64_t end = weir__anchor_expand(current.anchor, op->mono_us) + (int64_t)current.used * BLOCK_UNIT_US;
         *left_us = end > op->mono_us ? end - op->mono_us : 0;
         return 0;
     }
@@ -155,21 +156,21 @@ int weir__table_block(const struct weir__op *op, const struct weir__key_location
     if (!for_us)
         return weir__slot_drop(op, &block);
 
-    struct weir__slot_fields parts = {.tag = block.tag,
-                                      .expiry =
-                                          weir__expiry_encode(for_us + BLOCK_UNIT_US), /* marked below: it denies */
-                                      .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
-                                      .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
+    struct weir__slot_fields fields = {
+        .tag = block.tag,
+        .expiry = weir__expiry_encode(for_us + BLOCK_UNIT_US), /* marked below as an entry of a denied key */
+        .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
+        .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         weir__cell seen, *slot;
         int error = weir__slot_claim(op, &block, weir__cell_tentative(op, block.tag), &slot, &seen);
         if (error)
             return error;
-        parts.version = weir__version_kept(seen);
-        if (!weir__cell_cas(slot, &seen, weir__cell_denied(weir__cell_pack(parts))))
+        fields.version = weir__version_kept(seen);
+        if (!weir__cell_cas(slot, &seen, weir__cell_denied(weir__cell_pack(fields))))
             continue;
 
-        /* Takes look for blocks only before this moment. */
+        /* Takes look up blocks only before this time. */
         uint64_t *until = &op->table->header->blocked_until_us, end = (uint64_t)(op->mono_us + for_us + BLOCK_UNIT_US);
         uint64_t known = weir__load64(until);
         for (int i = 0; known < end && i < WEIR__ROUNDS && !weir__cas64(until, &known, end); i++)
@@ -179,11 +180,11 @@ int weir__table_block(const struct weir__op *op, const struct weir__key_location
     return WEIR_EBUSY;
 }
 
-/* ---- Everything together ---- */
+/* ---- Dispatch by algorithm ---- */
 
-/* A slot, if one is asked for, that only its lease's end gives back. */
-static int take_slot(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                     int64_t cost, enum weir__mode mode, weir_decision *decision)
+/* A permit that is released only by its expiry. */
+static int take_permit(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                       int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     weir_lease unused;
     if (cost <= 0 || mode == WEIR__CHARGE || !op->stats)
@@ -199,15 +200,15 @@ static int take_unblocked(const struct weir__op *op, const weir_limit *limit, co
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_store_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_CONCURRENCY)
-        return take_slot(op, limit, where, cost, mode, decision);
+        return take_permit(op, limit, where, cost, mode, decision);
     if (limit->buckets == 2)
         return weir__pair_take(op, limit, where, cost, mode, decision);
     return weir__ring_take(op, limit, where, cost, mode, decision);
 }
 
-/* What a blocked key is told: how it stands, and how long it is blocked. */
-static int tell_blocked(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
-                        enum weir__mode mode, int64_t left_us, weir_decision *decision)
+/* The decision for a blocked key: its counter, and the remaining time of the block. */
+static int decide_blocked(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                          enum weir__mode mode, int64_t left_us, weir_decision *decision)
 {
     int error = take_unblocked(op, limit, where, 0, mode, decision);
     decision->verdict = WEIR_BLOCKED;
@@ -232,7 +233,7 @@ int weir__table_take(const struct weir__op *op, const weir_limit *limit, const s
     int error = blocked_for(op, where, &left);
     if (error)
         return error;
-    return left ? tell_blocked(op, limit, where, mode, left, decision)
+    return left ? decide_blocked(op, limit, where, mode, left, decision)
                 : take_unblocked(op, limit, where, cost, mode, decision);
 }
 
@@ -243,7 +244,7 @@ int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, cons
     int error = none_blocked(op) ? 0 : blocked_for(op, where, &left);
     if (error)
         return error;
-    return left ? tell_blocked(op, limit, where, WEIR__TAKE, left, decision)
+    return left ? decide_blocked(op, limit, where, WEIR__TAKE, left, decision)
                 : weir__permit_take(op, limit, where, lease, decision);
 }
 
@@ -256,7 +257,7 @@ void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const 
     else if (weir__is_one_slot(limit)) {
         weir__cell seen, *slot = weir__lookup(op->table, where, &seen);
         if (slot)
-            (void)weir__slot_mark(slot, seen); /* if it was changed just now, the next denial marks it */
+            (void)weir__slot_mark(slot, seen); /* a concurrent change: the next denial marks it */
     }
 }
 

@@ -1,13 +1,13 @@
 /*
- * The sliding window counter with more than two buckets: a record with one word a bucket.
+ * The sliding window counter with more than two buckets: a record with one word a part of the window.
  *
  *     head  mark 26 | use 2 | sealed 1 | part 35    current 32 | before 32
  *     body  n words: part (low 32 bits) 32 | count 32
  *
- * The head says which part of the window it is, what that holds and what the n - 1 before it hold together, so a
- * request within a part is one compare-and-swap. When a new part begins, the old count must go into the body before
- * the head moves on: the head is SEALED (its count is final), the word is written (by whoever: all write the same),
- * then the head moves on. A death in between leaves a sealed head that the next request carries on from.
+ * The head has the number of the current part, its count, and the sum of the n - 1 parts before it, so a request within
+ * a part is one compare-and-swap. When a new part begins, the old count must be in the body before the head advances:
+ * the head is SEALED (its count is final), the word is written (concurrent writers write the same), then the head
+ * advances. After a crash in between, the next request continues from the sealed head.
  */
 #include "table/slab.h"
 
@@ -18,7 +18,7 @@ struct ring_head {
     bool sealed;
     int64_t part; /* number since time 0 */
     uint32_t current, before;
-    uint64_t use; /* where it stands in a head */
+    uint64_t use; /* its position in a head */
 };
 
 static struct ring_head unpack(weir__cell cell, int64_t part_now)
@@ -29,14 +29,14 @@ static struct ring_head unpack(weir__cell cell, int64_t part_now)
                               cell.lo & WEIR__USE_MASK};
 }
 
-/* With `mark`, what the slab keeps on top of a head. */
+/* `mark`: the bits of the head that belong to the slab. */
 static weir__cell pack(uint64_t mark, struct ring_head h)
 {
     return (weir__cell){mark | h.use | (h.sealed ? SEALED : 0) | ((uint64_t)h.part & PART_MASK),
                         (uint64_t)h.current << 32 | h.before};
 }
 
-/* What the n - 1 parts before `part` hold, newest first, and their sum. The head's own part may be one of them. */
+/* The counts of the n - 1 parts before `part`, newest first, and their sum. The head's part may be one of them. */
 static int64_t gather(const uint64_t *word, const weir_limit *limit, const struct ring_head *head, int64_t part,
                       uint32_t *parts)
 {
@@ -52,12 +52,12 @@ static int64_t gather(const uint64_t *word, const weir_limit *limit, const struc
     return sum > INT32_MAX ? INT32_MAX : sum;
 }
 
-/* Writes the sealed count into its word. False: the head has moved on meanwhile, look again. */
+/* Writes the sealed count into its word. False: the head has advanced, retry. */
 static bool flush(const weir__cell *at, weir__cell seen, uint64_t *word, const struct ring_head *head, int64_t n)
 {
     uint64_t want = (uint64_t)(uint32_t)head->part << 32 | head->current, *to = &word[head->part % n];
     uint64_t held = weir__load64(to);
-    /* The word names its part, and parts only grow: a late writer's expectation never comes back. */
+    /* The word contains its part number, which only grows: no ABA. */
     for (int round = 0; held != want; round++) {
         if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), seen))
             return false;
@@ -76,7 +76,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     if (error)
         return error;
     if (!weir__record_publish(op, where, &record, pack(0, (struct ring_head){.part = part})))
-        return 0; /* took so long over it that it was taken away: look again */
+        return 0; /* the lease ended meanwhile: retry */
     uint64_t *word = weir__record_body(op, record);
     for (int i = 0; i < limit->buckets; i++)
         weir__store64(&word[i], 0);
@@ -84,7 +84,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     return error;
 }
 
-/* One attempt on the key's record. 1: decided, 0: look again, or a negative error. */
+/* One attempt. Returns 1 when decided, 0 to retry, or a negative error. */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                    int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
@@ -100,19 +100,19 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     bool found = key.found && weir__record_body_bytes(key.record) >= sizeof(uint64_t) * limit->buckets;
     if (found) {
         head = unpack(key.head, part);
-        /* Further ahead than any clock goes back: damage. */
+        /* Further ahead than a clock step explains: damaged. */
         found = head.part >= 0 && head.part - part <= WEIR__WINDOW_MAX / limit->part_us + 2;
     }
     uint64_t *word = found ? weir__record_body(op, key.record) : NULL;
     if (found) {
-        int64_t reached = head.part + head.sealed; /* sealed: somebody was in the next part already */
+        int64_t reached = head.part + head.sealed; /* sealed: another process has entered the next part */
         if (reached > part)
             part = reached;
         state.current = head.part == part ? head.current : 0;
         state.before = head.part == part ? head.before : gather(word, limit, &head, part, parts);
     }
     state.start_us = part * limit->part_us;
-    /* The words of the parts only tell how long to wait: a request that passes need not read them. */
+    /* The single counts only determine the waiting time: an allowed request does not read them. */
     if (found && head.part == part && (state.current + state.before + cost > limit->cap || state.current + cost <= 0))
         gather(word, limit, &head, part, parts);
 
@@ -141,7 +141,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     return 0;
 }
 
-/* Words written for parts of another length mean other times: a changed window is a new count. */
+/* Counts of parts of another length are not comparable: another window starts a new counter. */
 static struct weir__key_location salted(const weir_limit *limit, const struct weir__key_location *where)
 {
     struct weir__key_location w = *where;

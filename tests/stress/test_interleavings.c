@@ -387,7 +387,7 @@ static void move_key(const struct weir__op *op)
     next = weir__alternate_bucket(keys[0].where.tag, line, table.buckets);
     weir__cell *to = free_slot(op, next, &there);
     if (to)
-        move(op, line, from, seen, to, there, (int)(to - world.bucket[next].slot));
+        displace(op, line, from, seen, to, there, (int)(to - world.bucket[next].slot));
 }
 
 /* The first ones move it back and forth, the last one looks for it. */

@@ -339,7 +339,7 @@ TEST(panels_of_rules_that_are_gone_are_given_back)
     for (int i = 0; i < 64; i++)
         test_ask(engine, "GET /", 1);
     CHECK_EQ(panel->sketch[WEIR__HOT_ADMITTED].total, 0); /* and nothing of the new one is noted there */
-    panel->most = 0;                                      /* an hour ago */
+    panel->peak = 0;                                      /* an hour ago */
     for (int i = 0; i < 16; i++)
         CHECK_EQ(weir_reload(engine), 0);
     CHECK(panel_of(engine, "new") == panel && !panel_of(engine, "old"));

@@ -227,7 +227,7 @@ static void write_strict_past(weir *engine)
         struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(engine->segment, key, strlen(key)),
                                         .key = key,
                                         .key_len = strlen(key),
-                                        .dice = UINT64_C(0x8000000000000000),
+                                        .random = UINT64_C(0x8000000000000000),
                                         .per_mille = 1000,
                                         .minute = (uint32_t)(now / 60)};
         for (int kind = 0; kind < 2; kind++) { /* 166 in ten minutes are 1,000 an hour */

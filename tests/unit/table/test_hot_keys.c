@@ -61,7 +61,7 @@ static void note(struct weir__hot_rule *panel, const char *key, uint64_t weight,
                                     .key_len = strlen(key),
                                     .weight = weight,
                                     .kind = kind,
-                                    .dice = roll(),
+                                    .random = roll(),
                                     .per_mille = per_mille,
                                     .minute = minute};
     weir__hot_sample(panel, &note);

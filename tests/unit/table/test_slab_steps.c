@@ -96,7 +96,7 @@ TEST(no_lease_looks_like_a_free_grain)
     int64_t unit = INT64_C(1) << LEASE_SHIFT, zero = unit << 27; /* when the time in a lease is 0 again */
     f->op.mono_us = f->op.wall_us = zero - 5 * unit;
     f->table.lease[0] = LEASE_FIRST | 7; /* lapsed, or about to begin: either way it is to be had */
-    f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_NONCE_BITS;
+    f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_ABA_BITS;
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, true, &record), 0);
     CHECK_EQ(record.chunk, 0);
@@ -147,7 +147,7 @@ TEST(what_is_being_taken_is_not_taken_away)
 
 static void renew_first(void)
 {
-    f->table.lease[0] += 1U << LEASE_NONCE_BITS;
+    f->table.lease[0] += 1U << LEASE_ABA_BITS;
 }
 
 /* The owner renews just before its record is taken away: it keeps it, and no loss is told. */
