@@ -1,157 +1,175 @@
-/* The control laws: see controller.h. */
+/*
+ * The overload controller: a PI controller with a nonlinear integral gain and conditional integration.
+ *
+ * Admission control by PI is the scheme of active queue management: Hollot et al., "On Designing Improved Controllers
+ * for AQM Routers Supporting TCP Flows", INFOCOM 2001; PIE, RFC 8033. An integral gain that vanishes near the set point
+ * is the error-squared controller of Shinskey, "Process Control Systems"; conditional integration is in Åström and
+ * Hägglund, "Advanced PID Control". docs/decisions/0002-overload-controller.md has the design.
+ *
+ * The controlled variable is ln(admitted share): a relative change of the admitted rate has the same effect on the
+ * level at any multiple of the capacity, so one pair of gains serves all. With the level y, the set point r, the
+ * highest signal b and the error e, which is (y - r) / (1 - r) above the set point and (y - r) / r below it:
+ *
+ *     ln(share) = integral - kp (y + max(0, b - 1) - r)
+ *     d integral / dt = -ki e^3 max(1, b)           above the set point, unless the signal or the sojourn time falls
+ *     d integral / dt = regrowth t |e|              below it, t being the time since the level was at the set point
+ */
 #include "overload/controller.h"
 
 #include <math.h>
 
-#define WAITS_MAX_S 3600.0
-#define STEP_MAX_S  1.0  /* after a longer pause (the process was stopped) nothing is known of the time between */
-#define HYSTERESIS  0.01 /* changes of the level by less are not shown, so that limits do not flicker */
+static const struct {
+    double kp;          /* 1: proportional gain, relative change of the admitted rate per unit of level */
+    double ki;          /* 1/s: relative decrease of the admitted rate at level 100 */
+    double excess_max;  /* multiples of full: signals beyond it act like it */
+    double regrowth;    /* 1/s^2: acceleration of the increase below the set point */
+    double floor;       /* share: admitted at throttle 0; bounds the integral */
+    double dead_band;   /* level: no class returns within it below shed_above; a signal falls if it is so far under its
+                           mean, relatively */
+    double shed_rate;   /* classes/s: shedding at level 100 */
+    double shed_return; /* classes/s: shedding just above shed_above, and return */
+} params = {
+    .kp = 0.22,       /* damps a queue of 0.1 s of work between empty and full: kp / 0.1 s * 0.7 s of delay < pi/2 */
+    .ki = 0.3,        /* cuts to a fifth in 5 s at level 100, and in 1 s at 5 times full */
+    .excess_max = 5,  /* more buys no shorter overload, and cuts too deep */
+    .regrowth = 0.02, /* from floor to 1 in 14 s: sqrt(2 * -ln(floor) / regrowth) */
+    .floor = 0.14,    /* of the order of the rules' `min`, which the controller does not know */
+    .dead_band = 0.05,
+    .shed_rate = 1,     /* slower than the level, which shows the effect of a class within 2 * smooth */
+    .shed_return = 0.1, /* a class returns in 10 s, so that the level shows that the host bears it */
+};
 
-#define CLAIMED_DOWN 0.02 /* a second: what elastic limits had to withdraw is given again in small steps */
+/* Not tuned, but promised in docs/pressure.md. */
+#define HYSTERESIS     0.01 /* smaller changes of the level are not published */
+#define ELASTIC_RETURN 0.02 /* level a second: how fast the level of elastic limits falls */
+#define SHED_CLASSES   3.0  /* low, normal, high */
 
-#define BAND    0.03 /* beside the target, in which the integral rests */
-#define BASE    0.15 /* of what passes at throttle 0 */
-#define GAIN    0.25 /* the proportional part: a level that is 0.1 too high lets 2.5 % less pass */
-#define DOWN    0.08 /* a second: how fast the integral sinks at a level of 1 ... */
-#define FAR     0.42 /* ... and how much faster when it has been there ... */
-#define FAR_S   2.5  /* ... for so long: then it is not a moment's. Sooner, the further beyond its end the signal is */
-#define ABOVE_S 10.0 /* longer is not remembered: after half of it a peak is a moment's again, whatever was before */
-#define FASTER  4.0  /* all of this so many times as fast at the most, the further beyond its end the signal is */
-#define FALL    0.12 /* a second: what falls so fast by itself is not cut any more */
-#define FALL_S  0.3  /* time constant by which that is seen */
-#define UP      0.20 /* a second, without any load */
-#define UP_SLOW 0.20 /* of this, after an overload: what may pass is looked for carefully */
-#define CALM_S  12.0 /* after so long without one, at full speed again */
-
-#define QUICK      5.0  /* the level follows so many times as fast at the most, the same */
-#define DRAIN_FROM 2.0  /* what is further beyond is a backlog ... */
-#define DRAIN      0.25 /* ... and while it is there less passes: 1 / (1 + this × how far) of what may otherwise ... */
-#define DRAIN_MOST 0.45 /* ... but not less than this */
-
-#define SHED_UP    1.0 /* classes a second at a level of 1 */
-#define SHED_LEAST 0.1 /* of this, just above the threshold */
-#define SHED_DOWN  0.1 /* classes a second ... */
-#define SHED_FREE  2.0 /* ... and so many times this more without any load: then too much is shed */
-#define SHED_BAND  0.05
-#define SHED_LAST  3.0 /* low, normal and high */
-
-static double between(double value, double low, double high)
+static double clamp(double value, double low, double high)
 {
     return value < low ? low : value > high ? high : value;
 }
 
+static double ewma(double mean, double now, double time_constant_s, double elapsed_s)
+{
+    return mean + (now - mean) * (1 - exp(-elapsed_s / time_constant_s));
+}
+
 void weir__controller_init(struct weir__controller *controller)
 {
-    *controller = (struct weir__controller){.held = 1, .calm_s = CALM_S};
+    *controller = (struct weir__controller){0};
 }
 
-/* The proportional part: which share passes of what the integral allows. */
-static double passing(const struct weir__controller *controller, const struct weir__controller_settings *settings)
+/* ---- Level ---- */
+
+static void level_step(struct weir__controller *controller, double smooth_s, double elapsed_s)
 {
-    double backlog = fmax(0, controller->sure - DRAIN_FROM);
-    return (1 - GAIN * (controller->level - settings->adapt_to)) * fmax(DRAIN_MOST, 1 / (1 + DRAIN * backlog));
+    double now = fmin(controller->excess, 1);
+    /* The further a signal is beyond full, the faster the level follows. */
+    controller->mean = ewma(controller->mean, now, smooth_s / fmax(1, controller->excess), elapsed_s);
+    /* An EWMA never quite reaches 0 or 1. */
+    if (fabs(now - controller->mean) < HYSTERESIS / 2 && (now <= 0 || now >= 1))
+        controller->mean = now;
+    if (fabs(controller->mean - controller->level) >= HYSTERESIS || controller->mean <= 0 || controller->mean >= 1)
+        controller->level = controller->mean;
+    controller->elastic_level = fmax(controller->level, controller->elastic_level - ELASTIC_RETURN * elapsed_s);
 }
 
-void weir__controller_resume(struct weir__controller *controller, const struct weir__controller_settings *settings,
-                             const struct weir__load_view *view, double highest)
+/* ---- Throttle ---- */
+
+static double proportional(const struct weir__controller *controller, double set_point)
 {
-    weir__controller_init(controller);
-    controller->level = controller->smoothed =
-        view->known ? (double)view->level / WEIR__LOAD_FULL : between(highest, 0, 1);
-    controller->elastic_level = controller->level;
-    controller->before = controller->sure = controller->beyond = between(highest, 0, WEIR__SIGNAL_MAX);
-    if (!view->known)
-        return;
-    controller->elastic_level = fmax(controller->level, (double)view->elastic_level / WEIR__LOAD_FULL);
-    /* The inverse of weir__controller_throttle and weir__controller_shed. */
-    double passes = (double)view->throttle / WEIR__LOAD_FULL + BASE;
-    controller->held = between(passes / passing(controller, settings) - BASE, 0, 1);
-    controller->calm_s = controller->held < 1 ? 0 : CALM_S;
-    for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
-        controller->shed += (double)view->shed[i] / WEIR__LOAD_FULL;
+    return params.kp * (controller->mean + fmax(0, controller->excess - 1) - set_point);
 }
 
-static void level_step(struct weir__controller *controller, double smooth_s, double highest, double passed_s)
+/* True if the value is below its own recent mean. */
+static bool falls(double *mean, double now, double smooth_s, double elapsed_s)
 {
-    controller->smoothed += (highest - controller->smoothed) * (1 - exp(-passed_s / smooth_s));
-    /* The ends are reached, too, though smoothing comes only ever nearer. */
-    if (fabs(highest - controller->smoothed) < HYSTERESIS / 2 && (highest <= 0 || highest >= 1))
-        controller->smoothed = highest;
-    if (fabs(controller->smoothed - controller->level) >= HYSTERESIS || controller->smoothed <= 0 ||
-        controller->smoothed >= 1)
-        controller->level = controller->smoothed;
-}
-
-static bool falls(double *smoothed, double now, double passed_s)
-{
-    double before = *smoothed;
-    *smoothed += (now - before) * (1 - exp(-passed_s / FALL_S));
-    return before - *smoothed > FALL * passed_s * *smoothed;
+    *mean = ewma(*mean, now, smooth_s, elapsed_s);
+    return now < *mean * (1 - params.dead_band);
 }
 
 /*
- * A backlog that is being worked off keeps the level at its end. That it gets better is said by the signal itself, as
- * it is beyond that; and by how long requests stay, while those end that have waited for the longest.
+ * True while the backlog of an overload shrinks. It keeps the level at 1, but needs no further cut: without this check
+ * the integral would wind up until the backlog is gone.
  */
-static bool gets_better(struct weir__controller *controller, double highest, double waits_s, double passed_s)
+static bool backlog_shrinks(struct weir__controller *controller, double signal, double sojourn_s, double smooth_s,
+                            double elapsed_s)
 {
-    bool signal = falls(&controller->beyond, highest, passed_s) && controller->beyond > 1;
-    return falls(&controller->waits_s, waits_s, passed_s) || signal;
+    bool signal_falls = falls(&controller->signal_mean, signal, smooth_s, elapsed_s) && controller->signal_mean > 1;
+    return falls(&controller->sojourn_mean, sojourn_s, smooth_s, elapsed_s) || signal_falls;
 }
 
-static void throttle_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
-                          bool better, double passed_s)
+static void integral_step(struct weir__controller *controller, double set_point, bool shrinks, double elapsed_s)
 {
-    double from = settings->adapt_to + BAND, to = settings->adapt_to - BAND;
-    double above = between((controller->level - from) / (1 - from), 0, 1),
-           below = between((to - controller->level) / to, 0, 1);
-    controller->above_s =
-        above > 0 ? fmin(controller->above_s + passed_s, ABOVE_S) : fmax(0, controller->above_s - 2 * passed_s);
-    controller->calm_s = above > 0 ? 0 : controller->calm_s + passed_s;
-    double calm = controller->calm_s / CALM_S;
-    double far =
-        fmin(1, controller->above_s * fmax(1, controller->beyond) / FAR_S) * between(controller->sure, 1, FASTER);
-    double down = DOWN * above + FAR * above * above * above * far;
-    double rate = UP * below * fmin(1, UP_SLOW + calm * calm) - (better ? 0 : down);
-    controller->held = between((controller->held + BASE) * exp(rate * passed_s) - BASE, 0, 1);
-}
-
-static void shed_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
-                      bool better, double passed_s)
-{
-    double from = settings->shed_above;
-    if (from >= 1)
-        controller->shed = 0;
-    else if (controller->level > from && !better)
-        controller->shed +=
-            passed_s * SHED_UP * (SHED_LEAST + (1 - SHED_LEAST) * (controller->level - from) / (1 - from));
-    else if (controller->level < from - SHED_BAND)
-        controller->shed -= passed_s * SHED_DOWN * (1 + SHED_FREE * pow(1 - controller->level / (from - SHED_BAND), 4));
-    controller->shed = between(controller->shed, 0, SHED_LAST);
-}
-
-void weir__controller_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
-                           double highest, double waits_s, double passed_s)
-{
-    double seconds = between(passed_s, 0, STEP_MAX_S), now = between(highest, 0, WEIR__SIGNAL_MAX);
-    controller->sure = fmin(now, controller->before); /* one look may be a moment's */
-    controller->before = now;
-    level_step(controller, settings->smooth_s / between(controller->sure, 1, QUICK), between(highest, 0, 1), seconds);
-    controller->elastic_level = fmax(controller->level, controller->elastic_level - CLAIMED_DOWN * seconds);
-    bool better = gets_better(controller, now, between(waits_s, 0, WAITS_MAX_S), seconds);
-    throttle_step(controller, settings, better, seconds);
-    shed_step(controller, settings, better, seconds);
+    if (controller->level < set_point) {
+        controller->below_s += elapsed_s;
+        controller->integral += params.regrowth * controller->below_s * (1 - controller->level / set_point) * elapsed_s;
+    } else {
+        double error = (controller->level - set_point) / (1 - set_point);
+        controller->below_s = 0;
+        if (!shrinks)
+            controller->integral -= params.ki * error * error * error * fmax(1, controller->excess) * elapsed_s;
+    }
+    controller->integral = clamp(controller->integral, log(params.floor), 0);
 }
 
 double weir__controller_throttle(const struct weir__controller *controller,
                                  const struct weir__controller_settings *settings)
 {
-    return between((controller->held + BASE) * passing(controller, settings) - BASE, 0, 1);
+    double share = exp(controller->integral - proportional(controller, settings->adapt_to));
+    return clamp((share - params.floor) / (1 - params.floor), 0, 1);
+}
+
+/* ---- Shedding ---- */
+
+static void shed_step(struct weir__controller *controller, double shed_above, bool shrinks, double elapsed_s)
+{
+    double error = (controller->level - shed_above) / (1 - shed_above);
+    if (shed_above >= 1)
+        controller->shed = 0;
+    else if (error > 0 && !shrinks)
+        controller->shed += elapsed_s * (params.shed_return + (params.shed_rate - params.shed_return) * error);
+    else if (controller->level < shed_above - params.dead_band)
+        controller->shed -= elapsed_s * params.shed_return;
+    controller->shed = clamp(controller->shed, 0, SHED_CLASSES);
 }
 
 double weir__controller_shed(const struct weir__controller *controller, int priority)
 {
-    return between(controller->shed - (SHED_LAST - priority), 0, 1);
+    return clamp(controller->shed - (SHED_CLASSES - priority), 0, 1);
+}
+
+/* ---- Both ---- */
+
+void weir__controller_resume(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                             const struct weir__load_view *view, double highest)
+{
+    weir__controller_init(controller);
+    controller->last = controller->signal_mean = clamp(highest, 0, WEIR__SIGNAL_MAX);
+    controller->excess = fmin(controller->last, params.excess_max);
+    controller->level = view->known ? (double)view->level / WEIR__LOAD_FULL : fmin(controller->last, 1);
+    controller->mean = controller->elastic_level = controller->level;
+    if (!view->known)
+        return;
+    controller->elastic_level = fmax(controller->level, (double)view->elastic_level / WEIR__LOAD_FULL);
+    /* The inverse of weir__controller_throttle and weir__controller_shed. */
+    double share = params.floor + (1 - params.floor) * view->throttle / WEIR__LOAD_FULL;
+    controller->integral = clamp(log(share) + proportional(controller, settings->adapt_to), log(params.floor), 0);
+    for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
+        controller->shed += (double)view->shed[i] / WEIR__LOAD_FULL;
+}
+
+void weir__controller_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                           double highest, double sojourn_s, double elapsed_s)
+{
+    double seconds = clamp(elapsed_s, 0, WEIR__STEP_MAX_S), signal = clamp(highest, 0, WEIR__SIGNAL_MAX);
+    /* A single sample beyond full counts as full. */
+    controller->excess = fmin(fmin(signal, fmax(1, controller->last)), params.excess_max);
+    controller->last = signal;
+    level_step(controller, settings->smooth_s, seconds);
+    bool shrinks = backlog_shrinks(controller, signal, fmax(0, sojourn_s), settings->smooth_s, seconds);
+    integral_step(controller, settings->adapt_to, shrinks, seconds);
+    shed_step(controller, settings->shed_above, shrinks, seconds);
 }
 
 static uint32_t per_mille(double share)

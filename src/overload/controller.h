@@ -1,61 +1,57 @@
 /*
- * The control laws: from the host's load to what limits may do about it. Pure functions of what was seen and of how
- * much time has passed; docs/pressure.md explains them and shows their response. All numbers are shares: 1 is full.
+ * The overload controller: turns the host's highest load signal into the published level, the throttle of adaptive
+ * limits and the shares of requests to shed. Pure functions of the signal and of the elapsed time.
  *
- * Level: the highest signal (one bottleneck is enough), smoothed, and shown with hysteresis.
- *
- * Throttle, of adaptive limits: a proportional and an integral part, both relative to what passes now. What passes is
- * about proportional to `throttle + BASE` (a rule's min is not known here), and near the target the load to what
- * passes; so a relative change has the same effect on the level however many times the capacity is offered, and one
- * choice of gains is stable for all of them. A host with a queue sums up what is too much: for that one there is the
- * proportional part, and the integral, which is fast when it must be, rests while a backlog is worked off, and is slow
- * when it looks for what may pass again.
- *
- * Shedding: a position from 0 to 3, how many classes are shed whole: low, then normal, then high; critical never is.
+ * All levels and shares are fractions; 1 is what the configuration calls full. A signal may exceed 1.
  */
 #ifndef WEIR_OVERLOAD_CONTROLLER_H
 #define WEIR_OVERLOAD_CONTROLLER_H
 
 #include "table/load_page.h"
 
+#define WEIR__SIGNAL_MAX 100.0 /* signals are clamped to this multiple of full */
+#define WEIR__STEP_MAX_S 1.0   /* a longer pause between two samples (a stopped process) counts as one second */
+
+/* From weir.yaml. */
 struct weir__controller_settings {
     double smooth_s;   /* time constant of the level */
-    double adapt_to;   /* the level that throttle steers to */
-    double shed_above; /* 1 and more: never */
+    double adapt_to;   /* set point of the throttle, a level */
+    double shed_above; /* shedding begins above this level; 1 and more: never */
 };
 
 struct weir__controller {
-    double smoothed;
-    double level;           /* as shown */
-    double elastic_level;   /* the same for elastic limits: comes down slowly */
-    double held;            /* the integral part of throttle, 0 to 1 */
-    double before, sure;    /* the highest signal, which may be far above 1; the lower of it and of the one before */
-    double beyond, waits_s; /* the same, and how long requests stay; smoothed */
-    double above_s, calm_s; /* for how long the level has been above the target's band; since when it has not */
-    double shed;            /* position */
+    double last;          /* highest signal of the previous sample */
+    double excess;        /* highest signal, up to excess_max; above 1 only if the previous sample was, too */
+    double mean;          /* EWMA of the signal, up to 1 */
+    double level;         /* `mean` with hysteresis: the published level */
+    double elastic_level; /* for elastic limits: at least `level`, falls slowly */
+    double signal_mean;   /* EWMA of the highest signal, beyond 1: shows whether a backlog shrinks */
+    double sojourn_mean;  /* EWMA of the sojourn time, in seconds: shows that earlier */
+    double integral;      /* natural logarithm of the admitted share, at most 0 */
+    double below_s;       /* time since the level was last at the set point or above */
+    double shed;          /* classes that are shed, 0 to 3: low, then normal, then high */
 };
 
-/* As it is when nothing has been seen. */
+/* No load has been seen. */
 void weir__controller_init(struct weir__controller *controller);
 /*
- * Goes on from where another was, by what it has said last; or, where nobody has said anything (view->known is false),
- * from what is seen first: a host that is full must not look empty until the level has been smoothed.
+ * Continues from the values that the previous agent published, so that a restart changes no limit. If there are none
+ * (view->known is false), the level starts at the first sample instead of rising to it from 0.
  */
 void weir__controller_resume(struct weir__controller *controller, const struct weir__controller_settings *settings,
                              const struct weir__load_view *view, double highest);
-#define WEIR__SIGNAL_MAX 100.0 /* more is no more */
 /*
- * One step: `highest` is the highest signal, not cut off at 1, so that it can be seen whether an overload grows or goes
- * away; `waits_s` how long requests stay (0: nobody knows), which says it sooner; `passed_s` the time since the last
- * step.
+ * One control step. `highest` is the highest signal; `sojourn_s` the time that a request spends upstream, by Little's
+ * law (0: unknown); `elapsed_s` the time since the previous step.
  */
 void weir__controller_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
-                           double highest, double waits_s, double passed_s);
+                           double highest, double sojourn_s, double elapsed_s);
+/* Position of adaptive limits between their min (0) and their max (1). */
 double weir__controller_throttle(const struct weir__controller *controller,
                                  const struct weir__controller_settings *settings);
-/* What share of a class is shed; by priority, 0 is critical. */
+/* Share of a class that is shed; `priority` 0 is critical, which never is. */
 double weir__controller_shed(const struct weir__controller *controller, int priority);
-/* All of it, for the load page; signals are the caller's. */
+/* Fills in everything but the signals. */
 void weir__controller_view(const struct weir__controller *controller, const struct weir__controller_settings *settings,
                            struct weir__load_view *view);
 

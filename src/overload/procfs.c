@@ -1,5 +1,5 @@
-/* What the kernel says about load: see procfs.h. */
-#include "overload/procfs.h"
+/* Parsers of the load figures in /proc: see signals.h. */
+#include "overload/signals.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void skip_blanks(weir_text *text)
         continue;
 }
 
-/* Digits; what does not fit is no number. */
+/* Decimal digits; false if there are none or the value overflows. */
 static bool number(weir_text *text, uint64_t *value)
 {
     uint64_t sum = 0;
@@ -31,7 +31,7 @@ static bool number(weir_text *text, uint64_t *value)
     return len > 0;
 }
 
-/* Takes the next line off. */
+/* Splits off the next line. */
 static bool line(weir_text *text, weir_text *one)
 {
     if (!text->len)

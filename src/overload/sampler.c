@@ -1,8 +1,7 @@
-/* The agent's part of the load level: see sampler.h. */
+/* The load sampler: see sampler.h. */
 #define _GNU_SOURCE /* O_NOFOLLOW */
 #include "overload/sampler.h"
 #include "overload/controller.h"
-#include "overload/procfs.h"
 #include "overload/signals.h"
 #include "engine/engine.h"
 
@@ -14,8 +13,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define LOCK_TURNS 10   /* between two attempts to be the one who writes */
-#define TEXT_MAX   4096 /* of a file: what is looked for stands at its beginning */
+#define LOCK_STEPS 10   /* steps between two attempts to get the lock */
+#define TEXT_MAX   4096 /* bytes read of a /proc file; the figures are at its start */
 
 enum { CPU, MEMORY, STAT, LOADAVG, FILES };
 
@@ -26,15 +25,15 @@ struct weir__load_sampler {
     struct weir__controller_settings settings;
     struct weir__controller controller;
     struct weir__signals signals;
-    int file[FILES]; /* kept open; -1: not there, or not needed */
-    int lock;        /* -1: not there yet */
-    bool writes;     /* has the lock */
-    bool resumed;    /* goes on from what was said before */
-    unsigned turns;
+    int file[FILES]; /* of /proc, kept open; -1: absent or not needed */
+    int lock;        /* file of the lock; -1: cannot be opened */
+    bool writes;     /* this agent has the lock */
+    bool resumed;    /* the controller has its initial state */
+    unsigned steps;
     unsigned processors;
 };
 
-/* Only what some signal needs. */
+/* Opens the files that the configured signals need. */
 static void files_open(struct weir__load_sampler *sampler)
 {
     static const char *const paths[FILES] = {"/proc/pressure/cpu", "/proc/pressure/memory", "/proc/stat",
@@ -46,10 +45,10 @@ static void files_open(struct weir__load_sampler *sampler)
         sampler->file[i] = needed[i] ? open(paths[i], O_RDONLY | O_CLOEXEC) : -1;
     if (needed[CPU] && sampler->file[CPU] < 0)
         weir__logf(sampler->log, WEIR__LOG_WARNING,
-                   "load: the kernel tells no pressure (%s); cpu is how busy the processors are", paths[CPU]);
+                   "load: %s is absent (kernel without PSI); the cpu signal is processor utilisation", paths[CPU]);
     if (needed[MEMORY] && sampler->file[MEMORY] < 0)
         weir__logf(sampler->log, WEIR__LOG_WARNING,
-                   "load: the kernel tells no pressure (%s); there is no signal of memory", paths[MEMORY]);
+                   "load: %s is absent (kernel without PSI); there is no memory signal", paths[MEMORY]);
 }
 
 struct weir__load_sampler *weir__load_sampler_open(const struct weir__config *config, weir *engine,
@@ -58,7 +57,7 @@ struct weir__load_sampler *weir__load_sampler_open(const struct weir__config *co
     char path[4200];
     struct weir__load_sampler *sampler = engine->load ? calloc(1, sizeof *sampler) : NULL;
     if (!sampler) {
-        weir__logf(log, WEIR__LOG_WARNING, "load: %s.load cannot be opened, so the level stays 0",
+        weir__logf(log, WEIR__LOG_WARNING, "load: cannot open %s.load; the load level is unknown",
                    config->segment_path);
         return NULL;
     }
@@ -77,7 +76,7 @@ struct weir__load_sampler *weir__load_sampler_open(const struct weir__config *co
     sampler->lock = weir__lock_open(path, engine->segment->owner);
     int error = errno == EPERM ? WEIR_EOWNER : weir__errno_error(errno);
     if (sampler->lock < 0)
-        weir__logf(log, WEIR__LOG_WARNING, "load: %s cannot be opened, so the level stays 0: %s", path,
+        weir__logf(log, WEIR__LOG_WARNING, "load: cannot open %s; the load level is unknown: %s", path,
                    weir__mapped_why(path, error, why, sizeof why));
     files_open(sampler);
     return sampler;
@@ -95,14 +94,14 @@ void weir__load_sampler_close(struct weir__load_sampler *sampler)
     free(sampler);
 }
 
-/* The beginning of a file as it is now; empty: it cannot be read. */
+/* The start of the file; empty if it cannot be read. */
 static weir_text text_of(int file, char buffer[TEXT_MAX])
 {
     ssize_t len = file >= 0 ? pread(file, buffer, TEXT_MAX, 0) : -1;
     return (weir_text){buffer, len > 0 ? (size_t)len : 0};
 }
 
-static struct weir__load_sample reading_take(const struct weir__load_sampler *sampler)
+static struct weir__load_sample take_sample(const struct weir__load_sampler *sampler)
 {
     char buffer[TEXT_MAX];
     struct weir__load_sample now = {.mono_ns = weir_clock(sampler->engine->segment).mono_ns,
@@ -116,12 +115,12 @@ static struct weir__load_sample reading_take(const struct weir__load_sampler *sa
     return now;
 }
 
-/* True for the one agent that writes. */
+/* True for the one agent that may write the load page. */
 static bool may_write(struct weir__load_sampler *sampler)
 {
-    if (!sampler->writes && sampler->lock >= 0 && sampler->turns % LOCK_TURNS == 0)
+    if (!sampler->writes && sampler->lock >= 0 && sampler->steps % LOCK_STEPS == 0)
         sampler->writes = flock(sampler->lock, LOCK_EX | LOCK_NB) == 0;
-    sampler->turns++;
+    sampler->steps++;
     return sampler->writes;
 }
 
@@ -140,25 +139,25 @@ void weir__load_sampler_step(struct weir__load_sampler *sampler)
     if (!may_write(sampler))
         return;
     int64_t before_ns = sampler->signals.last.mono_ns;
-    struct weir__load_sample reading = reading_take(sampler);
+    struct weir__load_sample sample = take_sample(sampler);
     if (!sampler->signals.begun)
         weir__signals_resume(&sampler->signals,
-                             (double)weir__load_page_baseline(sampler->engine->load, reading.mono_ns) / 1e6);
-    double highest = weir__signals_update(&sampler->signals, sampler->config, &reading, signal);
+                             (double)weir__load_page_baseline(sampler->engine->load, sample.mono_ns) / 1e6);
+    double highest = weir__signals_update(&sampler->signals, sampler->config, &sample, signal);
     if (!any_of(signal))
-        return; /* the next turn may have something to compare with; what nobody sees is not said */
+        return; /* no signal is available, or this is the first sample: nothing to publish */
     if (!sampler->resumed) {
-        weir__load_page_read(sampler->engine->load, reading.mono_ns, &view);
+        weir__load_page_read(sampler->engine->load, sample.mono_ns, &view);
         weir__controller_resume(&sampler->controller, &sampler->settings, &view, highest);
         view = weir__load_view_neutral();
         sampler->resumed = true;
     }
     weir__controller_step(&sampler->controller, &sampler->settings, highest, weir__signals_sojourn(&sampler->signals),
-                          (double)(reading.mono_ns - before_ns) / 1e9);
+                          (double)(sample.mono_ns - before_ns) / 1e9);
     weir__controller_view(&sampler->controller, &sampler->settings, &view);
     for (int i = 0; i < WEIR__SIGNALS; i++)
         if (signal[i] >= 0)
             view.signal[i] = signal[i] < 1 ? (uint32_t)(signal[i] * WEIR__LOAD_FULL + 0.5) : WEIR__LOAD_FULL;
-    weir__load_page_set_baseline(sampler->engine->load, (uint64_t)(sampler->signals.usual.baseline_s * 1e6));
-    weir__load_page_write(sampler->engine->load, reading.mono_ns, &view);
+    weir__load_page_set_baseline(sampler->engine->load, (uint64_t)(sampler->signals.baseline.baseline_s * 1e6));
+    weir__load_page_write(sampler->engine->load, sample.mono_ns, &view);
 }

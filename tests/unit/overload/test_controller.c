@@ -222,7 +222,7 @@ TEST(noise_moves_nothing)
     uint64_t seed = 7;
     double low = 1, high = 0;
     weir__controller_init(&controller);
-    controller.held = 0.5;
+    controller.integral = -0.5;
     for (int i = 0; i < STEPS(120); i++) {
         double noise = (double)(test_random(&seed) % 1000) / 1000 - 0.5;
         weir__controller_step(&controller, &usual, usual.adapt_to + 0.2 * noise, 0, DT);
@@ -330,7 +330,7 @@ TEST(goes_on_from_what_was_said)
     weir__controller_resume(&after, &sheds, &said, 1.5);
     weir__controller_step(&after, &sheds, 1.5, 0, DT);
     CHECK(after.level >= 1);
-    CHECK(weir__controller_throttle(&after, &sheds) > 0.9);
+    CHECK(weir__controller_throttle(&after, &sheds) > 0.75); /* the proportional part alone */
     weir__controller_resume(&after, &sheds, &said, -1);
     CHECK(after.level <= 0 && weir__controller_throttle(&after, &sheds) >= 1);
 }

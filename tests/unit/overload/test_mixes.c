@@ -99,7 +99,7 @@ TEST(fast_and_slow_in_turns_are_no_overload)
         play(&agent, &mixes[i], 12, 1200, 1);
         if (getenv("WEIR_CONTROLLER_PRINT"))
             printf("  mix %zu: level up to %.2f, throttle down to %.2f, baseline %.0f ms\n", i, agent.highest,
-                   agent.lowest, agent.signals.usual.baseline_s * 1000);
+                   agent.lowest, agent.signals.baseline.baseline_s * 1000);
         CHECK(agent.highest < 0.65); /* adaptive limits begin at 0.8, shedding at 0.9, and elastic ones end at 0.7 */
         CHECK(agent.lowest >= 1);
     }
@@ -167,7 +167,7 @@ TEST(a_mix_that_begins_later_is_learnt)
     CHECK(agent.highest < 0.5);
     /* It goes on as it was before a minute after the slow kind is gone for good. */
     play(&agent, &one_kind, 0, 60, 1);
-    CHECK(agent.signals.usual.baseline_s < 1.3 * CHEAP_S);
+    CHECK(agent.signals.baseline.baseline_s < 1.3 * CHEAP_S);
 }
 
 /* What is seen first is taken for the usual, and that is put right within a minute of the overload's end. */
@@ -177,9 +177,9 @@ TEST(a_start_in_the_middle_of_an_overload)
     struct agent agent;
     agent_begin(&agent);
     play(&agent, &one_kind, 0, 60, 5);
-    CHECK(agent.signals.usual.baseline_s > 4 * CHEAP_S);
+    CHECK(agent.signals.baseline.baseline_s > 4 * CHEAP_S);
     play(&agent, &one_kind, 60, 60, 1);
-    CHECK(agent.signals.usual.baseline_s < 1.3 * CHEAP_S);
+    CHECK(agent.signals.baseline.baseline_s < 1.3 * CHEAP_S);
     watch_anew(&agent);
     play(&agent, &one_kind, 120, 2, 5);
     CHECK(agent.highest > 0.9);
@@ -199,15 +199,15 @@ TEST(an_agent_that_comes_after_another)
     agent_begin(&agent);
     weir__signals_resume(&agent.signals, DEAR_S);
     play(&agent, &one_kind, 0, 30, 1);
-    CHECK(agent.signals.usual.baseline_s > 0.9 * DEAR_S);
+    CHECK(agent.signals.baseline.baseline_s > 0.9 * DEAR_S);
     /* Whatever it is told. */
     static const double odd[] = {-1, 0, 1e-300, 1e300};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         agent_begin(&agent);
         weir__signals_resume(&agent.signals, odd[i]);
-        CHECK(agent.signals.usual.baseline_s >= 0 && agent.signals.usual.baseline_s <= 3600);
+        CHECK(agent.signals.baseline.baseline_s >= 0 && agent.signals.baseline.baseline_s <= 3600);
         play(&agent, &one_kind, 0, 60, 1);
-        CHECK(agent.signals.usual.baseline_s > CHEAP_S / 20 && agent.signals.usual.baseline_s < 1.3 * CHEAP_S);
+        CHECK(agent.signals.baseline.baseline_s > CHEAP_S / 20 && agent.signals.baseline.baseline_s < 1.3 * CHEAP_S);
     }
 }
 
@@ -218,12 +218,12 @@ TEST(silence_teaches_nothing)
     struct agent agent;
     agent_begin(&agent);
     play(&agent, &mixes[1], 0, 60, 1);
-    double before_s = agent.signals.usual.baseline_s;
+    double before_s = agent.signals.baseline.baseline_s;
     for (int i = 0; i < TURNS(3600); i++)
         agent_turn(&agent, 0, 0);
-    CHECK(fabs(agent.signals.usual.baseline_s - before_s) < before_s / 100);
+    CHECK(fabs(agent.signals.baseline.baseline_s - before_s) < before_s / 100);
     play(&agent, &one_kind, 0, 10, 1);
-    CHECK(fabs(agent.signals.usual.baseline_s - before_s) < before_s / 100);
+    CHECK(fabs(agent.signals.baseline.baseline_s - before_s) < before_s / 100);
 }
 
 TEST_MAIN

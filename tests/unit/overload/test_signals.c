@@ -1,7 +1,6 @@
 /* What the kernel's files say, and what becomes of readings. */
 #include "../../test.h"
 
-#include "overload/procfs.h"
 #include "overload/signals.h"
 
 #include <math.h>
@@ -190,16 +189,17 @@ TEST(latency_against_its_baseline)
 {
     begin();
     answers(20, 10, 20, 0);
-    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && is(signals.usual.baseline_s, 0.02)); /* at once */
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && is(signals.baseline.baseline_s, 0.02)); /* at once */
     answers(130, 10, 20, 0);
     answers(50, 10, 40, 0); /* twice; three times is full */
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0.5));
     answers(600, 10, 40, 0);
     CHECK(signal[WEIR__SIGNAL_LATENCY] > 0.35); /* a minute of it is not the usual yet */
     answers(300, 10, 10, 0);
-    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && signals.usual.baseline_s > 0.02); /* nor is half a minute faster */
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) &&
+          signals.baseline.baseline_s > 0.02); /* nor is half a minute faster */
     answers(320, 10, 10, 0);
-    CHECK(signals.usual.baseline_s > 0.0099 && signals.usual.baseline_s < 0.011); /* but a minute is */
+    CHECK(signals.baseline.baseline_s > 0.0099 && signals.baseline.baseline_s < 0.011); /* but a minute is */
     answers(20, 0, 0, 0);
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
 }
@@ -210,7 +210,7 @@ TEST(what_fails_at_once_is_not_fast)
     begin();
     answers(150, 10, 50, 0);
     answers(300, 10, 0, 10);
-    CHECK(is(signals.usual.baseline_s, 0.05));
+    CHECK(is(signals.baseline.baseline_s, 0.05));
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
     for (int i = 0; i < 100; i++) {
         answers(1, 10, 50, 0);
@@ -220,7 +220,7 @@ TEST(what_fails_at_once_is_not_fast)
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
     answers(50, 10, 5000, 10); /* but who waits for what does not come sees it */
     CHECK(signal[WEIR__SIGNAL_LATENCY] >= 1);
-    CHECK(is(signals.usual.baseline_s, 0.05));
+    CHECK(is(signals.baseline.baseline_s, 0.05));
 }
 
 TEST(a_slow_answer_is_no_overload)
@@ -242,7 +242,7 @@ TEST(fast_upstreams)
 {
     begin();
     answers(50, 100, 0, 0);
-    CHECK(signals.usual.baseline_s >= 0.001);
+    CHECK(signals.baseline.baseline_s >= 0.001);
     answers(20, 100, 1, 0);
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
 }
