@@ -69,8 +69,8 @@ static void check_walk(weir_text header)
         check((trusted = weir__networks_make(&arena, ours, 2)) != NULL);
     }
     check(weir__address_from(peer_bytes, sizeof peer_bytes, &peer));
-    weir__client_behind(&peer, trusted, header, (weir_text){"", 0}, &usual);
-    weir__client_behind(&peer, trusted, (weir_text){"", 0}, header, &standard);
+    weir__client_address(&peer, trusted, header, (weir_text){"", 0}, &usual);
+    weir__client_address(&peer, trusted, (weir_text){"", 0}, header, &standard);
 
     /* A hop that a trusted proxy adds behind whatever a client wrote is always the one that counts. */
     static const char hop[] = ", 192.0.2.7", element[] = ", for=\"192.0.2.7:80\";x=\"a,\\\"\"";
@@ -78,10 +78,10 @@ static void check_walk(weir_text header)
     check(longer != NULL);
     memcpy(longer, header.len > 0 ? header.data : "", header.len);
     memcpy(longer + header.len, hop, sizeof hop);
-    weir__client_behind(&peer, trusted, (weir_text){longer, header.len + sizeof hop - 1}, (weir_text){"", 0}, &usual);
+    weir__client_address(&peer, trusted, (weir_text){longer, header.len + sizeof hop - 1}, (weir_text){"", 0}, &usual);
     memcpy(longer + header.len, element, sizeof element);
-    weir__client_behind(&peer, trusted, (weir_text){"", 0}, (weir_text){longer, header.len + sizeof element - 1},
-                        &standard);
+    weir__client_address(&peer, trusted, (weir_text){"", 0}, (weir_text){longer, header.len + sizeof element - 1},
+                         &standard);
     static const uint8_t expected[4] = {192, 0, 2, 7};
     check(weir__address_is4(&usual) && memcmp(usual.bytes + 12, expected, 4) == 0);
     check(weir__address_is4(&standard) && memcmp(standard.bytes + 12, expected, 4) == 0);

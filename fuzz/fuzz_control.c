@@ -57,9 +57,9 @@ static void check_reply(const struct weir__rest_request *request, const struct w
 static void check_in_force(void)
 {
     weir_rules *rules = NULL;
-    if (!control->force.revision)
+    if (!control->published.revision)
         return;
-    check(weir_rules_parse("f", control->force.text, control->force.len, NULL, NULL, &rules) == 0);
+    check(weir_rules_parse("f", control->published.text, control->published.len, NULL, NULL, &rules) == 0);
     weir_rules_free(rules);
 }
 
@@ -86,12 +86,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     weir_text rest = {(const char *)data, size};
     open_now_and_then();
-    int64_t before = control->force.revision;
+    int64_t before = control->published.revision;
     for (int i = 0; rest.len && i < 8; i++)
         run_one(cut(&rest, "====\n"), true);
     rest = (weir_text){(const char *)data, size};
     run_one(cut(&rest, "====\n"), false);
-    if (control->force.revision != before)
+    if (control->published.revision != before)
         check_in_force();
     return 0;
 }

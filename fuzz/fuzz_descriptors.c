@@ -55,7 +55,7 @@ static void ask(const weir_rules *set, const char *at, const char *end)
 {
     weir_descriptor_entry entries[ENTRIES_MAX];
     weir_descriptor descriptor = {.entries = entries};
-    struct weir__descriptor_hit hit;
+    struct weir__descriptor_match hit;
     char key[WEIR__KEY_MAX];
     weir_text domain = next_text(&at, end);
 
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *at = (const char *)data, *end = at + size;
     struct weir__source source = {"f", next_text(&at, end)};
     int told = 0;
-    struct weir__report report = {.diagnose = hear, .context = &told, .sources = &source, .source_count = 1};
+    struct weir__diagnostics report = {.diagnose = hear, .context = &told, .sources = &source, .source_count = 1};
     weir_rules *set = NULL;
 
     int error = weir__rules_compile(&report, &around, &set);

@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         weir_diagnostic what = {.severity = WEIR_IS_ERROR, .line = (int)(size % 9), .column = 3, .message = ""};
         if (strlen(documents.list[i].text) != documents.list[i].len)
             abort();
-        weir__documents_tell(&documents, &documents.list[i], &what, weir__lookup, &findings);
+        weir__documents_diagnose(&documents, &documents.list[i], &what, weir__lookup, &findings);
     }
     int before = unique ? count_rules((const char *)data, size) : -1;
     if (before > 0) {

@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct weir__arena arena = {0};
     int last_column = (int)pattern.len + 1;
     struct weir__source source = {"fuzz", pattern};
-    struct weir__report report = {
+    struct weir__diagnostics report = {
         .diagnose = check_diagnostic, .context = &last_column, .sources = &source, .source_count = 1};
 
     if (!room && !(room = weir__regex_room_make()))

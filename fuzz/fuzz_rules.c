@@ -186,7 +186,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const names[SOURCES_MAX] = {"a.yaml", "b.yaml", "c.yaml"};
     struct weir__source sources[SOURCES_MAX];
     struct heard heard = {0};
-    struct weir__report report = {.diagnose = hear, .context = &heard, .sources = sources};
+    struct weir__diagnostics report = {.diagnose = hear, .context = &heard, .sources = sources};
     const char *at = (const char *)data, *end = at + size;
     weir_rules *set = NULL;
 

@@ -64,9 +64,9 @@ static void check_filled(const struct weir__template *tmpl, const struct weir__a
         len[r] = fill(tmpl, all, &request[r], true, &values[r], key[r]);
     }
     bool same = true;
-    for (int i = 0; i < tmpl->part_count; i++) {
+    for (int i = 0; i < tmpl->piece_count; i++) {
         weir_text one, other;
-        int attribute = tmpl->parts[i].attribute;
+        int attribute = tmpl->pieces[i].attribute;
         if (attribute < 0)
             continue;
         bool has = weir__value(&values[0], attribute, &one), too = weir__value(&values[1], attribute, &other);
@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct weir__attributes all;
     struct weir__arena arena = {.bytes_max = 1 << 20};
-    struct weir__report report = {.diagnose = NULL};
+    struct weir__diagnostics report = {.diagnose = NULL};
     struct weir__template tmpl;
     weir_text text = {(const char *)data, size}, template = cut_line(&text);
 

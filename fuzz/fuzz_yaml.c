@@ -31,21 +31,21 @@ static void hear(void *context, const weir_diagnostic *d)
 }
 
 /* Each returns false exactly if it has reported. */
-static void check_fields(struct weir__report *report, const struct weir__node *node)
+static void check_fields(struct weir__diagnostics *report, const struct weir__node *node)
 {
     static const char *const words[] = {"limit", "window", "algorithm", "on_missing_key", "a", ""};
     weir_text text;
     bool truth;
     int64_t number = 0;
     int small = 0;
-    struct weir__window window = {0, false, WEIR_CALENDAR_DAY};
+    struct weir__parsed_window window = {0, false, WEIR_CALENDAR_DAY};
 
     int before = report->errors;
     before += !weir__field_text(report, node, "x", &text);
     before += !weir__field_bool(report, node, "x", &truth);
     before += !weir__field_int(report, node, "x", -5, 1000, &number);
     before += !weir__field_percent(report, node, "x", &small);
-    before += !weir__field_word(report, node, "x", words, 6, &small);
+    before += !weir__field_choice(report, node, "x", words, 6, &small);
     before += !weir__field_window(report, node, "x", &window);
     if (before != report->errors || number < -5 || number > 1000 || small < 0 || small > WEIR__PERCENT_MAX)
         abort();
@@ -55,7 +55,7 @@ static void check_fields(struct weir__report *report, const struct weir__node *n
         abort();
 }
 
-static void check_tree(struct weir__report *report, const struct weir__node *root)
+static void check_tree(struct weir__diagnostics *report, const struct weir__node *root)
 {
     const struct weir__node *stack[WEIR__YAML_DEPTH + 1] = {root};
     int depth = 0;
@@ -80,7 +80,7 @@ static void check_tree(struct weir__report *report, const struct weir__node *roo
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct weir__source source = {"f", {(const char *)data, size}};
-    struct weir__report report = {.diagnose = hear, .context = &size, .sources = &source, .source_count = 1};
+    struct weir__diagnostics report = {.diagnose = hear, .context = &size, .sources = &source, .source_count = 1};
     struct weir__arena arena = {.bytes_max = MEMORY_MAX};
 
     const struct weir__node *root = weir__yaml_read(0, &arena, &report);

@@ -2,7 +2,7 @@
 """Puts scripts for the store together and writes them as C.
 
 lua_to_c.py lua/main.lua > script_text.c           the one that decides: weir__script and its SHA-1
-lua_to_c.py lua/hosts.lua > fleet_script.c         the one that says who is there: weir__fleet_script, the same way
+lua_to_c.py lua/hosts.lua > hosts_script.c         the one that says who is there: weir__hosts_script, the same way
 lua_to_c.py lua/queue_put.lua lua/… > scripts.c    those of the queue: weir__rq_scripts, in this order
 
 A line `--@name.lua` stands for that file of the same folder. Comments and indentation are left out, as the text travels
@@ -47,7 +47,7 @@ def main():
     if len(paths) == 1:
         data = script(paths[0])
         decides = pathlib.Path(paths[0]).name == "main.lua"
-        name = "weir__script" if decides else "weir__fleet_script"
+        name = "weir__script" if decides else "weir__hosts_script"
         print(f'#include "{"remote/script.h" if decides else "stats/membership_internal.h"}"\n')
         print_text("const char", name, data)
         if decides:

@@ -30,7 +30,7 @@ struct play {
     size_t lines_len;
 };
 
-static int ask(struct play *play, int64_t number)
+static int check_once(struct play *play, int64_t number)
 {
     const struct weir__check *check = play->check;
     struct weir__check_result *result = &play->result;
@@ -83,7 +83,7 @@ static int play_all(struct play *play, struct weir__json *lines)
     const struct weir__check *check = play->check;
     enum weir_verdict before = WEIR_ALLOW;
     for (int64_t i = 0; i < check->repeat; i++) {
-        int error = ask(play, i);
+        int error = check_once(play, i);
         if (error)
             return error;
         enum weir_verdict verdict = play->result.answer.decision.verdict;
@@ -100,7 +100,7 @@ static int play_all(struct play *play, struct weir__json *lines)
     return 0;
 }
 
-static void tell(struct play *play)
+static void print_summary(struct play *play)
 {
     const struct weir__check *check = play->check;
     if (!check->json) {
@@ -126,7 +126,7 @@ static void tell(struct play *play)
 }
 
 /* True (which ends the visit) for a rule that such a question is about at all. */
-static int is_asked(void *context, const weir_rule_info *rule, const weir_rule_stats *stats)
+static int rule_applies(void *context, const weir_rule_info *rule, const weir_rule_stats *stats)
 {
     const struct weir__check *check = context;
     (void)stats;
@@ -137,7 +137,7 @@ static int is_asked(void *context, const weir_rule_info *rule, const weir_rule_s
 static void warn_if_pointless(const struct play *play)
 {
     const struct weir__check *check = play->check;
-    if (weir_rules_each(play->engine, is_asked, (void *)(uintptr_t)check) != 0)
+    if (weir_rules_each(play->engine, rule_applies, (void *)(uintptr_t)check) != 0)
         return;
     if (check->domain)
         fprintf(stderr, "weir check: warning: the rules have no limits of the domain '%s'\n", check->domain);
@@ -145,7 +145,7 @@ static void warn_if_pointless(const struct play *play)
         fputs("weir check: warning: all rules are descriptors; --domain D KEY=VALUE plays them\n", stderr);
 }
 
-static int play_and_tell(struct play *play)
+static int run_checks(struct play *play)
 {
     weir_engine_stats stats;
     FILE *buffer = open_memstream(&play->lines, &play->lines_len);
@@ -160,7 +160,7 @@ static int play_and_tell(struct play *play)
     if (fclose(buffer) != 0)
         return WEIR_ENOMEM;
     if (!error)
-        tell(play);
+        print_summary(play);
     return error;
 }
 
@@ -225,7 +225,7 @@ static int run(const struct weir__check *check)
     play.result.outcomes = calloc(room, sizeof *play.result.outcomes);
     int error = play.result.outcomes ? 0 : WEIR_ENOMEM;
     if (!error && open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
-        error = play_and_tell(&play);
+        error = run_checks(&play);
         code = error ? 1 : check->exit_code && !weir_passes(&play.result.answer.decision) ? 1 : 0;
     }
     if (error)

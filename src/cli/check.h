@@ -33,8 +33,8 @@ struct weir__check {
     weir_descriptor *descriptors;
     size_t descriptor_count;
 
-    char **words; /* as given: METHOD URL, or descriptors */
-    size_t word_count;
+    char **arguments; /* as given: METHOD URL, or descriptors */
+    size_t argument_count;
     char **owned; /* texts that attributes and descriptors point to */
     size_t owned_count, owned_room;
 };

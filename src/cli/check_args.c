@@ -139,7 +139,7 @@ static bool makes_sense(const struct weir__check *check)
         why = "--cost, --ip, -H and -A are of requests; with --domain give descriptors and --hits";
     else if (!check->domain && check->hits > 0)
         why = "--hits is for descriptors (--domain); requests have --cost";
-    else if (check->word_count == 0)
+    else if (check->argument_count == 0)
         why = check->domain ? "which descriptor? give KEY=VALUE,KEY=VALUE" : "which request? give METHOD URL";
     if (why)
         fprintf(stderr, "weir check: %s\n'weir check --help' says more\n", why);
@@ -151,8 +151,8 @@ int weir__check_parse(struct weir__check *check, int argc, char **argv)
     struct weir__args args = {"check", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
     int option;
     *check = (struct weir__check){.repeat = 1};
-    check->words = calloc((size_t)argc, sizeof *check->words);
-    if (!check->words) {
+    check->arguments = calloc((size_t)argc, sizeof *check->arguments);
+    if (!check->arguments) {
         fprintf(stderr, "weir check: %s\n", weir_strerror(WEIR_ENOMEM));
         return 1;
     }
@@ -164,7 +164,7 @@ int weir__check_parse(struct weir__check *check, int argc, char **argv)
             return 0;
         }
         if (option == WEIR__ARG_WORD)
-            check->words[check->word_count++] = argv[args.at - 1];
+            check->arguments[check->argument_count++] = argv[args.at - 1];
         else if (!take_option(check, option, args.value))
             return 2;
     }

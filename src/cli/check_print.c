@@ -113,15 +113,15 @@ static void print_outcome(FILE *to, const weir_outcome *outcome, const char *des
 }
 
 /* Words as given, e.g. a descriptor. */
-static void print_asked(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+static void print_request(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
     char text[TIME_TEXT];
     if (check->domain) {
         fprintf(to, "domain ");
         weir__print_text(to, check->domain, SIZE_MAX, false);
-        for (size_t i = 0; i < check->word_count; i++) {
+        for (size_t i = 0; i < check->argument_count; i++) {
             fputc(' ', to);
-            weir__print_text(to, check->words[i], SIZE_MAX, false);
+            weir__print_text(to, check->arguments[i], SIZE_MAX, false);
         }
     } else {
         fprintf(to, "%s ", check->method);
@@ -165,10 +165,10 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
     for (size_t i = 0; i < result->outcome_count; i++) {
         const weir_outcome *outcome = &result->outcomes[i];
         if (outcome->reason != WEIR_BY_NOTHING) {
-            print_outcome(to, outcome, check->domain ? check->words[i] : NULL);
+            print_outcome(to, outcome, check->domain ? check->arguments[i] : NULL);
         } else {
             fputs("  ", to);
-            weir__print_text(to, check->words[i], SIZE_MAX, false);
+            weir__print_text(to, check->arguments[i], SIZE_MAX, false);
             fputs("\n    no rule matches\n", to);
         }
         lacks_address |= outcome->reason == WEIR_BY_MISSING_KEY;
@@ -178,14 +178,14 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
 }
 
 /* Headers go below a line that announces them, if there are any. */
-struct headers {
+struct printed_headers {
     FILE *to;
     const char *title;
 };
 
 static void print_header(void *context, enum weir_header header, const char *value, size_t len)
 {
-    struct headers *headers = context;
+    struct printed_headers *headers = context;
     (void)len;
     fprintf(headers->to, "%s  %s: ", headers->title, weir_header_name(header));
     headers->title = "";
@@ -212,7 +212,7 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
     bool passes = weir_passes(&answer->decision);
     char body[WEIR__CHECK_TEXT];
     const char *type = NULL;
-    struct headers headers = {to, ""};
+    struct printed_headers headers = {to, ""};
     if (check->domain) {
         fprintf(to, "\nEnvoy is told %s", passes ? "OK" : "OVER_LIMIT");
         headers.title = ", with\n";
@@ -238,7 +238,7 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
 void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
     const weir_answer *answer = &result->answer;
-    print_asked(to, check, result);
+    print_request(to, check, result);
     print_normal(to, check);
     print_outcomes(to, check, result);
     fputs("\ndecision: ", to);
@@ -297,7 +297,7 @@ static void json_outcome(struct weir__json *json, const struct weir__check *chec
     const weir_outcome *outcome = &result->outcomes[i];
     weir__json_open(json, NULL, '{');
     if (check->domain)
-        weir__json_text(json, "descriptor", check->words[i]);
+        weir__json_text(json, "descriptor", check->arguments[i]);
     json_decision(json, outcome, &outcome->decision);
     weir__json_bool(json, "key_cut", outcome->key_cut);
     weir__json_int(json, "cost", outcome->cost);

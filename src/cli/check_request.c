@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool complain(const char *what, const char *given, const char *expected)
+static bool reject(const char *what, const char *given, const char *expected)
 {
     fprintf(stderr, "weir check: %s '%s': %s\n", what, given, expected);
     return false;
@@ -46,7 +46,7 @@ void weir__check_drop(struct weir__check *check)
     free(check->owned);
     free(check->descriptors);
     free(check->attributes);
-    free(check->words);
+    free(check->arguments);
 }
 
 static bool add(struct weir__check *check, enum weir_attribute_kind kind, const char *name, const char *value)
@@ -75,7 +75,7 @@ bool weir__check_add_header(struct weir__check *check, const char *line)
     size_t name_len = token_length(line);
     const char *value = line + name_len + 1;
     if (name_len == 0 || line[name_len] != ':' || strpbrk(line, "\r\n"))
-        return complain("-H", line, "not a header; write 'Name: value'");
+        return reject("-H", line, "not a header; write 'Name: value'");
     value += strspn(value, " \t");
     size_t value_len = strlen(value);
     while (value_len > 0 && (value[value_len - 1] == ' ' || value[value_len - 1] == '\t'))
@@ -108,7 +108,7 @@ bool weir__check_add_named(struct weir__check *check, const char *pair)
     while (islower((unsigned char)pair[len]) || pair[len] == '_' || (len > 0 && isdigit((unsigned char)pair[len])))
         len++;
     if (len == 0 || pair[len] != '=')
-        return complain("-A", pair, "not an attribute; write name=value, the name of a-z, 0-9 and _");
+        return reject("-A", pair, "not an attribute; write name=value, the name of a-z, 0-9 and _");
     return add(check, WEIR_ATTR_NAMED, own(check, strndup(pair, len)), pair + len + 1);
 }
 
@@ -119,7 +119,7 @@ static bool take_url(struct weir__check *check)
     const char *path = url;
     for (const char *at = url; *at != '\0'; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
-            return complain("URL", url, "it contains a blank or a control character; write it as %20");
+            return reject("URL", url, "it contains a blank or a control character; write it as %20");
     if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
         const char *host = strchr(url, '/') + 2;
         size_t len = strcspn(host, "/?#");
@@ -131,11 +131,11 @@ static bool take_url(struct weir__check *check)
                 i = 0;
             }
         if (len == 0)
-            return complain("URL", url, "it has no host");
+            return reject("URL", url, "it has no host");
         if (!check->host)
             check->host = own(check, strndup(host, len));
     } else if (url[0] != '/' && strcmp(url, "*") != 0) {
-        return complain("URL", url, "begin it with '/' or 'http://'");
+        return reject("URL", url, "begin it with '/' or 'http://'");
     }
     char *target = NULL;
     if (asprintf(&target, "%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path) < 0)
@@ -146,14 +146,14 @@ static bool take_url(struct weir__check *check)
 
 static bool finish_request(struct weir__check *check)
 {
-    check->method = check->word_count > 1 ? check->words[0] : "GET";
-    if (check->word_count > 2)
-        return complain("argument", check->words[2], "one METHOD and one URL, please");
-    if (check->word_count > 1 && check->method[token_length(check->method)] != '\0')
-        return complain("METHOD", check->method, "not a method; write it before the URL, such as POST");
-    check->url = check->words[check->word_count - 1];
+    check->method = check->argument_count > 1 ? check->arguments[0] : "GET";
+    if (check->argument_count > 2)
+        return reject("argument", check->arguments[2], "one METHOD and one URL, please");
+    if (check->argument_count > 1 && check->method[token_length(check->method)] != '\0')
+        return reject("METHOD", check->method, "not a method; write it before the URL, such as POST");
+    check->url = check->arguments[check->argument_count - 1];
     if (!strchr(check->url, '/') && strchr(check->url, '='))
-        return complain("URL", check->url, "a descriptor needs --domain");
+        return reject("URL", check->url, "a descriptor needs --domain");
     if (!take_url(check))
         return false;
     return add(check, WEIR_ATTR_TARGET, "", check->target) && add(check, WEIR_ATTR_METHOD, "", check->method) &&
@@ -195,7 +195,7 @@ static bool add_descriptor(struct weir__check *check, const char *word)
         entry->key = cut(&at, '=', &stopped);
         entry->value = (weir_text){"", 0};
         if (entry->key.len == 0)
-            return complain("descriptor", word, "write KEY=VALUE,KEY=VALUE");
+            return reject("descriptor", word, "write KEY=VALUE,KEY=VALUE");
         if (stopped == '=')
             entry->value = cut(&at, '\0', &stopped);
     }
@@ -206,11 +206,11 @@ bool weir__check_finish(struct weir__check *check)
 {
     if (!check->domain)
         return finish_request(check);
-    check->descriptors = calloc(check->word_count, sizeof *check->descriptors);
+    check->descriptors = calloc(check->argument_count, sizeof *check->descriptors);
     if (!check->descriptors)
         return no_memory();
-    for (size_t i = 0; i < check->word_count; i++)
-        if (!add_descriptor(check, check->words[i]))
+    for (size_t i = 0; i < check->argument_count; i++)
+        if (!add_descriptor(check, check->arguments[i]))
             return false;
     return true;
 }

@@ -68,7 +68,7 @@ static bool convert_file(struct weir__convert *convert, const char *path, enum s
 }
 
 /* The result as one text. */
-static void put_all(const struct weir__convert *convert, struct weir__buffer *to)
+static void put_all(const struct weir__convert *convert, struct weir__convert_buffer *to)
 {
     if (convert->head.text)
         weir__put(to, "%s\n", convert->head.text);
@@ -88,7 +88,7 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
 }
 
 /* Whatever was read, what comes out must be rules: the library has the last word. Its warnings are for weir lint. */
-static bool is_good(const struct weir__buffer *result)
+static bool is_good(const struct weir__convert_buffer *result)
 {
     struct weir__findings findings = {.to = stderr};
     weir_rules *rules = NULL;
@@ -103,7 +103,7 @@ static bool is_good(const struct weir__buffer *result)
 static int convert_all(char **paths, size_t count, enum source from)
 {
     struct weir__convert convert = {0};
-    struct weir__buffer result = {0};
+    struct weir__convert_buffer result = {0};
     bool good = true;
     for (size_t i = 0; i < count; i++)
         good &= convert_file(&convert, paths[i], from);
@@ -139,13 +139,13 @@ static int convert_all(char **paths, size_t count, enum source from)
 
 static bool read_source(const char *text, enum source *from)
 {
-    static const char *const words[] = {"descriptors", "nginx"};
+    static const char *const formats[] = {"descriptors", "nginx"};
     for (size_t i = 0; i < 2; i++)
-        if (strcmp(text, words[i]) == 0) {
+        if (strcmp(text, formats[i]) == 0) {
             *from = i == 0 ? DESCRIPTORS : NGINX;
             return true;
         }
-    const char *likely = weir__likely_word(text, words, 2);
+    const char *likely = weir__likely_word(text, formats, 2);
     fprintf(stderr, "weir convert: --from '%s': ", text);
     if (likely)
         fprintf(stderr, "did you mean '%s'?\n", likely);

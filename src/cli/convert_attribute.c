@@ -129,10 +129,10 @@ bool weir__attribute_for_variable(const char *variable, size_t len, struct weir_
     return false;
 }
 
-void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name)
+void weir__put_template(struct weir__convert_buffer *to, const struct weir__attribute_name *name)
 {
-    static const char *const words[] = {"client_ip", "path", "method", "host", "header:", "cookie:", "query:", ""};
-    weir__put(to, "${%s%s}", words[name->kind], name->text);
+    static const char *const prefixes[] = {"client_ip", "path", "method", "host", "header:", "cookie:", "query:", ""};
+    weir__put(to, "${%s%s}", prefixes[name->kind], name->text);
 }
 
 /* ---- Conditions ---- */
@@ -152,7 +152,7 @@ void weir__condition_drop(struct weir__condition_text *condition)
     free(condition->rivals);
 }
 
-void weir__put_regex(struct weir__buffer *to, const char *text, bool stars)
+void weir__put_regex(struct weir__convert_buffer *to, const char *text, bool stars)
 {
     for (; *text; text++) {
         if (*text == '*' && stars)
@@ -181,9 +181,9 @@ bool weir__is_network(const char *text)
 }
 
 /* A value as a pattern: in paths a '*' stops at '/', so it becomes "**" unless it is the last part. */
-static void put_pattern(struct weir__buffer *to, const struct weir__attribute_name *name, const char *value)
+static void put_pattern(struct weir__convert_buffer *to, const struct weir__attribute_name *name, const char *value)
 {
-    struct weir__buffer pattern = {0};
+    struct weir__convert_buffer pattern = {0};
     for (const char *c = value; *c; c++) {
         bool last = c[1] == '\0' && c > value && c[-1] == '/';
         weir__put(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
@@ -193,7 +193,7 @@ static void put_pattern(struct weir__buffer *to, const struct weir__attribute_na
     free(pattern.text);
 }
 
-static void put_not(struct weir__buffer *to, const struct weir__attribute_name *name,
+static void put_not(struct weir__convert_buffer *to, const struct weir__attribute_name *name,
                     const struct weir__condition_text *condition)
 {
     weir__put(to, "{ not: [");
@@ -205,9 +205,9 @@ static void put_not(struct weir__buffer *to, const struct weir__attribute_name *
 }
 
 /* The pattern but not its rivals: only a regular expression can say both. */
-static void put_but(struct weir__buffer *to, const struct weir__condition_text *condition)
+static void put_but(struct weir__convert_buffer *to, const struct weir__condition_text *condition)
 {
-    struct weir__buffer regex = {0};
+    struct weir__convert_buffer regex = {0};
     weir__put(&regex, "(?s)^(?!(?:");
     for (size_t i = 0; i < condition->rival_count; i++) {
         weir__put(&regex, "%s", i ? "|" : "");
@@ -224,9 +224,9 @@ static void put_but(struct weir__buffer *to, const struct weir__condition_text *
 }
 
 /* A member of a map such as `header: { a: x }`, which may be there already: a field stands once in `match`. */
-static void put_member(struct weir__buffer *match, const char *field, const char *name, const char *pattern)
+static void put_member(struct weir__convert_buffer *match, const char *field, const char *name, const char *pattern)
 {
-    struct weir__buffer all = {0}, member = {0}, start = {0};
+    struct weir__convert_buffer all = {0}, member = {0}, start = {0};
     weir__put_scalar(&member, name);
     weir__put(&member, ": %s }\n", pattern);
     weir__put(&start, "%s: { ", field);
@@ -256,11 +256,11 @@ static bool all_networks(const struct weir__condition_text *condition)
     return good;
 }
 
-bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
+bool weir__put_condition(struct weir__convert_buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition)
 {
     static const char *const fields[] = {"network", "path", "method", "host", "header", "", "query", ""};
-    struct weir__buffer pattern = {0};
+    struct weir__convert_buffer pattern = {0};
     if (!*condition->value && condition->rival_count == 0)
         return true;
     if (name->kind == WEIR__NAME_CLIENT_IP && !all_networks(condition))

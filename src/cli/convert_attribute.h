@@ -26,7 +26,7 @@ void weir__attribute_for_key(const char *key, int number, struct weir__attribute
 bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name);
 
 /* "${client_ip}" */
-void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name);
+void weir__put_template(struct weir__convert_buffer *to, const struct weir__attribute_name *name);
 
 /* A value with '*' anywhere ("": any), but for its rivals, which count elsewhere. */
 struct weir__condition_text {
@@ -39,12 +39,12 @@ struct weir__condition_text {
 void weir__condition_rival(struct weir__condition_text *condition, const char *value);
 void weir__condition_drop(struct weir__condition_text *condition);
 /* A line of `match`, or nothing if any value will do. False if it cannot be said of this attribute. */
-bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
+bool weir__put_condition(struct weir__convert_buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition);
 
 /* "10.0.0.0/8" or "2001:db8::1" */
 bool weir__is_network(const char *text);
 /* Regular expressions: the text itself, or with '*' for any run. */
-void weir__put_regex(struct weir__buffer *to, const char *text, bool stars);
+void weir__put_regex(struct weir__convert_buffer *to, const char *text, bool stars);
 
 #endif

@@ -15,22 +15,22 @@
 enum { DEPTH = 32 };
 
 /* One entry on the way down to a limit. */
-struct step {
+struct descriptor_step {
     yaml_node_t *entry, *siblings;
     const char *key, *value; /* value "": any */
     bool share;              /* share_threshold: all values of the pattern share a counter */
     int number;              /* which of the entries with this key on the way, from 1 */
 };
 
-struct walk {
+struct descriptor_walk {
     struct weir__convert *convert;
     yaml_document_t document;
     const char *domain;
-    struct step steps[DEPTH];
+    struct descriptor_step steps[DEPTH];
     int depth;
 };
 
-static yaml_node_t *get(struct walk *walk, yaml_node_t *map, const char *name)
+static yaml_node_t *get(struct descriptor_walk *walk, yaml_node_t *map, const char *name)
 {
     if (!map || map->type != YAML_MAPPING_NODE)
         return NULL;
@@ -43,13 +43,13 @@ static yaml_node_t *get(struct walk *walk, yaml_node_t *map, const char *name)
 }
 
 /* The text of a member; "" if it has none. */
-static const char *text(struct walk *walk, yaml_node_t *map, const char *name)
+static const char *text(struct descriptor_walk *walk, yaml_node_t *map, const char *name)
 {
     const yaml_node_t *node = get(walk, map, name);
     return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : "";
 }
 
-static bool is_true(struct walk *walk, yaml_node_t *map, const char *name)
+static bool is_true(struct descriptor_walk *walk, yaml_node_t *map, const char *name)
 {
     return strcmp(text(walk, map, name), "true") == 0;
 }
@@ -73,7 +73,8 @@ static bool may_meet(const char *a, const char *b)
 
 /* The values beside a step that come before it: for a bare key all of them, for a pattern the exact and earlier ones.
  */
-static void add_rivals(struct walk *walk, const struct step *step, struct weir__condition_text *condition)
+static void add_rivals(struct descriptor_walk *walk, const struct descriptor_step *step,
+                       struct weir__condition_text *condition)
 {
     bool earlier = true;
     yaml_node_item_t *end = step->siblings->data.sequence.items.top;
@@ -89,7 +90,7 @@ static void add_rivals(struct walk *walk, const struct step *step, struct weir__
 }
 
 /* False if it cannot be said. */
-static bool add_step(struct walk *walk, struct weir__new_rule *rule, const struct step *step)
+static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, const struct descriptor_step *step)
 {
     struct weir__attribute_name name;
     struct weir__condition_text condition = {.value = step->value};
@@ -99,8 +100,8 @@ static bool add_step(struct walk *walk, struct weir__new_rule *rule, const struc
         weir__convert_identity(walk->convert, name.text);
     if (any)
         add_rivals(walk, step, &condition);
-    bool said = weir__put_condition(&rule->match, &name, &condition);
-    if (!said)
+    bool expressed = weir__put_condition(&rule->match, &name, &condition);
+    if (!expressed)
         weir__convert_warn(walk->convert, rule, line_of(step->entry),
                            "not converted: '%s: %s' is not a network, and addresses are matched by network only",
                            step->key, step->value);
@@ -109,15 +110,15 @@ static bool add_step(struct walk *walk, struct weir__new_rule *rule, const struc
         weir__put(&rule->key, "%s", rule->key.len > 0 ? ":" : "");
         weir__put_template(&rule->key, &name);
     }
-    return said;
+    return expressed;
 }
 
 /* ---- What a limit means ---- */
 
-static void put_window(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
     /* Weeks, months and years there are so many days from 1970 on, not the calendar's; but with a timezone they are. */
-    static const struct unit {
+    static const struct descriptor_unit {
         const char *name;
         long count;
         const char *letter, *calendar;
@@ -134,7 +135,7 @@ static void put_window(struct walk *walk, struct weir__new_rule *rule, yaml_node
 }
 
 /* `algorithm` and its parameters, which are weir's own words. */
-static void put_parameters(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+static void put_parameters(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
     static const char *const theirs[] = {"unit", "requests_per_unit", "unit_multiplier", "unlimited",
                                          "name", "replaces"};
@@ -153,12 +154,12 @@ static void put_parameters(struct walk *walk, struct weir__new_rule *rule, yaml_
 }
 
 /* What has no counterpart. */
-static void add_notes(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *entry, yaml_node_t *limit)
+static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *entry, yaml_node_t *limit)
 {
     struct weir__convert *convert = walk->convert;
     yaml_node_t *replaces = get(walk, limit, "replaces");
     if (replaces && replaces->type == YAML_SEQUENCE_NODE) {
-        struct weir__buffer names = {0};
+        struct weir__convert_buffer names = {0};
         for (yaml_node_item_t *item = replaces->data.sequence.items.start; item < replaces->data.sequence.items.top;
              item++)
             weir__put(&names, "%s%s", names.len ? ", " : "",
@@ -179,7 +180,7 @@ static void add_notes(struct walk *walk, struct weir__new_rule *rule, yaml_node_
         weir__put(&rule->notes, "metadata, detailed_metric and value_to_metric are left out: they decide nothing\n");
 }
 
-static void put_name(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+static void put_name(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
     const char *name = text(walk, limit, "name");
     if (*name) {
@@ -191,18 +192,18 @@ static void put_name(struct walk *walk, struct weir__new_rule *rule, yaml_node_t
         weir__put(&rule->name, "/%s%s%s", walk->steps[i].key, *walk->steps[i].value ? "=" : "", walk->steps[i].value);
 }
 
-static void make_rule(struct walk *walk, yaml_node_t *entry, yaml_node_t *limit)
+static void make_rule(struct descriptor_walk *walk, yaml_node_t *entry, yaml_node_t *limit)
 {
     struct weir__new_rule rule = {0};
-    bool said = true;
+    bool expressed = true;
     put_name(walk, &rule, limit);
     weir__put(&rule.notes, "%s:%d\n", walk->convert->file, line_of(entry));
     for (int i = 0; i < walk->depth; i++)
-        said &= add_step(walk, &rule, &walk->steps[i]);
+        expressed &= add_step(walk, &rule, &walk->steps[i]);
     if (is_true(walk, limit, "unlimited")) {
         weir__put(&rule.notes, "%s is unlimited: no rule; those of the values beside it leave it out\n",
                   rule.name.text);
-        said = false;
+        expressed = false;
     } else {
         weir__put(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));
         put_window(walk, &rule, limit);
@@ -211,23 +212,23 @@ static void make_rule(struct walk *walk, yaml_node_t *entry, yaml_node_t *limit)
     if (is_true(walk, entry, "shadow_mode"))
         weir__put(&rule.more, "shadow: true\n");
     add_notes(walk, &rule, entry, limit);
-    weir__convert_rule(walk->convert, &rule, said);
+    weir__convert_rule(walk->convert, &rule, expressed);
 }
 
 /* Goes down the tree; the library has made sure that it is at most DEPTH deep. */
-static void visit(struct walk *walk, yaml_node_t *list)
+static void visit(struct descriptor_walk *walk, yaml_node_t *list)
 {
     if (!list || list->type != YAML_SEQUENCE_NODE || walk->depth == DEPTH)
         return;
     for (yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
         yaml_node_t *entry = yaml_document_get_node(&walk->document, *item);
-        struct step *step = &walk->steps[walk->depth];
-        *step = (struct step){.entry = entry,
-                              .siblings = list,
-                              .key = text(walk, entry, "key"),
-                              .value = text(walk, entry, "value"),
-                              .share = is_true(walk, entry, "share_threshold"),
-                              .number = 1};
+        struct descriptor_step *step = &walk->steps[walk->depth];
+        *step = (struct descriptor_step){.entry = entry,
+                                         .siblings = list,
+                                         .key = text(walk, entry, "key"),
+                                         .value = text(walk, entry, "value"),
+                                         .share = is_true(walk, entry, "share_threshold"),
+                                         .number = 1};
         for (int i = 0; i < walk->depth; i++)
             step->number += strcmp(walk->steps[i].key, step->key) == 0;
         walk->depth++;
@@ -254,7 +255,7 @@ static bool is_sound(struct weir__convert *convert, const char *source, size_t l
 
 void weir__convert_descriptors(struct weir__convert *convert, const char *source, size_t len)
 {
-    struct walk walk = {.convert = convert};
+    struct descriptor_walk walk = {.convert = convert};
     yaml_parser_t parser;
     if (!is_sound(convert, source, len) || !yaml_parser_initialize(&parser)) {
         convert->failed = true;

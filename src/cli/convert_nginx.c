@@ -56,7 +56,7 @@ static const struct weir__directive *find_zone(const struct nginx *nginx, const 
 
 static const char *word_of(const struct weir__directive *directive, const char *otherwise)
 {
-    return directive && directive->count > 1 ? directive->words[1] : otherwise;
+    return directive && directive->count > 1 ? directive->arguments[1] : otherwise;
 }
 
 static void add_use(struct nginx *nginx, const struct use *use)
@@ -111,14 +111,14 @@ static bool same_use(const struct use *a, const struct use *b)
 /* "$binary_remote_addr$server_name" */
 static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const struct weir__directive *zone)
 {
-    const char *at = zone->count > 1 ? zone->words[1] : "";
+    const char *at = zone->count > 1 ? zone->arguments[1] : "";
     bool after_value = false, may_miss = false;
-    int parts = 0;
+    int pieces = 0;
     while (*at) {
         if (*at != '$') {
             weir__put(&rule->key, "%c", *at++);
             after_value = false;
-            parts++;
+            pieces++;
             continue;
         }
         struct weir__attribute_name name;
@@ -139,13 +139,13 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
         weir__put_template(&rule->key, &name);
         may_miss |= name.kind >= WEIR__NAME_HEADER;
         after_value = true;
-        parts++;
+        pieces++;
         at += len;
         at += braced && *at == '}';
     }
     /* nginx leaves a request out only if all of the key is empty: to leave out a part of it must not be a way around.
      */
-    if (may_miss && parts > 1)
+    if (may_miss && pieces > 1)
         weir__put(&rule->more, "on_missing_key: share\n");
 }
 
@@ -217,7 +217,7 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     weir__put(&rule.name, "%s", use->zone);
     weir__put(&rule.notes, "%s:%d:", nginx->convert->file, limit_req->line);
     for (int i = 0; i < limit_req->count; i++)
-        weir__put(&rule.notes, " %s", limit_req->words[i]);
+        weir__put(&rule.notes, " %s", limit_req->arguments[i]);
     weir__put(&rule.notes, "\n");
     const struct weir__directive *zone = find_zone(nginx, use->zone);
     if (!zone) {
@@ -257,11 +257,11 @@ static bool is_made(const struct nginx *nginx, const struct use *use)
 /* A proxy whose word about the client's address counts. */
 static void trust(struct weir__convert *convert, const struct weir__directive *directive)
 {
-    struct weir__buffer network = {0};
-    weir__put(&network, "'%s'", directive->words[1]);
-    if (!weir__is_network(directive->words[1]))
+    struct weir__convert_buffer network = {0};
+    weir__put(&network, "'%s'", directive->arguments[1]);
+    if (!weir__is_network(directive->arguments[1]))
         weir__convert_warn(convert, NULL, directive->line, "set_real_ip_from %s is left out: it is not a network",
-                           directive->words[1]);
+                           directive->arguments[1]);
     else if (network.text && (!convert->trusted.text || !strstr(convert->trusted.text, network.text)))
         weir__put(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network.text);
     convert->failed |= network.failed;
@@ -294,7 +294,7 @@ static void visit_others(struct nginx *nginx)
         }
         if (weir__directive_is(d, "limit_conn"))
             weir__convert_warn(convert, NULL, d->line, "limit_conn limits connections at a time; rules limit requests");
-        if (weir__directive_is(d, "include") && !included && d->count > 1 && !strstr(d->words[1], "mime.types")) {
+        if (weir__directive_is(d, "include") && !included && d->count > 1 && !strstr(d->arguments[1], "mime.types")) {
             included = true;
             weir__convert_warn(convert, NULL, d->line, "include is not followed; nginx -T prints all files as one");
         }

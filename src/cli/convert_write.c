@@ -11,7 +11,7 @@
 #include <strings.h>
 
 /* Room for `more` bytes and a zero. */
-static bool make_room(struct weir__buffer *to, size_t more)
+static bool make_room(struct weir__convert_buffer *to, size_t more)
 {
     size_t room = to->room ? to->room : 256;
     while (room - to->len <= more)
@@ -28,7 +28,7 @@ static bool make_room(struct weir__buffer *to, size_t more)
     return true;
 }
 
-static void put_variable(struct weir__buffer *to, const char *format, va_list arguments)
+static void put_variable(struct weir__convert_buffer *to, const char *format, va_list arguments)
 {
     va_list again;
     va_copy(again, arguments);
@@ -40,7 +40,7 @@ static void put_variable(struct weir__buffer *to, const char *format, va_list ar
     to->len += (size_t)len;
 }
 
-void weir__put(struct weir__buffer *to, const char *format, ...)
+void weir__put(struct weir__convert_buffer *to, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -51,19 +51,19 @@ void weir__put(struct weir__buffer *to, const char *format, ...)
 /* Text that YAML reads as nothing but text, wherever it stands. */
 static bool is_plain(const char *text)
 {
-    static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "absent"};
+    static const char *const reserved[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "absent"};
     if (!isalpha((unsigned char)text[0]) && text[0] != '/' && text[0] != '_')
         return false;
     for (const char *c = text; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("/_-.$=", *c) && !(*c == '*' && c > text))
             return false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasecmp(text, words[i]) == 0)
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (strcasecmp(text, reserved[i]) == 0)
             return false;
     return true;
 }
 
-void weir__put_scalar(struct weir__buffer *to, const char *text)
+void weir__put_scalar(struct weir__convert_buffer *to, const char *text)
 {
     bool control = false;
     if (is_plain(text)) {
@@ -93,7 +93,7 @@ void weir__put_scalar(struct weir__buffer *to, const char *text)
 
 void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
 {
-    struct weir__buffer message = {0};
+    struct weir__convert_buffer message = {0};
     va_list arguments;
     va_start(arguments, format);
     put_variable(&message, format, arguments);
@@ -113,7 +113,7 @@ void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *ru
 }
 
 /* Every line of `text` behind "# ", at `indent`; what cannot stand in a comment is '?'. */
-static void put_comment(struct weir__buffer *to, const char *text, int indent)
+static void put_comment(struct weir__convert_buffer *to, const char *text, int indent)
 {
     size_t len = strlen(text);
     bool begins = true;
@@ -135,7 +135,7 @@ static void put_comment(struct weir__buffer *to, const char *text, int indent)
 
 void weir__convert_head(struct weir__convert *convert, const char *text)
 {
-    struct weir__buffer line = {0};
+    struct weir__convert_buffer line = {0};
     put_comment(&line, text, 0);
     if (line.text && (!convert->head.text || !strstr(convert->head.text, line.text)))
         weir__put(&convert->head, "%s", line.text);
@@ -143,7 +143,7 @@ void weir__convert_head(struct weir__convert *convert, const char *text)
 }
 
 /* Lines of fields, each behind `indent` blanks. */
-static void put_fields(struct weir__buffer *to, const struct weir__buffer *fields, int indent)
+static void put_fields(struct weir__convert_buffer *to, const struct weir__convert_buffer *fields, int indent)
 {
     const char *at = fields->text;
     while (at && *at) {
@@ -163,18 +163,18 @@ static bool is_taken(const struct weir__convert *convert, const char *name)
 
 /* A name for the rule that no other has, of what a name may have: cut at the end of a character, numbered if need be.
  */
-static void choose_name(struct weir__convert *convert, const char *wish, char *name)
+static void choose_name(struct weir__convert *convert, const char *wanted, char *name)
 {
     enum { NUMBER_MAX = 12 };
-    size_t cut = 0, len = strlen(wish);
+    size_t cut = 0, len = strlen(wanted);
     for (size_t at = 0; at < len;) {
         uint32_t point = 0;
-        size_t bytes = weir__utf8_next(wish + at, len - at, &point);
+        size_t bytes = weir__utf8_next(wanted + at, len - at, &point);
         bool good = bytes > 0 && point >= 0x20 && point != 0x7f && point != '"' && point != '\\';
         bytes = good ? bytes : 1;
         if (cut + bytes > WEIR_NAME_MAX - NUMBER_MAX)
             break;
-        memcpy(name + cut, good ? wish + at : "_", bytes);
+        memcpy(name + cut, good ? wanted + at : "_", bytes);
         cut += bytes;
         at += bytes;
     }
@@ -196,9 +196,9 @@ static void choose_name(struct weir__convert *convert, const char *wish, char *n
 
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
 {
-    struct weir__buffer *to = &convert->rules;
-    enum { PARTS = 5 };
-    struct weir__buffer *parts[PARTS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
+    struct weir__convert_buffer *to = &convert->rules;
+    enum { BUFFERS = 5 };
+    struct weir__convert_buffer *buffers[BUFFERS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
     if (to->len > 0)
         weir__put(to, "\n");
     if (rule->notes.text)
@@ -219,17 +219,17 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
         }
         put_fields(to, &rule->more, 4);
     }
-    for (size_t i = 0; i < PARTS; i++) {
-        convert->failed |= parts[i]->failed;
-        free(parts[i]->text);
-        *parts[i] = (struct weir__buffer){0};
+    for (size_t i = 0; i < BUFFERS; i++) {
+        convert->failed |= buffers[i]->failed;
+        free(buffers[i]->text);
+        *buffers[i] = (struct weir__convert_buffer){0};
     }
 }
 
 void weir__convert_identity(struct weir__convert *convert, const char *name)
 {
-    struct weir__buffer *to = &convert->identity;
-    struct weir__buffer line = {0};
+    struct weir__convert_buffer *to = &convert->identity;
+    struct weir__convert_buffer line = {0};
     bool begins = true;
     weir__put(&line, "%s: header:X-", name);
     for (const char *c = name; *c; c++) {

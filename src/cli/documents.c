@@ -13,7 +13,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The service keeps one document of a name. */
-static bool tell_twins(const struct weir__documents *documents, struct weir__findings *findings)
+static bool report_duplicates(const struct weir__documents *documents, struct weir__findings *findings)
 {
     const struct weir__rule_document **sorted = calloc(documents->count + 1, sizeof(struct weir__rule_document *));
     bool good = sorted != NULL;
@@ -32,7 +32,7 @@ static bool tell_twins(const struct weir__documents *documents, struct weir__fin
             "a rule is a version of it: apply it alone with --publish shadow",
             sorted[i]->name);
         what.message = message;
-        weir__documents_tell(documents, sorted[i], &what, weir__lookup, findings);
+        weir__documents_diagnose(documents, sorted[i], &what, weir__lookup, findings);
         good = false;
     }
     free(sorted);
@@ -72,5 +72,5 @@ bool weir__rule_files_read(struct weir__documents *documents, const char *path, 
                                 : weir__documents_read(documents, path, weir__lookup, findings)))
         return false;
     settings_first(documents);
-    return tell_twins(documents, findings);
+    return report_duplicates(documents, findings);
 }

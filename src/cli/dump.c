@@ -48,14 +48,14 @@ static int visit_json(void *context, const weir_entry *e)
 }
 
 /* Name and value of each number: the same for text and JSON. */
-struct number {
+struct dump_number {
     const char *name;
     uint64_t value;
 };
 
-static int numbers(const struct dump *d, struct number *out)
+static int numbers(const struct dump *d, struct dump_number *out)
 {
-    const struct number list[] = {
+    const struct dump_number list[] = {
         {"bytes", d->stats.bytes},
         {"slots", d->stats.slots},
         {"chunks", d->stats.chunks},
@@ -86,7 +86,7 @@ static int numbers(const struct dump *d, struct number *out)
 
 static void print_text(struct dump *dump)
 {
-    struct number list[32];
+    struct dump_number list[32];
     int count = numbers(dump, list);
     for (int i = 0; i < count; i++)
         printf("%-13s %" PRIu64 "\n", list[i].name, list[i].value);
@@ -98,7 +98,7 @@ static void print_text(struct dump *dump)
 
 static void print_json(struct dump *dump)
 {
-    struct number list[32];
+    struct dump_number list[32];
     int count = numbers(dump, list);
     printf("{");
     for (int i = 0; i < count; i++)

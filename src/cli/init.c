@@ -93,11 +93,11 @@ static int starter_write(const char *file, bool replace)
 
 int weir__cmd_init(int argc, char **argv)
 {
-    enum { FORCE, HELP };
+    enum { OVERWRITE, HELP };
     static const struct weir__option options[] = {{"force", 'f', false}, {"help", 'h', false}};
     struct weir__args args = {"init", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
     const char *file = NULL;
-    bool force = false;
+    bool overwrite = false;
     int option;
     while ((option = weir__args_next(&args)) != WEIR__ARG_END) {
         if (option == WEIR__ARG_BAD)
@@ -106,7 +106,7 @@ int weir__cmd_init(int argc, char **argv)
             fputs(usage, stdout);
             return 0;
         }
-        force |= option == FORCE;
+        overwrite |= option == OVERWRITE;
         if (option == WEIR__ARG_WORD && file) {
             fprintf(stderr, "weir init: one file\n%s", usage);
             return 2;
@@ -114,5 +114,5 @@ int weir__cmd_init(int argc, char **argv)
         if (option == WEIR__ARG_WORD)
             file = args.value;
     }
-    return starter_write(file ? file : "weir.yaml", force);
+    return starter_write(file ? file : "weir.yaml", overwrite);
 }

@@ -11,13 +11,13 @@
 void weir__input_find(void *context, const weir_diagnostic *diagnostic)
 {
     struct weir__input *input = context;
-    weir_diagnostic told = *diagnostic;
+    weir_diagnostic located = *diagnostic;
     if (input->text)
-        told.file = input->name;
+        located.file = input->name;
     if (input->errors_only)
-        weir__find_errors(input->findings, &told);
+        weir__find_errors(input->findings, &located);
     else
-        weir__lookup(input->findings, &told);
+        weir__lookup(input->findings, &located);
 }
 
 static bool read_stream(struct weir__input *input, const char *path)

@@ -56,19 +56,19 @@ void weir__lint_table(FILE *to, const char *path, const weir_rules *rules, size_
     double bytes = 0;
     char text[WEIR__DURATION_TEXT];
     char buffer[CELL_MAX];
-    struct weir__table table = {.columns = columns, .column_count = COLUMNS};
+    struct weir__text_table table = {.columns = columns, .column_count = COLUMNS};
     weir_rule_info rule;
     for (size_t i = 0; i < count; i++) {
         weir_rules_info(rules, i, &rule);
         for (int c = 0; c < COLUMNS && i < most; c++)
-            weir__table_cell(&table, cell(&rule, c, buffer));
+            weir__text_table_cell(&table, cell(&rule, c, buffer));
         bytes += (double)rule.bytes_per_key;
         shadow += rule.shadow;
         if (rule.bytes_per_key > 0 && (unsigned)rule.algorithm < ALGORITHMS)
             by_algorithm[rule.algorithm]++;
     }
-    weir__table_print(&table, to);
-    weir__table_free(&table);
+    weir__text_table_print(&table, to);
+    weir__text_table_free(&table);
     if (count > most)
         fprintf(to, "and %zu more (--all shows them)\n", count - most);
     fprintf(to, "%s", count ? "\n" : "");

@@ -84,9 +84,9 @@ static int run(const char *name, int argc, char **argv)
 static int cmd_help(int argc, char **argv)
 {
     char option[] = "--help";
-    char *asked[] = {argc > 1 ? argv[1] : NULL, option, NULL};
+    char *wanted[] = {argc > 1 ? argv[1] : NULL, option, NULL};
     if (argc > 1 && argv[1][0] != '-' && strcmp(argv[1], "help") != 0)
-        return run(argv[1], 2, asked);
+        return run(argv[1], 2, wanted);
     usage(stdout);
     return 0;
 }

@@ -31,60 +31,60 @@ bool weir__is_in_flight(const weir_outcome *outcome)
 }
 
 /* Word and text for each reason; a limit's is further told by its verdict. */
-struct words {
+struct reason_text {
     const char *name, *text;
 };
 
-static struct words words_of(const weir_outcome *outcome)
+static struct reason_text reason_of(const weir_outcome *outcome)
 {
     switch (outcome->reason) {
     case WEIR_BY_NOTHING:
-        return (struct words){"no_rule", "no rule matches"};
+        return (struct reason_text){"no_rule", "no rule matches"};
     case WEIR_BY_ALLOW_LIST:
-        return (struct words){"allow_list", "on the allow list"};
+        return (struct reason_text){"allow_list", "on the allow list"};
     case WEIR_BY_BLOCK_LIST:
-        return (struct words){"block_list", "on the block list"};
+        return (struct reason_text){"block_list", "on the block list"};
     case WEIR_BY_BAN:
-        return (struct words){"ban", "the limit is 0"};
+        return (struct reason_text){"ban", "the limit is 0"};
     case WEIR_BY_UNLIMITED:
-        return (struct words){"unlimited", "unlimited"};
+        return (struct reason_text){"unlimited", "unlimited"};
     case WEIR_BY_MISSING_KEY:
-        return (struct words){"missing_key", "the request lacks an attribute of the key"};
+        return (struct reason_text){"missing_key", "the request lacks an attribute of the key"};
     case WEIR_BY_FAILURE:
-        return (struct words){"store_failure", "the counter could not be reached; on_store_failure decided"};
+        return (struct reason_text){"store_failure", "the counter could not be reached; on_store_failure decided"};
     case WEIR_BY_SHED:
-        return (struct words){"shed", outcome->decision.limit < 0
-                                          ? "shed: the host is busy with more important requests"
-                                          : "shed: what is left is for critical requests"};
+        return (struct reason_text){"shed", outcome->decision.limit < 0
+                                                ? "shed: the host is busy with more important requests"
+                                                : "shed: what is left is for critical requests"};
     case WEIR_BY_LIMIT:
         break;
     }
     switch (outcome->decision.verdict) {
     case WEIR_DENY:
-        return (struct words){"limit",
-                              weir__is_in_flight(outcome) ? "as many as may be are in flight" : "over the limit"};
+        return (struct reason_text){"limit",
+                                    weir__is_in_flight(outcome) ? "as many as may be are in flight" : "over the limit"};
     case WEIR_NEVER_FITS:
-        return (struct words){"never_fits", "it costs more than the limit can ever hold"};
+        return (struct reason_text){"never_fits", "it costs more than the limit can ever hold"};
     case WEIR_BLOCKED:
-        return (struct words){"blocked", "an operator blocked the key"};
+        return (struct reason_text){"blocked", "an operator blocked the key"};
     case WEIR_DELAY:
-        return (struct words){"limit", "it has to wait"};
+        return (struct reason_text){"limit", "it has to wait"};
     case WEIR_ALLOW:
         break;
     }
     if (outcome->decision.flags & WEIR_OVER_SOFT)
-        return (struct words){"soft", "over the limit, within soft"};
-    return (struct words){"limit", "within the limit"};
+        return (struct reason_text){"soft", "over the limit, within soft"};
+    return (struct reason_text){"limit", "within the limit"};
 }
 
 const char *weir__reason_name(const weir_outcome *outcome)
 {
-    return words_of(outcome).name;
+    return reason_of(outcome).name;
 }
 
 const char *weir__reason_text(const weir_outcome *outcome)
 {
-    return words_of(outcome).text;
+    return reason_of(outcome).text;
 }
 
 const char *weir__status_phrase(int status)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct reader {
+struct nginx_conf_reader {
     struct weir__nginx_conf *conf;
     const char *at, *end;
     char *word; /* room for the longest there can be */
@@ -15,7 +15,7 @@ struct reader {
     struct weir__directive *now;          /* the one whose words are being read */
 };
 
-static bool fail(struct reader *reader, const char *error)
+static bool fail(struct nginx_conf_reader *reader, const char *error)
 {
     if (!reader->conf->error) {
         reader->conf->error = error;
@@ -24,7 +24,7 @@ static bool fail(struct reader *reader, const char *error)
     return false;
 }
 
-static void skip_blanks(struct reader *reader)
+static void skip_blanks(struct nginx_conf_reader *reader)
 {
     while (reader->at < reader->end) {
         char c = *reader->at;
@@ -41,7 +41,7 @@ static void skip_blanks(struct reader *reader)
 }
 
 /* The directive that the next word belongs to. */
-static struct weir__directive *begin(struct reader *reader)
+static struct weir__directive *begin(struct nginx_conf_reader *reader)
 {
     if (reader->now)
         return reader->now;
@@ -61,14 +61,14 @@ static struct weir__directive *begin(struct reader *reader)
 }
 
 /* The end of a word: its quote, or what cannot be in a bare one. "${" can: it begins a variable. */
-static bool ends_word(const struct reader *reader, char quote, char before)
+static bool ends_word(const struct nginx_conf_reader *reader, char quote, char before)
 {
     char c = *reader->at;
     return quote ? c == quote : isspace((unsigned char)c) || c == ';' || (c == '{' && before != '$');
 }
 
 /* One word, in quotes or not. */
-static bool read_word(struct reader *reader)
+static bool read_word(struct nginx_conf_reader *reader)
 {
     struct weir__directive *directive = begin(reader);
     size_t len = 0;
@@ -89,10 +89,10 @@ static bool read_word(struct reader *reader)
     if (quote && reader->at == reader->end)
         return fail(reader, "a quote that never ends");
     reader->at += quote != '\0';
-    if (directive->count == WEIR__NGINX_WORDS)
+    if (directive->count == WEIR__NGINX_ARGUMENTS)
         return true;
-    directive->words[directive->count] = strndup(reader->word, len);
-    if (!directive->words[directive->count])
+    directive->arguments[directive->count] = strndup(reader->word, len);
+    if (!directive->arguments[directive->count])
         return fail(reader, "out of memory");
     directive->count++;
     return true;
@@ -115,7 +115,7 @@ static const char *behind_text(const char *at, const char *end)
 }
 
 /* Lua and the like between braces is none of our business. */
-static bool skip_code(struct reader *reader)
+static bool skip_code(struct nginx_conf_reader *reader)
 {
     int open = 0;
     while (reader->at < reader->end) {
@@ -136,9 +136,9 @@ static bool skip_code(struct reader *reader)
     return fail(reader, "a '{' that is never closed");
 }
 
-static bool open_block(struct reader *reader)
+static bool open_block(struct nginx_conf_reader *reader)
 {
-    const char *name = reader->now ? reader->now->words[0] : NULL;
+    const char *name = reader->now ? reader->now->arguments[0] : NULL;
     size_t len = name ? strlen(name) : 0;
     if (!name)
         return fail(reader, "a '{' without a directive");
@@ -152,7 +152,7 @@ static bool open_block(struct reader *reader)
     return true;
 }
 
-static bool close_block(struct reader *reader)
+static bool close_block(struct nginx_conf_reader *reader)
 {
     if (reader->depth == 0)
         return fail(reader, "a '}' without its '{'");
@@ -168,7 +168,7 @@ static bool close_block(struct reader *reader)
 bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t len)
 {
     *conf = (struct weir__nginx_conf){0};
-    struct reader reader = {.conf = conf, .at = text, .end = text + len, .line = 1, .block = &conf->root};
+    struct nginx_conf_reader reader = {.conf = conf, .at = text, .end = text + len, .line = 1, .block = &conf->root};
     reader.word = malloc(len + 1);
     bool good = reader.word || fail(&reader, "out of memory");
     while (good) {
@@ -200,7 +200,7 @@ void weir__nginx_drop(struct weir__nginx_conf *conf)
         struct weir__directive *directive = conf->newest;
         conf->newest = directive->older;
         for (int i = 0; i < directive->count; i++)
-            free(directive->words[i]);
+            free(directive->arguments[i]);
         free(directive);
     }
 }
@@ -216,22 +216,22 @@ const struct weir__directive *weir__nginx_next(const struct weir__nginx_conf *co
 
 bool weir__directive_is(const struct weir__directive *directive, const char *name)
 {
-    return directive->count > 0 && strcmp(directive->words[0], name) == 0;
+    return directive->count > 0 && strcmp(directive->arguments[0], name) == 0;
 }
 
 const char *weir__directive_value(const struct weir__directive *directive, const char *name)
 {
     size_t len = strlen(name);
     for (int i = 1; i < directive->count; i++)
-        if (strncmp(directive->words[i], name, len) == 0 && directive->words[i][len] == '=')
-            return directive->words[i] + len + 1;
+        if (strncmp(directive->arguments[i], name, len) == 0 && directive->arguments[i][len] == '=')
+            return directive->arguments[i] + len + 1;
     return NULL;
 }
 
 bool weir__directive_has(const struct weir__directive *directive, const char *word)
 {
     for (int i = 1; i < directive->count; i++)
-        if (strcmp(directive->words[i], word) == 0)
+        if (strcmp(directive->arguments[i], word) == 0)
             return true;
     return false;
 }

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { WEIR__NGINX_WORDS = 32, WEIR__NGINX_DEPTH = 64 };
+enum { WEIR__NGINX_ARGUMENTS = 32, WEIR__NGINX_DEPTH = 64 };
 
 struct weir__directive {
-    char *words[WEIR__NGINX_WORDS]; /* the name first; more than these are left out */
+    char *arguments[WEIR__NGINX_ARGUMENTS]; /* the name first; more than these are left out */
     int count;
     int line;
     struct weir__directive *parent, *first, *next;

@@ -15,7 +15,7 @@ static const struct weir__directive *server_of(const struct weir__directive *blo
     return block;
 }
 
-static void put_host(struct weir__buffer *to, const char *name)
+static void put_host(struct weir__convert_buffer *to, const char *name)
 {
     if (*name == '~') {
         weir__put(to, "%s{ regex: ", to->len ? ", " : "");
@@ -35,14 +35,14 @@ static void put_host(struct weir__buffer *to, const char *name)
 /* The hosts of a server as YAML; "" for any, NULL without memory. */
 static char *hosts_of(const struct weir__directive *server)
 {
-    struct weir__buffer list = {0}, all = {0};
+    struct weir__convert_buffer list = {0}, all = {0};
     bool several = false;
     for (const struct weir__directive *d = server ? server->first : NULL; d; d = d->next) {
         for (int i = 1; i < d->count && weir__directive_is(d, "server_name"); i++) {
-            if (strcmp(d->words[i], "_") == 0 || *d->words[i] == '\0' || *d->words[i] == '$')
+            if (strcmp(d->arguments[i], "_") == 0 || *d->arguments[i] == '\0' || *d->arguments[i] == '$')
                 continue;
-            several |= list.len > 0 || *d->words[i] == '.';
-            put_host(&list, d->words[i]);
+            several |= list.len > 0 || *d->arguments[i] == '.';
+            put_host(&list, d->arguments[i]);
         }
     }
     weir__put(&all, several ? "[%s]" : "%s", list.text ? list.text : "");
@@ -57,13 +57,13 @@ static char *hosts_of(const struct weir__directive *server)
 static void name_place(struct weir__place_text *place)
 {
     const struct weir__directive *block = place->block;
-    const char *sign = block->count > 2 ? block->words[1] : "";
+    const char *sign = block->count > 2 ? block->arguments[1] : "";
     if (!weir__directive_is(block, "location") || block->count < 2) {
         place->kind = WEIR__PLACE_ALL;
         place->path = "/";
         return;
     }
-    place->path = block->words[block->count > 2 ? 2 : 1];
+    place->path = block->arguments[block->count > 2 ? 2 : 1];
     if (*place->path == '@')
         place->kind = WEIR__PLACE_NAMED;
     else if (strcmp(sign, "=") == 0)
@@ -79,8 +79,8 @@ static void name_place(struct weir__place_text *place)
 static bool has_root_location(const struct weir__directive *block)
 {
     for (const struct weir__directive *d = block->first; d; d = d->next)
-        if (weir__directive_is(d, "location") && d->count > 1 && strcmp(d->words[d->count - 1], "/") == 0 &&
-            strcmp(d->words[1], "=") != 0)
+        if (weir__directive_is(d, "location") && d->count > 1 && strcmp(d->arguments[d->count - 1], "/") == 0 &&
+            strcmp(d->arguments[1], "=") != 0)
             return true;
     return false;
 }
@@ -124,7 +124,7 @@ void weir__places_drop(struct weir__places *places)
 
 /* ---- Paths ---- */
 
-static void put_regex_pattern(struct weir__buffer *to, const struct weir__buffer *regex)
+static void put_regex_pattern(struct weir__convert_buffer *to, const struct weir__convert_buffer *regex)
 {
     weir__put(to, "{ regex: ");
     weir__put_scalar(to, regex->text ? regex->text : "");
@@ -133,9 +133,9 @@ static void put_regex_pattern(struct weir__buffer *to, const struct weir__buffer
 }
 
 /* A place as a pattern of `path`. */
-static void put_path(struct weir__buffer *to, const struct weir__place_text *place)
+static void put_path(struct weir__convert_buffer *to, const struct weir__place_text *place)
 {
-    struct weir__buffer text = {0};
+    struct weir__convert_buffer text = {0};
     bool ends = *place->path && place->path[strlen(place->path) - 1] == '/';
     if (place->kind == WEIR__PLACE_REGEX) {
         weir__put(&text, "%s%s", place->nocase ? "(?i)" : "", place->path);
@@ -171,10 +171,10 @@ static bool is_other(const struct weir__place_text *place, const char *hosts)
 }
 
 /* A prefix without the places inside it that are limited otherwise: only a regular expression can say both. */
-static void put_path_but(struct weir__buffer *to, const struct weir__places *places,
+static void put_path_but(struct weir__convert_buffer *to, const struct weir__places *places,
                          const struct weir__place_text *place, const char *hosts)
 {
-    struct weir__buffer regex = {0};
+    struct weir__convert_buffer regex = {0};
     bool any = false;
     weir__put(&regex, "^");
     for (size_t i = 0; i < places->count; i++) {
@@ -210,7 +210,7 @@ static bool is_left_out(const struct weir__places *places, const struct weir__pl
 static void put_all_but(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
                         const char *hosts, int line)
 {
-    struct weir__buffer others = {0};
+    struct weir__convert_buffer others = {0};
     for (size_t i = 0; i < places->count; i++) {
         const struct weir__place_text *other = &places->list[i];
         if (!is_other(other, hosts) || is_left_out(places, other, hosts))
@@ -232,7 +232,7 @@ static void put_all_but(struct weir__convert *convert, struct weir__new_rule *ru
 bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
                       const char *hosts, int line)
 {
-    struct weir__buffer paths = {0};
+    struct weir__convert_buffer paths = {0};
     int count = 0;
     bool regex = false, prefix = false;
     for (size_t i = 0; i < places->count; i++) {

@@ -30,7 +30,7 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
     return row[a_len % 3][b_len];
 }
 
-const char *weir__likely_word(const char *word, const char *const *words, size_t count)
+const char *weir__likely_word(const char *word, const char *const *candidates, size_t count)
 {
     const char *likely = NULL;
     size_t len = strlen(word);
@@ -38,11 +38,11 @@ const char *weir__likely_word(const char *word, const char *const *words, size_t
         return NULL;
     int best = len < 5 ? 2 : 3; /* below this it is likely a slip of the finger */
     for (size_t i = 0; i < count; i++) {
-        size_t other = strlen(words[i]);
-        int far = other > WORD_MAX ? best : distance(word, len, words[i], other);
-        if (far < best) {
-            best = far;
-            likely = words[i];
+        size_t other = strlen(candidates[i]);
+        int edits = other > WORD_MAX ? best : distance(word, len, candidates[i], other);
+        if (edits < best) {
+            best = edits;
+            likely = candidates[i];
         }
     }
     return likely;
@@ -109,13 +109,13 @@ int weir__args_next(struct weir__args *args)
     if (args->at >= args->argc)
         return WEIR__ARG_END;
     const char *word = args->argv[args->at];
-    if (!args->only_words && strcmp(word, "--") == 0) {
-        args->only_words = true;
+    if (!args->no_options && strcmp(word, "--") == 0) {
+        args->no_options = true;
         if (++args->at >= args->argc)
             return WEIR__ARG_END;
         word = args->argv[args->at];
     }
-    if (args->only_words || word[0] != '-' || word[1] == '\0') {
+    if (args->no_options || word[0] != '-' || word[1] == '\0') {
         args->value = word;
         args->at++;
         return WEIR__ARG_WORD;

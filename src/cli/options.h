@@ -22,7 +22,7 @@ struct weir__args {
     char **argv;
     int argc, at;
     int letter_at;     /* within a group of letters, "-ab"; 0: none */
-    bool only_words;   /* "--" has been seen */
+    bool no_options;   /* "--" has been seen */
     const char *value; /* of the option, or the word */
 };
 
@@ -30,7 +30,7 @@ struct weir__args {
 int weir__args_next(struct weir__args *args);
 
 /* The one of `words` that `word` was perhaps meant to be, or NULL. */
-const char *weir__likely_word(const char *word, const char *const *words, size_t count);
+const char *weir__likely_word(const char *word, const char *const *candidates, size_t count);
 
 /* Each is true if all of the text is such a value, and only then sets it. */
 bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value);

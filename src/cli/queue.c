@@ -46,68 +46,68 @@ static const char requeue_help[] =
     "       weir queue requeue --all [--rule RULE] [OPTIONS]\n"
     "Dead requests wait again, with new attempts and their whole age before them.\n" WHICH;
 
-enum { PAGE = 1000, PAGES_MAX = 10000, LIST_USUAL = 100, TEXT = 40, PATH_MAX_BYTES = 256 };
+enum { PAGE = 1000, PAGES_MAX = 10000, LIST_DEFAULT = 100, TEXT = 40, PATH_MAX_BYTES = 256 };
 
 /* ---- stats ---- */
 
-static void number_cell(struct weir__table *table, const json_t *object, const char *name)
+static void number_cell(struct weir__text_table *table, const json_t *object, const char *name)
 {
     char text[TEXT];
-    weir__table_cell(table, weir__member_number(object, name, text));
+    weir__text_table_cell(table, weir__member_number(object, name, text));
 }
 
-static void stats_row(struct weir__table *table, const json_t *object, const char *rule)
+static void stats_row(struct weir__text_table *table, const json_t *object, const char *rule)
 {
     char text[TEXT];
     const json_t *oldest = json_object_get(object, "oldest_s");
-    weir__table_cell(table, rule);
+    weir__text_table_cell(table, rule);
     number_cell(table, object, "waiting");
     number_cell(table, object, "under_way");
     number_cell(table, object, "dead");
-    weir__table_cell(table, weir__bytes_text(json_number_value(json_object_get(object, "bytes")), text));
-    weir__table_cell(table,
-                     json_is_number(oldest) ? weir__wait_text((int64_t)(json_number_value(oldest) * 1e9), text) : "");
+    weir__text_table_cell(table, weir__bytes_text(json_number_value(json_object_get(object, "bytes")), text));
+    weir__text_table_cell(
+        table, json_is_number(oldest) ? weir__wait_text((int64_t)(json_number_value(oldest) * 1e9), text) : "");
 }
 
-static bool print_stats(const json_t *figures)
+static bool print_stats(const json_t *stats)
 {
     static const struct weir__column columns[] = {{"rule", false, true, false},      {"waiting", true, false, false},
                                                   {"under way", true, false, false}, {"dead", true, false, false},
                                                   {"bytes", true, false, false},     {"oldest", true, false, false}};
-    struct weir__table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
-    const json_t *rules = json_object_get(figures, "rules"), *rule;
+    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
+    const json_t *rules = json_object_get(stats, "rules"), *rule;
     size_t i;
     json_array_foreach(rules, i, rule) stats_row(&table, rule, weir__member(rule, "rule"));
     if (json_array_size(rules) > 1)
-        stats_row(&table, figures, "all");
-    bool good = weir__table_print(&table, stdout);
+        stats_row(&table, stats, "all");
+    bool good = weir__text_table_print(&table, stdout);
     if (json_array_size(rules) == 0)
         puts("nothing waits, and nothing is dead");
-    weir__table_free(&table);
+    weir__text_table_free(&table);
     return good;
 }
 
-static int stats(struct weir__given *given)
+static int stats(struct weir__command_line *given)
 {
-    struct weir__answer answer;
-    bool good = weir__given_get(given, "/v1/queue/stats", NULL, &answer);
+    struct weir__service_reply reply;
+    bool good = weir__given_get(given, "/v1/queue/stats", NULL, &reply);
     if (good)
-        good = given->json ? weir__print_json(answer.json) == 0 : print_stats(answer.json);
-    weir__answer_free(&answer);
+        good = given->json ? weir__print_json(reply.json) == 0 : print_stats(reply.json);
+    weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
 
 /* ---- list ---- */
 
 /* A page of what the options name. False: told. */
-static bool list_page(const struct weir__given *given, int64_t limit, int64_t after, const char *state,
-                      struct weir__answer *answer)
+static bool list_page(const struct weir__command_line *given, int64_t limit, int64_t after, const char *state,
+                      struct weir__service_reply *reply)
 {
     char *rule = given->is[WEIR__WITH_RULE] ? weir__query_escape(given->value[WEIR__WITH_RULE]) : NULL;
     char *word = state ? weir__query_escape(state) : NULL, *path = NULL;
     size_t len = 0;
     FILE *to = open_memstream(&path, &len);
-    *answer = (struct weir__answer){0};
+    *reply = (struct weir__service_reply){0};
     if (to) {
         fprintf(to, "/v1/queue?limit=%" PRId64 "&after=%" PRId64, limit, after);
         if (word)
@@ -116,7 +116,7 @@ static bool list_page(const struct weir__given *given, int64_t limit, int64_t af
             fprintf(to, "&rule=%s", rule);
         fclose(to);
     }
-    bool good = path && weir__given_get(given, path, NULL, answer) && weir__answer_items(given, answer);
+    bool good = path && weir__given_get(given, path, NULL, reply) && weir__service_reply_items(given, reply);
     free(path);
     free(word);
     free(rule);
@@ -129,7 +129,7 @@ static bool print_list(const json_t *items)
                                                   {"rule", false, true, false},    {"key", false, true, false},
                                                   {"request", false, true, false}, {"accepted", false, false, false},
                                                   {"tries", true, false, false},   {"why", false, true, true}};
-    struct weir__table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
+    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
     char text[TEXT], request[PATH_MAX_BYTES];
     const json_t *item;
     size_t i;
@@ -137,40 +137,40 @@ static bool print_list(const json_t *items)
     {
         const char *hex = weir__member(item, "key_hex");
         snprintf(request, sizeof request, "%s %s", weir__member(item, "method"), weir__member(item, "path"));
-        weir__table_cell(&table, weir__member(item, "ticket"));
-        weir__table_cell(&table, weir__member(item, "state"));
-        weir__table_cell(&table, weir__member(item, "rule"));
-        weir__table_cell(&table, *hex ? hex : weir__member(item, "key"));
-        weir__table_cell(&table, request);
-        weir__table_cell(&table, weir__member_time(item, "accepted", text));
+        weir__text_table_cell(&table, weir__member(item, "ticket"));
+        weir__text_table_cell(&table, weir__member(item, "state"));
+        weir__text_table_cell(&table, weir__member(item, "rule"));
+        weir__text_table_cell(&table, *hex ? hex : weir__member(item, "key"));
+        weir__text_table_cell(&table, request);
+        weir__text_table_cell(&table, weir__member_time(item, "accepted", text));
         number_cell(&table, item, "attempts");
-        weir__table_cell(&table, weir__member(item, "why"));
+        weir__text_table_cell(&table, weir__member(item, "why"));
     }
-    bool good = weir__table_print(&table, stdout);
+    bool good = weir__text_table_print(&table, stdout);
     if (json_array_size(items) == 0)
         puts("no requests");
-    weir__table_free(&table);
+    weir__text_table_free(&table);
     return good;
 }
 
-static int list(struct weir__given *given)
+static int list(struct weir__command_line *given)
 {
     int64_t limit = weir__given_number(given, WEIR__WITH_LIMIT);
-    struct weir__answer answer;
+    struct weir__service_reply reply;
     if (limit < 0 || limit > PAGE) {
         if (limit > 0)
             fprintf(stderr, "weir %s: --limit is at most %d\n", given->command, PAGE);
         return 2;
     }
-    bool good = list_page(given, limit ? limit : LIST_USUAL, 0, given->value[WEIR__WITH_STATE], &answer);
+    bool good = list_page(given, limit ? limit : LIST_DEFAULT, 0, given->value[WEIR__WITH_STATE], &reply);
     if (good && given->json) {
-        good = weir__print_json(answer.json) == 0;
+        good = weir__print_json(reply.json) == 0;
     } else if (good) {
-        good = print_list(json_object_get(answer.json, "items"));
-        if (json_is_integer(json_object_get(answer.json, "next")))
+        good = print_list(json_object_get(reply.json, "items"));
+        if (json_is_integer(json_object_get(reply.json, "next")))
             fputs("there are more: --limit, --state, --rule\n", stderr);
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
 
@@ -187,14 +187,14 @@ static void line(const char *name, const char *value)
 
 static void print_one(const json_t *item)
 {
-    static const char *const words[] = {"ticket", "state", "why", "rule", "key", "key_hex", "method", "path"};
+    static const char *const members[] = {"ticket", "state", "why", "rule", "key", "key_hex", "method", "path"};
     static const char *const numbers[] = {"cost", "attempts", "last_status", "body_bytes"};
     static const char *const times[] = {"accepted", "due", "expires", "ended"};
     const json_t *names = json_object_get(item, "headers"), *name;
     char text[TEXT];
     size_t i;
-    for (i = 0; i < sizeof words / sizeof *words; i++)
-        line(words[i], weir__member(item, words[i]));
+    for (i = 0; i < sizeof members / sizeof *members; i++)
+        line(members[i], weir__member(item, members[i]));
     for (i = 0; i < sizeof numbers / sizeof *numbers; i++)
         line(numbers[i], weir__member_number(item, numbers[i], text));
     for (i = 0; i < sizeof times / sizeof *times; i++)
@@ -216,16 +216,16 @@ static char *ticket_path(const char *ticket, const char *rest)
     return path;
 }
 
-static int get(struct weir__given *given)
+static int get(struct weir__command_line *given)
 {
-    char *path = ticket_path(given->words[0], "");
-    struct weir__answer answer = {0};
-    bool good = path && weir__given_get(given, path, given->words[0], &answer);
+    char *path = ticket_path(given->arguments[0], "");
+    struct weir__service_reply reply = {0};
+    bool good = path && weir__given_get(given, path, given->arguments[0], &reply);
     if (good && given->json)
-        good = weir__print_json(answer.json) == 0;
+        good = weir__print_json(reply.json) == 0;
     else if (good)
-        print_one(answer.json);
-    weir__answer_free(&answer);
+        print_one(reply.json);
+    weir__service_reply_free(&reply);
     free(path);
     return good ? 0 : 1;
 }
@@ -233,7 +233,7 @@ static int get(struct weir__given *given)
 /* ---- cancel and requeue ---- */
 
 struct changing {
-    struct weir__given *given;
+    struct weir__command_line *given;
     const char *rest; /* of the path */
     const char *done; /* what is said of each */
     json_t *items;    /* what they are now */
@@ -243,9 +243,9 @@ struct changing {
 static void change_one(struct changing *changing, const char *ticket)
 {
     char *path = ticket_path(ticket, changing->rest);
-    struct weir__answer answer;
-    if (weir__given_post(changing->given, path, json_object(), ticket, &answer)) {
-        json_array_append(changing->items, answer.json);
+    struct weir__service_reply reply;
+    if (weir__given_post(changing->given, path, json_object(), ticket, &reply)) {
+        json_array_append(changing->items, reply.json);
         if (!changing->given->json) {
             weir__print_text(stdout, ticket, SIZE_MAX, false);
             printf(": %s\n", changing->done);
@@ -253,7 +253,7 @@ static void change_one(struct changing *changing, const char *ticket)
     } else {
         changing->failed = true;
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
 }
 
@@ -263,39 +263,39 @@ static void change_all(struct changing *changing, const char *state)
     int64_t after = 0;
     bool more = true;
     for (int page = 0; more && page < PAGES_MAX; page++) {
-        struct weir__answer answer;
+        struct weir__service_reply reply;
         const json_t *item;
         size_t i;
-        if (!list_page(changing->given, PAGE, after, state, &answer)) {
+        if (!list_page(changing->given, PAGE, after, state, &reply)) {
             changing->failed = true;
             more = false;
         }
-        json_array_foreach(json_object_get(answer.json, "items"), i, item)
+        json_array_foreach(json_object_get(reply.json, "items"), i, item)
             change_one(changing, weir__member(item, "ticket"));
-        const json_t *next = json_object_get(answer.json, "next");
+        const json_t *next = json_object_get(reply.json, "next");
         more = more && json_is_integer(next);
         after = json_integer_value(next);
-        weir__answer_free(&answer);
+        weir__service_reply_free(&reply);
     }
 }
 
 static int change(struct changing *changing, const char *state)
 {
-    struct weir__given *given = changing->given;
+    struct weir__command_line *given = changing->given;
     bool all = given->is[WEIR__WITH_ALL];
-    if (all == (given->word_count > 0) || (!all && (given->is[WEIR__WITH_RULE] || given->is[WEIR__WITH_STATE]))) {
+    if (all == (given->argument_count > 0) || (!all && (given->is[WEIR__WITH_RULE] || given->is[WEIR__WITH_STATE]))) {
         fprintf(stderr, "weir %s: either tickets, or --all with what narrows it down\n", given->command);
         return 2;
     }
     changing->items = json_array();
-    for (size_t i = 0; i < given->word_count; i++)
-        change_one(changing, given->words[i]);
+    for (size_t i = 0; i < given->argument_count; i++)
+        change_one(changing, given->arguments[i]);
     if (all)
         change_all(changing, state);
     if (given->json) {
-        json_t *told = json_pack("{s:O}", "items", changing->items);
-        weir__print_json(told);
-        json_decref(told);
+        json_t *result = json_pack("{s:O}", "items", changing->items);
+        weir__print_json(result);
+        json_decref(result);
     } else if (all) {
         printf("%zu %s\n", json_array_size(changing->items), changing->done);
     }
@@ -303,7 +303,7 @@ static int change(struct changing *changing, const char *state)
     return changing->failed ? 1 : 0;
 }
 
-static int cancel(struct weir__given *given)
+static int cancel(struct weir__command_line *given)
 {
     struct changing changing = {.given = given, .rest = "/cancel", .done = "cancelled"};
     const char *state = given->value[WEIR__WITH_STATE];
@@ -314,7 +314,7 @@ static int cancel(struct weir__given *given)
     return change(&changing, state);
 }
 
-static int requeue(struct weir__given *given)
+static int requeue(struct weir__command_line *given)
 {
     struct changing changing = {.given = given, .rest = "/requeue", .done = "waits again"};
     return change(&changing, "dead");

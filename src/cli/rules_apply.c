@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct apply {
-    struct weir__given *given;
+    struct weir__command_line *given;
     struct weir__documents documents;
     struct weir__changes changes;
     struct weir__findings findings;
@@ -28,29 +28,29 @@ static int64_t number_of(const json_t *item, const char *name)
 }
 
 /* Reads the current text. NULL: told. */
-static char *read_text(struct apply *apply, struct weir__change *change)
+static char *read_text(struct apply *apply, struct weir__document_change *change)
 {
     char *path = weir__service_path(change->name, "");
-    struct weir__question question = {.method = "GET", .path = path, .wants_yaml = true};
-    struct weir__answer answer = {0};
+    struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = true};
+    struct weir__service_reply reply = {0};
     char *text = NULL;
     if (!path)
         out_of_memory();
-    else if (weir__service_ask(apply->given->service, &question, &answer) &&
-             weir__answer_is_good(apply->given->service, &answer, change->name)) {
-        text = answer.body;
-        answer.body = NULL;
+    else if (weir__service_call(apply->given->service, &request, &reply) &&
+             weir__service_reply_is_good(apply->given->service, &reply, change->name)) {
+        text = reply.body;
+        reply.body = NULL;
         /* What is compared is what may be replaced. */
-        if (answer.version > 0)
-            change->version = answer.version;
+        if (reply.version > 0)
+            change->version = reply.version;
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
     return text;
 }
 
 /* Fills in what is to be done with one document; item: what the service has of it, or NULL. */
-static bool decide(struct apply *apply, struct weir__change *change, const json_t *item)
+static bool decide(struct apply *apply, struct weir__document_change *change, const json_t *item)
 {
     bool exists = item && !json_is_true(json_object_get(item, "deleted"));
     char *before = NULL;
@@ -97,7 +97,7 @@ static bool decide_prunes(struct apply *apply)
             if (settings != (pass == 1) || json_is_true(json_object_get(item, "deleted")) ||
                 find_document(&apply->documents, name))
                 continue;
-            changes->list[changes->count] = (struct weir__change){.name = name};
+            changes->list[changes->count] = (struct weir__document_change){.name = name};
             if (!decide(apply, &changes->list[changes->count++], item))
                 return false;
         }
@@ -120,7 +120,7 @@ static bool decide_all(struct apply *apply)
         return out_of_memory();
     for (i = 0; i < apply->documents.count; i++) {
         const struct weir__rule_document *document = &apply->documents.list[i];
-        changes->list[changes->count] = (struct weir__change){.document = document, .name = document->name};
+        changes->list[changes->count] = (struct weir__document_change){.document = document, .name = document->name};
         if (!decide(apply, &changes->list[changes->count++], json_object_get(apply->by_name, document->name)))
             return false;
     }
@@ -130,35 +130,35 @@ static bool decide_all(struct apply *apply)
 /* ---- Writing ---- */
 
 /* One request; what the service refuses is told, and kept for --json. */
-static bool write_one(struct apply *apply, struct weir__change *change)
+static bool write_one(struct apply *apply, struct weir__document_change *change)
 {
-    struct weir__given *given = apply->given;
+    struct weir__command_line *given = apply->given;
     static const char *const methods[] = {"", "POST", "PUT", "DELETE"};
     bool creates = change->action == WEIR__CREATE, removes = change->action == WEIR__DELETE;
     char *path = creates ? strdup("/v1/rules") : weir__service_path(change->name, "");
     if (!path)
         return out_of_memory();
-    struct weir__question question = {.method = methods[change->action],
-                                      .path = path,
-                                      .body = removes ? NULL : change->document->text,
-                                      .len = removes ? 0 : change->document->len,
-                                      .yaml = true,
-                                      .if_match = creates ? 0 : change->version,
-                                      .reason = given->value[WEIR__WITH_REASON]};
-    struct weir__answer answer;
-    bool asked = weir__service_ask(given->service, &question, &answer);
-    const json_t *problems = asked ? weir__answer_problems(&answer) : NULL;
-    bool good = asked && answer.status >= 200 && answer.status < 300;
+    struct weir__service_request request = {.method = methods[change->action],
+                                            .path = path,
+                                            .body = removes ? NULL : change->document->text,
+                                            .len = removes ? 0 : change->document->len,
+                                            .yaml = true,
+                                            .if_match = creates ? 0 : change->version,
+                                            .reason = given->value[WEIR__WITH_REASON]};
+    struct weir__service_reply reply;
+    bool sent = weir__service_call(given->service, &request, &reply);
+    const json_t *problems = sent ? weir__service_reply_problems(&reply) : NULL;
+    bool good = sent && reply.status >= 200 && reply.status < 300;
     if (!good && problems && change->document)
         weir__rules_problems(&apply->documents, change->document, problems, &apply->findings);
-    else if (asked && !good)
-        weir__answer_is_good(given->service, &answer, change->name);
+    else if (sent && !good)
+        weir__service_reply_is_good(given->service, &reply, change->name);
     if (!good)
-        change->error = strdup(asked ? weir__answer_message(&answer) : "there was no answer");
-    else if (!removes && answer.version > 0)
-        change->version = answer.version;
+        change->error = strdup(sent ? weir__service_reply_message(&reply) : "there was no answer");
+    else if (!removes && reply.version > 0)
+        change->version = reply.version;
     change->done = good;
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
     return good;
 }
@@ -167,7 +167,7 @@ static bool write_all(struct apply *apply)
 {
     bool good = true;
     for (size_t i = 0; i < apply->changes.count; i++) {
-        struct weir__change *change = &apply->changes.list[i];
+        struct weir__document_change *change = &apply->changes.list[i];
         if (change->action == WEIR__CREATE || change->action == WEIR__UPDATE)
             good &= write_one(apply, change);
     }
@@ -188,7 +188,7 @@ static bool delete_all(struct apply *apply)
 
 /* True if it is to be put in force, or taken out of it. What is enforced already stays so: a shadow of itself would be
  * no use. */
-static bool is_due(const struct weir__change *change, bool shadow)
+static bool is_due(const struct weir__document_change *change, bool shadow)
 {
     if (change->action == WEIR__DELETE)
         return change->enforced || change->shadow;
@@ -199,7 +199,7 @@ static bool fill_due(struct apply *apply, const char *stage, json_t *due)
 {
     bool shadow = strcmp(stage, "shadow") == 0, good = true;
     for (size_t i = 0; i < apply->changes.count; i++) {
-        struct weir__change *change = &apply->changes.list[i];
+        struct weir__document_change *change = &apply->changes.list[i];
         bool removes = change->action == WEIR__DELETE;
         change->due = is_due(change, shadow);
         if (change->due && !removes && shadow && change->document->kind != WEIR__KIND_RULE) {
@@ -215,13 +215,13 @@ static bool fill_due(struct apply *apply, const char *stage, json_t *due)
 }
 
 /* Why the set was refused: each problem at its place in the files. */
-static void tell_refusal(struct apply *apply, const struct weir__answer *answer)
+static void report_refusal(struct apply *apply, const struct weir__service_reply *reply)
 {
-    const json_t *problems = weir__answer_problems(answer);
+    const json_t *problems = weir__service_reply_problems(reply);
     size_t i;
     json_t *problem;
     if (!problems)
-        weir__answer_is_good(apply->given->service, answer, NULL);
+        weir__service_reply_is_good(apply->given->service, reply, NULL);
     json_array_foreach(problems, i, problem)
     {
         const char *about = json_string_value(json_object_get(problem, "document"));
@@ -241,14 +241,14 @@ static bool publish_all(struct apply *apply, const char *stage)
         json_decref(due);
         return nothing;
     }
-    struct weir__answer answer;
-    int put = weir__rules_put(apply->given, due, &answer);
+    struct weir__service_reply reply;
+    int put = weir__rules_put(apply->given, due, &reply);
     if (put > 0)
-        apply->changes.revision = number_of(answer.json, "revision");
-    else if (put < 0 && answer.status)
-        tell_refusal(apply, &answer);
+        apply->changes.revision = number_of(reply.json, "revision");
+    else if (put < 0 && reply.status)
+        report_refusal(apply, &reply);
     for (size_t i = 0; i < apply->changes.count; i++) {
-        struct weir__change *change = &apply->changes.list[i];
+        struct weir__document_change *change = &apply->changes.list[i];
         if (change->due && put < 0)
             change->error = strdup("it was not published");
         else if (change->due && change->action != WEIR__DELETE)
@@ -256,7 +256,7 @@ static bool publish_all(struct apply *apply, const char *stage)
         else if (change->due)
             change->enforced = change->shadow = 0;
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     return put >= 0;
 }
 
@@ -267,7 +267,7 @@ static bool may_delete(struct apply *apply)
 {
     bool good = true;
     for (size_t i = 0; i < apply->changes.count && !apply->given->is[WEIR__WITH_PUBLISH]; i++) {
-        const struct weir__change *change = &apply->changes.list[i];
+        const struct weir__document_change *change = &apply->changes.list[i];
         if (change->action != WEIR__DELETE || (!change->enforced && !change->shadow))
             continue;
         weir_diagnostic what = {.severity = WEIR_IS_ERROR,
@@ -281,7 +281,7 @@ static bool may_delete(struct apply *apply)
 
 static bool run(struct apply *apply)
 {
-    struct weir__given *given = apply->given;
+    struct weir__command_line *given = apply->given;
     if (!decide_all(apply))
         return false;
     if (!given->json)
@@ -299,13 +299,13 @@ static bool run(struct apply *apply)
     return good && delete_all(apply);
 }
 
-int weir__rules_apply(struct weir__given *given)
+int weir__rules_apply(struct weir__command_line *given)
 {
     struct apply apply = {
         .given = given, .changes.dry_run = given->is[WEIR__WITH_DRY_RUN], .findings.to = given->json ? NULL : stderr};
     if (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false))
         return 2;
-    bool good = weir__rule_files_read(&apply.documents, given->words[0], &apply.findings) && run(&apply);
+    bool good = weir__rule_files_read(&apply.documents, given->arguments[0], &apply.findings) && run(&apply);
     int code = weir__rules_report(given, &apply.changes, &apply.findings, good);
     for (size_t i = 0; i < apply.changes.count; i++) {
         free(apply.changes.list[i].diff);

@@ -30,7 +30,7 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
             what.file = about;
             weir__lookup(findings, &what);
         } else {
-            weir__documents_tell(documents, document, &what, weir__lookup, findings);
+            weir__documents_diagnose(documents, document, &what, weir__lookup, findings);
         }
     }
     return json_array_size(problems) > 0;
@@ -52,28 +52,29 @@ json_t *weir__rules_findings(const struct weir__findings *findings, enum weir_se
 
 /* ---- With the settings of the files ---- */
 
-struct trial {
+struct located_rule {
     const struct weir__documents *documents;
     const struct weir__rule_document *document;
     size_t before; /* lines before the document's */
     struct weir__findings *findings;
 };
 
-static void tell_trial(void *context, const weir_diagnostic *what)
+static void locate_problem(void *context, const weir_diagnostic *what)
 {
-    const struct trial *trial = context;
+    const struct located_rule *located_rule = context;
     weir_diagnostic moved = *what;
-    if (what->line > 0 && (size_t)what->line <= trial->before)
+    if (what->line > 0 && (size_t)what->line <= located_rule->before)
         return; /* of the settings, which are judged by themselves */
     if (what->line > 0) {
-        moved.line -= (int)trial->before;
+        moved.line -= (int)located_rule->before;
         moved.column = what->column > INDENT ? what->column - INDENT : 1;
     }
-    weir__documents_tell(trial->documents, trial->document, &moved, weir__lookup, trial->findings);
+    weir__documents_diagnose(located_rule->documents, located_rule->document, &moved, weir__lookup,
+                             located_rule->findings);
 }
 
 /* The settings and one rule as a rule file. From malloc, or NULL. */
-static char *trial_text(const struct weir__rule_document *settings, const struct weir__rule_document *rule, size_t *len)
+static char *rule_text(const struct weir__rule_document *settings, const struct weir__rule_document *rule, size_t *len)
 {
     char *text = NULL;
     FILE *to = open_memstream(&text, len);
@@ -94,11 +95,11 @@ static bool try_here(const struct weir__documents *documents, const struct weir_
                      struct weir__findings *findings)
 {
     const struct weir__rule_document *settings = &documents->list[0];
-    struct trial trial = {documents, rule, settings->lines + 1, findings};
+    struct located_rule located_rule = {documents, rule, settings->lines + 1, findings};
     size_t len = 0, before = findings->errors;
-    char *text = trial_text(settings, rule, &len);
+    char *text = rule_text(settings, rule, &len);
     weir_rules *rules = NULL;
-    int error = text ? weir_rules_parse("rules", text, len, tell_trial, &trial, &rules) : WEIR_ENOMEM;
+    int error = text ? weir_rules_parse("rules", text, len, locate_problem, &located_rule, &rules) : WEIR_ENOMEM;
     if (error == 0)
         weir_rules_free(rules);
     else if (error != WEIR_ERULES && findings->errors == before)
@@ -109,25 +110,25 @@ static bool try_here(const struct weir__documents *documents, const struct weir_
 
 /* ---- With the settings of the service ---- */
 
-static bool try_there(const struct weir__given *given, const struct weir__documents *documents,
+static bool try_there(const struct weir__command_line *given, const struct weir__documents *documents,
                       const struct weir__rule_document *document, struct weir__findings *findings)
 {
-    struct weir__question question = {
+    struct weir__service_request request = {
         .method = "POST", .path = "/v1/validate", .body = document->text, .len = document->len, .yaml = true};
-    struct weir__answer answer;
-    bool good = weir__service_ask(given->service, &question, &answer);
-    const json_t *problems = good ? weir__answer_problems(&answer) : NULL;
+    struct weir__service_reply reply;
+    bool good = weir__service_call(given->service, &request, &reply);
+    const json_t *problems = good ? weir__service_reply_problems(&reply) : NULL;
     if (good && problems)
         good = !weir__rules_problems(documents, document, problems, findings);
-    else if (good && weir__answer_is_good(given->service, &answer, document->name))
-        weir__rules_problems(documents, document, json_object_get(answer.json, "warnings"), findings);
+    else if (good && weir__service_reply_is_good(given->service, &reply, document->name))
+        weir__rules_problems(documents, document, json_object_get(reply.json, "warnings"), findings);
     else
         good = false;
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     return good;
 }
 
-bool weir__rules_check(const struct weir__given *given, const struct weir__documents *documents,
+bool weir__rules_check(const struct weir__command_line *given, const struct weir__documents *documents,
                        struct weir__findings *findings)
 {
     bool settings = documents->count > 0 && documents->list[0].kind == WEIR__KIND_SETTINGS, good = true;
@@ -141,11 +142,11 @@ bool weir__rules_check(const struct weir__given *given, const struct weir__docum
     return good;
 }
 
-int weir__rules_validate(struct weir__given *given)
+int weir__rules_validate(struct weir__command_line *given)
 {
     struct weir__findings findings = {.to = given->json ? NULL : stderr};
     struct weir__documents documents;
-    bool good = weir__rule_files_read(&documents, given->words[0], &findings) &&
+    bool good = weir__rule_files_read(&documents, given->arguments[0], &findings) &&
                 weir__rules_check(given, &documents, &findings);
     if (given->json) {
         json_t *all = json_pack(
@@ -155,7 +156,7 @@ int weir__rules_validate(struct weir__given *given)
         json_decref(all);
     } else {
         FILE *to = good ? stdout : stderr;
-        weir__print_text(to, given->words[0], SIZE_MAX, false);
+        weir__print_text(to, given->arguments[0], SIZE_MAX, false);
         if (good)
             fprintf(to, ": %zu document%s, good\n", documents.count, documents.count == 1 ? "" : "s");
         else

@@ -16,26 +16,26 @@ static int out_of_memory(void)
 }
 
 /* "v3", or nothing. */
-static void version_cell(struct weir__table *table, const json_t *item, const char *name)
+static void version_cell(struct weir__text_table *table, const json_t *item, const char *name)
 {
     char number[NUMBER_TEXT], text[NUMBER_TEXT + 1];
     weir__member_number(item, name, number);
     snprintf(text, sizeof text, "%s%s", *number ? "v" : "", number);
-    weir__table_cell(table, text);
+    weir__text_table_cell(table, text);
 }
 
-static void day_cell(struct weir__table *table, const json_t *item)
+static void day_cell(struct weir__text_table *table, const json_t *item)
 {
     char time[NUMBER_TEXT];
     weir__member_time(item, "at", time);
     time[strcspn(time, " ")] = '\0';
-    weir__table_cell(table, time);
+    weir__text_table_cell(table, time);
 }
 
 /* ---- list ---- */
 
 /* The path with what narrows the list down. From malloc, or NULL. */
-static char *list_path(const struct weir__given *given)
+static char *list_path(const struct weir__command_line *given)
 {
     static const struct {
         enum weir__with option;
@@ -65,30 +65,30 @@ static int print_list(const json_t *items)
                                                   {"enforced", false, false, false}, {"shadow", false, false, false},
                                                   {"changed", false, false, false},  {"by", false, true, false},
                                                   {"summary", false, true, false}};
-    struct weir__table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
+    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
     size_t i;
     const json_t *item;
     json_array_foreach(items, i, item)
     {
-        weir__table_cell(&table, weir__member(item, "name"));
+        weir__text_table_cell(&table, weir__member(item, "name"));
         if (json_is_true(json_object_get(item, "deleted")))
-            weir__table_cell(&table, "deleted");
+            weir__text_table_cell(&table, "deleted");
         else
             version_cell(&table, item, "version");
         version_cell(&table, item, "enforced_version");
         version_cell(&table, item, "shadow_version");
         day_cell(&table, item);
-        weir__table_cell(&table, weir__member(item, "author"));
-        weir__table_cell(&table, weir__member(item, "summary"));
+        weir__text_table_cell(&table, weir__member(item, "author"));
+        weir__text_table_cell(&table, weir__member(item, "summary"));
     }
-    bool good = weir__table_print(&table, stdout);
+    bool good = weir__text_table_print(&table, stdout);
     if (json_array_size(items) == 0)
         puts("no documents");
-    weir__table_free(&table);
+    weir__text_table_free(&table);
     return good ? 0 : 1;
 }
 
-int weir__rules_list(struct weir__given *given)
+int weir__rules_list(struct weir__command_line *given)
 {
     char *path = list_path(given);
     if (!path)
@@ -111,9 +111,9 @@ int weir__rules_list(struct weir__given *given)
 
 /* ---- get ---- */
 
-int weir__rules_get(struct weir__given *given)
+int weir__rules_get(struct weir__command_line *given)
 {
-    const char *name = given->words[0];
+    const char *name = given->arguments[0];
     int64_t version = weir__given_number(given, WEIR__WITH_VERSION);
     char query[QUERY_MAX] = "";
     if (version < 0)
@@ -125,28 +125,29 @@ int weir__rules_get(struct weir__given *given)
         return out_of_memory();
     /* The published set is YAML whoever asks. */
     bool yaml = !given->json || strcmp(name, "published") == 0;
-    struct weir__question question = {.method = "GET", .path = path, .wants_yaml = yaml};
-    struct weir__answer answer;
+    struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = yaml};
+    struct weir__service_reply reply;
     int code = 1;
-    if (weir__service_ask(given->service, &question, &answer) && weir__answer_is_good(given->service, &answer, name)) {
+    if (weir__service_call(given->service, &request, &reply) &&
+        weir__service_reply_is_good(given->service, &reply, name)) {
         if (given->json) {
-            json_t *all = answer.json ? json_incref(answer.json)
-                                      : json_pack("{s:s, s:s%}", "name", name, "text", answer.body, answer.len);
+            json_t *all = reply.json ? json_incref(reply.json)
+                                     : json_pack("{s:s, s:s%}", "name", name, "text", reply.body, reply.len);
             code = weir__print_json(all);
             json_decref(all);
         } else {
-            fwrite(answer.body, 1, answer.len, stdout);
+            fwrite(reply.body, 1, reply.len, stdout);
             code = 0;
         }
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
     return code;
 }
 
 /* ---- diff ---- */
 
-int weir__rules_diff(struct weir__given *given)
+int weir__rules_diff(struct weir__command_line *given)
 {
     int64_t from = weir__given_number(given, WEIR__WITH_FROM), to = weir__given_number(given, WEIR__WITH_TO);
     char query[QUERY_MAX], from_text[QUERY_MAX / 2] = "", to_text[QUERY_MAX / 2] = "";
@@ -158,17 +159,17 @@ int weir__rules_diff(struct weir__given *given)
         snprintf(to_text, sizeof to_text, "to=%" PRId64, to);
     snprintf(query, sizeof query, "/diff%s%s%s%s", from > 0 || to > 0 ? "?" : "", from_text,
              from > 0 && to > 0 ? "&" : "", to_text);
-    char *path = weir__service_path(given->words[0], query);
-    struct weir__answer answer = {0};
+    char *path = weir__service_path(given->arguments[0], query);
+    struct weir__service_reply reply = {0};
     int code = 1;
-    if (path && weir__given_get(given, path, given->words[0], &answer)) {
+    if (path && weir__given_get(given, path, given->arguments[0], &reply)) {
         code = 0;
         if (given->json)
-            code = weir__print_json(answer.json);
+            code = weir__print_json(reply.json);
         else
-            fputs(weir__member(answer.json, "unified"), stdout);
+            fputs(weir__member(reply.json, "unified"), stdout);
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
     return code;
 }
@@ -185,7 +186,7 @@ static int print_history(const json_t *items, bool versions)
     memcpy(shown, columns, sizeof columns);
     if (!versions)
         shown[0] = revision;
-    struct weir__table table = {.columns = shown, .column_count = sizeof columns / sizeof *columns};
+    struct weir__text_table table = {.columns = shown, .column_count = sizeof columns / sizeof *columns};
     char text[NUMBER_TEXT];
     size_t i;
     const json_t *item;
@@ -195,24 +196,24 @@ static int print_history(const json_t *items, bool versions)
         if (versions)
             version_cell(&table, item, "version");
         else
-            weir__table_cell(&table, weir__member_number(item, "revision", text));
-        weir__table_cell(&table, deleted ? "deleted" : weir__member(item, "stage"));
-        weir__table_cell(&table, weir__member_number(item, "rules", text));
-        weir__table_cell(&table, weir__member_time(item, "at", text));
-        weir__table_cell(&table, weir__member(item, "author"));
-        weir__table_cell(&table, weir__member(item, "reason"));
+            weir__text_table_cell(&table, weir__member_number(item, "revision", text));
+        weir__text_table_cell(&table, deleted ? "deleted" : weir__member(item, "stage"));
+        weir__text_table_cell(&table, weir__member_number(item, "rules", text));
+        weir__text_table_cell(&table, weir__member_time(item, "at", text));
+        weir__text_table_cell(&table, weir__member(item, "author"));
+        weir__text_table_cell(&table, weir__member(item, "reason"));
     }
-    bool good = weir__table_print(&table, stdout);
+    bool good = weir__text_table_print(&table, stdout);
     if (json_array_size(items) == 0)
         puts("nothing has been published yet");
-    weir__table_free(&table);
+    weir__text_table_free(&table);
     return good ? 0 : 1;
 }
 
-int weir__rules_history(struct weir__given *given)
+int weir__rules_history(struct weir__command_line *given)
 {
-    bool versions = given->word_count > 0;
-    char *path = versions ? weir__service_path(given->words[0], "/versions") : NULL;
+    bool versions = given->argument_count > 0;
+    char *path = versions ? weir__service_path(given->arguments[0], "/versions") : NULL;
     if (versions && !path)
         return out_of_memory();
     json_t *items = weir__given_list(given, path ? path : "/v1/revisions");

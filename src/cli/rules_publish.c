@@ -8,7 +8,7 @@
 
 enum { PATH_MAX_BYTES = 64 };
 
-bool weir__rules_stage(const struct weir__given *given, enum weir__with option, bool draft)
+bool weir__rules_stage(const struct weir__command_line *given, enum weir__with option, bool draft)
 {
     const char *stage = given->value[option];
     if (given->is[option] &&
@@ -20,30 +20,31 @@ bool weir__rules_stage(const struct weir__given *given, enum weir__with option, 
 }
 
 /* A body with the reason, if there is one. */
-static json_t *with_reason(const struct weir__given *given, json_t *body)
+static json_t *with_reason(const struct weir__command_line *given, json_t *body)
 {
     if (body && given->is[WEIR__WITH_REASON])
         json_object_set_new(body, "reason", json_string(given->value[WEIR__WITH_REASON]));
     return body;
 }
 
-static const char *error_code(const struct weir__answer *answer)
+static const char *error_code(const struct weir__service_reply *reply)
 {
-    return weir__member(json_object_get(answer->json, "error"), "code");
+    return weir__member(json_object_get(reply->json, "error"), "code");
 }
 
-int weir__rules_put(const struct weir__given *given, json_t *documents, struct weir__answer *answer)
+int weir__rules_put(const struct weir__command_line *given, json_t *documents, struct weir__service_reply *reply)
 {
     json_t *body = documents ? with_reason(given, json_pack("{s:o}", "documents", documents)) : NULL;
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     int result = -1;
-    *answer = (struct weir__answer){0};
+    *reply = (struct weir__service_reply){0};
     if (text) {
-        struct weir__question question = {.method = "POST", .path = "/v1/revisions", .body = text, .len = strlen(text)};
-        bool asked = weir__service_ask(given->service, &question, answer);
-        if (asked && answer->status == 409 && strcmp(error_code(answer), "unchanged") == 0)
+        struct weir__service_request request = {
+            .method = "POST", .path = "/v1/revisions", .body = text, .len = strlen(text)};
+        bool sent = weir__service_call(given->service, &request, reply);
+        if (sent && reply->status == 409 && strcmp(error_code(reply), "unchanged") == 0)
             result = 0;
-        else if (asked && answer->status == 201 && answer->json)
+        else if (sent && reply->status == 201 && reply->json)
             result = 1;
     } else {
         fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
@@ -61,46 +62,46 @@ json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version)
     return wanted;
 }
 
-static void say(const char *name, const char *text)
+static void print_outcome(const char *name, const char *text)
 {
     weir__print_text(stdout, name, SIZE_MAX, false);
     printf(": %s\n", text);
 }
 
 /* What came of each; `put` as of weir__rules_put. */
-static void tell_published(const struct weir__given *given, const struct weir__answer *answer, int put,
-                           json_t *published)
+static void report_published(const struct weir__command_line *given, const struct weir__service_reply *reply, int put,
+                             json_t *published)
 {
-    const json_t *documents = json_object_get(answer->json, "documents");
-    for (size_t i = 0; i < given->word_count; i++) {
-        const char *name = given->words[i], *stage = given->value[WEIR__WITH_STAGE];
+    const json_t *documents = json_object_get(reply->json, "documents");
+    for (size_t i = 0; i < given->argument_count; i++) {
+        const char *name = given->arguments[i], *stage = given->value[WEIR__WITH_STAGE];
         bool changed = put > 0 && json_is_true(json_object_get(json_array_get(documents, i), "changed"));
         if (given->json)
             json_array_append_new(published,
                                   json_pack("{s:s, s:s, s:b}", "name", name, "stage", stage, "changed", changed));
         else
-            say(name, changed ? stage : "as before");
+            print_outcome(name, changed ? stage : "as before");
     }
 }
 
-int weir__rules_publish(struct weir__given *given)
+int weir__rules_publish(struct weir__command_line *given)
 {
     int64_t version = weir__given_number(given, WEIR__WITH_VERSION);
     if (version < 0 || !weir__rules_stage(given, WEIR__WITH_STAGE, true))
         return 2;
-    if (version > 0 && given->word_count > 1) {
+    if (version > 0 && given->argument_count > 1) {
         fprintf(stderr, "weir %s: --version is for one document\n", given->command);
         return 2;
     }
     json_t *wanted = json_array(), *published = json_array();
-    for (size_t i = 0; i < given->word_count; i++)
-        json_array_append_new(wanted, weir__rules_wanted(given->words[i], given->value[WEIR__WITH_STAGE], version));
-    struct weir__answer answer;
-    int put = weir__rules_put(given, wanted, &answer);
-    bool good = put == 0 || (answer.status && weir__answer_is_good(given->service, &answer, NULL));
+    for (size_t i = 0; i < given->argument_count; i++)
+        json_array_append_new(wanted, weir__rules_wanted(given->arguments[i], given->value[WEIR__WITH_STAGE], version));
+    struct weir__service_reply reply;
+    int put = weir__rules_put(given, wanted, &reply);
+    bool good = put == 0 || (reply.status && weir__service_reply_is_good(given->service, &reply, NULL));
     if (good)
-        tell_published(given, &answer, put, published);
-    json_t *revision = put > 0 ? json_object_get(answer.json, "revision") : NULL;
+        report_published(given, &reply, put, published);
+    json_t *revision = put > 0 ? json_object_get(reply.json, "revision") : NULL;
     if (given->json) {
         json_t *all = json_pack("{s:b, s:O, s:O?}", "ok", good, "published", published, "revision", revision);
         good &= weir__print_json(all) == 0;
@@ -109,46 +110,46 @@ int weir__rules_publish(struct weir__given *given)
         printf("revision %" JSON_INTEGER_FORMAT " is in force\n", json_integer_value(revision));
     }
     json_decref(published);
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
 
 /* ---- rollback ---- */
 
-static int roll_back_revision(struct weir__given *given, int64_t number)
+static int roll_back_revision(struct weir__command_line *given, int64_t number)
 {
     char path[PATH_MAX_BYTES];
-    struct weir__answer answer;
+    struct weir__service_reply reply;
     snprintf(path, sizeof path, "/v1/revisions/%" PRId64 "/rollback", number);
-    bool good = weir__given_post(given, path, with_reason(given, json_object()), NULL, &answer);
+    bool good = weir__given_post(given, path, with_reason(given, json_object()), NULL, &reply);
     if (good && given->json)
-        good = weir__print_json(answer.json) == 0;
+        good = weir__print_json(reply.json) == 0;
     else if (good)
         printf("revision %" JSON_INTEGER_FORMAT " is in force, as revision %" PRId64 " was\n",
-               json_integer_value(json_object_get(answer.json, "revision")), number);
-    weir__answer_free(&answer);
+               json_integer_value(json_object_get(reply.json, "revision")), number);
+    weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
 
-static int roll_back_document(struct weir__given *given, const char *name, int64_t to)
+static int roll_back_document(struct weir__command_line *given, const char *name, int64_t to)
 {
     char *path = weir__service_path(name, "/rollback");
-    struct weir__answer answer;
+    struct weir__service_reply reply;
     bool good =
-        weir__given_post(given, path, with_reason(given, json_pack("{s:I}", "version", (json_int_t)to)), name, &answer);
-    int64_t version = json_integer_value(json_object_get(answer.json, "version")), revision = 0;
+        weir__given_post(given, path, with_reason(given, json_pack("{s:I}", "version", (json_int_t)to)), name, &reply);
+    int64_t version = json_integer_value(json_object_get(reply.json, "version")), revision = 0;
     if (good && !given->json) {
         weir__print_text(stdout, name, SIZE_MAX, false);
         printf(": v%" PRId64 " has the text of v%" PRId64 "\n", version, to);
     }
     if (good && given->is[WEIR__WITH_PUBLISH]) {
-        struct weir__answer put;
+        struct weir__service_reply put;
         json_t *wanted = json_pack("[o]", weir__rules_wanted(name, given->value[WEIR__WITH_PUBLISH], version));
         good = weir__rules_put(given, wanted, &put) >= 0;
         if (!good && put.status)
-            weir__answer_is_good(given->service, &put, name);
+            weir__service_reply_is_good(given->service, &put, name);
         revision = json_integer_value(json_object_get(put.json, "revision"));
-        weir__answer_free(&put);
+        weir__service_reply_free(&put);
         if (good && !given->json)
             printf("revision %" PRId64 " is in force\n", revision);
     }
@@ -158,20 +159,20 @@ static int roll_back_document(struct weir__given *given, const char *name, int64
         good = weir__print_json(all) == 0;
         json_decref(all);
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
     return good ? 0 : 1;
 }
 
-int weir__rules_rollback(struct weir__given *given)
+int weir__rules_rollback(struct weir__command_line *given)
 {
     int64_t to = weir__given_number(given, WEIR__WITH_TO), revision = weir__given_number(given, WEIR__WITH_REVISION);
     if (to < 0 || revision < 0 ||
         (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false)))
         return 2;
-    if (given->word_count == 1 && to > 0 && revision == 0)
-        return roll_back_document(given, given->words[0], to);
-    if (given->word_count == 0 && revision > 0 && to == 0 && !given->is[WEIR__WITH_PUBLISH])
+    if (given->argument_count == 1 && to > 0 && revision == 0)
+        return roll_back_document(given, given->arguments[0], to);
+    if (given->argument_count == 0 && revision > 0 && to == 0 && !given->is[WEIR__WITH_PUBLISH])
         return roll_back_revision(given, revision);
     fprintf(stderr, "weir %s: a document and --to with a version, or --revision alone\n", given->command);
     return 2;

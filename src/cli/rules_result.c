@@ -9,7 +9,7 @@
 
 enum { LABEL_MAX = 512, CELL_MAX = 64 };
 
-char *weir__rules_unified(const struct weir__change *change, const struct weir__documents *documents,
+char *weir__rules_unified(const struct weir__document_change *change, const struct weir__documents *documents,
                           const char *before)
 {
     char from[LABEL_MAX] = "/dev/null", to[LABEL_MAX] = "/dev/null";
@@ -53,7 +53,7 @@ void weir__rules_show(const struct weir__changes *changes)
             print_diff(changes->list[i].diff);
 }
 
-static const char *done_text(const struct weir__change *change, bool dry_run)
+static const char *done_text(const struct weir__document_change *change, bool dry_run)
 {
     static const char *const will[] = {"as before", "to be created", "to be changed", "to be deleted"};
     static const char *const was[] = {"as before", "created", "changed", "deleted"};
@@ -71,21 +71,21 @@ static bool print_table(const struct weir__changes *changes)
                                                   {"change", false, false, false},
                                                   {"version", false, false, true},
                                                   {"published", false, false, true}};
-    struct weir__table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
+    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
     for (size_t i = 0; i < changes->count; i++) {
-        const struct weir__change *change = &changes->list[i];
+        const struct weir__document_change *change = &changes->list[i];
         char version[CELL_MAX] = "";
         if (change->action == WEIR__KEEP && !change->published && !change->error)
             continue;
         if (change->version > 0 && !(change->action == WEIR__DELETE && change->done))
             snprintf(version, sizeof version, "v%" PRId64, change->version);
-        weir__table_cell(&table, change->name);
-        weir__table_cell(&table, done_text(change, changes->dry_run));
-        weir__table_cell(&table, version);
-        weir__table_cell(&table, change->published);
+        weir__text_table_cell(&table, change->name);
+        weir__text_table_cell(&table, done_text(change, changes->dry_run));
+        weir__text_table_cell(&table, version);
+        weir__text_table_cell(&table, change->published);
     }
-    bool good = weir__table_print(&table, stdout);
-    weir__table_free(&table);
+    bool good = weir__text_table_print(&table, stdout);
+    weir__text_table_free(&table);
     return good;
 }
 
@@ -93,7 +93,7 @@ static void print_sum(const struct weir__changes *changes, bool published)
 {
     size_t counts[WEIR__DELETE + 1] = {0}, failed = 0;
     for (size_t i = 0; i < changes->count; i++) {
-        const struct weir__change *change = &changes->list[i];
+        const struct weir__document_change *change = &changes->list[i];
         bool undone = change->error || (change->action != WEIR__KEEP && !changes->dry_run && !change->done);
         if (undone)
             failed++;
@@ -111,7 +111,7 @@ static void print_sum(const struct weir__changes *changes, bool published)
         puts("these are drafts: --publish enforced, or weir rules publish, puts them in force");
 }
 
-static json_t *change_json(const struct weir__change *change)
+static json_t *change_json(const struct weir__document_change *change)
 {
     static const char *const actions[] = {"none", "create", "update", "delete"};
     return json_pack("{s:s, s:s, s:b, s:o, s:s?, s:s?, s:s?}", "name", change->name, "action", actions[change->action],
@@ -119,11 +119,11 @@ static json_t *change_json(const struct weir__change *change)
                      "published", change->published, "diff", change->diff, "error", change->error);
 }
 
-int weir__rules_report(const struct weir__given *given, const struct weir__changes *changes,
+int weir__rules_report(const struct weir__command_line *given, const struct weir__changes *changes,
                        const struct weir__findings *findings, bool good)
 {
     if (!given->json && !changes->begun) {
-        weir__print_text(stderr, given->words[0], SIZE_MAX, false);
+        weir__print_text(stderr, given->arguments[0], SIZE_MAX, false);
         if (findings->errors > 0)
             fprintf(stderr, ": %zu error%s; nothing was written\n", findings->errors, findings->errors == 1 ? "" : "s");
         else

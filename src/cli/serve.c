@@ -29,18 +29,18 @@ int weir__cmd_serve(int argc, char **argv)
     enum weir__serve_mode mode = WEIR__SERVE_RUN;
     int option;
     while ((option = weir__args_next(&args)) != WEIR__ARG_END) {
-        enum weir__serve_mode asked = option == CHECK ? WEIR__SERVE_CHECK : option == PRINT ? WEIR__SERVE_PRINT : mode;
+        enum weir__serve_mode wanted = option == CHECK ? WEIR__SERVE_CHECK : option == PRINT ? WEIR__SERVE_PRINT : mode;
         if (option == WEIR__ARG_BAD)
             return 2;
         if (option == HELP) {
             fputs(usage, stdout);
             return 0;
         }
-        if ((option == WEIR__ARG_WORD && file) || (mode != WEIR__SERVE_RUN && asked != mode)) {
+        if ((option == WEIR__ARG_WORD && file) || (mode != WEIR__SERVE_RUN && wanted != mode)) {
             fprintf(stderr, "weir serve: one file, and one of --check and --print-nginx\n%s", usage);
             return 2;
         }
-        mode = asked;
+        mode = wanted;
         if (option == WEIR__ARG_WORD)
             file = args.value;
     }

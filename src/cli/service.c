@@ -105,35 +105,35 @@ void weir__service_close(struct weir__service *service)
     free(service);
 }
 
-bool weir__service_ask(struct weir__service *service, const struct weir__question *question,
-                       struct weir__answer *answer)
+bool weir__service_call(struct weir__service *service, const struct weir__service_request *request,
+                        struct weir__service_reply *reply)
 {
-    *answer = (struct weir__answer){0};
-    bool asked = service->http ? weir__http_ask(service->http, question, answer)
-                               : weir__local_ask(service->local, question, answer);
-    if (asked && answer->len > 0 && (answer->body[0] == '{' || answer->body[0] == '['))
-        answer->json = json_loadb(answer->body, answer->len, 0, NULL);
-    bool good = answer->status >= 200 && answer->status < 300;
-    answer->is_other = good && answer->status != 204 && !question->wants_yaml && !json_is_object(answer->json);
-    return asked;
+    *reply = (struct weir__service_reply){0};
+    bool sent = service->http ? weir__http_call(service->http, request, reply)
+                              : weir__local_call(service->local, request, reply);
+    if (sent && reply->len > 0 && (reply->body[0] == '{' || reply->body[0] == '['))
+        reply->json = json_loadb(reply->body, reply->len, 0, NULL);
+    bool good = reply->status >= 200 && reply->status < 300;
+    reply->is_other = good && reply->status != 204 && !request->wants_yaml && !json_is_object(reply->json);
+    return sent;
 }
 
-void weir__answer_free(struct weir__answer *answer)
+void weir__service_reply_free(struct weir__service_reply *reply)
 {
-    json_decref(answer->json);
-    free(answer->body);
-    *answer = (struct weir__answer){0};
+    json_decref(reply->json);
+    free(reply->body);
+    *reply = (struct weir__service_reply){0};
 }
 
-const json_t *weir__answer_problems(const struct weir__answer *answer)
+const json_t *weir__service_reply_problems(const struct weir__service_reply *reply)
 {
-    const json_t *problems = json_object_get(json_object_get(answer->json, "error"), "errors");
+    const json_t *problems = json_object_get(json_object_get(reply->json, "error"), "errors");
     return json_is_array(problems) && json_array_size(problems) > 0 ? problems : NULL;
 }
 
-const char *weir__answer_message(const struct weir__answer *answer)
+const char *weir__service_reply_message(const struct weir__service_reply *reply)
 {
-    const char *message = json_string_value(json_object_get(json_object_get(answer->json, "error"), "message"));
+    const char *message = json_string_value(json_object_get(json_object_get(reply->json, "error"), "message"));
     return message ? message : "it answered with something else than the rules service would";
 }
 
@@ -160,11 +160,12 @@ static void show_problems(const json_t *problems, const char *about)
     weir__findings_free(&findings);
 }
 
-bool weir__answer_is_good(const struct weir__service *service, const struct weir__answer *answer, const char *about)
+bool weir__service_reply_is_good(const struct weir__service *service, const struct weir__service_reply *reply,
+                                 const char *about)
 {
-    if (answer->status >= 200 && answer->status < 300 && !answer->is_other)
+    if (reply->status >= 200 && reply->status < 300 && !reply->is_other)
         return true;
-    const json_t *problems = weir__answer_problems(answer);
+    const json_t *problems = weir__service_reply_problems(reply);
     if (problems)
         show_problems(problems, about);
     fprintf(stderr, "weir %s: ", service->command);
@@ -172,10 +173,10 @@ bool weir__answer_is_good(const struct weir__service *service, const struct weir
         weir__print_text(stderr, about, SIZE_MAX, false);
         fputs(": ", stderr);
     }
-    weir__print_text(stderr, weir__answer_message(answer), SIZE_MAX, false);
+    weir__print_text(stderr, weir__service_reply_message(reply), SIZE_MAX, false);
     if (service->http)
-        fprintf(stderr, " (%d)", answer->status);
-    if (answer->status == 401)
+        fprintf(stderr, " (%d)", reply->status);
+    if (reply->status == 401)
         fputs("; give a token: --token-file or WEIR_TOKEN", stderr);
     fputc('\n', stderr);
     return false;

@@ -18,7 +18,7 @@ struct weir__service_options {
     bool queue;           /* about deferred requests: a weir.yaml without a rules service will do */
 };
 
-struct weir__question {
+struct weir__service_request {
     const char *method, *path; /* the path with its query */
     const char *body;          /* may be NULL */
     size_t len;
@@ -28,7 +28,7 @@ struct weir__question {
     const char *reason;
 };
 
-struct weir__answer {
+struct weir__service_reply {
     int status;
     int64_t version; /* of its ETag; 0: none */
     char *body;      /* with a zero byte behind it */
@@ -44,17 +44,18 @@ struct weir__service *weir__service_open(const struct weir__service_options *opt
 void weir__service_close(struct weir__service *service);
 
 /* False after it was said that there is no answer. To be freed either way. */
-bool weir__service_ask(struct weir__service *service, const struct weir__question *question,
-                       struct weir__answer *answer);
-void weir__answer_free(struct weir__answer *answer);
+bool weir__service_call(struct weir__service *service, const struct weir__service_request *request,
+                        struct weir__service_reply *reply);
+void weir__service_reply_free(struct weir__service_reply *reply);
 
 /* True for 2xx with what was asked for. Otherwise says what the service said; `about` (may be NULL) is the document
  * that was sent. */
-bool weir__answer_is_good(const struct weir__service *service, const struct weir__answer *answer, const char *about);
+bool weir__service_reply_is_good(const struct weir__service *service, const struct weir__service_reply *reply,
+                                 const char *about);
 /* The list of what is wrong with documents, or NULL. */
-const json_t *weir__answer_problems(const struct weir__answer *answer);
+const json_t *weir__service_reply_problems(const struct weir__service_reply *reply);
 /* One line: why it was refused. */
-const char *weir__answer_message(const struct weir__answer *answer);
+const char *weir__service_reply_message(const struct weir__service_reply *reply);
 
 /* "/v1/rules/" with a name in it, and what comes behind. From malloc, or NULL. */
 char *weir__service_path(const char *name, const char *rest);
@@ -67,12 +68,14 @@ char *weir__query_escape(const char *text);
 struct weir__http;
 struct weir__http *weir__http_open(const struct weir__service_options *options);
 void weir__http_close(struct weir__http *http);
-bool weir__http_ask(struct weir__http *http, const struct weir__question *question, struct weir__answer *answer);
+bool weir__http_call(struct weir__http *http, const struct weir__service_request *request,
+                     struct weir__service_reply *reply);
 
 struct weir__local;
 struct weir__local *weir__local_open(const struct weir__service_options *options);
 void weir__local_close(struct weir__local *local);
-bool weir__local_ask(struct weir__local *local, const struct weir__question *question, struct weir__answer *answer);
+bool weir__local_call(struct weir__local *local, const struct weir__service_request *request,
+                      struct weir__service_reply *reply);
 
 /* The number in an ETag such as "v12", quotes and all; 0: it is none. */
 int64_t weir__etag_version(const char *etag, size_t len);

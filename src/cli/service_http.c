@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define ANSWER_MAX ((size_t)64 << 20) /* a published set may be as long as rules may be */
+#define REPLY_MAX ((size_t)64 << 20) /* a published set may be as long as rules may be */
 enum { TOKEN_MAX = 4096, CONNECT_S = 10, ALL_S = 60 };
 
 struct weir__http {
@@ -109,24 +109,24 @@ void weir__http_close(struct weir__http *http)
 
 static size_t take_body(char *data, size_t one, size_t count, void *context)
 {
-    struct weir__answer *answer = context;
+    struct weir__service_reply *reply = context;
     size_t more = one * count;
-    if (more > ANSWER_MAX - answer->len)
+    if (more > REPLY_MAX - reply->len)
         return 0;
-    char *grown = realloc(answer->body, answer->len + more + 1);
+    char *grown = realloc(reply->body, reply->len + more + 1);
     if (!grown)
         return 0;
-    memcpy(grown + answer->len, data, more);
-    answer->body = grown;
-    answer->len += more;
-    grown[answer->len] = '\0';
+    memcpy(grown + reply->len, data, more);
+    reply->body = grown;
+    reply->len += more;
+    grown[reply->len] = '\0';
     return more;
 }
 
 static size_t take_header(char *data, size_t one, size_t count, void *context)
 {
     static const char name[] = "etag:";
-    struct weir__answer *answer = context;
+    struct weir__service_reply *reply = context;
     size_t len = one * count, at = sizeof name - 1, end = len;
     if (len <= at || strncasecmp(data, name, at) != 0)
         return len;
@@ -134,7 +134,7 @@ static size_t take_header(char *data, size_t one, size_t count, void *context)
         at++;
     while (end > at && strchr("\r\n ", data[end - 1]))
         end--;
-    answer->version = weir__etag_version(data + at, end - at);
+    reply->version = weir__etag_version(data + at, end - at);
     return len;
 }
 
@@ -156,7 +156,7 @@ static bool add_header(struct curl_slist **list, const char *name, const char *v
     return longer != NULL;
 }
 
-static struct curl_slist *headers_make(const struct weir__http *http, const struct weir__question *q)
+static struct curl_slist *headers_make(const struct weir__http *http, const struct weir__service_request *q)
 {
     struct curl_slist *list = NULL;
     char number[40];
@@ -181,7 +181,7 @@ static struct curl_slist *headers_make(const struct weir__http *http, const stru
     return NULL;
 }
 
-static void set_up(struct weir__http *http, const struct weir__question *q, struct weir__answer *answer,
+static void set_up(struct weir__http *http, const struct weir__service_request *q, struct weir__service_reply *reply,
                    const char *url, struct curl_slist *headers)
 {
     CURL *curl = http->curl;
@@ -195,9 +195,9 @@ static void set_up(struct weir__http *http, const struct weir__question *q, stru
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, reply);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(curl, CURLOPT_HEADERDATA, answer);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, reply);
     if (http->ca)
         curl_easy_setopt(curl, CURLOPT_CAINFO, http->ca);
     if (q->body) {
@@ -206,7 +206,7 @@ static void set_up(struct weir__http *http, const struct weir__question *q, stru
     }
 }
 
-bool weir__http_ask(struct weir__http *http, const struct weir__question *q, struct weir__answer *answer)
+bool weir__http_call(struct weir__http *http, const struct weir__service_request *q, struct weir__service_reply *reply)
 {
     char why[CURL_ERROR_SIZE] = "";
     size_t size = strlen(http->base) + strlen(q->path) + 1;
@@ -215,14 +215,14 @@ bool weir__http_ask(struct weir__http *http, const struct weir__question *q, str
     CURLcode code = CURLE_OUT_OF_MEMORY;
     if (url && headers) {
         snprintf(url, size, "%s%s", http->base, q->path);
-        set_up(http, q, answer, url, headers);
+        set_up(http, q, reply, url, headers);
         curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, why);
         code = curl_easy_perform(http->curl);
     }
     if (code == CURLE_OK) {
         long status = 0;
         curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
-        answer->status = (int)status;
+        reply->status = (int)status;
     } else {
         fprintf(stderr, "weir %s: %s: %s\n", http->command, http->base, *why ? why : curl_easy_strerror(code));
     }

@@ -82,7 +82,8 @@ static weir_text text_of(const char *text)
     return (weir_text){text, strlen(text)};
 }
 
-bool weir__local_ask(struct weir__local *local, const struct weir__question *q, struct weir__answer *answer)
+bool weir__local_call(struct weir__local *local, const struct weir__service_request *q,
+                      struct weir__service_reply *reply)
 {
     const char *query = strchr(q->path, '?');
     char tag[40] = "";
@@ -98,21 +99,21 @@ bool weir__local_ask(struct weir__local *local, const struct weir__question *q, 
                                          .body = {q->body ? q->body : "", q->body ? q->len : 0},
                                          .address = "local",
                                          .local_user = local->user};
-    struct weir__rest_reply reply = {0};
-    weir__rest_run(local->control, &request, &reply);
-    const char *etag = weir__rest_header(&reply, "ETag");
-    answer->status = reply.status;
-    answer->version = etag ? weir__etag_version(etag, strlen(etag)) : 0;
-    answer->body = malloc(reply.len + 1);
-    if (!answer->body) {
+    struct weir__rest_reply internal = {0};
+    weir__rest_run(local->control, &request, &internal);
+    const char *etag = weir__rest_header(&internal, "ETag");
+    reply->status = internal.status;
+    reply->version = etag ? weir__etag_version(etag, strlen(etag)) : 0;
+    reply->body = malloc(internal.len + 1);
+    if (!reply->body) {
         fprintf(stderr, "weir: out of memory\n");
-        weir__rest_free(&reply);
+        weir__rest_free(&internal);
         return false;
     }
-    if (reply.len > 0)
-        memcpy(answer->body, reply.body, reply.len);
-    answer->body[reply.len] = '\0';
-    answer->len = reply.len;
-    weir__rest_free(&reply);
+    if (internal.len > 0)
+        memcpy(reply->body, internal.body, internal.len);
+    reply->body[internal.len] = '\0';
+    reply->len = internal.len;
+    weir__rest_free(&internal);
     return true;
 }

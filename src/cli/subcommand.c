@@ -35,7 +35,7 @@ static const struct weir__subcommand *find(const char *command, const struct wei
 }
 
 /* Reads the options of one subcommand. -1, or the exit code. */
-static int read_line(const struct weir__subcommand *sub, struct weir__given *given, int argc, char **argv)
+static int read_line(const struct weir__subcommand *sub, struct weir__command_line *given, int argc, char **argv)
 {
     struct weir__option options[WEIR__WITH_COUNT];
     enum weir__with which[WEIR__WITH_COUNT];
@@ -54,7 +54,7 @@ static int read_line(const struct weir__subcommand *sub, struct weir__given *giv
         if (option == WEIR__ARG_BAD)
             return 2;
         if (option == WEIR__ARG_WORD) {
-            given->words[given->word_count++] = argv[args.at - 1];
+            given->arguments[given->argument_count++] = argv[args.at - 1];
             continue;
         }
         given->is[which[option]] = true;
@@ -64,16 +64,16 @@ static int read_line(const struct weir__subcommand *sub, struct weir__given *giv
         fputs(sub->help, stdout);
         return 0;
     }
-    if (given->word_count < sub->least || given->word_count > sub->most) {
+    if (given->argument_count < sub->least || given->argument_count > sub->most) {
         fprintf(stderr, "weir %s: %s\n%s", given->command,
-                given->word_count < sub->least ? sub->lacks : "there is a word too much", sub->help);
+                given->argument_count < sub->least ? sub->lacks : "there is a word too much", sub->help);
         return 2;
     }
     given->json = given->is[WEIR__WITH_JSON];
     return -1;
 }
 
-static int run(const struct weir__subcommand *sub, struct weir__given *given)
+static int run(const struct weir__subcommand *sub, struct weir__command_line *given)
 {
     const char *const *value = given->value;
     struct weir__service_options options = {.command = given->command,
@@ -113,15 +113,15 @@ int weir__subcommand_run(const char *command, const char *help, const struct wei
     if (!sub)
         return 2;
     snprintf(name, sizeof name, "%s %s", command, sub->name);
-    struct weir__given given = {.command = name, .words = calloc((size_t)argc, sizeof(char *))};
-    int code = given.words ? read_line(sub, &given, argc - 1, argv + 1) : 1;
+    struct weir__command_line given = {.command = name, .arguments = calloc((size_t)argc, sizeof(char *))};
+    int code = given.arguments ? read_line(sub, &given, argc - 1, argv + 1) : 1;
     if (code < 0)
         code = run(sub, &given);
-    free(given.words);
+    free(given.arguments);
     return code;
 }
 
-int64_t weir__given_number(const struct weir__given *given, enum weir__with option)
+int64_t weir__given_number(const struct weir__command_line *given, enum weir__with option)
 {
     int64_t number = 0;
     if (!given->is[option])
@@ -135,26 +135,28 @@ int64_t weir__given_number(const struct weir__given *given, enum weir__with opti
 
 /* ---- Asking ---- */
 
-bool weir__given_get(const struct weir__given *given, const char *path, const char *about, struct weir__answer *answer)
+bool weir__given_get(const struct weir__command_line *given, const char *path, const char *about,
+                     struct weir__service_reply *reply)
 {
-    struct weir__question question = {.method = "GET", .path = path};
-    return weir__service_ask(given->service, &question, answer) && weir__answer_is_good(given->service, answer, about);
+    struct weir__service_request request = {.method = "GET", .path = path};
+    return weir__service_call(given->service, &request, reply) &&
+           weir__service_reply_is_good(given->service, reply, about);
 }
 
-bool weir__given_post(const struct weir__given *given, const char *path, json_t *body, const char *about,
-                      struct weir__answer *answer)
+bool weir__given_post(const struct weir__command_line *given, const char *path, json_t *body, const char *about,
+                      struct weir__service_reply *reply)
 {
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
-    *answer = (struct weir__answer){0};
+    *reply = (struct weir__service_reply){0};
     if (!text || !path) {
         fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
         free(text);
         return false;
     }
-    struct weir__question question = {.method = "POST", .path = path, .body = text, .len = strlen(text)};
-    bool good =
-        weir__service_ask(given->service, &question, answer) && weir__answer_is_good(given->service, answer, about);
+    struct weir__service_request request = {.method = "POST", .path = path, .body = text, .len = strlen(text)};
+    bool good = weir__service_call(given->service, &request, reply) &&
+                weir__service_reply_is_good(given->service, reply, about);
     free(text);
     return good;
 }
@@ -162,7 +164,7 @@ bool weir__given_post(const struct weir__given *given, const char *path, json_t 
 /* The path of the page that begins behind `next`. From malloc, or NULL. */
 static char *page_path(const char *path, const json_t *next)
 {
-    char *escaped = NULL, *whole = NULL;
+    char *escaped = NULL, *full_path = NULL;
     char number[24] = "";
     if (json_is_integer(next))
         snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(next));
@@ -170,38 +172,38 @@ static char *page_path(const char *path, const json_t *next)
         return NULL;
     const char *after = escaped ? escaped : number;
     size_t size = strlen(path) + strlen(after) + 32;
-    whole = malloc(size);
-    if (whole)
-        snprintf(whole, size, "%s%climit=1000%s%s", path, strchr(path, '?') ? '&' : '?', *after ? "&after=" : "",
+    full_path = malloc(size);
+    if (full_path)
+        snprintf(full_path, size, "%s%climit=1000%s%s", path, strchr(path, '?') ? '&' : '?', *after ? "&after=" : "",
                  after);
     free(escaped);
-    return whole;
+    return full_path;
 }
 
-json_t *weir__answer_items(const struct weir__given *given, const struct weir__answer *answer)
+json_t *weir__service_reply_items(const struct weir__command_line *given, const struct weir__service_reply *reply)
 {
-    json_t *items = json_object_get(answer->json, "items");
+    json_t *items = json_object_get(reply->json, "items");
     if (json_is_array(items))
         return items;
     fprintf(stderr, "weir %s: the answer has no list in it; is this a rules service?\n", given->command);
     return NULL;
 }
 
-json_t *weir__given_list(const struct weir__given *given, const char *path)
+json_t *weir__given_list(const struct weir__command_line *given, const char *path)
 {
     json_t *all = json_array(), *next = NULL;
     bool good = all != NULL, more = true;
     for (int page = 0; good && more && page < PAGES_MAX; page++) {
-        struct weir__answer answer = {0};
+        struct weir__service_reply reply = {0};
         char *this_page = page_path(path, next);
-        good = this_page && weir__given_get(given, this_page, NULL, &answer);
+        good = this_page && weir__given_get(given, this_page, NULL, &reply);
         free(this_page);
-        json_t *items = good ? weir__answer_items(given, &answer) : NULL;
+        json_t *items = good ? weir__service_reply_items(given, &reply) : NULL;
         good = items && json_array_extend(all, items) == 0;
         json_decref(next);
-        next = json_incref(json_object_get(answer.json, "next"));
+        next = json_incref(json_object_get(reply.json, "next"));
         more = json_is_string(next) || json_is_integer(next);
-        weir__answer_free(&answer);
+        weir__service_reply_free(&reply);
     }
     json_decref(next);
     if (good && !more)

@@ -43,12 +43,12 @@ enum weir__with {
 #define WEIR__WITH(name) (UINT32_C(1) << WEIR__WITH_##name)
 
 /* A command line, read. */
-struct weir__given {
+struct weir__command_line {
     const char *command; /* "rules apply" */
     const char *value[WEIR__WITH_COUNT];
     bool is[WEIR__WITH_COUNT];
-    char **words;
-    size_t word_count;
+    char **arguments;
+    size_t argument_count;
     bool json;
     struct weir__service *service;
 };
@@ -58,7 +58,7 @@ struct weir__subcommand {
     uint32_t options; /* WEIR__WITH(…) besides the service's */
     size_t least, most;
     const char *lacks; /* what to ask for if there are too few words */
-    int (*run)(struct weir__given *given);
+    int (*run)(struct weir__command_line *given);
     const char *help;
 };
 
@@ -67,17 +67,18 @@ int weir__subcommand_run(const char *command, const char *help, const struct wei
                          int argc, char **argv);
 
 /* A version or revision of an option; 0 if it is not given, -1 after it was said that it is none. */
-int64_t weir__given_number(const struct weir__given *given, enum weir__with option);
+int64_t weir__given_number(const struct weir__command_line *given, enum weir__with option);
 
 /* Asks without a body. False: told. */
-bool weir__given_get(const struct weir__given *given, const char *path, const char *about, struct weir__answer *answer);
+bool weir__given_get(const struct weir__command_line *given, const char *path, const char *about,
+                     struct weir__service_reply *reply);
 /* Asks with a body of JSON, which it takes over. False: told. */
-bool weir__given_post(const struct weir__given *given, const char *path, json_t *body, const char *about,
-                      struct weir__answer *answer);
+bool weir__given_post(const struct weir__command_line *given, const char *path, json_t *body, const char *about,
+                      struct weir__service_reply *reply);
 /* The list that an answer has as `items`; NULL after it was said that there is none. */
-json_t *weir__answer_items(const struct weir__given *given, const struct weir__answer *answer);
+json_t *weir__service_reply_items(const struct weir__command_line *given, const struct weir__service_reply *reply);
 /* All pages of a list. NULL: told. */
-json_t *weir__given_list(const struct weir__given *given, const char *path);
+json_t *weir__given_list(const struct weir__command_line *given, const char *path);
 /* A value as one line of JSON on standard output. The exit code. */
 int weir__print_json(const json_t *value);
 

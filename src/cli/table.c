@@ -8,7 +8,7 @@
 
 enum { GAP = 2, LEAST = 12 };
 
-void weir__table_cell(struct weir__table *table, const char *text)
+void weir__text_table_cell(struct weir__text_table *table, const char *text)
 {
     if (table->count == table->room) {
         size_t room = table->room ? 2 * table->room : 64;
@@ -27,7 +27,7 @@ void weir__table_cell(struct weir__table *table, const char *text)
 }
 
 /* The width of each column; 0: it is left out. */
-static void measure(const struct weir__table *table, size_t room, size_t *widths)
+static void measure(const struct weir__text_table *table, size_t room, size_t *widths)
 {
     for (size_t c = 0; c < table->column_count; c++) {
         widths[c] = table->columns[c].optional ? 0 : weir__text_width(table->columns[c].title);
@@ -54,7 +54,7 @@ static void measure(const struct weir__table *table, size_t room, size_t *widths
 }
 
 /* Row number `row`; SIZE_MAX: the titles. */
-static void print_row(const struct weir__table *table, FILE *to, const size_t *widths, size_t row)
+static void print_row(const struct weir__text_table *table, FILE *to, const size_t *widths, size_t row)
 {
     size_t owed = 0; /* blanks that are due before the next text; none at the end of the line */
     for (size_t c = 0; c < table->column_count; c++) {
@@ -74,7 +74,7 @@ static void print_row(const struct weir__table *table, FILE *to, const size_t *w
     fputc('\n', to);
 }
 
-bool weir__table_print(const struct weir__table *table, FILE *to)
+bool weir__text_table_print(const struct weir__text_table *table, FILE *to)
 {
     size_t widths[WEIR__TABLE_COLUMNS];
     size_t rows = table->count / table->column_count;
@@ -86,7 +86,7 @@ bool weir__table_print(const struct weir__table *table, FILE *to)
     return !table->failed;
 }
 
-void weir__table_free(struct weir__table *table)
+void weir__text_table_free(struct weir__text_table *table)
 {
     for (size_t i = 0; i < table->count; i++)
         free(table->cells[i]);

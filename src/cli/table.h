@@ -16,7 +16,7 @@ struct weir__column {
 };
 
 /* Set the first two, zero the rest. */
-struct weir__table {
+struct weir__text_table {
     const struct weir__column *columns;
     size_t column_count; /* at most WEIR__TABLE_COLUMNS */
     char **cells;
@@ -25,9 +25,9 @@ struct weir__table {
 };
 
 /* Adds the next cell of the current row; NULL is empty. */
-void weir__table_cell(struct weir__table *table, const char *text);
+void weir__text_table_cell(struct weir__text_table *table, const char *text);
 /* Title and rows, none if there is no row. False: there was no memory. */
-bool weir__table_print(const struct weir__table *table, FILE *to);
-void weir__table_free(struct weir__table *table);
+bool weir__text_table_print(const struct weir__text_table *table, FILE *to);
+void weir__text_table_free(struct weir__text_table *table);
 
 #endif

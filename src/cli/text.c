@@ -48,9 +48,9 @@ static bool is_control(uint32_t point)
 
 int weir__point_width(uint32_t point)
 {
-    static bool asked;
-    if (!asked) { /* wcwidth knows about characters only in a UTF-8 locale; nothing else here depends on it */
-        asked = true;
+    static bool locale_set;
+    if (!locale_set) { /* wcwidth knows about characters only in a UTF-8 locale; nothing else here depends on it */
+        locale_set = true;
         (void)setlocale(LC_CTYPE, "C.UTF-8");
     }
     if (is_control(point))
@@ -146,7 +146,7 @@ const char *weir__wait_text(int64_t ns, char *buffer)
 
 const char *weir__window_text(int64_t ns, char *buffer)
 {
-    static const struct unit {
+    static const struct text_unit {
         const char *name;
         int64_t seconds;
     } units[] = {{"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}};

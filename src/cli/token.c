@@ -27,27 +27,27 @@ static const char revoke_help[] = "usage: weir token revoke ID [OPTIONS]\n"
 
 enum { TIME_TEXT = 32 };
 
-static int create(struct weir__given *given)
+static int create(struct weir__command_line *given)
 {
-    struct weir__answer answer;
+    struct weir__service_reply reply;
     if (!given->is[WEIR__WITH_ROLE]) {
         fprintf(stderr, "weir %s: --role viewer, editor or operator\n", given->command);
         return 2;
     }
-    json_t *body = json_pack("{s:s, s:s}", "name", given->words[0], "role", given->value[WEIR__WITH_ROLE]);
+    json_t *body = json_pack("{s:s, s:s}", "name", given->arguments[0], "role", given->value[WEIR__WITH_ROLE]);
     if (body && given->is[WEIR__WITH_EXPIRES])
         json_object_set_new(body, "expires", json_string(given->value[WEIR__WITH_EXPIRES]));
-    bool good = weir__given_post(given, "/v1/tokens", body, NULL, &answer);
-    if (good && !*weir__member(answer.json, "token")) {
+    bool good = weir__given_post(given, "/v1/tokens", body, NULL, &reply);
+    if (good && !*weir__member(reply.json, "token")) {
         fprintf(stderr, "weir %s: the answer has no token in it; is this a rules service?\n", given->command);
         good = false;
     } else if (good && given->json) {
-        good = weir__print_json(answer.json) == 0;
+        good = weir__print_json(reply.json) == 0;
     } else if (good) { /* the token alone, so that it can go into a file */
-        puts(weir__member(answer.json, "token"));
-        fprintf(stderr, "keep it: it is not shown again (its ID is %s)\n", weir__member(answer.json, "id"));
+        puts(weir__member(reply.json, "token"));
+        fprintf(stderr, "keep it: it is not shown again (its ID is %s)\n", weir__member(reply.json, "id"));
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
 
@@ -66,60 +66,60 @@ static bool print_tokens(const json_t *items)
     static const struct weir__column columns[] = {{"id", false, false, false},      {"name", false, true, false},
                                                   {"role", false, false, false},    {"by", false, true, false},
                                                   {"expires", false, false, false}, {"last used", false, false, false}};
-    struct weir__table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
+    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
     char text[TIME_TEXT];
     size_t i;
     const json_t *token;
     json_array_foreach(items, i, token)
     {
-        weir__table_cell(&table, weir__member(token, "id"));
-        weir__table_cell(&table, weir__member(token, "name"));
-        weir__table_cell(&table, weir__member(token, "role"));
-        weir__table_cell(&table, weir__member(token, "created_by"));
-        weir__table_cell(&table, state_of(token, text));
+        weir__text_table_cell(&table, weir__member(token, "id"));
+        weir__text_table_cell(&table, weir__member(token, "name"));
+        weir__text_table_cell(&table, weir__member(token, "role"));
+        weir__text_table_cell(&table, weir__member(token, "created_by"));
+        weir__text_table_cell(&table, state_of(token, text));
         weir__member_time(token, "last_used", text);
-        weir__table_cell(&table, *text ? text : "never");
+        weir__text_table_cell(&table, *text ? text : "never");
     }
-    bool good = weir__table_print(&table, stdout);
+    bool good = weir__text_table_print(&table, stdout);
     if (json_array_size(items) == 0)
         puts("no tokens");
-    weir__table_free(&table);
+    weir__text_table_free(&table);
     return good;
 }
 
-static int list(struct weir__given *given)
+static int list(struct weir__command_line *given)
 {
-    struct weir__answer answer;
-    bool good = weir__given_get(given, "/v1/tokens", NULL, &answer);
+    struct weir__service_reply reply;
+    bool good = weir__given_get(given, "/v1/tokens", NULL, &reply);
     if (good && given->json)
-        good = weir__print_json(answer.json) == 0;
+        good = weir__print_json(reply.json) == 0;
     else if (good)
-        good = weir__answer_items(given, &answer) && print_tokens(json_object_get(answer.json, "items"));
-    weir__answer_free(&answer);
+        good = weir__service_reply_items(given, &reply) && print_tokens(json_object_get(reply.json, "items"));
+    weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
 
-static int revoke(struct weir__given *given)
+static int revoke(struct weir__command_line *given)
 {
     static const char start[] = "/v1/tokens/";
-    char *id = weir__query_escape(given->words[0]);
+    char *id = weir__query_escape(given->arguments[0]);
     size_t size = sizeof start + (id ? strlen(id) : 0);
     char *path = id ? malloc(size) : NULL;
-    struct weir__answer answer = {0};
+    struct weir__service_reply reply = {0};
     bool good = path != NULL;
     if (good) {
         snprintf(path, size, "%s%s", start, id);
-        struct weir__question question = {.method = "DELETE", .path = path};
-        good = weir__service_ask(given->service, &question, &answer) &&
-               weir__answer_is_good(given->service, &answer, given->words[0]);
+        struct weir__service_request request = {.method = "DELETE", .path = path};
+        good = weir__service_call(given->service, &request, &reply) &&
+               weir__service_reply_is_good(given->service, &reply, given->arguments[0]);
     }
     if (good && given->json) {
         puts("{\"ok\":true}");
     } else if (good) {
-        weir__print_text(stdout, given->words[0], SIZE_MAX, false);
+        weir__print_text(stdout, given->arguments[0], SIZE_MAX, false);
         puts(": revoked");
     }
-    weir__answer_free(&answer);
+    weir__service_reply_free(&reply);
     free(path);
     free(id);
     return good ? 0 : 1;

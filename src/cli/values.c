@@ -31,11 +31,11 @@ bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value)
 /* Digits with a fraction, in billionths; *end is behind them. More than nine places are cut. */
 static bool read_decimal(const char *text, int64_t max, const char **end, int64_t *billionths)
 {
-    int64_t whole = 0, part = 0, unit = SECOND_NS / 10;
+    int64_t integer = 0, part = 0, unit = SECOND_NS / 10;
     const char *at = text;
     for (; *at >= '0' && *at <= '9'; at++) {
-        whole = whole * 10 + (*at - '0');
-        if (whole > max)
+        integer = integer * 10 + (*at - '0');
+        if (integer > max)
             return false;
     }
     if (at == text)
@@ -48,13 +48,13 @@ static bool read_decimal(const char *text, int64_t max, const char **end, int64_
             return false;
     }
     *end = at;
-    *billionths = whole * SECOND_NS + part;
+    *billionths = integer * SECOND_NS + part;
     return true;
 }
 
 bool weir__read_duration(const char *text, int64_t *ns)
 {
-    static const struct unit {
+    static const struct value_unit {
         const char *name;
         int64_t times, by; /* of a second */
     } units[] = {{"", 1, 1},   {"us", 1, 1000000}, {"ms", 1, 1000}, {"s", 1, 1},

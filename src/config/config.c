@@ -117,7 +117,7 @@ static void log_read(struct weir__reader *reader, const struct weir__node *node)
         config->log_place = member->place;
     }
     if ((member = weir__node_get(node, "format")) &&
-        weir__field_word(reader->report, member, "format", NAMES(formats), &format))
+        weir__field_choice(reader->report, member, "format", NAMES(formats), &format))
         config->log_json = format == 1;
 }
 
@@ -136,7 +136,7 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
         path = weir__node_get(node, "path");
         member = weir__node_get(node, "format");
     }
-    if (member && !weir__field_word(reader->report, member, "format", NAMES(formats), &format))
+    if (member && !weir__field_choice(reader->report, member, "format", NAMES(formats), &format))
         return;
     config->access_place = path ? path->place : node->place;
     if (!path || log_path(reader, path, &config->access_path))
@@ -305,7 +305,7 @@ int weir__config_load(struct weir__config *config, const char *file, weir_diagno
         return error;
     if (!folder_find(config, diagnose, context))
         return WEIR_ERULESPATH;
-    struct weir__report report = {
+    struct weir__diagnostics report = {
         .diagnose = diagnose, .context = context, .sources = config->sources.list, .source_count = 1};
     struct weir__reader reader = {config, &report};
     if (config->sources.count != 1 || strcmp(config->sources.list[0].name, file) != 0) {

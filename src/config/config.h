@@ -230,7 +230,7 @@ bool weir__workers_of(const struct weir__config *config, struct weir__workers *w
 
 struct weir__reader {
     struct weir__config *config;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
 };
 
 const char *weir__config_text(struct weir__reader *reader, weir_text text);

@@ -129,7 +129,7 @@ static void admin_read(struct weir__reader *reader, const struct weir__node *nod
             weir__config_ms(reader, member, "session", &admin->session_ms);
         int role;
         if ((member = weir__node_get(node, "key_texts")) &&
-            weir__field_word(reader->report, member, "key_texts", NAMES(roles), &role))
+            weir__field_choice(reader->report, member, "key_texts", NAMES(roles), &role))
             admin->key_texts = 1 + role;
     }
     if (!weir__config_listener(reader, at, "admin", listener))

@@ -74,7 +74,7 @@ static void bounds_read(struct weir__reader *reader, const struct weir__node *no
 {
     struct weir__queue_config *queue = &reader->config->queue;
     const struct weir__node *member;
-    struct weir__window age;
+    struct weir__parsed_window age;
     if ((member = weir__node_get(node, "max")))
         weir__field_int(reader->report, member, "max", 1, INT32_MAX, &queue->max);
     if ((member = weir__node_get(node, "max_bytes")))
@@ -126,7 +126,7 @@ void weir__config_queue(struct weir__reader *reader, const struct weir__node *ro
         if (!weir__field_names(reader->report, node, "queue", NAMES(names)))
             return;
         if ((member = weir__node_get(node, "sync")) &&
-            weir__field_word(reader->report, member, "sync", NAMES(syncs), &sync))
+            weir__field_choice(reader->report, member, "sync", NAMES(syncs), &sync))
             queue->sync_second = sync == 1;
         bounds_read(reader, node);
         if ((member = weir__node_get(node, "headers")))

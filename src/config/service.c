@@ -56,7 +56,7 @@ static void open_add(struct weir__reader *reader, const struct weir__node *node)
     static const char *const words[] = {
         [WEIR__ENDPOINT_API] = "api", [WEIR__ENDPOINT_AUTH] = "auth", [WEIR__ENDPOINT_JSON] = "json"};
     int which;
-    if (weir__field_word(reader->report, node, "open", NAMES(words), &which))
+    if (weir__field_choice(reader->report, node, "open", NAMES(words), &which))
         reader->config->access.open[which] = true;
 }
 
@@ -100,7 +100,8 @@ static void auth_read(struct weir__reader *reader, const struct weir__node *node
     int which;
     if (!weir__field_names(reader->report, node, "auth", NAMES(names)))
         return;
-    if (GIVEN(member, node, "headers") && weir__field_word(reader->report, member, "headers", NAMES(families), &which))
+    if (GIVEN(member, node, "headers") &&
+        weir__field_choice(reader->report, member, "headers", NAMES(families), &which))
         reader->config->auth.headers = families[which];
     if (!GIVEN(member, node, "trusted_proxies"))
         return;
@@ -220,7 +221,7 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
     if (GIVEN(member, service, "envoy"))
         envoy_read(reader, member);
     bool as_ratelimit =
-        GIVEN(ports, service, "ports") && weir__field_word(reader->report, ports, "ports", NAMES(known), &which);
+        GIVEN(ports, service, "ports") && weir__field_choice(reader->report, ports, "ports", NAMES(known), &which);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const char *address = as_ratelimit ? ratelimit_address(kinds[i].kind) : NULL;
         if (!GIVEN(member, service, kinds[i].name) && address) {

@@ -80,7 +80,7 @@ static void consistency_read(struct weir__reader *reader, const struct weir__nod
 {
     static const char *const words[] = {"local", "eventual", "strict"};
     int word;
-    if (weir__field_word(reader->report, node, "consistency", NAMES(words), &word))
+    if (weir__field_choice(reader->report, node, "consistency", NAMES(words), &word))
         setting_add(reader, node, "consistency", words[word]);
 }
 

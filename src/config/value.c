@@ -58,7 +58,7 @@ bool weir__config_size(struct weir__reader *reader, const struct weir__node *nod
 
 bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms)
 {
-    struct weir__window window;
+    struct weir__parsed_window window;
     if (!weir__field_window(reader->report, node, what, &window))
         return false;
     if (window.ns > WEIR_DAY || window.ns % 1000000 != 0) {

@@ -156,7 +156,7 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
         .origin = header(connection, "Origin"),
         .host = header(connection, "Host"),
         .reason = header(connection, "X-Weir-Reason"),
-        .told = header(connection, "X-Weir-Host"),
+        .heartbeat = header(connection, "X-Weir-Host"),
         .body = {call->body ? call->body : "", call->len},
         .address = address,
         .tls = admin->tls,
@@ -193,17 +193,18 @@ static void take_body(struct call *call, const char *data, size_t len)
 }
 
 /* What a request asked for, and its body so far. */
-struct visit {
+struct admin_connection {
     char *target;
     struct call *call; /* NULL until its headers have come */
 };
 
-static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *data, size_t *len, void **state)
+static enum MHD_Result handle_request(void *context, struct MHD_Connection *connection, const char *url,
+                                      const char *method, const char *version, const char *data, size_t *len,
+                                      void **state)
 {
     struct weir__admin *admin = context;
     (void)version;
-    struct visit *visit = *state;
+    struct admin_connection *visit = *state;
     if (!visit)
         return MHD_NO; /* no memory for it */
     if (!visit->call) {
@@ -228,7 +229,7 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 /* libmicrohttpd splits the target and decodes its parts; the service wants them as they came. */
 static void *begin(void *context, const char *target, struct MHD_Connection *connection)
 {
-    struct visit *visit = calloc(1, sizeof *visit);
+    struct admin_connection *visit = calloc(1, sizeof *visit);
     (void)context;
     (void)connection;
     if (visit)
@@ -242,7 +243,7 @@ static void *begin(void *context, const char *target, struct MHD_Connection *con
 
 static void end(void *context, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
 {
-    struct visit *visit = *state;
+    struct admin_connection *visit = *state;
     (void)context;
     (void)connection;
     (void)why;
@@ -327,7 +328,7 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
     struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
     if (listen(socket, SOMAXCONN) != 0)
         return NULL;
-    return MHD_start_daemon(flags, 0, NULL, NULL, answer, admin, MHD_OPTION_LISTEN_SOCKET, socket,
+    return MHD_start_daemon(flags, 0, NULL, NULL, handle_request, admin, MHD_OPTION_LISTEN_SOCKET, socket,
                             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,

@@ -97,8 +97,9 @@ static int import_meanwhile(const struct weir__config *config, const struct weir
     int error = weir__control_open(&options, &control);
     if (!error)
         error = import(config, control, &documents, log);
-    if (!error && (!weir__publish_folder(config->rules_path) ||
-                   weir__file_replace(config->rules_path, meanwhile, control->force.text, control->force.len) != 0))
+    if (!error &&
+        (!weir__publish_folder(config->rules_path) ||
+         weir__file_replace(config->rules_path, meanwhile, control->published.text, control->published.len) != 0))
         error = WEIR__DB_GONE; /* what comes next says why it cannot be written */
     weir__control_close(control);
     if (!error)
@@ -109,12 +110,12 @@ static int import_meanwhile(const struct weir__config *config, const struct weir
 
 /* ---- Before anything runs ---- */
 
-static void retrieve_first(const struct weir__config *config, const struct weir__logger *log)
+static void poll_first(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct weir__retriever *retriever = weir__retriever_new(config, log);
-    if (retriever)
-        (void)!weir__retriever_look(retriever);
-    weir__retriever_free(retriever);
+    struct weir__rules_poller *poller = weir__rules_poller_new(config, log);
+    if (poller)
+        (void)!weir__rules_poller_poll(poller);
+    weir__rules_poller_free(poller);
 }
 
 /* What the database has in force, or else what weir.yaml names. An error of weir__control_import: there is nothing. */
@@ -153,7 +154,7 @@ bool weir__bootstrap(const struct weir__config *config, const struct weir__logge
     }
     curl_global_init(CURL_GLOBAL_DEFAULT);
     if (config->origin.url)
-        retrieve_first(config, log);
+        poll_first(config, log);
     int error = config->origin.url ? WEIR__DB_GONE : publish_first(config, log);
     if (!error || any_known(config->rules_path))
         return true;

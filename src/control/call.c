@@ -63,8 +63,8 @@ int weir__decode(weir_text text, bool plus, char *to, size_t size)
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
         if (c == '%') {
-            bool whole = text.len - i >= 3;
-            int high = whole ? hex(text.data[i + 1]) : -1, low = whole ? hex(text.data[i + 2]) : -1;
+            bool complete = text.len - i >= 3;
+            int high = complete ? hex(text.data[i + 1]) : -1, low = complete ? hex(text.data[i + 2]) : -1;
             if (high < 0 || low < 0) {
                 *to = 0;
                 return WEIR__DECODE_BROKEN;
@@ -295,11 +295,11 @@ int weir__fail(struct weir__call *call, int status, const char *code, const char
 void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT])
 {
     time_t seconds = (time_t)(ms / 1000);
-    struct tm parts;
+    struct tm local;
     *text = 0;
-    if (!gmtime_r(&seconds, &parts))
+    if (!gmtime_r(&seconds, &local))
         return;
-    size_t used = strftime(text, WEIR__TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &parts);
+    size_t used = strftime(text, WEIR__TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &local);
     snprintf(text + used, WEIR__TIME_TEXT - used, ".%03dZ", (int)(ms % 1000));
 }
 

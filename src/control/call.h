@@ -27,21 +27,21 @@ struct weir__call {
     enum weir__role role;
     int64_t session_expires_ms; /* 0: not by a session */
     int64_t now_ms;
-    bool has_turn;      /* the database is this request's; else `db` must not be used */
-    bool has_work_turn; /* between weir__work_begin and weir__work_end */
-    bool only_reads;    /* the route writes nothing: it computes in the turn `trial` */
-    char *trial;        /* its place among control->trials; NULL: none */
+    bool has_database;     /* the database is this request's; else `db` must not be used */
+    bool has_compute_lock; /* between weir__work_begin and weir__work_end */
+    bool only_reads;       /* the route writes nothing: it computes in the turn `trial` */
+    char *dry_run;         /* its place among control->trials; NULL: none */
 };
 
 /*
  * The turn is for the database. Nothing that takes long (parsing, compiling, comparing, asking the store) may be done
  * while a request has it:
- * weir__turn_leave gives it up; weir__work_begin gives it up in order to compute: one request that writes and one that
- * does not compute at a time, so that a client which sends many expensive requests takes one processor, not all, and
- * none that may only read delays a publication; weir__work_end waits for the turn again, after either. False: 503 was
- * replied.
+ * weir__call_release_database gives it up; weir__work_begin gives it up in order to compute: one request that writes
+ * and one that does not compute at a time, so that a client which sends many expensive requests takes one processor,
+ * not all, and none that may only read delays a publication; weir__work_end waits for the turn again, after either.
+ * False: 503 was replied.
  */
-void weir__turn_leave(struct weir__call *call);
+void weir__call_release_database(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_begin(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_end(struct weir__call *call);
 
@@ -178,14 +178,14 @@ WEIR_MUST_CHECK bool weir__random_hex(char *to, size_t bytes);
 WEIR_MUST_CHECK bool weir__random_word(char *to, size_t bytes);
 
 /* The login throttle: how often tokens may be wrong, by address and in all. */
-struct weir__guesses *weir__guesses_open(void);
-void weir__guesses_close(struct weir__guesses *guesses);
+struct weir__login_throttle *weir__login_throttle_open(void);
+void weir__login_throttle_close(struct weir__login_throttle *throttle);
 /* Counts a wrong token. 0: it is within the limits; else nanoseconds that this client should wait, at most a minute. */
-WEIR_MUST_CHECK int64_t weir__guesses_wrong(struct weir__guesses *guesses, const char *address);
+WEIR_MUST_CHECK int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address);
 /* What it would return, without counting one. */
-WEIR_MUST_CHECK int64_t weir__guesses_wait(const struct weir__guesses *guesses, const char *address);
+WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address);
 /* Replies to a wrong token, which is counted: 401, or 429 with a delay that grows. Always returns 0. */
-int weir__fail_guess(struct weir__call *call, const char *message);
+int weir__fail_wrong_token(struct weir__call *call, const char *message);
 
 /* ---- Routes ---- */
 
@@ -215,6 +215,6 @@ extern const char weir__control_openapi[];
 size_t weir__control_openapi_len(void);
 
 /* The request may say who asks. */
-void weir__rest_heard(const struct weir__call *call);
+void weir__rest_record_heartbeat(const struct weir__call *call);
 
 #endif

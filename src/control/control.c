@@ -27,16 +27,16 @@ void weir__control_log(const struct weir__control *control, const char *format, 
 
 void weir__control_note(struct weir__control *control, bool up)
 {
-    pthread_mutex_lock(&control->force_lock);
+    pthread_mutex_lock(&control->published_lock);
     control->up = up;
-    pthread_mutex_unlock(&control->force_lock);
+    pthread_mutex_unlock(&control->published_lock);
 }
 
 int64_t weir__control_revision(struct weir__control *control)
 {
-    pthread_mutex_lock(&control->force_lock);
-    int64_t revision = control->force.revision;
-    pthread_mutex_unlock(&control->force_lock);
+    pthread_mutex_lock(&control->published_lock);
+    int64_t revision = control->published.revision;
+    pthread_mutex_unlock(&control->published_lock);
     return revision;
 }
 
@@ -53,7 +53,7 @@ bool weir__control_ready(struct weir__control *control)
     if (control->tried_ms && now - control->tried_ms < RETRY_MS && now >= control->tried_ms)
         return false;
     /* With something in force there was a database. An empty one in its place would hide that it is missing. */
-    int error = weir__db_open(control->url, control->force.revision == 0, &control->db, why);
+    int error = weir__db_open(control->url, control->published.revision == 0, &control->db, why);
     if (error && error != control->error)
         weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);
     control->error = error;
@@ -66,21 +66,21 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     struct weir__control *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR__DB_MEMORY;
-    weir__turn_make(&made->turn);
-    weir__turn_make(&made->work);
-    weir__turn_make(&made->trial);
-    pthread_mutex_init(&made->force_lock, NULL);
+    weir__fair_lock_init(&made->database_lock);
+    weir__fair_lock_init(&made->compile_lock);
+    weir__fair_lock_init(&made->dry_run_lock);
+    pthread_mutex_init(&made->published_lock, NULL);
     made->host = options->host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
     made->key_texts = options->key_texts ? options->key_texts : WEIR__OPERATOR;
     made->url = strdup(options->url);
     made->path = options->published_path ? strdup(options->published_path) : NULL;
-    made->guesses = weir__guesses_open();
-    if (!made->url || (options->published_path && !made->path) || !made->guesses) {
+    made->throttle = weir__login_throttle_open();
+    if (!made->url || (options->published_path && !made->path) || !made->throttle) {
         weir__control_close(made);
         return WEIR__DB_MEMORY;
     }
-    weir__in_force_load(made);
+    weir__published_load(made);
     /* What was committed but not written when the process ended is written now. */
     (void)weir__control_tick(made);
     if (made->error == WEIR__DB_URL) {
@@ -96,12 +96,12 @@ void weir__control_close(struct weir__control *control)
     if (!control)
         return;
     weir__db_close(control->db);
-    weir__guesses_close(control->guesses);
-    weir__turn_end(&control->turn);
-    weir__turn_end(&control->work);
-    weir__turn_end(&control->trial);
-    pthread_mutex_destroy(&control->force_lock);
-    free(control->force.text);
+    weir__login_throttle_close(control->throttle);
+    weir__fair_lock_destroy(&control->database_lock);
+    weir__fair_lock_destroy(&control->compile_lock);
+    weir__fair_lock_destroy(&control->dry_run_lock);
+    pthread_mutex_destroy(&control->published_lock);
+    free(control->published.text);
     free(control->url);
     free(control->path);
     free(control);
@@ -109,10 +109,10 @@ void weir__control_close(struct weir__control *control)
 
 int weir__control_tick(struct weir__control *control)
 {
-    weir__turn_take(&control->turn);
-    int error = weir__control_ready(control) ? weir__in_force_follow(control) : control->error;
+    weir__fair_lock_acquire(&control->database_lock);
+    int error = weir__control_ready(control) ? weir__published_follow(control) : control->error;
     weir__control_note(control, !error);
-    weir__in_force_retry(control);
-    weir__turn_give(&control->turn);
+    weir__published_retry(control);
+    weir__fair_lock_release(&control->database_lock);
     return error;
 }

@@ -24,7 +24,7 @@
 #define WEIR__DIGEST_TEXT 65 /* SHA-256 in hexadecimal, and a zero byte */
 
 /* The published set that is in force. */
-struct weir__in_force {
+struct weir__published_rules {
     int64_t revision; /* 0: nothing was ever published */
     int64_t at_ms;
     char digest[WEIR__DIGEST_TEXT];
@@ -35,11 +35,11 @@ struct weir__in_force {
 
 enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR };
 
-struct weir__guesses;
+struct weir__login_throttle;
 
-#define WEIR__TOKEN_ID      24
-#define WEIR__TRIALS_MAX    8 /* requests that compile without writing, or wait to, in all */
-#define WEIR__TRIALS_OF_ONE 2 /* of one token, its sessions included */
+#define WEIR__TOKEN_ID           24
+#define WEIR__DRY_RUNS_MAX       8 /* requests that compile without writing, or wait to, in all */
+#define WEIR__DRY_RUNS_PER_TOKEN 2 /* of one token, its sessions included */
 
 struct weir__control {
     char *url;
@@ -47,17 +47,17 @@ struct weir__control {
     int64_t session_ms;                    /* how long a session lasts */
     enum weir__role key_texts;             /* the least role that sees the texts of keys */
 
-    struct weir__turn work;  /* for parsing and compiling what will be written, without the turn below */
-    struct weir__turn trial; /* for parsing and compiling what will not: it never delays a publication */
-    struct weir__turn turn;  /* for what follows */
-    struct weir__db *db;     /* NULL: could not be opened yet */
-    int64_t tried_ms;        /* when opening it was tried last */
-    int error;               /* why it failed */
-    struct weir__guesses *guesses;
+    struct weir__fair_lock compile_lock;  /* for parsing and compiling what will be written, without the turn below */
+    struct weir__fair_lock dry_run_lock;  /* for parsing and compiling what will not: it never delays a publication */
+    struct weir__fair_lock database_lock; /* for what follows */
+    struct weir__db *db;                  /* NULL: could not be opened yet */
+    int64_t tried_ms;                     /* when opening it was tried last */
+    int error;                            /* why it failed */
+    struct weir__login_throttle *throttle;
 
-    pthread_mutex_t force_lock;                    /* for what follows; never waits for the database */
-    char trials[WEIR__TRIALS_MAX][WEIR__TOKEN_ID]; /* whose requests have or wait for the turn `trial`; "": free */
-    struct weir__in_force force;
+    pthread_mutex_t published_lock;                    /* for what follows; never waits for the database */
+    char dry_runs[WEIR__DRY_RUNS_MAX][WEIR__TOKEN_ID]; /* whose requests have or wait for the turn `trial`; "": free */
+    struct weir__published_rules published;
     char *path;   /* of the file for the workers; NULL: none */
     bool written; /* the file says what `force` says */
     bool up;      /* the database answered the last time */

@@ -7,19 +7,19 @@
 #define CONTEXT   3
 #define CELLS_MAX ((size_t)4 << 20) /* of the table below; what would need more is shown as replaced */
 
-struct lines {
+struct diff_lines {
     weir_text *list;
     size_t count;
 };
 
 /* ---- Lines ---- */
 
-static bool split(const char *text, struct lines *lines)
+static bool split(const char *text, struct diff_lines *lines)
 {
     size_t room = 1;
     for (const char *c = text; *c; c++)
         room += *c == '\n';
-    *lines = (struct lines){malloc(room * sizeof(weir_text)), 0};
+    *lines = (struct diff_lines){malloc(room * sizeof(weir_text)), 0};
     while (lines->list && *text) {
         size_t len = strcspn(text, "\n");
         lines->list[lines->count++] = (weir_text){text, len};
@@ -35,7 +35,7 @@ struct middle {
     size_t width;
 };
 
-static void measure(const struct lines *a, const struct lines *b, struct middle *m)
+static void measure(const struct diff_lines *a, const struct diff_lines *b, struct middle *m)
 {
     *m = (struct middle){0, a->count, b->count, NULL, 0};
     while (m->begin < m->a_end && m->begin < m->b_end && weir__text_equal(a->list[m->begin], b->list[m->begin]))
@@ -59,12 +59,13 @@ static void measure(const struct lines *a, const struct lines *b, struct middle 
 }
 
 /* One step: ' ' both, '-' of the old one, '+' of the new one. */
-struct step {
+struct diff_step {
     char kind;
     size_t a, b;
 };
 
-static char next_step(const struct lines *a, const struct lines *b, const struct middle *m, size_t i, size_t k)
+static char next_step(const struct diff_lines *a, const struct diff_lines *b, const struct middle *m, size_t i,
+                      size_t k)
 {
     if (i < m->begin || (i >= m->a_end && k >= m->b_end))
         return ' ';
@@ -80,16 +81,16 @@ static char next_step(const struct lines *a, const struct lines *b, const struct
     return cell[m->width] >= cell[1] ? '-' : '+';
 }
 
-static struct step *steps_of(const struct lines *a, const struct lines *b, size_t *count)
+static struct diff_step *steps_of(const struct diff_lines *a, const struct diff_lines *b, size_t *count)
 {
     struct middle middle;
-    struct step *steps = malloc((a->count + b->count + 1) * sizeof *steps);
+    struct diff_step *steps = malloc((a->count + b->count + 1) * sizeof *steps);
     size_t i = 0, k = 0;
     *count = 0;
     measure(a, b, &middle);
     while (steps && (i < a->count || k < b->count)) {
         char kind = next_step(a, b, &middle, i, k);
-        steps[(*count)++] = (struct step){kind, i, k};
+        steps[(*count)++] = (struct diff_step){kind, i, k};
         i += kind != '+';
         k += kind != '-';
     }
@@ -98,7 +99,7 @@ static struct step *steps_of(const struct lines *a, const struct lines *b, size_
 }
 
 /* The end of the hunk that begins at `at`: changes that are at most 2 * CONTEXT lines apart belong together. */
-static size_t hunk_end(const struct step *steps, size_t count, size_t at)
+static size_t hunk_end(const struct diff_step *steps, size_t count, size_t at)
 {
     size_t last = at;
     for (size_t i = at; i < count && i - last <= 2 * (size_t)CONTEXT; i++)
@@ -107,8 +108,8 @@ static size_t hunk_end(const struct step *steps, size_t count, size_t at)
     return last + 1;
 }
 
-static void put_hunk(FILE *to, const struct lines *a, const struct lines *b, const struct step *steps, size_t begin,
-                     size_t end)
+static void put_hunk(FILE *to, const struct diff_lines *a, const struct diff_lines *b, const struct diff_step *steps,
+                     size_t begin, size_t end)
 {
     size_t olds = 0, news = 0;
     for (size_t i = begin; i < end; i++) {
@@ -122,7 +123,8 @@ static void put_hunk(FILE *to, const struct lines *a, const struct lines *b, con
     }
 }
 
-static void put_hunks(FILE *to, const struct lines *a, const struct lines *b, const struct step *steps, size_t count)
+static void put_hunks(FILE *to, const struct diff_lines *a, const struct diff_lines *b, const struct diff_step *steps,
+                      size_t count)
 {
     for (size_t at = 0, done = 0; at < count; at++) {
         if (steps[at].kind == ' ')
@@ -138,12 +140,12 @@ static void put_hunks(FILE *to, const struct lines *a, const struct lines *b, co
 
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label)
 {
-    struct lines a, b;
+    struct diff_lines a, b;
     char *text = NULL;
     size_t len = 0, count = 0;
     bool good = split(from, &a);
     good &= split(to, &b);
-    struct step *steps = good ? steps_of(&a, &b, &count) : NULL;
+    struct diff_step *steps = good ? steps_of(&a, &b, &count) : NULL;
     FILE *out = steps ? open_memstream(&text, &len) : NULL;
     if (out && strcmp(from, to) != 0) {
         fprintf(out, "--- %s\n+++ %s\n", from_label, to_label);

@@ -12,7 +12,7 @@ const char *weir__kind_name(enum weir__document_kind kind)
 
 /* ---- Telling ---- */
 
-json_t *weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
+json_t *weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
 {
     json_t *problem =
         json_pack("{s:s, s:s?, s:i, s:i, s:s, s:s?}", "severity", what->severity == WEIR_IS_ERROR ? "error" : "warning",
@@ -23,15 +23,15 @@ json_t *weir__tell_problem(json_t *problems, const char *document, const char *f
     return json_array_append_new(problems, problem) == 0 ? problem : NULL;
 }
 
-static void tell_plain(void *context, const weir_diagnostic *what)
+static void collect_problem(void *context, const weir_diagnostic *what)
 {
-    weir__tell_problem(context, NULL, NULL, what);
+    weir__add_problem(context, NULL, NULL, what);
 }
 
-static void tell_at(json_t *errors, struct weir__place place, const char *field, const char *message)
+static void add_problem_at(json_t *errors, struct weir__place place, const char *field, const char *message)
 {
     weir_diagnostic what = {WEIR_IS_ERROR, "", (int)place.line, (int)place.column, message, NULL, NULL};
-    weir__tell_problem(errors, NULL, field, &what);
+    weir__add_problem(errors, NULL, field, &what);
 }
 
 /* ---- Places ---- */
@@ -130,7 +130,7 @@ static char *copy_text(weir_text text, size_t *len, json_t *errors)
             i++;
         enum line_kind kind = line_kind(&markers, copy + line, used - line);
         if (kind == WRONG) {
-            tell_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
+            add_problem_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
             free(copy);
             return NULL;
         }
@@ -167,10 +167,10 @@ static void summarise(struct weir__document *d)
         snprintf(raw, sizeof raw, "%zu descriptors", descriptors ? descriptors->count : 0);
     } else if (d->kind == WEIR__SETTINGS_DOCUMENT) {
         size_t used = 0;
-        static const char *const parts[] = {"identity", "allow", "block", "response", "normalize"};
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (weir__node_get(d->root, parts[i]))
-                used += (size_t)snprintf(raw + used, sizeof raw - used, "%s%s", used ? ", " : "", parts[i]);
+        static const char *const settings[] = {"identity", "allow", "block", "response", "normalize"};
+        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+            if (weir__node_get(d->root, settings[i]))
+                used += (size_t)snprintf(raw + used, sizeof raw - used, "%s%s", used ? ", " : "", settings[i]);
     } else {
         const char *often = limits                                 ? "several limits"
                             : limit && limit->kind == WEIR__SCALAR ? limit->text.data
@@ -197,23 +197,23 @@ static bool name_it(struct weir__document *d, json_t *errors)
         return true;
     }
     if (!node || node->kind != WEIR__SCALAR || !node->text.len) {
-        tell_at(errors, node ? node->place : d->root->place, field,
-                d->kind == WEIR__DOMAIN_DOCUMENT ? "a domain needs a name" : "a rule needs a name");
+        add_problem_at(errors, node ? node->place : d->root->place, field,
+                       d->kind == WEIR__DOMAIN_DOCUMENT ? "a domain needs a name" : "a rule needs a name");
         return false;
     }
     bool domain = d->kind == WEIR__DOMAIN_DOCUMENT;
     if (node->text.len > WEIR_NAME_MAX || memchr(node->text.data, 0, node->text.len)) {
-        tell_at(errors, node->place, field, "the name is longer than 95 bytes, or has a zero byte in it");
+        add_problem_at(errors, node->place, field, "the name is longer than 95 bytes, or has a zero byte in it");
         return false;
     }
     for (size_t i = 0; i < node->text.len; i++) {
         if ((unsigned char)node->text.data[i] >= 0x20 && node->text.data[i] != 0x7f)
             continue;
-        tell_at(errors, node->place, field, "the name has control characters");
+        add_problem_at(errors, node->place, field, "the name has control characters");
         return false;
     }
     if (!domain && is_reserved(node->text.data)) {
-        tell_at(errors, node->place, field, "this name is the rules service's own; choose another");
+        add_problem_at(errors, node->place, field, "this name is the rules service's own; choose another");
         return false;
     }
     snprintf(d->name, sizeof d->name, "%s%s", domain ? WEIR__DOMAIN_PREFIX : "", node->text.data);
@@ -224,13 +224,13 @@ static bool classify(struct weir__document *d, json_t *errors)
 {
     const struct weir__node *root = d->root, *rules;
     if (root->kind != WEIR__MAP) {
-        tell_at(errors, root->place, NULL, "a document is a map: a rule, a domain or the settings");
+        add_problem_at(errors, root->place, NULL, "a document is a map: a rule, a domain or the settings");
         return false;
     }
     rules = weir__node_get(root, "rules") ? weir__node_get(root, "rules") : weir__node_get(root, "domains");
     if (rules) {
-        tell_at(errors, rules->name->place, rules->name->text.data,
-                "a document is one rule: send its map alone, or let weir rules apply take the file apart");
+        add_problem_at(errors, rules->name->place, rules->name->text.data,
+                       "a document is one rule: send its map alone, or let weir rules apply take the file apart");
         return false;
     }
     bool named = weir__node_get(root, "name") != NULL;
@@ -268,10 +268,11 @@ bool weir__document_read(weir_text text, struct weir__document *d, json_t *error
     struct weir__place begin = {0, 0, 0};
     *d = (struct weir__document){.arena = {.bytes_max = (size_t)64 << 20}};
     if (text.len > WEIR__DOCUMENT_MAX || has_hidden_break(text)) {
-        tell_at(errors, begin, NULL,
-                text.len > WEIR__DOCUMENT_MAX
-                    ? "the document is longer than 1 MiB"
-                    : "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
+        add_problem_at(
+            errors, begin, NULL,
+            text.len > WEIR__DOCUMENT_MAX
+                ? "the document is longer than 1 MiB"
+                : "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
         return false;
     }
     d->own = copy_text(text, &d->text.len, errors);
@@ -279,7 +280,7 @@ bool weir__document_read(weir_text text, struct weir__document *d, json_t *error
     if (!d->own)
         return false;
     struct weir__source source = {"document", d->text};
-    struct weir__report report = {tell_plain, errors, &source, 1, 0, 0, {0, 0, 0}};
+    struct weir__diagnostics report = {collect_problem, errors, &source, 1, 0, 0, {0, 0, 0}};
     d->root = weir__yaml_read(0, &d->arena, &report);
     if (!d->root || !classify(d, errors))
         return false;

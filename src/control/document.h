@@ -38,7 +38,7 @@ void weir__document_close(struct weir__document *document);
 void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size);
 
 /* Adds one diagnostic. `document` (may be NULL) is the name of the document it is about. Borrowed; NULL: no memory. */
-json_t *weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
+json_t *weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
 
 /* Adds {field, from, to} for each value that differs between two trees. */
 void weir__document_changes(const struct weir__node *from, const struct weir__node *to, json_t *changes);

@@ -9,76 +9,76 @@ struct weir__waiting {
     bool mine; /* the turn was handed over */
 };
 
-void weir__turn_make(struct weir__turn *turn)
+void weir__fair_lock_init(struct weir__fair_lock *lock)
 {
-    pthread_mutex_init(&turn->lock, NULL);
-    turn->first = NULL;
-    turn->end = &turn->first;
-    turn->taken = false;
+    pthread_mutex_init(&lock->mutex, NULL);
+    lock->first = NULL;
+    lock->end = &lock->first;
+    lock->taken = false;
 }
 
-void weir__turn_end(struct weir__turn *turn)
+void weir__fair_lock_destroy(struct weir__fair_lock *lock)
 {
-    pthread_mutex_destroy(&turn->lock);
+    pthread_mutex_destroy(&lock->mutex);
 }
 
-static void leave(struct weir__turn *turn, const struct weir__waiting *me)
+static void leave(struct weir__fair_lock *lock, const struct weir__waiting *me)
 {
-    struct weir__waiting **at = &turn->first;
+    struct weir__waiting **at = &lock->first;
     while (*at != me)
         at = &(*at)->next;
     *at = me->next;
     if (!*at)
-        turn->end = at;
+        lock->end = at;
 }
 
 /* Behind all that wait already, while the lock is held. `until` may be NULL. */
-static bool wait_for(struct weir__turn *turn, const struct timespec *until)
+static bool wait_for(struct weir__fair_lock *lock, const struct timespec *until)
 {
     struct weir__waiting me = {.next = NULL};
     int error = 0;
     weir__deadline_cond(&me.called);
-    *turn->end = &me;
-    turn->end = &me.next;
+    *lock->end = &me;
+    lock->end = &me.next;
     while (!me.mine && error == 0)
-        error =
-            until ? pthread_cond_timedwait(&me.called, &turn->lock, until) : pthread_cond_wait(&me.called, &turn->lock);
+        error = until ? pthread_cond_timedwait(&me.called, &lock->mutex, until)
+                      : pthread_cond_wait(&me.called, &lock->mutex);
     if (!me.mine)
-        leave(turn, &me);
+        leave(lock, &me);
     pthread_cond_destroy(&me.called);
     return me.mine;
 }
 
-void weir__turn_take(struct weir__turn *turn)
+void weir__fair_lock_acquire(struct weir__fair_lock *lock)
 {
-    pthread_mutex_lock(&turn->lock);
-    if (turn->taken)
-        (void)wait_for(turn, NULL);
-    turn->taken = true;
-    pthread_mutex_unlock(&turn->lock);
+    pthread_mutex_lock(&lock->mutex);
+    if (lock->taken)
+        (void)wait_for(lock, NULL);
+    lock->taken = true;
+    pthread_mutex_unlock(&lock->mutex);
 }
 
-bool weir__turn_take_within(struct weir__turn *turn, int64_t ms)
+bool weir__fair_lock_acquire_within(struct weir__fair_lock *lock, int64_t ms)
 {
     struct timespec until = weir__deadline(ms * 1000);
-    pthread_mutex_lock(&turn->lock);
-    bool mine = !turn->taken || (ms > 0 && wait_for(turn, &until));
-    turn->taken = true;
-    pthread_mutex_unlock(&turn->lock);
+    pthread_mutex_lock(&lock->mutex);
+    bool mine = !lock->taken || (ms > 0 && wait_for(lock, &until));
+    lock->taken = true;
+    pthread_mutex_unlock(&lock->mutex);
     return mine;
 }
 
-void weir__turn_give(struct weir__turn *turn)
+void weir__fair_lock_release(struct weir__fair_lock *lock)
 {
-    pthread_mutex_lock(&turn->lock);
-    struct weir__waiting *next = turn->first;
-    turn->taken = next != NULL;
+    pthread_mutex_lock(&lock->mutex);
+    struct weir__waiting *next = lock->first;
+    lock->taken = next != NULL;
     if (next) {
-        turn->first = next->next;
-        if (!turn->first)
-            turn->end = &turn->first;
+        lock->first = next->next;
+        if (!lock->first)
+            lock->end = &lock->first;
         next->mine = true;
         pthread_cond_signal(&next->called);
     }
-    pthread_mutex_unlock(&turn->lock);
+    pthread_mutex_unlock(&lock->mutex);
 }

@@ -9,17 +9,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct weir__turn {
-    pthread_mutex_t lock; /* held for moments */
+struct weir__fair_lock {
+    pthread_mutex_t mutex; /* held for moments */
     struct weir__waiting *first, **end;
     bool taken; /* if not, nobody waits */
 };
 
-void weir__turn_make(struct weir__turn *turn);
-void weir__turn_end(struct weir__turn *turn);
-void weir__turn_take(struct weir__turn *turn);
+void weir__fair_lock_init(struct weir__fair_lock *lock);
+void weir__fair_lock_destroy(struct weir__fair_lock *lock);
+void weir__fair_lock_acquire(struct weir__fair_lock *lock);
 /* False: it did not come within so many milliseconds. 0 does not wait. */
-bool weir__turn_take_within(struct weir__turn *turn, int64_t ms);
-void weir__turn_give(struct weir__turn *turn);
+bool weir__fair_lock_acquire_within(struct weir__fair_lock *lock, int64_t ms);
+void weir__fair_lock_release(struct weir__fair_lock *lock);
 
 #endif

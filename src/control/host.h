@@ -21,24 +21,24 @@ struct weir__host_hot {
 /* Which of the deferred requests; 0 and NULL: any. */
 struct weir__host_deferred {
     const char *state, *rule;
-    int64_t after; /* a sequence */
-    int64_t limit; /* 1 to 1000 */
-    bool whole;    /* with whole tickets: who has one may cancel it */
+    int64_t after;     /* a sequence */
+    int64_t limit;     /* 1 to 1000 */
+    bool full_tickets; /* with whole tickets: who has one may cancel it */
 };
 
 /* Besides the library's errors, of the queue's own. */
 enum {
-    WEIR__HOST_NO_TICKET = 1,   /* 404 */
-    WEIR__HOST_OTHER_STATE = 2, /* 409: it cannot be cancelled, or put back, any more */
-    WEIR__HOST_QUEUE_FULL = 3,  /* 409 */
-    WEIR__HOST_QUEUE_AWAY = 4   /* 503 */
+    WEIR__HOST_NO_TICKET = 1,        /* 404 */
+    WEIR__HOST_OTHER_STATE = 2,      /* 409: it cannot be cancelled, or put back, any more */
+    WEIR__HOST_QUEUE_FULL = 3,       /* 409 */
+    WEIR__HOST_QUEUE_UNAVAILABLE = 4 /* 503 */
 };
 
 /* The queue of deferred requests. `why` (WEIR__HOST_WHY bytes) says more about an error. */
 #define WEIR__HOST_WHY 256
 struct weir__control_queue {
     void *context;
-    int (*figures)(void *context, char **json, char *why);
+    int (*stats)(void *context, char **json, char *why);
     int (*list)(void *context, const struct weir__host_deferred *which, char **json, char *why);
     int (*get)(void *context, const char *ticket, char **json, char *why);
     int (*cancel)(void *context, const char *ticket, char **json, char *why);
@@ -55,10 +55,10 @@ struct weir__control_host {
     /* `rule` NULL: all of them together. */
     int (*history)(void *context, const char *rule, int64_t seconds, int64_t step, char **json);
     int (*hot)(void *context, const struct weir__host_hot *what, char **json);
-    int (*advice)(void *context, const char *rule, char **json); /* `rule` NULL: all */
-    int (*hosts)(void *context, char **json);                    /* which hosts there are */
-    void (*heard)(void *context, weir_text told);                /* what a host told that asked for the rules */
-    void (*published)(void *context, int64_t revision);          /* the file has just been replaced */
+    int (*advice)(void *context, const char *rule, char **json);  /* `rule` NULL: all */
+    int (*hosts)(void *context, char **json);                     /* which hosts there are */
+    void (*record_heartbeat)(void *context, weir_text heartbeat); /* what a host told that asked for the rules */
+    void (*published)(void *context, int64_t revision);           /* the file has just been replaced */
     void (*log)(void *context, const char *message);
     const struct weir__control_queue *queue; /* NULL: nothing is deferred here */
 };

@@ -127,7 +127,7 @@ int weir__control_import(struct weir__control *control, const char *path, const 
         return WEIR__IMPORT_WRONG + error;
     }
     snprintf(call.who, sizeof call.who, "%s", who);
-    weir__turn_take(&control->turn);
+    weir__fair_lock_acquire(&control->database_lock);
     error = weir__control_ready(control) ? 0 : control->error;
     call.db = control->db;
     if (!error)
@@ -138,7 +138,7 @@ int weir__control_import(struct weir__control *control, const char *path, const 
         if (!error && *documents)
             weir__publication_apply(&call, &made);
     }
-    weir__turn_give(&control->turn);
+    weir__fair_lock_release(&control->database_lock);
     weir__publication_free(&made);
     weir__documents_free(&from);
     weir__rest_free(&reply);

@@ -14,17 +14,17 @@
 #define WAIT_MAX_NS     (60 * WEIR_SECOND)
 #define SEGMENT_BYTES   ((uint64_t)1 << 20) /* some 60,000 addresses at once */
 
-struct weir__guesses {
+struct weir__login_throttle {
     weir_segment *segment;
     weir_limit of_one, of_all;
 };
 
-struct weir__guesses *weir__guesses_open(void)
+struct weir__login_throttle *weir__login_throttle_open(void)
 {
     weir_segment_options options = {.size = SEGMENT_BYTES, .no_slab = true};
     weir_params of_one = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ONE_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
     weir_params of_all = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ALL_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
-    struct weir__guesses *made = calloc(1, sizeof *made);
+    struct weir__login_throttle *made = calloc(1, sizeof *made);
     if (made && (weir_limit_init(&made->of_one, &of_one) != 0 || weir_limit_init(&made->of_all, &of_all) != 0 ||
                  weir_segment_open(&options, &made->segment) != 0)) {
         free(made);
@@ -33,11 +33,11 @@ struct weir__guesses *weir__guesses_open(void)
     return made;
 }
 
-void weir__guesses_close(struct weir__guesses *guesses)
+void weir__login_throttle_close(struct weir__login_throttle *throttle)
 {
-    if (guesses)
-        weir_segment_close(guesses->segment);
-    free(guesses);
+    if (throttle)
+        weir_segment_close(throttle->segment);
+    free(throttle);
 }
 
 /* Somebody with a network of IPv6 has as many addresses as he likes: the first 64 bits are one. */
@@ -52,42 +52,42 @@ static size_t key_of(const char *address, char key[WEIR__ADDRESS_TEXT + 1])
 }
 
 /* How long the next one of a key should wait. An error (the segment is full) is as good as a limit that is reached. */
-static int64_t count(struct weir__guesses *guesses, const weir_limit *limit, const char *key, size_t len)
+static int64_t count(struct weir__login_throttle *throttle, const weir_limit *limit, const char *key, size_t len)
 {
     weir_decision decision;
-    weir_time now = weir_clock(guesses->segment);
-    int error = weir_take(guesses->segment, limit, key, len, 1, now, &decision);
+    weir_time now = weir_clock(throttle->segment);
+    int error = weir_take(throttle->segment, limit, key, len, 1, now, &decision);
     if (!error && weir_passes(&decision))
         return 0;
     if (error || decision.retry_after_ns >= WAIT_MAX_NS)
         return WAIT_MAX_NS;
     int64_t wait_ns = decision.retry_after_ns;
-    (void)!weir_charge(guesses->segment, limit, key, len, 1, now, &decision);
+    (void)!weir_charge(throttle->segment, limit, key, len, 1, now, &decision);
     return wait_ns > 0 ? wait_ns : 1;
 }
 
-int64_t weir__guesses_wrong(struct weir__guesses *guesses, const char *address)
+int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address)
 {
     char key[WEIR__ADDRESS_TEXT + 1];
     size_t len = key_of(address, key);
-    int64_t one = count(guesses, &guesses->of_one, key, len), all = count(guesses, &guesses->of_all, "all", 3);
+    int64_t one = count(throttle, &throttle->of_one, key, len), all = count(throttle, &throttle->of_all, "all", 3);
     return one > all ? one : all;
 }
 
 /* How long the next one of a key should wait, without counting it. */
-static int64_t look(const struct weir__guesses *guesses, const weir_limit *limit, const char *key, size_t len)
+static int64_t peek(const struct weir__login_throttle *throttle, const weir_limit *limit, const char *key, size_t len)
 {
     weir_decision decision;
-    int error = weir_peek(guesses->segment, limit, key, len, 1, weir_clock(guesses->segment), &decision);
+    int error = weir_peek(throttle->segment, limit, key, len, 1, weir_clock(throttle->segment), &decision);
     if (!error && weir_passes(&decision))
         return 0;
     return error || decision.retry_after_ns >= WAIT_MAX_NS ? WAIT_MAX_NS : decision.retry_after_ns;
 }
 
-int64_t weir__guesses_wait(const struct weir__guesses *guesses, const char *address)
+int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address)
 {
     char key[WEIR__ADDRESS_TEXT + 1];
     size_t len = key_of(address, key);
-    int64_t one = look(guesses, &guesses->of_one, key, len), all = look(guesses, &guesses->of_all, "all", 3);
+    int64_t one = peek(throttle, &throttle->of_one, key, len), all = peek(throttle, &throttle->of_all, "all", 3);
     return one > all ? one : all;
 }

@@ -19,10 +19,10 @@
 #define SETTINGS                                                                                                       \
     "SET lock_timeout = '5s'; SET statement_timeout = '6s'; SET idle_in_transaction_session_timeout = '60s'"
 #define CONNECT_S   "5"  /* for a connection */
-#define ANSWER_MS   8000 /* for all answers to what was sent at once */
+#define RESULT_MS   8000 /* for all answers to what was sent at once */
 #define SLOW_MS     1000 /* an attempt to connect that fails and took longer has waited in vain, and: */
 #define AGAIN_MS    2000 /* between two of these, so that not everybody who asks waits for one */
-#define ANSWERS_MAX 1000
+#define RESULTS_MAX 1000
 
 struct postgres_db {
     struct weir__db db;
@@ -68,7 +68,7 @@ static void give_up(struct postgres_db *p)
 }
 
 /* True when the next answer can be read without waiting, which may say that the connection is broken. */
-static bool wait_for_answer(struct postgres_db *p, int64_t until_ms)
+static bool wait_for_result(struct postgres_db *p, int64_t until_ms)
 {
     int unsent;
     while ((unsent = PQflush(p->connection)) > 0 || PQisBusy(p->connection)) {
@@ -86,11 +86,11 @@ static bool wait_for_answer(struct postgres_db *p, int64_t until_ms)
 }
 
 /* The answer to what was sent: the first that is an error, else the last one. NULL: there is none. */
-static PGresult *take_answer(struct postgres_db *p, bool sent)
+static PGresult *take_result(struct postgres_db *p, bool sent)
 {
-    int64_t until_ms = weir__monotonic_ms() + ANSWER_MS;
+    int64_t until_ms = weir__monotonic_ms() + RESULT_MS;
     PGresult *kept = NULL;
-    for (int i = 0; sent && i < ANSWERS_MAX && wait_for_answer(p, until_ms); i++) {
+    for (int i = 0; sent && i < RESULTS_MAX && wait_for_result(p, until_ms); i++) {
         PGresult *next = PQgetResult(p->connection);
         if (!next)
             return kept;
@@ -110,7 +110,7 @@ static PGresult *take_answer(struct postgres_db *p, bool sent)
 static int script(struct weir__db *db, const char *sql)
 {
     struct postgres_db *p = own(db);
-    PGresult *result = take_answer(p, PQsendQuery(p->connection, sql) == 1);
+    PGresult *result = take_result(p, PQsendQuery(p->connection, sql) == 1);
     ExecStatusType status = PQresultStatus(result);
     int error = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : error_of(p, result);
     PQclear(result);
@@ -119,7 +119,7 @@ static int script(struct weir__db *db, const char *sql)
 
 /* ---- Connecting ---- */
 
-static void say_nothing(void *context, const char *message)
+static void discard_notice(void *context, const char *message)
 {
     (void)context;
     (void)message;
@@ -147,7 +147,7 @@ static int connect(struct postgres_db *p)
             p->again_ms = weir__monotonic_ms() + AGAIN_MS;
         return error;
     }
-    PQsetNoticeProcessor(p->connection, say_nothing, NULL);
+    PQsetNoticeProcessor(p->connection, discard_notice, NULL);
     PQsetnonblocking(p->connection, 1);
     return script(&p->db, SETTINGS);
 }
@@ -204,7 +204,7 @@ static PGresult *send(struct postgres_db *p, const char *sql, const struct weir_
     }
     bool sent = PQsendQueryParams(p->connection, sql, count, NULL, texts, NULL, NULL, 0) == 1;
     free(copies);
-    return take_answer(p, sent);
+    return take_result(p, sent);
 }
 
 static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
@@ -268,7 +268,7 @@ static int commit(struct weir__db *db)
 {
     struct postgres_db *p = own(db);
     bool lost = PQstatus(p->connection) != CONNECTION_OK; /* before, so that nothing can have been committed */
-    PGresult *result = take_answer(p, !lost && PQsendQuery(p->connection, "COMMIT") == 1);
+    PGresult *result = take_result(p, !lost && PQsendQuery(p->connection, "COMMIT") == 1);
     /* A transaction that had failed answers its COMMIT with ROLLBACK. */
     bool good = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
     int error = good ? 0 : error_of(p, result);

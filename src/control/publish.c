@@ -15,7 +15,7 @@
 static bool is_stale(struct weir__call *call, int *error)
 {
     /* Not as it was a second ago: it may have been restored since. */
-    *error = weir__in_force_follow(call->control);
+    *error = weir__published_follow(call->control);
     if (*error)
         return true;
     if (!call->control->stale)
@@ -46,7 +46,7 @@ static int compile(struct weir__call *call, struct weir__publication *made)
 
 int weir__publication_make(struct weir__call *call, const char *reason, struct weir__publication *made)
 {
-    int64_t newest = 0, in_force = call->control->force.revision;
+    int64_t newest = 0, current = call->control->published.revision;
     weir__set_free(&made->set);
     int error = weir__set_of(call->db, 0, &made->set);
     if (!error)
@@ -62,7 +62,7 @@ int weir__publication_make(struct weir__call *call, const char *reason, struct w
         error = compile(call, made);
     if (weir__publication_stopped(made, error))
         return error;
-    made->revision = (newest > in_force ? newest : in_force) + 1;
+    made->revision = (newest > current ? newest : current) + 1;
     struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(call->who),    WEIR__N(call->now_ms),
                                       WEIR__S(reason),         WEIR__S(made->digest), WEIR__N((int64_t)made->rules)};
     return weir__db_run(call->db,
@@ -124,12 +124,12 @@ int weir__publication_change(struct weir__call *call, const struct weir__publica
 
 void weir__publication_apply(struct weir__call *call, struct weir__publication *made)
 {
-    struct weir__in_force now = {
+    struct weir__published_rules now = {
         .revision = made->revision, .at_ms = call->now_ms, .text = made->set.text, .len = made->set.len};
     memcpy(now.digest, made->digest, sizeof now.digest);
     memcpy(now.known_as, made->digest, sizeof now.known_as);
     made->set.text = NULL;
-    weir__in_force_set(call->control, &now);
+    weir__published_set(call->control, &now);
 }
 
 void weir__publication_free(struct weir__publication *made)
@@ -278,21 +278,21 @@ int weir__rest_published(struct weir__call *call)
 {
     struct weir__control *control = call->control;
     char etag[64];
-    weir__rest_heard(call);
-    pthread_mutex_lock(&control->force_lock);
-    const struct weir__in_force *force = &control->force;
-    if (!force->revision) {
-        pthread_mutex_unlock(&control->force_lock);
+    weir__rest_record_heartbeat(call);
+    pthread_mutex_lock(&control->published_lock);
+    const struct weir__published_rules *published = &control->published;
+    if (!published->revision) {
+        pthread_mutex_unlock(&control->published_lock);
         return weir__fail(call, 404, "nothing_published", "nothing has been published yet", NULL);
     }
-    snprintf(etag, sizeof etag, "\"r%" PRId64 "-%.16s\"", force->revision, force->digest);
+    snprintf(etag, sizeof etag, "\"r%" PRId64 "-%.16s\"", published->revision, published->digest);
     weir__reply_header(call, "ETag", "%s", etag);
-    weir__reply_header(call, "X-Weir-Revision", "%" PRId64, force->revision);
+    weir__reply_header(call, "X-Weir-Revision", "%" PRId64, published->revision);
     weir_text known = call->request->if_none_match;
     if (known.len && (weir__text_is(known, "*") || memmem(known.data, known.len, etag, strlen(etag))))
         call->reply->status = 304;
     else
-        weir__reply_text(call, 200, "application/yaml", force->text, force->len);
-    pthread_mutex_unlock(&control->force_lock);
+        weir__reply_text(call, 200, "application/yaml", published->text, published->len);
+    pthread_mutex_unlock(&control->published_lock);
     return 0;
 }

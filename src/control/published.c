@@ -114,7 +114,7 @@ char *weir__file_read(const char *path, size_t *len)
 /* ---- In force ---- */
 
 /* Reads HEAD_FORMAT back. Returns what follows, or NULL. */
-static const char *read_head(const char *text, struct weir__in_force *found)
+static const char *read_head(const char *text, struct weir__published_rules *found)
 {
     static const char begin[] = "# weir: published revision ", middle[] = ", sha256 ";
     char *end;
@@ -133,9 +133,9 @@ static const char *read_head(const char *text, struct weir__in_force *found)
     return end + sizeof found->digest;
 }
 
-void weir__in_force_load(struct weir__control *control)
+void weir__published_load(struct weir__control *control)
 {
-    struct weir__in_force found = {0};
+    struct weir__published_rules found = {0};
     char digest[WEIR__DIGEST_TEXT];
     size_t len = 0;
     char *text = control->path ? weir__file_read(control->path, &len) : NULL;
@@ -146,7 +146,7 @@ void weir__in_force_load(struct weir__control *control)
         if (strcmp(digest, found.digest) == 0 && (found.text = malloc(found.len + 1))) {
             memcpy(found.text, body, found.len + 1);
             memcpy(found.known_as, found.digest, sizeof found.known_as);
-            control->force = found;
+            control->published = found;
             control->written = true;
         }
     }
@@ -154,7 +154,7 @@ void weir__in_force_load(struct weir__control *control)
 }
 
 /* The lock is held, so that only one writes; hosts that ask meanwhile are answered from memory. */
-static void write_file(struct weir__control *control, const struct weir__in_force *set)
+static void write_file(struct weir__control *control, const struct weir__published_rules *set)
 {
     char head[256];
     if (!control->path)
@@ -164,43 +164,43 @@ static void write_file(struct weir__control *control, const struct weir__in_forc
     if (error)
         weir__control_log(control, "%s cannot be written: %s; the rules before stay in force, and it is tried again",
                           control->path, strerror(-error));
-    pthread_mutex_lock(&control->force_lock);
+    pthread_mutex_lock(&control->published_lock);
     control->written = !error;
-    pthread_mutex_unlock(&control->force_lock);
+    pthread_mutex_unlock(&control->published_lock);
     if (!error && control->host && control->host->published)
         control->host->published(control->host->context, set->revision);
 }
 
-void weir__in_force_set(struct weir__control *control, struct weir__in_force *set)
+void weir__published_set(struct weir__control *control, struct weir__published_rules *set)
 {
-    pthread_mutex_lock(&control->force_lock);
-    char *before = control->force.text;
-    control->force = *set;
+    pthread_mutex_lock(&control->published_lock);
+    char *before = control->published.text;
+    control->published = *set;
     control->written = false;
     control->stale = false;
-    pthread_mutex_unlock(&control->force_lock);
+    pthread_mutex_unlock(&control->published_lock);
     free(before);
-    write_file(control, &control->force);
+    write_file(control, &control->published);
 }
 
-void weir__in_force_retry(struct weir__control *control)
+void weir__published_retry(struct weir__control *control)
 {
-    if (control->force.revision && !control->written)
-        write_file(control, &control->force);
+    if (control->published.revision && !control->written)
+        write_file(control, &control->published);
 }
 
 /* ---- The database's newest ---- */
 
 static int keep_newest(void *context, const struct weir__db_row *row)
 {
-    struct weir__in_force *newest = context;
+    struct weir__published_rules *newest = context;
     newest->revision = weir__row_number(row, 0);
     newest->at_ms = weir__row_number(row, 1);
     snprintf(newest->digest, sizeof newest->digest, "%s", weir__row_text(row, 2).data);
     return 0;
 }
 
-static int take_over(struct weir__control *control, struct weir__in_force *newest)
+static int take_over(struct weir__control *control, struct weir__published_rules *newest)
 {
     struct weir__set set = {0};
     size_t rules = 0;
@@ -217,7 +217,7 @@ static int take_over(struct weir__control *control, struct weir__in_force *newes
         memcpy(newest->known_as, newest->digest, sizeof newest->known_as);
         weir__digest("", set.text, set.len, newest->digest);
         set.text = NULL;
-        weir__in_force_set(control, newest);
+        weir__published_set(control, newest);
         weir__control_log(control, "revision %" PRId64 " is in force", newest->revision);
     }
     weir__set_free(&set);
@@ -225,25 +225,26 @@ static int take_over(struct weir__control *control, struct weir__in_force *newes
     return error;
 }
 
-int weir__in_force_follow(struct weir__control *control)
+int weir__published_follow(struct weir__control *control)
 {
-    struct weir__in_force newest = {0};
+    struct weir__published_rules newest = {0};
     int error = weir__db_run(control->db, "SELECT revision, at, digest FROM revisions ORDER BY revision DESC LIMIT 1",
                              NULL, 0, keep_newest, &newest);
     if (error)
         return error;
-    bool equal = newest.revision == control->force.revision;
-    bool same = equal && strcmp(newest.digest, control->force.known_as) == 0;
+    bool equal = newest.revision == control->published.revision;
+    bool same = equal && strcmp(newest.digest, control->published.known_as) == 0;
     /* A copy that was restored knows nothing of what was published after it was made. Numbers only grow; times are of
      * hosts whose clocks differ, and only say which of two with one number came first. */
-    bool older = newest.revision < control->force.revision || (equal && !same && newest.at_ms < control->force.at_ms);
+    bool older =
+        newest.revision < control->published.revision || (equal && !same && newest.at_ms < control->published.at_ms);
     if (older && !control->stale)
         weir__control_log(control,
                           "the database's newest revision is %" PRId64 ", but %" PRId64 " is in force: was it restored "
                           "from an old copy? What is in force stays so until somebody rolls back to a revision",
-                          newest.revision, control->force.revision);
-    pthread_mutex_lock(&control->force_lock);
+                          newest.revision, control->published.revision);
+    pthread_mutex_lock(&control->published_lock);
     control->stale = older;
-    pthread_mutex_unlock(&control->force_lock);
+    pthread_mutex_unlock(&control->published_lock);
     return same || older || !newest.revision ? 0 : take_over(control, &newest);
 }

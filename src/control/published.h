@@ -13,12 +13,12 @@ int weir__file_replace(const char *path, const char *head, const char *text, siz
 char *weir__file_read(const char *path, size_t *len);
 
 /* Reads the file back, if there is one and it is whole. */
-void weir__in_force_load(struct weir__control *control);
+void weir__published_load(struct weir__control *control);
 /* Takes the set over (`text` becomes the service's) and writes the file. */
-void weir__in_force_set(struct weir__control *control, struct weir__in_force *set);
+void weir__published_set(struct weir__control *control, struct weir__published_rules *set);
 /* Writes the file again if that has failed. */
-void weir__in_force_retry(struct weir__control *control);
+void weir__published_retry(struct weir__control *control);
 /* Compares the database's newest revision with what is in force, and takes it over if it is newer. The lock is held. */
-int weir__in_force_follow(struct weir__control *control);
+int weir__published_follow(struct weir__control *control);
 
 #endif

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ALLOW_MAX 64
-#define TURN_MS   3000  /* that a request waits for those before it */
-#define WORK_MS   10000 /* that it waits for those which parse and compile before it */
+#define ALLOW_MAX        64
+#define DATABASE_WAIT_MS 3000  /* that a request waits for those before it */
+#define WORK_MS          10000 /* that it waits for those which parse and compile before it */
 
 const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/rules", WEIR__VIEWER, false, weir__rest_list},
@@ -164,17 +164,17 @@ static bool fail_busy(struct weir__call *call)
  * One request at a time has the database. The others wait for their turn, but not for a database that hangs: they are
  * told to come again, before everybody waits for it. False: replied.
  */
-static bool take_turn(struct weir__call *call)
+static bool take_database(struct weir__call *call)
 {
     struct weir__control *control = call->control;
-    call->has_turn = weir__turn_take_within(&control->turn, 0);
-    if (call->has_turn)
+    call->has_database = weir__fair_lock_acquire_within(&control->database_lock, 0);
+    if (call->has_database)
         return true;
-    pthread_mutex_lock(&control->force_lock);
+    pthread_mutex_lock(&control->published_lock);
     bool up = control->up;
-    pthread_mutex_unlock(&control->force_lock);
-    call->has_turn = up && weir__turn_take_within(&control->turn, TURN_MS);
-    if (call->has_turn)
+    pthread_mutex_unlock(&control->published_lock);
+    call->has_database = up && weir__fair_lock_acquire_within(&control->database_lock, DATABASE_WAIT_MS);
+    if (call->has_database)
         return true;
     if (up)
         return fail_busy(call);
@@ -193,63 +193,64 @@ static bool open_database(struct weir__call *call)
     return ready;
 }
 
-void weir__turn_leave(struct weir__call *call)
+void weir__call_release_database(struct weir__call *call)
 {
-    if (call->has_turn)
-        weir__turn_give(&call->control->turn);
-    call->has_turn = false;
+    if (call->has_database)
+        weir__fair_lock_release(&call->control->database_lock);
+    call->has_database = false;
     call->db = NULL; /* another's from now on */
 }
 
 /* False: as many as are allowed compute or wait, of this token or in all. */
-static bool take_trial(struct weir__call *call)
+static bool take_dry_run(struct weir__call *call)
 {
     struct weir__control *control = call->control;
     const char *token = *call->token_id ? call->token_id : "-"; /* a command on this host */
     char *room = NULL;
     int of_one = 0;
-    pthread_mutex_lock(&control->force_lock);
-    for (int i = 0; i < WEIR__TRIALS_MAX; i++) {
-        of_one += strcmp(control->trials[i], token) == 0;
-        room = *control->trials[i] ? room : control->trials[i];
+    pthread_mutex_lock(&control->published_lock);
+    for (int i = 0; i < WEIR__DRY_RUNS_MAX; i++) {
+        of_one += strcmp(control->dry_runs[i], token) == 0;
+        room = *control->dry_runs[i] ? room : control->dry_runs[i];
     }
-    if (room && of_one < WEIR__TRIALS_OF_ONE) {
+    if (room && of_one < WEIR__DRY_RUNS_PER_TOKEN) {
         snprintf(room, WEIR__TOKEN_ID, "%s", token);
-        call->trial = room;
+        call->dry_run = room;
     }
-    pthread_mutex_unlock(&control->force_lock);
-    return call->trial != NULL;
+    pthread_mutex_unlock(&control->published_lock);
+    return call->dry_run != NULL;
 }
 
-static struct weir__turn *work_turn(struct weir__call *call)
+static struct weir__fair_lock *compute_lock(struct weir__call *call)
 {
-    return call->only_reads ? &call->control->trial : &call->control->work;
+    return call->only_reads ? &call->control->dry_run_lock : &call->control->compile_lock;
 }
 
 bool weir__work_begin(struct weir__call *call)
 {
-    weir__turn_leave(call);
-    call->has_work_turn = (!call->only_reads || take_trial(call)) && weir__turn_take_within(work_turn(call), WORK_MS);
-    return call->has_work_turn || fail_busy(call);
+    weir__call_release_database(call);
+    call->has_compute_lock =
+        (!call->only_reads || take_dry_run(call)) && weir__fair_lock_acquire_within(compute_lock(call), WORK_MS);
+    return call->has_compute_lock || fail_busy(call);
 }
 
 static void leave_work(struct weir__call *call)
 {
-    if (call->has_work_turn)
-        weir__turn_give(work_turn(call));
-    call->has_work_turn = false;
-    if (!call->trial)
+    if (call->has_compute_lock)
+        weir__fair_lock_release(compute_lock(call));
+    call->has_compute_lock = false;
+    if (!call->dry_run)
         return;
-    pthread_mutex_lock(&call->control->force_lock);
-    *call->trial = 0;
-    pthread_mutex_unlock(&call->control->force_lock);
-    call->trial = NULL;
+    pthread_mutex_lock(&call->control->published_lock);
+    *call->dry_run = 0;
+    pthread_mutex_unlock(&call->control->published_lock);
+    call->dry_run = NULL;
 }
 
 bool weir__work_end(struct weir__call *call)
 {
     leave_work(call);
-    return take_turn(call) && open_database(call);
+    return take_database(call) && open_database(call);
 }
 
 /* It is this request's turn. */
@@ -281,10 +282,10 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
     call.only_reads = route->role < WEIR__EDITOR;
     if (route->no_database) /* and never waits for one */
         (void)route->run(&call);
-    else if (take_turn(&call))
+    else if (take_database(&call))
         run(&call, route);
     leave_work(&call);
-    weir__turn_leave(&call);
+    weir__call_release_database(&call);
     weir__reply_header(&call, "Cache-Control", "no-store");
 }
 

@@ -16,8 +16,8 @@ struct weir__rest_request {
     weir_text path;  /* as it came: not decoded, without the query */
     weir_text query; /* as it came, without '?' */
     weir_text authorization, cookie, content_type, accept, if_match, if_none_match, origin, host;
-    weir_text reason; /* X-Weir-Reason */
-    weir_text told;   /* X-Weir-Host: what a host that takes its rules from here tells of itself */
+    weir_text reason;    /* X-Weir-Reason */
+    weir_text heartbeat; /* X-Weir-Host: what a host that takes its rules from here tells of itself */
     weir_text body;
     const char *address;    /* whose request it is, as text */
     bool tls;               /* cookies are for TLS only */

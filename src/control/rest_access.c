@@ -43,7 +43,7 @@ int weir__rest_tokens(struct weir__call *call)
 /* "30d", "12h", "90m", "45s", or a time as it is shown. False: neither. */
 static bool read_expiry(const char *text, int64_t now_ms, int64_t *expires_ms)
 {
-    struct tm parts = {0};
+    struct tm local = {0};
     char *end, unit;
     size_t digits = strspn(text, "0123456789");
     if (digits && digits < 10 && text[digits] && !text[digits + 1]) {
@@ -53,11 +53,11 @@ static bool read_expiry(const char *text, int64_t now_ms, int64_t *expires_ms)
         *expires_ms = now_ms + count * seconds * 1000;
         return seconds && count;
     }
-    end = strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
+    end = strptime(text, "%Y-%m-%dT%H:%M:%S", &local);
     if (!end)
         return false;
     end += *end == '.' ? 1 + strspn(end + 1, "0123456789") : 0;
-    *expires_ms = (int64_t)timegm(&parts) * 1000;
+    *expires_ms = (int64_t)timegm(&local) * 1000;
     return strcmp(end, "Z") == 0;
 }
 
@@ -204,7 +204,7 @@ int weir__rest_session_create(struct weir__call *call)
     if (error)
         return error;
     if (!good)
-        return weir__fail_guess(call, "the token is wrong, expired or revoked");
+        return weir__fail_wrong_token(call, "the token is wrong, expired or revoked");
     if (!weir__random_word(session, 32))
         return weir__fail(call, 503, "no_randomness", "the system gives no random numbers", NULL);
     call->session_expires_ms = call->now_ms + call->control->session_ms;

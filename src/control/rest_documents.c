@@ -22,7 +22,7 @@ static bool read_body(struct weir__call *call, struct weir__document *document)
         root = json_loadb(body.data ? body.data : "", body.len, JSON_REJECT_DUPLICATES, &where);
         if (!root) {
             weir_diagnostic what = {WEIR_IS_ERROR, "", where.line, where.column, where.text, NULL, NULL};
-            weir__tell_problem(errors, NULL, NULL, &what);
+            weir__add_problem(errors, NULL, NULL, &what);
             weir__fail(call, 422, "invalid", "the body is not JSON; send YAML as application/yaml", errors);
             return false;
         }
@@ -241,12 +241,12 @@ static int delete_one(struct weir__call *call, struct weir__publication *made, v
     struct weir__stored found;
     int error = 0;
     made->refused = !find_to_change(call, &found, &error);
-    bool in_force = !made->refused && (found.enforced || found.shadow);
-    if (in_force && !deletion->withdraw) {
+    bool published = !made->refused && (found.enforced || found.shadow);
+    if (published && !deletion->withdraw) {
         made->refused = true;
         weir__fail(call, 409, "in_force", "it is in force; publish it as draft first, or delete with ?withdraw=true",
                    NULL);
-    } else if (in_force) {
+    } else if (published) {
         error = withdraw(call, &found, deletion->reason, made);
     }
     if (weir__publication_stopped(made, error))

@@ -49,7 +49,7 @@ int weir__rest_key_state(struct weir__call *call)
     char *json = NULL;
     if (!host_of(call)->key_state)
         return not_here(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = host_of(call)->key_state(host_of(call)->context, call->param[0], key_of(call), &json);
     return reply_host(call, error, json);
 }
@@ -71,7 +71,7 @@ int weir__rest_key_reset(struct weir__call *call)
     int error = audit_key(call, "key_reset", NULL);
     if (error)
         return error;
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     error = host_of(call)->key_reset(host_of(call)->context, call->param[0], key_of(call));
     if (error)
         return fail_host(call, error);
@@ -88,7 +88,7 @@ static int64_t read_block(struct weir__call *call)
     json_t *body = weir__call_json(call, "for|until");
     const char *span = json_string_value(json_object_get(body, "for"));
     const char *until = json_string_value(json_object_get(body, "until"));
-    struct tm parts = {0};
+    struct tm local = {0};
     int64_t for_ns = 0;
     if (!body)
         return 0;
@@ -99,9 +99,9 @@ static int64_t read_block(struct weir__call *call)
         int64_t count = strtoll(span, NULL, 10);
         for_ns = seconds && count <= BLOCK_MAX_NS / WEIR_SECOND / seconds ? count * seconds * WEIR_SECOND : 0;
     } else if (until && !span) {
-        const char *end = strptime(until, "%Y-%m-%dT%H:%M:%S", &parts);
+        const char *end = strptime(until, "%Y-%m-%dT%H:%M:%S", &local);
         end = end && *end == '.' ? end + 1 + strspn(end + 1, "0123456789") : end;
-        int64_t left_ms = (int64_t)timegm(&parts) * 1000 - call->now_ms;
+        int64_t left_ms = (int64_t)timegm(&local) * 1000 - call->now_ms;
         if (end && strcmp(end, "Z") == 0 && left_ms > 0 && left_ms <= BLOCK_MAX_NS / 1000000)
             for_ns = left_ms * 1000000;
     }
@@ -122,7 +122,7 @@ int weir__rest_key_block(struct weir__call *call)
     int error = audit_key(call, "key_block", json_pack("{s:f}", "for_s", (double)for_ns / 1e9));
     if (error)
         return error;
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     error = host_of(call)->key_block(host_of(call)->context, call->param[0], key_of(call), for_ns);
     if (error)
         return fail_host(call, error);
@@ -139,7 +139,7 @@ int weir__rest_key_unblock(struct weir__call *call)
     int error = audit_key(call, "key_unblock", NULL);
     if (error)
         return error;
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     error = host_of(call)->key_block(host_of(call)->context, call->param[0], key_of(call), 0);
     if (error)
         return fail_host(call, error);
@@ -155,7 +155,7 @@ int weir__rest_stats(struct weir__call *call)
     char *json = NULL;
     if (!host_of(call)->stats)
         return not_here(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = host_of(call)->stats(host_of(call)->context, &json);
     return reply_host(call, error, json);
 }
@@ -169,7 +169,7 @@ int weir__rest_history(struct weir__call *call)
         return 0;
     if (!host_of(call)->history)
         return not_here(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = host_of(call)->history(host_of(call)->context, *rule ? rule : NULL, seconds, step, &json);
     return reply_host(call, error, json);
 }
@@ -189,7 +189,7 @@ int weir__rest_hot(struct weir__call *call)
         return weir__fail(call, 400, "bad_query", "by: admitted or denied", NULL);
     if (!host_of(call)->hot)
         return not_here(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = host_of(call)->hot(host_of(call)->context, &what, &json);
     return reply_host(call, error, json);
 }
@@ -201,7 +201,7 @@ int weir__rest_advice(struct weir__call *call)
         return 0;
     if (!host_of(call)->advice)
         return not_here(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = host_of(call)->advice(host_of(call)->context, *rule ? rule : NULL, &json);
     return reply_host(call, error, json);
 }
@@ -211,15 +211,15 @@ int weir__rest_hosts(struct weir__call *call)
     char *json = NULL;
     if (!host_of(call)->hosts)
         return not_here(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = host_of(call)->hosts(host_of(call)->context, &json);
     return reply_host(call, error, json);
 }
 
-void weir__rest_heard(const struct weir__call *call)
+void weir__rest_record_heartbeat(const struct weir__call *call)
 {
-    if (call->request->told.len && host_of(call)->heard)
-        host_of(call)->heard(host_of(call)->context, call->request->told);
+    if (call->request->heartbeat.len && host_of(call)->record_heartbeat)
+        host_of(call)->record_heartbeat(host_of(call)->context, call->request->heartbeat);
 }
 
 /* ---- The service itself ---- */
@@ -233,11 +233,11 @@ int weir__rest_openapi(struct weir__call *call)
 int weir__rest_health(struct weir__call *call)
 {
     struct weir__control *control = call->control;
-    pthread_mutex_lock(&control->force_lock);
+    pthread_mutex_lock(&control->published_lock);
     bool stale = control->stale, up = control->up,
-         written = !control->path || !control->force.revision || control->written;
-    int64_t revision = control->force.revision;
-    pthread_mutex_unlock(&control->force_lock);
+         written = !control->path || !control->published.revision || control->written;
+    int64_t revision = control->published.revision;
+    pthread_mutex_unlock(&control->published_lock);
     weir__reply_json(call, 200,
                      json_pack("{s:b, s:I, s:b, s:b, s:b}", "ok", 1, "revision", (json_int_t)revision, "database", up,
                                "database_restored", stale, "written", written));

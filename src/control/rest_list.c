@@ -11,7 +11,7 @@
 /* ---- The list ---- */
 
 /* Thousands of rows: written as they come, since a tree of them would cost more than the database. */
-struct listing {
+struct rest_listing {
     FILE *to;
     int64_t left; /* rows that there is room for */
     size_t count;
@@ -48,7 +48,7 @@ static void put_number(FILE *to, const char *name, const struct weir__db_row *ro
 
 static int add_item(void *context, const struct weir__db_row *row)
 {
-    struct listing *listing = context;
+    struct rest_listing *listing = context;
     FILE *to = listing->to;
     int64_t version = weir__row_number(row, 2);
     char at[WEIR__TIME_TEXT];
@@ -77,7 +77,7 @@ static int list_all(struct weir__call *call, const struct weir__db_value *by, in
 {
     char *text = NULL;
     size_t len = 0;
-    struct listing listing = {.to = open_memstream(&text, &len), .left = limit};
+    struct rest_listing listing = {.to = open_memstream(&text, &len), .left = limit};
     if (!listing.to)
         return WEIR__DB_MEMORY;
     fputs("{\"items\":[", listing.to);
@@ -118,10 +118,10 @@ static void pattern_of(const char *q, char *pattern)
     *pattern = 0;
 }
 
-static bool is_one_of(const char *word, const char *const *words)
+static bool is_one_of(const char *word, const char *const *choices)
 {
-    for (; *words; words++)
-        if (strcmp(word, *words) == 0)
+    for (; *choices; choices++)
+        if (strcmp(word, *choices) == 0)
             return true;
     return false;
 }

@@ -48,7 +48,7 @@ static int reply(struct weir__call *call, int error, char *json, const char *why
         weir__fail(call, 409, "other_state", why, NULL);
     else if (error == WEIR__HOST_QUEUE_FULL)
         weir__fail(call, 409, "queue_full", why, NULL);
-    else if (error == WEIR__HOST_QUEUE_AWAY)
+    else if (error == WEIR__HOST_QUEUE_UNAVAILABLE)
         weir__fail(call, 503, "queue_away", why, NULL);
     else
         weir__fail(call, 503, "failed", weir_strerror(error ? error : WEIR_ENOMEM), NULL);
@@ -60,8 +60,8 @@ int weir__rest_queue_stats(struct weir__call *call)
 {
     const struct weir__control_queue *queue = queue_of(call);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
-    weir__turn_leave(call);
-    int error = queue ? queue->figures(queue->context, &json, why) : 0;
+    weir__call_release_database(call);
+    int error = queue ? queue->stats(queue->context, &json, why) : 0;
     return queue ? reply(call, error, json, why) : 0;
 }
 
@@ -77,7 +77,7 @@ static bool is_state(const char *word)
 int weir__rest_queue_list(struct weir__call *call)
 {
     char state[32], rule[WEIR__PARAM_MAX], *json = NULL, why[WEIR__HOST_WHY] = "";
-    struct weir__host_deferred which = {.whole = call->role >= WEIR__OPERATOR};
+    struct weir__host_deferred which = {.full_tickets = call->role >= WEIR__OPERATOR};
     if (!weir__query_number(call, "limit", 1, 1000, 100, &which.limit) ||
         !weir__query_number(call, "after", 0, INT64_MAX, 0, &which.after) ||
         !weir__query_text(call, "state", state, sizeof state) || !weir__query_text(call, "rule", rule, sizeof rule))
@@ -87,7 +87,7 @@ int weir__rest_queue_list(struct weir__call *call)
     if (which.state && !is_state(state))
         return weir__fail(call, 400, "bad_query", "state: waiting, under_way, delivered, dead or cancelled", NULL);
     const struct weir__control_queue *queue = queue_of(call);
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = queue ? queue->list(queue->context, &which, &json, why) : 0;
     return queue ? reply(call, error, json, why) : 0;
 }
@@ -96,7 +96,7 @@ int weir__rest_queue_get(struct weir__call *call)
 {
     const struct weir__control_queue *queue = queue_of(call);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = queue ? queue->get(queue->context, call->param[0], &json, why) : 0;
     return queue ? reply(call, error, json, why) : 0;
 }
@@ -113,7 +113,7 @@ static int change(struct weir__call *call, const char *action)
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     if (!queue)
         return 0;
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     int error = queue->get(queue->context, call->param[0], &json, why);
     if (error)
         return reply(call, error, json, why);
@@ -125,7 +125,7 @@ static int change(struct weir__call *call, const char *action)
     error = weir__audit(call, action, shown, NULL);
     if (error)
         return error;
-    weir__turn_leave(call);
+    weir__call_release_database(call);
     error = (back ? queue->requeue : queue->cancel)(queue->context, call->param[0], &json, why);
     return reply(call, error, json, why);
 }

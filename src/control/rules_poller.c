@@ -16,7 +16,7 @@
 #define WAIT_MAX_MS INT64_C(30000)
 #define LOOK_MS     5000L
 
-struct weir__retriever {
+struct weir__rules_poller {
     const struct weir__config *config;
     const struct weir__logger *log;
     CURL *curl;
@@ -26,47 +26,47 @@ struct weir__retriever {
     char *body;
     size_t len, size;
     char new_tag[TAG_MAX];
-    size_t (*tell)(void *context, char *to, size_t size); /* NULL: nobody has anything to tell */
-    void *tell_context;
+    size_t (*format_heartbeat)(void *context, char *to, size_t size); /* NULL: nobody has anything to tell */
+    void *heartbeat_context;
 };
 
-struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__logger *log)
+struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct weir__retriever *retriever = calloc(1, sizeof *retriever);
-    if (!retriever)
+    struct weir__rules_poller *poller = calloc(1, sizeof *poller);
+    if (!poller)
         return NULL;
-    *retriever = (struct weir__retriever){.config = config, .log = log, .curl = curl_easy_init()};
-    if (!retriever->curl) {
-        free(retriever);
+    *poller = (struct weir__rules_poller){.config = config, .log = log, .curl = curl_easy_init()};
+    if (!poller->curl) {
+        free(poller);
         return NULL;
     }
-    return retriever;
+    return poller;
 }
 
-void weir__retriever_tell(struct weir__retriever *retriever, size_t (*tell)(void *context, char *to, size_t size),
-                          void *context)
+void weir__rules_poller_set_heartbeat(struct weir__rules_poller *poller,
+                                      size_t (*format_heartbeat)(void *context, char *to, size_t size), void *context)
 {
-    retriever->tell = tell;
-    retriever->tell_context = context;
+    poller->format_heartbeat = format_heartbeat;
+    poller->heartbeat_context = context;
 }
 
-void weir__retriever_free(struct weir__retriever *retriever)
+void weir__rules_poller_free(struct weir__rules_poller *poller)
 {
-    if (!retriever)
+    if (!poller)
         return;
-    curl_easy_cleanup(retriever->curl);
-    free(retriever->body);
-    free(retriever);
+    curl_easy_cleanup(poller->curl);
+    free(poller->body);
+    free(poller);
 }
 
-static int trouble(struct weir__retriever *retriever, const char *what)
+static int trouble(struct weir__rules_poller *poller, const char *what)
 {
-    retriever->failures++;
-    if (strcmp(retriever->trouble, what) == 0)
+    poller->failures++;
+    if (strcmp(poller->trouble, what) == 0)
         return -1;
-    snprintf(retriever->trouble, sizeof retriever->trouble, "%s", what);
-    weir__logf(retriever->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay in force",
-               retriever->config->origin.url, what);
+    snprintf(poller->trouble, sizeof poller->trouble, "%s", what);
+    weir__logf(poller->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay in force",
+               poller->config->origin.url, what);
     return -1;
 }
 
@@ -74,7 +74,7 @@ static int trouble(struct weir__retriever *retriever, const char *what)
 
 static size_t take_body(char *data, size_t one, size_t count, void *context)
 {
-    struct weir__retriever *r = context;
+    struct weir__rules_poller *r = context;
     size_t more = one * count;
     if (more > BODY_MAX - r->len)
         return 0;
@@ -95,7 +95,7 @@ static size_t take_body(char *data, size_t one, size_t count, void *context)
 static size_t take_header(char *data, size_t one, size_t count, void *context)
 {
     static const char name[] = "etag:";
-    struct weir__retriever *r = context;
+    struct weir__rules_poller *r = context;
     size_t len = one * count, at = sizeof name - 1;
     if (len <= at || strncasecmp(data, name, at) != 0)
         return len;
@@ -114,16 +114,16 @@ static size_t take_header(char *data, size_t one, size_t count, void *context)
 /* ---- Asking ---- */
 
 /* The token as it is now, into `to`. False after it was told. */
-static bool token_read(struct weir__retriever *retriever, char *to, size_t size)
+static bool token_read(struct weir__rules_poller *poller, char *to, size_t size)
 {
-    const struct weir__origin *origin = &retriever->config->origin;
+    const struct weir__origin *origin = &poller->config->origin;
     *to = 0;
     if (!origin->token_file && (!origin->token || strlen(origin->token) < size)) {
         snprintf(to, size, "%s", origin->token ? origin->token : "");
         return true;
     }
     if (!origin->token_file) {
-        trouble(retriever, "the token is too long");
+        trouble(poller, "the token is too long");
         return false;
     }
     char what[256];
@@ -134,20 +134,20 @@ static bool token_read(struct weir__retriever *retriever, char *to, size_t size)
         close(file);
     if (len <= 0) {
         snprintf(what, sizeof what, "token_file cannot be read: %s", len ? strerror(number) : "it is empty");
-        trouble(retriever, what);
+        trouble(poller, what);
         return false;
     }
     to[len] = 0;
     size_t end = strcspn(to, " \t\r\n");
     if (end == size - 1) { /* cut, it would be another token */
-        trouble(retriever, "token_file: the token is too long");
+        trouble(poller, "token_file: the token is too long");
         return false;
     }
     to[end] = 0;
     return true;
 }
 
-static struct curl_slist *headers_make(const struct weir__retriever *retriever, const char *token)
+static struct curl_slist *headers_make(const struct weir__rules_poller *poller, const char *token)
 {
     char line[2200];
     struct curl_slist *list = curl_slist_append(NULL, "Accept: application/yaml");
@@ -157,18 +157,18 @@ static struct curl_slist *headers_make(const struct weir__retriever *retriever, 
     }
     static const char host[] = "X-Weir-Host: ";
     memcpy(line, host, sizeof host);
-    if (retriever->tell &&
-        retriever->tell(retriever->tell_context, line + sizeof host - 1, sizeof line - sizeof host) > 0)
+    if (poller->format_heartbeat &&
+        poller->format_heartbeat(poller->heartbeat_context, line + sizeof host - 1, sizeof line - sizeof host) > 0)
         list = curl_slist_append(list, line);
-    if (*retriever->tag) {
-        snprintf(line, sizeof line, "If-None-Match: %s", retriever->tag);
+    if (*poller->tag) {
+        snprintf(line, sizeof line, "If-None-Match: %s", poller->tag);
         list = curl_slist_append(list, line);
     }
     return list;
 }
 
 /* The status, or 0 and *why. */
-static long ask(struct weir__retriever *r, const char *token, const char **why)
+static long fetch(struct weir__rules_poller *r, const char *token, const char **why)
 {
     static char reason[CURL_ERROR_SIZE];
     struct curl_slist *headers = headers_make(r, token);
@@ -199,63 +199,62 @@ static long ask(struct weir__retriever *r, const char *token, const char **why)
     return status;
 }
 
-static int replace(struct weir__retriever *retriever)
+static int replace(struct weir__rules_poller *poller)
 {
     weir_rules *rules;
     char what[256];
-    const char *text = retriever->body ? retriever->body : "";
-    int error = weir_rules_parse(retriever->config->origin.url, text, retriever->len, weir__log_diagnostic,
-                                 (void *)(uintptr_t)retriever->log, &rules);
+    const char *text = poller->body ? poller->body : "";
+    int error = weir_rules_parse(poller->config->origin.url, text, poller->len, weir__log_diagnostic,
+                                 (void *)(uintptr_t)poller->log, &rules);
     if (error)
-        return trouble(retriever, weir_strerror(error));
+        return trouble(poller, weir_strerror(error));
     size_t count = weir_rules_count(rules);
     weir_rules_free(rules);
-    if (!weir__publish(retriever->config->rules_path, text, retriever->len)) {
-        snprintf(what, sizeof what, "%s cannot be written: %s", retriever->config->rules_path, strerror(errno));
-        return trouble(retriever, what);
+    if (!weir__publish(poller->config->rules_path, text, poller->len)) {
+        snprintf(what, sizeof what, "%s cannot be written: %s", poller->config->rules_path, strerror(errno));
+        return trouble(poller, what);
     }
-    memcpy(retriever->tag, retriever->new_tag, sizeof retriever->tag);
-    weir__logf(retriever->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are in force", count,
-               count == 1 ? "" : "s", retriever->config->origin.url,
-               *retriever->tag ? retriever->tag : "without a tag");
+    memcpy(poller->tag, poller->new_tag, sizeof poller->tag);
+    weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are in force", count, count == 1 ? "" : "s",
+               poller->config->origin.url, *poller->tag ? poller->tag : "without a tag");
     return 1;
 }
 
-int weir__retriever_look(struct weir__retriever *retriever)
+int weir__rules_poller_poll(struct weir__rules_poller *poller)
 {
     char token[2048], what[128];
     const char *why = NULL;
-    if (!token_read(retriever, token, sizeof token))
+    if (!token_read(poller, token, sizeof token))
         return -1;
     /* Somebody may have removed it: then it is wanted whatever its tag was. */
-    if (access(retriever->config->rules_path, R_OK) != 0)
-        *retriever->tag = 0;
-    long status = ask(retriever, token, &why);
+    if (access(poller->config->rules_path, R_OK) != 0)
+        *poller->tag = 0;
+    long status = fetch(poller, token, &why);
     if (status == 0)
-        return trouble(retriever, why ? why : "there is no answer");
-    int done = status == 304 ? 0 : status == 200 ? replace(retriever) : -1;
+        return trouble(poller, why ? why : "there is no answer");
+    int done = status == 304 ? 0 : status == 200 ? replace(poller) : -1;
     if (status != 304 && status != 200) {
         snprintf(what, sizeof what, status == 401 || status == 403 ? "the token is refused (%ld)" : "the answer is %ld",
                  status);
-        return trouble(retriever, what);
+        return trouble(poller, what);
     }
     if (done < 0)
         return -1;
-    if (*retriever->trouble)
-        weir__logf(retriever->log, WEIR__LOG_INFO, "rules of %s: it answers again", retriever->config->origin.url);
-    *retriever->trouble = 0;
-    retriever->failures = 0;
+    if (*poller->trouble)
+        weir__logf(poller->log, WEIR__LOG_INFO, "rules of %s: it answers again", poller->config->origin.url);
+    *poller->trouble = 0;
+    poller->failures = 0;
     return done;
 }
 
-int64_t weir__retriever_wait_ms(struct weir__retriever *retriever)
+int64_t weir__rules_poller_wait_ms(struct weir__rules_poller *poller)
 {
     uint64_t dice = 0;
-    int64_t wait = retriever->config->origin.poll_ms;
-    for (unsigned i = 0; i < retriever->failures && i < 8 && wait < WAIT_MAX_MS; i++)
+    int64_t wait = poller->config->origin.poll_ms;
+    for (unsigned i = 0; i < poller->failures && i < 8 && wait < WAIT_MAX_MS; i++)
         wait *= 2;
-    if (wait > WAIT_MAX_MS && retriever->failures)
-        wait = retriever->config->origin.poll_ms > WAIT_MAX_MS ? retriever->config->origin.poll_ms : WAIT_MAX_MS;
+    if (wait > WAIT_MAX_MS && poller->failures)
+        wait = poller->config->origin.poll_ms > WAIT_MAX_MS ? poller->config->origin.poll_ms : WAIT_MAX_MS;
     if (weir__random_fill(&dice, sizeof dice) != 0)
         dice = 0;
     /* A fifth either way, so that a fleet that was started at once does not ask at once. */

@@ -10,20 +10,20 @@
 #include "config/config.h"
 #include "base/log.h"
 
-struct weir__retriever;
+struct weir__rules_poller;
 
 /* NULL: no memory. The configuration and the log must stay. */
-struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__logger *log);
+struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log);
 /*
  * Looks once; waits for the answer, some seconds at most. 1: new rules are on disk; 0: nothing has changed; -1: there
  * was no answer or none that is good, and the rules are as they were. Told once for each change of that.
  */
-int weir__retriever_look(struct weir__retriever *retriever);
+int weir__rules_poller_poll(struct weir__rules_poller *poller);
 /* How long to wait until the next look: the poll's time with jitter, longer after failures. */
-int64_t weir__retriever_wait_ms(struct weir__retriever *retriever);
+int64_t weir__rules_poller_wait_ms(struct weir__rules_poller *poller);
 /* What is to go along with each request, about this host, is asked for there: a line without its end, or 0. */
-void weir__retriever_tell(struct weir__retriever *retriever, size_t (*tell)(void *context, char *to, size_t size),
-                          void *context);
-void weir__retriever_free(struct weir__retriever *retriever);
+void weir__rules_poller_set_heartbeat(struct weir__rules_poller *poller,
+                                      size_t (*format_heartbeat)(void *context, char *to, size_t size), void *context);
+void weir__rules_poller_free(struct weir__rules_poller *poller);
 
 #endif

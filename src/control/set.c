@@ -39,11 +39,11 @@ static void put_line(struct weir__set *set, const char *line)
     put(set, "\n", 1);
 }
 
-static struct weir__piece *new_piece(struct weir__set *set, const char *name, bool shadow, uint32_t columns)
+static struct weir__set_piece *new_piece(struct weir__set *set, const char *name, bool shadow, uint32_t columns)
 {
     if (set->count == set->piece_room) {
         size_t room = set->piece_room ? set->piece_room * 2 : 64;
-        struct weir__piece *pieces = realloc(set->pieces, room * sizeof *pieces);
+        struct weir__set_piece *pieces = realloc(set->pieces, room * sizeof *pieces);
         if (!pieces) {
             set->failed = true;
             return NULL;
@@ -51,9 +51,9 @@ static struct weir__piece *new_piece(struct weir__set *set, const char *name, bo
         set->pieces = pieces;
         set->piece_room = room;
     }
-    struct weir__piece *piece = &set->pieces[set->count++];
+    struct weir__set_piece *piece = &set->pieces[set->count++];
     *piece =
-        (struct weir__piece){.first_line = set->line + 1, .columns = columns, .offset = set->len, .shadow = shadow};
+        (struct weir__set_piece){.first_line = set->line + 1, .columns = columns, .offset = set->len, .shadow = shadow};
     snprintf(piece->name, sizeof piece->name, "%s", name);
     return piece;
 }
@@ -81,7 +81,7 @@ struct change {
 static bool find_shadow(weir_text text, struct change *change)
 {
     struct weir__source source = {"document", text};
-    struct weir__report report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
+    struct weir__diagnostics report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
     struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
     const struct weir__node *root = weir__yaml_read(0, &arena, &report), *own;
     weir_text rest;
@@ -101,7 +101,8 @@ static bool find_shadow(weir_text text, struct change *change)
     return good;
 }
 
-static void put_document(struct weir__set *set, weir_text text, struct weir__piece *piece, const struct change *change)
+static void put_document(struct weir__set *set, weir_text text, struct weir__set_piece *piece,
+                         const struct change *change)
 {
     uint32_t line = 1;
     for (size_t i = 0; i < text.len; line++) {
@@ -149,7 +150,7 @@ void weir__set_add(struct weir__set *set, const char *name, enum weir__document_
     set->has_domains |= kind == WEIR__DOMAIN_DOCUMENT;
     if (kind != WEIR__SETTINGS_DOCUMENT)
         put_line(set, "  -");
-    struct weir__piece *piece = new_piece(set, name, shadow, kind == WEIR__SETTINGS_DOCUMENT ? 0 : INDENT);
+    struct weir__set_piece *piece = new_piece(set, name, shadow, kind == WEIR__SETTINGS_DOCUMENT ? 0 : INDENT);
     if (piece)
         put_document(set, text, piece, shadow ? &change : NULL);
     set->complete |= kind != WEIR__SETTINGS_DOCUMENT;
@@ -187,9 +188,9 @@ void weir__set_free(struct weir__set *set)
 
 /* A problem whose field is looked for when all are known. */
 struct unnamed {
-    const struct weir__piece *piece; /* NULL: done */
-    json_t *problem;                 /* borrowed */
-    uint32_t line, column;           /* in the piece, as the set has it */
+    const struct weir__set_piece *piece; /* NULL: done */
+    json_t *problem;                     /* borrowed */
+    uint32_t line, column;               /* in the piece, as the set has it */
 };
 
 struct compiling {
@@ -200,7 +201,7 @@ struct compiling {
     size_t count;
 };
 
-static const struct weir__piece *piece_of(const struct weir__set *set, uint32_t line)
+static const struct weir__set_piece *piece_of(const struct weir__set *set, uint32_t line)
 {
     size_t low = 0, high = set->count;
     while (low < high) {
@@ -210,7 +211,7 @@ static const struct weir__piece *piece_of(const struct weir__set *set, uint32_t 
         else
             high = middle;
     }
-    const struct weir__piece *piece = low ? &set->pieces[low - 1] : NULL;
+    const struct weir__set_piece *piece = low ? &set->pieces[low - 1] : NULL;
     return piece && line < piece->first_line + piece->lines ? piece : NULL;
 }
 
@@ -223,7 +224,7 @@ static void translate(const struct weir__set *set, const char *message, char *to
         const char *number = message + sizeof SOURCE;
         if (strncmp(message, SOURCE ":", sizeof SOURCE) == 0 && isdigit((unsigned char)*number)) {
             unsigned long line = strtoul(number, &end, 10);
-            const struct weir__piece *piece = piece_of(set, (uint32_t)line);
+            const struct weir__set_piece *piece = piece_of(set, (uint32_t)line);
             int len = piece ? snprintf(to + used, size - used, "%s:%lu", piece->name, line - piece->first_line + 1)
                             : snprintf(to + used, size - used, "the set");
             used = used + (size_t)len < size ? used + (size_t)len : size - 1;
@@ -236,7 +237,7 @@ static void translate(const struct weir__set *set, const char *message, char *to
 }
 
 /* Names the fields of all problems of a piece: its text is read once more, and only once. */
-static void name_fields(struct compiling *c, const struct weir__piece *piece)
+static void name_fields(struct compiling *c, const struct weir__set_piece *piece)
 {
     const struct weir__set *set = c->set;
     size_t index = (size_t)(piece - set->pieces);
@@ -245,7 +246,7 @@ static void name_fields(struct compiling *c, const struct weir__piece *piece)
     for (size_t i = piece->offset; i < end && lines < piece->lines; i++, len++)
         lines += set->text[i] == '\n';
     struct weir__source source = {SOURCE, {set->text + piece->offset, len}};
-    struct weir__report report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
+    struct weir__diagnostics report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
     struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
     const struct weir__node *root = weir__yaml_read(0, &arena, &report);
     char field[256];
@@ -267,9 +268,9 @@ static void tell(void *context, const weir_diagnostic *what)
     struct compiling *c = context;
     char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME];
     uint32_t line = (uint32_t)what->line, column = (uint32_t)what->column;
-    const struct weir__piece *piece = line ? piece_of(c->set, line) : NULL;
-    bool asked = piece && json_object_get(c->about, piece->name);
-    if (what->severity == WEIR_IS_WARNING && !asked)
+    const struct weir__set_piece *piece = line ? piece_of(c->set, line) : NULL;
+    bool wanted = piece && json_object_get(c->about, piece->name);
+    if (what->severity == WEIR_IS_WARNING && !wanted)
         return;
     translate(c->set, what->message, message, sizeof message);
     weir_diagnostic own = *what;
@@ -283,7 +284,7 @@ static void tell(void *context, const weir_diagnostic *what)
         own.line = (int)own_line;
         own.column = (int)own_column;
     }
-    json_t *problem = weir__tell_problem(c->problems, piece ? piece->name : NULL, NULL, &own);
+    json_t *problem = weir__add_problem(c->problems, piece ? piece->name : NULL, NULL, &own);
     if (piece && problem && c->count < COUNT_OF(c->unnamed))
         c->unnamed[c->count++] = (struct unnamed){piece, problem, own_line, column};
 }

@@ -5,7 +5,7 @@
 #include "control/document.h"
 
 /* Where a document went. Its lines stand in one piece. */
-struct weir__piece {
+struct weir__set_piece {
     char name[WEIR__DOCUMENT_NAME];
     uint32_t first_line, lines; /* in the set */
     uint32_t columns;           /* that its lines were moved to the right */
@@ -20,7 +20,7 @@ struct weir__set {
     char *text;
     size_t len, room;
     uint32_t line; /* that comes next */
-    struct weir__piece *pieces;
+    struct weir__set_piece *pieces;
     size_t count, piece_room;
     bool has_rules, has_domains; /* their heading has been written */
     bool complete;               /* something is in it that makes a set */

@@ -36,7 +36,7 @@ struct split {
     size_t file;
     weir_diagnose *diagnose; /* may be NULL */
     void *context;
-    size_t told; /* errors */
+    size_t errors; /* errors */
 
     int depth;
     bool wants_value[4]; /* a map at this depth has had its key */
@@ -65,7 +65,7 @@ static void pass_on(void *context, const weir_diagnostic *what)
     struct split *s = context;
     if (what->severity == WEIR_IS_WARNING)
         return; /* those are for whoever looks at a document by itself */
-    s->told++;
+    s->errors++;
     if (s->diagnose)
         s->diagnose(s->context, what);
 }
@@ -100,7 +100,7 @@ static void blame(struct split *s, const char *otherwise)
     weir_rules *rules = NULL;
     if (weir_rules_parse(file->path, file->text, file->len, pass_on, s, &rules) == 0)
         weir_rules_free(rules);
-    if (!s->told)
+    if (!s->errors)
         pass_on(s, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file->path, .message = otherwise});
     s->failed = true;
 }

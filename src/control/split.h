@@ -57,8 +57,8 @@ bool weir__documents_take(struct weir__documents *documents, const char *path, c
 void weir__documents_free(struct weir__documents *documents);
 
 /* Tells what is wrong at a place of a document (line and column from 1; line 0: all of it), as of its file. */
-void weir__documents_tell(const struct weir__documents *documents, const struct weir__rule_document *document,
-                          const weir_diagnostic *what, weir_diagnose *diagnose, void *context);
+void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
+                              const weir_diagnostic *what, weir_diagnose *diagnose, void *context);
 
 /* ---- Between the files ---- */
 

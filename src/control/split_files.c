@@ -24,14 +24,14 @@ struct weir__rule_document *weir__documents_add(struct weir__documents *document
         documents->room = room;
     }
     const char *prefix = kind == WEIR__KIND_DOMAIN ? WEIR__DOMAIN_PREFIX : "";
-    char *whole = malloc(strlen(prefix) + name_len + 1);
-    if (!whole)
+    char *full_name = malloc(strlen(prefix) + name_len + 1);
+    if (!full_name)
         return NULL;
-    strcpy(whole, prefix);
-    memcpy(whole + strlen(prefix), name, name_len);
-    whole[strlen(prefix) + name_len] = '\0';
+    strcpy(full_name, prefix);
+    memcpy(full_name + strlen(prefix), name, name_len);
+    full_name[strlen(prefix) + name_len] = '\0';
     struct weir__rule_document *document = &documents->list[documents->count++];
-    *document = (struct weir__rule_document){.kind = kind, .name = whole};
+    *document = (struct weir__rule_document){.kind = kind, .name = full_name};
     return document;
 }
 
@@ -88,8 +88,8 @@ bool weir__documents_stretch(struct weir__documents *documents, struct weir__rul
 
 /* ---- Telling ---- */
 
-void weir__documents_tell(const struct weir__documents *documents, const struct weir__rule_document *document,
-                          const weir_diagnostic *what, weir_diagnose *diagnose, void *context)
+void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
+                              const weir_diagnostic *what, weir_diagnose *diagnose, void *context)
 {
     weir_diagnostic moved = *what;
     const struct weir__stretch *stretch = &document->stretches[0];
@@ -115,7 +115,7 @@ void weir__documents_tell(const struct weir__documents *documents, const struct 
 
 /* ---- Files ---- */
 
-static bool tell_failure(const char *path, const char *message, weir_diagnose *diagnose, void *context)
+static bool diagnose_failure(const char *path, const char *message, weir_diagnose *diagnose, void *context)
 {
     if (diagnose)
         diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
@@ -150,7 +150,7 @@ bool weir__documents_take(struct weir__documents *documents, const char *path, c
     struct weir__rule_file *files = realloc(documents->files, (documents->file_count + 1) * sizeof *files);
     if (!files) {
         free(text);
-        return tell_failure(path, "out of memory", diagnose, context);
+        return diagnose_failure(path, "out of memory", diagnose, context);
     }
     documents->files = files;
     struct weir__rule_file *file = &files[documents->file_count++];
@@ -160,7 +160,7 @@ bool weir__documents_take(struct weir__documents *documents, const char *path, c
         memmove(file->text, file->text + 3, file->len + 1);
     }
     if (!file->path || !find_lines(file))
-        return tell_failure(path, "out of memory", diagnose, context);
+        return diagnose_failure(path, "out of memory", diagnose, context);
     return weir__documents_split(documents, documents->file_count - 1, diagnose, context);
 }
 
@@ -172,8 +172,8 @@ static bool read_file(struct weir__documents *documents, const char *path, weir_
     if (text)
         return weir__documents_take(documents, path, text, len, diagnose, context);
     errno = errno ? errno : EFBIG;
-    return tell_failure(path, errno == EFBIG ? "it is no file, or longer than 64 MiB" : strerror(errno), diagnose,
-                        context);
+    return diagnose_failure(path, errno == EFBIG ? "it is no file, or longer than 64 MiB" : strerror(errno), diagnose,
+                            context);
 }
 
 static int is_rules(const struct dirent *entry)
@@ -193,7 +193,7 @@ static bool read_folder(struct weir__documents *documents, const char *folder, w
     int count = scandir(folder, &entries, is_rules, by_name);
     bool good = true;
     if (count < 0)
-        return tell_failure(folder, strerror(errno), diagnose, context);
+        return diagnose_failure(folder, strerror(errno), diagnose, context);
     for (int i = 0; i < count; i++) {
         size_t size = strlen(folder) + strlen(entries[i]->d_name) + 2;
         char *path = malloc(size);
@@ -201,13 +201,14 @@ static bool read_folder(struct weir__documents *documents, const char *folder, w
             snprintf(path, size, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", entries[i]->d_name);
             good &= read_file(documents, path, diagnose, context);
         } else {
-            good = tell_failure(folder, "out of memory", diagnose, context);
+            good = diagnose_failure(folder, "out of memory", diagnose, context);
         }
         free(path);
         free(entries[i]);
     }
     free(entries);
-    return count > 0 ? good : tell_failure(folder, "there is no *.yaml and no *.yml in this folder", diagnose, context);
+    return count > 0 ? good
+                     : diagnose_failure(folder, "there is no *.yaml and no *.yml in this folder", diagnose, context);
 }
 
 bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context)

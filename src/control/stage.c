@@ -26,9 +26,9 @@ struct staging {
 static int refuse(struct weir__call *call, const struct staging *all, const struct staged *one, int status,
                   const char *code, const char *message)
 {
-    char whole[WEIR__DOCUMENT_NAME + 256];
-    snprintf(whole, sizeof whole, "%s: %s", one->name, message);
-    return weir__fail(call, status, code, all->many ? whole : message, NULL);
+    char full_message[WEIR__DOCUMENT_NAME + 256];
+    snprintf(full_message, sizeof full_message, "%s: %s", one->name, message);
+    return weir__fail(call, status, code, all->many ? full_message : message, NULL);
 }
 
 /* ---- What is asked for ---- */

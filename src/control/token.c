@@ -188,12 +188,12 @@ int64_t weir__rest_delay_ms(const struct weir__control *control, const struct we
     bool shown = request->authorization.len || weir__cookie_of(request->cookie).len || session;
     if (request->local_user || !shown)
         return 0;
-    return weir__guesses_wait(control->guesses, request->address) / DELAY_PART / 1000000;
+    return weir__login_throttle_wait(control->throttle, request->address) / DELAY_PART / 1000000;
 }
 
-int weir__fail_guess(struct weir__call *call, const char *message)
+int weir__fail_wrong_token(struct weir__call *call, const char *message)
 {
-    int64_t wait_ns = weir__guesses_wrong(call->control->guesses, call->request->address);
+    int64_t wait_ns = weir__login_throttle_failed(call->control->throttle, call->request->address);
     call->reply->wrong_token = true;
     if (!wait_ns) {
         weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
@@ -225,7 +225,7 @@ bool weir__authenticate(struct weir__call *call, int *error)
     if (good)
         return true;
     if (shown) {
-        weir__fail_guess(call, "the token or the session is wrong, expired or revoked");
+        weir__fail_wrong_token(call, "the token or the session is wrong, expired or revoked");
         return false;
     }
     weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");

@@ -20,7 +20,7 @@ struct work {
     char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
 };
 
-static bool on_network(const struct weir__list *list, struct weir__values *values)
+static bool on_network(const struct weir__access_list *list, struct weir__values *values)
 {
     if (!list->networks)
         return false;
@@ -28,12 +28,12 @@ static bool on_network(const struct weir__list *list, struct weir__values *value
     return client && weir__networks_contain(list->networks, client);
 }
 
-static bool allows(const struct weir__list *list, weir_text key)
+static bool allows(const struct weir__access_list *list, weir_text key)
 {
     return (list->key_count || list->glob_count) && weir__list_has_key(list, key);
 }
 
-static bool blocks(const struct weir__list *list, weir_text key)
+static bool blocks(const struct weir__access_list *list, weir_text key)
 {
     return (list->key_count || list->glob_count) && weir__list_may_have_key(list, key);
 }
@@ -43,7 +43,7 @@ static bool fill_key(struct work *work, const struct weir__rule *rule, struct we
 {
     eval->key = WEIR__SHARED_KEY;
     eval->key_len = sizeof WEIR__SHARED_KEY - 1;
-    if (!rule->key.part_count)
+    if (!rule->key.piece_count)
         return true;
     char *to = work->keys + work->keys_used;
     int len =
@@ -70,7 +70,7 @@ enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__ru
 static __attribute__((noinline)) enum weir_reason any_listed(const weir_rules *rules, const struct weir__rule *rule,
                                                              struct weir__values *values, size_t count)
 {
-    const struct weir__list *own = &rule->block, *all = &rules->block;
+    const struct weir__access_list *own = &rule->block, *all = &rules->block;
     char text[WEIR__KEY_MAX];
     if (!own->key_count && !own->glob_count && !all->key_count && !all->glob_count)
         return WEIR_BY_LIMIT;
@@ -106,7 +106,7 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     eval->held = 0;
     eval->error = eval->store_error = 0;
     eval->cost = query->has_cost ? query->cost
-                 : plain         ? rule->cost.usual
+                 : plain         ? rule->cost.fallback
                                  : weir__rule_cost(rule, &work->values, &work->matching);
     if (!fill_key(work, rule, eval)) {
         eval->key_len = 0;

@@ -63,7 +63,7 @@ static int make_hit(struct work *work, const weir_rules *rules, const weir_descr
     if (descriptor->own_window_ns)
         return weir__domain_known(rules, query->domain) ? own_limit(work, query->domain, descriptor, eval) : 0;
 
-    struct weir__descriptor_hit found;
+    struct weir__descriptor_match found;
     char *key = work->keys + work->keys_used;
     weir__descriptor_find(rules, query->domain, descriptor, key, WEIR__KEY_MAX, &found);
     if (!found.rule)

@@ -15,12 +15,12 @@ static int open_zone(const char *name, weir_zone **zone)
 }
 
 /* What the reader of rules cannot know: whether the store can do what they want of it. */
-static void check_consistency(const weir_rules *rules, bool storeless, struct weir__report *report)
+static void check_consistency(const weir_rules *rules, bool storeless, struct weir__diagnostics *report)
 {
     static const char *const names[] = {"local", "eventual", "strict"};
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
-        if (!rule->consistency_said || rule->consistency == WEIR__LOCAL)
+        if (!rule->consistency_given || rule->consistency == WEIR__LOCAL)
             continue;
         bool fits = true;
         for (size_t j = 0; j < rule->quota_count; j++)
@@ -37,7 +37,7 @@ static void check_consistency(const weir_rules *rules, bool storeless, struct we
 int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__audience *audience,
                        weir_rules **rules)
 {
-    struct weir__report report = {
+    struct weir__diagnostics report = {
         .diagnose = audience->diagnose, .context = audience->context, .sources = sources, .source_count = count};
     static const struct weir__surroundings around = {open_zone, weir_zone_close};
     weir_rules *made;

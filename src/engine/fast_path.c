@@ -175,7 +175,7 @@ static __attribute__((noinline)) size_t fill_key(const struct weir__asked *asked
                                                  const weir_query *query, char to[WEIR__KEY_MAX])
 {
     struct weir__values values; /* not cleared as a whole: it is large */
-    if (!plan->key->part_count) {
+    if (!plan->key->piece_count) {
         memcpy(to, WEIR__SHARED_KEY, sizeof WEIR__SHARED_KEY - 1);
         return sizeof WEIR__SHARED_KEY - 1;
     }
@@ -234,7 +234,7 @@ struct few {
 /* True if two keys are alike whatever the request. */
 static inline bool same_key(const struct weir__rule_plan *a, const struct weir__rule_plan *b)
 {
-    return a->address && b->address && weir__text_equal(a->key->parts[0].literal, b->key->parts[0].literal);
+    return a->address && b->address && weir__text_equal(a->key->pieces[0].literal, b->key->pieces[0].literal);
 }
 
 static inline bool fill_share(const struct weir__asked *asked, const weir_query *query, struct few *few, size_t i)

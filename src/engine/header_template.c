@@ -40,7 +40,7 @@ static bool is_quick(const struct weir__ruleset *ruleset, const struct weir__rul
     const weir_rules *rules = ruleset->rules;
     return rules->gates[rule->index].open && !rules->load_aware && !ruleset->strict &&
            ruleset->consistency[rule->index] != WEIR__STRICT && weir__is_one_slot(&rule->quotas[0].limit) &&
-           rule->cost.usual > 0;
+           rule->cost.fallback > 0;
 }
 
 void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
@@ -56,10 +56,10 @@ void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
         plan->quick = &rule->quotas[0].limit;
         plan->key = &rule->key;
         plan->address = weir__template_is_address(&rule->key, &rules->attributes) &&
-                        rule->key.parts[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_SHOWN_MAX;
+                        rule->key.pieces[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_SHOWN_MAX;
         plan->share = rule->on_missing == WEIR__MISSING_SHARE;
         plan->rule_stats = ruleset->rule_stats[i];
-        plan->cost = rule->cost.usual;
+        plan->cost = rule->cost.fallback;
         plan->written = ruleset->consistency[i] == WEIR__EVENTUAL;
     }
 }

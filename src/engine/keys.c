@@ -243,7 +243,7 @@ static int forget_denials(const struct job *job, const struct weir__rule *rule, 
     int64_t costs = FIRST + 1 + (int64_t)rule->cost.path_count;
     int error = 0;
     for (int64_t i = 0; i < costs && !error; i++) {
-        request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.usual : rule->cost.paths[i - FIRST - 1].cost;
+        request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.fallback : rule->cost.paths[i - FIRST - 1].cost;
         error = weir__negative_cache_remove(job->engine->segment, &job->engine->negative_cache, &request, job->now);
     }
     return error;

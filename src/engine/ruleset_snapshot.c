@@ -25,7 +25,7 @@ static enum weir__consistency fitting(enum weir__consistency wanted, const weir_
 
 static enum weir__consistency consistency_of(const weir *engine, const struct weir__rule *rule)
 {
-    enum weir__consistency wanted = rule->consistency_said ? rule->consistency : engine->default_consistency;
+    enum weir__consistency wanted = rule->consistency_given ? rule->consistency : engine->default_consistency;
     for (size_t i = 0; i < rule->quota_count && engine->store; i++)
         if (rule->quotas[i].kind == WEIR__LIMITED)
             wanted = fitting(wanted, &rule->quotas[i].limit);

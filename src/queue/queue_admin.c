@@ -34,7 +34,7 @@ static int enter(struct weir__queue_admin *admin, char *why)
     admin->queue = NULL;
     pthread_mutex_unlock(&admin->lock);
     snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
-    return WEIR__HOST_QUEUE_AWAY;
+    return WEIR__HOST_QUEUE_UNAVAILABLE;
 }
 
 /* From the queue's errors to those of the service. */
@@ -52,7 +52,7 @@ static int leave(struct weir__queue_admin *admin, int error, char *why)
            : error == WEIR__QUEUE_STATE  ? WEIR__HOST_OTHER_STATE
            : error == WEIR__QUEUE_FULL   ? WEIR__HOST_QUEUE_FULL
            : error == WEIR__QUEUE_MEMORY ? WEIR_ENOMEM
-                                         : WEIR__HOST_QUEUE_AWAY;
+                                         : WEIR__HOST_QUEUE_UNAVAILABLE;
 }
 
 /* Takes the object over. */
@@ -201,7 +201,7 @@ static int state_of(const char *name)
 static int list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
     struct weir__queue_admin *admin = context;
-    struct json_listing json_listing = {.items = json_array(), .whole = which->whole};
+    struct json_listing json_listing = {.items = json_array(), .whole = which->full_tickets};
     struct weir__queue_filter filter = {.state = state_of(which->state),
                                         .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
                                         .after = (uint64_t)which->after,

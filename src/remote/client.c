@@ -103,7 +103,7 @@ static void forget_list(struct weir__client *client, struct weir__request_list *
     for (struct weir__store_request *request; (request = list->first);) {
         weir__request_list_remove(request);
         if (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND))
-            weir__internal_free(client, request);
+            weir__native_free(client, request);
         else if (!(request->state & WEIR__REQUEST_SUB))
             request->state = 0;
     }

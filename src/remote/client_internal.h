@@ -281,7 +281,7 @@ void weir__internal_refund(struct weir__client *client, const struct weir__store
 void weir__internal_refund_clear(struct weir__client *client, struct weir__store_op *ops, uint32_t count);
 /* It is unknown whether the request was carried out: releases the permits that it may have taken. */
 void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request);
-void weir__internal_free(struct weir__client *client, struct weir__store_request *request);
+void weir__native_free(struct weir__client *client, struct weir__store_request *request);
 
 /* split.c */
 bool weir__split_needed(const struct weir__client *client, const struct weir__store_request *request);

@@ -39,7 +39,7 @@ static struct weir__store_request *internal_new(struct weir__client *client, uin
     return &own->request;
 }
 
-void weir__internal_free(struct weir__client *client, struct weir__store_request *request)
+void weir__native_free(struct weir__client *client, struct weir__store_request *request)
 {
     client->internal_count--;
     free(request);
@@ -143,11 +143,11 @@ static void back_ended(struct weir__client *client, struct weir__store_request *
 {
     if (!error) {
         client->stats.refunds += request->op_count;
-        weir__internal_free(client, request);
+        weir__native_free(client, request);
     } else if ((sure || may_repeat(request)) && client->now_us < request->deadline_us) {
         try_later(client, request);
     } else {
-        weir__internal_free(client, request);
+        weir__native_free(client, request);
     }
 }
 
@@ -161,7 +161,7 @@ void weir__request_end(struct weir__client *client, struct weir__store_request *
     if (request->state & WEIR__REQUEST_ORPHAN) {
         if (!error)
             weir__internal_refund_clear(client, request->ops, request->op_count);
-        weir__internal_free(client, request);
+        weir__native_free(client, request);
         return;
     }
     if (request->state & WEIR__REQUEST_SUB) {

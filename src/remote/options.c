@@ -87,7 +87,7 @@ static bool skip(weir_text *rest, const char *word)
 
 static int set_duration(int64_t *to, const char *name, const char *value, int64_t least_us, const struct why *why)
 {
-    struct weir__window window;
+    struct weir__parsed_window window;
     int64_t bare;
 
     /* Refuses a number without a unit: seconds or milliseconds could be meant. */

@@ -65,7 +65,7 @@ bool weir__networks_contain(const struct weir__networks *networks, const struct 
  * are read from the right, so that what a client wrote before the proxies' hops cannot change how those are understood.
  */
 #define WEIR__HOPS_MAX 64
-void weir__client_behind(const struct weir__address *peer, const struct weir__networks *trusted,
-                         weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client);
+void weir__client_address(const struct weir__address *peer, const struct weir__networks *trusted,
+                          weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client);
 
 #endif

@@ -43,7 +43,7 @@ static struct weir__place place_of(const struct weir__limit_nodes *nodes, const 
 }
 
 /* Its author meant something by a parameter that the algorithm does not have: refused rather than ignored. */
-static bool check_parameters(struct weir__report *report, const struct weir__limit_nodes *nodes, int algorithm)
+static bool check_parameters(struct weir__diagnostics *report, const struct weir__limit_nodes *nodes, int algorithm)
 {
     bool good = true;
     for (size_t i = 0; i < COUNT(parameters); i++) {
@@ -60,11 +60,11 @@ static bool check_parameters(struct weir__report *report, const struct weir__lim
 
 /* Clock, calendar or first request; and the zone of the calendar. */
 static bool read_align(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
-                       const struct weir__window *window, enum weir__dialect dialect, weir_params *params)
+                       const struct weir__parsed_window *window, enum weir__dialect dialect, weir_params *params)
 {
     const struct weir__node *align = field(nodes, "align"), *timezone = field(nodes, "timezone");
     int word = 0;
-    bool good = !align || weir__field_word(builder->report, align, "align", aligns, COUNT(aligns), &word);
+    bool good = !align || weir__field_choice(builder->report, align, "align", aligns, COUNT(aligns), &word);
     if (word == 1)
         params->align = WEIR_ALIGN_FIRST_REQUEST;
 
@@ -83,20 +83,20 @@ static bool read_align(struct weir__builder *builder, const struct weir__limit_n
         params->zone = good ? weir__builder_zone(builder, timezone->place, name) : NULL;
         good = params->zone != NULL;
     }
-    if (params->align == WEIR_ALIGN_CLOCK && window->calendar && (timezone || dialect == WEIR__OWN)) {
+    if (params->align == WEIR_ALIGN_CLOCK && window->calendar && (timezone || dialect == WEIR__NATIVE)) {
         params->align = WEIR_ALIGN_CALENDAR;
         params->calendar = window->unit;
     }
     return good;
 }
 
-static bool read_sliding(struct weir__report *report, const struct weir__limit_nodes *nodes, weir_params *params)
+static bool read_sliding(struct weir__diagnostics *report, const struct weir__limit_nodes *nodes, weir_params *params)
 {
     const struct weir__node *buckets = field(nodes, "buckets"), *round = field(nodes, "round");
     int64_t count = 2;
     int word = 0;
     bool good = !buckets || weir__field_int(report, buckets, "buckets", 2, 60, &count);
-    if (round && !weir__field_word(report, round, "round", rounds, COUNT(rounds), &word))
+    if (round && !weir__field_choice(report, round, "round", rounds, COUNT(rounds), &word))
         good = false;
     if (round && count > 2) {
         weir__report_error(report, round->name->place, "round is for 2 buckets; with more of them nothing is rounded");
@@ -114,11 +114,11 @@ bool weir__algorithm_is_concurrency(const struct weir__limit_nodes *nodes)
 }
 
 /* How long a slot is held at most. */
-static bool read_lease(struct weir__report *report, const struct weir__limit_nodes *nodes, enum weir__dialect dialect,
-                       weir_params *params)
+static bool read_lease(struct weir__diagnostics *report, const struct weir__limit_nodes *nodes,
+                       enum weir__dialect dialect, weir_params *params)
 {
     const struct weir__node *lease = field(nodes, "lease");
-    struct weir__window length = {.ns = LEASE_NS};
+    struct weir__parsed_window length = {.ns = LEASE_NS};
     if (dialect == WEIR__DESCRIPTORS) {
         weir__report_error(report, field(nodes, "algorithm")->place,
                            "concurrency is not for descriptors: their protocol has no way to give a slot back");
@@ -140,12 +140,12 @@ static bool read_lease(struct weir__report *report, const struct weir__limit_nod
 }
 
 bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
-                          const struct weir__window *window, enum weir__dialect dialect, weir_params *params)
+                          const struct weir__parsed_window *window, enum weir__dialect dialect, weir_params *params)
 {
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     const struct weir__node *node = field(nodes, "algorithm");
-    int word = dialect == WEIR__OWN ? WEIR_TOKEN_BUCKET : WEIR_FIXED_WINDOW;
-    if (node && !weir__field_word(report, node, "algorithm", algorithms, COUNT(algorithms), &word))
+    int word = dialect == WEIR__NATIVE ? WEIR_TOKEN_BUCKET : WEIR_FIXED_WINDOW;
+    if (node && !weir__field_choice(report, node, "algorithm", algorithms, COUNT(algorithms), &word))
         return false; /* what the other fields mean is not known */
     params->algorithm = (enum weir_algorithm)word;
     params->window_ns = window->ns;
@@ -158,7 +158,7 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
     if ((node = field(nodes, "burst")))
         good &= weir__field_int(report, node, "burst", 1, UINT32_MAX, &params->burst);
     if ((node = field(nodes, "refill"))) {
-        good &= weir__field_word(report, node, "refill", refills, COUNT(refills), &word);
+        good &= weir__field_choice(report, node, "refill", refills, COUNT(refills), &word);
         params->refill = (enum weir_refill)word;
     }
     if ((node = field(nodes, "count_rejected")))

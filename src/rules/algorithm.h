@@ -12,7 +12,7 @@
     "algorithm", "burst", "refill", "align", "timezone", "buckets", "round", "count_rejected", "soft", "lease"
 
 enum weir__dialect {
-    WEIR__OWN,        /* token bucket unless named; a fixed window of 1d, 1w, 1mo or 1y follows the calendar */
+    WEIR__NATIVE,     /* token bucket unless named; a fixed window of 1d, 1w, 1mo or 1y follows the calendar */
     WEIR__DESCRIPTORS /* fixed window unless named; it is cut from the epoch on, unless a time zone is given */
 };
 
@@ -30,7 +30,7 @@ struct weir__limit_nodes {
  * is. Parameters that the algorithm does not have are errors. False after an error, which was reported.
  */
 bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
-                          const struct weir__window *window, enum weir__dialect dialect, weir_params *params);
+                          const struct weir__parsed_window *window, enum weir__dialect dialect, weir_params *params);
 
 /* Makes the limit of params that are complete. What the core does not take is reported at the field that is to blame.
  */

@@ -60,7 +60,7 @@ static const struct {
 };
 
 /* All that may be meant by a bare name: the built-in ones and the usual named ones. */
-static const char *const usual[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
+static const char *const known_names[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
 
 /* What others call the built-in ones. */
 static const struct {
@@ -159,7 +159,7 @@ static const char *meant_name(weir_text text)
     for (size_t i = 0; i < COUNT(elsewhere); i++)
         if (weir__text_is(lower, elsewhere[i].name))
             return elsewhere[i].meant;
-    const char *near = weir__suggest(lower, usual, COUNT(usual));
+    const char *near = weir__suggest(lower, known_names, COUNT(known_names));
     return near && !is_another_word(lower, near) ? near : NULL;
 }
 
@@ -174,15 +174,15 @@ static const char *meant_prefix(weir_text text)
 /* ---- Reading ---- */
 
 /* What reading a text needs, besides the text. */
-struct reader {
+struct attribute_reader {
     struct weir__attributes *all;
     struct weir__arena *arena;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
     struct weir__place place;
     char shown[WEIR__SHOWN]; /* the text, for messages */
 };
 
-static int add(struct reader *r, enum weir__attribute_kind kind, weir_text name, int segment)
+static int add(struct attribute_reader *r, enum weir__attribute_kind kind, weir_text name, int segment)
 {
     int index = weir__attribute_add(r->all, r->arena, kind, name, segment);
 
@@ -194,7 +194,7 @@ static int add(struct reader *r, enum weir__attribute_kind kind, weir_text name,
     return index;
 }
 
-static int read_segment(struct reader *r, weir_text text)
+static int read_segment(struct attribute_reader *r, weir_text text)
 {
     int number = 0;
 
@@ -212,7 +212,7 @@ static int read_segment(struct reader *r, weir_text text)
     return -1;
 }
 
-static int unknown_prefix(struct reader *r, weir_text prefix, weir_text rest)
+static int unknown_prefix(struct attribute_reader *r, weir_text prefix, weir_text rest)
 {
     const char *meant = meant_prefix(prefix);
     char suggestion[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
@@ -225,7 +225,7 @@ static int unknown_prefix(struct reader *r, weir_text prefix, weir_text rest)
 }
 
 /* "header:X" and the like. */
-static int read_prefixed(struct reader *r, weir_text prefix, weir_text rest)
+static int read_prefixed(struct attribute_reader *r, weir_text prefix, weir_text rest)
 {
     enum weir__attribute_kind kind;
 
@@ -251,13 +251,13 @@ static int read_prefixed(struct reader *r, weir_text prefix, weir_text rest)
     return -1;
 }
 
-static int read_bare(struct reader *r, weir_text text)
+static int read_bare(struct attribute_reader *r, weir_text text)
 {
     for (size_t i = 0; i < COUNT(builtin); i++)
         if (weir__text_is(text, builtin[i].name))
             return add(r, builtin[i].kind, (weir_text){"", 0}, 0);
-    for (size_t i = 0; i < COUNT(usual); i++)
-        if (weir__text_is(text, usual[i]))
+    for (size_t i = 0; i < COUNT(known_names); i++)
+        if (weir__text_is(text, known_names[i]))
             return add(r, WEIR__ATTR_NAMED, text, 0);
     int known = find(r->all, WEIR__ATTR_NAMED, text, 0);
     if (known >= 0)
@@ -279,10 +279,10 @@ static int read_bare(struct reader *r, weir_text text)
     return -1;
 }
 
-int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__report *report,
+int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__diagnostics *report,
                           struct weir__place place, weir_text text)
 {
-    struct reader r = {.all = all, .arena = arena, .report = report, .place = place};
+    struct attribute_reader r = {.all = all, .arena = arena, .report = report, .place = place};
 
     if (text.len == 0) {
         weir__report_error(report, place, "an attribute's name is missing");

@@ -33,16 +33,16 @@ struct weir__attribute {
 
 /* How the client's address is found. */
 /* In which header proxies tell the client's address. Both are forgeable where no proxy of one's own writes them. */
-enum weir__told_in {
-    WEIR__TOLD_EITHER, /* X-Forwarded-For, or Forwarded if that is not there */
-    WEIR__TOLD_X_FORWARDED_FOR,
-    WEIR__TOLD_FORWARDED
+enum weir__forwarded_header {
+    WEIR__FORWARDED_EITHER, /* X-Forwarded-For, or Forwarded if that is not there */
+    WEIR__FORWARDED_X,
+    WEIR__FORWARDED_STANDARD
 };
 
 struct weir__identity {
     const struct weir__networks *trusted; /* NULL: nobody */
     int ipv4_prefix, ipv6_prefix;         /* 32 and 64 unless set */
-    enum weir__told_in told_in;
+    enum weir__forwarded_header forwarded_header;
 };
 
 /* All attributes of a set; an index into it is how rules refer to one. */
@@ -63,7 +63,7 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
  * that looks like a misspelt built-in or usual one is an error, unless the table has it already (identity names it).
  */
 #define WEIR__SEGMENT_MAX 32 /* of path:N */
-int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__report *report,
+int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__diagnostics *report,
                           struct weir__place place, weir_text text);
 
 #define WEIR__PATH_MAX     4096 /* bytes of a path that are looked at */
@@ -86,11 +86,11 @@ struct weir__values {
     uint32_t scratch_used;
     uint64_t cut[WEIR__ATTRIBUTES_MAX / 64], several[WEIR__ATTRIBUTES_MAX / 64]; /* set when it is looked for */
     struct weir__address client;                                                 /* ungrouped */
-    weir_text target;     /* WEIR_ATTR_TARGET; empty: not given */
-    weir_text path;       /* as given, or the target's; empty: neither was given */
-    weir_text whole_path; /* the same, not cut if it was given */
-    weir_text arguments;  /* the raw query string */
-    weir_text cookies;    /* the Cookie header */
+    weir_text target;    /* WEIR_ATTR_TARGET; empty: not given */
+    weir_text path;      /* as given, or the target's; empty: neither was given */
+    weir_text full_path; /* the same, not cut if it was given */
+    weir_text arguments; /* the raw query string */
+    weir_text cookies;   /* the Cookie header */
     char client_text[WEIR__ADDRESS_TEXT];
     weir_text value[WEIR__ATTRIBUTES_MAX];
     char method[WEIR__METHOD_MAX], host[WEIR__HOST_MAX];

@@ -83,12 +83,12 @@ int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, ch
 }
 
 void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_descriptor *descriptor, char *key,
-                           size_t size, struct weir__descriptor_hit *hit)
+                           size_t size, struct weir__descriptor_match *hit)
 {
     const struct weir__descriptor_node *path[WEIR__DESCRIPTOR_DEPTH];
     const struct weir__descriptor_node *at = weir__domain_get(set, domain);
 
-    *hit = (struct weir__descriptor_hit){0};
+    *hit = (struct weir__descriptor_match){0};
     if (descriptor->entry_count > WEIR__DESCRIPTOR_DEPTH)
         return;
     for (size_t i = 0; at && i < descriptor->entry_count; i++)

@@ -8,7 +8,7 @@
 
 static const char *const units[] = {"second", "minute", "hour", "day", "week", "month", "year"};
 
-static const struct weir__window windows[] = {
+static const struct weir__parsed_window windows[] = {
     {.ns = WEIR_SECOND},
     {.ns = 60 * WEIR_SECOND},
     {.ns = 3600 * WEIR_SECOND},
@@ -26,7 +26,8 @@ bool weir__node_is_nothing(const struct weir__node *node)
            (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
 }
 
-static bool read_window(struct weir__report *report, const struct weir__node *map, struct weir__window *window)
+static bool read_window(struct weir__diagnostics *report, const struct weir__node *map,
+                        struct weir__parsed_window *window)
 {
     const struct weir__node *unit = weir__node_get(map, "unit"), *multiplier = weir__node_get(map, "unit_multiplier");
     weir_text word;
@@ -41,9 +42,9 @@ static bool read_window(struct weir__report *report, const struct weir__node *ma
         i++;
     if (i == COUNT(units)) {
         char shown[WEIR__SHOWN];
-        weir__report_word(report, unit->place, word, units, COUNT(units),
-                          "unit must be second, minute, hour, day, week, month or year, not \"%s\"",
-                          weir__printable(word, shown, sizeof shown));
+        weir__report_unknown(report, unit->place, word, units, COUNT(units),
+                             "unit must be second, minute, hour, day, week, month or year, not \"%s\"",
+                             weir__printable(word, shown, sizeof shown));
         return false;
     }
     *window = windows[i];
@@ -57,7 +58,7 @@ static bool read_window(struct weir__report *report, const struct weir__node *ma
 }
 
 /* Nothing may be said about what does not exist. */
-static bool read_unlimited(struct weir__report *report, const struct weir__node *map, struct weir__quota *quota)
+static bool read_unlimited(struct weir__diagnostics *report, const struct weir__node *map, struct weir__quota *quota)
 {
     static const char *const contradict[] = {"unit", "unit_multiplier", WEIR__ALGORITHM_FIELDS};
     const struct weir__node *node;
@@ -76,9 +77,9 @@ static bool read_unlimited(struct weir__report *report, const struct weir__node 
 static bool read_limited(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule,
                          struct weir__quota *quota)
 {
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     struct weir__limit_nodes nodes = {.map = map, .limit = weir__node_get(map, "requests_per_unit")};
-    struct weir__window window;
+    struct weir__parsed_window window;
     weir_params params = {.id = weir__rule_id(rule->name, rule->shadow)};
 
     bool good = read_window(report, map, &window);
@@ -116,7 +117,7 @@ static bool read_replaced(struct weir__builder *builder, const struct weir__node
                           weir_text *replaced)
 {
     static const char *const names[] = {"name"};
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     if (!weir__field_names(report, entry, "an entry of replaces", names, COUNT(names)))
         return false;
     const struct weir__node *node = weir__node_get(entry, "name");
@@ -158,7 +159,7 @@ bool weir__descriptor_limit_read(struct weir__builder *builder, const struct wei
 {
     static const char *const names[] = {"unit", "requests_per_unit", "unit_multiplier",     "unlimited",
                                         "name", "replaces",          WEIR__ALGORITHM_FIELDS};
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     if (!weir__field_names(report, map, "rate_limit", names, COUNT(names)))
         return false;
     struct weir__quota *quota = weir__arena_take(&builder->set->arena, sizeof *quota);

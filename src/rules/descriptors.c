@@ -77,14 +77,14 @@ static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *
 
 /* ---- one descriptor ---- */
 
-struct reader {
+struct descriptors_reader {
     struct weir__builder *builder;
     const struct weir__descriptor_node *domain;
     struct weir__hashes limit_names; /* what may be replaced */
 };
 
 /* A field of a descriptor that is true or false; absent is false. */
-static bool read_flag(struct reader *reader, const struct weir__node *map, const char *name)
+static bool read_flag(struct descriptors_reader *reader, const struct weir__node *map, const char *name)
 {
     const struct weir__node *node = weir__node_get(map, name);
     bool value = false;
@@ -93,7 +93,7 @@ static bool read_flag(struct reader *reader, const struct weir__node *map, const
     return value;
 }
 
-static weir_text read_metadata(struct reader *reader, const struct weir__node *map)
+static weir_text read_metadata(struct descriptors_reader *reader, const struct weir__node *map)
 {
     const struct weir__node *node = weir__node_get(map, "metadata");
     if (!node || weir__node_is_nothing(node) || (node->kind == WEIR__MAP && node->count == 0))
@@ -107,7 +107,8 @@ static weir_text read_metadata(struct reader *reader, const struct weir__node *m
 }
 
 /* What is said about a limit where there is none. */
-static void warn_without_limit(struct reader *reader, const struct weir__node *map, const struct weir__rule *rule)
+static void warn_without_limit(struct descriptors_reader *reader, const struct weir__node *map,
+                               const struct weir__rule *rule)
 {
     const struct {
         const char *name;
@@ -130,7 +131,8 @@ static bool is_in_tree(const struct weir__descriptor_node *node)
     return node == NULL;
 }
 
-static void read_rule(struct reader *reader, const struct weir__node *map, struct weir__descriptor_node *node)
+static void read_rule(struct descriptors_reader *reader, const struct weir__node *map,
+                      struct weir__descriptor_node *node)
 {
     struct weir__builder *builder = reader->builder;
     weir_rules *set = builder->set;
@@ -139,7 +141,7 @@ static void read_rule(struct reader *reader, const struct weir__node *map, struc
         .place = map->place,
         .shadow = read_flag(reader, map, "shadow_mode"),
         .tier = -1,
-        .cost = {.usual = 1, .attribute = -1},
+        .cost = {.fallback = 1, .attribute = -1},
         .response = {.status = 429,
                      .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER},
         .quota_mode = read_flag(reader, map, "quota_mode"),
@@ -164,9 +166,10 @@ static void read_rule(struct reader *reader, const struct weir__node *map, struc
 }
 
 /* Key and value. False after an error, which was reported. */
-static bool read_entry(struct reader *reader, const struct weir__node *map, weir_text *key, weir_text *value)
+static bool read_entry(struct descriptors_reader *reader, const struct weir__node *map, weir_text *key,
+                       weir_text *value)
 {
-    struct weir__report *report = reader->builder->report;
+    struct weir__diagnostics *report = reader->builder->report;
     const struct weir__node *node = weir__node_get(map, "key");
     bool good = true;
     *key = *value = (weir_text){NULL, 0};
@@ -187,10 +190,10 @@ static bool read_entry(struct reader *reader, const struct weir__node *map, weir
  * The place of a descriptor in the tree. After an error one outside of it (not declared), so that what it says and what
  * is below it can be looked at all the same.
  */
-static struct weir__descriptor_node *place_node(struct reader *reader, const struct weir__node *map,
+static struct weir__descriptor_node *place_node(struct descriptors_reader *reader, const struct weir__node *map,
                                                 const struct weir__descriptor_node *parent)
 {
-    struct weir__report *report = reader->builder->report;
+    struct weir__diagnostics *report = reader->builder->report;
     weir_rules *set = reader->builder->set;
     weir_text key, value;
     bool twice = false;
@@ -217,13 +220,13 @@ static struct weir__descriptor_node *place_node(struct reader *reader, const str
     return node;
 }
 
-static struct weir__descriptor_node *read_descriptor(struct reader *reader, const struct weir__node *map,
+static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *reader, const struct weir__node *map,
                                                      const struct weir__descriptor_node *parent)
 {
     static const char *const names[] = {"key",         "value",          "rate_limit",      "descriptors",
                                         "shadow_mode", "quota_mode",     "detailed_metric", "value_to_metric",
                                         "metadata",    "share_threshold"};
-    struct weir__report *report = reader->builder->report;
+    struct weir__diagnostics *report = reader->builder->report;
     if (!weir__field_names(report, map, "a descriptor", names, COUNT(names)))
         return NULL;
     struct weir__descriptor_node *node = place_node(reader, map, parent);
@@ -241,7 +244,7 @@ static struct weir__descriptor_node *read_descriptor(struct reader *reader, cons
 /* ---- all of them ---- */
 
 /* The first of a map's `descriptors`; NULL: there are none. */
-static const struct weir__node *first_descriptor(struct reader *reader, const struct weir__node *map)
+static const struct weir__node *first_descriptor(struct descriptors_reader *reader, const struct weir__node *map)
 {
     const struct weir__node *list = weir__node_get(map, "descriptors");
     if (!list || weir__node_is_nothing(list))
@@ -254,7 +257,7 @@ static const struct weir__node *first_descriptor(struct reader *reader, const st
     return list->first;
 }
 
-static void read_all(struct reader *reader, const struct weir__node *root)
+static void read_all(struct descriptors_reader *reader, const struct weir__node *root)
 {
     struct level {
         const struct weir__node *next;
@@ -281,7 +284,7 @@ static void read_all(struct reader *reader, const struct weir__node *root)
 }
 
 /* A misspelt name would silently replace nothing. */
-static void warn_of_replaces(struct reader *reader, size_t first_rule)
+static void warn_of_replaces(struct descriptors_reader *reader, size_t first_rule)
 {
     const weir_rules *set = reader->builder->set;
     char shown[WEIR__SHOWN];
@@ -302,8 +305,8 @@ void weir__descriptors_read(struct weir__builder *builder, const struct weir__no
     /* Those of the other dialect are known, too: that the two do not mix has been told by who called this. */
     static const char *const names[] = {"domain", "descriptors", "rules",     "identity", "allow",
                                         "block",  "response",    "normalize", "domains"};
-    struct reader reader = {.builder = builder};
-    struct weir__report *report = builder->report;
+    struct descriptors_reader reader = {.builder = builder};
+    struct weir__diagnostics *report = builder->report;
     size_t first_rule = builder->set->count;
     int errors = report->errors;
     weir_text domain = {NULL, 0};

@@ -12,7 +12,7 @@
 /* Reads one document that has `domain` into the set under construction. Errors are reported. */
 void weir__descriptors_read(struct weir__builder *builder, const struct weir__node *root);
 
-struct weir__descriptor_hit {
+struct weir__descriptor_match {
     const struct weir__rule *rule; /* NULL: nothing matched */
     const struct weir__quota *quota;
     int key_len; /* of the counter's key, written to `key`; 0 for what needs none: banned and unlimited */
@@ -24,7 +24,7 @@ struct weir__descriptor_hit {
  * at least WEIR__KEY_MAX, or else there is no key.
  */
 void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_descriptor *descriptor, char *key,
-                           size_t size, struct weir__descriptor_hit *hit);
+                           size_t size, struct weir__descriptor_match *hit);
 
 /* For descriptors with a limit of their own, which count only in a domain that is known: */
 bool weir__domain_known(const weir_rules *set, weir_text domain);

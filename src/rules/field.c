@@ -20,7 +20,8 @@ static const char *found(const struct weir__node *node, char buffer[FOUND_MAX])
 }
 
 /* A scalar that is there at all. Reports what it is instead of `expected`. */
-static bool is_given(struct weir__report *report, const struct weir__node *node, const char *what, const char *expected)
+static bool is_given(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
+                     const char *expected)
 {
     bool null =
         !node->quoted && (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
@@ -31,23 +32,23 @@ static bool is_given(struct weir__report *report, const struct weir__node *node,
 }
 
 /* "a, b or c" */
-static void list_words(const char *const *words, size_t count, char *buffer, size_t size)
+static void list_choices(const char *const *choices, size_t count, char *buffer, size_t size)
 {
     size_t used = 0;
     buffer[0] = 0;
     for (size_t i = 0; i < count && used < size; i++) {
         const char *between = i == 0 ? "" : i + 1 < count ? ", " : " or ";
-        int length = snprintf(buffer + used, size - used, "%s%s", between, words[i]);
+        int length = snprintf(buffer + used, size - used, "%s%s", between, choices[i]);
         used += length > 0 ? (size_t)length : 0;
     }
 }
 
 /* ---- Names, texts, words ---- */
 
-static bool is_one_of(weir_text text, const char *const *words, size_t count, size_t *index)
+static bool is_one_of(weir_text text, const char *const *choices, size_t count, size_t *index)
 {
     for (size_t i = 0; i < count; i++) {
-        if (weir__text_is(text, words[i])) {
+        if (weir__text_is(text, choices[i])) {
             *index = i;
             return true;
         }
@@ -55,7 +56,7 @@ static bool is_one_of(weir_text text, const char *const *words, size_t count, si
     return false;
 }
 
-bool weir__field_names(struct weir__report *report, const struct weir__node *map, const char *what,
+bool weir__field_names(struct weir__diagnostics *report, const struct weir__node *map, const char *what,
                        const char *const *names, size_t count)
 {
     if (map->kind != WEIR__MAP) {
@@ -66,13 +67,15 @@ bool weir__field_names(struct weir__report *report, const struct weir__node *map
         size_t index;
         char shown[WEIR__SHOWN];
         if (!is_one_of(member->name->text, names, count, &index))
-            weir__report_word(report, member->name->place, member->name->text, names, count, "%s has no field \"%s\"",
-                              what, weir__printable(member->name->text, shown, sizeof shown));
+            weir__report_unknown(report, member->name->place, member->name->text, names, count,
+                                 "%s has no field \"%s\"", what,
+                                 weir__printable(member->name->text, shown, sizeof shown));
     }
     return true;
 }
 
-bool weir__field_text(struct weir__report *report, const struct weir__node *node, const char *what, weir_text *value)
+bool weir__field_text(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
+                      weir_text *value)
 {
     if (!is_given(report, node, what, "text"))
         return false;
@@ -80,20 +83,20 @@ bool weir__field_text(struct weir__report *report, const struct weir__node *node
     return true;
 }
 
-bool weir__field_word(struct weir__report *report, const struct weir__node *node, const char *what,
-                      const char *const *words, size_t count, int *value)
+bool weir__field_choice(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
+                        const char *const *choices, size_t count, int *value)
 {
     char list[320], shown[FOUND_MAX];
     size_t index;
 
-    if (node->kind == WEIR__SCALAR && is_one_of(node->text, words, count, &index)) {
+    if (node->kind == WEIR__SCALAR && is_one_of(node->text, choices, count, &index)) {
         *value = (int)index;
         return true;
     }
-    list_words(words, count, list, sizeof list);
+    list_choices(choices, count, list, sizeof list);
     if (is_given(report, node, what, list))
-        weir__report_word(report, node->place, node->text, words, count, "%s must be %s, not %s", what, list,
-                          found(node, shown));
+        weir__report_unknown(report, node->place, node->text, choices, count, "%s must be %s, not %s", what, list,
+                             found(node, shown));
     return false;
 }
 
@@ -111,7 +114,7 @@ static const char *bool_meant(weir_text text)
     return NULL;
 }
 
-bool weir__field_bool(struct weir__report *report, const struct weir__node *node, const char *what, bool *value)
+bool weir__field_bool(struct weir__diagnostics *report, const struct weir__node *node, const char *what, bool *value)
 {
     char shown[FOUND_MAX];
     if (!is_given(report, node, what, "true or false"))
@@ -191,7 +194,7 @@ static void range_text(int64_t min, int64_t max, char *buffer, size_t size)
         snprintf(buffer, size, "a number from %" PRId64 " to %" PRId64, min, max);
 }
 
-bool weir__field_int(struct weir__report *report, const struct weir__node *node, const char *what, int64_t min,
+bool weir__field_int(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int64_t min,
                      int64_t max, int64_t *value)
 {
     char range[80], shown[FOUND_MAX];
@@ -213,7 +216,7 @@ bool weir__field_int(struct weir__report *report, const struct weir__node *node,
     return true;
 }
 
-bool weir__field_percent(struct weir__report *report, const struct weir__node *node, const char *what, int *value)
+bool weir__field_percent(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int *value)
 {
     char expected[48], shown[FOUND_MAX];
     int64_t number;
@@ -233,7 +236,7 @@ bool weir__field_percent(struct weir__report *report, const struct weir__node *n
     return true;
 }
 
-bool weir__field_network(struct weir__report *report, const struct weir__node *node, const char *what,
+bool weir__field_network(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
                          struct weir__network *network)
 {
     bool host_bits = false;

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const struct unit {
+static const struct size_unit {
     const char *name;
     int64_t bytes;
 } units[] = {{"KiB", INT64_C(1) << 10}, {"MiB", INT64_C(1) << 20}, {"GiB", INT64_C(1) << 30}, {"B", 1}, {"", 1}};
@@ -23,7 +23,7 @@ static bool size_meant(weir_text number, weir_text unit, char *buffer, size_t si
     return true;
 }
 
-bool weir__field_size(struct weir__report *report, const struct weir__node *node, const char *what, int64_t min,
+bool weir__field_size(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int64_t min,
                       int64_t *bytes)
 {
     weir_text text;

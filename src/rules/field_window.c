@@ -7,7 +7,7 @@
 #define DAY_NS    (86400 * SECOND_NS)
 #define MAX_NS    (WEIR__WINDOW_DAYS_MAX * DAY_NS)
 
-static const struct unit {
+static const struct window_unit {
     const char *name;
     int64_t ns;
     bool calendar;
@@ -37,16 +37,16 @@ static bool is_letter(char c)
 }
 
 /* A number with or without a fraction, found in a text. */
-struct number {
-    weir_text whole, fraction;
+struct window_number {
+    weir_text integer, fraction;
 };
 
-static size_t number_read(weir_text text, size_t i, struct number *number)
+static size_t number_read(weir_text text, size_t i, struct window_number *number)
 {
     size_t start = i;
     while (i < text.len && is_digit(text.data[i]))
         i++;
-    number->whole = (weir_text){text.data + start, i - start};
+    number->integer = (weir_text){text.data + start, i - start};
     number->fraction = (weir_text){text.data + i, 0};
     if (i == start || i + 1 >= text.len || text.data[i] != '.' || !is_digit(text.data[i + 1]))
         return i;
@@ -58,15 +58,15 @@ static size_t number_read(weir_text text, size_t i, struct number *number)
 }
 
 /* Adds so many units to *ns, which stays at most MAX_NS. */
-static enum wrong number_add(const struct number *number, int64_t unit_ns, int64_t *ns)
+static enum wrong number_add(const struct window_number *number, int64_t unit_ns, int64_t *ns)
 {
-    int64_t whole = 0;
-    for (size_t i = 0; i < number->whole.len; i++) {
-        whole = whole * 10 + (number->whole.data[i] - '0');
-        if (whole > MAX_NS / unit_ns)
+    int64_t integer = 0;
+    for (size_t i = 0; i < number->integer.len; i++) {
+        integer = integer * 10 + (number->integer.data[i] - '0');
+        if (integer > MAX_NS / unit_ns)
             return TOO_LONG;
     }
-    int64_t sum = *ns + whole * unit_ns;
+    int64_t sum = *ns + integer * unit_ns;
     for (size_t i = 0; i < number->fraction.len; i++) {
         int digit = number->fraction.data[i] - '0';
         if (digit && unit_ns % 10)
@@ -93,17 +93,17 @@ static int unit_read(weir_text text, size_t *i)
     return unit;
 }
 
-static enum wrong window_read(weir_text text, struct weir__window *value)
+static enum wrong window_read(weir_text text, struct weir__parsed_window *value)
 {
-    struct weir__window window = {0, false, WEIR_CALENDAR_DAY};
+    struct weir__parsed_window window = {0, false, WEIR_CALENDAR_DAY};
     int before = -1; /* the unit of the part before */
     size_t i = 0;
 
     do {
-        struct number number;
+        struct window_number number;
         size_t begin = i;
         i = number_read(text, i, &number);
-        if (i == begin || (number.whole.len > 1 && number.whole.data[0] == '0'))
+        if (i == begin || (number.integer.len > 1 && number.integer.data[0] == '0'))
             return UNREADABLE; /* for some, a zero before a number makes it octal */
         int unit = i == text.len && begin == 0 ? SECONDS : unit_read(text, &i);
         if (unit == UNITS || unit <= before)
@@ -112,7 +112,7 @@ static enum wrong window_read(weir_text text, struct weir__window *value)
         enum wrong wrong = number_add(&number, units[unit].ns, &window.ns);
         if (wrong)
             return wrong;
-        if (begin == 0 && i == text.len && number.whole.len == 1 && text.data[0] == '1' && number.fraction.len == 0) {
+        if (begin == 0 && i == text.len && number.integer.len == 1 && text.data[0] == '1' && number.fraction.len == 0) {
             window.calendar = units[unit].calendar;
             window.unit = units[unit].unit;
         }
@@ -123,7 +123,7 @@ static enum wrong window_read(weir_text text, struct weir__window *value)
     return RIGHT;
 }
 
-bool weir__parse_window(weir_text text, struct weir__window *value)
+bool weir__parse_window(weir_text text, struct weir__parsed_window *value)
 {
     return window_read(text, value) == RIGHT;
 }
@@ -175,7 +175,7 @@ static const char *unit_meant(weir_text word)
 /* For "1 hour", "5min", "Day": how weir writes it. False if it is nothing like that. */
 static bool window_meant(weir_text text, char *buffer, size_t size)
 {
-    struct number number;
+    struct window_number number;
     size_t i = number_read(text, 0, &number), count_len = i;
     while (i < text.len && (text.data[i] == ' ' || text.data[i] == '-'))
         i++;
@@ -186,12 +186,12 @@ static bool window_meant(weir_text text, char *buffer, size_t size)
     if (!unit || i != text.len || count_len > 12 || (count_len == 0 && start > 0))
         return false;
 
-    struct weir__window unused;
+    struct weir__parsed_window unused;
     snprintf(buffer, size, "%.*s%s", count_len ? (int)count_len : 1, count_len ? text.data : "1", unit);
     return window_read((weir_text){buffer, strlen(buffer)}, &unused) == RIGHT;
 }
 
-static void report_unreadable(struct weir__report *report, const struct weir__node *node, const char *what)
+static void report_unreadable(struct weir__diagnostics *report, const struct weir__node *node, const char *what)
 {
     char shown[WEIR__SHOWN], meant[24];
     weir_text text = node->text;
@@ -210,8 +210,8 @@ static void report_unreadable(struct weir__report *report, const struct weir__no
         weir__report_error(report, node->place, "%s must be " ALLOWED ", not \"%s\"", what, shown);
 }
 
-bool weir__field_window(struct weir__report *report, const struct weir__node *node, const char *what,
-                        struct weir__window *value)
+bool weir__field_window(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
+                        struct weir__parsed_window *value)
 {
     char shown[WEIR__SHOWN];
     if (node->kind != WEIR__SCALAR || node->text.len == 0) {

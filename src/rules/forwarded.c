@@ -107,8 +107,8 @@ static bool element_address(weir_text element, struct weir__address *address)
     return found;
 }
 
-void weir__client_behind(const struct weir__address *peer, const struct weir__networks *trusted,
-                         weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client)
+void weir__client_address(const struct weir__address *peer, const struct weir__networks *trusted,
+                          weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client)
 {
     bool standard = x_forwarded_for.len == 0;
     weir_text list = standard ? forwarded : x_forwarded_for;

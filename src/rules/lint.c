@@ -147,7 +147,8 @@ static bool is_single(const struct weir__rule *rule)
     return rule->quota_count == 1 && rule->quotas->kind == WEIR__LIMITED && !rule->shadow && is_plain(rule);
 }
 
-static bool warn_if_idle(struct weir__report *report, const struct weir__rule *wide, const struct weir__rule *narrow)
+static bool warn_if_idle(struct weir__diagnostics *report, const struct weir__rule *wide,
+                         const struct weir__rule *narrow)
 {
     char where[256];
     if (!is_single(wide) || !is_single(narrow) || !never_bites(&wide->quotas->limit, &narrow->quotas->limit))
@@ -159,7 +160,7 @@ static bool warn_if_idle(struct weir__report *report, const struct weir__rule *w
 }
 
 /* One warning about a pair is enough. */
-static bool compare(struct weir__report *report, const struct weir__rule *earlier, const struct weir__rule *later)
+static bool compare(struct weir__diagnostics *report, const struct weir__rule *earlier, const struct weir__rule *later)
 {
     char where[256];
     if (is_plain(earlier) && is_plain(later) && same_limits(earlier, later)) {
@@ -174,7 +175,7 @@ static bool compare(struct weir__report *report, const struct weir__rule *earlie
 /* ---- Reserves ---- */
 
 /* A reserve that nobody may use is a lower limit. */
-static void warn_of_reserves(const weir_rules *set, struct weir__report *report)
+static void warn_of_reserves(const weir_rules *set, struct weir__diagnostics *report)
 {
     bool critical = false;
     for (size_t i = 0; i < set->count && !critical; i++) {
@@ -188,7 +189,7 @@ static void warn_of_reserves(const weir_rules *set, struct weir__report *report)
                                  (int)set->rules[i]->name.len, set->rules[i]->name.data);
 }
 
-void weir__rules_lint(const weir_rules *set, struct weir__report *report)
+void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report)
 {
     if (set->load_aware)
         warn_of_reserves(set, report);

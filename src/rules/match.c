@@ -15,7 +15,7 @@ static unsigned method_bit(struct weir__values *values)
     for (unsigned i = 0; weir__methods[i]; i++) {
         weir_text usual = {weir__methods[i], strlen(weir__methods[i])};
         if (weir__lower(method.data[0]) == weir__lower(usual.data[0]) && weir__text_equal_nocase(method, usual))
-            return (unsigned)WEIR__METHOD_USUAL << i;
+            return (unsigned)WEIR__METHOD_KNOWN << i;
     }
     return WEIR__METHOD_OTHER;
 }
@@ -207,7 +207,7 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
     return usual;
 }
 
-static bool is_empty(const struct weir__list *list)
+static bool is_empty(const struct weir__access_list *list)
 {
     return !list->networks && !list->glob_count && !list->key_count;
 }
@@ -253,7 +253,7 @@ static int64_t cost_of_path(const struct weir__cost *cost, bool normal, weir_tex
             return cost->paths[i].cost;
         most = cost->paths[i].cost > most ? cost->paths[i].cost : most;
     }
-    return cut && most > cost->usual ? most : cost->usual;
+    return cut && most > cost->fallback ? most : cost->fallback;
 }
 
 /* The highest of the costs of the normal forms and `most`. */
@@ -276,7 +276,7 @@ static int64_t cost_without_attribute(const struct weir__rule *rule, struct weir
     const struct weir__cost *cost = &rule->cost;
     weir_text text;
     if (!cost->path_count || !weir__value(values, WEIR__AT_PATH, &text))
-        return cost->usual;
+        return cost->fallback;
     int64_t sent = cost_of_path(cost, false, text, values->path_cut, matching);
     unsigned form = rule->match ? rule->match->form : 0;
     return form && (cost->normal_differs || weir__value_is_spelled(values, form))
@@ -290,12 +290,12 @@ static __attribute__((noinline)) int64_t cost_of_several(const struct weir__rule
 {
     struct weir__several several;
     weir__value_several(values, rule->cost.attribute, &several);
-    int64_t most = several.more ? rule->cost.max : 0, said;
+    int64_t most = several.more ? rule->cost.max : 0, cost_given;
     for (size_t i = 0; i < several.count; i++) {
         bool cut;
-        if (!cost_from(weir__several_value(&several, i, &cut), rule->cost.max, &said))
-            said = cost_without_attribute(rule, values, matching);
-        most = said > most ? said : most;
+        if (!cost_from(weir__several_value(&several, i, &cut), rule->cost.max, &cost_given))
+            cost_given = cost_without_attribute(rule, values, matching);
+        most = cost_given > most ? cost_given : most;
     }
     return most;
 }
@@ -304,18 +304,18 @@ int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *valu
 {
     const struct weir__cost *cost = &rule->cost;
     weir_text text;
-    int64_t said;
+    int64_t cost_given;
     if (cost->attribute >= 0) {
         bool given = weir__value(values, cost->attribute, &text);
         if (weir__value_is_several(values, cost->attribute))
             return cost_of_several(rule, values, matching);
-        if (given && cost_from(text, cost->max, &said))
-            return said;
+        if (given && cost_from(text, cost->max, &cost_given))
+            return cost_given;
     }
     return cost_without_attribute(rule, values, matching);
 }
 
-bool weir__list_has_key(const struct weir__list *list, weir_text key)
+bool weir__list_has_key(const struct weir__access_list *list, weir_text key)
 {
     size_t low = 0, high = list->key_count;
     while (low < high) {
@@ -339,7 +339,7 @@ bool weir__list_has_key(const struct weir__list *list, weir_text key)
     return false;
 }
 
-bool weir__list_may_have_key(const struct weir__list *list, weir_text key)
+bool weir__list_may_have_key(const struct weir__access_list *list, weir_text key)
 {
     if (weir__list_has_key(list, key))
         return true;

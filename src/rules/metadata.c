@@ -3,19 +3,19 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-struct writer {
+struct metadata_writer {
     char *to; /* NULL: only count */
     size_t len;
 };
 
-static void put(struct writer *w, const char *bytes, size_t len)
+static void put(struct metadata_writer *w, const char *bytes, size_t len)
 {
     if (w->to && len)
         memcpy(w->to + w->len, bytes, len);
     w->len += len;
 }
 
-static void put_string(struct writer *w, weir_text text)
+static void put_string(struct metadata_writer *w, weir_text text)
 {
     static const char digits[] = "0123456789abcdef";
     put(w, "\"", 1);
@@ -62,15 +62,15 @@ static bool is_number(weir_text text)
     return i == text.len;
 }
 
-static bool is_one_of(weir_text text, const char *const *words, size_t count)
+static bool is_one_of(weir_text text, const char *const *choices, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (weir__text_is(text, words[i]))
+        if (weir__text_is(text, choices[i]))
             return true;
     return false;
 }
 
-static void put_scalar(struct writer *w, const struct weir__node *node)
+static void put_scalar(struct metadata_writer *w, const struct weir__node *node)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     static const char *const yes[] = {"true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"};
@@ -90,7 +90,7 @@ static void put_scalar(struct writer *w, const struct weir__node *node)
 }
 
 /* Depth first, with a stack of those that are still open: as deep as the reader lets YAML be. */
-static void put_node(struct writer *w, const struct weir__node *node)
+static void put_node(struct metadata_writer *w, const struct weir__node *node)
 {
     enum { DEPTH_MAX = WEIR__YAML_DEPTH + 1 };
     const struct weir__node *open[DEPTH_MAX];
@@ -123,7 +123,7 @@ static void put_node(struct writer *w, const struct weir__node *node)
 
 weir_text weir__node_json(struct weir__arena *arena, const struct weir__node *node)
 {
-    struct writer w = {NULL, 0};
+    struct metadata_writer w = {NULL, 0};
     put_node(&w, node);
     if (!(w.to = weir__arena_take(arena, w.len + 1)))
         return (weir_text){NULL, 0};

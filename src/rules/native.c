@@ -35,7 +35,7 @@ static weir_text called_here(weir_text name)
     return name;
 }
 
-static void report_unknown(struct weir__report *report, const struct weir__node *member, const char *what,
+static void report_unknown(struct weir__diagnostics *report, const struct weir__node *member, const char *what,
                            const char *const *names, size_t count)
 {
     char shown[WEIR__SHOWN];
@@ -47,12 +47,12 @@ static void report_unknown(struct weir__report *report, const struct weir__node 
         weir__report_error(report, member->name->place, "a rule has no field \"%s\"; it belongs in %s: { %s: … }",
                            shown, inside, shown);
     else
-        weir__report_word(report, member->name->place, rule ? called_here(name) : name, names, count,
-                          "%s has no field \"%s\"", what, shown);
+        weir__report_unknown(report, member->name->place, rule ? called_here(name) : name, names, count,
+                             "%s has no field \"%s\"", what, shown);
 }
 
-bool weir__own_pick(struct weir__report *report, const struct weir__node *map, const char *what,
-                    const char *const *names, size_t count, const struct weir__node **nodes)
+bool weir__native_pick(struct weir__diagnostics *report, const struct weir__node *map, const char *what,
+                       const char *const *names, size_t count, const struct weir__node **nodes)
 {
     memset(nodes, 0, count * sizeof(struct weir__node *));
     if (map->kind != WEIR__MAP)
@@ -72,14 +72,14 @@ bool weir__own_pick(struct weir__report *report, const struct weir__node *map, c
     return known;
 }
 
-uint64_t weir__own_written(const struct weir__node *node)
+uint64_t weir__native_written(const struct weir__node *node)
 {
     if (!node)
         return 0;
     uint64_t hash = weir__hash_text(node->text, (uint64_t)node->kind + (node->quoted ? 8 : 0));
     /* The depth of a tree is bounded by its reader. */
     for (const struct weir__node *member = node->first; member; member = member->next) {
-        uint64_t inner = weir__own_written(member);
+        uint64_t inner = weir__native_written(member);
         if (node->kind == WEIR__MAP)
             hash += weir__hash_text(member->name->text, inner); /* the order of fields means nothing */
         else
@@ -88,11 +88,11 @@ uint64_t weir__own_written(const struct weir__node *node)
     return hash ? hash : 1;
 }
 
-bool weir__own_known(const struct weir__attributes *all, weir_text name)
+bool weir__native_known(const struct weir__attributes *all, weir_text name)
 {
-    static const char *const usual[] = {"user_id", "api_key", "tier"};
-    for (size_t i = 0; i < WEIR__COUNT(usual); i++)
-        if (weir__text_is(name, usual[i]))
+    static const char *const known_names[] = {"user_id", "api_key", "tier"};
+    for (size_t i = 0; i < WEIR__COUNT(known_names); i++)
+        if (weir__text_is(name, known_names[i]))
             return true;
     for (int i = 0; i < all->count; i++)
         if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0 &&
@@ -103,8 +103,8 @@ bool weir__own_known(const struct weir__attributes *all, weir_text name)
 
 /* ---- Networks and lists ---- */
 
-bool weir__own_networks(struct weir__builder *builder, const struct weir__node *node, const char *what,
-                        const struct weir__networks **networks)
+bool weir__native_networks(struct weir__builder *builder, const struct weir__node *node, const char *what,
+                           const struct weir__networks **networks)
 {
     bool good = true;
     size_t count = node->kind == WEIR__LIST ? node->count : 1, at = 0;
@@ -126,7 +126,7 @@ static int compare_keys(const void *a, const void *b)
     return weir__text_order(*(const weir_text *)a, *(const weir_text *)b);
 }
 
-static bool read_key(struct weir__report *report, const struct weir__node *node, const char *what)
+static bool read_key(struct weir__diagnostics *report, const struct weir__node *node, const char *what)
 {
     if (node->kind == WEIR__SCALAR && node->text.len > 0 && node->text.len <= WEIR__KEY_MAX) {
         if (strstr(node->text.data, "${"))
@@ -143,7 +143,7 @@ static bool read_key(struct weir__report *report, const struct weir__node *node,
 
 /* Keys in two heaps: those with '*', and the others, sorted. */
 static bool read_keys(struct weir__builder *builder, const struct weir__node *node, const char *what,
-                      struct weir__list *list)
+                      struct weir__access_list *list)
 {
     struct weir__arena *arena = &builder->set->arena;
     const struct weir__node *first = node->kind == WEIR__LIST ? node->first : node;
@@ -168,16 +168,16 @@ static bool read_keys(struct weir__builder *builder, const struct weir__node *no
     return good;
 }
 
-bool weir__own_list(struct weir__builder *builder, const struct weir__node *node, const char *what,
-                    struct weir__list *list)
+bool weir__native_list(struct weir__builder *builder, const struct weir__node *node, const char *what,
+                       struct weir__access_list *list)
 {
     static const char *const names[] = {"networks", "keys"};
     char inner[32];
     const struct weir__node *at[2];
-    bool good = weir__own_pick(builder->report, node, what, names, WEIR__COUNT(names), at);
+    bool good = weir__native_pick(builder->report, node, what, names, WEIR__COUNT(names), at);
     snprintf(inner, sizeof inner, "%s.networks", what);
     if (at[0])
-        good &= weir__own_networks(builder, at[0], inner, &list->networks);
+        good &= weir__native_networks(builder, at[0], inner, &list->networks);
     snprintf(inner, sizeof inner, "%s.keys", what);
     if (at[1])
         good &= read_keys(builder, at[1], inner, list);
@@ -187,7 +187,7 @@ bool weir__own_list(struct weir__builder *builder, const struct weir__node *node
 /* ---- identity ---- */
 
 /* One file of a set may have this; `seen` is where it was. */
-static bool is_first(struct weir__report *report, const struct weir__node *node, const char *what,
+static bool is_first(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
                      struct weir__place *seen)
 {
     char where[256];
@@ -201,7 +201,7 @@ static bool is_first(struct weir__report *report, const struct weir__node *node,
 }
 
 /* Whoever trusts everybody takes the first address of the list, which the client wrote. */
-static void warn_of_trust(struct weir__report *report, const struct weir__node *node)
+static void warn_of_trust(struct weir__diagnostics *report, const struct weir__node *node)
 {
     bool is_list = node->kind == WEIR__LIST, unused;
     for (const struct weir__node *one = is_list ? node->first : node; one; one = is_list ? one->next : NULL) {
@@ -230,17 +230,17 @@ static void read_client(struct weir__builder *builder, const struct weir__node *
                            weir__node_is(node));
         return;
     }
-    weir__own_pick(builder->report, node, "client_ip", names, WEIR__COUNT(names), at);
+    weir__native_pick(builder->report, node, "client_ip", names, WEIR__COUNT(names), at);
     if (at[0])
-        weir__own_networks(builder, at[0], names[0], &identity->trusted);
+        weir__native_networks(builder, at[0], names[0], &identity->trusted);
     if (at[0])
         warn_of_trust(builder->report, at[0]);
     if (at[1] && weir__field_int(builder->report, at[1], names[1], 1, 32, &prefix))
         identity->ipv4_prefix = (int)prefix;
     if (at[2] && weir__field_int(builder->report, at[2], names[2], 1, 128, &prefix))
         identity->ipv6_prefix = (int)prefix;
-    if (at[3] && weir__field_word(builder->report, at[3], names[3], headers, WEIR__COUNT(headers), &header))
-        identity->told_in = header ? WEIR__TOLD_FORWARDED : WEIR__TOLD_X_FORWARDED_FOR;
+    if (at[3] && weir__field_choice(builder->report, at[3], names[3], headers, WEIR__COUNT(headers), &header))
+        identity->forwarded_header = header ? WEIR__FORWARDED_STANDARD : WEIR__FORWARDED_X;
 }
 
 static bool is_name(weir_text text)
@@ -284,10 +284,11 @@ static void read_source(struct weir__builder *builder, const struct weir__node *
     if (all->list[from].kind == WEIR__ATTR_NAMED) {
         static const char *const kinds[] = {
             "header:", "cookie:", "query:", "path:", "host", "method", "path", "client_ip"};
-        weir__report_word(builder->report, node->place, source, kinds, WEIR__COUNT(kinds),
-                          "a source is header:NAME, cookie:NAME, query:NAME, path:N, host, method, path or client_ip, "
-                          "not \"%.*s\"",
-                          (int)source.len, source.data);
+        weir__report_unknown(
+            builder->report, node->place, source, kinds, WEIR__COUNT(kinds),
+            "a source is header:NAME, cookie:NAME, query:NAME, path:N, host, method, path or client_ip, "
+            "not \"%.*s\"",
+            (int)source.len, source.data);
         return;
     }
     int named = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
@@ -317,7 +318,7 @@ static void read_identity(struct weir__builder *builder, const struct weir__node
 
 /* ---- normalize ---- */
 
-void weir__own_normalize(struct weir__report *report, const struct weir__node *node, uint8_t *form)
+void weir__native_normalize(struct weir__diagnostics *report, const struct weir__node *node, uint8_t *form)
 {
     static const char *const names[] = {"parameters", "trailing_slash", "blanks", "case"};
     const struct weir__node *at[WEIR__COUNT(names)];
@@ -332,7 +333,7 @@ void weir__own_normalize(struct weir__report *report, const struct weir__node *n
                            node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
         return;
     }
-    weir__own_pick(report, node, "normalize", names, WEIR__COUNT(names), at);
+    weir__native_pick(report, node, "normalize", names, WEIR__COUNT(names), at);
     for (size_t i = 0; i < WEIR__COUNT(names); i++) {
         bool on;
         if (at[i] && weir__field_bool(report, at[i], names[i], &on))
@@ -342,32 +343,32 @@ void weir__own_normalize(struct weir__report *report, const struct weir__node *n
 
 /* ---- The document ---- */
 
-void weir__own_form(struct weir__builder *builder, const struct weir__node *root)
+void weir__native_form(struct weir__builder *builder, const struct weir__node *root)
 {
     const struct weir__node *normalize = weir__node_get(root, "normalize");
     if (normalize && is_first(builder->report, normalize, "normalize", &builder->normalize_place))
-        weir__own_normalize(builder->report, normalize, &builder->set->form);
+        weir__native_normalize(builder->report, normalize, &builder->set->form);
     builder->set->attributes.form = builder->set->form;
 }
 
-void weir__own_basis(struct weir__builder *builder, const struct weir__node *root)
+void weir__native_basis(struct weir__builder *builder, const struct weir__node *root)
 {
     const struct weir__node *identity = weir__node_get(root, "identity"), *response = weir__node_get(root, "response");
     if (identity && is_first(builder->report, identity, "identity", &builder->identity_place))
         read_identity(builder, identity);
     if (response && is_first(builder->report, response, "response", &builder->response_place))
-        weir__own_response(builder, response, &builder->set->response);
+        weir__native_response(builder, response, &builder->set->response);
 }
 
-void weir__own_read(struct weir__builder *builder, const struct weir__node *root)
+void weir__native_read(struct weir__builder *builder, const struct weir__node *root)
 {
     const struct weir__node *allow = weir__node_get(root, "allow"), *block = weir__node_get(root, "block");
     const struct weir__node *rules = weir__node_get(root, "rules");
 
     if (allow && is_first(builder->report, allow, "allow", &builder->allow_place))
-        weir__own_list(builder, allow, "allow", &builder->set->allow);
+        weir__native_list(builder, allow, "allow", &builder->set->allow);
     if (block && is_first(builder->report, block, "block", &builder->block_place))
-        weir__own_list(builder, block, "block", &builder->set->block);
+        weir__native_list(builder, block, "block", &builder->set->block);
     if (rules && rules->kind != WEIR__LIST) {
         weir__report_error(builder->report, rules->place, "rules is a list of rules, not %s", weir__node_is(rules));
         return;
@@ -375,5 +376,5 @@ void weir__own_read(struct weir__builder *builder, const struct weir__node *root
     if (rules && !rules->first)
         builder->none_place = rules->place;
     for (const struct weir__node *rule = rules ? rules->first : NULL; rule; rule = rule->next)
-        weir__own_rule(builder, rule);
+        weir__native_rule(builder, rule);
 }

@@ -40,7 +40,7 @@ static bool has_escape(weir_text text)
     return false;
 }
 
-void weir__lint_path(struct weir__report *report, struct weir__place place, weir_text path)
+void weir__lint_path(struct weir__diagnostics *report, struct weir__place place, weir_text path)
 {
     const char *why = NULL;
     bool begins = path.data[0] == '/' || (path.len > 1 && path.data[0] == '*' && path.data[1] == '*');
@@ -61,8 +61,8 @@ void weir__lint_path(struct weir__report *report, struct weir__place place, weir
         weir__report_warning(report, place, "path %.*s: %s", (int)(path.len < 100 ? path.len : 100), path.data, why);
 }
 
-void weir__lint_spellings(struct weir__report *report, struct weir__place place, const struct weir__pattern *pattern,
-                          unsigned form)
+void weir__lint_spellings(struct weir__diagnostics *report, struct weir__place place,
+                          const struct weir__pattern *pattern, unsigned form)
 {
     const char *ends[] = {";x=1", "/", "%20"}; /* by option, from WEIR__FORM_PARAMETERS on */
     char spellings[3 * 110] = "";
@@ -85,7 +85,7 @@ void weir__lint_spellings(struct weir__report *report, struct weir__place place,
                              spellings);
 }
 
-void weir__lint_method(struct weir__report *report, struct weir__place place, weir_text method)
+void weir__lint_method(struct weir__diagnostics *report, struct weir__place place, weir_text method)
 {
     size_t count = 0;
     while (weir__methods[count]) {
@@ -100,7 +100,7 @@ void weir__lint_method(struct weir__report *report, struct weir__place place, we
                              weir__printable(method, shown, sizeof shown), meant);
 }
 
-void weir__lint_host(struct weir__report *report, struct weir__place place, weir_text host)
+void weir__lint_host(struct weir__diagnostics *report, struct weir__place place, weir_text host)
 {
     bool bracketed = host.len > 1 && host.data[0] == '[' && host.data[host.len - 1] == ']';
     const char *why = NULL;
@@ -152,17 +152,17 @@ static bool is_bare_name(const struct weir__attributes *all, weir_text text)
         if (weir__text_is(text, built_in[i]) ||
             (text.len > strlen(kinds[i]) && memcmp(text.data, kinds[i], strlen(kinds[i])) == 0))
             return true;
-    return weir__own_known(all, text);
+    return weir__native_known(all, text);
 }
 
 void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key)
 {
     const struct weir__attributes *all = &builder->set->attributes;
-    if (key->part_count == 1 && key->parts[0].attribute < 0 && is_bare_name(all, key->source))
+    if (key->piece_count == 1 && key->pieces[0].attribute < 0 && is_bare_name(all, key->source))
         weir__report_warning(builder->report, place,
                              "the key is this very text for every request; an attribute is written ${name}");
-    for (int i = 0; i < key->part_count; i++) {
-        int attribute = key->parts[i].attribute;
+    for (int i = 0; i < key->piece_count; i++) {
+        int attribute = key->pieces[i].attribute;
         if (attribute < 0)
             continue;
         const struct weir__attribute *source = source_of(all, attribute);
@@ -172,7 +172,7 @@ void weir__lint_key(struct weir__builder *builder, struct weir__place place, con
                                  "any client can forge the header %.*s and with it this key; use ${client_ip} with "
                                  "identity's trusted_proxies",
                                  len, source->name.data);
-        else if (source->kind == WEIR__ATTR_NAMED && !weir__own_known(all, source->name))
+        else if (source->kind == WEIR__ATTR_NAMED && !weir__native_known(all, source->name))
             weir__report_warning(builder->report, place,
                                  "identity does not name %.*s: only an application that gives it is limited by this "
                                  "rule",
@@ -181,10 +181,10 @@ void weir__lint_key(struct weir__builder *builder, struct weir__place place, con
 }
 
 void weir__lint_listed(struct weir__builder *builder, struct weir__place place, const struct weir__template *key,
-                       const struct weir__list *list)
+                       const struct weir__access_list *list)
 {
     const struct weir__attributes *all = &builder->set->attributes;
-    int last = key->part_count ? key->parts[key->part_count - 1].attribute : -1;
+    int last = key->piece_count ? key->pieces[key->piece_count - 1].attribute : -1;
     unsigned form = last >= 0 ? source_of(all, last)->form : 0;
     for (size_t i = 0; form && i < list->key_count; i++) {
         weir_text text = list->keys[i];
@@ -207,7 +207,7 @@ void weir__lint_tier(struct weir__builder *builder, struct weir__place place, in
 
 /* ---- Numbers that make no sense together ---- */
 
-void weir__lint_limit(struct weir__report *report, struct weir__place place, const weir_limit *limit)
+void weir__lint_limit(struct weir__diagnostics *report, struct weir__place place, const weir_limit *limit)
 {
     bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
     if (limit->window_us < WINDOW_SHORT_US && limit->algorithm != WEIR_CONCURRENCY)
@@ -225,12 +225,12 @@ void weir__lint_limit(struct weir__report *report, struct weir__place place, con
                              limit->cap * 4 / 1024);
 }
 
-void weir__lint_cost(struct weir__report *report, struct weir__place place, const struct weir__rule *rule,
+void weir__lint_cost(struct weir__diagnostics *report, struct weir__place place, const struct weir__rule *rule,
                      bool max_given)
 {
     const struct weir__cost *cost = &rule->cost;
-    int64_t room = 0, most = cost->usual;
-    if (cost->usual == 0 && cost->attribute < 0 && !cost->path_count)
+    int64_t room = 0, most = cost->fallback;
+    if (cost->fallback == 0 && cost->attribute < 0 && !cost->path_count)
         weir__report_warning(report, place, "a cost of 0 takes nothing: the rule limits nothing");
     for (size_t i = 0; i < rule->quota_count; i++) {
         if (rule->quotas[i].kind == WEIR__UNLIMITED)

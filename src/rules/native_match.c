@@ -19,7 +19,7 @@ struct patterns {
 };
 
 /* A match under construction. */
-struct reader {
+struct match_reader {
     struct weir__builder *builder;
     struct weir__match *match;
     struct weir__condition *conditions; /* has room for all */
@@ -27,8 +27,8 @@ struct reader {
 
 /* ---- One pattern ---- */
 
-bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__place place,
-                    struct weir__pattern *pattern)
+bool weir__native_path(struct weir__builder *builder, weir_text text, struct weir__place place,
+                       struct weir__pattern *pattern)
 {
     if (!text.len) {
         weir__report_error(builder->report, place, "the path is empty");
@@ -41,7 +41,8 @@ bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__
     return true;
 }
 
-bool weir__own_normal(struct weir__builder *builder, const struct weir__pattern *pattern, struct weir__pattern *normal)
+bool weir__native_normal(struct weir__builder *builder, const struct weir__pattern *pattern,
+                         struct weir__pattern *normal)
 {
     unsigned form = builder->set->attributes.form;
     weir_text text = pattern->text;
@@ -59,7 +60,7 @@ bool weir__own_normal(struct weir__builder *builder, const struct weir__pattern 
     return made;
 }
 
-static bool check_method(struct weir__report *report, const struct weir__node *node)
+static bool check_method(struct weir__diagnostics *report, const struct weir__node *node)
 {
     for (size_t i = 0; i < node->text.len; i++) {
         unsigned char c = weir__lower(node->text.data[i]);
@@ -79,7 +80,7 @@ static bool make_regex(struct weir__builder *builder, const struct weir__node *n
     static const char *const names[] = {"regex"};
     const struct weir__node *at[1];
     weir_text text;
-    if (!weir__own_pick(builder->report, node, what, names, WEIR__COUNT(names), at))
+    if (!weir__native_pick(builder->report, node, what, names, WEIR__COUNT(names), at))
         return false;
     if (!at[0]) {
         weir__report_error(builder->report, node->place, "%s: expected a pattern or { regex: … }, not an empty map",
@@ -106,7 +107,7 @@ static bool make_pattern(struct weir__builder *builder, const struct weir__node 
         return false;
     }
     if (style == PATH)
-        return weir__own_path(builder, node->text, node->place, pattern);
+        return weir__native_path(builder, node->text, node->place, pattern);
     if (!weir__pattern_compile(pattern, node->text, false, nocase, &builder->set->arena))
         return false;
     if (style == HOST && pattern->kind != WEIR__PATTERN_ANY)
@@ -125,15 +126,15 @@ static bool is_absent(const struct weir__node *node)
 }
 
 /* What is inside { not: … }, or the node itself; NULL after an error. */
-static const struct weir__node *unwrap(struct weir__report *report, const struct weir__node *node, const char *what,
-                                       bool *negate)
+static const struct weir__node *unwrap(struct weir__diagnostics *report, const struct weir__node *node,
+                                       const char *what, bool *negate)
 {
     static const char *const names[] = {"not", "regex"};
     const struct weir__node *at[2];
     *negate = false;
     if (node->kind != WEIR__MAP)
         return node;
-    if (!weir__own_pick(report, node, what, names, WEIR__COUNT(names), at))
+    if (!weir__native_pick(report, node, what, names, WEIR__COUNT(names), at))
         return NULL;
     if (!at[0])
         return node;
@@ -156,13 +157,13 @@ static bool make_path(struct weir__builder *builder, const struct weir__node *no
         return false;
     if (!made->negate)
         weir__lint_spellings(builder->report, node->place, pattern, form);
-    return !form || weir__own_normal(builder, pattern, &made->normal[made->count - 1]);
+    return !form || weir__native_normal(builder, pattern, &made->normal[made->count - 1]);
 }
 
 static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
                           const char *what, struct patterns *made)
 {
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     *made = (struct patterns){.count = 0};
     const struct weir__node *inner = unwrap(report, node, what, &made->negate);
     if (!inner)
@@ -213,7 +214,7 @@ static bool normal_differs(const struct patterns *patterns)
     return false;
 }
 
-static void add_condition(struct reader *reader, int attribute, const struct patterns *from)
+static void add_condition(struct match_reader *reader, int attribute, const struct patterns *from)
 {
     static const struct weir__pattern present = {.kind = WEIR__PATTERN_ANY};
     struct weir__condition *condition = &reader->conditions[reader->match->condition_count++];
@@ -230,7 +231,7 @@ static void add_condition(struct reader *reader, int attribute, const struct pat
         condition->absent = true;
 }
 
-static bool has_condition(const struct reader *reader, int attribute)
+static bool has_condition(const struct match_reader *reader, int attribute)
 {
     for (size_t i = 0; i < reader->match->condition_count; i++)
         if (reader->conditions[i].attribute == attribute)
@@ -241,7 +242,7 @@ static bool has_condition(const struct reader *reader, int attribute)
 /* ---- The fields ---- */
 
 /* header and query: a map of names to patterns. */
-static bool read_map(struct reader *reader, const struct weir__node *node, const char *kind)
+static bool read_map(struct match_reader *reader, const struct weir__node *node, const char *kind)
 {
     struct weir__builder *builder = reader->builder;
     bool good = true;
@@ -285,7 +286,7 @@ static bool ignores_case(const struct weir__attributes *all, int attribute)
 }
 
 /* A named attribute: what `identity` names, and the usual ones. */
-static bool read_named(struct reader *reader, const struct weir__node *node)
+static bool read_named(struct match_reader *reader, const struct weir__node *node)
 {
     enum { FIXED = 10 };
     const char *known[FIXED + WEIR__ATTRIBUTES_MAX] = {"path",    "method",    "host",    "header",  "query",
@@ -300,13 +301,13 @@ static bool read_named(struct reader *reader, const struct weir__node *node)
                            name.data);
         return false;
     }
-    if (!weir__own_known(all, name)) {
+    if (!weir__native_known(all, name)) {
         size_t count = FIXED;
         for (int i = 0; i < all->count; i++)
             if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0)
                 known[count++] = all->list[i].name.data;
-        weir__report_word(builder->report, node->name->place, name, known, count,
-                          "match has no \"%s\", and identity does not name it", name.data);
+        weir__report_unknown(builder->report, node->name->place, name, known, count,
+                             "match has no \"%s\", and identity does not name it", name.data);
         return false;
     }
     int attribute = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
@@ -320,15 +321,15 @@ static bool read_named(struct reader *reader, const struct weir__node *node)
 }
 
 /* The bit of a usual method, or 0. */
-static unsigned usual_method(weir_text name)
+static unsigned known_method(weir_text name)
 {
     for (unsigned i = 0; weir__methods[i]; i++)
         if (weir__text_equal_nocase(name, (weir_text){weir__methods[i], strlen(weir__methods[i])}))
-            return (unsigned)WEIR__METHOD_USUAL << i;
+            return (unsigned)WEIR__METHOD_KNOWN << i;
     return 0;
 }
 
-static bool read_method(struct reader *reader, const struct weir__node *node)
+static bool read_method(struct match_reader *reader, const struct weir__node *node)
 {
     struct patterns patterns;
     unsigned mask = 0;
@@ -339,7 +340,7 @@ static bool read_method(struct reader *reader, const struct weir__node *node)
         return true;
     }
     for (size_t i = 0; i < patterns.count; i++) {
-        unsigned bit = patterns.list[i].kind == WEIR__PATTERN_EXACT ? usual_method(patterns.list[i].text) : 0;
+        unsigned bit = patterns.list[i].kind == WEIR__PATTERN_EXACT ? known_method(patterns.list[i].text) : 0;
         if (!bit) {
             add_condition(reader, WEIR__AT_METHOD, &patterns);
             return true;
@@ -350,7 +351,7 @@ static bool read_method(struct reader *reader, const struct weir__node *node)
     return true;
 }
 
-static bool read_network(struct reader *reader, const struct weir__node *node)
+static bool read_network(struct match_reader *reader, const struct weir__node *node)
 {
     struct weir__match *match = reader->match;
     const struct weir__node *inner = unwrap(reader->builder->report, node, "network", &match->networks_negate);
@@ -361,14 +362,14 @@ static bool read_network(struct reader *reader, const struct weir__node *node)
                            "network: the list is empty, so that no request would match");
         return false;
     }
-    return weir__own_networks(reader->builder, inner, "network", &match->networks);
+    return weir__native_networks(reader->builder, inner, "network", &match->networks);
 }
 
 /*
  * Hosts and paths go into the index, unless one of them is a regular expression or they are negated: then the field is
  * a condition. What is left for the index of a field is empty if it may be anything.
  */
-static bool read_indexed(struct reader *reader, const struct weir__node *node, enum style style, const char *what,
+static bool read_indexed(struct match_reader *reader, const struct weir__node *node, enum style style, const char *what,
                          struct patterns *indexed)
 {
     int attribute = style == PATH ? WEIR__AT_PATH : WEIR__AT_HOST;
@@ -386,7 +387,7 @@ static bool read_indexed(struct reader *reader, const struct weir__node *node, e
 }
 
 /* Puts the paths into one list with those for normal forms that differ. False: no memory. */
-static bool join_normal(struct reader *reader, struct patterns *paths)
+static bool join_normal(struct match_reader *reader, struct patterns *paths)
 {
     if (!paths->count || !normal_differs(paths))
         return true;
@@ -404,7 +405,7 @@ static bool join_normal(struct reader *reader, struct patterns *paths)
 }
 
 /* The ways into the rule: each host with each path. */
-static bool make_entries(struct reader *reader, struct patterns *hosts, struct patterns *paths)
+static bool make_entries(struct match_reader *reader, struct patterns *hosts, struct patterns *paths)
 {
     if (!join_normal(reader, paths))
         return false;
@@ -426,7 +427,7 @@ static bool make_entries(struct reader *reader, struct patterns *hosts, struct p
     return true;
 }
 
-static bool read_match(struct reader *reader, const struct weir__node *node)
+static bool read_match(struct match_reader *reader, const struct weir__node *node)
 {
     const struct weir__node *host = NULL, *path = NULL;
     struct patterns hosts, paths;
@@ -451,10 +452,10 @@ static bool read_match(struct reader *reader, const struct weir__node *node)
     return good && make_entries(reader, &hosts, &paths);
 }
 
-const struct weir__match *weir__own_match(struct weir__builder *builder, const struct weir__node *node)
+const struct weir__match *weir__native_match(struct weir__builder *builder, const struct weir__node *node)
 {
     struct weir__arena *arena = &builder->set->arena;
-    struct reader reader = {.builder = builder, .match = weir__arena_take(arena, sizeof *reader.match)};
+    struct match_reader reader = {.builder = builder, .match = weir__arena_take(arena, sizeof *reader.match)};
     size_t room = 2; /* host, path */
     if (node && node->kind != WEIR__MAP) {
         weir__report_error(builder->report, node->place,
@@ -469,10 +470,10 @@ const struct weir__match *weir__own_match(struct weir__builder *builder, const s
     const struct weir__node *normalize = node ? weir__node_get(node, "normalize") : NULL;
     reader.match->form = builder->set->form;
     if (normalize)
-        weir__own_normalize(builder->report, normalize, &reader.match->form);
+        weir__native_normalize(builder->report, normalize, &reader.match->form);
     builder->set->attributes.form = reader.match->form; /* until the rule is complete */
     reader.match->methods = WEIR__METHOD_ANY;
     reader.match->conditions = reader.conditions;
-    reader.match->written = weir__own_written(node);
+    reader.match->written = weir__native_written(node);
     return read_match(&reader, node) ? reader.match : NULL;
 }

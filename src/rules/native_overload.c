@@ -27,7 +27,7 @@ _Static_assert(INT64_C(100) * FULL_PER_MILLE * 100 * EASING == WEIR__SCALE_ONE, 
 
 /* ---- Reading ---- */
 
-static bool read_share(struct weir__report *report, const struct weir__node *node, const char *what, int least,
+static bool read_share(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int least,
                        int most, int *value)
 {
     if (!weir__field_percent(report, node, what, value))
@@ -38,12 +38,13 @@ static bool read_share(struct weir__report *report, const struct weir__node *nod
     return false;
 }
 
-static void read_elastic(struct weir__report *report, const struct weir__node *node, struct weir__overload_policy *to)
+static void read_elastic(struct weir__diagnostics *report, const struct weir__node *node,
+                         struct weir__overload_policy *to)
 {
     static const char *const names[] = {"up_to", "while"};
     const struct weir__node *at[2];
     int up_to = 0, below = 70;
-    if (!weir__own_pick(report, node, "elastic", names, WEIR__COUNT(names), at))
+    if (!weir__native_pick(report, node, "elastic", names, WEIR__COUNT(names), at))
         return;
     if (!at[0])
         weir__report_error(report, node->place, "up_to is missing: to what may the limit grow?");
@@ -54,12 +55,13 @@ static void read_elastic(struct weir__report *report, const struct weir__node *n
     }
 }
 
-static void read_adaptive(struct weir__report *report, const struct weir__node *node, struct weir__overload_policy *to)
+static void read_adaptive(struct weir__diagnostics *report, const struct weir__node *node,
+                          struct weir__overload_policy *to)
 {
     static const char *const names[] = {"min", "max"};
     const struct weir__node *at[2];
     int min = 0, max = 100;
-    if (!weir__own_pick(report, node, "adaptive", names, WEIR__COUNT(names), at))
+    if (!weir__native_pick(report, node, "adaptive", names, WEIR__COUNT(names), at))
         return;
     if (!at[0])
         weir__report_error(report, node->place, "min is missing: what is left of the limit under overload?");
@@ -75,7 +77,7 @@ static void read_adaptive(struct weir__report *report, const struct weir__node *
 }
 
 /* A class, or as ever a number that says which of several denials speaks. */
-static void read_priority(struct weir__report *report, const struct weir__node *node, struct weir__rule *rule)
+static void read_priority(struct weir__diagnostics *report, const struct weir__node *node, struct weir__rule *rule)
 {
     static const char *const classes[] = {"critical", "high", "normal", "low"};
     int64_t number = 0;
@@ -86,7 +88,7 @@ static void read_priority(struct weir__report *report, const struct weir__node *
             rule->priority = (int)number;
         return;
     }
-    if (!weir__field_word(report, node, "priority", classes, WEIR__COUNT(classes), &word))
+    if (!weir__field_choice(report, node, "priority", classes, WEIR__COUNT(classes), &word))
         return;
     rule->overload.has_class = true;
     rule->overload.class = (enum weir_priority)word;
@@ -95,7 +97,7 @@ static void read_priority(struct weir__report *report, const struct weir__node *
 void weir__native_overload(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
                            struct weir__rule *rule)
 {
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     int reserve = 0;
     if (nodes->priority)
         read_priority(report, nodes->priority, rule);
@@ -113,7 +115,7 @@ void weir__native_overload(struct weir__builder *builder, const struct weir__ove
                              "every request of this rule is critical: there is nobody to keep the reserve from");
 }
 
-bool weir__native_reserve(struct weir__report *report, const struct weir__overload_nodes *nodes,
+bool weir__native_reserve(struct weir__diagnostics *report, const struct weir__overload_nodes *nodes,
                           enum weir_algorithm algorithm)
 {
     if (!nodes->reserve || (algorithm != WEIR_TOKEN_BUCKET && algorithm != WEIR_LEAKY_BUCKET))
@@ -133,7 +135,7 @@ static int64_t scaled(int64_t units, int64_t scale)
 }
 
 /* The limit at a scale, as if its author had written it so: checked like any other. */
-static bool make_at(struct weir__report *report, const struct weir__node *blamed, const weir_params *params,
+static bool make_at(struct weir__diagnostics *report, const struct weir__node *blamed, const weir_params *params,
                     int64_t scale, weir_limit *limit)
 {
     weir_params there = *params;

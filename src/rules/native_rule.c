@@ -67,16 +67,16 @@ static const char *const names[FIELDS] = {"limit",
                                           "reserve"};
 
 /* A rule under construction: what all of its limits share, and where it was written. */
-struct reader {
+struct rule_reader {
     struct weir__builder *builder;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
     const struct weir__node *node;
     const struct weir__node *at[FIELDS];
     struct weir__overload_nodes overload;
     struct weir__rule rule;
     bool delay;
-    bool unknown; /* it has fields of unknown names: what is missing is probably among them */
-    bool told;    /* something is wrong with the parameters that its limits share */
+    bool unknown;    /* it has fields of unknown names: what is missing is probably among them */
+    bool shared_bad; /* something is wrong with the parameters that its limits share */
 };
 
 #define WINDOW_MISSING "window is missing: how long is the limit for?"
@@ -84,7 +84,7 @@ struct reader {
 /* ---- Names ---- */
 
 /* Names go into headers, logs and metrics. */
-static bool check_name(struct weir__report *report, struct weir__place place, weir_text name)
+static bool check_name(struct weir__diagnostics *report, struct weir__place place, weir_text name)
 {
     if (!name.len || name.len > WEIR_NAME_MAX) {
         weir__report_error(report, place, "a name has 1 to %d bytes, not %zu", WEIR_NAME_MAX, name.len);
@@ -101,7 +101,8 @@ static bool check_name(struct weir__report *report, struct weir__place place, we
 }
 
 /* "rule/1h": the rule's name and that of one of its limits. Empty after an error. */
-static weir_text make_name(struct reader *reader, const struct weir__node *entry_name, const struct weir__node *window)
+static weir_text make_name(struct rule_reader *reader, const struct weir__node *entry_name,
+                           const struct weir__node *window)
 {
     weir_text base = reader->rule.base, none = {"", 0};
     const struct weir__node *from = entry_name ? entry_name : window;
@@ -127,24 +128,25 @@ static weir_text make_name(struct reader *reader, const struct weir__node *entry
 /* What the numbers of one limit have in common. */
 struct numbers {
     struct weir__limit_nodes nodes;
-    struct weir__window window;
+    struct weir__parsed_window window;
     weir_params params;
 };
 
 /* 0, a number, or unlimited. */
-static bool read_units(struct weir__report *report, const struct weir__node *node, struct weir__quota *quota)
+static bool read_units(struct weir__diagnostics *report, const struct weir__node *node, struct weir__quota *quota)
 {
-    static const char *const words[] = {"unlimited"};
+    static const char *const choices[] = {"unlimited"};
     int64_t units;
 
-    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, words[0])) {
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, choices[0])) {
         quota->kind = WEIR__UNLIMITED;
         return true;
     }
     if (node->kind == WEIR__SCALAR && !node->quoted && !weir__parse_int(node->text, &units)) {
-        weir__report_word(report, node->place, node->text, words, 1,
-                          "limit is a number of 0 or more, unlimited, or a map of tiers, not \"%s\"%s", node->text.data,
-                          memchr(node->text.data, '/', node->text.len) ? ": the time goes in window" : "");
+        weir__report_unknown(report, node->place, node->text, choices, 1,
+                             "limit is a number of 0 or more, unlimited, or a map of tiers, not \"%s\"%s",
+                             node->text.data,
+                             memchr(node->text.data, '/', node->text.len) ? ": the time goes in window" : "");
         return false;
     }
     if (!weir__field_int(report, node, "limit", 0, INT64_C(0xffffffff), &units))
@@ -155,7 +157,7 @@ static bool read_units(struct weir__report *report, const struct weir__node *nod
 }
 
 /* The units of every tier, in the order in which they were written. */
-static bool read_tiers(struct reader *reader, const struct weir__node *node, struct weir__rule *rule,
+static bool read_tiers(struct rule_reader *reader, const struct weir__node *node, struct weir__rule *rule,
                        struct weir__quota *quotas)
 {
     bool good = true, limits_something = false;
@@ -184,7 +186,8 @@ static bool read_tiers(struct reader *reader, const struct weir__node *node, str
 }
 
 /* The units of a limit or of its tiers: all that can be said without the window. NULL after an error. */
-static struct weir__quota *read_quotas(struct reader *reader, const struct weir__node *node, struct weir__rule *rule)
+static struct weir__quota *read_quotas(struct rule_reader *reader, const struct weir__node *node,
+                                       struct weir__rule *rule)
 {
     bool by_tier = node->kind == WEIR__MAP;
     struct weir__quota *quotas =
@@ -216,7 +219,7 @@ static int compare_tiers(const void *a, const void *b)
 }
 
 /* Completes the quotas, which stand as they were written, and puts them in order. */
-static bool make_limits(struct reader *reader, struct numbers *numbers, const struct weir__node *node,
+static bool make_limits(struct rule_reader *reader, struct numbers *numbers, const struct weir__node *node,
                         struct weir__quota *quotas, size_t count)
 {
     const struct weir__node *at = node->kind == WEIR__MAP ? node->first : node;
@@ -245,9 +248,9 @@ static bool make_limits(struct reader *reader, struct numbers *numbers, const st
 /* ---- One limit: the rule's own, or one of a list ---- */
 
 /* Waiting, which only the leaky bucket can. */
-static bool read_delay(struct reader *reader, const struct weir__node *max_delay, weir_params *params)
+static bool read_delay(struct rule_reader *reader, const struct weir__node *max_delay, weir_params *params)
 {
-    struct weir__window longest;
+    struct weir__parsed_window longest;
     if (reader->delay && params->algorithm != WEIR_LEAKY_BUCKET) {
         weir__report_error(reader->report, reader->at[ON_LIMIT]->place,
                            "on_limit: delay needs algorithm: leaky_bucket, which knows when a request may leave");
@@ -267,9 +270,9 @@ static bool read_delay(struct reader *reader, const struct weir__node *max_delay
 }
 
 /* What requests in flight cannot have. */
-static bool check_flight(const struct reader *reader, const weir_params *params)
+static bool check_flight(const struct rule_reader *reader, const weir_params *params)
 {
-    bool later = reader->rule.consistency_said && reader->rule.consistency == WEIR__EVENTUAL;
+    bool later = reader->rule.consistency_given && reader->rule.consistency == WEIR__EVENTUAL;
     if (params->algorithm != WEIR_CONCURRENCY)
         return true;
     if (reader->at[COST])
@@ -283,7 +286,7 @@ static bool check_flight(const struct reader *reader, const weir_params *params)
 }
 
 /* The window, and the algorithm with its parameters. */
-static bool read_numbers(struct reader *reader, const struct weir__node *const *at, struct numbers *numbers)
+static bool read_numbers(struct rule_reader *reader, const struct weir__node *const *at, struct numbers *numbers)
 {
     bool listed = numbers->nodes.outer, own = false;
     bool flight = weir__algorithm_is_concurrency(&numbers->nodes);
@@ -296,20 +299,21 @@ static bool read_numbers(struct reader *reader, const struct weir__node *const *
         return false;
     for (int field = ALGORITHM; field <= LEASE; field++)
         own |= at[field] != NULL;
-    if (listed && !own && reader->told)
+    if (listed && !own && reader->shared_bad)
         return false; /* has only the rule's parameters, and what is wrong with them was said */
     const struct weir__node *max_delay = at[MAX_DELAY] ? at[MAX_DELAY] : reader->at[MAX_DELAY];
-    bool good = weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__OWN, &numbers->params) &&
-                read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params) &&
-                weir__native_reserve(reader->report, &reader->overload, numbers->params.algorithm);
-    reader->told |= !good && !own;
+    bool good =
+        weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__NATIVE, &numbers->params) &&
+        read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params) &&
+        weir__native_reserve(reader->report, &reader->overload, numbers->params.algorithm);
+    reader->shared_bad |= !good && !own;
     return good;
 }
 
 /* Makes a rule of one limit, and adds it. `entry` has the limit's fields in at[]. */
-static void add_limit(struct reader *reader, const struct weir__node *entry, const struct weir__node *const *at)
+static void add_limit(struct rule_reader *reader, const struct weir__node *entry, const struct weir__node *const *at)
 {
-    struct weir__report *report = reader->report;
+    struct weir__diagnostics *report = reader->report;
     bool listed = entry != reader->node;
     struct weir__rule rule = reader->rule;
     struct numbers numbers = {
@@ -334,7 +338,7 @@ static void add_limit(struct reader *reader, const struct weir__node *entry, con
     weir__builder_add(reader->builder, &rule);
 }
 
-static void add_listed(struct reader *reader)
+static void add_listed(struct rule_reader *reader)
 {
     const struct weir__node *list = reader->at[LIMITS];
     for (int field = LIMIT; field <= WINDOW; field++)
@@ -348,7 +352,7 @@ static void add_listed(struct reader *reader)
     }
     for (const struct weir__node *entry = list->first; entry; entry = entry->next) {
         const struct weir__node *at[FIELDS];
-        bool good = weir__own_pick(reader->report, entry, "limits", names, FIELDS, at);
+        bool good = weir__native_pick(reader->report, entry, "limits", names, FIELDS, at);
         for (int field = MATCH; field < FIELDS; field++)
             if (at[field]) {
                 weir__report_error(reader->report, at[field]->name->place,
@@ -363,15 +367,15 @@ static void add_listed(struct reader *reader)
 /* ---- The rest of a rule ---- */
 
 /* One of some words, or the default if the field is not there. */
-static int read_word(const struct reader *reader, enum field field, const char *const *words, size_t count)
+static int read_word(const struct rule_reader *reader, enum field field, const char *const *choices, size_t count)
 {
     int word = 0;
     if (reader->at[field])
-        weir__field_word(reader->report, reader->at[field], names[field], words, count, &word);
+        weir__field_choice(reader->report, reader->at[field], names[field], choices, count, &word);
     return word;
 }
 
-static bool read_bool(const struct reader *reader, enum field field)
+static bool read_bool(const struct rule_reader *reader, enum field field)
 {
     bool value = false;
     if (reader->at[field])
@@ -379,7 +383,7 @@ static bool read_bool(const struct reader *reader, enum field field)
     return value;
 }
 
-static void read_policy(struct reader *reader)
+static void read_policy(struct rule_reader *reader)
 {
     static const char *const missing[] = {"skip", "deny", "share"};
     static const char *const on_limit[] = {"reject", "delay", "queue"};
@@ -390,8 +394,8 @@ static void read_policy(struct reader *reader)
     rule->on_missing = (enum weir__on_missing)read_word(reader, ON_MISSING_KEY, missing, WEIR__COUNT(missing));
     rule->on_limit = (enum weir_on_limit)read_word(reader, ON_LIMIT, on_limit, WEIR__COUNT(on_limit));
     rule->consistency = (enum weir__consistency)read_word(reader, CONSISTENCY, consistency, WEIR__COUNT(consistency));
-    rule->consistency_said = reader->at[CONSISTENCY] != NULL;
-    if (rule->consistency_said)
+    rule->consistency_given = reader->at[CONSISTENCY] != NULL;
+    if (rule->consistency_given)
         rule->consistency_place = reader->at[CONSISTENCY]->place;
     rule->on_failure = (enum weir__on_failure)read_word(reader, ON_STORE_FAILURE, failure, WEIR__COUNT(failure));
     reader->delay = rule->on_limit == WEIR_ON_LIMIT_DELAY;
@@ -399,7 +403,7 @@ static void read_policy(struct reader *reader)
     if (reader->at[QUEUE] && rule->on_limit != WEIR_ON_LIMIT_QUEUE)
         weir__report_error(reader->report, reader->at[QUEUE]->name->place, "queue goes with on_limit: queue");
     else if (reader->at[QUEUE])
-        weir__own_queue(reader->report, reader->at[QUEUE], &rule->queue);
+        weir__native_queue(reader->report, reader->at[QUEUE], &rule->queue);
     if (rule->shadow && rule->on_limit == WEIR_ON_LIMIT_QUEUE)
         weir__report_warning(reader->report, reader->at[ON_LIMIT]->place,
                              "a shadow rule denies nothing: none of its requests comes into a queue");
@@ -409,7 +413,7 @@ static void read_policy(struct reader *reader)
 }
 
 /* The key, and who is to be passed or denied by it. */
-static void read_key(struct reader *reader)
+static void read_key(struct rule_reader *reader)
 {
     struct weir__builder *builder = reader->builder;
     struct weir__rule *rule = &reader->rule;
@@ -423,13 +427,13 @@ static void read_key(struct reader *reader)
                                         node->place, text))
             weir__lint_key(builder, node->place, &rule->key);
     }
-    if (reader->at[ALLOW] && weir__own_list(builder, reader->at[ALLOW], "allow", &rule->allow))
+    if (reader->at[ALLOW] && weir__native_list(builder, reader->at[ALLOW], "allow", &rule->allow))
         weir__lint_listed(builder, reader->at[ALLOW]->place, &rule->key, &rule->allow);
-    if (reader->at[BLOCK] && weir__own_list(builder, reader->at[BLOCK], "block", &rule->block))
+    if (reader->at[BLOCK] && weir__native_list(builder, reader->at[BLOCK], "block", &rule->block))
         weir__lint_listed(builder, reader->at[BLOCK]->place, &rule->key, &rule->block);
 }
 
-static bool has_tiers(const struct reader *reader)
+static bool has_tiers(const struct rule_reader *reader)
 {
     if (reader->at[LIMIT])
         return reader->at[LIMIT]->kind == WEIR__MAP;
@@ -443,7 +447,7 @@ static bool has_tiers(const struct reader *reader)
 }
 
 /* The attribute that chooses the tier. */
-static void read_tier(struct reader *reader)
+static void read_tier(struct rule_reader *reader)
 {
     const struct weir__node *node = reader->at[TIER];
     struct weir__builder *builder = reader->builder;
@@ -462,14 +466,14 @@ static void read_tier(struct reader *reader)
         weir__lint_tier(builder, node->place, attribute);
 }
 
-void weir__own_rule(struct weir__builder *builder, const struct weir__node *node)
+void weir__native_rule(struct weir__builder *builder, const struct weir__node *node)
 {
-    struct reader reader = {.builder = builder, .report = builder->report, .node = node};
+    struct rule_reader reader = {.builder = builder, .report = builder->report, .node = node};
     struct weir__rule *rule = &reader.rule;
     const struct weir__node *const *at = reader.at;
     weir_text name;
 
-    reader.unknown = !weir__own_pick(reader.report, node, "a rule", names, FIELDS, reader.at);
+    reader.unknown = !weir__native_pick(reader.report, node, "a rule", names, FIELDS, reader.at);
     if (node->kind != WEIR__MAP)
         return;
     if (!at[NAME] && !reader.unknown)
@@ -477,18 +481,18 @@ void weir__own_rule(struct weir__builder *builder, const struct weir__node *node
     else if (at[NAME] && weir__field_text(reader.report, at[NAME], names[NAME], &name) &&
              check_name(reader.report, at[NAME]->place, name))
         rule->base = name;
-    rule->cost = (struct weir__cost){.usual = 1, .attribute = -1};
+    rule->cost = (struct weir__cost){.fallback = 1, .attribute = -1};
     rule->response = builder->set->response;
     rule->shadow = read_bool(&reader, SHADOW);
     read_policy(&reader);
     reader.overload = (struct weir__overload_nodes){at[ELASTIC], at[ADAPTIVE], at[RESERVE], at[PRIORITY]};
     weir__native_overload(builder, &reader.overload, rule);
-    rule->match = weir__own_match(builder, at[MATCH]);
+    rule->match = weir__native_match(builder, at[MATCH]);
     read_key(&reader);
     if (at[COST])
-        weir__own_cost(builder, at[COST], &rule->cost);
+        weir__native_cost(builder, at[COST], &rule->cost);
     if (at[RESPONSE])
-        weir__own_response(builder, at[RESPONSE], &rule->response);
+        weir__native_response(builder, at[RESPONSE], &rule->response);
     read_tier(&reader);
     if (at[LIMITS])
         add_listed(&reader);

@@ -50,8 +50,8 @@ static void insert(struct weir__found *found, uint32_t rule)
 
 static inline void add(struct weir__found *found, uint32_t rule)
 {
-    bool asked = found->accept && !(found->gates && found->gates[rule].open);
-    if (asked && !found->accept(found->context, rule))
+    bool checked = found->accept && !(found->gates && found->gates[rule].open);
+    if (checked && !found->accept(found->context, rule))
         return;
     if (found->count < found->max && (found->count == 0 || found->rules[found->count - 1] < rule))
         found->rules[found->count++] = rule;
@@ -231,14 +231,14 @@ void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir
 }
 
 /* Where the few rules go that a path leads to. */
-struct few {
+struct path_matches {
     const struct weir__path_link *links;
     uint32_t *rules;
     size_t count, max;
 };
 
 /* Puts a rule where it belongs among those before it. False: there is no room for it. */
-static bool insert_few(struct few *few, uint32_t rule)
+static bool insert_few(struct path_matches *few, uint32_t rule)
 {
     size_t at = few->count;
     while (at > 0 && few->rules[at - 1] > rule)
@@ -254,7 +254,7 @@ static bool insert_few(struct few *few, uint32_t rule)
 }
 
 /* One list more on the way. False: that makes too many. */
-static inline bool add_few(struct few *few, uint32_t link)
+static inline bool add_few(struct path_matches *few, uint32_t link)
 {
     for (; link; link = few->links[link].next) {
         uint32_t rule = few->links[link].value;
@@ -305,7 +305,7 @@ __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, wei
 {
     const struct weir__path_node *node = paths->nodes;
     const char *at = path.data, *end = at + path.len;
-    struct few few = {paths->links, rules, 0, max};
+    struct path_matches few = {paths->links, rules, 0, max};
     uint32_t child = 1;
     unsigned odd = paths->odd;
 

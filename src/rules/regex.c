@@ -120,7 +120,7 @@ static pcre2_code *compile(weir_text text, bool nocase, int *error, size_t *offs
 }
 
 const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struct weir__arena *arena,
-                                              struct weir__report *report, struct weir__place place)
+                                              struct weir__diagnostics *report, struct weir__place place)
 {
     int error;
     size_t offset;

@@ -99,12 +99,12 @@ const char *weir__printable(weir_text text, char *buffer, size_t size)
 
 /* ---- Places ---- */
 
-static const struct weir__source *source_of(const struct weir__report *report, struct weir__place place)
+static const struct weir__source *source_of(const struct weir__diagnostics *report, struct weir__place place)
 {
     return place.source < report->source_count ? &report->sources[place.source] : NULL;
 }
 
-bool weir__place_find(struct weir__report *report, struct weir__place place, weir_text *rest)
+bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest)
 {
     const struct weir__source *source = source_of(report, place);
     if (!source || place.line == 0)
@@ -135,7 +135,7 @@ bool weir__place_find(struct weir__report *report, struct weir__place place, wei
  * The line of a place with one printable character for each of its own, so that a caret under column N points at the
  * Nth. NULL if there is none, or if it is too long for its column to be seen.
  */
-static const char *line_shown(struct weir__report *report, struct weir__place place, char shown[LINE_SHOWN + 1])
+static const char *line_shown(struct weir__diagnostics *report, struct weir__place place, char shown[LINE_SHOWN + 1])
 {
     weir_text rest;
     size_t used = 0, i = 0;
@@ -166,7 +166,7 @@ static const char *line_shown(struct weir__report *report, struct weir__place pl
     return shown;
 }
 
-struct weir__place weir__place_at(const struct weir__report *report, uint32_t source, size_t offset)
+struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32_t source, size_t offset)
 {
     struct weir__place place = {source, 1, 1};
     const struct weir__source *of = source_of(report, place);
@@ -192,7 +192,8 @@ struct weir__place weir__place_at(const struct weir__report *report, uint32_t so
     return place;
 }
 
-const char *weir__place_text(const struct weir__report *report, struct weir__place place, char *buffer, size_t size)
+const char *weir__place_text(const struct weir__diagnostics *report, struct weir__place place, char *buffer,
+                             size_t size)
 {
     const struct weir__source *source = source_of(report, place);
     const char *name = source && source->name ? source->name : "rules";
@@ -205,7 +206,7 @@ const char *weir__place_text(const struct weir__report *report, struct weir__pla
 
 /* ---- Telling ---- */
 
-static void tell(struct weir__report *report, enum weir_severity severity, struct weir__place place,
+static void emit(struct weir__diagnostics *report, enum weir_severity severity, struct weir__place place,
                  const char *suggestion, const char *message)
 {
     char shown[LINE_SHOWN + 1];
@@ -220,7 +221,7 @@ static void tell(struct weir__report *report, enum weir_severity severity, struc
     report->diagnose(report->context, &diagnostic);
 }
 
-static void tell_formatted(struct weir__report *report, enum weir_severity severity, struct weir__place place,
+static void emit_formatted(struct weir__diagnostics *report, enum weir_severity severity, struct weir__place place,
                            const char *suggestion, const char *format, va_list arguments)
 {
     char raw[WEIR__MESSAGE_MAX], message[WEIR__MESSAGE_MAX];
@@ -232,7 +233,7 @@ static void tell_formatted(struct weir__report *report, enum weir_severity sever
         return;
     if (*count > WEIR__ERRORS_MAX) {
         place.line = place.column = 0;
-        tell(report, severity, place, NULL,
+        emit(report, severity, place, NULL,
              severity == WEIR_IS_ERROR ? "too many errors; the rest is not shown"
                                        : "too many warnings; the rest is not shown");
         return;
@@ -243,42 +244,42 @@ static void tell_formatted(struct weir__report *report, enum weir_severity sever
     /* What did not fit may have been cut inside a character: with less room than it needs it ends in dots instead. */
     size_t room = wanted >= (int)sizeof raw ? sizeof message - 4 : sizeof message;
     weir__printable((weir_text){raw, strlen(raw)}, message, room);
-    tell(report, severity, place, suggestion, message);
+    emit(report, severity, place, suggestion, message);
 }
 
-void weir__report_error(struct weir__report *report, struct weir__place place, const char *format, ...)
+void weir__report_error(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    tell_formatted(report, WEIR_IS_ERROR, place, NULL, format, arguments);
+    emit_formatted(report, WEIR_IS_ERROR, place, NULL, format, arguments);
     va_end(arguments);
 }
 
-void weir__report_warning(struct weir__report *report, struct weir__place place, const char *format, ...)
+void weir__report_warning(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    tell_formatted(report, WEIR_IS_WARNING, place, NULL, format, arguments);
+    emit_formatted(report, WEIR_IS_WARNING, place, NULL, format, arguments);
     va_end(arguments);
 }
 
-void weir__report_suggest(struct weir__report *report, struct weir__place place, const char *suggestion,
+void weir__report_suggest(struct weir__diagnostics *report, struct weir__place place, const char *suggestion,
                           const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    tell_formatted(report, WEIR_IS_ERROR, place, suggestion, format, arguments);
+    emit_formatted(report, WEIR_IS_ERROR, place, suggestion, format, arguments);
     va_end(arguments);
 }
 
-void weir__report_word(struct weir__report *report, struct weir__place place, weir_text word, const char *const *words,
-                       size_t count, const char *format, ...)
+void weir__report_unknown(struct weir__diagnostics *report, struct weir__place place, weir_text word,
+                          const char *const *choices, size_t count, const char *format, ...)
 {
     /* Only if it is going to be told: a file may have a million unknown words. */
-    bool told = report->diagnose && report->errors < WEIR__ERRORS_MAX;
-    const char *nearest = told ? weir__suggest(word, words, count) : NULL;
+    bool shown = report->diagnose && report->errors < WEIR__ERRORS_MAX;
+    const char *nearest = shown ? weir__suggest(word, choices, count) : NULL;
     va_list arguments;
     va_start(arguments, format);
-    tell_formatted(report, WEIR_IS_ERROR, place, nearest, format, arguments);
+    emit_formatted(report, WEIR_IS_ERROR, place, nearest, format, arguments);
     va_end(arguments);
 }

@@ -19,7 +19,7 @@ struct weir__place {
     100 /* of one load: then one says that there are more, and the rest is silent; warnings alike */
 #define WEIR__MESSAGE_MAX 512 /* bytes of a message with its zero byte; a longer one is cut */
 
-struct weir__report {
+struct weir__diagnostics {
     weir_diagnose *diagnose; /* may be NULL */
     void *context;
     const struct weir__source *sources;
@@ -32,24 +32,27 @@ struct weir__report {
 };
 
 /* printf-like. What is not printable in the message is escaped, whatever the arguments were. */
-__attribute__((format(printf, 3, 4))) void weir__report_error(struct weir__report *report, struct weir__place place,
-                                                              const char *format, ...);
-__attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__report *report, struct weir__place place,
-                                                                const char *format, ...);
+__attribute__((format(printf, 3, 4))) void weir__report_error(struct weir__diagnostics *report,
+                                                              struct weir__place place, const char *format, ...);
+__attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__diagnostics *report,
+                                                                struct weir__place place, const char *format, ...);
 /* An error about `word`, with that one of the `count` words as a suggestion that is likely to have been meant. */
-__attribute__((format(printf, 6, 7))) void weir__report_word(struct weir__report *report, struct weir__place place,
-                                                             weir_text word, const char *const *words, size_t count,
-                                                             const char *format, ...);
+__attribute__((format(printf, 6, 7))) void weir__report_unknown(struct weir__diagnostics *report,
+                                                                struct weir__place place, weir_text word,
+                                                                const char *const *choices, size_t count,
+                                                                const char *format, ...);
 /* An error with a suggestion that the caller knows; NULL: none. */
-__attribute__((format(printf, 4, 5))) void weir__report_suggest(struct weir__report *report, struct weir__place place,
-                                                                const char *suggestion, const char *format, ...);
+__attribute__((format(printf, 4, 5))) void weir__report_suggest(struct weir__diagnostics *report,
+                                                                struct weir__place place, const char *suggestion,
+                                                                const char *format, ...);
 /* "file:line" of a place, for messages that name a second one; into a buffer of the caller's. */
-const char *weir__place_text(const struct weir__report *report, struct weir__place place, char *buffer, size_t size);
+const char *weir__place_text(const struct weir__diagnostics *report, struct weir__place place, char *buffer,
+                             size_t size);
 /* The place of a byte of a source: its line, and its column in characters. */
-struct weir__place weir__place_at(const struct weir__report *report, uint32_t source, size_t offset);
+struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32_t source, size_t offset);
 
 /* The source from the beginning of the place's line on; false if there is no such line. */
-bool weir__place_find(struct weir__report *report, struct weir__place place, weir_text *rest);
+bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest);
 
 /*
  * A text of somebody's for a message: control characters, invalid UTF-8 and what would turn or hide text around it

@@ -19,8 +19,8 @@ struct weir__condition {
     bool normal_differs;                /* from the patterns */
 };
 
-/* Methods as bits, since most rules name one: the usual nine from WEIR__METHOD_USUAL on, any other, and none at all. */
-enum { WEIR__METHOD_NONE = 1, WEIR__METHOD_OTHER = 2, WEIR__METHOD_USUAL = 4, WEIR__METHOD_ANY = (1 << 11) - 1 };
+/* Methods as bits, since most rules name one: the usual nine from WEIR__METHOD_KNOWN on, any other, and none at all. */
+enum { WEIR__METHOD_NONE = 1, WEIR__METHOD_OTHER = 2, WEIR__METHOD_KNOWN = 4, WEIR__METHOD_ANY = (1 << 11) - 1 };
 extern const char *const weir__methods[]; /* the usual ones, in the order of their bits; ends in NULL */
 
 struct weir__match {
@@ -72,7 +72,7 @@ static inline bool weir__overload_is_scaled(const struct weir__overload_policy *
 /* ---- cost ---- */
 
 struct weir__cost {
-    int64_t usual;     /* 1 unless set */
+    int64_t fallback;  /* 1 unless set */
     int16_t attribute; /* take the number from here; -1: no */
     int64_t max;       /* of what comes from an attribute */
     struct weir__path_cost {
@@ -106,7 +106,7 @@ struct weir__deferral {
 };
 
 /* Keys (filled-in templates, exact or globs) and networks that pass or are denied whatever they have consumed. */
-struct weir__list {
+struct weir__access_list {
     const struct weir__networks *networks; /* NULL: none */
     const struct weir__pattern *globs;     /* keys with '*' */
     size_t glob_count;
@@ -123,9 +123,9 @@ static inline int weir__text_order(weir_text a, weir_text b)
 }
 
 /* Of a key that was cut: whether it is on the list for certain, as an allow list needs it. */
-bool weir__list_has_key(const struct weir__list *list, weir_text key);
+bool weir__list_has_key(const struct weir__access_list *list, weir_text key);
 /* Of a key that was cut: whether it may be on the list, as a block list needs it. */
-bool weir__list_may_have_key(const struct weir__list *list, weir_text key);
+bool weir__list_may_have_key(const struct weir__access_list *list, weir_text key);
 
 struct weir__rule {
     weir_text name;   /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
@@ -148,14 +148,14 @@ struct weir__rule {
     enum weir_on_limit on_limit;
     struct weir__deferral queue;
     enum weir__consistency consistency;
-    bool consistency_said; /* by its author: else the engine's default counts */
+    bool consistency_given; /* by its author: else the engine's default counts */
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int priority;
     struct weir__overload_policy overload;
     bool count_rejected;
     struct weir__response response;
-    struct weir__list allow, block;
+    struct weir__access_list allow, block;
 
     /* descriptor dialect */
     weir_text limit_name; /* rate_limit.name: what `replaces` and clients call it; empty: none */

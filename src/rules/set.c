@@ -183,7 +183,7 @@ const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root)
 }
 
 /* Reports a file that is no rule file at all: what it needs is not another word here and there. */
-static bool is_weir_yaml(struct weir__report *report, const struct weir__node *root)
+static bool is_weir_yaml(struct weir__diagnostics *report, const struct weir__node *root)
 {
     const struct weir__node *member = weir__rules_weir_yaml(root);
     if (member)
@@ -196,7 +196,7 @@ static bool is_weir_yaml(struct weir__report *report, const struct weir__node *r
 
 /* Reports a root that is no map or of another kind of file (then false), words that are of neither dialect, and a
  * mixture of the two. */
-static bool check_root(struct weir__report *report, const struct weir__node *root)
+static bool check_root(struct weir__diagnostics *report, const struct weir__node *root)
 {
     static const char *const names[] = {"rules",     "identity", "allow",  "block",      "response",
                                         "normalize", "domains",  "domain", "descriptors"};
@@ -238,7 +238,7 @@ static void read_domains(struct weir__builder *builder, const struct weir__node 
 /* Reads every source. What rules of any file may refer to comes first. */
 static void read_all(struct weir__builder *builder)
 {
-    struct weir__report *report = builder->report;
+    struct weir__diagnostics *report = builder->report;
     const struct weir__node **roots =
         weir__arena_array(&builder->set->arena, report->source_count, sizeof(struct weir__node *));
     if (!roots)
@@ -248,18 +248,18 @@ static void read_all(struct weir__builder *builder)
         if (!root || !check_root(report, root))
             continue;
         roots[i] = root;
-        weir__own_form(builder, root);
+        weir__native_form(builder, root);
     }
     for (uint32_t i = 0; i < report->source_count; i++)
         if (roots[i])
-            weir__own_basis(builder, roots[i]);
+            weir__native_basis(builder, roots[i]);
     for (uint32_t i = 0; i < report->source_count; i++) {
         if (!roots[i])
             continue;
         if (has_domain(roots[i])) {
             weir__descriptors_read(builder, roots[i]);
         } else {
-            weir__own_read(builder, roots[i]);
+            weir__native_read(builder, roots[i]);
             read_domains(builder, roots[i]);
         }
     }
@@ -349,7 +349,7 @@ static bool index_paths(weir_rules *set)
     return set->paths != NULL;
 }
 
-static bool set_begin(weir_rules *set, const struct weir__report *report)
+static bool set_begin(weir_rules *set, const struct weir__diagnostics *report)
 {
     struct weir__attributes *all = &set->attributes;
     set->arena.bytes_max = WEIR__SET_BYTES_MAX;
@@ -375,7 +375,7 @@ static bool set_begin(weir_rules *set, const struct weir__report *report)
     return !set->arena.failed;
 }
 
-int weir__rules_compile(struct weir__report *report, const struct weir__surroundings *around, weir_rules **set)
+int weir__rules_compile(struct weir__diagnostics *report, const struct weir__surroundings *around, weir_rules **set)
 {
     struct weir__place nowhere = {0, 0, 0};
     weir_rules *made = calloc(1, sizeof *made);
@@ -435,10 +435,10 @@ size_t weir_rules_count(const weir_rules *rules)
  */
 static int64_t record_bytes(int64_t bytes)
 {
-    int64_t grains = (bytes + 31) / 32, step = 1;
-    while (grains > 8 * step)
+    int64_t chunks = (bytes + 31) / 32, step = 1;
+    while (chunks > 8 * step)
         step *= 2;
-    return (grains + step - 1) / step * step * 36;
+    return (chunks + step - 1) / step * step * 36;
 }
 
 /*

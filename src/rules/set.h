@@ -19,17 +19,17 @@ struct weir_rules {
     struct weir__attributes attributes;
     struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
     size_t count;
-    const struct weir__paths *paths; /* own dialect */
-    const struct weir__gate *gates;  /* by rule */
-    struct weir__list allow, block;  /* for the whole set */
-    struct weir__response response;  /* of rules that say nothing else, and of what `block` denies */
-    struct weir__domain *domains;    /* descriptor dialect */
-    bool has_regex;                  /* a request may need a weir__regex_room */
-    bool load_aware;                 /* some rule is elastic or adaptive, or has a class or a reserve */
-    bool by_host, by_path;           /* some rule names hosts, paths: the index needs them */
-    uint8_t form;                    /* of rules that have none of their own */
-    uint16_t forms;                  /* which normal forms rules have that the index finds by their path: a bit each */
-    uint8_t odd;                     /* all options of these */
+    const struct weir__paths *paths;       /* own dialect */
+    const struct weir__gate *gates;        /* by rule */
+    struct weir__access_list allow, block; /* for the whole set */
+    struct weir__response response;        /* of rules that say nothing else, and of what `block` denies */
+    struct weir__domain *domains;          /* descriptor dialect */
+    bool has_regex;                        /* a request may need a weir__regex_room */
+    bool load_aware;                       /* some rule is elastic or adaptive, or has a class or a reserve */
+    bool by_host, by_path;                 /* some rule names hosts, paths: the index needs them */
+    uint8_t form;                          /* of rules that have none of their own */
+    uint16_t forms; /* which normal forms rules have that the index finds by their path: a bit each */
+    uint8_t odd;    /* all options of these */
     const struct weir__path_entry *open_ends; /* of the index: globs that do not only have a '*' behind a last '/' */
     size_t open_end_count;
     size_t own_count;                 /* rules of the own dialect */
@@ -42,7 +42,7 @@ struct weir_rules {
 /* A set under construction: what the dialects' readers add to. */
 struct weir__builder {
     weir_rules *set;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
     size_t rule_room; /* of set->rules */
     int (*open_zone)(const char *name, weir_zone **zone);
     struct weir__name_index *names; /* rule names, to find doubles */
@@ -61,12 +61,12 @@ const struct weir__regex *weir__builder_regex(struct weir__builder *builder, str
 /* A time zone that lives as long as the set; NULL after an error, which was reported. */
 const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
 
-/* Reads the normal form of paths, which `identity` may use: of all documents before weir__own_basis of any. */
-void weir__own_form(struct weir__builder *builder, const struct weir__node *root);
+/* Reads the normal form of paths, which `identity` may use: of all documents before weir__native_basis of any. */
+void weir__native_form(struct weir__builder *builder, const struct weir__node *root);
 /* Reads what rules of any file build upon, `identity` and `response`: of all documents before the rest of any. */
-void weir__own_basis(struct weir__builder *builder, const struct weir__node *root);
+void weir__native_basis(struct weir__builder *builder, const struct weir__node *root);
 /* Reads the rest of one document of the own dialect into the set. */
-void weir__own_read(struct weir__builder *builder, const struct weir__node *root);
+void weir__native_read(struct weir__builder *builder, const struct weir__node *root);
 
 /* What the reading of files needs from the engine, which alone may open things. */
 struct weir__surroundings {
@@ -75,13 +75,13 @@ struct weir__surroundings {
 };
 
 /* Compiles sources into a set. WEIR_ERULES after reported errors, WEIR_ENOMEM. */
-int weir__rules_compile(struct weir__report *report, const struct weir__surroundings *around, weir_rules **set);
+int weir__rules_compile(struct weir__diagnostics *report, const struct weir__surroundings *around, weir_rules **set);
 
 /* A member of a document that only a weir.yaml has, which is no rule file; or NULL. */
 const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root);
 
 /* Warnings that need all rules at once: never match, shadow one another, spoofable keys … */
-void weir__rules_lint(const weir_rules *set, struct weir__report *report);
+void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report);
 
 /*
  * The rules of the own dialect that match, in order. The index finds, conditions and networks verify.

@@ -26,7 +26,7 @@ static weir_text after(weir_text text, size_t skip)
 /* ---- Targets ---- */
 
 /* A path that is being written. Its last segment is the one that begins at `segment`. */
-struct writer {
+struct target_writer {
     char *path;
     size_t size, used;
     size_t segment;
@@ -35,7 +35,7 @@ struct writer {
     bool lost;           /* the last segment that is not hidden, or what follows it, had no room */
 };
 
-static void put(struct writer *w, const char *run, size_t len)
+static void put(struct target_writer *w, const char *run, size_t len)
 {
     size_t room = w->size - w->used, fits = len < room ? len : room;
 
@@ -48,7 +48,7 @@ static void put(struct writer *w, const char *run, size_t len)
 }
 
 /* ".." takes the segment before it away. */
-static void go_up(struct writer *w)
+static void go_up(struct target_writer *w)
 {
     if (w->hidden > 0) {
         if (--w->hidden == 0) {
@@ -66,7 +66,7 @@ static void go_up(struct writer *w)
 }
 
 /* A segment is complete; `slash`: another one follows. */
-static void end_segment(struct writer *w, bool slash)
+static void end_segment(struct target_writer *w, bool slash)
 {
     if (w->length == 1 && w->dots == 1) {
         if (w->hidden == 0) {
@@ -88,7 +88,7 @@ static void end_segment(struct writer *w, bool slash)
 }
 
 /* Of a path that was cut: cutting may have made a "." or ".." of something longer. */
-static size_t without_cut_dots(const struct writer *w)
+static size_t without_cut_dots(const struct target_writer *w)
 {
     size_t last = w->used - w->segment;
 
@@ -138,7 +138,7 @@ static size_t parameters_end(weir_text target, size_t at)
 static size_t resolve(weir_text target, bool parameters, char *path, size_t path_size, bool *cut)
 {
     static const bool special[256] = {['/'] = true, ['%'] = true, ['?'] = true, ['#'] = true, [';'] = true};
-    struct writer w = {.path = path, .size = path_size, .used = 1, .segment = 1};
+    struct target_writer w = {.path = path, .size = path_size, .used = 1, .segment = 1};
     size_t at = 0;
 
     *cut = false;
@@ -209,7 +209,7 @@ static weir_text bare_segment(weir_text segment, unsigned form)
 
 size_t weir__path_normalise(weir_text path, unsigned form, char *to, size_t size, bool *cut)
 {
-    struct writer w = {.path = to, .size = size, .used = 1, .segment = 1};
+    struct target_writer w = {.path = to, .size = size, .used = 1, .segment = 1};
 
     *cut = path.len > size;
     if (path.len == 0)

@@ -3,13 +3,13 @@
 
 /* ---- Reading ---- */
 
-struct reader {
+struct template_reader {
     struct weir__attributes *all;
     struct weir__arena *arena;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
     struct weir__place place;
     weir_text text;
-    struct weir__template_part parts[WEIR__TEMPLATE_PARTS];
+    struct weir__template_piece pieces[WEIR__TEMPLATE_PIECES];
     int count;
     bool failed;
     char *literals;     /* of all parts, one behind the other */
@@ -17,7 +17,7 @@ struct reader {
 };
 
 /* Where in the file a byte of the template stands, as far as it is on one line; columns count characters. */
-static struct weir__place place_of(const struct reader *r, size_t offset)
+static struct weir__place place_of(const struct template_reader *r, size_t offset)
 {
     struct weir__place place = r->place;
 
@@ -27,7 +27,7 @@ static struct weir__place place_of(const struct reader *r, size_t offset)
     return place;
 }
 
-static void add_literal(struct reader *r, char c)
+static void add_literal(struct template_reader *r, char c)
 {
     /* Behind a value, one '%' might be taken for the beginning of an escape. */
     if (c == '%' && r->count > 0 && r->used == r->start)
@@ -36,23 +36,23 @@ static void add_literal(struct reader *r, char c)
 }
 
 /* The literal so far and the attribute behind it (-1: none) are a part. False: there are too many. */
-static bool add_part(struct reader *r, int attribute, size_t offset)
+static bool add_part(struct template_reader *r, int attribute, size_t offset)
 {
-    if (r->count == WEIR__TEMPLATE_PARTS) {
+    if (r->count == WEIR__TEMPLATE_PIECES) {
         weir__report_error(r->report, place_of(r, offset), "a key can have %d parts, and this is one more",
-                           WEIR__TEMPLATE_PARTS);
+                           WEIR__TEMPLATE_PIECES);
         return false;
     }
     weir_text literal = {r->literals + r->start, r->used - r->start};
     if (r->count > 0)
-        r->parts[r->count - 1].stop = literal.data[0];
-    r->parts[r->count++] = (struct weir__template_part){.literal = literal, .attribute = (int16_t)attribute};
+        r->pieces[r->count - 1].stop = literal.data[0];
+    r->pieces[r->count++] = (struct weir__template_piece){.literal = literal, .attribute = (int16_t)attribute};
     r->start = r->used;
     return true;
 }
 
 /* Where the name in the "${" at `at` ends; 0 after an error, which was reported. */
-static size_t name_end(struct reader *r, size_t at)
+static size_t name_end(struct template_reader *r, size_t at)
 {
     const char *data = r->text.data;
 
@@ -69,7 +69,7 @@ static size_t name_end(struct reader *r, size_t at)
 }
 
 /* The "${…}" at *at; moves behind it. False: there is no sense in reading on. */
-static bool read_attribute(struct reader *r, size_t *at)
+static bool read_attribute(struct template_reader *r, size_t *at)
 {
     size_t name = *at + 2, end = name_end(r, *at);
     int attribute = -1;
@@ -94,7 +94,7 @@ static bool read_attribute(struct reader *r, size_t *at)
 }
 
 /* False after an error that ends the reading. */
-static bool read_all(struct reader *r)
+static bool read_all(struct template_reader *r)
 {
     for (size_t at = 0; at < r->text.len;) {
         char c = r->text.data[at], next = at + 1 < r->text.len ? r->text.data[at + 1] : '\0';
@@ -121,24 +121,24 @@ static bool read_all(struct reader *r)
 }
 
 bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes *all, struct weir__arena *arena,
-                            struct weir__report *report, struct weir__place place, weir_text text)
+                            struct weir__diagnostics *report, struct weir__place place, weir_text text)
 {
-    struct reader r = {.all = all, .arena = arena, .report = report, .place = place, .text = text};
+    struct template_reader r = {.all = all, .arena = arena, .report = report, .place = place, .text = text};
 
     if (text.len > WEIR__TEMPLATE_MAX) {
         weir__report_error(report, place, "a key's template can have %d bytes", WEIR__TEMPLATE_MAX);
         return false;
     }
     /* Each part may get a '%' or two that were not written. */
-    r.literals = weir__arena_take(arena, text.len + 2 * (WEIR__TEMPLATE_PARTS + 1));
+    r.literals = weir__arena_take(arena, text.len + 2 * (WEIR__TEMPLATE_PIECES + 1));
     if (!r.literals || !read_all(&r) || r.failed)
         return false;
-    struct weir__template_part *parts = weir__arena_array(arena, (size_t)r.count, sizeof *parts);
+    struct weir__template_piece *pieces = weir__arena_array(arena, (size_t)r.count, sizeof *pieces);
     weir_text source = weir__arena_copy(arena, text);
-    if (!parts || !source.data)
+    if (!pieces || !source.data)
         return false;
-    memcpy(parts, r.parts, (size_t)r.count * sizeof *parts);
-    *tmpl = (struct weir__template){.source = source, .parts = parts, .part_count = r.count};
+    memcpy(pieces, r.pieces, (size_t)r.count * sizeof *pieces);
+    *tmpl = (struct weir__template){.source = source, .pieces = pieces, .piece_count = r.count};
     return true;
 }
 
@@ -174,9 +174,9 @@ static void add_last(struct weir__key *key, weir_text value)
 
 bool weir__template_is_address(const struct weir__template *tmpl, const struct weir__attributes *all)
 {
-    const struct weir__template_part *part = tmpl->parts;
+    const struct weir__template_piece *part = tmpl->pieces;
 
-    return tmpl->part_count == 1 && part->attribute >= 0 && all->list[part->attribute].kind == WEIR__ATTR_CLIENT_IP &&
+    return tmpl->piece_count == 1 && part->attribute >= 0 && all->list[part->attribute].kind == WEIR__ATTR_CLIENT_IP &&
            !all->identity.trusted && all->identity.ipv4_prefix == 32 &&
            part->literal.len < WEIR__KEY_MAX - WEIR__ADDRESS4_ROOM;
 }
@@ -198,14 +198,14 @@ static weir_text choose(struct choice *choice, struct weir__values *values, int 
 }
 
 /* `choice` NULL: several values are WEIR__SEVERAL_VALUE. Not inlined: most keys are addresses, and never get here. */
-static __attribute__((noinline)) int fill_parts(const struct weir__template *tmpl, struct weir__values *values,
-                                                bool share, char *key, struct choice *choice)
+static __attribute__((noinline)) int fill_pieces(const struct weir__template *tmpl, struct weir__values *values,
+                                                 bool share, char *key, struct choice *choice)
 {
     struct weir__key filled;
 
     weir__key_begin(&filled, key);
-    for (int i = 0; i < tmpl->part_count; i++) {
-        const struct weir__template_part *part = &tmpl->parts[i];
+    for (int i = 0; i < tmpl->piece_count; i++) {
+        const struct weir__template_piece *part = &tmpl->pieces[i];
         weir_text value;
         weir__key_add(&filled, part->literal);
         if (part->attribute < 0)
@@ -240,7 +240,7 @@ int weir__template_fill(const struct weir__template *tmpl, struct weir__values *
     const weir_query *query = values->query;
     if (query->peer && query->peer_len == 4 && weir__template_is_address(tmpl, values->all))
         return (int)weir__template_dotted(tmpl, query->peer, key);
-    return fill_parts(tmpl, values, share, key, NULL);
+    return fill_pieces(tmpl, values, share, key, NULL);
 }
 
 size_t weir__template_keys(const struct weir__template *tmpl, struct weir__values *values)
@@ -248,8 +248,8 @@ size_t weir__template_keys(const struct weir__template *tmpl, struct weir__value
     struct weir__several several;
     size_t keys = 0;
 
-    for (int i = 0; i < tmpl->part_count && keys <= WEIR__KEYS_MAX; i++) {
-        int attribute = tmpl->parts[i].attribute;
+    for (int i = 0; i < tmpl->piece_count && keys <= WEIR__KEYS_MAX; i++) {
+        int attribute = tmpl->pieces[i].attribute;
         if (attribute < 0 || !weir__value_is_several(values, attribute))
             continue;
         weir__value_several(values, attribute, &several);
@@ -263,5 +263,5 @@ int weir__template_fill_one(const struct weir__template *tmpl, struct weir__valu
 {
     struct choice choice = {.number = number};
 
-    return fill_parts(tmpl, values, share, key, &choice);
+    return fill_pieces(tmpl, values, share, key, &choice);
 }

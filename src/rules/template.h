@@ -14,10 +14,10 @@
 #include "rules/attribute.h"
 #include "rules/key.h"
 
-#define WEIR__TEMPLATE_PARTS 16   /* literals and attributes of one template */
-#define WEIR__TEMPLATE_MAX   1024 /* bytes of one; more literal text would only be cut off */
+#define WEIR__TEMPLATE_PIECES 16   /* literals and attributes of one template */
+#define WEIR__TEMPLATE_MAX    1024 /* bytes of one; more literal text would only be cut off */
 
-struct weir__template_part {
+struct weir__template_piece {
     weir_text literal; /* comes first, as it stands in keys; may be empty */
     int16_t attribute; /* comes after it; -1: none, the template ends here */
     char stop;         /* to be escaped in the value besides '%'; 0: the value ends the template */
@@ -25,13 +25,13 @@ struct weir__template_part {
 
 struct weir__template {
     weir_text source; /* as written */
-    const struct weir__template_part *parts;
-    int part_count;
+    const struct weir__template_piece *pieces;
+    int piece_count;
 };
 
 /* False after an error (all are reported). Warns of two values side by side. "$$" is a dollar. */
 bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes *all, struct weir__arena *arena,
-                            struct weir__report *report, struct weir__place place, weir_text text);
+                            struct weir__diagnostics *report, struct weir__place place, weir_text text);
 
 /* What on_missing_key: share puts in the place of a missing value. No value can be the same. */
 #define WEIR__MISSING_VALUE "%missing"
@@ -67,7 +67,7 @@ bool weir__template_is_address(const struct weir__template *tmpl, const struct w
 static inline size_t weir__template_dotted(const struct weir__template *tmpl, const uint8_t address[4],
                                            char key[WEIR__KEY_MAX])
 {
-    weir_text literal = tmpl->parts[0].literal;
+    weir_text literal = tmpl->pieces[0].literal;
     memcpy(key, literal.data, literal.len);
     return literal.len + weir__address_dotted(address, key + literal.len);
 }

@@ -17,7 +17,7 @@ void weir__values_begin(struct weir__values *values, const struct weir__attribut
 
 /* ---- What the caller gives ---- */
 
-static bool is_asked(const weir_attribute *given, enum weir_attribute_kind kind, weir_text name)
+static bool is_attribute(const weir_attribute *given, enum weir_attribute_kind kind, weir_text name)
 {
     if (given->kind != kind || !given->value)
         return false;
@@ -35,14 +35,14 @@ static bool is_asked(const weir_attribute *given, enum weir_attribute_kind kind,
  */
 #define MISSING ((weir_text){"", 0})
 
-static weir_text ask(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
+static weir_text given(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
 {
     weir_text value = MISSING;
 
     if (query->lookup)
         return query->lookup(query->lookup_context, kind, name, &value) && value.data ? value : MISSING;
     for (size_t i = 0; query->attributes && i < query->attribute_count; i++)
-        if (is_asked(&query->attributes[i], kind, name))
+        if (is_attribute(&query->attributes[i], kind, name))
             return (weir_text){query->attributes[i].value, strlen(query->attributes[i].value)};
     return MISSING;
 }
@@ -52,9 +52,9 @@ static weir_text ask(const weir_query *query, enum weir_attribute_kind kind, wei
  * Upstream servers strip it, so a key with it would be another counter for the same client. Paths and arguments keep
  * theirs, which was percent-encoded and means something.
  */
-static weir_text ask_trimmed(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
+static weir_text given_trimmed(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
 {
-    weir_text value = ask(query, kind, name);
+    weir_text value = given(query, kind, name);
 
     if (value.len > 0 && (unsigned char)value.data[0] > ' ' && (unsigned char)value.data[value.len - 1] > ' ')
         return value; /* the fast path */
@@ -65,7 +65,7 @@ static weir_text target_of(struct weir__values *values)
 {
     if (!values->have_target) {
         values->have_target = true;
-        values->target = ask(values->query, WEIR_ATTR_TARGET, MISSING);
+        values->target = given(values->query, WEIR_ATTR_TARGET, MISSING);
     }
     return values->target;
 }
@@ -92,8 +92,8 @@ weir_text weir__value_path(struct weir__values *values)
 
     weir_text path = values->query->path, target;
     if (!path.data)
-        path = ask(values->query, WEIR_ATTR_PATH, MISSING);
-    values->whole_path = path;
+        path = given(values->query, WEIR_ATTR_PATH, MISSING);
+    values->full_path = path;
     if (path.len > WEIR__PATH_MAX) {
         path.len = WEIR__PATH_MAX;
         values->path_cut = true;
@@ -101,7 +101,7 @@ weir_text weir__value_path(struct weir__values *values)
     if (path.len == 0 && (target = target_of(values)).len > 0) {
         path.data = values->path_room;
         path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL, &values->path_cut);
-        values->whole_path = path;
+        values->full_path = path;
     }
     values->two_readings = !values->query->path.data && parameter_may_have_slash(target_of(values));
     values->have_path = true;
@@ -117,8 +117,8 @@ static weir_text spell(struct weir__values *values, unsigned form, int number, c
     if (path.len == 0)
         return MISSING;
     if (number == 0) {
-        size_t len = weir__path_normalise(values->whole_path, form, room, WEIR__PATH_MAX, cut);
-        *cut |= values->path_cut && values->whole_path.len == path.len;
+        size_t len = weir__path_normalise(values->full_path, form, room, WEIR__PATH_MAX, cut);
+        *cut |= values->path_cut && values->full_path.len == path.len;
         return (weir_text){room, len};
     }
     if (!(form & WEIR__FORM_PARAMETERS) || (target = target_of(values)).len == 0 ||
@@ -138,7 +138,7 @@ bool weir__value_is_spelled(struct weir__values *values, unsigned form)
     weir_text path = weir__value_path(values);
     return form && path.len > 0 &&
            (values->path_cut || (values->two_readings && form & WEIR__FORM_PARAMETERS) ||
-            weir__path_is_spelled(values->whole_path, form));
+            weir__path_is_spelled(values->full_path, form));
 }
 
 /* The path in a normal form, for keys: the last spelling, of which parameters can make the fewest. */
@@ -177,7 +177,7 @@ static weir_text find_segment(struct weir__values *values, const struct weir__at
 static weir_text arguments_of(struct weir__values *values)
 {
     if (!values->have_arguments) {
-        weir_text arguments = ask(values->query, WEIR_ATTR_QUERY, MISSING);
+        weir_text arguments = given(values->query, WEIR_ATTR_QUERY, MISSING);
         values->have_arguments = true;
         values->arguments = arguments.len > 0 ? arguments : weir__target_query(target_of(values));
     }
@@ -214,7 +214,7 @@ static weir_text cookies_of(struct weir__values *values)
 {
     if (!values->have_cookies) {
         values->have_cookies = true;
-        values->cookies = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie"));
+        values->cookies = given_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie"));
     }
     return values->cookies;
 }
@@ -229,13 +229,13 @@ static weir_text find_cookie(struct weir__values *values, weir_text name, bool *
 
 void weir__value_several(struct weir__values *values, int attribute, struct weir__several *several)
 {
-    const struct weir__attribute *all = values->all->list, *asked = &all[attribute];
+    const struct weir__attribute *all = values->all->list, *wanted = &all[attribute];
 
-    if (asked->kind == WEIR__ATTR_NAMED)
-        asked = &all[asked->source];
-    bool argument = asked->kind == WEIR__ATTR_QUERY;
-    size_t count = argument ? weir__argument_find(arguments_of(values), asked->name, several->raw, WEIR__SEVERAL_MAX)
-                            : weir__cookie_find(cookies_of(values), asked->name, several->raw, WEIR__SEVERAL_MAX);
+    if (wanted->kind == WEIR__ATTR_NAMED)
+        wanted = &all[wanted->source];
+    bool argument = wanted->kind == WEIR__ATTR_QUERY;
+    size_t count = argument ? weir__argument_find(arguments_of(values), wanted->name, several->raw, WEIR__SEVERAL_MAX)
+                            : weir__cookie_find(cookies_of(values), wanted->name, several->raw, WEIR__SEVERAL_MAX);
     several->most = argument ? argument_most(values) : 0;
     several->more = count > WEIR__SEVERAL_MAX;
     several->count = several->more ? WEIR__SEVERAL_MAX : count;
@@ -276,7 +276,7 @@ static weir_text bare_host(weir_text host)
 
 static weir_text find_host(struct weir__values *values)
 {
-    weir_text host = bare_host(ask_trimmed(values->query, WEIR_ATTR_HOST, MISSING));
+    weir_text host = bare_host(given_trimmed(values->query, WEIR_ATTR_HOST, MISSING));
     size_t i = 0;
 
     while (i < host.len && weir__lower(host.data[i]) == (unsigned char)host.data[i])
@@ -295,7 +295,7 @@ static bool is_small_letter(char c)
 
 static weir_text find_method(struct weir__values *values)
 {
-    weir_text method = ask_trimmed(values->query, WEIR_ATTR_METHOD, MISSING);
+    weir_text method = given_trimmed(values->query, WEIR_ATTR_METHOD, MISSING);
     size_t i = 0;
 
     while (i < method.len && !is_small_letter(method.data[i]))
@@ -313,7 +313,7 @@ static bool find_peer(const weir_query *query, struct weir__address *peer)
 {
     if (query->peer && weir__address_from(query->peer, query->peer_len, peer))
         return true;
-    return weir__address_parse(ask_trimmed(query, WEIR_ATTR_PEER, MISSING), peer);
+    return weir__address_parse(given_trimmed(query, WEIR_ATTR_PEER, MISSING), peer);
 }
 
 static bool find_client(struct weir__values *values)
@@ -324,13 +324,13 @@ static bool find_client(struct weir__values *values)
         return false;
     if (trusted && weir__networks_contain(trusted, &values->client)) {
         struct weir__address peer = values->client;
-        enum weir__told_in told_in = values->all->identity.told_in;
-        weir_text usual = MISSING, standard = MISSING;
-        if (told_in != WEIR__TOLD_FORWARDED)
-            usual = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"));
-        if (told_in != WEIR__TOLD_X_FORWARDED_FOR && usual.len == 0)
-            standard = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
-        weir__client_behind(&peer, trusted, usual, standard, &values->client);
+        enum weir__forwarded_header forwarded_header = values->all->identity.forwarded_header;
+        weir_text x_forwarded_for = MISSING, forwarded = MISSING;
+        if (forwarded_header != WEIR__FORWARDED_STANDARD)
+            x_forwarded_for = given_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"));
+        if (forwarded_header != WEIR__FORWARDED_X && x_forwarded_for.len == 0)
+            forwarded = given_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
+        weir__client_address(&peer, trusted, x_forwarded_for, forwarded, &values->client);
     }
     return true;
 }
@@ -374,7 +374,7 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
     case WEIR__ATTR_CLIENT_IP:
         return find_client_text(values);
     case WEIR__ATTR_HEADER:
-        return ask_trimmed(values->query, WEIR_ATTR_HEADER, attribute->name);
+        return given_trimmed(values->query, WEIR_ATTR_HEADER, attribute->name);
     case WEIR__ATTR_COOKIE:
         return find_cookie(values, attribute->name, several);
     case WEIR__ATTR_QUERY:
@@ -382,25 +382,25 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
     case WEIR__ATTR_SEGMENT:
         return find_segment(values, attribute, cut);
     case WEIR__ATTR_NAMED:
-        return ask_trimmed(values->query, WEIR_ATTR_NAMED, attribute->name);
+        return given_trimmed(values->query, WEIR_ATTR_NAMED, attribute->name);
     }
     return MISSING;
 }
 
 bool weir__value_find(struct weir__values *values, int attribute, weir_text *value)
 {
-    const struct weir__attribute *all = values->all->list, *asked = &all[attribute];
+    const struct weir__attribute *all = values->all->list, *wanted = &all[attribute];
     uint64_t bit = UINT64_C(1) << (attribute & 63);
 
     bool cut, several;
-    weir_text found = find(values, asked, &cut, &several), sources;
+    weir_text found = find(values, wanted, &cut, &several), sources;
     /* One step and no more: a named one is no source. */
-    if (found.len == 0 && asked->kind == WEIR__ATTR_NAMED && asked->source >= 0 &&
-        all[asked->source].kind != WEIR__ATTR_NAMED) {
-        if (weir__value(values, asked->source, &sources))
+    if (found.len == 0 && wanted->kind == WEIR__ATTR_NAMED && wanted->source >= 0 &&
+        all[wanted->source].kind != WEIR__ATTR_NAMED) {
+        if (weir__value(values, wanted->source, &sources))
             found = sources;
-        cut = weir__value_is_cut(values, asked->source);
-        several = weir__value_is_several(values, asked->source);
+        cut = weir__value_is_cut(values, wanted->source);
+        several = weir__value_is_several(values, wanted->source);
     }
     values->cut[attribute >> 6] = (values->cut[attribute >> 6] & ~bit) | (cut ? bit : 0);
     values->several[attribute >> 6] |= several ? bit : 0;

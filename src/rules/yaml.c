@@ -16,11 +16,11 @@ struct key {
     const struct weir__node *name, *first;
 };
 
-struct reading {
+struct yaml_reading {
     yaml_parser_t parser;
     uint32_t source;
     struct weir__arena *arena;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
     struct open stack[WEIR__YAML_DEPTH];
     int depth;
     struct weir__node *root;
@@ -30,7 +30,7 @@ struct reading {
     size_t key_room;
 };
 
-static void stop_without_memory(struct reading *r)
+static void stop_without_memory(struct yaml_reading *r)
 {
     r->arena->failed = true;
     r->stopped = true;
@@ -60,7 +60,7 @@ static int compare_keys(const void *x, const void *y)
     return compare_places(((const struct key *)x)->name, ((const struct key *)y)->name);
 }
 
-static bool make_key_room(struct reading *r, size_t count)
+static bool make_key_room(struct yaml_reading *r, size_t count)
 {
     if (count <= r->key_room)
         return true;
@@ -74,7 +74,7 @@ static bool make_key_room(struct reading *r, size_t count)
 }
 
 /* Sorting finds them in n log n, whatever the keys are. */
-static void check_doubles(struct reading *r, const struct weir__node *map)
+static void check_doubles(struct yaml_reading *r, const struct weir__node *map)
 {
     size_t count = 0, doubles = 0;
 
@@ -105,7 +105,7 @@ static void check_doubles(struct reading *r, const struct weir__node *map)
 
 /* ---- Nodes ---- */
 
-static struct weir__node *node_new(struct reading *r, enum weir__node_kind kind, const yaml_event_t *event,
+static struct weir__node *node_new(struct yaml_reading *r, enum weir__node_kind kind, const yaml_event_t *event,
                                    weir_text text)
 {
     struct weir__node *node = weir__arena_take(r->arena, sizeof *node + text.len + 1);
@@ -125,7 +125,7 @@ static struct weir__node *node_new(struct reading *r, enum weir__node_kind kind,
 }
 
 /* Puts a node where it belongs: at the root, into the open list, or as a key or a value into the open map. */
-static void node_place(struct reading *r, struct weir__node *node)
+static void node_place(struct yaml_reading *r, struct weir__node *node)
 {
     if (r->depth == 0) {
         r->root = node;
@@ -145,14 +145,14 @@ static void node_place(struct reading *r, struct weir__node *node)
     open->node->count++;
 }
 
-static bool key_is_next(const struct reading *r)
+static bool key_is_next(const struct yaml_reading *r)
 {
     const struct open *open = r->depth ? &r->stack[r->depth - 1] : NULL;
     return open && open->node->kind == WEIR__MAP && !open->name;
 }
 
 /* What is not part of the YAML that is read here. Reading goes on, as if it were not there. */
-static void check_extras(struct reading *r, const yaml_event_t *event, const yaml_char_t *anchor, bool tagged)
+static void check_extras(struct yaml_reading *r, const yaml_event_t *event, const yaml_char_t *anchor, bool tagged)
 {
     struct weir__place place = weir__yaml_place(r->source, event->start_mark);
     if (anchor)
@@ -164,7 +164,7 @@ static void check_extras(struct reading *r, const yaml_event_t *event, const yam
                            "tags (!name) are not supported; leave it out, or put text that begins with '!' in quotes");
 }
 
-static void check_key(struct reading *r, const struct weir__node *node)
+static void check_key(struct yaml_reading *r, const struct weir__node *node)
 {
     if (node->quoted)
         return;
@@ -174,7 +174,7 @@ static void check_key(struct reading *r, const struct weir__node *node)
         weir__report_error(r->report, node->place, "there is no key before the ':'");
 }
 
-static void read_scalar(struct reading *r, const yaml_event_t *event)
+static void read_scalar(struct yaml_reading *r, const yaml_event_t *event)
 {
     weir_text text = {(const char *)event->data.scalar.value, event->data.scalar.length};
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -194,7 +194,7 @@ static void read_scalar(struct reading *r, const yaml_event_t *event)
 }
 
 /* Aliases are read as empty texts, so that what comes behind them is checked, too. */
-static void read_alias(struct reading *r, const yaml_event_t *event)
+static void read_alias(struct yaml_reading *r, const yaml_event_t *event)
 {
     weir__report_error(r->report, weir__yaml_place(r->source, event->start_mark),
                        "aliases (*name) are not supported; write the value out, or put text that begins with '*' in "
@@ -204,7 +204,7 @@ static void read_alias(struct reading *r, const yaml_event_t *event)
         node_place(r, node);
 }
 
-static void read_start(struct reading *r, const yaml_event_t *event, enum weir__node_kind kind)
+static void read_start(struct yaml_reading *r, const yaml_event_t *event, enum weir__node_kind kind)
 {
     struct weir__place place = weir__yaml_place(r->source, event->start_mark);
     if (key_is_next(r)) {
@@ -224,7 +224,7 @@ static void read_start(struct reading *r, const yaml_event_t *event, enum weir__
     r->stack[r->depth++] = (struct open){node, &node->first, NULL};
 }
 
-static void read_event(struct reading *r, const yaml_event_t *event)
+static void read_event(struct yaml_reading *r, const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
@@ -270,7 +270,7 @@ static void read_event(struct reading *r, const yaml_event_t *event)
  * Directives for tags are of no use here, and libyaml compares each with all before it: a file full of them would keep
  * it busy for hours. Found here, before it sees them. Reports the first.
  */
-static bool has_tag_directive(struct weir__report *report, uint32_t source, weir_text text)
+static bool has_tag_directive(struct weir__diagnostics *report, uint32_t source, weir_text text)
 {
     static const char breaks[] = "\n\r\x85\xa8\xa9\xbf"; /* last bytes of line breaks and of the byte order mark */
     static const char directive[] = "%TAG";
@@ -288,7 +288,7 @@ static bool has_tag_directive(struct weir__report *report, uint32_t source, weir
     return false;
 }
 
-static void read_events(struct reading *r, size_t skipped)
+static void read_events(struct yaml_reading *r, size_t skipped)
 {
     while (!r->stopped) {
         yaml_event_t event;
@@ -305,9 +305,9 @@ static void read_events(struct reading *r, size_t skipped)
     }
 }
 
-const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *arena, struct weir__report *report)
+const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *arena, struct weir__diagnostics *report)
 {
-    struct reading r = {.source = source, .arena = arena, .report = report};
+    struct yaml_reading r = {.source = source, .arena = arena, .report = report};
     struct weir__place file = {source, 0, 0};
     weir_text text = report->sources[source].text;
     int errors_before = report->errors;

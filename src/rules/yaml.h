@@ -25,7 +25,7 @@ struct weir__node {
 };
 
 /* The root of source number `source` of the report; NULL after an error, which was reported. */
-const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *arena, struct weir__report *report);
+const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *arena, struct weir__diagnostics *report);
 
 /* The member of a map, or NULL. */
 const struct weir__node *weir__node_get(const struct weir__node *map, const char *name);

@@ -83,7 +83,8 @@ static unsigned char next_byte(const yaml_parser_t *parser)
 }
 
 /* The bytes themselves are wrong. libyaml gives their offset. */
-static void reader_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__report *report)
+static void reader_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped,
+                           struct weir__diagnostics *report)
 {
     struct weir__place place = weir__place_at(report, source, parser->problem_offset + skipped);
 
@@ -104,7 +105,7 @@ static bool is_at_end(const yaml_parser_t *parser)
     return parser->problem_mark.index == parser->mark.index && next_byte(parser) == 0;
 }
 
-static void bad_character(struct weir__report *report, struct weir__place place, unsigned char byte)
+static void bad_character(struct weir__diagnostics *report, struct weir__place place, unsigned char byte)
 {
     if (byte == '\t')
         weir__report_error(report, place, TABS);
@@ -113,7 +114,7 @@ static void bad_character(struct weir__report *report, struct weir__place place,
 }
 
 /* A tab in the blanks that the place's line begins with; *place becomes its place. */
-static bool has_tab_indent(struct weir__report *report, struct weir__place *place)
+static bool has_tab_indent(struct weir__diagnostics *report, struct weir__place *place)
 {
     weir_text line;
     size_t i = 0;
@@ -128,7 +129,7 @@ static bool has_tab_indent(struct weir__report *report, struct weir__place *plac
 }
 
 /* A bracket in the middle of a text, as in { key: ${client_ip} }: YAML takes it for a map of its own. */
-static bool opens_in_text(struct weir__report *report, struct weir__place place)
+static bool opens_in_text(struct weir__diagnostics *report, struct weir__place place)
 {
     weir_text line;
     uint32_t column = 1;
@@ -141,7 +142,7 @@ static bool opens_in_text(struct weir__report *report, struct weir__place place)
            !strchr(" \t,[]{}\"'", line.data[i - 1]);
 }
 
-void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__report *report)
+void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__diagnostics *report)
 {
     if (parser->error == YAML_READER_ERROR) {
         reader_problem(parser, source, skipped, report);

@@ -7,7 +7,7 @@
 #include <yaml.h>
 
 /* Reports why the parser has stopped in this source, of which it was given everything from byte `skipped` on. */
-void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__report *report);
+void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__diagnostics *report);
 
 static inline struct weir__place weir__yaml_place(uint32_t source, yaml_mark_t mark)
 {

@@ -18,11 +18,11 @@ struct weir__host {
     const struct weir__config *config;
     const struct weir__logger *log;
     weir *engine;
-    struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
-    pthread_mutex_t lock;            /* for the sight, which requests share */
-    struct weir__sight sight;
-    struct weir__fleet fleet; /* the same */
-    struct weir__followers *followers;
+    struct weir__history_writer *observer; /* NULL: somebody else is, or it cannot */
+    pthread_mutex_t lock;                  /* for the snapshot, which requests share */
+    struct weir__snapshot snapshot;
+    struct weir__membership membership; /* the same */
+    struct weir__subscribers *subscribers;
     struct weir__queue_admin *desk; /* NULL: there is no queue */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
@@ -100,11 +100,11 @@ static void published(void *context, int64_t revision)
 
 /* ---- Figures ---- */
 
-static struct weir__sight *look(struct weir__host *host)
+static struct weir__snapshot *look(struct weir__host *host)
 {
     pthread_mutex_lock(&host->lock);
-    weir__sight_look(&host->sight);
-    return &host->sight;
+    weir__snapshot_refresh(&host->snapshot);
+    return &host->snapshot;
 }
 
 static int done(struct weir__host *host, int error)
@@ -116,28 +116,28 @@ static int done(struct weir__host *host, int error)
 static int stats(void *context, char **json)
 {
     struct weir__host *host = context;
-    return done(host, weir__figures_stats(look(host), json));
+    return done(host, weir__stats_json_current(look(host), json));
 }
 
 static int history(void *context, const char *rule, int64_t seconds, int64_t step, char **json)
 {
     struct weir__host *host = context;
-    return done(host, weir__figures_history(look(host), rule, seconds, step, json));
+    return done(host, weir__stats_json_history(look(host), rule, seconds, step, json));
 }
 
 static int hot(void *context, const struct weir__host_hot *what, char **json)
 {
     struct weir__host *host = context;
-    struct weir__figures_hot wanted = {
+    struct weir__stats_json_hot_keys wanted = {
         .rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n, .hide = what->hide};
-    return done(host, weir__figures_hot(look(host), &wanted, json));
+    return done(host, weir__stats_json_hot_keys(look(host), &wanted, json));
 }
 
 static int advice(void *context, const char *rule, char **json)
 {
     struct weir__host *host = context;
     struct weir__rule_source source = {.path = host->config->rules_path, .text = host->config->rules_text};
-    int error = done(host, weir__figures_advice(look(host), rule, &source, json));
+    int error = done(host, weir__stats_json_advice(look(host), rule, &source, json));
     weir__rule_source_free(&source);
     return error;
 }
@@ -145,28 +145,28 @@ static int advice(void *context, const char *rule, char **json)
 static int hosts(void *context, char **json)
 {
     struct weir__host *host = context;
-    weir__fleet_look(&host->fleet, look(host));
-    return done(host, weir__figures_hosts(&host->fleet, json));
+    weir__membership_refresh(&host->membership, look(host));
+    return done(host, weir__stats_json_hosts(&host->membership, json));
 }
 
 static void heard(void *context, weir_text text)
 {
     struct weir__host *host = context;
-    struct weir__told told;
-    if (weir__told_read(text.data, text.len, &told))
-        weir__followers_hear(host->followers, &told, (int64_t)weir__coarse_ms());
+    struct weir__heartbeat told;
+    if (weir__heartbeat_parse(text.data, text.len, &told))
+        weir__subscribers_record(host->subscribers, &told, (int64_t)weir__coarse_ms());
 }
 
-void weir__host_tell(struct weir__host *host, struct weir__told *told)
+void weir__host_tell(struct weir__host *host, struct weir__heartbeat *told)
 {
     weir__watch(host->engine);
-    weir__told_self(told, look(host), host->config->store.url != NULL);
+    weir__heartbeat_of_self(told, look(host), host->config->store.url != NULL);
     (void)done(host, 0);
 }
 
-struct weir__followers *weir__host_followers(struct weir__host *host)
+struct weir__subscribers *weir__host_followers(struct weir__host *host)
 {
-    return host->followers;
+    return host->subscribers;
 }
 
 static void tell_history(const struct weir__host *host, int error, const char *ending)
@@ -182,7 +182,7 @@ static void tell_history(const struct weir__host *host, int error, const char *e
 
 void weir__host_look(struct weir__host *host)
 {
-    int error = host->observer ? weir__observer_look(host->observer) : 0;
+    int error = host->observer ? weir__history_writer_tick(host->observer) : 0;
     if (error && error != host->look_error)
         tell_history(host, error, ".history");
     host->look_error = error;
@@ -202,7 +202,7 @@ void weir__host_look(struct weir__host *host)
 static void observe(struct weir__host *host)
 {
     const char *ending;
-    int error = weir__observer_open(host->engine, host->config->segment_path, &host->observer, &ending);
+    int error = weir__history_writer_open(host->engine, host->config->segment_path, &host->observer, &ending);
     if (error && error != WEIR_EBUSY)
         tell_history(host, error, ending);
 }
@@ -244,12 +244,12 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .hot = hot,
                                                   .advice = advice,
                                                   .hosts = hosts,
-                                                  .heard = heard,
+                                                  .record_heartbeat = heard,
                                                   .published = published,
                                                   .log = say};
-        host->followers = weir__followers_new();
-        weir__fleet_open(&host->fleet, config->segment_path, config->store.url != NULL);
-        if (!host->followers || (config->queue.wanted && (host->desk = weir__queue_admin_open(config, log)) == NULL))
+        host->subscribers = weir__subscribers_new();
+        weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
+        if (!host->subscribers || (config->queue.wanted && (host->desk = weir__queue_admin_open(config, log)) == NULL))
             error = WEIR_ENOMEM;
         host->calls.queue = weir__queue_admin_calls(host->desk);
     }
@@ -257,10 +257,10 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         error = weir_open(&options, &host->engine);
     if (!error)
         weir__segment_guard_logged(weir_engine_segment(host->engine), config->segment_path, log);
-    if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
+    if (!error && (error = weir__snapshot_open(&host->snapshot, host->engine, config->segment_path)) != 0)
         weir_close(host->engine);
     if (!error) {
-        host->sight.host_name = config->host_name;
+        host->snapshot.host_name = config->host_name;
         pthread_mutex_init(&host->lock, NULL);
         observe(host);
         return host;
@@ -269,7 +269,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                weir_error_name(error));
     if (host) {
         weir__queue_admin_close(host->desk);
-        weir__followers_free(host->followers);
+        weir__subscribers_free(host->subscribers);
     }
     free(host);
     return NULL;
@@ -279,11 +279,11 @@ void weir__host_close(struct weir__host *host)
 {
     if (!host)
         return;
-    weir__observer_close(host->observer);
-    weir__sight_close(&host->sight);
+    weir__history_writer_close(host->observer);
+    weir__snapshot_close(&host->snapshot);
     weir__queue_admin_close(host->desk);
-    weir__fleet_close(&host->fleet);
-    weir__followers_free(host->followers);
+    weir__membership_close(&host->membership);
+    weir__subscribers_free(host->subscribers);
     pthread_mutex_destroy(&host->lock);
     weir_close(host->engine);
     free(host);

@@ -16,9 +16,9 @@ void weir__host_close(struct weir__host *host);
 weir *weir__host_engine(struct weir__host *host);
 const struct weir__control_host *weir__host_calls(struct weir__host *host);
 /* What this host has to tell of itself, by the rules that are in force now. */
-void weir__host_tell(struct weir__host *host, struct weir__told *told);
+void weir__host_tell(struct weir__host *host, struct weir__heartbeat *told);
 /* Who takes its rules from here. */
-struct weir__followers *weir__host_followers(struct weir__host *host);
+struct weir__subscribers *weir__host_followers(struct weir__host *host);
 /* To be called several times a second: writes figures down. */
 void weir__host_look(struct weir__host *host);
 

@@ -241,7 +241,7 @@ struct history {
 static int history_make(void *context)
 {
     const struct history *history = context;
-    return -weir__observer_prepare(history->segment_path, history->rules);
+    return -weir__history_writer_prepare(history->segment_path, history->rules);
 }
 
 /* Makes a history with room for so many rules, unless that was done or has failed a moment ago: the agent repeats

@@ -28,15 +28,15 @@
 struct weir__agent_threads {
     const struct weir__config *config;
     const struct weir__logger *log;
-    struct weir__retriever *retriever;  /* NULL: the rules are this host's own */
-    struct weir__host *host;            /* NULL: nobody asks about this one */
+    struct weir__rules_poller *retriever; /* NULL: the rules are this host's own */
+    struct weir__host *host;              /* NULL: nobody asks about this one */
     struct weir__control *control;      /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
     struct weir__admin *admin;          /* the same */
     int socket;                         /* of the admin listener, bound before the start; 0: none, or used up */
     struct weir__ingest *acceptor;      /* NULL: no queue, or not yet; the ticking thread's */
     struct weir__load_sampler *sampler; /* NULL: there is no load level */
     struct weir__dispatcher *drain;     /* NULL: there is no queue */
-    struct weir__fleet_teller *teller;  /* NULL: there is nobody to hear of */
+    struct weir__heartbeat_sender *teller; /* NULL: there is nobody to hear of */
     pthread_t retrieving, ticking, serving, sensing, telling;
     bool retrieves, ticks, serves, senses, tells; /* those run */
 
@@ -66,8 +66,8 @@ static void *retrieve(void *context)
 {
     struct weir__agent_threads *threads = context;
     do
-        (void)!weir__retriever_look(threads->retriever); /* it was told */
-    while (!wait_ms(threads, weir__retriever_wait_ms(threads->retriever)));
+        (void)!weir__rules_poller_poll(threads->retriever); /* it was told */
+    while (!wait_ms(threads, weir__rules_poller_wait_ms(threads->retriever)));
     return NULL;
 }
 
@@ -186,16 +186,16 @@ static void *tell(void *context)
 {
     struct weir__agent_threads *threads = context;
     do
-        weir__fleet_teller_turn(threads->teller);
-    while (!wait_ms(threads, WEIR__FLEET_EVERY_MS));
+        weir__heartbeat_sender_run(threads->teller);
+    while (!wait_ms(threads, WEIR__HEARTBEAT_EVERY_MS));
     return NULL;
 }
 
 static bool start_telling(struct weir__agent_threads *threads)
 {
-    if (!weir__fleet_wanted(threads->config))
+    if (!weir__heartbeat_sender_wanted(threads->config))
         return true;
-    threads->teller = weir__fleet_teller_new(threads->config, threads->host, threads->log);
+    threads->teller = weir__heartbeat_sender_new(threads->config, threads->host, threads->log);
     threads->tells = threads->teller && pthread_create(&threads->telling, NULL, tell, threads) == 0;
     return threads->tells;
 }
@@ -204,20 +204,20 @@ static bool start_telling(struct weir__agent_threads *threads)
 static size_t tell_origin(void *context, char *to, size_t size)
 {
     const struct weir__agent_threads *threads = context;
-    struct weir__told told;
+    struct weir__heartbeat told;
     weir__host_tell(threads->host, &told);
     told.every_ms = threads->config->origin.poll_ms;
-    return weir__told_write(&told, to, size);
+    return weir__heartbeat_format(&told, to, size);
 }
 
 static bool start_retrieving(struct weir__agent_threads *threads)
 {
     if (!threads->config->origin.url)
         return true;
-    threads->retriever = weir__retriever_new(threads->config, threads->log);
+    threads->retriever = weir__rules_poller_new(threads->config, threads->log);
     if (!threads->retriever)
         return false;
-    weir__retriever_tell(threads->retriever, tell_origin, threads);
+    weir__rules_poller_set_heartbeat(threads->retriever, tell_origin, threads);
     threads->retrieves = pthread_create(&threads->retrieving, NULL, retrieve, threads) == 0;
     return threads->retrieves;
 }
@@ -280,7 +280,7 @@ void weir__agent_threads_stop(struct weir__agent_threads *threads)
         pthread_join(threads->sensing, NULL);
     if (threads->tells)
         pthread_join(threads->telling, NULL);
-    weir__fleet_teller_free(threads->teller);
+    weir__heartbeat_sender_free(threads->teller);
     weir__load_sampler_close(threads->sampler);
     weir__dispatcher_finish(threads->drain);
     weir__ingest_stop(threads->acceptor); /* as late as that: without it requests are denied */
@@ -289,7 +289,7 @@ void weir__agent_threads_stop(struct weir__agent_threads *threads)
     if (threads->control)
         weir__control_close(threads->control);
     weir__host_close(threads->host);
-    weir__retriever_free(threads->retriever);
+    weir__rules_poller_free(threads->retriever);
     pthread_cond_destroy(&threads->end);
     pthread_mutex_destroy(&threads->lock);
     free(threads);

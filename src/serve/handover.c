@@ -89,7 +89,7 @@ static int segment_make(void *context)
                             .ledger = config->store.url ? ledger : NULL,
                             .load = config->load.on ? load : NULL};
     (void)!weir_open(&options, &engine);
-    (void)!weir__observer_prepare(config->segment_path, 0);
+    (void)!weir__history_writer_prepare(config->segment_path, 0);
     return 0;
 }
 

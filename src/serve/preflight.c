@@ -29,7 +29,7 @@ enum { HELPER_MS = 20000 }; /* for a helper process to read or compile the rules
 
 struct look {
     const struct weir__config *config;
-    struct weir__report *report;
+    struct weir__diagnostics *report;
     struct weir__facts *facts;
 };
 
@@ -293,7 +293,7 @@ static void look_for_queue(struct look *look, const weir_rules *rules)
 static void rules_compile(struct look *look, const char *path, weir_text text)
 {
     const struct weir__config *config = look->config;
-    struct weir__report *report = look->report;
+    struct weir__diagnostics *report = look->report;
     weir_rules *rules = NULL;
     struct weir__audience audience = {report->diagnose, report->context, .storeless = !config->store.url};
     struct weir__source inside = {.name = config->file, .text = text};
@@ -482,7 +482,8 @@ static bool has_http(const struct weir__config *config)
     return false;
 }
 
-static void check_space(const struct weir__config *config, const struct weir__facts *facts, struct weir__report *report)
+static void check_space(const struct weir__config *config, const struct weir__facts *facts,
+                        struct weir__diagnostics *report)
 {
     const uint64_t segment = (uint64_t)config->segment_bytes;
     const struct wanted files[] = {
@@ -491,7 +492,7 @@ static void check_space(const struct weir__config *config, const struct weir__fa
         {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
         {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
         {".reservations", "service", has_http(config) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
-        {".history", "rules", weir__agent_needed(config) ? weir__observer_bytes(facts->rules) : 0},
+        {".history", "rules", weir__agent_needed(config) ? weir__history_writer_bytes(facts->rules) : 0},
     };
     char path[4200], folder[4096];
     uint64_t left;
@@ -522,10 +523,10 @@ static void check_space(const struct weir__config *config, const struct weir__fa
 bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
                      void *context, struct weir__facts *facts)
 {
-    struct weir__report report = {.diagnose = diagnose,
-                                  .context = context,
-                                  .sources = config->sources.list,
-                                  .source_count = config->sources.count};
+    struct weir__diagnostics report = {.diagnose = diagnose,
+                                       .context = context,
+                                       .sources = config->sources.list,
+                                       .source_count = config->sources.count};
     struct look look = {config, &report, facts};
     *facts = (struct weir__facts){0};
     if (!config->listener_count)

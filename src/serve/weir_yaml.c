@@ -25,7 +25,7 @@ bool weir__is_weir_yaml(const char *path)
     if (stat(path, &at) != 0 || !S_ISREG(at.st_mode) || weir__sources_read(path, NULL, NULL, &sources) != 0)
         return false;
     struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
-    struct weir__report report = {.sources = sources.list, .source_count = sources.count};
+    struct weir__diagnostics report = {.sources = sources.list, .source_count = sources.count};
     const struct weir__node *root = sources.count == 1 ? weir__yaml_read(0, &arena, &report) : NULL;
     bool is = root && weir__rules_weir_yaml(root);
     weir__arena_free(&arena);

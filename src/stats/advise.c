@@ -28,11 +28,11 @@ const char *weir__advice_kind_name(enum weir__advice_kind kind)
     return names[kind];
 }
 
-static void figure(struct weir__advice *advice, const char *name, double value)
+static void add_number(struct weir__advice *advice, const char *name, double value)
 {
-    if (advice->figure_count < WEIR__ADVICE_FIGURES) {
-        advice->figures[advice->figure_count].name = name;
-        advice->figures[advice->figure_count++].value = value;
+    if (advice->number_count < WEIR__ADVICE_NUMBERS) {
+        advice->numbers[advice->number_count].name = name;
+        advice->numbers[advice->number_count++].value = value;
     }
 }
 
@@ -66,10 +66,10 @@ static int by_value(const void *a, const void *b)
 
 static void sum_keys(const struct weir__evidence *e, struct recent *r)
 {
-    double demand[WEIR__EVIDENCE_KEYS], few = 0, known = 0, burst = 0, steady = 0, wanted = 0, got = 0;
+    double demand[WEIR__EVIDENCE_KEYS], heaviest = 0, known = 0, burst = 0, steady = 0, wanted = 0, got = 0;
     for (size_t i = 0; i < e->key_count; i++) {
         const struct weir__denied_key *key = &e->key[i];
-        few += i < FEW ? (double)key->denied : 0;
+        heaviest += i < FEW ? (double)key->denied : 0;
         known += (double)key->denied;
         demand[i] = e->stands_for_s ? (double)(key->denied + key->admitted) / (double)e->stands_for_s * e->window_s : 0;
         if (demand[i] <= 0.9 * (double)e->limit) {
@@ -82,7 +82,7 @@ static void sum_keys(const struct weir__evidence *e, struct recent *r)
     }
     if (known <= 0)
         return;
-    r->few_share = few / known;
+    r->few_share = heaviest / known;
     r->burst_share = burst / known;
     r->steady_share = steady / known;
     r->over_burst = got > 0 ? wanted / got : 2;
@@ -90,7 +90,7 @@ static void sum_keys(const struct weir__evidence *e, struct recent *r)
     r->demand_90 = demand[e->key_count * 9 / 10 < e->key_count ? e->key_count * 9 / 10 : e->key_count - 1];
 }
 
-static struct recent look_back(const struct weir__evidence *e)
+static struct recent sum_recent(const struct weir__evidence *e)
 {
     struct recent r = {0};
     for (size_t i = 0; i < e->second_count; i++) {
@@ -112,13 +112,13 @@ static bool denies_many(const struct weir__evidence *e, const struct recent *r)
            r->few_share <= FEW_SHARE_MAX && e->stands_for_s >= SECONDS_MIN / 2 && e->window_s > 0;
 }
 
-static void tell_recent(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
+static void add_recent_numbers(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
 {
-    figure(advice, "minutes", (double)e->second_count / 60);
-    figure(advice, "denied", (double)r->denied);
-    figure(advice, "denied_percent", 100 * r->denied_share);
-    figure(advice, "denied_keys", (double)e->key_count);
-    figure(advice, "keys", (double)e->keys);
+    add_number(advice, "minutes", (double)e->second_count / 60);
+    add_number(advice, "denied", (double)r->denied);
+    add_number(advice, "denied_percent", 100 * r->denied_share);
+    add_number(advice, "denied_keys", (double)e->key_count);
+    add_number(advice, "keys", (double)e->keys);
 }
 
 static const char *at_least(const struct weir__evidence *e)
@@ -136,9 +136,9 @@ static bool too_strict(const struct weir__evidence *e, const struct recent *r, s
     advice->change.limit_factor = (double)advice->change.limit / (double)e->limit;
     if (e->hard < e->limit && (e->algorithm == WEIR_TOKEN_BUCKET || e->algorithm == WEIR_LEAKY_BUCKET))
         advice->change.burst = round_up((double)e->hard * advice->change.limit_factor);
-    tell_recent(e, r, advice);
-    figure(advice, "steady_percent", 100 * r->steady_share);
-    figure(advice, "demand_90", r->demand_90);
+    add_recent_numbers(e, r, advice);
+    add_number(advice, "steady_percent", 100 * r->steady_share);
+    add_number(advice, "demand_90", r->demand_90);
     snprintf(
         advice->message, sizeof advice->message,
         "too strict: %.1f %% of the requests were denied in the last %zu minutes, to %s%zu of about %llu keys, and "
@@ -158,9 +158,9 @@ static bool bursts(const struct weir__evidence *e, const struct recent *r, struc
     *advice = (struct weir__advice){.kind = WEIR__BURSTS};
     advice->change.burst = round_up((double)e->hard * r->over_burst * 1.25);
     advice->change.algorithm = bucket ? NULL : "token_bucket";
-    tell_recent(e, r, advice);
-    figure(advice, "burst_percent", 100 * r->burst_share);
-    figure(advice, "wanted_of_got", r->over_burst);
+    add_recent_numbers(e, r, advice);
+    add_number(advice, "burst_percent", 100 * r->burst_share);
+    add_number(advice, "wanted_of_got", r->over_burst);
     snprintf(
         advice->message, sizeof advice->message,
         "short bursts are denied: %.1f %% of the requests in the last %zu minutes, to %s%zu of about %llu keys, and "
@@ -174,29 +174,29 @@ static bool bursts(const struct weir__evidence *e, const struct recent *r, struc
 
 static bool edge_bursts(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
 {
-    enum { PARTS = 10 };
-    double passed[PARTS] = {0}, denied[PARTS] = {0}, late = 0;
+    enum { TENTHS = 10 };
+    double passed[TENTHS] = {0}, denied[TENTHS] = {0}, late = 0;
     uint64_t window = (uint64_t)e->window_s;
-    if (e->algorithm != WEIR_FIXED_WINDOW || !e->by_clock || window < PARTS || e->second_count < 3 * window ||
+    if (e->algorithm != WEIR_FIXED_WINDOW || !e->by_clock || window < TENTHS || e->second_count < 3 * window ||
         e->second_count < SECONDS_MIN || r->passed + r->denied < REQUESTS_MIN || r->denied < DENIED_MIN ||
         r->denied_share < DENIED_SHARE_MIN)
         return false;
     for (size_t i = 0; i < e->second_count; i++) {
         uint64_t wall = e->newest_wall - (e->second_count - 1 - i);
-        size_t part = (size_t)(wall % window * PARTS / window);
+        size_t part = (size_t)(wall % window * TENTHS / window);
         passed[part] += e->second[i].allowed;
         denied[part] += e->second[i].denied;
     }
-    for (int i = PARTS / 2; i < PARTS; i++)
+    for (int i = TENTHS / 2; i < TENTHS; i++)
         late += denied[i];
     double first_share = r->passed ? passed[0] / (double)r->passed : 0, late_share = late / (double)r->denied;
     if (first_share < EDGE_SHARE_MIN || late_share < EDGE_LATE_MIN)
         return false;
     *advice = (struct weir__advice){.kind = WEIR__EDGE_BURSTS, .change = {.algorithm = "sliding_window_counter"}};
-    figure(advice, "minutes", (double)e->second_count / 60);
-    figure(advice, "first_tenth_percent", 100 * first_share);
-    figure(advice, "denied", (double)r->denied);
-    figure(advice, "denied_late_percent", 100 * late_share);
+    add_number(advice, "minutes", (double)e->second_count / 60);
+    add_number(advice, "first_tenth_percent", 100 * first_share);
+    add_number(advice, "denied", (double)r->denied);
+    add_number(advice, "denied_late_percent", 100 * late_share);
     snprintf(
         advice->message, sizeof advice->message,
         "bursts pass at the edge of the windows: %.0f %% of what passes comes in the first tenth of them, and %.0f %% "
@@ -233,9 +233,9 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
     advice->change.limit_factor = (double)needed / (double)e->limit;
     if (e->hard != e->limit)
         advice->change.burst = round_up((double)e->hard * most / 1000 * 2);
-    figure(advice, "days", LOOSE_HOURS / 24.0);
-    figure(advice, "passed", (double)passed);
-    figure(advice, "most_percent", (double)most / 10);
+    add_number(advice, "days", LOOSE_HOURS / 24.0);
+    add_number(advice, "passed", (double)passed);
+    add_number(advice, "most_percent", (double)most / 10);
     snprintf(
         advice->message, sizeof advice->message,
         "too loose: in the last 7 days %llu requests passed, none was denied, and nobody used more than %.1f %% of the "
@@ -249,7 +249,7 @@ size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice a
     size_t count = 0;
     if (evidence->shadow || evidence->limit <= 0) /* a shadow is advice already */
         return 0;
-    struct recent recent = look_back(evidence);
+    struct recent recent = sum_recent(evidence);
     bool edge = edge_bursts(evidence, &recent, &advice[count]);
     count += edge;
     if (too_strict(evidence, &recent, &advice[count]) || (!edge && bursts(evidence, &recent, &advice[count])))
@@ -260,10 +260,10 @@ size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice a
 
 /* ---- Gathering ---- */
 
-static void gather_rule(const struct weir__sight *sight, uint64_t id, struct weir__evidence *e)
+static void gather_rule(const struct weir__snapshot *snapshot, uint64_t id, struct weir__evidence *e)
 {
     int at;
-    const struct weir__ruleset *ruleset = weir__hazard_acquire(&sight->engine->hazards, &at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&snapshot->engine->hazards, &at);
     for (size_t i = 0; i < ruleset->rules->count; i++) {
         const struct weir__rule *rule = ruleset->rules->rules[i];
         if (rule->id != id || !rule->quota_count || rule->quotas[0].kind != WEIR__LIMITED)
@@ -279,17 +279,18 @@ static void gather_rule(const struct weir__sight *sight, uint64_t id, struct wei
         e->shadow = rule->shadow;
         break;
     }
-    weir__hazard_release(&sight->engine->hazards, at);
+    weir__hazard_release(&snapshot->engine->hazards, at);
 }
 
-static void gather_keys(const struct weir__sight *sight, const struct weir__hot_rule *panel, struct weir__evidence *e)
+static void gather_keys(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel,
+                        struct weir__evidence *e)
 {
     enum { MAX = WEIR__EVIDENCE_KEYS };
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key *keys = calloc(2 * MAX, sizeof *keys), *admitted = keys + MAX;
     if (!keys)
         return;
-    const weir_segment *segment = sight->engine->segment;
+    const weir_segment *segment = snapshot->engine->segment;
     e->key_count = weir__hot_top(panel, WEIR__HOT_DENIED, weir__hot_sampler_hash, segment, keys, MAX);
     size_t count = weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, segment, admitted, MAX);
     for (size_t i = 0; i < e->key_count; i++) {
@@ -299,27 +300,28 @@ static void gather_keys(const struct weir__sight *sight, const struct weir__hot_
                 e->key[i].admitted = admitted[j].weight;
     }
     e->denied_total = weir__load64(&panel->sketch[WEIR__HOT_DENIED].total);
-    e->stands_for_s = weir__load64(&sight->hot.header->seconds);
-    e->keys = weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, unused);
+    e->stands_for_s = weir__load64(&snapshot->hot.header->seconds);
+    e->keys = weir__hot_uses(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
     if (e->keys < e->key_count)
         e->keys = e->key_count;
     free(keys);
 }
 
-struct weir__evidence *weir__evidence_gather(const struct weir__sight *sight, const struct weir__seen_rule *rule)
+struct weir__evidence *weir__evidence_gather(const struct weir__snapshot *snapshot,
+                                             const struct weir__rule_snapshot *rule)
 {
     struct weir__evidence *e = calloc(1, sizeof *e);
     if (!e)
         return NULL;
-    gather_rule(sight, rule->id, e);
-    if (sight->history.rows) {
-        uint64_t last = weir__load64(&sight->history.header->last), now = weir__sight_second(sight->now);
-        e->second_count = weir__history_read(&sight->history, rule->id, e->second, WEIR__HISTORY_SECONDS);
-        e->hour_count = weir__history_hours(&sight->history, rule->id, e->hour);
-        e->newest_wall = (uint64_t)(sight->now.wall_ns / WEIR_SECOND) - (now > last ? now - last : 0);
+    gather_rule(snapshot, rule->id, e);
+    if (snapshot->history.rows) {
+        uint64_t last = weir__load64(&snapshot->history.header->last), now = weir__snapshot_second(snapshot->now);
+        e->second_count = weir__history_read(&snapshot->history, rule->id, e->second, WEIR__HISTORY_SECONDS);
+        e->hour_count = weir__history_hours(&snapshot->history, rule->id, e->hour);
+        e->newest_wall = (uint64_t)(snapshot->now.wall_ns / WEIR_SECOND) - (now > last ? now - last : 0);
     }
-    const struct weir__hot_rule *panel = weir__sight_panel(sight, rule->id);
+    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, rule->id);
     if (panel)
-        gather_keys(sight, panel, e);
+        gather_keys(snapshot, panel, e);
     return e;
 }

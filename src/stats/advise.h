@@ -7,8 +7,8 @@
 
 #include "stats/snapshot.h"
 
-#define WEIR__SEEN_MINUTES  10 /* of keys that are near their limit, and of how much keys use */
-#define WEIR__EVIDENCE_KEYS 256
+#define WEIR__HOT_KEYS_MINUTES 10 /* of keys that are near their limit, and of how much keys use */
+#define WEIR__EVIDENCE_KEYS    256
 
 /* A key that was denied something. */
 struct weir__denied_key {
@@ -37,21 +37,22 @@ struct weir__evidence {
 };
 
 /* From malloc; NULL: no memory. */
-struct weir__evidence *weir__evidence_gather(const struct weir__sight *sight, const struct weir__seen_rule *rule);
+struct weir__evidence *weir__evidence_gather(const struct weir__snapshot *snapshot,
+                                             const struct weir__rule_snapshot *rule);
 
 enum weir__advice_kind { WEIR__TOO_STRICT, WEIR__TOO_LOOSE, WEIR__BURSTS, WEIR__EDGE_BURSTS };
 /* "too_strict" ... */
 const char *weir__advice_kind_name(enum weir__advice_kind kind);
 
 /* What to change; 0 and NULL: leave it as it is. */
-struct weir__change {
+struct weir__rule_change {
     int64_t limit, burst;
     double limit_factor; /* for rules with tiers: each limit times this */
     const char *algorithm;
 };
 
 #define WEIR__ADVICE_MAX     4
-#define WEIR__ADVICE_FIGURES 8
+#define WEIR__ADVICE_NUMBERS 8
 
 struct weir__advice {
     enum weir__advice_kind kind;
@@ -59,9 +60,9 @@ struct weir__advice {
     struct {
         const char *name;
         double value;
-    } figures[WEIR__ADVICE_FIGURES];
-    size_t figure_count;
-    struct weir__change change;
+    } numbers[WEIR__ADVICE_NUMBERS];
+    size_t number_count;
+    struct weir__rule_change change;
 };
 
 /* Returns how many there are. */
@@ -81,8 +82,8 @@ struct weir__rule_source {
  * more.
  */
 enum weir__advice_form { WEIR__ADVICE_FILE, WEIR__ADVICE_DOCUMENT };
-char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info, const struct weir__change *change,
-                        enum weir__advice_form form);
+char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info,
+                        const struct weir__rule_change *change, enum weir__advice_form form);
 /* Frees what weir__advice_rule has read; the next one reads again. */
 void weir__rule_source_free(struct weir__rule_source *source);
 

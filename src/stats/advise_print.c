@@ -8,9 +8,9 @@
 #include <string.h>
 
 struct printing {
-    struct weir__looker *looker;
+    struct weir__opened_host *host;
     const char *rule;
-    size_t rules, told;
+    size_t rules, printed;
 };
 
 static void print_indented(const char *text)
@@ -22,20 +22,20 @@ static void print_indented(const char *text)
     }
 }
 
-static int print_rule(void *context, const struct weir__seen_rule *rule)
+static int print_rule(void *context, const struct weir__rule_snapshot *rule)
 {
     struct printing *p = context;
     struct weir__advice advice[WEIR__ADVICE_MAX];
     char name[WEIR_NAME_MAX + 8];
     if (p->rule && strcmp(p->rule, rule->info.name) != 0)
         return 0;
-    struct weir__evidence *evidence = weir__evidence_gather(&p->looker->sight, rule);
+    struct weir__evidence *evidence = weir__evidence_gather(&p->host->snapshot, rule);
     size_t count = evidence ? weir__advise(evidence, advice) : 0;
     p->rules += !rule->info.shadow;
     for (size_t i = 0; i < count; i++) {
-        char *changed = weir__advice_rule(&p->looker->source, &rule->info, &advice[i].change, WEIR__ADVICE_FILE);
+        char *changed = weir__advice_rule(&p->host->source, &rule->info, &advice[i].change, WEIR__ADVICE_FILE);
         weir__printable((weir_text){rule->info.name, strlen(rule->info.name)}, name, sizeof name);
-        printf("%s%s: %s\n", p->told++ ? "\n" : "", name, advice[i].message);
+        printf("%s%s: %s\n", p->printed++ ? "\n" : "", name, advice[i].message);
         if (changed) {
             puts("  to be tried in shadow, beside the enforced rule:\n");
             print_indented(changed);
@@ -46,17 +46,17 @@ static int print_rule(void *context, const struct weir__seen_rule *rule)
     return 0;
 }
 
-static int print_text(struct weir__looker *looker, const char *rule)
+static int print_text(struct weir__opened_host *host, const char *rule)
 {
-    struct printing p = {looker, rule, 0, 0};
-    (void)weir__sight_rules(&looker->sight, print_rule, &p);
+    struct printing p = {host, rule, 0, 0};
+    (void)weir__snapshot_each_rule(&host->snapshot, print_rule, &p);
     if (!p.rules && rule) {
         fprintf(stderr, "weir advise: %s\n", weir_strerror(WEIR_ENORULE));
         return 1;
     }
-    if (!p.told)
+    if (!p.printed)
         printf("nothing to advise about %zu rule%s%s\n", p.rules, p.rules == 1 ? "" : "s",
-               !looker->sight.history.rows
+               !host->snapshot.history.rows
                    ? ": no history was written; weir serve and weir agent do, with hot_keys: 8MiB in weir.yaml"
                    : " (which takes at least ten minutes, 1000 requests and 50 denials)");
     return fflush(stdout) != 0;
@@ -64,21 +64,21 @@ static int print_text(struct weir__looker *looker, const char *rule)
 
 int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context)
 {
-    struct weir__looker looker;
+    struct weir__opened_host host;
     int code = 1;
-    if (weir__looker_open(&looker, options->what, options->rules, diagnose, context)) {
+    if (weir__open_host(&host, options->what, options->rules, diagnose, context)) {
         char *json = NULL;
         int error = 0;
         if (options->json)
-            error = weir__figures_advice(&looker.sight, options->rule, &looker.source, &json);
+            error = weir__stats_json_advice(&host.snapshot, options->rule, &host.source, &json);
         if (error)
             fprintf(stderr, "weir advise: %s\n", weir_strerror(error));
         else if (json)
             code = puts(json) < 0 || fflush(stdout) != 0;
         else
-            code = print_text(&looker, options->rule);
+            code = print_text(&host, options->rule);
         free(json);
     }
-    weir__looker_close(&looker);
+    weir__close_host(&host);
     return code;
 }

@@ -77,7 +77,7 @@ static void change_tiers(struct copy *copy, struct weir__node *limit, double fac
     limit->first = tiers;
 }
 
-static void change_members(struct copy *copy, const struct weir__node *rule, const struct weir__change *change)
+static void change_members(struct copy *copy, const struct weir__node *rule, const struct weir__rule_change *change)
 {
     static const char *const other_algorithm[] = {"algorithm", "align",  "timezone",       "buckets",
                                                   "round",     "refill", "count_rejected", NULL};
@@ -100,7 +100,7 @@ static void change_members(struct copy *copy, const struct weir__node *rule, con
 }
 
 /* NULL: no memory. */
-static char *write_changed(const struct weir__node *rule, const struct weir__change *change,
+static char *write_changed(const struct weir__node *rule, const struct weir__rule_change *change,
                            enum weir__advice_form form, struct weir__arena *arena)
 {
     struct copy copy = {arena, weir__arena_array(arena, rule->count + ADDED, sizeof *copy.list), 0};
@@ -133,8 +133,8 @@ static const struct weir__node *find_rule(const struct weir__node *root, const w
     return NULL;
 }
 
-static char *write_rule(const struct weir__node *rule, const struct weir__change *change, enum weir__advice_form form,
-                        struct weir__arena *arena)
+static char *write_rule(const struct weir__node *rule, const struct weir__rule_change *change,
+                        enum weir__advice_form form, struct weir__arena *arena)
 {
     weir_rules *rules = NULL;
     char *text = write_changed(rule, change, WEIR__ADVICE_FILE, arena);
@@ -173,7 +173,7 @@ static struct weir__rule_trees *trees_read(const struct weir__rule_source *sourc
         return NULL;
     }
     *trees = (struct weir__rule_trees){.sources = sources, .arena = {.bytes_max = TREES_BYTES}, .count = count};
-    struct weir__report report = {.sources = list, .source_count = count};
+    struct weir__diagnostics report = {.sources = list, .source_count = count};
     for (size_t i = 0; i < count; i++)
         trees->roots[i] = weir__yaml_read((uint32_t)i, &trees->arena, &report);
     return trees;
@@ -189,8 +189,8 @@ void weir__rule_source_free(struct weir__rule_source *source)
     source->trees = NULL;
 }
 
-char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info, const struct weir__change *change,
-                        enum weir__advice_form form)
+char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info,
+                        const struct weir__rule_change *change, enum weir__advice_form form)
 {
     if (!source || info->domain || info->shadow)
         return NULL;

@@ -17,14 +17,14 @@
 
 static const char *const store_names[] = {"none", "unknown", "up", "away"};
 
-const char *weir__fleet_store_name(enum weir__fleet_store store)
+const char *weir__host_store_name(enum weir__host_store store)
 {
     return store_names[store];
 }
 
-int64_t weir__told_patience_ms(const struct weir__told *told)
+int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat)
 {
-    return SILENT_TIMES * told->every_ms + SILENT_MORE;
+    return SILENT_TIMES * heartbeat->every_ms + SILENT_MORE;
 }
 
 /* ---- Writing ---- */
@@ -34,33 +34,33 @@ static json_t *hundredths(double value)
     return json_real(round(value * 100) / 100);
 }
 
-json_t *weir__told_json(const struct weir__told *told)
+json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat)
 {
     char print[PRINT_DIGITS + 1];
-    snprintf(print, sizeof print, "%016" PRIx64, told->rules);
-    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I}", "id", told->id, "name", told->name, "version",
-                               told->version, "store", store_names[told->store], "rule_count",
-                               (json_int_t)told->rule_count, "every_ms", (json_int_t)told->every_ms);
+    snprintf(print, sizeof print, "%016" PRIx64, heartbeat->rules);
+    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I}", "id", heartbeat->id, "name", heartbeat->name, "version",
+                               heartbeat->version, "store", store_names[heartbeat->store], "rule_count",
+                               (json_int_t)heartbeat->rule_count, "every_ms", (json_int_t)heartbeat->every_ms);
     if (!object)
         return NULL;
-    bool good = !told->rules || json_object_set_new(object, "rules", json_string(print)) == 0;
-    if (told->level >= 0)
-        good &= json_object_set_new(object, "level", hundredths(told->level)) == 0;
-    if (told->rates.known)
-        good &=
-            json_object_set_new(object, "rates",
-                                json_pack("{s:o,s:o,s:o,s:o}", "allowed", hundredths(told->rates.allowed), "denied",
-                                          hundredths(told->rates.denied), "delayed", hundredths(told->rates.delayed),
-                                          "shed", hundredths(told->rates.shed))) == 0;
+    bool good = !heartbeat->rules || json_object_set_new(object, "rules", json_string(print)) == 0;
+    if (heartbeat->level >= 0)
+        good &= json_object_set_new(object, "level", hundredths(heartbeat->level)) == 0;
+    if (heartbeat->rates.known)
+        good &= json_object_set_new(object, "rates",
+                                    json_pack("{s:o,s:o,s:o,s:o}", "allowed", hundredths(heartbeat->rates.allowed),
+                                              "denied", hundredths(heartbeat->rates.denied), "delayed",
+                                              hundredths(heartbeat->rates.delayed), "shed",
+                                              hundredths(heartbeat->rates.shed))) == 0;
     if (good)
         return object;
     json_decref(object);
     return NULL;
 }
 
-size_t weir__told_write(const struct weir__told *told, char *to, size_t size)
+size_t weir__heartbeat_format(const struct weir__heartbeat *heartbeat, char *to, size_t size)
 {
-    json_t *object = weir__told_json(told);
+    json_t *object = weir__heartbeat_to_json(heartbeat);
     size_t len = object ? json_dumpb(object, to, size, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : 0;
     json_decref(object);
     if (!len || len >= size)
@@ -71,7 +71,7 @@ size_t weir__told_write(const struct weir__told *told, char *to, size_t size)
 
 /* ---- Reading ---- */
 
-void weir__fleet_cut(const char *text, char *to, size_t size)
+void weir__heartbeat_truncate(const char *text, char *to, size_t size)
 {
     size_t len = strlen(text);
     if (len >= size)
@@ -84,7 +84,7 @@ void weir__fleet_cut(const char *text, char *to, size_t size)
 static void text_of(const json_t *object, const char *name, char *to, size_t size)
 {
     const char *text = json_string_value(json_object_get(object, name));
-    weir__fleet_cut(text ? text : "", to, size);
+    weir__heartbeat_truncate(text ? text : "", to, size);
 }
 
 static double number_of(const json_t *object, const char *name, double most, double without)
@@ -110,36 +110,36 @@ static void rates_of(const json_t *rates, struct weir__rates *to)
                                .known = true};
 }
 
-bool weir__told_from(const json_t *object, struct weir__told *told)
+bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat)
 {
-    char store[16], print[PRINT_DIGITS + 2], id[WEIR__FLEET_ID + 2];
+    char store[16], print[PRINT_DIGITS + 2], id[WEIR__HOST_ID + 2];
     text_of(object, "id", id, sizeof id);
-    if (!json_is_object(object) || !is_hex(id, WEIR__FLEET_ID))
+    if (!json_is_object(object) || !is_hex(id, WEIR__HOST_ID))
         return false;
-    *told = (struct weir__told){.level = number_of(object, "level", 100, -1),
-                                .store = WEIR__FLEET_STORE_UNKNOWN,
-                                .rule_count = (int64_t)number_of(object, "rule_count", (double)RULES_MAX, 0)};
-    memcpy(told->id, id, sizeof told->id);
-    text_of(object, "name", told->name, sizeof told->name);
-    text_of(object, "version", told->version, sizeof told->version);
+    *heartbeat = (struct weir__heartbeat){.level = number_of(object, "level", 100, -1),
+                                          .store = WEIR__HOST_STORE_UNKNOWN,
+                                          .rule_count = (int64_t)number_of(object, "rule_count", (double)RULES_MAX, 0)};
+    memcpy(heartbeat->id, id, sizeof heartbeat->id);
+    text_of(object, "name", heartbeat->name, sizeof heartbeat->name);
+    text_of(object, "version", heartbeat->version, sizeof heartbeat->version);
     text_of(object, "store", store, sizeof store);
     for (size_t i = 0; i < sizeof store_names / sizeof *store_names; i++)
         if (strcmp(store, store_names[i]) == 0)
-            told->store = (enum weir__fleet_store)i;
+            heartbeat->store = (enum weir__host_store)i;
     text_of(object, "rules", print, sizeof print);
     if (is_hex(print, PRINT_DIGITS))
-        told->rules = strtoull(print, NULL, 16);
-    rates_of(json_object_get(object, "rates"), &told->rates);
-    told->every_ms = (int64_t)number_of(object, "every_ms", (double)EVERY_MAX_MS, WEIR__FLEET_EVERY_MS);
-    if (told->every_ms < EVERY_MIN_MS)
-        told->every_ms = EVERY_MIN_MS;
+        heartbeat->rules = strtoull(print, NULL, 16);
+    rates_of(json_object_get(object, "rates"), &heartbeat->rates);
+    heartbeat->every_ms = (int64_t)number_of(object, "every_ms", (double)EVERY_MAX_MS, WEIR__HEARTBEAT_EVERY_MS);
+    if (heartbeat->every_ms < EVERY_MIN_MS)
+        heartbeat->every_ms = EVERY_MIN_MS;
     return true;
 }
 
-bool weir__told_read(const char *text, size_t len, struct weir__told *told)
+bool weir__heartbeat_parse(const char *text, size_t len, struct weir__heartbeat *heartbeat)
 {
-    json_t *object = len <= WEIR__FLEET_TEXT_MAX ? json_loadb(text, len, 0, NULL) : NULL;
-    bool good = object && weir__told_from(object, told);
+    json_t *object = len <= WEIR__HEARTBEAT_MAX ? json_loadb(text, len, 0, NULL) : NULL;
+    bool good = object && weir__heartbeat_from_json(object, heartbeat);
     json_decref(object);
     return good;
 }

@@ -12,25 +12,25 @@
 
 static const char *const via_names[] = {"here", "store", "rules"};
 
-void weir__fleet_list_free(struct weir__fleet_list *list)
+void weir__host_list_free(struct weir__host_list *list)
 {
     free(list->hosts);
-    *list = (struct weir__fleet_list){0};
+    *list = (struct weir__host_list){0};
 }
 
-char *weir__fleet_text(const struct weir__fleet_list *list, size_t *len)
+char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
 {
     json_t *hosts = json_array();
     bool good = hosts != NULL;
     for (size_t i = 0; i < list->count && good; i++) {
-        const struct weir__heard *heard = &list->hosts[i];
-        json_t *told = weir__told_json(&heard->told);
-        good = told && json_object_set_new(told, "ago_ms", json_integer(heard->ago_ms)) == 0 &&
-               json_object_set_new(told, "via", json_string(via_names[heard->via])) == 0;
-        good = json_array_append_new(hosts, told) == 0 && good;
+        const struct weir__received_heartbeat *received = &list->hosts[i];
+        json_t *heartbeat = weir__heartbeat_to_json(&received->heartbeat);
+        good = heartbeat && json_object_set_new(heartbeat, "ago_ms", json_integer(received->ago_ms)) == 0 &&
+               json_object_set_new(heartbeat, "via", json_string(via_names[received->via])) == 0;
+        good = json_array_append_new(hosts, heartbeat) == 0 && good;
     }
     json_t *root = json_pack("{s:I,s:s,s:s,s:I,s:o}", "written_ms", (json_int_t)list->written_ms, "store",
-                             weir__fleet_store_name(list->store), "why", list->why, "left_out",
+                             weir__host_store_name(list->store), "why", list->why, "left_out",
                              (json_int_t)list->left_out, "hosts", hosts);
     char *text = root && good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(root);
@@ -39,25 +39,25 @@ char *weir__fleet_text(const struct weir__fleet_list *list, size_t *len)
 }
 
 /* A whole number from 0 on that a double holds. */
-static int64_t whole(const json_t *object, const char *name)
+static int64_t integer_of(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);
     json_int_t number = json_integer_value(value);
     return number < 0 || number > INT64_C(1) << 53 ? 0 : number;
 }
 
-static bool host_from(const json_t *object, struct weir__heard *heard)
+static bool host_from(const json_t *object, struct weir__received_heartbeat *received)
 {
     const char *via = json_string_value(json_object_get(object, "via"));
-    heard->ago_ms = whole(object, "ago_ms");
-    heard->via = WEIR__FLEET_BY_STORE;
+    received->ago_ms = integer_of(object, "ago_ms");
+    received->via = WEIR__HOST_VIA_STORE;
     for (size_t i = 0; via && i < sizeof via_names / sizeof *via_names; i++)
         if (strcmp(via, via_names[i]) == 0)
-            heard->via = (enum weir__fleet_via)i;
-    return weir__told_from(object, &heard->told);
+            received->via = (enum weir__host_via)i;
+    return weir__heartbeat_from_json(object, &received->heartbeat);
 }
 
-static bool list_from(const json_t *root, struct weir__fleet_list *list)
+static bool list_from(const json_t *root, struct weir__host_list *list)
 {
     const json_t *hosts = json_object_get(root, "hosts"), *host;
     const char *why = json_string_value(json_object_get(root, "why"));
@@ -65,34 +65,34 @@ static bool list_from(const json_t *root, struct weir__fleet_list *list)
     size_t count = json_array_size(hosts), i;
     if (!json_is_array(hosts))
         return false;
-    list->hosts = calloc(count < WEIR__FLEET_MAX ? count + 1 : WEIR__FLEET_MAX, sizeof *list->hosts);
+    list->hosts = calloc(count < WEIR__HOSTS_MAX ? count + 1 : WEIR__HOSTS_MAX, sizeof *list->hosts);
     if (!list->hosts)
         return false;
-    list->written_ms = whole(root, "written_ms");
-    list->left_out = whole(root, "left_out");
-    list->store = WEIR__FLEET_STORE_UNKNOWN;
-    for (int s = WEIR__FLEET_NO_STORE; store && s <= WEIR__FLEET_STORE_AWAY; s++)
-        if (strcmp(store, weir__fleet_store_name((enum weir__fleet_store)s)) == 0)
-            list->store = (enum weir__fleet_store)s;
-    weir__fleet_cut(why ? why : "", list->why, sizeof list->why);
+    list->written_ms = integer_of(root, "written_ms");
+    list->left_out = integer_of(root, "left_out");
+    list->store = WEIR__HOST_STORE_UNKNOWN;
+    for (int s = WEIR__HOST_STORE_NONE; store && s <= WEIR__HOST_STORE_UNAVAILABLE; s++)
+        if (strcmp(store, weir__host_store_name((enum weir__host_store)s)) == 0)
+            list->store = (enum weir__host_store)s;
+    weir__heartbeat_truncate(why ? why : "", list->why, sizeof list->why);
     json_array_foreach(hosts, i, host)
     {
-        if (list->count < WEIR__FLEET_MAX && host_from(host, &list->hosts[list->count]))
+        if (list->count < WEIR__HOSTS_MAX && host_from(host, &list->hosts[list->count]))
             list->count++;
     }
     return true;
 }
 
-bool weir__fleet_parse(const char *text, size_t len, struct weir__fleet_list *list)
+bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list *list)
 {
     json_t *root = json_loadb(text, len, 0, NULL);
-    *list = (struct weir__fleet_list){0};
+    *list = (struct weir__host_list){0};
     bool good = json_is_object(root) && list_from(root, list);
     json_decref(root);
     return good;
 }
 
-bool weir__fleet_load(const char *path, unsigned segment_owner, struct weir__fleet_list *list)
+bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir__host_list *list)
 {
     struct stat at;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -100,8 +100,8 @@ bool weir__fleet_load(const char *path, unsigned segment_owner, struct weir__fle
                  at.st_size <= FILE_MAX;
     char *text = sound ? malloc((size_t)at.st_size + 1) : NULL;
     ssize_t len = text ? read(file, text, (size_t)at.st_size) : -1; /* it is replaced, never changed */
-    *list = (struct weir__fleet_list){0};
-    bool good = len > 0 && weir__fleet_parse(text, (size_t)len, list);
+    *list = (struct weir__host_list){0};
+    bool good = len > 0 && weir__host_list_parse(text, (size_t)len, list);
     free(text);
     if (file >= 0)
         close(file);

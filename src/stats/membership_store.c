@@ -12,7 +12,7 @@
 #define KEY_MAX   96
 #define ARGUMENTS 9
 
-struct weir__fleet_link {
+struct weir__heartbeat_store {
     struct weir__store_options options;
     struct weir__blocking_client *link;
     int64_t patience_us;
@@ -20,16 +20,16 @@ struct weir__fleet_link {
 };
 
 /* What is asked, and where the answer goes. */
-struct asking {
+struct host_exchange {
     struct weir__store_request request;
     struct weir__raw_command raw;
-    struct weir__fleet_list *list; /* NULL: nowhere */
+    struct weir__host_list *list; /* NULL: nowhere */
     int64_t count;
 };
 
-struct weir__fleet_link *weir__fleet_link_new(const struct weir__store_options *options, int64_t patience_us)
+struct weir__heartbeat_store *weir__heartbeat_store_new(const struct weir__store_options *options, int64_t patience_us)
 {
-    struct weir__fleet_link *link = calloc(1, sizeof *link);
+    struct weir__heartbeat_store *link = calloc(1, sizeof *link);
     if (!link)
         return NULL;
     link->options = *options;
@@ -42,7 +42,7 @@ struct weir__fleet_link *weir__fleet_link_new(const struct weir__store_options *
     return NULL;
 }
 
-void weir__fleet_link_free(struct weir__fleet_link *link)
+void weir__heartbeat_store_free(struct weir__heartbeat_store *link)
 {
     if (!link)
         return;
@@ -52,77 +52,78 @@ void weir__fleet_link_free(struct weir__fleet_link *link)
 
 /* ---- Answers ---- */
 
-static void hear(struct weir__fleet_list *list, const redisReply *id, const redisReply *ago, const redisReply *text)
+static void read_host(struct weir__host_list *list, const redisReply *id, const redisReply *ago, const redisReply *text)
 {
-    struct weir__heard *heard = &list->hosts[list->count];
+    struct weir__received_heartbeat *received = &list->hosts[list->count];
     if (id->type != REDIS_REPLY_STRING || ago->type != REDIS_REPLY_INTEGER || ago->integer < 0 ||
-        text->type != REDIS_REPLY_STRING || !weir__told_read(text->str, text->len, &heard->told) ||
-        id->len != WEIR__FLEET_ID || memcmp(id->str, heard->told.id, WEIR__FLEET_ID) != 0)
+        text->type != REDIS_REPLY_STRING || !weir__heartbeat_parse(text->str, text->len, &received->heartbeat) ||
+        id->len != WEIR__HOST_ID || memcmp(id->str, received->heartbeat.id, WEIR__HOST_ID) != 0)
         return; /* somebody else's, or of a weir to come */
-    heard->ago_ms = ago->integer;
-    heard->via = WEIR__FLEET_BY_STORE;
+    received->ago_ms = ago->integer;
+    received->via = WEIR__HOST_VIA_STORE;
     list->count++;
 }
 
-static int read_answer(struct weir__store_request *request, const redisReply *reply)
+static int read_reply(struct weir__store_request *request, const redisReply *reply)
 {
-    struct asking *asking = request->owner;
+    struct host_exchange *exchange = request->owner;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1 || reply->element[0]->type != REDIS_REPLY_INTEGER)
         return WEIR_ESTOREGARBAGE;
-    asking->count = reply->element[0]->integer;
-    if (!asking->list)
+    exchange->count = reply->element[0]->integer;
+    if (!exchange->list)
         return 0;
-    asking->list->count = 0;
-    for (size_t i = 1; i + 2 < reply->elements && asking->list->count < WEIR__FLEET_MAX; i += 3)
-        hear(asking->list, reply->element[i], reply->element[i + 1], reply->element[i + 2]);
+    exchange->list->count = 0;
+    for (size_t i = 1; i + 2 < reply->elements && exchange->list->count < WEIR__HOSTS_MAX; i += 3)
+        read_host(exchange->list, reply->element[i], reply->element[i + 1], reply->element[i + 2]);
     return 0;
 }
 
 /* ---- Asking ---- */
 
-static int ask(struct weir__fleet_link *link, struct asking *asking, const char *id, const char *text, int64_t for_us)
+static int run_script(struct weir__heartbeat_store *link, struct host_exchange *exchange, const char *id,
+                      const char *text, int64_t for_us)
 {
     char forget[24], most[24], *command = NULL;
-    snprintf(forget, sizeof forget, "%d", WEIR__FLEET_FORGET_MS);
-    snprintf(most, sizeof most, "%d", WEIR__FLEET_MAX);
-    const char *words[ARGUMENTS] = {"EVALSHA", weir__fleet_script_sha,  "1", link->key, id, text, forget,
-                                    most,      asking->list ? "1" : "0"};
-    long long len = redisFormatCommandArgv(&command, ARGUMENTS, words, NULL);
+    snprintf(forget, sizeof forget, "%d", WEIR__HOSTS_FORGET_MS);
+    snprintf(most, sizeof most, "%d", WEIR__HOSTS_MAX);
+    const char *arguments[ARGUMENTS] = {"EVALSHA", weir__hosts_script_sha,    "1", link->key, id, text, forget,
+                                        most,      exchange->list ? "1" : "0"};
+    long long len = redisFormatCommandArgv(&command, ARGUMENTS, arguments, NULL);
     if (len <= 0)
         return WEIR_ENOMEM;
-    asking->raw = (struct weir__raw_command){.slot = link->key,
-                                             .command = command,
-                                             .command_len = (size_t)len,
-                                             .script = weir__fleet_script,
-                                             .read = read_answer};
-    asking->request = (struct weir__store_request){
-        .raw = &asking->raw, .owner = asking, .deadline_us = weir__monotonic_us() + for_us};
-    int error = weir__blocking_client_request(link->link, &asking->request);
+    exchange->raw = (struct weir__raw_command){.slot = link->key,
+                                               .command = command,
+                                               .command_len = (size_t)len,
+                                               .script = weir__hosts_script,
+                                               .read = read_reply};
+    exchange->request = (struct weir__store_request){
+        .raw = &exchange->raw, .owner = exchange, .deadline_us = weir__monotonic_us() + for_us};
+    int error = weir__blocking_client_request(link->link, &exchange->request);
     redisFreeCommand(command);
     return error;
 }
 
-int weir__fleet_link_tell(struct weir__fleet_link *link, const struct weir__told *told, struct weir__fleet_list *list,
-                          int64_t *count, char *why)
+int weir__heartbeat_store_exchange(struct weir__heartbeat_store *link, const struct weir__heartbeat *heartbeat,
+                                   struct weir__host_list *list, int64_t *count, char *why)
 {
-    struct asking asking = {.list = list};
-    char text[WEIR__FLEET_TEXT_MAX + 1];
+    struct host_exchange exchange = {.list = list};
+    char text[WEIR__HEARTBEAT_MAX + 1];
     *why = 0;
-    if (!weir__told_write(told, text, sizeof text))
+    if (!weir__heartbeat_format(heartbeat, text, sizeof text))
         return WEIR_ENOMEM;
-    int error = ask(link, &asking, told->id, text, link->patience_us);
-    *count = asking.count;
+    int error = run_script(link, &exchange, heartbeat->id, text, link->patience_us);
+    *count = exchange.count;
     if (error) /* what the server says is of any bytes */
-        weir__printable((weir_text){asking.raw.why, strlen(asking.raw.why)}, why, WEIR__FLEET_WHY);
+        weir__printable((weir_text){exchange.raw.why, strlen(exchange.raw.why)}, why, WEIR__HOSTS_WHY);
     if (error && !*why)
-        snprintf(why, WEIR__FLEET_WHY, "%s", weir_strerror(error));
+        snprintf(why, WEIR__HOSTS_WHY, "%s", weir_strerror(error));
     if (error) /* it is asked so rarely that nothing would come of it between two questions */
         weir__blocking_client_work(link->link, PROBE_US);
     return error;
 }
 
-void weir__fleet_link_leave(struct weir__fleet_link *link, const char *id)
+void weir__heartbeat_store_leave(struct weir__heartbeat_store *link, const char *id)
 {
-    struct asking asking = {0};
-    (void)!ask(link, &asking, id, "", link->patience_us / 2);
+    struct host_exchange exchange = {0};
+    (void)!run_script(link, &exchange, id, "", link->patience_us / 2);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool tell(weir_diagnose *diagnose, void *context, const char *file, int error)
+static bool report_error(weir_diagnose *diagnose, void *context, const char *file, int error)
 {
     char message[256];
     snprintf(message, sizeof message, "%s (%s)", weir_strerror(error), weir_error_name(error));
@@ -22,49 +22,50 @@ static bool is_segment(const char *path)
     return error != WEIR_ENOTSEG && error != WEIR_ENOENT && error != WEIR_EPERM;
 }
 
-bool weir__looker_open(struct weir__looker *looker, const char *what, const char *rules, weir_diagnose *diagnose,
-                       void *context)
+bool weir__open_host(struct weir__opened_host *host, const char *what, const char *rules, weir_diagnose *diagnose,
+                     void *context)
 {
-    *looker = (struct weir__looker){0};
+    *host = (struct weir__opened_host){0};
     bool segment = is_segment(what), unnamed = segment && !rules;
     weir_options how = {.segment = {.path = what, .flags = WEIR_OPEN_READONLY}, .rules_path = rules};
     if (!segment) {
-        int error = weir__config_load(&looker->config, what, diagnose, context);
+        int error = weir__config_load(&host->config, what, diagnose, context);
         if (error)
-            return error == WEIR_ERULES || error == WEIR_ERULESPATH ? false : tell(diagnose, context, what, error);
-        how.segment.path = looker->config.segment_path;
+            return error == WEIR_ERULES || error == WEIR_ERULESPATH ? false
+                                                                    : report_error(diagnose, context, what, error);
+        how.segment.path = host->config.segment_path;
         if (!rules) {
-            how.rules_path = looker->config.rules_path;
-            how.rules_text = how.rules_path ? NULL : looker->config.rules_text.data;
+            how.rules_path = host->config.rules_path;
+            how.rules_text = how.rules_path ? NULL : host->config.rules_text.data;
         }
     }
     if (unnamed) /* there must be one; it is not shown */
         how.rules_text = "rules: [{ name: none, limit: 1, window: 1s }]\n";
-    looker->source = (struct weir__rule_source){.path = how.rules_path,
-                                                .text = {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
+    host->source = (struct weir__rule_source){.path = how.rules_path,
+                                              .text = {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
     how.diagnose = diagnose;
     how.diagnose_context = context;
-    int error = weir_open(&how, &looker->engine);
+    int error = weir_open(&how, &host->engine);
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH) /* was told */
         return false;
     if (error)
-        return tell(diagnose, context, how.segment.path, error);
-    (void)!weir_segment_guard(weir_engine_segment(looker->engine));
-    error = weir__sight_open(&looker->sight, looker->engine, how.segment.path);
-    looker->sight.unnamed = unnamed;
-    looker->sight.host_name = looker->config.host_name;
-    weir__fleet_open(&looker->fleet, how.segment.path, looker->config.store.url != NULL);
-    return error ? tell(diagnose, context, what, error) : true;
+        return report_error(diagnose, context, how.segment.path, error);
+    (void)!weir_segment_guard(weir_engine_segment(host->engine));
+    error = weir__snapshot_open(&host->snapshot, host->engine, how.segment.path);
+    host->snapshot.unnamed = unnamed;
+    host->snapshot.host_name = host->config.host_name;
+    weir__membership_open(&host->membership, how.segment.path, host->config.store.url != NULL);
+    return error ? report_error(diagnose, context, what, error) : true;
 }
 
-void weir__looker_close(struct weir__looker *looker)
+void weir__close_host(struct weir__opened_host *host)
 {
-    if (looker->sight.engine)
-        weir__sight_close(&looker->sight);
-    weir__fleet_close(&looker->fleet);
-    weir__rule_source_free(&looker->source);
-    weir_close(looker->engine);
-    if (looker->config.file)
-        weir__config_free(&looker->config);
-    *looker = (struct weir__looker){0};
+    if (host->snapshot.engine)
+        weir__snapshot_close(&host->snapshot);
+    weir__membership_close(&host->membership);
+    weir__rule_source_free(&host->source);
+    weir_close(host->engine);
+    if (host->config.file)
+        weir__config_free(&host->config);
+    *host = (struct weir__opened_host){0};
 }

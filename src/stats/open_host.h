@@ -6,11 +6,11 @@
 #include "config/config.h"
 #include "stats/membership.h"
 
-struct weir__looker {
+struct weir__opened_host {
     struct weir__config config; /* of weir.yaml, if it was one */
     weir *engine;
-    struct weir__sight sight;
-    struct weir__fleet fleet; /* whoever wants it looks: weir__fleet_look */
+    struct weir__snapshot snapshot;
+    struct weir__membership membership; /* whoever wants it looks: weir__membership_refresh */
     struct weir__rule_source source;
 };
 
@@ -18,8 +18,8 @@ struct weir__looker {
  * `what` is a weir.yaml or a segment; `rules` (NULL: those of weir.yaml; with a segment, none) is a path. `diagnose`
  * should leave warnings to weir lint. False after it was told to `diagnose` why not. Close it in any case.
  */
-bool weir__looker_open(struct weir__looker *looker, const char *what, const char *rules, weir_diagnose *diagnose,
-                       void *context);
-void weir__looker_close(struct weir__looker *looker);
+bool weir__open_host(struct weir__opened_host *host, const char *what, const char *rules, weir_diagnose *diagnose,
+                     void *context);
+void weir__close_host(struct weir__opened_host *host);
 
 #endif

@@ -10,17 +10,17 @@
 #include "engine/hot_key_sampler.h"
 #include "table/history.h"
 
-struct weir__remembered;
+struct weir__saved_totals;
 
-struct weir__sight {
-    weir *engine;                    /* the caller's */
-    char *segment;                   /* the segment's path */
-    weir_time now;                   /* of the last weir__sight_look */
-    const char *host_name;           /* the caller's; NULL: as the system has it */
-    bool unnamed;                    /* tallies without a rule are told, too, under names of their own */
-    struct weir__remembered *before; /* by weir__sight_remember */
-    size_t before_count;
-    weir_time before_at;
+struct weir__snapshot {
+    weir *engine;                        /* the caller's */
+    char *segment;                       /* the segment's path */
+    weir_time now;                       /* of the last weir__snapshot_refresh */
+    const char *host_name;               /* the caller's; NULL: as the system has it */
+    bool unnamed;                        /* tallies without a rule are told, too, under names of their own */
+    struct weir__saved_totals *previous; /* by weir__snapshot_save_totals */
+    size_t previous_count;
+    weir_time previous_at;
     struct weir__mapped hot_file, history_file, ledger_file, load_file; /* no memory: not there, or refused */
     struct weir__hot hot;                                               /* `panels` 0: there is none */
     struct weir__history history;                                       /* `rows` 0: the same */
@@ -29,41 +29,42 @@ struct weir__sight {
 };
 
 /* 0 or WEIR_ENOMEM. */
-int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segment_path);
+int weir__snapshot_open(struct weir__snapshot *snapshot, weir *engine, const char *segment_path);
 /* Reads the clock, and attaches anew to what was made or replaced meanwhile. */
-void weir__sight_look(struct weir__sight *sight);
-void weir__sight_close(struct weir__sight *sight);
+void weir__snapshot_refresh(struct weir__snapshot *snapshot);
+void weir__snapshot_close(struct weir__snapshot *snapshot);
 
 /* A rule, with what was counted under it. */
-struct weir__seen_rule {
+struct weir__rule_snapshot {
     weir_rule_info info; /* its texts live as long as `rules` of the engine */
     weir_rule_stats stats;
     uint64_t id;
 };
 
-struct weir__remembered {
+struct weir__saved_totals {
     uint64_t id;
     weir_rule_stats stats;
 };
 
 /* Calls for each rule in force, until it returns non-zero, which is returned. */
-int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *context, const struct weir__seen_rule *rule),
-                      void *context);
+int weir__snapshot_each_rule(const struct weir__snapshot *snapshot,
+                             int (*visit)(void *context, const struct weir__rule_snapshot *rule), void *context);
 
 /* True if an agent has exchanged by the ledger: without an eventual rule none does. */
-bool weir__sight_has_ledger(const struct weir__sight *sight);
+bool weir__snapshot_has_ledger(const struct weir__snapshot *snapshot);
 
 /* The rule's panel, or NULL. */
-const struct weir__hot_rule *weir__sight_panel(const struct weir__sight *sight, uint64_t rule);
+const struct weir__hot_rule *weir__snapshot_hot_keys(const struct weir__snapshot *snapshot, uint64_t rule);
 /* The clock of hot keys. */
-uint32_t weir__sight_minute(const struct weir__sight *sight);
+uint32_t weir__snapshot_minute(const struct weir__snapshot *snapshot);
 
 /* How loaded the host is. False: there is nothing that says so, or nobody has lately, and it is neutral. */
-bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__upstream_sums *sums);
+bool weir__snapshot_load(const struct weir__snapshot *snapshot, struct weir__load_view *view,
+                         struct weir__upstream_sums *sums);
 
 /* What this host is called. */
 #define WEIR__HOST_NAME 256
-void weir__sight_host_name(const struct weir__sight *sight, char name[WEIR__HOST_NAME]);
+void weir__snapshot_host_name(const struct weir__snapshot *snapshot, char name[WEIR__HOST_NAME]);
 
 struct weir__rates {
     double allowed, delayed, denied, shed; /* a second */
@@ -71,17 +72,17 @@ struct weir__rates {
 };
 /*
  * Over the last `seconds` that the history has, which ended no longer than a few seconds ago; without one, since
- * weir__sight_remember.
+ * weir__snapshot_save_totals.
  */
-struct weir__rates weir__sight_rates(const struct weir__sight *sight, const struct weir__seen_rule *rule,
-                                     size_t seconds);
+struct weir__rates weir__snapshot_rates(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule,
+                                        size_t seconds);
 /* Adds what went on under a rule to a sum over the enforced ones, as far as it is known. */
-void weir__rates_add(struct weir__rates *sum, const struct weir__seen_rule *rule, const struct weir__rates *rates);
+void weir__rates_add(struct weir__rates *sum, const struct weir__rule_snapshot *rule, const struct weir__rates *rates);
 /* Keeps what was counted until now, for who has no history. Without memory: nothing. */
-void weir__sight_remember(struct weir__sight *sight);
+void weir__snapshot_save_totals(struct weir__snapshot *snapshot);
 
 /* The second of the history's clock. */
-static inline uint64_t weir__sight_second(weir_time now)
+static inline uint64_t weir__snapshot_second(weir_time now)
 {
     return (uint64_t)(now.mono_ns / WEIR_SECOND);
 }

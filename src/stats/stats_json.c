@@ -23,7 +23,7 @@ static json_t *rounded(double value)
 }
 
 /* Names and keys come from outside: what is no UTF-8 is shown by its bytes. */
-json_t *weir__figures_text(const char *data, size_t len)
+json_t *weir__stats_json_text(const char *data, size_t len)
 {
     json_t *made = json_stringn(data, len);
     if (made)
@@ -45,7 +45,7 @@ static double rounded_ms(int64_t ns)
     return (double)ms / 1e3;
 }
 
-int weir__figures_finish(json_t *root, bool good, char **json)
+int weir__stats_json_finish(json_t *root, bool good, char **json)
 {
     *json = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(root);
@@ -54,7 +54,7 @@ int weir__figures_finish(json_t *root, bool good, char **json)
 
 /* ---- Now ---- */
 
-json_t *weir__figures_rates(const struct weir__rates *rates)
+json_t *weir__stats_json_rates(const struct weir__rates *rates)
 {
     if (!rates->known)
         return json_null();
@@ -70,7 +70,7 @@ static const char *algorithm_name(enum weir_algorithm algorithm)
 }
 
 struct stats_walk {
-    const struct weir__sight *sight;
+    const struct weir__snapshot *snapshot;
     json_t *rules;
     struct weir__rates all[3]; /* under the enforced rules */
     bool good;
@@ -79,22 +79,22 @@ struct stats_walk {
 static const size_t spans[3] = {1, 10, 60};
 static const char *const span_names[3] = {"1s", "10s", "60s"};
 
-static int stats_rule(void *context, const struct weir__seen_rule *rule)
+static int stats_rule(void *context, const struct weir__rule_snapshot *rule)
 {
     struct stats_walk *walk = context;
     const weir_rule_stats *s = &rule->stats;
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++) {
-        struct weir__rates some = weir__sight_rates(walk->sight, rule, spans[i]);
+        struct weir__rates some = weir__snapshot_rates(walk->snapshot, rule, spans[i]);
         weir__rates_add(&walk->all[i], rule, &some);
-        walk->good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&some)) == 0;
+        walk->good &= json_object_set_new(rates, span_names[i], weir__stats_json_rates(&some)) == 0;
     }
     bool counted = rule->info.bytes_per_key > 0;
     json_t *one =
         json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
-                  weir__figures_text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
-                  rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
-                  rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
+                  weir__stats_json_text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow,
+                  "domain", rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL,
+                  "limit", rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
                   counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
                   "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
                   number(s->listed), "missing_key", number(s->missing_key), "failures", number(s->failures),
@@ -103,15 +103,15 @@ static int stats_rule(void *context, const struct weir__seen_rule *rule)
     return !walk->good;
 }
 
-static json_t *segment_json(const struct weir__sight *sight)
+static json_t *segment_json(const struct weir__snapshot *snapshot)
 {
-    const weir_segment *segment = sight->engine->segment;
+    const weir_segment *segment = snapshot->engine->segment;
     uint64_t looked = 0, live = 0;
     weir_stats stats;
     if (weir_stats_read(segment, &stats) != 0)
         return json_null();
-    bool sampled = weir_segment_sample(segment, sight->now, SAMPLED_SLOTS, &looked, &live) == 0 && looked;
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "path", sight->segment, "bytes",
+    bool sampled = weir_segment_sample(segment, snapshot->now, SAMPLED_SLOTS, &looked, &live) == 0 && looked;
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "path", snapshot->segment, "bytes",
                      number(stats.bytes), "slots", number(stats.slots), "fill",
                      sampled ? json_real((double)live / (double)looked) : json_null(), "created", number(stats.created),
                      "evicted_live", number(stats.evicted_live), "evicted_denied", number(stats.evicted_denied),
@@ -119,13 +119,13 @@ static json_t *segment_json(const struct weir__sight *sight)
                      "lost", weir_segment_lost(segment));
 }
 
-static json_t *store_json(const struct weir__sight *sight)
+static json_t *store_json(const struct weir__snapshot *snapshot)
 {
     static const char *const states[] = {"unknown", "up", "down"};
     weir_ledger_stats s;
-    if (!weir__sight_has_ledger(sight))
+    if (!weir__snapshot_has_ledger(snapshot))
         return json_null();
-    weir__delta_ledger_stats(&sight->deltas, &s);
+    weir__delta_ledger_stats(&snapshot->deltas, &s);
     return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store], "agent", s.agent,
                      "since_s", (double)s.since_ns / 1e9, "lag_s", (double)s.lag_ns / 1e9, "last_error",
                      s.last_error ? weir_strerror(s.last_error) : NULL, "exchanges", number(s.exchanges), "failures",
@@ -147,13 +147,13 @@ static double time_below(const weir_times *times, uint64_t per_mille)
     return all ? (double)times->below_ns[WEIR_TIMES - 2] / 1e9 : 0;
 }
 
-static json_t *host_json(const struct weir__sight *sight)
+static json_t *host_json(const struct weir__snapshot *snapshot)
 {
     char name[WEIR__HOST_NAME];
     double load[3] = {0};
-    weir__sight_host_name(sight, name);
+    weir__snapshot_host_name(snapshot, name);
     (void)!getloadavg(load, 3);
-    return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__figures_text(name, strlen(name)), "load", load[0], load[1],
+    return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__stats_json_text(name, strlen(name)), "load", load[0], load[1],
                      load[2], "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
@@ -163,13 +163,13 @@ static json_t *percent(uint32_t per_mille)
 }
 
 /* How loaded the host is; null where nothing says so. */
-static json_t *load_json(const struct weir__sight *sight)
+static json_t *load_json(const struct weir__snapshot *snapshot)
 {
     struct weir__load_view view;
     struct weir__upstream_sums sums;
-    bool known = weir__sight_load(sight, &view, &sums);
+    bool known = weir__snapshot_load(snapshot, &view, &sums);
     json_t *signals = json_object(), *shed = json_object();
-    if (!sight->load) {
+    if (!snapshot->load) {
         json_decref(signals);
         json_decref(shed);
         return json_null();
@@ -184,35 +184,35 @@ static json_t *load_json(const struct weir__sight *sight)
 }
 
 /* NULL: no memory. */
-static json_t *stats_json(const struct weir__sight *sight)
+static json_t *stats_json(const struct weir__snapshot *snapshot)
 {
-    struct stats_walk walk = {.sight = sight, .rules = json_array(), .good = true};
+    struct stats_walk walk = {.snapshot = snapshot, .rules = json_array(), .good = true};
     weir_engine_stats engine = {0};
     weir_times times = {0};
-    (void)weir__sight_rules(sight, stats_rule, &walk);
-    (void)!weir_engine_stats_read(sight->engine, &engine);
-    (void)!weir_times_read(sight->engine, &times);
+    (void)weir__snapshot_each_rule(snapshot, stats_rule, &walk);
+    (void)!weir_engine_stats_read(snapshot->engine, &engine);
+    (void)!weir_times_read(snapshot->engine, &times);
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++)
-        walk.good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&walk.all[i])) == 0;
+        walk.good &= json_object_set_new(rates, span_names[i], weir__stats_json_rates(&walk.all[i])) == 0;
     json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
-                             rounded_ms(sight->now.wall_ns), "version", weir_version(), "host", host_json(sight),
-                             "segment", segment_json(sight), "store", store_json(sight), "rates", rates,
+                             rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
+                             "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", rates,
                              "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
                              "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks",
-                             number(engine.looks), "rules", number(engine.rules), "history", sight->history.rows != 0,
-                             "hot", sight->hot.rule_slots != 0, "rules", walk.rules);
-    walk.good &= json_object_set_new(root, "load", load_json(sight)) == 0;
+                             number(engine.looks), "rules", number(engine.rules), "history",
+                             snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "rules", walk.rules);
+    walk.good &= json_object_set_new(root, "load", load_json(snapshot)) == 0;
     if (walk.good)
         return root;
     json_decref(root);
     return NULL;
 }
 
-int weir__figures_stats(const struct weir__sight *sight, char **json)
+int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
 {
-    json_t *root = stats_json(sight);
-    return weir__figures_finish(root, root != NULL, json);
+    json_t *root = stats_json(snapshot);
+    return weir__stats_json_finish(root, root != NULL, json);
 }
 
 /* ---- The last hour ---- */
@@ -221,7 +221,7 @@ enum { ALLOWED, DELAYED, DENIED, SHED, SHADOW_DENIED, SERIES };
 static const char *const series_names[SERIES] = {"allowed", "delayed", "denied", "shed", "shadow_denied"};
 
 struct series {
-    const struct weir__sight *sight;
+    const struct weir__snapshot *snapshot;
     const char *rule;
     size_t seconds;
     struct weir__history_second *one; /* a rule's */
@@ -229,13 +229,14 @@ struct series {
     bool found;
 };
 
-static int series_rule(void *context, const struct weir__seen_rule *rule)
+static int series_rule(void *context, const struct weir__rule_snapshot *rule)
 {
     struct series *s = context;
     if (s->rule && strcmp(s->rule, rule->info.name) != 0)
         return 0;
     s->found = true;
-    size_t count = s->sight->history.rows ? weir__history_read(&s->sight->history, rule->id, s->one, s->seconds) : 0;
+    size_t count =
+        s->snapshot->history.rows ? weir__history_read(&s->snapshot->history, rule->id, s->one, s->seconds) : 0;
     for (size_t i = 0; i < count; i++) {
         size_t at = s->seconds - count + i;
         if (rule->info.shadow) {
@@ -264,12 +265,13 @@ static json_t *series_json(const double *sum, size_t seconds, size_t step)
     return list;
 }
 
-int weir__figures_history(const struct weir__sight *sight, const char *rule, int64_t seconds, int64_t step, char **json)
+int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *rule, int64_t seconds, int64_t step,
+                             char **json)
 {
     size_t count = seconds < 1 ? 1 : seconds >= WEIR__HISTORY_SECONDS ? WEIR__HISTORY_SECONDS - 1 : (size_t)seconds;
     size_t each = step < 1 ? 1 : (size_t)step > count ? count : (size_t)step;
     double *sums = calloc(count, SERIES * sizeof *sums);
-    struct series s = {.sight = sight, .rule = rule, .seconds = count, .one = calloc(count, sizeof *s.one)};
+    struct series s = {.snapshot = snapshot, .rule = rule, .seconds = count, .one = calloc(count, sizeof *s.one)};
     if (!sums || !s.one) {
         free(sums);
         free(s.one);
@@ -277,17 +279,17 @@ int weir__figures_history(const struct weir__sight *sight, const char *rule, int
     }
     for (int i = 0; i < SERIES; i++)
         s.sum[i] = sums + (size_t)i * count;
-    (void)weir__sight_rules(sight, series_rule, &s);
-    uint64_t last = sight->history.rows ? weir__load64(&sight->history.header->last) : 0;
-    int64_t ago = last ? (int64_t)(weir__sight_second(sight->now) - last) : 0;
+    (void)weir__snapshot_each_rule(snapshot, series_rule, &s);
+    uint64_t last = snapshot->history.rows ? weir__load64(&snapshot->history.header->last) : 0;
+    int64_t ago = last ? (int64_t)(weir__snapshot_second(snapshot->now) - last) : 0;
     int error = WEIR_ENORULE;
     if (s.found || !rule) {
         json_t *root = json_pack("{s:b,s:o,s:o}", "known", last != 0, "until",
-                                 json_integer(sight->now.wall_ns / WEIR_SECOND - ago), "step", number(each));
+                                 json_integer(snapshot->now.wall_ns / WEIR_SECOND - ago), "step", number(each));
         bool good = root != NULL;
         for (int i = 0; i < SERIES && good; i++)
             good = json_object_set_new(root, series_names[i], series_json(s.sum[i], count, each)) == 0;
-        error = weir__figures_finish(root, good, json);
+        error = weir__stats_json_finish(root, good, json);
     }
     free(sums);
     free(s.one);
@@ -303,7 +305,7 @@ struct finding {
     bool found;
 };
 
-static int find_rule(void *context, const struct weir__seen_rule *rule)
+static int find_rule(void *context, const struct weir__rule_snapshot *rule)
 {
     struct finding *finding = context;
     if (rule->info.shadow != finding->shadow || strcmp(rule->info.name, finding->name) != 0)
@@ -314,11 +316,11 @@ static int find_rule(void *context, const struct weir__seen_rule *rule)
 }
 
 static json_t *key_json(const weir_segment *segment, const struct weir__hot_key *key,
-                        const struct weir__figures_hot *what)
+                        const struct weir__stats_json_hot_keys *what)
 {
     bool hidden = what->hide || key->len == 0, cut = !hidden && key->shown < key->len;
     json_t *name = hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash))
-                          : weir__figures_text(key->text, key->shown);
+                          : weir__stats_json_text(key->text, key->shown);
     if (what->near)
         return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", hidden, "cut", cut, "used",
                          (double)key->weight / 1000);
@@ -326,10 +328,10 @@ static json_t *key_json(const weir_segment *segment, const struct weir__hot_key 
                      "error", number(key->error));
 }
 
-static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot_rule *panel)
+static json_t *uses_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel)
 {
     uint64_t count[WEIR__HOT_USES] = {0};
-    uint64_t keys = panel ? weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, count) : 0;
+    uint64_t keys = panel ? weir__hot_uses(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, count) : 0;
     json_t *list = json_array();
     for (int i = 0; i < WEIR__HOT_USES; i++)
         (void)json_array_append_new(list, number(count[i]));
@@ -337,24 +339,21 @@ static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot
 }
 
 /* The keys of one list. */
-static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot_rule *panel,
-                         const struct weir__figures_hot *what)
+static json_t *keys_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel,
+                         const struct weir__stats_json_hot_keys *what)
 {
-    size_t max = what->n < 1                        ? 1
-                 : what->n > WEIR__FIGURES_KEYS_MAX ? WEIR__FIGURES_KEYS_MAX
-                                                    : (size_t)what->n,
-           count = 0;
+    size_t max = what->n < 1 ? 1 : what->n > WEIR__STATS_KEYS_MAX ? WEIR__STATS_KEYS_MAX : (size_t)what->n, count = 0;
     struct weir__hot_key *keys = calloc(max, sizeof *keys);
     json_t *list = json_array();
     bool good = keys && list;
     if (panel && good && what->near)
-        count = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__hot_sampler_hash,
-                                  sight->engine->segment, keys, max);
+        count = weir__hot_nearest(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
+                                  weir__hot_sampler_hash, snapshot->engine->segment, keys, max);
     else if (panel && good)
         count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__hot_sampler_hash,
-                              sight->engine->segment, keys, max);
+                              snapshot->engine->segment, keys, max);
     for (size_t i = 0; i < count && good; i++)
-        good = json_array_append_new(list, key_json(sight->engine->segment, &keys[i], what)) == 0;
+        good = json_array_append_new(list, key_json(snapshot->engine->segment, &keys[i], what)) == 0;
     free(keys);
     if (good)
         return list;
@@ -362,14 +361,15 @@ static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot
     return NULL;
 }
 
-int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json)
+int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__stats_json_hot_keys *what,
+                              char **json)
 {
     struct finding finding = {.name = what->rule, .shadow = what->shadow};
-    (void)weir__sight_rules(sight, find_rule, &finding);
+    (void)weir__snapshot_each_rule(snapshot, find_rule, &finding);
     if (!finding.found)
         return WEIR_ENORULE;
-    const struct weir__hot_rule *panel = weir__sight_panel(sight, finding.id);
-    uint64_t seconds = sight->hot.rule_slots ? weir__load64(&sight->hot.header->seconds) : 0;
+    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, finding.id);
+    uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     uint64_t total =
         panel ? weir__load64(&panel->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
     json_t *root = json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
@@ -377,15 +377,16 @@ int weir__figures_hot(const struct weir__sight *sight, const struct weir__figure
                              what->near     ? "near"
                              : what->denied ? "denied"
                                             : "admitted",
-                             "seconds", number(seconds), "total", number(total), "keys", keys_json(sight, panel, what),
-                             "uses", uses_json(sight, panel));
-    return weir__figures_finish(root, root != NULL, json);
+                             "seconds", number(seconds), "total", number(total), "keys",
+                             keys_json(snapshot, panel, what), "uses", uses_json(snapshot, panel));
+    return weir__stats_json_finish(root, root != NULL, json);
 }
 
 /* Adds to each rule of the list its hottest keys. */
-int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet *fleet, int64_t keys, char **json)
+int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
+                         char **json)
 {
-    json_t *root = stats_json(sight), *rule, *hosts = weir__figures_fleet(fleet);
+    json_t *root = stats_json(snapshot), *rule, *hosts = weir__stats_json_membership(membership);
     bool good = root && hosts && json_object_update(root, hosts) == 0;
     json_decref(hosts);
     size_t i;
@@ -393,54 +394,54 @@ int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet 
     {
         struct finding finding = {.name = json_string_value(json_object_get(rule, "name")),
                                   .shadow = json_is_true(json_object_get(rule, "shadow"))};
-        struct weir__figures_hot admitted = {.n = keys}, denied = {.denied = true, .n = keys},
-                                 near = {.near = true, .n = keys};
-        (void)weir__sight_rules(sight, find_rule, &finding);
-        const struct weir__hot_rule *panel = finding.found ? weir__sight_panel(sight, finding.id) : NULL;
-        json_t *hot = panel ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(sight, panel, &admitted), "denied",
-                                        keys_json(sight, panel, &denied), "near", keys_json(sight, panel, &near),
-                                        "uses", uses_json(sight, panel))
+        struct weir__stats_json_hot_keys admitted = {.n = keys}, denied = {.denied = true, .n = keys},
+                                         near = {.near = true, .n = keys};
+        (void)weir__snapshot_each_rule(snapshot, find_rule, &finding);
+        const struct weir__hot_rule *panel = finding.found ? weir__snapshot_hot_keys(snapshot, finding.id) : NULL;
+        json_t *hot = panel ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, panel, &admitted),
+                                        "denied", keys_json(snapshot, panel, &denied), "near",
+                                        keys_json(snapshot, panel, &near), "uses", uses_json(snapshot, panel))
                             : json_null();
         good &= json_object_set_new(rule, "hot", hot) == 0;
     }
-    return weir__figures_finish(root, good, json);
+    return weir__stats_json_finish(root, good, json);
 }
 
 /* ---- Advice ---- */
 
 struct advising {
-    const struct weir__sight *sight;
+    const struct weir__snapshot *snapshot;
     struct weir__rule_source *source;
     const char *rule;
     json_t *list;
     bool found, good;
 };
 
-static json_t *advice_json(const struct weir__seen_rule *rule, const struct weir__advice *advice,
+static json_t *advice_json(const struct weir__rule_snapshot *rule, const struct weir__advice *advice,
                            struct weir__rule_source *source)
 {
     char *changed = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
     char *document = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
-    json_t *figures = json_object();
-    for (size_t i = 0; i < advice->figure_count; i++)
-        (void)json_object_set_new(figures, advice->figures[i].name, rounded(advice->figures[i].value));
-    json_t *one =
-        json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", weir__figures_text(rule->info.name, strlen(rule->info.name)),
-                  "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures", figures,
-                  "changed", changed, "document", document);
+    json_t *numbers = json_object();
+    for (size_t i = 0; i < advice->number_count; i++)
+        (void)json_object_set_new(numbers, advice->numbers[i].name, rounded(advice->numbers[i].value));
+    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule",
+                            weir__stats_json_text(rule->info.name, strlen(rule->info.name)), "kind",
+                            weir__advice_kind_name(advice->kind), "message", advice->message, "figures", numbers,
+                            "changed", changed, "document", document);
     free(changed);
     free(document);
     return one;
 }
 
-static int advise_rule(void *context, const struct weir__seen_rule *rule)
+static int advise_rule(void *context, const struct weir__rule_snapshot *rule)
 {
     struct advising *a = context;
     struct weir__advice advice[WEIR__ADVICE_MAX];
     if (a->rule && strcmp(a->rule, rule->info.name) != 0)
         return 0;
     a->found = true;
-    struct weir__evidence *evidence = weir__evidence_gather(a->sight, rule);
+    struct weir__evidence *evidence = weir__evidence_gather(a->snapshot, rule);
     size_t count = evidence ? weir__advise(evidence, advice) : 0;
     a->good &= evidence != NULL;
     for (size_t i = 0; i < count; i++)
@@ -449,15 +450,15 @@ static int advise_rule(void *context, const struct weir__seen_rule *rule)
     return !a->good;
 }
 
-int weir__figures_advice(const struct weir__sight *sight, const char *rule, struct weir__rule_source *source,
-                         char **json)
+int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *rule, struct weir__rule_source *source,
+                            char **json)
 {
-    struct advising a = {sight, source, rule, json_array(), false, true};
-    (void)weir__sight_rules(sight, advise_rule, &a);
+    struct advising a = {snapshot, source, rule, json_array(), false, true};
+    (void)weir__snapshot_each_rule(snapshot, advise_rule, &a);
     if (rule && !a.found) {
         json_decref(a.list);
         return WEIR_ENORULE;
     }
     json_t *root = json_pack("{s:o}", "advice", a.list);
-    return weir__figures_finish(root, root && a.good, json);
+    return weir__stats_json_finish(root, root && a.good, json);
 }

@@ -10,14 +10,14 @@
 #include "stats/membership.h"
 #include "stats/snapshot.h"
 
-#define WEIR__FIGURES_KEYS_MAX 256
+#define WEIR__STATS_KEYS_MAX 256
 
-int weir__figures_stats(const struct weir__sight *sight, char **json);
+int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json);
 /* `rule` NULL: all that are enforced together, and as shadow_denied what shadow rules would have denied. */
-int weir__figures_history(const struct weir__sight *sight, const char *rule, int64_t seconds, int64_t step,
-                          char **json);
+int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *rule, int64_t seconds, int64_t step,
+                             char **json);
 
-struct weir__figures_hot {
+struct weir__stats_json_hot_keys {
     bool hide; /* hashes instead of the texts of keys */
     const char *rule;
     bool shadow;
@@ -25,16 +25,18 @@ struct weir__figures_hot {
     bool near;   /* the keys near their limit instead, and how much of it keys use */
     int64_t n;
 };
-int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json);
+int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__stats_json_hot_keys *what,
+                              char **json);
 /* Which hosts there are: "fleet" has what is to be said of all, "hosts" each of them, this one first. */
-int weir__figures_hosts(const struct weir__fleet *fleet, char **json);
+int weir__stats_json_hosts(const struct weir__membership *membership, char **json);
 /*
- * weir__figures_stats and weir__figures_hosts in one, and each rule with its hottest `keys` as "hot": {"admitted": [],
- * "denied": [], "near": []}.
+ * weir__stats_json_current and weir__stats_json_hosts in one, and each rule with its hottest `keys` as "hot":
+ * {"admitted": [], "denied": [], "near": []}.
  */
-int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet *fleet, int64_t keys, char **json);
-/* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
-int weir__figures_advice(const struct weir__sight *sight, const char *rule, struct weir__rule_source *source,
+int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
                          char **json);
+/* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
+int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *rule, struct weir__rule_source *source,
+                            char **json);
 
 #endif

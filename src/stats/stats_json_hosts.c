@@ -5,40 +5,43 @@
 #include <stdio.h>
 #include <string.h>
 
-static json_t *host_json(const struct weir__fleet_host *host)
+static json_t *host_json(const struct weir__host_status *host)
 {
     static const char *const ways[] = {"here", "store", "rules"};
-    const struct weir__told *told = &host->told;
+    const struct weir__heartbeat *heartbeat = &host->heartbeat;
     char rules[24];
-    snprintf(rules, sizeof rules, "%016" PRIx64, told->rules);
-    return json_pack("{s:s,s:o,s:b,s:s,s:f,s:s,s:o,s:o,s:o?,s:s,s:s?,s:I,s:b}", "id", told->id, "name",
-                     weir__figures_text(told->name, strlen(told->name)), "here", host->via == WEIR__FLEET_HERE, "state",
-                     host->silent ? "silent" : "running", "heard_s", (double)host->heard_ms / 1000, "via",
-                     ways[host->via], "version", weir__figures_text(told->version, strlen(told->version)), "rates",
-                     weir__figures_rates(&told->rates), "level", told->level >= 0 ? json_real(told->level) : NULL,
-                     "store", weir__fleet_store_name(told->store), "rules", told->rules ? rules : NULL, "rule_count",
-                     (json_int_t)told->rule_count, "rules_differ", host->differs);
+    snprintf(rules, sizeof rules, "%016" PRIx64, heartbeat->rules);
+    return json_pack(
+        "{s:s,s:o,s:b,s:s,s:f,s:s,s:o,s:o,s:o?,s:s,s:s?,s:I,s:b}", "id", heartbeat->id, "name",
+        weir__stats_json_text(heartbeat->name, strlen(heartbeat->name)), "here", host->via == WEIR__HOST_SELF, "state",
+        host->silent ? "silent" : "running", "heard_s", (double)host->received_ms / 1000, "via", ways[host->via],
+        "version", weir__stats_json_text(heartbeat->version, strlen(heartbeat->version)), "rates",
+        weir__stats_json_rates(&heartbeat->rates), "level", heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL,
+        "store", weir__host_store_name(heartbeat->store), "rules", heartbeat->rules ? rules : NULL, "rule_count",
+        (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
 }
 
-json_t *weir__figures_fleet(const struct weir__fleet *fleet)
+json_t *weir__stats_json_membership(const struct weir__membership *membership)
 {
     json_t *hosts = json_array();
     bool good = hosts != NULL;
-    for (size_t i = 0; i < fleet->count && good; i++)
-        good = json_array_append_new(hosts, host_json(&fleet->hosts[i])) == 0;
-    json_t *root = json_pack(
-        "{s:{s:I,s:I,s:I,s:I,s:s,s:o?,s:b},s:o}", "fleet", "running", (json_int_t)(fleet->count - fleet->silent),
-        "silent", (json_int_t)fleet->silent, "left_out", (json_int_t)fleet->left_out, "rules_differ",
-        (json_int_t)fleet->differ, "store", weir__fleet_store_name(fleet->store), "why",
-        *fleet->why ? weir__figures_text(fleet->why, strlen(fleet->why)) : NULL, "agent", fleet->agent, "hosts", hosts);
+    for (size_t i = 0; i < membership->count && good; i++)
+        good = json_array_append_new(hosts, host_json(&membership->hosts[i])) == 0;
+    json_t *root =
+        json_pack("{s:{s:I,s:I,s:I,s:I,s:s,s:o?,s:b},s:o}", "fleet", "running",
+                  (json_int_t)(membership->count - membership->silent), "silent", (json_int_t)membership->silent,
+                  "left_out", (json_int_t)membership->left_out, "rules_differ", (json_int_t)membership->differ, "store",
+                  weir__host_store_name(membership->store), "why",
+                  *membership->why ? weir__stats_json_text(membership->why, strlen(membership->why)) : NULL, "agent",
+                  membership->agent, "hosts", hosts);
     if (good)
         return root;
     json_decref(root);
     return NULL;
 }
 
-int weir__figures_hosts(const struct weir__fleet *fleet, char **json)
+int weir__stats_json_hosts(const struct weir__membership *membership, char **json)
 {
-    json_t *root = weir__figures_fleet(fleet);
-    return weir__figures_finish(root, root != NULL, json);
+    json_t *root = weir__stats_json_membership(membership);
+    return weir__stats_json_finish(root, root != NULL, json);
 }

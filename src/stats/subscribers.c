@@ -5,91 +5,92 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct follower {
-    struct weir__told told;
-    int64_t heard_ms; /* when */
+struct subscriber {
+    struct weir__heartbeat heartbeat;
+    int64_t received_ms; /* when */
 };
 
-struct weir__followers {
+struct weir__subscribers {
     pthread_mutex_t lock;
     size_t count;
-    struct follower list[WEIR__FLEET_MAX];
+    struct subscriber list[WEIR__HOSTS_MAX];
 };
 
-struct weir__followers *weir__followers_new(void)
+struct weir__subscribers *weir__subscribers_new(void)
 {
-    struct weir__followers *followers = calloc(1, sizeof *followers);
-    if (followers)
-        pthread_mutex_init(&followers->lock, NULL);
-    return followers;
+    struct weir__subscribers *subscribers = calloc(1, sizeof *subscribers);
+    if (subscribers)
+        pthread_mutex_init(&subscribers->lock, NULL);
+    return subscribers;
 }
 
-void weir__followers_free(struct weir__followers *followers)
+void weir__subscribers_free(struct weir__subscribers *subscribers)
 {
-    if (!followers)
+    if (!subscribers)
         return;
-    pthread_mutex_destroy(&followers->lock);
-    free(followers);
+    pthread_mutex_destroy(&subscribers->lock);
+    free(subscribers);
 }
 
 /* Where it belongs: its own place, a free one, that of the most silent; NULL: there is none. */
-static struct follower *place_for(struct weir__followers *followers, const char *id, int64_t now_ms)
+static struct subscriber *place_for(struct weir__subscribers *subscribers, const char *id, int64_t now_ms)
 {
-    struct follower *oldest = NULL;
-    for (size_t i = 0; i < followers->count; i++) {
-        struct follower *one = &followers->list[i];
-        if (strcmp(one->told.id, id) == 0)
+    struct subscriber *oldest = NULL;
+    for (size_t i = 0; i < subscribers->count; i++) {
+        struct subscriber *one = &subscribers->list[i];
+        if (strcmp(one->heartbeat.id, id) == 0)
             return one;
-        if (!oldest || one->heard_ms < oldest->heard_ms)
+        if (!oldest || one->received_ms < oldest->received_ms)
             oldest = one;
     }
-    if (followers->count < WEIR__FLEET_MAX)
-        return &followers->list[followers->count++];
-    return now_ms - oldest->heard_ms > weir__told_patience_ms(&oldest->told) ? oldest : NULL;
+    if (subscribers->count < WEIR__HOSTS_MAX)
+        return &subscribers->list[subscribers->count++];
+    return now_ms - oldest->received_ms > weir__heartbeat_timeout_ms(&oldest->heartbeat) ? oldest : NULL;
 }
 
-void weir__followers_hear(struct weir__followers *followers, const struct weir__told *told, int64_t now_ms)
+void weir__subscribers_record(struct weir__subscribers *subscribers, const struct weir__heartbeat *heartbeat,
+                              int64_t now_ms)
 {
-    pthread_mutex_lock(&followers->lock);
-    struct follower *place = place_for(followers, told->id, now_ms);
+    pthread_mutex_lock(&subscribers->lock);
+    struct subscriber *place = place_for(subscribers, heartbeat->id, now_ms);
     if (place)
-        *place = (struct follower){*told, now_ms};
-    pthread_mutex_unlock(&followers->lock);
+        *place = (struct subscriber){*heartbeat, now_ms};
+    pthread_mutex_unlock(&subscribers->lock);
 }
 
-static struct weir__heard *find(const struct weir__fleet_list *list, const char *id)
+static struct weir__received_heartbeat *find(const struct weir__host_list *list, const char *id)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->hosts[i].told.id, id) == 0)
+        if (strcmp(list->hosts[i].heartbeat.id, id) == 0)
             return &list->hosts[i];
     return NULL;
 }
 
-static void add(struct weir__fleet_list *list, const struct follower *one, int64_t ago_ms)
+static void add(struct weir__host_list *list, const struct subscriber *one, int64_t ago_ms)
 {
-    struct weir__heard *heard = find(list, one->told.id);
-    if (heard && heard->ago_ms <= ago_ms)
+    struct weir__received_heartbeat *received = find(list, one->heartbeat.id);
+    if (received && received->ago_ms <= ago_ms)
         return;
-    if (!heard && list->count == WEIR__FLEET_MAX) {
+    if (!received && list->count == WEIR__HOSTS_MAX) {
         list->left_out++;
         return;
     }
-    heard = heard ? heard : &list->hosts[list->count++];
-    *heard = (struct weir__heard){one->told, ago_ms, WEIR__FLEET_BY_RULES};
+    received = received ? received : &list->hosts[list->count++];
+    *received = (struct weir__received_heartbeat){one->heartbeat, ago_ms, WEIR__HOST_VIA_RULES};
 }
 
-void weir__followers_add(struct weir__followers *followers, struct weir__fleet_list *list, int64_t now_ms)
+void weir__subscribers_append(struct weir__subscribers *subscribers, struct weir__host_list *list, int64_t now_ms)
 {
-    pthread_mutex_lock(&followers->lock);
-    for (size_t i = 0; i < followers->count;) {
-        const struct follower *one = &followers->list[i];
-        int64_t ago_ms = now_ms > one->heard_ms ? now_ms - one->heard_ms : 0;
-        if (ago_ms > WEIR__FLEET_FORGET_MS && ago_ms > weir__told_patience_ms(&one->told)) {
-            followers->list[i] = followers->list[--followers->count];
+    pthread_mutex_lock(&subscribers->lock);
+    for (size_t i = 0; i < subscribers->count;) {
+        const struct subscriber *one = &subscribers->list[i];
+        int64_t ago_ms = now_ms > one->received_ms ? now_ms - one->received_ms : 0;
+        if (ago_ms > WEIR__HOSTS_FORGET_MS && ago_ms > weir__heartbeat_timeout_ms(&one->heartbeat)) {
+            subscribers->list[i] = subscribers->list[--subscribers->count];
             continue;
         }
         add(list, one, ago_ms);
         i++;
     }
-    pthread_mutex_unlock(&followers->lock);
+    pthread_mutex_unlock(&subscribers->lock);
 }

@@ -4,15 +4,16 @@
 
 #include "stats/membership.h"
 
-struct weir__followers;
+struct weir__subscribers;
 
 /* NULL: no memory. */
-struct weir__followers *weir__followers_new(void);
+struct weir__subscribers *weir__subscribers_new(void);
 /* NULL is allowed. */
-void weir__followers_free(struct weir__followers *followers);
+void weir__subscribers_free(struct weir__subscribers *subscribers);
 /* What one told. Without room the one that has been silent for longest gives way, if it is silent. */
-void weir__followers_hear(struct weir__followers *followers, const struct weir__told *told, int64_t now_ms);
-/* Adds them to a list that has room for WEIR__FLEET_MAX; of a host that is in it already, what is newer. */
-void weir__followers_add(struct weir__followers *followers, struct weir__fleet_list *list, int64_t now_ms);
+void weir__subscribers_record(struct weir__subscribers *subscribers, const struct weir__heartbeat *heartbeat,
+                              int64_t now_ms);
+/* Adds them to a list that has room for WEIR__HOSTS_MAX; of a host that is in it already, what is newer. */
+void weir__subscribers_append(struct weir__subscribers *subscribers, struct weir__host_list *list, int64_t now_ms);
 
 #endif

@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WIDTH_USUAL  80
-#define HEIGHT_USUAL 24
-#define WIDTH_MIN    20
-#define WIDTH_MAX    1000
+#define WIDTH_DEFAULT  80
+#define HEIGHT_DEFAULT 24
+#define WIDTH_MIN      20
+#define WIDTH_MAX      1000
 
 /* ---- The terminal ---- */
 
@@ -35,7 +35,7 @@ static void on_signal(int number)
         ended = number;
 }
 
-static void say(const char *sequence)
+static void write_sequence(const char *sequence)
 {
     (void)!write(STDOUT_FILENO, sequence, strlen(sequence));
 }
@@ -48,13 +48,13 @@ static bool enter(void)
     raw.c_cc[VTIME] = 0;
     if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) != 0)
         return false;
-    say("\033[?1049h\033[?25l\033[2J");
+    write_sequence("\033[?1049h\033[?25l\033[2J");
     return true;
 }
 
 static void leave(void)
 {
-    say("\033[0m\033[?25h\033[?1049l");
+    write_sequence("\033[0m\033[?25h\033[?1049l");
     (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 }
 
@@ -62,8 +62,8 @@ static void screen_size(struct weir__top_screen *screen)
 {
     struct winsize size = {0};
     bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_row;
-    screen->width = known ? size.ws_col : WIDTH_USUAL;
-    screen->height = known ? size.ws_row : HEIGHT_USUAL;
+    screen->width = known ? size.ws_col : WIDTH_DEFAULT;
+    screen->height = known ? size.ws_row : HEIGHT_DEFAULT;
     screen->width = screen->width < WIDTH_MIN ? WIDTH_MIN : screen->width;
 }
 
@@ -108,7 +108,7 @@ static bool press(struct weir__top *top, char key)
         char key;
         enum weir__top_sort sort;
     } sorts[] = {{'n', WEIR__BY_NAME}, {'a', WEIR__BY_ALLOWED}, {'d', WEIR__BY_DENIED}, {'y', WEIR__BY_DELAYED},
-                 {'e', WEIR__BY_SHED}, {'s', WEIR__BY_SHARE},   {'l', WEIR__BY_LEVEL},  {'t', WEIR__BY_HEARD}};
+                 {'e', WEIR__BY_SHED}, {'s', WEIR__BY_SHARE},   {'l', WEIR__BY_LEVEL},  {'t', WEIR__BY_SEEN}};
     for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
         if (sorts[i].key == key)
             top->sort = sorts[i].sort;
@@ -168,21 +168,21 @@ static bool take_signals(sigset_t *during)
     return sigprocmask(SIG_BLOCK, &blocked, during) == 0;
 }
 
-static void refresh(struct weir__looker *looker, struct weir__top *top)
+static void refresh(struct weir__opened_host *host, struct weir__top *top)
 {
     if (!top->paused) {
-        if (looker->sight.now.mono_ns)
-            weir__sight_remember(&looker->sight);
-        (void)weir_reload(looker->engine);
-        weir__sight_look(&looker->sight);
-        weir__fleet_look(&looker->fleet, &looker->sight);
+        if (host->snapshot.now.mono_ns)
+            weir__snapshot_save_totals(&host->snapshot);
+        (void)weir_reload(host->engine);
+        weir__snapshot_refresh(&host->snapshot);
+        weir__membership_refresh(&host->membership, &host->snapshot);
     }
     draw(top);
 }
 
-static int live(struct weir__looker *looker, int64_t interval_ms)
+static int live(struct weir__opened_host *host, int64_t interval_ms)
 {
-    struct weir__top top = {.sight = &looker->sight, .fleet = &looker->fleet, .sort = WEIR__BY_DENIED};
+    struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     sigset_t during;
     bool going = true;
@@ -192,7 +192,7 @@ static int live(struct weir__looker *looker, int64_t interval_ms)
     while (going && !ended) {
         int64_t left = due - weir__monotonic_ms();
         if (left <= 0) {
-            refresh(looker, &top);
+            refresh(host, &top);
             due = weir__monotonic_ms() + interval_ms;
             continue;
         }
@@ -211,19 +211,19 @@ static int live(struct weir__looker *looker, int64_t interval_ms)
 }
 
 /* Two looks, unless a history knows the rates already. */
-static int once(struct weir__looker *looker, const struct weir__top_options *options)
+static int once(struct weir__opened_host *host, const struct weir__top_options *options)
 {
-    struct weir__top top = {.sight = &looker->sight, .fleet = &looker->fleet, .sort = WEIR__BY_DENIED};
-    if (!looker->sight.history.rows) {
+    struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};
+    if (!host->snapshot.history.rows) {
         struct timespec wait = {options->interval_ms / 1000, options->interval_ms % 1000 * 1000000};
-        weir__sight_remember(&looker->sight);
+        weir__snapshot_save_totals(&host->snapshot);
         nanosleep(&wait, NULL);
-        weir__sight_look(&looker->sight);
+        weir__snapshot_refresh(&host->snapshot);
     }
-    weir__fleet_look(&looker->fleet, &looker->sight);
+    weir__membership_refresh(&host->membership, &host->snapshot);
     if (options->json) {
         char *json = NULL;
-        int error = weir__figures_all(&looker->sight, &looker->fleet, options->keys, &json);
+        int error = weir__stats_json_all(&host->snapshot, &host->membership, options->keys, &json);
         if (error)
             fprintf(stderr, "weir top: %s\n", weir_strerror(error));
         else
@@ -234,21 +234,21 @@ static int once(struct weir__looker *looker, const struct weir__top_options *opt
     const char *columns = getenv("COLUMNS");
     long width = columns ? strtol(columns, NULL, 10) : 0;
     struct weir__top_screen screen = {
-        .to = stdout, .width = width >= WIDTH_MIN && width <= WIDTH_MAX ? (int)width : WIDTH_USUAL, .plain = true};
+        .to = stdout, .width = width >= WIDTH_MIN && width <= WIDTH_MAX ? (int)width : WIDTH_DEFAULT, .plain = true};
     weir__top_draw(&top, &screen);
     return fflush(stdout) != 0;
 }
 
 int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context)
 {
-    struct weir__looker looker;
+    struct weir__opened_host host;
     int code = 1;
     if (!options->once && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))) {
         fputs("weir top: this is no terminal; use --once or --once --json\n", stderr);
         return 2;
     }
-    if (weir__looker_open(&looker, options->what, options->rules, diagnose, context))
-        code = options->once ? once(&looker, options) : live(&looker, options->interval_ms);
-    weir__looker_close(&looker);
+    if (weir__open_host(&host, options->what, options->rules, diagnose, context))
+        code = options->once ? once(&host, options) : live(&host, options->interval_ms);
+    weir__close_host(&host);
     return code;
 }

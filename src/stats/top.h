@@ -17,14 +17,14 @@ enum weir__top_sort {
     WEIR__BY_SHED,
     WEIR__BY_SHARE,
     WEIR__BY_LEVEL, /* of hosts, as the next; rules have none and are by name then */
-    WEIR__BY_HEARD
+    WEIR__BY_SEEN
 };
 enum weir__top_page { WEIR__TOP_RULES, WEIR__TOP_HOSTS };
 enum weir__top_list { WEIR__TOP_DENIED, WEIR__TOP_ADMITTED, WEIR__TOP_NEAR, WEIR__TOP_LISTS };
 
 struct weir__top {
-    struct weir__sight *sight;
-    const struct weir__fleet *fleet; /* that has looked */
+    struct weir__snapshot *snapshot;
+    const struct weir__membership *membership; /* that has looked */
     enum weir__top_page page;
     enum weir__top_sort sort;
     enum weir__top_list list;

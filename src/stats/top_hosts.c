@@ -16,9 +16,9 @@ static double share_of(const struct weir__rates *rates)
     return all > 0 ? rates->denied / all : 0;
 }
 
-static double value_of(const struct weir__fleet_host *host, enum weir__top_sort sort)
+static double value_of(const struct weir__host_status *host, enum weir__top_sort sort)
 {
-    const struct weir__rates *rates = &host->told.rates;
+    const struct weir__rates *rates = &host->heartbeat.rates;
     switch (sort) {
     case WEIR__BY_ALLOWED:
         return rates->allowed;
@@ -31,28 +31,29 @@ static double value_of(const struct weir__fleet_host *host, enum weir__top_sort 
     case WEIR__BY_SHARE:
         return share_of(rates);
     case WEIR__BY_LEVEL:
-        return host->told.level;
-    case WEIR__BY_HEARD:
-        return (double)host->heard_ms;
+        return host->heartbeat.level;
+    case WEIR__BY_SEEN:
+        return (double)host->received_ms;
     default:
         return 0;
     }
 }
 
 struct order {
-    const struct weir__fleet_host *hosts;
+    const struct weir__host_status *hosts;
     enum weir__top_sort sort;
 };
 
 static int by_sort(const void *a, const void *b, void *context)
 {
     const struct order *order = context;
-    const struct weir__fleet_host *left = &order->hosts[*(const size_t *)a], *right = &order->hosts[*(const size_t *)b];
+    const struct weir__host_status *left = &order->hosts[*(const size_t *)a],
+                                   *right = &order->hosts[*(const size_t *)b];
     double l = value_of(left, order->sort), r = value_of(right, order->sort);
     if (l < r || l > r)
         return l < r ? 1 : -1;
-    int names = strcmp(left->told.name, right->told.name);
-    return names ? names : strcmp(left->told.id, right->told.id);
+    int names = strcmp(left->heartbeat.name, right->heartbeat.name);
+    return names ? names : strcmp(left->heartbeat.id, right->heartbeat.id);
 }
 
 /* "0s", "45s", "3m": four columns. */
@@ -66,81 +67,83 @@ static const char *ago(int64_t ms, char buffer[8])
     return buffer;
 }
 
-static const char *store_word(enum weir__fleet_store store)
+static const char *store_word(enum weir__host_store store)
 {
-    return store == WEIR__FLEET_STORE_UNKNOWN ? "?"
-           : store == WEIR__FLEET_STORE_AWAY  ? "AWAY"
-                                              : weir__fleet_store_name(store);
+    return store == WEIR__HOST_STORE_UNKNOWN       ? "?"
+           : store == WEIR__HOST_STORE_UNAVAILABLE ? "AWAY"
+                                                   : weir__host_store_name(store);
 }
 
-static void draw_host(struct weir__canvas *canvas, const struct weir__fleet_host *host, bool chosen, int wide)
+static void draw_host(struct weir__canvas *canvas, const struct weir__host_status *host, bool chosen, int wide)
 {
-    const struct weir__told *told = &host->told;
-    const struct weir__rates *rates = &told->rates;
-    char name[96], version[32], heard[8], level[8] = "-", rules[WEIR__FLEET_ID + 2] = "-", text[80];
+    const struct weir__heartbeat *heartbeat = &host->heartbeat;
+    const struct weir__rates *rates = &heartbeat->rates;
+    char name[96], version[32], received[8], level[8] = "-", rules[WEIR__HOST_ID + 2] = "-", text[80];
     char a[16], b[16], c[16], d[16];
-    bool here = host->via == WEIR__FLEET_HERE;
-    weir__printable((weir_text){told->name, strlen(told->name)}, text, (size_t)wide + 1 - (here ? 2 : 0));
+    bool here = host->via == WEIR__HOST_SELF;
+    weir__printable((weir_text){heartbeat->name, strlen(heartbeat->name)}, text, (size_t)wide + 1 - (here ? 2 : 0));
     snprintf(name, sizeof name, "%s%s", text, here ? " *" : "");
-    weir__printable((weir_text){told->version, strlen(told->version)}, version, sizeof version);
-    if (told->level >= 0)
-        snprintf(level, sizeof level, "%.0f", told->level);
-    if (told->rules)
-        snprintf(rules, sizeof rules, "%0*" PRIx64 "%s", RULES_DIGITS, told->rules >> (64 - 4 * RULES_DIGITS),
+    weir__printable((weir_text){heartbeat->version, strlen(heartbeat->version)}, version, sizeof version);
+    if (heartbeat->level >= 0)
+        snprintf(level, sizeof level, "%.0f", heartbeat->level);
+    if (heartbeat->rules)
+        snprintf(rules, sizeof rules, "%0*" PRIx64 "%s", RULES_DIGITS, heartbeat->rules >> (64 - 4 * RULES_DIGITS),
                  host->differs ? "!" : "");
-    const char *style = chosen                                   ? "7"
-                        : host->silent                           ? "31"
-                        : told->store == WEIR__FLEET_STORE_AWAY  ? "31"
-                        : host->differs || share_of(rates) > 0.1 ? "33"
-                                                                 : "";
-    weir__top_line(
-        canvas, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name, ago(host->heard_ms, heard),
-        rates->known ? weir__top_brief(rates->allowed, a) : "-", rates->known ? weir__top_brief(rates->denied, b) : "-",
-        rates->known ? weir__top_brief(rates->shed, c) : "-", rates->known ? weir__top_brief(rates->delayed, d) : "-",
-        level, host->silent ? "GONE?" : store_word(told->store), rules, version);
+    const char *style = chosen                                             ? "7"
+                        : host->silent                                     ? "31"
+                        : heartbeat->store == WEIR__HOST_STORE_UNAVAILABLE ? "31"
+                        : host->differs || share_of(rates) > 0.1           ? "33"
+                                                                           : "";
+    weir__top_line(canvas, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name,
+                   ago(host->received_ms, received), rates->known ? weir__top_number(rates->allowed, a) : "-",
+                   rates->known ? weir__top_number(rates->denied, b) : "-",
+                   rates->known ? weir__top_number(rates->shed, c) : "-",
+                   rates->known ? weir__top_number(rates->delayed, d) : "-", level,
+                   host->silent ? "GONE?" : store_word(heartbeat->store), rules, version);
 }
 
 void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t space)
 {
-    const struct weir__fleet *fleet = top->fleet;
+    const struct weir__membership *membership = top->membership;
     int wide = canvas->screen->width - COLUMNS_MORE;
-    wide = wide < NAME_MIN ? NAME_MIN : wide > WEIR__FLEET_NAME_MAX ? WEIR__FLEET_NAME_MAX : wide;
-    struct order order = {fleet->hosts, top->sort};
-    size_t *at = calloc(fleet->count + 1, sizeof *at);
+    wide = wide < NAME_MIN ? NAME_MIN : wide > WEIR__HEARTBEAT_NAME_MAX ? WEIR__HEARTBEAT_NAME_MAX : wide;
+    struct order order = {membership->hosts, top->sort};
+    size_t *at = calloc(membership->count + 1, sizeof *at);
     weir__top_line(canvas, "1", "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, "HOST", "SEEN", "ALLOW", "DENY",
                    "SHED", "DELAY", "LVL", "STORE", "RULES", "WEIR");
-    for (size_t i = 0; i < fleet->count && at; i++)
+    for (size_t i = 0; i < membership->count && at; i++)
         at[i] = i;
-    if (at && fleet->count)
-        qsort_r(at, fleet->count, sizeof *at, by_sort, &order);
-    top->hosts = fleet->count;
+    if (at && membership->count)
+        qsort_r(at, membership->count, sizeof *at, by_sort, &order);
+    top->hosts = membership->count;
     if (top->host >= top->hosts)
         top->host = top->hosts ? top->hosts - 1 : 0;
-    size_t show = space ? space : fleet->count, first = space && top->host >= space ? top->host - space + 1 : 0;
-    for (size_t i = first; at && i < fleet->count && i < first + show; i++)
-        draw_host(canvas, &fleet->hosts[at[i]], !canvas->screen->plain && i == top->host, wide);
-    int64_t more = (int64_t)(first + show < fleet->count ? fleet->count - first - show : 0) + fleet->left_out;
+    size_t show = space ? space : membership->count, first = space && top->host >= space ? top->host - space + 1 : 0;
+    for (size_t i = first; at && i < membership->count && i < first + show; i++)
+        draw_host(canvas, &membership->hosts[at[i]], !canvas->screen->plain && i == top->host, wide);
+    int64_t more =
+        (int64_t)(first + show < membership->count ? membership->count - first - show : 0) + membership->left_out;
     if (more)
         weir__top_line(canvas, "2", "... %" PRId64 " more", more);
     free(at);
 }
 
-void weir__top_fleet(const struct weir__top *top, struct weir__canvas *canvas)
+void weir__top_membership(const struct weir__top *top, struct weir__canvas *canvas)
 {
-    const struct weir__fleet *fleet = top->fleet;
-    char why[WEIR__FLEET_WHY], silent[32] = "", differ[48] = "";
-    bool away = fleet->store == WEIR__FLEET_STORE_AWAY;
-    if (fleet->count + (size_t)fleet->left_out < 2 && !away)
+    const struct weir__membership *membership = top->membership;
+    char why[WEIR__HOSTS_WHY], silent[32] = "", differ[48] = "";
+    bool unavailable = membership->store == WEIR__HOST_STORE_UNAVAILABLE;
+    if (membership->count + (size_t)membership->left_out < 2 && !unavailable)
         return;
-    if (fleet->silent)
-        snprintf(silent, sizeof silent, ", %zu SILENT", fleet->silent);
-    if (fleet->differ)
-        snprintf(differ, sizeof differ, ", other rules on %zu", fleet->differ);
-    weir__printable((weir_text){fleet->why, strlen(fleet->why)}, why, sizeof why);
+    if (membership->silent)
+        snprintf(silent, sizeof silent, ", %zu SILENT", membership->silent);
+    if (membership->differ)
+        snprintf(differ, sizeof differ, ", other rules on %zu", membership->differ);
+    weir__printable((weir_text){membership->why, strlen(membership->why)}, why, sizeof why);
     weir__top_line(canvas,
-                   away || fleet->silent ? "31"
-                   : fleet->differ       ? "33"
-                                         : "",
-                   "hosts    %zu running%s%s%s%s", fleet->count - fleet->silent, silent, differ,
-                   away ? "; the store is AWAY: " : "", away ? why : "");
+                   unavailable || membership->silent ? "31"
+                   : membership->differ              ? "33"
+                                                     : "",
+                   "hosts    %zu running%s%s%s%s", membership->count - membership->silent, silent, differ,
+                   unavailable ? "; the store is AWAY: " : "", unavailable ? why : "");
 }

@@ -16,11 +16,11 @@ void weir__top_cut(FILE *to, const char *line, int width);
 void weir__top_line(struct weir__canvas *canvas, const char *style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* "12345", "1.23M": six columns at the most. */
-const char *weir__top_brief(double value, char buffer[16]);
+const char *weir__top_number(double value, char buffer[16]);
 
 /* The list of hosts; `space` lines for them, 0: as many as there are. */
 void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t space);
 /* What is to be said of all of them, in one line; nothing if this one is alone. */
-void weir__top_fleet(const struct weir__top *top, struct weir__canvas *canvas);
+void weir__top_membership(const struct weir__top *top, struct weir__canvas *canvas);
 
 #endif

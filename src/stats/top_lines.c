@@ -35,7 +35,7 @@ void weir__top_line(struct weir__canvas *canvas, const char *style, const char *
     fputs(screen->plain ? "\n" : "\033[K", screen->to);
 }
 
-const char *weir__top_brief(double value, char buffer[16])
+const char *weir__top_number(double value, char buffer[16])
 {
     static const char units[] = " kMGT";
     int unit = 0;

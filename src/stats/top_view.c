@@ -34,12 +34,12 @@ struct picture {
 
 /* ---- The rules ---- */
 
-static int gather(void *context, const struct weir__seen_rule *rule)
+static int gather(void *context, const struct weir__rule_snapshot *rule)
 {
     struct picture *p = context;
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key near[WEIR__HOT_NEAR];
-    const struct weir__sight *sight = p->top->sight;
+    const struct weir__snapshot *snapshot = p->top->snapshot;
     if (p->count == p->room) {
         size_t room = p->room ? 2 * p->room : 64;
         struct row *rows = realloc(p->rows, room * sizeof *rows);
@@ -51,15 +51,15 @@ static int gather(void *context, const struct weir__seen_rule *rule)
     struct row *row = &p->rows[p->count++];
     *row = (struct row){.shadow = rule->info.shadow, .id = rule->id, .stats = rule->stats};
     snprintf(row->name, sizeof row->name, "%s", rule->info.name);
-    row->rates = weir__sight_rates(sight, rule, 10);
+    row->rates = weir__snapshot_rates(snapshot, rule, 10);
     p->sheds |= row->stats.shed > 0;
-    const struct weir__hot_rule *panel = weir__sight_panel(sight, rule->id);
+    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, rule->id);
     if (!panel)
         return 0;
     row->watched = true;
-    row->keys = weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, unused);
-    row->near = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__hot_sampler_hash,
-                                  sight->engine->segment, near, WEIR__HOT_NEAR);
+    row->keys = weir__hot_uses(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
+    row->near = weir__hot_nearest(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
+                                  weir__hot_sampler_hash, snapshot->engine->segment, near, WEIR__HOT_NEAR);
     return 0;
 }
 
@@ -132,13 +132,13 @@ static void draw_rule(struct picture *p, const struct row *row, bool chosen)
                     (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
     const char *style = chosen ? "7" : row->shadow ? "2" : share_of(row) > 0.1 ? "33" : "";
     if (p->sheds)
-        snprintf(shed, sizeof shed, " %7s", weir__top_brief(value_of(row, WEIR__BY_SHED), a));
+        snprintf(shed, sizeof shed, " %7s", weir__top_number(value_of(row, WEIR__BY_SHED), a));
     weir__top_line(&p->canvas, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name,
-                   weir__top_brief(value_of(row, WEIR__BY_ALLOWED), a),
-                   weir__top_brief(value_of(row, WEIR__BY_DENIED), b), shed,
-                   weir__top_brief(value_of(row, WEIR__BY_DELAYED), c), 100 * share_of(row),
-                   row->watched ? weir__top_brief((double)row->keys, d) : "-",
-                   row->watched ? weir__top_brief((double)row->near, e) : "-");
+                   weir__top_number(value_of(row, WEIR__BY_ALLOWED), a),
+                   weir__top_number(value_of(row, WEIR__BY_DENIED), b), shed,
+                   weir__top_number(value_of(row, WEIR__BY_DELAYED), c), 100 * share_of(row),
+                   row->watched ? weir__top_number((double)row->keys, d) : "-",
+                   row->watched ? weir__top_number((double)row->near, e) : "-");
 }
 
 static void draw_rules(struct picture *p)
@@ -164,13 +164,13 @@ static void draw_rules(struct picture *p)
 
 /* ---- Keys ---- */
 
-static size_t keys_of(const struct weir__sight *sight, const struct weir__hot_rule *panel, enum weir__top_list list,
-                      struct weir__hot_key *keys, size_t max)
+static size_t keys_of(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel,
+                      enum weir__top_list list, struct weir__hot_key *keys, size_t max)
 {
-    const weir_segment *segment = sight->engine->segment;
+    const weir_segment *segment = snapshot->engine->segment;
     if (list == WEIR__TOP_NEAR)
-        return weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__hot_sampler_hash, segment,
-                                 keys, max);
+        return weir__hot_nearest(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, weir__hot_sampler_hash,
+                                 segment, keys, max);
     return weir__hot_top(panel, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
                          weir__hot_sampler_hash, segment, keys, max);
 }
@@ -190,11 +190,11 @@ static void draw_key(struct picture *p, const weir_segment *segment, const struc
         weir__top_line(&p->canvas, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
     else if (seconds)
         weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown,
-                       weir__top_brief((double)key->weight / (double)seconds, a),
-                       weir__top_brief((double)key->error / (double)seconds, b));
+                       weir__top_number((double)key->weight / (double)seconds, a),
+                       weir__top_number((double)key->error / (double)seconds, b));
     else
-        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_brief((double)key->weight, a),
-                       weir__top_brief((double)key->error, b));
+        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight, a),
+                       weir__top_number((double)key->error, b));
 }
 
 static void draw_keys(struct picture *p, const struct row *row, size_t max)
@@ -202,12 +202,12 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     static const char *const titles[] = {"most denied", "most admitted", "near their limit"};
     struct weir__hot_key keys[KEYS_SHOWN];
     char name[64];
-    const struct weir__sight *sight = p->top->sight;
-    const struct weir__hot_rule *panel = weir__sight_panel(sight, row->id);
+    const struct weir__snapshot *snapshot = p->top->snapshot;
+    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, row->id);
     int wide = p->canvas.screen->width - 24 < 20    ? 20
                : p->canvas.screen->width - 24 > 100 ? 100
                                                     : p->canvas.screen->width - 24;
-    uint64_t seconds = sight->hot.rule_slots ? weir__load64(&sight->hot.header->seconds) : 0;
+    uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     char title[128];
     snprintf(title, sizeof title, "KEYS of %s, %s",
              weir__printable((weir_text){row->name, strlen(row->name)}, name, 32), titles[p->top->list]);
@@ -217,13 +217,13 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
                                                   : "     COST        +-");
     if (!panel) {
         weir__top_line(&p->canvas, "2", "  %s",
-                       sight->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
-                                             : "they are not noted; hot_keys in weir.yaml");
+                       snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
+                                                : "they are not noted; hot_keys in weir.yaml");
         return;
     }
-    size_t count = keys_of(sight, panel, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
+    size_t count = keys_of(snapshot, panel, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
     for (size_t i = 0; i < count; i++)
-        draw_key(p, sight->engine->segment, &keys[i], seconds);
+        draw_key(p, snapshot->engine->segment, &keys[i], seconds);
     if (!count)
         weir__top_line(&p->canvas, "2", "  none");
 }
@@ -233,19 +233,19 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
 static void draw_store(struct picture *p)
 {
     static const char *const states[] = {"not seen yet", "up", "DOWN"};
-    const struct weir__sight *sight = p->top->sight;
+    const struct weir__snapshot *snapshot = p->top->snapshot;
     weir_ledger_stats s;
-    if (!weir__sight_has_ledger(sight)) { /* no rule is eventual */
-        enum weir__fleet_store store = p->top->fleet->store;
-        weir__top_line(&p->canvas, store == WEIR__FLEET_STORE_AWAY ? "31" : "", "store    %s; history: %s",
-                       store == WEIR__FLEET_NO_STORE     ? "none"
-                       : store == WEIR__FLEET_STORE_UP   ? "up"
-                       : store == WEIR__FLEET_STORE_AWAY ? "AWAY"
-                                                         : "not seen: no agent runs",
-                       sight->history.rows ? "by the agent" : "none, so rates are from two looks");
+    if (!weir__snapshot_has_ledger(snapshot)) { /* no rule is eventual */
+        enum weir__host_store store = p->top->membership->store;
+        weir__top_line(&p->canvas, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
+                       store == WEIR__HOST_STORE_NONE          ? "none"
+                       : store == WEIR__HOST_STORE_UP          ? "up"
+                       : store == WEIR__HOST_STORE_UNAVAILABLE ? "AWAY"
+                                                               : "not seen: no agent runs",
+                       snapshot->history.rows ? "by the agent" : "none, so rates are from two looks");
         return;
     }
-    weir__delta_ledger_stats(&sight->deltas, &s);
+    weir__delta_ledger_stats(&snapshot->deltas, &s);
     weir__top_line(&p->canvas, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
                    "store    %s, agent %s, lag %.2f s, %" PRIu64 " exchanges, %" PRIu64 " failed, %" PRIu64 " keys",
                    states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.exchanges, s.failures,
@@ -259,8 +259,8 @@ static void draw_load(struct picture *p)
     struct weir__upstream_sums sums;
     char signals[64] = "", shed[24] = "";
     size_t len = 0;
-    bool known = weir__sight_load(p->top->sight, &view, &sums);
-    if (!p->top->sight->load)
+    bool known = weir__snapshot_load(p->top->snapshot, &view, &sums);
+    if (!p->top->snapshot->load)
         return;
     if (!known) {
         weir__top_line(&p->canvas, "31", "level    the agent says nothing: limits are as they are written");
@@ -288,19 +288,19 @@ static void draw_load(struct picture *p)
 
 static void draw_head(struct picture *p)
 {
-    const struct weir__sight *sight = p->top->sight;
+    const struct weir__snapshot *snapshot = p->top->snapshot;
     char host[48] = "", clock[16] = "", shed[32] = "", a[16], b[16], c[16], d[16];
     double load[3] = {0};
     struct weir__rates all = {0};
     uint64_t looked = 0, live = 0;
     weir_stats stats = {0};
-    time_t now = (time_t)(sight->now.wall_ns / WEIR_SECOND);
-    struct tm parts;
-    const char *name = p->top->fleet->count ? p->top->fleet->hosts[0].told.name : "";
+    time_t now = (time_t)(snapshot->now.wall_ns / WEIR_SECOND);
+    struct tm local;
+    const char *name = p->top->membership->count ? p->top->membership->hosts[0].heartbeat.name : "";
     weir__printable((weir_text){name, strlen(name)}, host, sizeof host);
     (void)!getloadavg(load, 3);
-    if (localtime_r(&now, &parts))
-        strftime(clock, sizeof clock, "%H:%M:%S", &parts);
+    if (localtime_r(&now, &local))
+        strftime(clock, sizeof clock, "%H:%M:%S", &local);
     for (size_t i = 0; i < p->count; i++) {
         if (p->rows[i].shadow)
             continue;
@@ -311,22 +311,23 @@ static void draw_head(struct picture *p)
         all.shed += value_of(&p->rows[i], WEIR__BY_SHED);
     }
     double sum = all.allowed + all.denied + all.delayed;
-    (void)!weir_stats_read(sight->engine->segment, &stats);
-    (void)!weir_segment_sample(sight->engine->segment, sight->now, SAMPLED_SLOTS, &looked, &live);
+    (void)!weir_stats_read(snapshot->engine->segment, &stats);
+    (void)!weir_segment_sample(snapshot->engine->segment, snapshot->now, SAMPLED_SLOTS, &looked, &live);
     weir__top_line(&p->canvas, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
                    load[1], load[2], p->top->paused ? "   PAUSED" : "");
     if (p->sheds)
-        snprintf(shed, sizeof shed, ", shed %s", weir__top_brief(all.shed, d));
+        snprintf(shed, sizeof shed, ", shed %s", weir__top_number(all.shed, d));
     weir__top_line(&p->canvas, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
-                   all.known ? " a second" : " so far", weir__top_brief(all.allowed, a), weir__top_brief(all.denied, b),
-                   sum > 0 ? 100 * all.denied / sum : 0, shed, weir__top_brief(all.delayed, c));
+                   all.known ? " a second" : " so far", weir__top_number(all.allowed, a),
+                   weir__top_number(all.denied, b), sum > 0 ? 100 * all.denied / sum : 0, shed,
+                   weir__top_number(all.delayed, c));
     weir__top_line(&p->canvas, stats.evicted_live ? "33" : "",
                    "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s",
                    (double)stats.bytes / (1 << 20), looked ? 100.0 * (double)live / (double)looked : 0,
-                   stats.evicted_live, weir_segment_lost(sight->engine->segment) ? ", FILE LOST" : "");
+                   stats.evicted_live, weir_segment_lost(snapshot->engine->segment) ? ", FILE LOST" : "");
     draw_store(p);
     draw_load(p);
-    weir__top_fleet(p->top, &p->canvas);
+    weir__top_membership(p->top, &p->canvas);
     weir__top_line(&p->canvas, "", "%s", "");
 }
 
@@ -373,8 +374,8 @@ static void draw_page(struct picture *p)
 
 void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen)
 {
-    struct picture p = {.top = top, .canvas = {.screen = screen}, .sheds = top->sight->load != NULL};
-    (void)weir__sight_rules(top->sight, gather, &p);
+    struct picture p = {.top = top, .canvas = {.screen = screen}, .sheds = top->snapshot->load != NULL};
+    (void)weir__snapshot_each_rule(top->snapshot, gather, &p);
     if (p.count)
         qsort_r(p.rows, p.count, sizeof *p.rows, by_sort, &top->sort);
     keep_chosen(&p);

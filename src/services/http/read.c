@@ -100,7 +100,7 @@ bool weir__api_read_duration(const json_t *object, const char *name, int index, 
                              struct weir__api_fault *fault)
 {
     const json_t *given = json_object_get(object, name);
-    struct weir__window window = {0};
+    struct weir__parsed_window window = {0};
     if (!given)
         return true;
     if (json_is_integer(given) && json_integer_value(given) > 0 &&

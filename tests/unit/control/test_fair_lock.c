@@ -7,7 +7,7 @@
 
 enum { WAITING = 6 };
 
-static struct weir__turn turn;
+static struct weir__fair_lock lock;
 static int order[WAITING + 1], served;
 static int begun, gone; /* who waits, and who did and came to nothing */
 
@@ -22,26 +22,26 @@ static void *wait_and_serve(void *context)
 {
     struct one *me = context;
     if (me->ms)
-        me->got = weir__turn_take_within(&turn, me->ms);
+        me->got = weir__fair_lock_acquire_within(&lock, me->ms);
     else
-        weir__turn_take(&turn);
+        weir__fair_lock_acquire(&lock);
     me->got |= me->ms == 0;
     if (!me->got) {
         __atomic_add_fetch(&gone, 1, __ATOMIC_RELAXED);
         return NULL;
     }
     order[served++] = me->number; /* it is its turn: nobody else writes */
-    weir__turn_give(&turn);
+    weir__fair_lock_release(&lock);
     return NULL;
 }
 
 static int waiting(void)
 {
     int count = 0;
-    pthread_mutex_lock(&turn.lock);
-    for (struct weir__waiting **at = &turn.first; at != turn.end; at = (struct weir__waiting **)*at)
+    pthread_mutex_lock(&lock.mutex);
+    for (struct weir__waiting **at = &lock.first; at != lock.end; at = (struct weir__waiting **)*at)
         count++; /* the pointer to the next one comes first */
-    pthread_mutex_unlock(&turn.lock);
+    pthread_mutex_unlock(&lock.mutex);
     return count;
 }
 
@@ -65,34 +65,34 @@ static void begin(struct one *them, int count)
 TEST(in_the_order_of_coming)
 {
     struct one them[WAITING];
-    weir__turn_make(&turn);
+    weir__fair_lock_init(&lock);
     served = begun = gone = 0;
-    CHECK(weir__turn_take_within(&turn, 0));
+    CHECK(weir__fair_lock_acquire_within(&lock, 0));
     for (int i = 0; i < WAITING; i++)
         them[i] = (struct one){.number = i, .ms = i % 2 ? 600000 : 0};
     begin(them, WAITING);
-    CHECK(!weir__turn_take_within(&turn, 0));
-    weir__turn_give(&turn);
-    weir__turn_take(&turn); /* who gives and asks again comes after those who wait */
+    CHECK(!weir__fair_lock_acquire_within(&lock, 0));
+    weir__fair_lock_release(&lock);
+    weir__fair_lock_acquire(&lock); /* who gives and asks again comes after those who wait */
     CHECK_EQ(served, WAITING);
     for (int i = 0; i < WAITING; i++) {
         pthread_join(them[i].thread, NULL);
         CHECK(them[i].got);
         CHECK_EQ(order[i], i);
     }
-    weir__turn_give(&turn);
-    CHECK(weir__turn_take_within(&turn, 0));
-    weir__turn_give(&turn);
-    weir__turn_end(&turn);
+    weir__fair_lock_release(&lock);
+    CHECK(weir__fair_lock_acquire_within(&lock, 0));
+    weir__fair_lock_release(&lock);
+    weir__fair_lock_destroy(&lock);
 }
 
 /* The first, one in the middle and the last go away; whoever comes then is behind those that stayed. */
 TEST(who_waits_no_longer_is_left_out)
 {
     struct one them[WAITING];
-    weir__turn_make(&turn);
+    weir__fair_lock_init(&lock);
     served = begun = gone = 0;
-    weir__turn_take(&turn);
+    weir__fair_lock_acquire(&lock);
     for (int i = 0; i < WAITING - 1; i++)
         them[i] = (struct one){.number = i, .ms = i % 2 ? 0 : 3000};
     begin(them, WAITING - 1);
@@ -103,14 +103,14 @@ TEST(who_waits_no_longer_is_left_out)
     CHECK_EQ(waiting(), 2);
     them[WAITING - 1] = (struct one){.number = WAITING - 1};
     begin(&them[WAITING - 1], 1);
-    weir__turn_give(&turn);
+    weir__fair_lock_release(&lock);
     for (int i = 1; i < WAITING; i += 2)
         pthread_join(them[i].thread, NULL);
     CHECK_EQ(served, 3);
     for (int i = 0; i < served; i++)
         CHECK_EQ(order[i], 2 * i + 1);
-    CHECK(weir__turn_take_within(&turn, 0));
-    weir__turn_end(&turn);
+    CHECK(weir__fair_lock_acquire_within(&lock, 0));
+    weir__fair_lock_destroy(&lock);
 }
 
 TEST_MAIN

@@ -344,10 +344,10 @@ struct holder {
 static void *hold(void *context)
 {
     struct holder *holder = context;
-    weir__turn_take(&holder->control->turn);
+    weir__fair_lock_acquire(&holder->control->database_lock);
     pthread_barrier_wait(&holder->begun);
     pthread_barrier_wait(&holder->over);
-    weir__turn_give(&holder->control->turn);
+    weir__fair_lock_release(&holder->control->database_lock);
     return NULL;
 }
 

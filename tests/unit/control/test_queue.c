@@ -27,7 +27,7 @@ static int play_list(void *context, const struct weir__host_deferred *which, cha
     char what[200];
     (void)context;
     snprintf(what, sizeof what, "%s %s %d %d %s", which->state ? which->state : "-", which->rule ? which->rule : "-",
-             (int)which->after, (int)which->limit, which->whole ? "whole" : "cut");
+             (int)which->after, (int)which->limit, which->full_tickets ? "whole" : "cut");
     return told(json, why, what);
 }
 
@@ -104,7 +104,7 @@ TEST(errors_of_the_queue)
     } cases[] = {{WEIR__HOST_NO_TICKET, 404, "no_ticket"},
                  {WEIR__HOST_OTHER_STATE, 409, "other_state"},
                  {WEIR__HOST_QUEUE_FULL, 409, "queue_full"},
-                 {WEIR__HOST_QUEUE_AWAY, 503, "queue_away"},
+                 {WEIR__HOST_QUEUE_UNAVAILABLE, 503, "queue_away"},
                  {WEIR_ENOMEM, 503, "failed"}};
     struct service s = {.host = &host};
     service_open(&s, false);

@@ -10,7 +10,8 @@ static pthread_mutex_t slow_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t slow_changed = PTHREAD_COND_INITIALIZER;
 static int slow; /* documents called slow that are being compiled; below 0: they are not held up */
 
-static const struct weir__node *counted_read(uint32_t source, struct weir__arena *arena, struct weir__report *report)
+static const struct weir__node *counted_read(uint32_t source, struct weir__arena *arena,
+                                             struct weir__diagnostics *report)
 {
     reads++;
     return weir__yaml_read(source, arena, report);
@@ -20,12 +21,12 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
                          weir_rules **rules)
 {
     parses++;
-    bool alone = weir__turn_take_within(&watched->turn, 0);
+    bool alone = weir__fair_lock_acquire_within(&watched->database_lock, 0);
     held += !alone;
     if (alone && interfere)
         CHECK_EQ(weir__db_run(watched->db, interfere, NULL, 0, NULL, NULL), 0);
     if (alone)
-        weir__turn_give(&watched->turn);
+        weir__fair_lock_release(&watched->database_lock);
     if (len && memmem(text, len, "slow", 4)) { /* compiles as long as the test likes */
         pthread_mutex_lock(&slow_lock);
         slow++;
@@ -197,11 +198,11 @@ static void until_trials(struct weir__control *control, int wanted)
     int count = -1;
     for (int left = 30000; left > 0 && count != wanted; left--) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-        pthread_mutex_lock(&control->force_lock);
+        pthread_mutex_lock(&control->published_lock);
         count = 0;
-        for (int i = 0; i < WEIR__TRIALS_MAX; i++)
-            count += *control->trials[i] != 0;
-        pthread_mutex_unlock(&control->force_lock);
+        for (int i = 0; i < WEIR__DRY_RUNS_MAX; i++)
+            count += *control->dry_runs[i] != 0;
+        pthread_mutex_unlock(&control->published_lock);
     }
     CHECK_EQ(count, wanted);
 }
@@ -209,17 +210,17 @@ static void until_trials(struct weir__control *control, int wanted)
 /* Validations that take as long as they like, and as many as a viewer sends, delay no publication. */
 TEST(validations_delay_no_publication)
 {
-    enum { TOKENS = WEIR__TRIALS_MAX / WEIR__TRIALS_OF_ONE };
+    enum { TOKENS = WEIR__DRY_RUNS_MAX / WEIR__DRY_RUNS_PER_TOKEN };
     struct service s = {0};
-    struct trial trials[WEIR__TRIALS_MAX + 2] = {0};
+    struct trial trials[WEIR__DRY_RUNS_MAX + 2] = {0};
     service_open(&s, false);
     watched = s.control;
-    for (int i = 0; i < WEIR__TRIALS_MAX + 2; i++)
+    for (int i = 0; i < WEIR__DRY_RUNS_MAX + 2; i++)
         trials[i].service = &s;
     for (int i = 0; i <= TOKENS; i++) { /* the last one finds no place */
         CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"v\",\"role\":\"viewer\"}"), 201);
-        for (int j = 0; j < WEIR__TRIALS_OF_ONE; j++)
-            snprintf(trials[i * WEIR__TRIALS_OF_ONE + j].token, 128, "%s", word(&s, "token"));
+        for (int j = 0; j < WEIR__DRY_RUNS_PER_TOKEN; j++)
+            snprintf(trials[i * WEIR__DRY_RUNS_PER_TOKEN + j].token, 128, "%s", word(&s, "token"));
     }
     CHECK_EQ(pthread_create(&trials[0].thread, NULL, validate_slowly, &trials[0]), 0);
     pthread_mutex_lock(&slow_lock);
@@ -227,18 +228,18 @@ TEST(validations_delay_no_publication)
         pthread_cond_wait(&slow_changed, &slow_lock);
     pthread_mutex_unlock(&slow_lock);
     CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
-    for (int i = 1; i < WEIR__TRIALS_MAX; i++) {
+    for (int i = 1; i < WEIR__DRY_RUNS_MAX; i++) {
         CHECK_EQ(pthread_create(&trials[i].thread, NULL, validate_slowly, &trials[i]), 0);
         until_trials(s.control, i + 1);
         struct trial third = {.service = &s};
         memcpy(third.token, trials[i].token, sizeof third.token);
-        if (i % WEIR__TRIALS_OF_ONE) { /* its token has as many as are allowed */
+        if (i % WEIR__DRY_RUNS_PER_TOKEN) { /* its token has as many as are allowed */
             validate_slowly(&third);
             CHECK_EQ(third.status, 503);
         }
     }
-    validate_slowly(&trials[WEIR__TRIALS_MAX]); /* no place in all */
-    CHECK_EQ(trials[WEIR__TRIALS_MAX].status, 503);
+    validate_slowly(&trials[WEIR__DRY_RUNS_MAX]); /* no place in all */
+    CHECK_EQ(trials[WEIR__DRY_RUNS_MAX].status, 503);
     CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
     CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
     CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
@@ -246,7 +247,7 @@ TEST(validations_delay_no_publication)
     slow = -1000;
     pthread_cond_broadcast(&slow_changed);
     pthread_mutex_unlock(&slow_lock);
-    for (int i = 0; i < WEIR__TRIALS_MAX; i++) {
+    for (int i = 0; i < WEIR__DRY_RUNS_MAX; i++) {
         pthread_join(trials[i].thread, NULL);
         CHECK_EQ(trials[i].status, 200);
     }

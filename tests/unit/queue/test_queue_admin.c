@@ -79,7 +79,7 @@ TEST(lists_show_what_a_text_can)
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
-    struct weir__host_deferred which = {.limit = 3, .whole = true};
+    struct weir__host_deferred which = {.limit = 3, .full_tickets = true};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
     json_t *page = told(json), *items = json_object_get(page, "items");
     CHECK_EQ(json_array_size(items), 3);
@@ -143,7 +143,7 @@ TEST(figures_by_rule_and_in_all)
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
-    CHECK_EQ(calls->figures(calls->context, &json, why), 0);
+    CHECK_EQ(calls->stats(calls->context, &json, why), 0);
     json_t *all = told(json), *rules = json_object_get(all, "rules");
     CHECK_EQ(json_integer_value(json_object_get(all, "waiting")), 4);
     CHECK_EQ(json_array_size(rules), 2);
@@ -160,10 +160,10 @@ TEST(a_queue_that_cannot_be_opened)
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     config.queue.database = "sqlite:/proc/none/queue.db";
-    CHECK_EQ(calls->figures(calls->context, &json, why), WEIR__HOST_QUEUE_AWAY);
+    CHECK_EQ(calls->stats(calls->context, &json, why), WEIR__HOST_QUEUE_UNAVAILABLE);
     CHECK(*why && !json);
     config.queue.database = database;
-    CHECK_EQ(calls->figures(calls->context, &json, why), 0); /* it is tried again */
+    CHECK_EQ(calls->stats(calls->context, &json, why), 0); /* it is tried again */
     free(json);
     end(admin);
 }
@@ -192,7 +192,7 @@ TEST(as_many_are_dead_as_could_wait)
     for (int i = 0; i < 2 * BATCHES; i++)
         CHECK(weir__queue_expire(queue, (int64_t)time(NULL) * 1000 + 10000) >= 0);
     weir__queue_close(queue);
-    CHECK_EQ(weir__queue_admin_calls(admin)->figures(weir__queue_admin_calls(admin)->context, &json, why), 0);
+    CHECK_EQ(weir__queue_admin_calls(admin)->stats(weir__queue_admin_calls(admin)->context, &json, why), 0);
     CHECK(strstr(json, "\"dead\":12000,") != NULL);
     free(json);
     end(admin);

@@ -46,7 +46,7 @@ static inline void unload(struct loaded *loaded)
 struct asked {
     weir_descriptor_entry entries[ENTRIES_MAX];
     weir_descriptor descriptor;
-    struct weir__descriptor_hit hit;
+    struct weir__descriptor_match hit;
     char key[WEIR__KEY_MAX + 1]; /* with a zero byte */
 };
 

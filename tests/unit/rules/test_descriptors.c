@@ -171,7 +171,7 @@ TEST(modes_names_and_metrics_are_kept)
 
     rule = ask(&asked, loaded.set, "modes", "plain=1");
     CHECK(!rule->shadow && !rule->quota_mode && !rule->value_to_metric && rule->detailed_metric);
-    CHECK_EQ(rule->cost.usual, 1);
+    CHECK_EQ(rule->cost.fallback, 1);
     CHECK_EQ(rule->cost.attribute, -1);
     CHECK_EQ(rule->response.status, 429);
     CHECK(rule->match == NULL && rule->tier == -1 && rule->has_default && rule->quota_count == 1);

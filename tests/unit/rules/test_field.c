@@ -208,19 +208,19 @@ TEST(word_field)
 {
     static const char *const words[] = {"skip", "deny", "share"};
     int value = 9;
-    CHECK(weir__field_word(&told.report, field("x: deny"), "on_missing_key", words, 3, &value));
+    CHECK(weir__field_choice(&told.report, field("x: deny"), "on_missing_key", words, 3, &value));
     CHECK_EQ(value, 1);
-    CHECK(weir__field_word(&told.report, field("x: 'share'"), "on_missing_key", words, 3, &value));
+    CHECK(weir__field_choice(&told.report, field("x: 'share'"), "on_missing_key", words, 3, &value));
     CHECK_EQ(value, 2);
-    CHECK(!weir__field_word(&told.report, field("x: dney"), "on_missing_key", words, 3, &value));
+    CHECK(!weir__field_choice(&told.report, field("x: dney"), "on_missing_key", words, 3, &value));
     CHECK(said("on_missing_key must be skip, deny or share, not \"dney\"", "deny"));
-    CHECK(!weir__field_word(&told.report, field("x: Skip"), "on_missing_key", words, 3, &value));
+    CHECK(!weir__field_choice(&told.report, field("x: Skip"), "on_missing_key", words, 3, &value));
     CHECK(said("on_missing_key must be skip, deny or share, not \"Skip\"", "skip"));
-    CHECK(!weir__field_word(&told.report, field("x: [skip]"), "on_missing_key", words, 3, &value));
+    CHECK(!weir__field_choice(&told.report, field("x: [skip]"), "on_missing_key", words, 3, &value));
     CHECK(said("on_missing_key must be skip, deny or share, not a list", ""));
-    CHECK(!weir__field_word(&told.report, field("x:"), "on_missing_key", words, 3, &value));
+    CHECK(!weir__field_choice(&told.report, field("x:"), "on_missing_key", words, 3, &value));
     CHECK(said("on_missing_key must be skip, deny or share, not nothing", ""));
-    CHECK(!weir__field_word(&told.report, field("x: a"), "align", words, 1, &value));
+    CHECK(!weir__field_choice(&told.report, field("x: a"), "align", words, 1, &value));
     CHECK(said("align must be skip, not \"a\"", ""));
     CHECK_EQ(value, 2);
 }
@@ -231,7 +231,7 @@ TEST(word_field_with_many_words)
     int value;
     for (size_t i = 0; i < 200; i++)
         words[i] = "some-word";
-    CHECK(!weir__field_word(&told.report, field("x: y"), "field", words, 200, &value));
+    CHECK(!weir__field_choice(&told.report, field("x: y"), "field", words, 200, &value));
     CHECK_EQ(told.count, 1);
 }
 
@@ -357,13 +357,13 @@ TEST(window_from_text)
         "1.0000001ms",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        struct weir__window window = {0, false, WEIR_CALENDAR_DAY};
+        struct weir__parsed_window window = {0, false, WEIR_CALENDAR_DAY};
         CHECK(weir__parse_window((weir_text){good[i].text, strlen(good[i].text)}, &window));
         CHECK_EQ(window.ns, good[i].ns);
         CHECK_EQ(window.calendar ? (int)window.unit : -1, good[i].calendar);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct weir__window window = {77, false, WEIR_CALENDAR_DAY};
+        struct weir__parsed_window window = {77, false, WEIR_CALENDAR_DAY};
         bool taken = weir__parse_window((weir_text){bad[i], strlen(bad[i])}, &window);
         if (taken)
             printf("  taken: %s\n", bad[i]);
@@ -381,7 +381,7 @@ TEST(window_of_any_length)
         int64_t ms = (int64_t)(test_random(&seed) % (UINT64_C(400) * 86400000) >> (test_random(&seed) % 35)) + 1;
         snprintf(text, sizeof text, "%" PRId64 "d%" PRId64 "h%" PRId64 "m%" PRId64 ".%03" PRId64 "s", ms / 86400000,
                  ms / 3600000 % 24, ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
-        struct weir__window window;
+        struct weir__parsed_window window;
         if (ms > INT64_C(400) * 86400000)
             continue;
         CHECK(weir__parse_window((weir_text){text, strlen(text)}, &window));
@@ -424,7 +424,7 @@ TEST(window_field)
         {"x: 2y", "window must be at most 400 days, not 2y", ""},
         {"x: 0.0000000001", "window is finer than a nanosecond", ""},
     };
-    struct weir__window window;
+    struct weir__parsed_window window;
     CHECK(weir__field_window(&told.report, field("x: 90"), "window", &window) && window.ns == 90 * S);
     CHECK(weir__field_window(&told.report, field("x: '1h'"), "window", &window) && window.ns == 3600 * S);
     CHECK(weir__field_window(&told.report, field("x: \"90\""), "window", &window) && window.ns == 90 * S);

@@ -36,7 +36,7 @@ static bool client_is(const char *x_forwarded_for, const char *forwarded, const 
     struct weir__address from = address("10.0.0.1"), client;
     char shown[WEIR__ADDRESS_TEXT];
 
-    weir__client_behind(&from, ours(), text_of(x_forwarded_for), text_of(forwarded), &client);
+    weir__client_address(&from, ours(), text_of(x_forwarded_for), text_of(forwarded), &client);
     size_t len = weir__address_text(&client, 128, shown);
     bool same = len == strlen(expected) && memcmp(shown, expected, len) == 0;
     if (!same)
@@ -133,9 +133,9 @@ TEST(a_walk_is_bounded)
     struct weir__address from = address("10.0.0.1"), client;
     for (const char *fill = ",\"\\ a"; huge && *fill; fill++) {
         memset(huge, *fill, size);
-        weir__client_behind(&from, ours(), (weir_text){huge, size}, text_of(""), &client);
+        weir__client_address(&from, ours(), (weir_text){huge, size}, text_of(""), &client);
         CHECK(memcmp(&client, &from, sizeof from) == 0);
-        weir__client_behind(&from, ours(), text_of(""), (weir_text){huge, size}, &client);
+        weir__client_address(&from, ours(), text_of(""), (weir_text){huge, size}, &client);
         CHECK(memcmp(&client, &from, sizeof from) == 0);
     }
     free(huge);

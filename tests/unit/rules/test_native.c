@@ -42,7 +42,7 @@ TEST(defaults)
     CHECK_EQ(rule->match->condition_count, 0);
     CHECK_EQ(rule->match->methods, WEIR__METHOD_ANY);
     CHECK(!rule->match->networks);
-    CHECK_EQ(rule->key.part_count, 0);
+    CHECK_EQ(rule->key.piece_count, 0);
     CHECK_EQ(rule->tier, -1);
     CHECK_EQ(rule->quota_count, 1);
     CHECK(rule->has_default);
@@ -54,13 +54,13 @@ TEST(defaults)
     CHECK_EQ(quota->limit.limit, 7);
     CHECK_EQ(quota->limit.hard, 7);
     CHECK_EQ(quota->limit.cap, 7);
-    CHECK_EQ(rule->cost.usual, 1);
+    CHECK_EQ(rule->cost.fallback, 1);
     CHECK_EQ(rule->cost.attribute, -1);
     CHECK_EQ(rule->cost.path_count, 0);
     CHECK_EQ(rule->on_missing, WEIR__MISSING_SKIP);
     CHECK_EQ(rule->on_limit, WEIR_ON_LIMIT_REJECT);
     CHECK_EQ(rule->consistency, WEIR__LOCAL);
-    CHECK(!rule->consistency_said);
+    CHECK(!rule->consistency_given);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_LOCAL);
     CHECK_EQ(rule->priority, 0);
     CHECK_EQ(rule->response.status, 429);
@@ -159,7 +159,7 @@ TEST(parameters)
     weir_rules_free(set);
 }
 
-TEST(pressure)
+TEST(overload)
 {
     weir_rules *set;
     const struct weir__rule *rule = one(LIMITED, &set);
@@ -237,7 +237,7 @@ TEST(policy_and_response)
     CHECK_EQ(rule->queue.max_bytes, 64 << 20);
     CHECK_EQ(rule->queue.max_age_ms, 3600000);
     CHECK_EQ(rule->consistency, WEIR__STRICT);
-    CHECK(rule->consistency_said);
+    CHECK(rule->consistency_given);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_CLOSED);
     CHECK_EQ(rule->priority, -5);
     TEXT_IS(rule->key.source, "u:${user_id}");
@@ -416,7 +416,7 @@ TEST(identity_of_a_later_file)
     CHECK_EQ(told.count, 0);
     CHECK_EQ(set->attributes.identity.ipv4_prefix, 24);
     CHECK_EQ(set->attributes.identity.ipv6_prefix, 48);
-    CHECK_EQ(set->attributes.identity.told_in, WEIR__TOLD_FORWARDED);
+    CHECK_EQ(set->attributes.identity.forwarded_header, WEIR__FORWARDED_STANDARD);
     CHECK(set->attributes.identity.trusted != NULL);
     int account = set->rules[0]->match->conditions[0].attribute;
     TEXT_IS(set->attributes.list[account].name, "account");

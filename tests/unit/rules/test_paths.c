@@ -198,10 +198,10 @@ TEST(very_deep)
 
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
         for (int kind = 0; kind < 4; kind++) {
-            static const char *const parts[] = {"/a", "/*", "/a*", "/a"}, *const ends[] = {"", "/a", "", "/*"};
+            static const char *const pieces[] = {"/a", "/*", "/a*", "/a"}, *const ends[] = {"", "/a", "", "/*"};
             path[0] = '\0';
             for (int k = 0; k < depths[i]; k++)
-                strcat(path, parts[kind]);
+                strcat(path, pieces[kind]);
             strcat(path, ends[kind]);
             entry_add(&world, NULL, path, rule++);
         }
@@ -258,7 +258,7 @@ static const char *pick(uint64_t *seed, const char *const *from, size_t count)
 
 static void random_path(uint64_t *seed, char *text, bool pattern)
 {
-    static const char *const parts[] = {"a", "b", "ab", "ba", "", "aab", "a-b", "A"};
+    static const char *const pieces[] = {"a", "b", "ab", "ba", "", "aab", "a-b", "A"};
     static const char *const globs[] = {"*", "a*", "*b", "a*b", "*a*", "**", "a**", "**b", "*-*", "ab*"};
     size_t segments = test_random(seed) % 6;
 
@@ -267,7 +267,7 @@ static void random_path(uint64_t *seed, char *text, bool pattern)
         if (i > 0 || test_random(seed) % 16)
             strcat(text, "/");
         strcat(text, pattern && test_random(seed) % 3 == 0 ? pick(seed, globs, sizeof globs / sizeof *globs)
-                                                           : pick(seed, parts, sizeof parts / sizeof *parts));
+                                                           : pick(seed, pieces, sizeof pieces / sizeof *pieces));
     }
 }
 

@@ -82,7 +82,7 @@ static const struct weir__regex *compile(const char *text, bool nocase)
 {
     static const char line[] = "path: { regex: '' }";
     struct weir__source source = {"rules.yaml", {line, sizeof line - 1}};
-    struct weir__report report = {.diagnose = keep_message, .sources = &source, .source_count = 1};
+    struct weir__diagnostics report = {.diagnose = keep_message, .sources = &source, .source_count = 1};
 
     message[0] = '\0';
     message_column = 0;
@@ -185,7 +185,7 @@ TEST(errors_have_their_place)
 TEST(no_memory_is_an_error)
 {
     struct weir__arena none = {.bytes_max = 1};
-    struct weir__report report = {0};
+    struct weir__diagnostics report = {0};
 
     CHECK(weir__regex_compile(text_of("a"), false, &none, &report, (struct weir__place){0}) == NULL);
     CHECK_EQ(report.errors, 1);

@@ -222,9 +222,9 @@ TEST(too_many_are_told_once)
 TEST(nobody_listens)
 {
     static const char *const words[] = {"limit"};
-    struct weir__report report = {.diagnose = NULL};
+    struct weir__diagnostics report = {.diagnose = NULL};
     weir__report_error(&report, (struct weir__place){0, 1, 1}, "x");
-    weir__report_word(&report, (struct weir__place){0, 1, 1}, WEIR__TEXT("limt"), words, 1, "x");
+    weir__report_unknown(&report, (struct weir__place){0, 1, 1}, WEIR__TEXT("limt"), words, 1, "x");
     weir__report_warning(&report, (struct weir__place){0, 1, 1}, "x");
     CHECK_EQ(report.errors, 2);
     CHECK_EQ(report.warnings, 1);
@@ -315,9 +315,9 @@ TEST(word_is_suggested)
 {
     static const char *const words[] = {"limit", "window"};
     begin("x");
-    weir__report_word(&told.report, (struct weir__place){0, 1, 1}, WEIR__TEXT("limmit"), words, 2, "what is %s",
-                      "this");
-    weir__report_word(&told.report, (struct weir__place){0, 1, 1}, WEIR__TEXT("zzz"), words, 2, "x");
+    weir__report_unknown(&told.report, (struct weir__place){0, 1, 1}, WEIR__TEXT("limmit"), words, 2, "what is %s",
+                         "this");
+    weir__report_unknown(&told.report, (struct weir__place){0, 1, 1}, WEIR__TEXT("zzz"), words, 2, "x");
     weir__report_suggest(&told.report, (struct weir__place){0, 1, 1}, "this", "x");
     CHECK(strcmp(told.all[0].suggestion, "limit") == 0 && strcmp(told.all[0].message, "what is this") == 0);
     CHECK(strcmp(told.all[1].suggestion, "") == 0);

@@ -168,14 +168,14 @@ TEST(bounds)
     struct weir__template tmpl;
     char text[WEIR__TEMPLATE_MAX + 2] = "";
 
-    for (int i = 0; i < WEIR__TEMPLATE_PARTS; i++)
+    for (int i = 0; i < WEIR__TEMPLATE_PIECES; i++)
         strcat(text, ":${a}");
     CHECK(compile(&tmpl, text));
-    CHECK_EQ(tmpl.part_count, WEIR__TEMPLATE_PARTS);
+    CHECK_EQ(tmpl.piece_count, WEIR__TEMPLATE_PIECES);
     strcat(text, "x");
-    CHECK(refused(text, 10 + 5 * WEIR__TEMPLATE_PARTS, "16 parts"));
+    CHECK(refused(text, 10 + 5 * WEIR__TEMPLATE_PIECES, "16 parts"));
     strcat(text, "${a}${b}${c}");
-    CHECK(refused(text, 11 + 5 * WEIR__TEMPLATE_PARTS, "16 parts"));
+    CHECK(refused(text, 11 + 5 * WEIR__TEMPLATE_PIECES, "16 parts"));
     /* As many as there can be, and each with a separator that was not written. */
     text[0] = '\0';
     for (int i = 0; i < 30; i++)

@@ -386,9 +386,9 @@ TEST(client_behind_proxies)
     CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 1);
     request.count = 3; /* a client's own Forwarded, which a proxy that writes the other hands on */
     CHECK(client_is(&query, "198.51.100.7", "198.51.100.7"));
-    all.identity.told_in = WEIR__TOLD_FORWARDED;
+    all.identity.forwarded_header = WEIR__FORWARDED_STANDARD;
     CHECK(client_is(&query, "198.51.100.8", "198.51.100.8"));
-    all.identity.told_in = WEIR__TOLD_X_FORWARDED_FOR;
+    all.identity.forwarded_header = WEIR__FORWARDED_X;
     given[0].name = "x-other";
     CHECK(client_is(&query, "10.0.0.1", "10.0.0.1"));
     given[1].value = "192.0.2.1"; /* a stranger's headers are not even asked for */

@@ -17,7 +17,7 @@ enum { TOLD_MAX = 256 };
 
 struct told {
     struct weir__source source;
-    struct weir__report report;
+    struct weir__diagnostics report;
     struct weir__arena arena;
     int count;
     struct told_one all[TOLD_MAX];
@@ -44,7 +44,7 @@ static inline void told_begin(struct told *told, const char *text, size_t len)
     told->source = (struct weir__source){"f", {text, len}};
     told->arena.bytes_max = (size_t)512 << 20;
     told->report =
-        (struct weir__report){.diagnose = told_hear, .context = told, .sources = &told->source, .source_count = 1};
+        (struct weir__diagnostics){.diagnose = told_hear, .context = told, .sources = &told->source, .source_count = 1};
 }
 
 static inline void told_end(struct told *told)

@@ -33,9 +33,9 @@ static void denied_keys(size_t count, uint64_t denied, uint64_t admitted)
 
 static double told(const char *name)
 {
-    for (size_t i = 0; i < advice[0].figure_count; i++)
-        if (strcmp(advice[0].figures[i].name, name) == 0)
-            return advice[0].figures[i].value;
+    for (size_t i = 0; i < advice[0].number_count; i++)
+        if (strcmp(advice[0].numbers[i].name, name) == 0)
+            return advice[0].numbers[i].value;
     return -1;
 }
 
@@ -225,7 +225,7 @@ static const char RULES[] = "identity: { user_id: header:X-User }\n"
                             "  - name: several\n"
                             "    limits: [{ limit: 1, window: 1s }, { limit: 20, window: 1m }]\n";
 
-static char *changed(const char *name, struct weir__change change)
+static char *changed(const char *name, struct weir__rule_change change)
 {
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     weir_rule_info info = {.name = name};
@@ -234,7 +234,7 @@ static char *changed(const char *name, struct weir__change change)
     return text;
 }
 
-static void is_changed(const char *name, struct weir__change change, const char *expected)
+static void is_changed(const char *name, struct weir__rule_change change, const char *expected)
 {
     char *text = changed(name, change);
     CHECK(text != NULL);
@@ -246,22 +246,22 @@ static void is_changed(const char *name, struct weir__change change, const char 
 
 TEST(changed_rules)
 {
-    is_changed("flow", (struct weir__change){.limit = 9, .burst = 12},
+    is_changed("flow", (struct weir__rule_change){.limit = 9, .burst = 12},
                "rules:\n  - name: flow\n    match:\n      path:\n        - /a\n        - \"/b{x}\"\n    key: "
                "\"user:${user_id}\"\n    limit: 9\n"
                "    window: 1m\n    burst: 12\n    shadow: true\n");
     is_changed(
-        "window", (struct weir__change){.algorithm = "sliding_window_counter"},
+        "window", (struct weir__rule_change){.algorithm = "sliding_window_counter"},
         "rules:\n  - name: window\n    limit: 10\n    window: 1h\n    response:\n      message: \"two\\x0alines\"\n"
         "    algorithm: sliding_window_counter\n    shadow: true\n");
-    is_changed("tiers", (struct weir__change){.limit = 25, .limit_factor = 0.255},
+    is_changed("tiers", (struct weir__rule_change){.limit = 25, .limit_factor = 0.255},
                "rules:\n  - name: tiers\n    limit:\n      free: 26\n      pro: 255\n      staff: unlimited\n      "
                "default: 3\n"
                "    tier: plan\n    window: 1h\n    shadow: true\n");
     /* For the rules service it is a document, which has no stage of its own. */
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     char *document = weir__advice_rule(&source, &(weir_rule_info){.name = "flow"},
-                                       &(struct weir__change){.limit = 9, .burst = 12}, WEIR__ADVICE_DOCUMENT);
+                                       &(struct weir__rule_change){.limit = 9, .burst = 12}, WEIR__ADVICE_DOCUMENT);
     CHECK(document && strcmp(document, "name: flow\nmatch:\n  path:\n    - /a\n    - \"/b{x}\"\n"
                                        "key: \"user:${user_id}\"\nlimit: 9\nwindow: 1m\nburst: 12\n") == 0);
     struct weir__document read;
@@ -272,16 +272,16 @@ TEST(changed_rules)
     json_decref(errors);
     free(document);
     weir__rule_source_free(&source);
-    CHECK(!changed("several/1s", (struct weir__change){.limit = 2}));
-    CHECK(!changed("gone", (struct weir__change){.limit = 2}));
+    CHECK(!changed("several/1s", (struct weir__rule_change){.limit = 2}));
+    CHECK(!changed("gone", (struct weir__rule_change){.limit = 2}));
     /* What would be no rule is not recommended. */
-    CHECK(!changed("flow", (struct weir__change){.algorithm = "no_such_thing"}));
+    CHECK(!changed("flow", (struct weir__rule_change){.algorithm = "no_such_thing"}));
     struct weir__rule_source broken = {.text = {"rules: [", 8}};
     weir_rule_info info = {.name = "flow"};
-    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
+    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
     weir__rule_source_free(&broken);
     broken.path = "/nowhere/at/all";
-    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
+    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
 }
 
 /* However much advice there is: the files are not read and parsed again for each. */
@@ -294,13 +294,13 @@ TEST(rules_are_read_once)
     struct weir__rule_source source = {.path = path};
     weir_rule_info info = {.name = "flow"};
     for (int i = 0; i < 3; i++) {
-        char *text = weir__advice_rule(&source, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE);
+        char *text = weir__advice_rule(&source, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE);
         CHECK(text != NULL);
         free(text);
         unlink(path);
     }
     weir__rule_source_free(&source);
-    CHECK(!weir__advice_rule(&source, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
+    CHECK(!weir__advice_rule(&source, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
 }
 
 TEST_MAIN

@@ -66,10 +66,10 @@ static void use(weir *engine, int count)
     }
 }
 
-static void next_second(struct weir__observer *observer)
+static void next_second(struct weir__history_writer *writer)
 {
     standing_ns += WEIR_SECOND;
-    CHECK_EQ(weir__observer_look(observer), 0);
+    CHECK_EQ(weir__history_writer_tick(writer), 0);
 }
 
 static json_t *parsed(int error, char **json)
@@ -104,17 +104,17 @@ TEST(seconds_are_written_and_told)
 {
     remove_all();
     weir *engine = opened(true);
-    struct weir__observer *observer = NULL, *second = NULL;
-    struct weir__sight sight;
+    struct weir__history_writer *writer = NULL, *second = NULL;
+    struct weir__snapshot snapshot;
     char *json = NULL;
-    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
-    CHECK_EQ(weir__observer_open(engine, segment, &second, &ending), WEIR_EBUSY);
-    next_second(observer);
+    CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
+    CHECK_EQ(weir__history_writer_open(engine, segment, &second, &ending), WEIR_EBUSY);
+    next_second(writer);
     use(engine, 3000);
-    next_second(observer);
-    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+    next_second(writer);
+    CHECK_EQ(weir__snapshot_open(&snapshot, engine, segment), 0);
 
-    json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
+    json_t *root = parsed(weir__stats_json_current(&snapshot, &json), &json);
     json_t *rules = json_object_get(root, "rules");
     CHECK_EQ(json_array_size(rules), 3);
     json_t *api = json_array_get(rules, 0), *shadow = json_array_get(rules, 1);
@@ -129,23 +129,23 @@ TEST(seconds_are_written_and_told)
     CHECK(value(root, "segment", "slots", NULL) > 0 && value(root, "host", "processors", NULL) >= 1);
     json_decref(root);
 
-    root = parsed(weir__figures_history(&sight, "api", 60, 1, &json), &json);
+    root = parsed(weir__stats_json_history(&snapshot, "api", 60, 1, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 60);
     CHECK_EQ((int)sum_of(root, "allowed"), 2000);
     CHECK_EQ((int)sum_of(root, "denied"), 1000);
     CHECK_EQ((int)sum_of(root, "shadow_denied"), 2980);
     json_decref(root);
-    root = parsed(weir__figures_history(&sight, NULL, 100000, 60, &json), &json);
+    root = parsed(weir__stats_json_history(&snapshot, NULL, 100000, 60, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 59);
     json_decref(root);
-    CHECK_EQ(weir__figures_history(&sight, "gone", 60, 1, &json), WEIR_ENORULE);
+    CHECK_EQ(weir__stats_json_history(&snapshot, "gone", 60, 1, &json), WEIR_ENORULE);
 
-    struct weir__figures_hot what = {.rule = "api", .denied = true, .n = 5};
-    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    struct weir__stats_json_hot_keys what = {.rule = "api", .denied = true, .n = 5};
+    root = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
     CHECK(sum_of(root, "keys") >= 0 && value(root, "seconds", NULL, NULL) >= 1);
     what.hide = true; /* the same keys by their pseudonyms, not by the table's hashes */
-    json_t *hidden = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    json_t *hidden = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
     for (size_t i = 0; i < json_array_size(json_object_get(root, "keys")); i++) {
         char expected[32];
         const char *key = json_string_value(json_object_get(json_array_get(json_object_get(root, "keys"), i), "key"));
@@ -158,21 +158,21 @@ TEST(seconds_are_written_and_told)
     what.hide = false;
     json_decref(root);
     what.near = true;
-    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    root = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
     /* Two; but now and then their hashes share a seat, among those near their limit or in the sample. */
     CHECK(json_array_size(json_object_get(root, "keys")) >= 1 && json_array_size(json_object_get(root, "keys")) <= 2);
     CHECK(value(root, "uses", "keys", NULL) >= 1 && value(root, "uses", "keys", NULL) <= 2);
     json_decref(root);
     what.rule = "gone";
-    CHECK_EQ(weir__figures_hot(&sight, &what, &json), WEIR_ENORULE);
+    CHECK_EQ(weir__stats_json_hot_keys(&snapshot, &what, &json), WEIR_ENORULE);
 
-    root = parsed(weir__figures_advice(&sight, NULL, NULL, &json), &json);
+    root = parsed(weir__stats_json_advice(&snapshot, NULL, NULL, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "advice")), 0); /* two seconds say nothing */
     json_decref(root);
-    CHECK_EQ(weir__figures_advice(&sight, "gone", NULL, &json), WEIR_ENORULE);
+    CHECK_EQ(weir__stats_json_advice(&snapshot, "gone", NULL, &json), WEIR_ENORULE);
 
-    weir__sight_close(&sight);
-    weir__observer_close(observer);
+    weir__snapshot_close(&snapshot);
+    weir__history_writer_close(writer);
     weir_close(engine);
 }
 
@@ -181,24 +181,24 @@ TEST(hot_keys_age)
 {
     remove_all();
     weir *engine = opened(true);
-    struct weir__observer *observer = NULL;
+    struct weir__history_writer *writer = NULL;
     const struct weir__hot_rule *panel =
         weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false));
     uint64_t *seconds = &engine->hot_sampler->hot.header->seconds;
     use(engine, 2000);
     CHECK(panel->sketch[0].total > 500);
-    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
-    CHECK_EQ(weir__observer_look(observer), 0);
+    CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
+    CHECK_EQ(weir__history_writer_tick(writer), 0);
     CHECK_EQ(*seconds, 1);
     CHECK(panel->sketch[0].total < 2);
     for (int i = 0; i < 50; i++)
         use(engine, 1000);
     uint64_t before = panel->sketch[WEIR__HOT_DENIED].total;
     *seconds = 599;
-    next_second(observer);
+    next_second(writer);
     CHECK_EQ(*seconds, 300);
     CHECK(panel->sketch[WEIR__HOT_DENIED].total <= before / 2 + 1 && before > 30000);
-    weir__observer_close(observer);
+    weir__history_writer_close(writer);
     weir_close(engine);
 }
 
@@ -209,7 +209,7 @@ static void write_strict_past(weir *engine)
     struct weir__mapped mapped;
     struct weir__history history;
     struct weir__rule_stats_shard sums = {0};
-    uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__sight_second(weir_clock(engine->segment));
+    uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__snapshot_second(weir_clock(engine->segment));
     snprintf(path, sizeof path, "%s.history", segment);
     CHECK_EQ(weir__mapped_open(&(struct weir__making){.path = path}, &mapped), 0);
     CHECK(weir__history_attach(mapped.memory, mapped.bytes, &history));
@@ -243,15 +243,15 @@ TEST(advice_from_what_is_in_the_files)
 {
     remove_all();
     weir *engine = opened(true);
-    struct weir__observer *observer = NULL;
-    struct weir__sight sight;
+    struct weir__history_writer *writer = NULL;
+    struct weir__snapshot snapshot;
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     char *json = NULL;
-    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
-    weir__observer_close(observer);
+    CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
+    weir__history_writer_close(writer);
     write_strict_past(engine);
-    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
-    json_t *root = parsed(weir__figures_advice(&sight, NULL, &source, &json), &json);
+    CHECK_EQ(weir__snapshot_open(&snapshot, engine, segment), 0);
+    json_t *root = parsed(weir__stats_json_advice(&snapshot, NULL, &source, &json), &json);
     json_t *list = json_object_get(root, "advice"), *first = json_array_get(list, 0);
     CHECK_EQ(json_array_size(list), 1);
     const char *kind = json_string_value(json_object_get(first, "kind"));
@@ -261,7 +261,7 @@ TEST(advice_from_what_is_in_the_files)
     CHECK_EQ((int)value(first, "figures", "denied_keys", NULL), 40);
     json_decref(root);
     weir__rule_source_free(&source);
-    weir__sight_close(&sight);
+    weir__snapshot_close(&snapshot);
     weir_close(engine);
     remove_all();
 }
@@ -271,39 +271,39 @@ TEST(what_is_not_there)
 {
     remove_all();
     weir *engine = opened(false);
-    struct weir__sight sight;
-    struct weir__observer *observer = NULL;
+    struct weir__snapshot snapshot;
+    struct weir__history_writer *writer = NULL;
     char *json = NULL, path[128];
     use(engine, 10);
-    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
-    CHECK(!sight.hot.rule_slots && !sight.history.rows);
-    json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
+    CHECK_EQ(weir__snapshot_open(&snapshot, engine, segment), 0);
+    CHECK(!snapshot.hot.rule_slots && !snapshot.history.rows);
+    json_t *root = parsed(weir__stats_json_current(&snapshot, &json), &json);
     CHECK(json_is_false(json_object_get(root, "history")) && json_is_false(json_object_get(root, "hot")));
     CHECK(json_is_null(
         json_object_get(json_object_get(json_array_get(json_object_get(root, "rules"), 0), "rates"), "1s")));
     json_decref(root);
-    root = parsed(weir__figures_history(&sight, NULL, 10, 1, &json), &json);
+    root = parsed(weir__stats_json_history(&snapshot, NULL, 10, 1, &json), &json);
     CHECK(json_is_false(json_object_get(root, "known")));
     json_decref(root);
-    struct weir__figures_hot what = {.rule = "api", .n = 5};
-    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    struct weir__stats_json_hot_keys what = {.rule = "api", .n = 5};
+    root = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
     CHECK(json_is_false(json_object_get(root, "known")));
     json_decref(root);
 
     FILE *file = fopen(hot, "w");
     fputs("this is no such file", file);
     fclose(file);
-    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
-    CHECK_EQ(weir__observer_look(observer), 0);
-    weir__sight_look(&sight);
-    CHECK(!sight.hot.rule_slots && sight.history.rows);
-    weir__observer_close(observer);
+    CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
+    CHECK_EQ(weir__history_writer_tick(writer), 0);
+    weir__snapshot_refresh(&snapshot);
+    CHECK(!snapshot.hot.rule_slots && snapshot.history.rows);
+    weir__history_writer_close(writer);
     snprintf(path, sizeof path, "%s.history", segment);
     unlink(path);
     unlink(hot);
-    weir__sight_look(&sight);
-    CHECK(!sight.history.rows);
-    weir__sight_close(&sight);
+    weir__snapshot_refresh(&snapshot);
+    CHECK(!snapshot.history.rows);
+    weir__snapshot_close(&snapshot);
     weir_close(engine);
     remove_all();
 }
@@ -312,31 +312,31 @@ static int cut_history(void)
 {
     char path[128];
     weir *engine = opened(true);
-    struct weir__observer *observer = NULL;
-    struct weir__sight sight;
+    struct weir__history_writer *writer = NULL;
+    struct weir__snapshot snapshot;
     snprintf(path, sizeof path, "%s.history", segment);
-    if (weir_segment_guard(engine->segment) != 0 || weir__observer_open(engine, segment, &observer, &ending) != 0 ||
-        weir__sight_open(&sight, engine, segment) != 0)
+    if (weir_segment_guard(engine->segment) != 0 || weir__history_writer_open(engine, segment, &writer, &ending) != 0 ||
+        weir__snapshot_open(&snapshot, engine, segment) != 0)
         return 2;
     for (int round = 0; round < 2; round++) {
         use(engine, 100);
-        next_second(observer);
+        next_second(writer);
         if (truncate(path, 0) != 0 || truncate(hot, 0) != 0)
             return 3;
         standing_ns += WEIR_SECOND;
-        (void)weir__observer_look(observer); /* finds it lost, and writes into memory of its own */
+        (void)weir__history_writer_tick(writer); /* finds it lost, and writes into memory of its own */
         standing_ns += WEIR_SECOND;
-        if (weir__observer_look(observer) != WEIR_ELOST)
+        if (weir__history_writer_tick(writer) != WEIR_ELOST)
             return 4;
         use(engine, 100);
-        next_second(observer);
-        (void)weir__sight_panel(&sight, 1); /* looks into the file, and is given other memory */
-        weir__sight_look(&sight);
-        if (!sight.history.rows || sight.hot.rule_slots)
+        next_second(writer);
+        (void)weir__snapshot_hot_keys(&snapshot, 1); /* looks into the file, and is given other memory */
+        weir__snapshot_refresh(&snapshot);
+        if (!snapshot.history.rows || snapshot.hot.rule_slots)
             return 5;
     }
-    weir__sight_close(&sight);
-    weir__observer_close(observer);
+    weir__snapshot_close(&snapshot);
+    weir__history_writer_close(writer);
     weir_close(engine);
     return test_failures ? 6 : 0;
 }
