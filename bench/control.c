@@ -98,7 +98,7 @@ static void check_all(weir *engine, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         weir_query query = {.lookup = lookup, .lookup_context = users[i % REQUESTS]};
-        weir_answer answer;
+        weir_result answer;
         if (weir_check(engine, &query, &answer) != 0 || !weir_passes(&answer.decision) || answer.matched != 1)
             fail("a check went wrong");
     }

@@ -37,7 +37,7 @@ static void request(weir *engine, uint64_t key)
     snprintf(path, sizeof path, "/k/%llu", (unsigned long long)key);
     weir_attribute attributes[] = {{WEIR_ATTR_METHOD, "", "GET"}, {WEIR_ATTR_TARGET, "", path}};
     weir_query query = {.attributes = attributes, .attribute_count = 2, .cost = 1, .now = weir_clock(engine->segment)};
-    weir_answer answer;
+    weir_result answer;
     if (weir_check(engine, &query, &answer) || !weir_passes(&answer.decision))
         fail("a request does not pass");
 }
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
                             .rules_text = "rules: [{name: k, key: '${path:2}', limit: 100000, window: 1d, "
                                           "consistency: eventual}]\n",
                             .store = url,
-                            .flags = WEIR_NO_LINK,
+                            .flags = WEIR_NO_CONNECT,
                             .ledger = "",
                             .ledger_bytes = 64 << 20};
     weir *engine;

@@ -60,7 +60,7 @@ static void check(weir *engine)
 {
     weir_attribute about[] = {{WEIR_ATTR_PATH, "", "/api/items"}, {WEIR_ATTR_NAMED, "user_id", any_key()}};
     weir_query query = {.attributes = about, .attribute_count = 2};
-    weir_answer answer;
+    weir_result answer;
     must("check", weir_check(engine, &query, &answer));
 }
 

@@ -148,7 +148,7 @@ static void check_all(struct bench *b, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         weir_query query = {.lookup = lookup, .lookup_context = &b->requests[i % REQUESTS]};
-        weir_answer answer;
+        weir_result answer;
         if (weir_check(b->engine, &query, &answer) != 0 || !weir_passes(&answer.decision) ||
             (b->one_in == 1 && answer.matched != (size_t)b->wide + 1)) {
             fprintf(stderr, "%s: a check went wrong (%zu matched)\n", b->name, answer.matched);

@@ -27,14 +27,14 @@ int main(int argc, char **argv)
                                   {WEIR_ATTR_PEER, "", "203.0.113.9"},
                                   {WEIR_ATTR_HEADER, "User-Agent", "example"}};
         weir_query query = {.attributes = about, .attribute_count = sizeof about / sizeof *about};
-        weir_answer answer;
+        weir_result answer;
         error = weir_check(engine, &query, &answer);
         if (error)
             fprintf(stderr, "%s\n", weir_strerror(error));
         else if (weir_passes(&answer.decision))
             printf("%d: passes, %lld left\n", i, (long long)answer.decision.remaining);
         else
-            printf("%d: denied by %s for %s\n", i, answer.by.rule, answer.by.key);
+            printf("%d: denied by %s for %s\n", i, answer.decided_by.rule, answer.decided_by.key);
     }
     weir_close(engine);
     return 0;

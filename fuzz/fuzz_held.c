@@ -20,16 +20,16 @@ static void check(bool holds)
         abort();
 }
 
-static weir *engine_once(weir_ask **op)
+static weir *engine_once(weir_async **op)
 {
     static weir *engine;
-    static weir_ask *own;
+    static weir_async *own;
     if (!engine) {
         weir_options how = {.segment = {.size = 1 << 20},
                             .rules_text = "rules:\n  - { name: a, algorithm: concurrency, limit: 1 }\n",
                             .store = "redis://127.0.0.1:1",
-                            .flags = WEIR_NO_LINK};
-        check(weir_open(&how, &engine) == 0 && weir_ask_new(engine, &own) == 0);
+                            .flags = WEIR_NO_CONNECT};
+        check(weir_open(&how, &engine) == 0 && weir_async_new(engine, &own) == 0);
     }
     *op = own;
     return engine;
@@ -58,28 +58,29 @@ static void check_question(const struct weir__store_request *request)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char text[WEIR_HELD_TEXT_MAX + 64], again[WEIR_HELD_TEXT_MAX + 1];
-    weir_ask *op;
+    static char text[WEIR_PERMITS_TEXT_MAX + 64], again[WEIR_PERMITS_TEXT_MAX + 1];
+    weir_async *op;
     weir *engine = engine_once(&op);
-    weir_held held, copy;
+    weir_permits held, copy;
     if (size > BYTES_MAX)
         return 0;
     size_t len = encode(data, size, text);
-    if (weir_held_from_text(engine, (weir_text){text, len}, &held) != 0)
+    if (weir_permits_from_text(engine, (weir_text){text, len}, &held) != 0)
         return 0;
-    check(held.count > 0 && held.count <= WEIR_HELD_MAX && held.names_len <= WEIR_HELD_NAMES_MAX && held.lease_ns > 0);
-    check(weir_held_renew_prepare(engine, &held, false, op) == 1);
-    check_question(weir_ask_question(op));
-    check(weir_held_renew_asked(engine, &held, true, op) == WEIR_ESTOREAWAY &&
+    check(held.count > 0 && held.count <= WEIR_PERMITS_MAX && held.names_len <= WEIR_PERMITS_NAMES_MAX &&
+          held.lease_ns > 0);
+    check(weir_permits_renew_begin(engine, &held, false, op) == 1);
+    check_question(weir_async_request(op));
+    check(weir_permits_renew_finish(engine, &held, true, op) == WEIR_ESTOREBREAKER &&
           held.count > 0); /* it was not asked so */
-    weir_ask_clear(op);
-    size_t written = weir_held_to_text(engine, &held, again);
-    check(written > 0 && weir_held_from_text(engine, (weir_text){again, written}, &copy) == 0);
+    weir_async_clear(op);
+    size_t written = weir_permits_to_text(engine, &held, again);
+    check(written > 0 && weir_permits_from_text(engine, (weir_text){again, written}, &copy) == 0);
     check(copy.count == held.count);
-    check(weir_held_leave(engine, &held, op) == 0 && held.count == 0);
-    struct weir__store_request *back = weir_ask_back(op);
+    check(weir_permits_release_detached(engine, &held, op) == 0 && held.count == 0);
+    struct weir__store_request *back = weir_async_rollback(op);
     check(back && back->op_count == copy.count);
     check_question(back);
-    weir_ask_clear(op);
+    weir_async_clear(op);
     return 0;
 }

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define LIMIT 3
 
 static weir *engine;
-static weir_held taken[LIMIT]; /* all that there is */
+static weir_permits taken[LIMIT]; /* all that there is */
 
 static void check(bool holds)
 {
@@ -23,12 +23,12 @@ static void check(bool holds)
         abort();
 }
 
-static bool take(weir_held *held)
+static bool take(weir_permits *held)
 {
     static const weir_attribute attributes[] = {{WEIR_ATTR_PATH, NULL, "/"}};
-    weir_query query = {.attributes = attributes, .attribute_count = 1, .held = held};
-    weir_answer answer;
-    *held = (weir_held){.count = 0};
+    weir_query query = {.attributes = attributes, .attribute_count = 1, .permits = held};
+    weir_result answer;
+    *held = (weir_permits){.count = 0};
     check(weir_check(engine, &query, &answer) == 0);
     return weir_passes(&answer.decision);
 }
@@ -45,14 +45,14 @@ static void prepare(void)
 /* As many can be taken as were freed, and then all is as before. */
 static void refill(int freed)
 {
-    weir_held held[WEIR_HELD_MAX + 1];
+    weir_permits held[WEIR_PERMITS_MAX + 1];
     int got = 0;
-    while (got <= WEIR_HELD_MAX && take(&held[got]))
+    while (got <= WEIR_PERMITS_MAX && take(&held[got]))
         got++;
     check(got <= freed);
     for (int i = 0; i < got; i++) {
         int gone = 0;
-        while (gone < LIMIT && weir_held_renew(engine, &taken[gone]) == 0 && taken[gone].count)
+        while (gone < LIMIT && weir_permits_renew(engine, &taken[gone]) == 0 && taken[gone].count)
             gone++;
         check(gone < LIMIT); /* one of these it must have been */
         taken[gone] = held[i];
@@ -61,38 +61,38 @@ static void refill(int freed)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_held held = {.count = 0}, again;
-    char text[WEIR_HELD_TEXT_MAX + 1];
+    weir_permits held = {.count = 0}, again;
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
     if (size < 2)
         return -1;
     if (!engine)
         prepare();
     if (data[0] & 1) {
-        int error = weir_held_from_text(engine, (weir_text){(const char *)data + 1, size - 1}, &held);
+        int error = weir_permits_from_text(engine, (weir_text){(const char *)data + 1, size - 1}, &held);
         check(error == WEIR_ELEASE); /* nobody guesses 128 bits */
         return 0;
     }
-    held.count = data[1] % (WEIR_HELD_MAX + 2);
-    for (int i = 0; i < WEIR_HELD_MAX; i++)
+    held.count = data[1] % (WEIR_PERMITS_MAX + 2);
+    for (int i = 0; i < WEIR_PERMITS_MAX; i++)
         held.lease[i] = taken[i % LIMIT].lease[0];
     uint8_t *bytes = (uint8_t *)held.lease;
     for (size_t i = 2; i < size && i - 2 < sizeof held.lease; i++)
         bytes[i - 2] ^= data[i];
-    size_t len = weir_held_to_text(engine, &held, text);
-    check((len == 0) == (held.count == 0 || held.count > WEIR_HELD_MAX));
+    size_t len = weir_permits_to_text(engine, &held, text);
+    check((len == 0) == (held.count == 0 || held.count > WEIR_PERMITS_MAX));
     if (!len)
         return 0;
     /* What says that it is in a store, which there is none of here, is left out. */
-    int error = weir_held_from_text(engine, (weir_text){text, len}, &again);
+    int error = weir_permits_from_text(engine, (weir_text){text, len}, &again);
     check(error == 0 || error == WEIR_ELEASE);
     if (error)
         return 0;
     check(again.count > 0 && again.count <= held.count);
-    weir_held renewed = again;
-    (void)!weir_held_renew(engine, &renewed);
+    weir_permits renewed = again;
+    (void)!weir_permits_renew(engine, &renewed);
     check(renewed.count <= again.count);
-    int freed = weir_held_release(engine, &again);
-    check(freed <= WEIR_HELD_MAX);
-    refill(freed > 0 ? freed : WEIR_HELD_MAX);
+    int freed = weir_permits_release(engine, &again);
+    check(freed <= WEIR_PERMITS_MAX);
+    refill(freed > 0 ? freed : WEIR_PERMITS_MAX);
     return 0;
 }

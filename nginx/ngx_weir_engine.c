@@ -155,7 +155,7 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
                             .diagnose_context = conf,
                             .flags = conf->rules_by_workers ? WEIR_RULES_LATER : 0};
     if (conf->store) {
-        options.flags |= WEIR_NO_LINK;
+        options.flags |= WEIR_NO_CONNECT;
         options.store = ngx_weir_store_names(conf->store, names);
         options.default_consistency = conf->store->consistency;
         (void)snprintf(ledger, sizeof(ledger), "%s.ledger", (const char *)conf->segment_path.data);
@@ -220,7 +220,7 @@ static void ngx_weir_look(ngx_event_t *event)
 {
     ngx_weir_engine_t *conf = event->data;
     weir_query nothing = {.dry_run = true};
-    weir_answer answer;
+    weir_result answer;
     if (ngx_exiting)
         return;
     int error = weir_check(conf->engine, &nothing, &answer);
@@ -286,7 +286,7 @@ ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
     weir_time now = {0, 0};
     if (segment)
         now = weir_clock(segment);
-    int64_t delay_ns = weir_wrong_secret(segment, peer, len, now);
+    int64_t delay_ns = weir_auth_failure(segment, peer, len, now);
     ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: wrong password or token; answered in %L ms", delay_ns / 1000000);
     return (ngx_msec_t)(delay_ns / 1000000);
 }
@@ -313,7 +313,7 @@ ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, n
     weir_time now = {0, 0};
     if (segment)
         now = weir_clock(segment);
-    int64_t delay_ns = weir_secret_delay(segment, check->peer, len, now);
+    int64_t delay_ns = weir_auth_delay(segment, check->peer, len, now);
     check->peer_len = 0;
     if (delay_ns == 0)
         return 0;

@@ -73,10 +73,10 @@ static inline weir_time test_seconds(double s)
 }
 
 /* One request at `s` seconds. */
-static inline weir_answer test_ask(weir *engine, const char *line, double s)
+static inline weir_result test_ask(weir *engine, const char *line, double s)
 {
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, line);
     r.query.now = test_seconds(s);
     int error = weir_check(engine, &r.query, &answer);
@@ -89,7 +89,7 @@ static inline weir_answer test_ask(weir *engine, const char *line, double s)
 
 static inline bool test_passes(weir *engine, const char *line, double s)
 {
-    weir_answer answer = test_ask(engine, line, s);
+    weir_result answer = test_ask(engine, line, s);
     return weir_passes(&answer.decision);
 }
 

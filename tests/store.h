@@ -93,7 +93,7 @@ static inline weir *test_strict_engine(const char *rules, enum weir_consistency 
     weir_options kind = {.segment = {.size = 8 << 20},
                          .rules_text = rules,
                          .diagnose = test_print_diagnostic,
-                         .flags = WEIR_NO_LINK,
+                         .flags = WEIR_NO_CONNECT,
                          .store = "redis://127.0.0.1:1",
                          .default_consistency = usual};
     weir *engine = NULL;

@@ -7,7 +7,7 @@
  *     weir_attribute about[] = {{WEIR_ATTR_PATH, "", "/api/items"}, {WEIR_ATTR_METHOD, "", "GET"},
  *                               {WEIR_ATTR_PEER, "", "192.0.2.7"}, {WEIR_ATTR_NAMED, "user_id", "42"}};
  *     weir_query query = {.attributes = about, .attribute_count = 4};
- *     weir_answer answer;
+ *     weir_result answer;
  *
  *     if (weir_open(&how, &w) == 0 && weir_check(w, &query, &answer) == 0 && weir_passes(&answer.decision))
  *         serve();
@@ -81,11 +81,11 @@ void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info
 
 typedef struct weir weir;
 /* What checks want to know from a store before they can decide; see store.h. */
-typedef struct weir_ask weir_ask;
+typedef struct weir_async weir_async;
 
 enum {
     WEIR_NO_WATCH = 1,   /* weir_check never looks at the disk; weir_reload does when it is called */
-    WEIR_NO_LINK = 2,    /* there is a store, but weir_check does not ask it: the caller does, see store.h */
+    WEIR_NO_CONNECT = 2, /* there is a store, but weir_check does not ask it: the caller does, see store.h */
     WEIR_HIDE_KEYS = 4,  /* of hot keys only hashes are kept, not their texts */
     WEIR_RULES_LATER = 8 /* weir_open does not read rules_path: there are no rules until weir_reload does */
 };
@@ -166,21 +166,21 @@ typedef struct weir_attribute {
     const char *value;
 } weir_attribute;
 
-#define WEIR_HELD_MAX       8 /* rules of requests in flight that one request may meet; more are the failure policy's */
-#define WEIR_HELD_NAMES_MAX 3072
+#define WEIR_PERMITS_MAX       8 /* rules of requests in flight that one request may meet; more are the failure policy's */
+#define WEIR_PERMITS_NAMES_MAX 3072
 
-/* Slots that a request holds. Copy it freely (weir_held_size bytes of it are enough), but give it back once. */
-typedef struct weir_held {
+/* Slots that a request holds. Copy it freely (weir_permits_size bytes of it are enough), but give it back once. */
+typedef struct weir_permits {
     uint32_t count;     /* 0: nothing, and nothing to be done */
     uint32_t names_len; /* not 0: some of them are in the store */
     int64_t lease_ns;   /* the shortest lease of them: who takes longer renews them before */
-    weir_lease lease[WEIR_HELD_MAX];
-    char names[WEIR_HELD_NAMES_MAX]; /* of those in the store */
-} weir_held;
+    weir_lease lease[WEIR_PERMITS_MAX];
+    char names[WEIR_PERMITS_NAMES_MAX]; /* of those in the store */
+} weir_permits;
 
-static inline size_t weir_held_size(const weir_held *held)
+static inline size_t weir_permits_size(const weir_permits *held)
 {
-    return offsetof(weir_held, names) + (held->count ? held->names_len : 0);
+    return offsetof(weir_permits, names) + (held->count ? held->names_len : 0);
 }
 
 typedef struct weir_query {
@@ -199,16 +199,16 @@ typedef struct weir_query {
      * ("/a;x%2f..%2fb"): give WEIR_ATTR_TARGET then, since servers read it in two ways.
      */
     weir_text path;
-    bool has_cost; /* `cost` counts instead of what the rules say */
-    int64_t cost;  /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
-    bool dry_run;  /* says what would happen; takes nothing, counts nothing */
-    weir_time now; /* {0, 0}: read the clock */
-    weir_ask *ask; /* what the store said, or NULL: see store.h */
+    bool has_cost;     /* `cost` counts instead of what the rules say */
+    int64_t cost;      /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
+    bool dry_run;      /* says what would happen; takes nothing, counts nothing */
+    weir_time now;     /* {0, 0}: read the clock */
+    weir_async *async; /* what the store said, or NULL: see store.h */
     /*
      * Where to put the slots that the request holds under rules of requests in flight, if it passes: to be given back
      * when it is done. NULL: nobody will, and each is held until its lease ends.
      */
-    weir_held *held;
+    weir_permits *permits;
 
     /* Where to put what happened under each matching rule, if anybody wants to know. */
     struct weir_outcome *outcomes;
@@ -218,8 +218,8 @@ typedef struct weir_query {
     size_t text_size;
 
     /* With a negative cost: the rules that get nothing back (weir_outcome_took), by weir_outcome_id. */
-    const uint64_t *untaken;
-    size_t untaken_count;
+    const uint64_t *not_taken;
+    size_t not_taken_count;
 } weir_query;
 
 /* ---- What became of it ---- */
@@ -239,23 +239,23 @@ enum weir_reason {
 /* How important a request is, as the rules say that match it; normal if none does. */
 enum weir_priority { WEIR_CRITICAL = 0, WEIR_HIGH, WEIR_NORMAL, WEIR_LOW };
 
-#define WEIR_NAME_MAX  95  /* bytes of a rule's name */
-#define WEIR_SHOWN_MAX 191 /* bytes of a key that an answer shows */
+#define WEIR_NAME_MAX      95  /* bytes of a rule's name */
+#define WEIR_KEY_SHOWN_MAX 191 /* bytes of a key that an answer shows */
 
 /* What one rule said. */
 typedef struct weir_outcome {
     weir_decision decision;
     enum weir_reason reason;
-    int error;         /* with WEIR_BY_FAILURE: why; with WEIR_BY_LIMIT: why the host decided alone, not the store */
-    bool shadow;       /* counted, not enforced */
-    bool key_cut;      /* the key is longer than shown */
-    uint16_t key_len;  /* bytes of it that are shown: clients may well have put zero bytes among them */
-    int64_t cost;      /* what the request was to take */
-    int64_t quota;     /* units a window, as the rule says */
-    int64_t in_force;  /* the same with what the load makes of it: for RateLimit-Policy */
-    int64_t window_ns; /* its length; calendar months and years by their longest */
+    int error;        /* with WEIR_BY_FAILURE: why; with WEIR_BY_LIMIT: why the host decided alone, not the store */
+    bool shadow;      /* counted, not enforced */
+    bool key_cut;     /* the key is longer than shown */
+    uint16_t key_len; /* bytes of it that are shown: clients may well have put zero bytes among them */
+    int64_t cost;     /* what the request was to take */
+    int64_t quota;    /* units a window, as the rule says */
+    int64_t effective_limit; /* the same with what the load makes of it: for RateLimit-Policy */
+    int64_t window_ns;       /* its length; calendar months and years by their longest */
     char rule[WEIR_NAME_MAX + 1];
-    char key[WEIR_SHOWN_MAX + 1];
+    char key[WEIR_KEY_SHOWN_MAX + 1];
 } weir_outcome;
 
 /*
@@ -301,13 +301,13 @@ typedef struct weir_deferral {
     weir_text others;
 } weir_deferral;
 
-typedef struct weir_answer {
+typedef struct weir_result {
     weir_decision decision; /* of the whole: the first of priority among those that deny, or the tightest. What is to be
                                waited, before a retry or as a delay, is the longest of all */
-    weir_outcome by;        /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
-    size_t matched;         /* rules that matched, shadow ones too */
-    size_t outcomes;        /* written to query->outcomes, in the order of the rules */
-    bool shadow_denied;     /* a shadow rule would have denied what was allowed */
+    weir_outcome decided_by; /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
+    size_t matched;          /* rules that matched, shadow ones too */
+    size_t outcomes;         /* written to query->outcomes, in the order of the rules */
+    bool shadow_denied;      /* a shadow rule would have denied what was allowed */
     enum weir_priority priority;
     int status;          /* HTTP status of a denial */
     unsigned headers;    /* WEIR_HEADERS_… to send */
@@ -321,7 +321,7 @@ typedef struct weir_answer {
     weir_text message;   /* in query->text; empty: the usual one */
     weir_text body_text; /* the same */
     weir_time now;       /* when it was decided */
-} weir_answer;
+} weir_result;
 
 /*
  * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if
@@ -329,33 +329,33 @@ typedef struct weir_answer {
  * weir_options.store it waits for the store where a strict rule matches, at most as long as the deadline.
  * Everything it needs is on the stack, about 110 KiB: threads with less than 256 KiB are too small for it.
  */
-WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
+WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *answer);
 
 /*
  * Gives back what a check put into `held`; its count is 0 afterwards. Returns how many slots that were: what was over
  * before does not count. Negative: why some could not be given back, which are free when their leases end. Waits for
  * the store, at most as long as the deadline, if some of them are there.
  */
-int weir_held_release(weir *engine, weir_held *held);
+int weir_permits_release(weir *engine, weir_permits *held);
 /*
  * Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. Under
  * a strict rule, what the store does not know any more is taken again if there is room; WEIR_ELEASE: there is none now,
  * and the next call tries again.
  */
-int weir_held_renew(weir *engine, weir_held *held);
+int weir_permits_renew(weir *engine, weir_permits *held);
 
-#define WEIR_HELD_TEXT_MAX 4640
+#define WEIR_PERMITS_TEXT_MAX 4640
 
 /*
  * As a text of letters, digits, '-' and '_', for clients that give it back later; it ends in a zero byte. Only who has
  * the segment can make one. Returns its length; 0: there is nothing in it, or it failed.
  */
-size_t weir_held_to_text(weir *engine, const weir_held *held, char text[WEIR_HELD_TEXT_MAX + 1]);
+size_t weir_permits_to_text(weir *engine, const weir_permits *held, char text[WEIR_PERMITS_TEXT_MAX + 1]);
 /*
  * And back. WEIR_ELEASE: it is no such text of this segment's. Of a text of another host's only those slots are read
  * that are in the store which both have; WEIR_ELEASE if there are none.
  */
-WEIR_MUST_CHECK int weir_held_from_text(weir *engine, weir_text text, weir_held *held);
+WEIR_MUST_CHECK int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held);
 
 /*
  * Who asks, by the rules' identity: the query's peer, or whom it names if it is a trusted proxy. Writes the address,
@@ -376,8 +376,8 @@ typedef struct weir_descriptor {
     bool has_hits; /* `hits` counts instead of the query's */
     int64_t hits;  /* 0 looks, negative gives back */
     /* A limit of the request's own instead of the rules' (0 window: none). Clock-aligned fixed window. */
-    int64_t own_limit;
-    int64_t own_window_ns;
+    int64_t override_limit;
+    int64_t override_window_ns;
 } weir_descriptor;
 
 /* The rule that a descriptor matched, as its author wrote it. */
@@ -390,7 +390,7 @@ typedef struct weir_descriptor_match {
     bool quota_mode;      /* denies only together with all others of its kind */
 } weir_descriptor_match;
 
-typedef void weir_tell_match(void *context, size_t descriptor, const weir_descriptor_match *match);
+typedef void weir_descriptor_matched(void *context, size_t descriptor, const weir_descriptor_match *match);
 
 typedef struct weir_descriptor_query {
     weir_text domain;
@@ -404,10 +404,10 @@ typedef struct weir_descriptor_query {
      */
     bool charge_denied;
     weir_time now;
-    weir_ask *ask;          /* as in weir_query */
+    weir_async *async;      /* as in weir_query */
     weir_outcome *outcomes; /* one a descriptor, in order; must have room for descriptor_count */
     /* Called for each descriptor that a rule matched; its texts are valid during the call. May be NULL. */
-    weir_tell_match *matched;
+    weir_descriptor_matched *matched;
     void *matched_context;
 } weir_descriptor_query;
 
@@ -415,7 +415,7 @@ typedef struct weir_descriptor_query {
  * Decides descriptors as envoyproxy/ratelimit does, but all or nothing. outcomes[i] tells of descriptor i (reason
  * WEIR_BY_NOTHING: none of the rules matched). *decision is the whole.
  */
-WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer);
+WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *answer);
 
 /* ---- What the client is told ---- */
 
@@ -443,7 +443,7 @@ const char *weir_header_name(enum weir_header header);
 typedef void weir_emit_header(void *context, enum weir_header header, const char *value, size_t len);
 
 /* The response headers for an answer. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
-void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit,
+void weir_result_headers(const weir_result *answer, const weir_outcome *outcomes, weir_emit_header *emit,
                          void *context);
 
 #define WEIR_HEADER_ROOM 2560 /* bytes: enough for the values of all headers of an answer */
@@ -452,13 +452,13 @@ void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes
  * The same without a call for each: writes the values one behind the other, in the order of enum weir_header, and how
  * long each is; 0: this one is not sent. Returns the length of all.
  */
-size_t weir_answer_values(const weir_answer *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
-                          uint16_t lens[WEIR_HEADER_COUNT]);
+size_t weir_result_header_values(const weir_result *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
+                                 uint16_t lens[WEIR_HEADER_COUNT]);
 /*
  * The body of a denial, into `buffer`; *type is its content type. Returns its length, at most size. `accepts_problem`:
  * the client's Accept names application/problem+json.
  */
-size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *buffer, size_t size, const char **type);
+size_t weir_result_body(const weir_result *answer, bool accepts_problem, char *buffer, size_t size, const char **type);
 
 /* ---- One key of a rule, for an operator ---- */
 
@@ -504,7 +504,7 @@ typedef struct weir_taken {
 } weir_taken;
 
 /*
- * Corrects a counter by `amount`. Negative gives back as weir_refund does, `now` being the check's (weir_answer.now);
+ * Corrects a counter by `amount`. Negative gives back as weir_refund does, `now` being the check's (weir_result.now);
  * positive charges as weir_charge does, `now` being the present. WEIR_ENORULE: the rule is gone, or has no counter now.
  * Under a strict rule it is the store that does, at its own time; an error of the store's: it did not.
  */
@@ -522,7 +522,7 @@ WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64
  * the rule's failure policy. `now` may be {0, 0}. A strict rule's store is asked by an engine that has connections of
  * its own.
  */
-WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_held *held,
+WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *held,
                                   weir_outcome *outcome);
 
 #define WEIR_SECRET_BYTES 32
@@ -541,14 +541,14 @@ typedef struct weir_rule_stats {
     uint64_t listed;                   /* passed or denied by an allow- or block-list */
     uint64_t missing_key;              /* requests without one of the key's attributes */
     uint64_t failures;                 /* decided by on_store_failure, whether open, closed or local */
-    uint64_t gave_back;                /* taken, then given back because another rule denied */
+    uint64_t rolled_back;              /* taken, then given back because another rule denied */
     uint64_t shed;                     /* denied for the sake of more important ones; not among `denied` */
     uint64_t shed_of[4];               /* the same by enum weir_priority; critical ones never are */
 } weir_rule_stats;
 
 /*
  * Since the segment was made, by all who use it; a rule is known by its name, and by being a shadow or not.
- * WEIR_ENORULE: there is none. WEIR_ENOTALLY: the segment has no room for its figures.
+ * WEIR_ENORULE: there is none. WEIR_ENOSTATS: the segment has no room for its figures.
  */
 WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
 /* All rules in force, in order, until `visit` returns non-zero, which is returned. */
@@ -559,7 +559,7 @@ int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_in
 typedef struct weir_hot_stats {
     uint64_t keys;           /* about as many were there */
     uint64_t near_limit;     /* that had used 80 % of their limit or more; 64 is the most that is told */
-    uint32_t most_per_mille; /* of its limit that any key had used in the last one or two minutes */
+    uint32_t peak_per_mille; /* of its limit that any key had used in the last one or two minutes */
 } weir_hot_stats;
 
 /* All rules whose keys are noted, in order, until `visit` returns non-zero, which is returned. */
@@ -582,7 +582,7 @@ typedef struct weir_store_stats {
     uint64_t questions, failed; /* asked, and not answered in time or with an error */
     uint64_t slow;              /* of these, those that met the deadline */
     uint64_t refused;           /* of these, those that were not sent, as the store was known to be away */
-    uint64_t gave_back;         /* counters */
+    uint64_t rolled_back;       /* counters */
     uint64_t connects;
     bool up;   /* a connection works */
     int error; /* why one does not, or did not the last time; 0: all did */
@@ -595,7 +595,7 @@ typedef struct weir_engine_stats {
     uint64_t regex_limited;   /* regular expressions that reached their bound, or a cut, and counted as matching */
     size_t rules;
     size_t rule_bytes;      /* of the set in force */
-    weir_store_stats store; /* zeros without weir_options.store, or with WEIR_NO_LINK */
+    weir_store_stats store; /* zeros without weir_options.store, or with WEIR_NO_CONNECT */
 } weir_engine_stats;
 
 WEIR_MUST_CHECK int weir_engine_stats_read(weir *engine, weir_engine_stats *stats);

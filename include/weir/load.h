@@ -50,7 +50,7 @@ typedef struct weir_load_worker {
 /* Begins; without a load level all of these do nothing. */
 void weir_load_join(weir *engine, weir_load_worker *worker);
 /* To be called at least once a second: who is silent for two counts as dead, and what it had in flight as gone. */
-void weir_load_beat(weir *engine, weir_load_worker *worker);
+void weir_load_heartbeat(weir *engine, weir_load_worker *worker);
 void weir_load_leave(weir *engine, weir_load_worker *worker);
 /* A request is passed on; it is over. */
 void weir_load_begin(weir *engine, weir_load_worker *worker);

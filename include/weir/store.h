@@ -5,24 +5,24 @@
  * This is for programs with an event loop of their own, such as nginx: they find out what a check will want to know,
  * bring it to the store themselves, and then check.
  *
- *     weir_ask *ask;
- *     weir_ask_new(w, &ask);
- *     query.ask = ask;
- *     if (weir_check_prepare(w, &query) == 1) {
- *         ... bring weir_ask_question(ask) to the store and go on when it is done ...
+ *     weir_async *ask;
+ *     weir_async_new(w, &ask);
+ *     query.async = ask;
+ *     if (weir_check_begin(w, &query) == 1) {
+ *         ... bring weir_async_request(ask) to the store and go on when it is done ...
  *     }
  *     weir_check(w, &query, &answer);
- *     if (weir_ask_back(ask))
+ *     if (weir_async_rollback(ask))
  *         ... give that back to the store; nobody need wait for it ...
- *     weir_ask_free(ask);
+ *     weir_async_free(ask);
  *
  * The same ask may be used for several checks, e.g. those of a batch: prepare all, ask once, check all in the same
  * order. All of it goes to the store as one; two requests of a batch for the last unit of a key get it in their order.
  *
- * The engine was opened with weir_options.store and the flag WEIR_NO_LINK: it knows that there is a store, and how
+ * The engine was opened with weir_options.store and the flag WEIR_NO_CONNECT: it knows that there is a store, and how
  * counters are called there. A strict rule that a check has no answer for (nobody asked; the question failed; the
  * rules were replaced in between and the rule is new) is decided by its on_store_failure, with an error such as
- * WEIR_ESTOREAWAY.
+ * WEIR_ESTOREBREAKER.
  */
 #ifndef WEIR_STORE_H
 #define WEIR_STORE_H
@@ -37,19 +37,19 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-WEIR_MUST_CHECK int weir_ask_new(weir *engine, weir_ask **ask);
+WEIR_MUST_CHECK int weir_async_new(weir *engine, weir_async **ask);
 /* NULL is allowed. */
-void weir_ask_free(weir_ask *ask);
+void weir_async_free(weir_async *ask);
 /* Makes it as new, for another request, without giving memory back. Its questions must be over. */
-void weir_ask_clear(weir_ask *ask);
+void weir_async_clear(weir_async *ask);
 
 /*
- * Finds out what weir_check will want from the store for this query (query->ask must be set) and adds it. Takes
+ * Finds out what weir_check will want from the store for this query (query->async must be set) and adds it. Takes
  * nothing. 1: the store must be asked; 0: it need not, for no strict rule matches, or it is denied already, by a local
  * rule or because a denial is remembered. Negative: an error, as weir_check's.
  */
-WEIR_MUST_CHECK int weir_check_prepare(weir *engine, const weir_query *query);
-WEIR_MUST_CHECK int weir_check_descriptors_prepare(weir *engine, const weir_descriptor_query *query);
+WEIR_MUST_CHECK int weir_check_begin(weir *engine, const weir_query *query);
+WEIR_MUST_CHECK int weir_check_descriptors_begin(weir *engine, const weir_descriptor_query *query);
 
 /*
  * The same for weir_key_state, weir_key_reset and weir_key_settle, which ask by themselves only with an engine that has
@@ -57,42 +57,43 @@ WEIR_MUST_CHECK int weir_check_descriptors_prepare(weir *engine, const weir_desc
  * them a state is the host's own (outcome->error says so), and the others fail with the store's error. Blocks are each
  * host's own, and need no store.
  */
-WEIR_MUST_CHECK int weir_key_state_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                           weir_ask *ask);
-WEIR_MUST_CHECK int weir_key_state_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                         weir_ask *ask, weir_outcome *outcome);
-WEIR_MUST_CHECK int weir_key_reset_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                           weir_ask *ask);
-WEIR_MUST_CHECK int weir_key_reset_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                         weir_ask *ask);
-WEIR_MUST_CHECK int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
-                                            weir_ask *ask);
-WEIR_MUST_CHECK int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
-                                          weir_ask *ask, weir_decision *decision);
+WEIR_MUST_CHECK int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                         weir_async *ask);
+WEIR_MUST_CHECK int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                          weir_async *ask, weir_outcome *outcome);
+WEIR_MUST_CHECK int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                         weir_async *ask);
+WEIR_MUST_CHECK int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                          weir_async *ask);
+WEIR_MUST_CHECK int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
+                                          weir_async *ask);
+WEIR_MUST_CHECK int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
+                                           weir_async *ask, weir_decision *decision);
 
 /*
- * The same for weir_held_release and weir_held_renew, where held->names_len is not 0. `in_flight`: who asks is sure
- * that the request still runs, so a slot that the store has forgotten is taken again if there is room; if there is
- * none, it stays in `held`, and WEIR_ELEASE says so. Without it, what is over is dropped from `held`.
+ * The same for weir_permits_release and weir_permits_renew, where permits->names_len is not 0. `in_flight`: who asks is
+ * sure that the request still runs, so a slot that the store has forgotten is taken again if there is room; if there is
+ * none, it stays in `permits`, and WEIR_ELEASE says so. Without it, what is over is dropped from `permits`.
  */
-WEIR_MUST_CHECK int weir_held_release_prepare(weir *engine, const weir_held *held, weir_ask *ask);
-WEIR_MUST_CHECK int weir_held_release_asked(weir *engine, weir_held *held, weir_ask *ask);
-WEIR_MUST_CHECK int weir_held_renew_prepare(weir *engine, const weir_held *held, bool in_flight, weir_ask *ask);
-WEIR_MUST_CHECK int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_ask *ask);
+WEIR_MUST_CHECK int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_async *ask);
+WEIR_MUST_CHECK int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *ask);
+WEIR_MUST_CHECK int weir_permits_renew_begin(weir *engine, const weir_permits *permits, bool in_flight,
+                                             weir_async *ask);
+WEIR_MUST_CHECK int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_flight, weir_async *ask);
 /*
- * Gives back without anybody who waits: the host's own slots at once, and those in the store with weir_ask_back, which
- * is to be called next. As weir_held_release; the store's slots do not count.
+ * Gives back without anybody who waits: the host's own slots at once, and those in the store with weir_async_rollback,
+ * which is to be called next. As weir_permits_release; the store's slots do not count.
  */
-int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask);
+int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *ask);
 
 /* What is to be asked, for the client in src/store. */
 struct weir__store_request;
-struct weir__store_request *weir_ask_question(weir_ask *ask);
+struct weir__store_request *weir_async_request(weir_async *ask);
 /*
  * After the checks: what was taken in the store and is not kept, or NULL. A question that is done, with just those
  * counters: for weir__client_refund, which copies what it needs. It must not be asked.
  */
-struct weir__store_request *weir_ask_back(weir_ask *ask);
+struct weir__store_request *weir_async_rollback(weir_async *ask);
 
 /* ---- Eventual: between this host and the store ---- */
 

@@ -85,11 +85,11 @@ extern "C" {
     X(ERULESBUSY, 30, "the rules are being written or loaded right now; they are read again later")                    \
     X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
     X(ENORULE, 32, "no rule of this name")                                                                             \
-    X(ENOTALLY, 33, "the segment has no room for this rule's figures; make the segment larger")                        \
+    X(ENOSTATS, 33, "the segment has no room for this rule's figures; make the segment larger")                        \
     X(ESTOREURL, 34, "the store's URL or one of its options is wrong; see docs/store.md")                              \
     X(ESTOREDOWN, 35, "the store cannot be reached; is it running, and is its address right?")                         \
     X(ESTORESLOW, 36, "the store did not answer within the deadline")                                                  \
-    X(ESTOREAWAY, 37, "the store has failed several times in a row and is not asked until it is back")                 \
+    X(ESTOREBREAKER, 37, "the store has failed several times in a row and is not asked until it is back")              \
     X(ESTOREGARBAGE, 38, "what the store answers makes no sense; is it a Redis or Valkey, of version 5 or later?")     \
     X(ESTORELOADING, 39, "the store is loading its data (LOADING)")                                                    \
     X(ESTOREREADONLY, 40, "the store is a replica and takes no writes (READONLY); a failover may be under way")        \
@@ -361,7 +361,7 @@ WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_ti
  * at most 5 s; one is forgotten every 10 s. Longer, up to the same, the more there are of all peers together. A right
  * one is not to be delayed by this. Without a segment, or if it cannot be written to: 5 s.
  */
-int64_t weir_wrong_secret(weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
+int64_t weir_auth_failure(weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
 
 /*
  * For how long the check of a password or token is to be held back, right or wrong, so that a client that does not wait
@@ -369,7 +369,7 @@ int64_t weir_wrong_secret(weir_segment *segment, const void *peer, size_t peer_l
  * 250 ms, and twice as long for each further one, at most 2 s. Also 2 s if there is one at least, and more than 500 of
  * all peers together. Without a segment, or if it cannot be read: 2 s. Counts nothing.
  */
-int64_t weir_secret_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
+int64_t weir_auth_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
 
 /* ---- Seeing inside ---- */
 
@@ -381,11 +381,11 @@ typedef struct weir_stats {
     uint64_t errors;         /* takes that failed with a code */
     uint64_t created;        /* keys that got a slot */
     uint64_t evicted_live;   /* keys that lost theirs before they had recovered: the segment is too small */
-    uint64_t moved;          /* cuckoo displacements: entries moved to their alternate bucket */
+    uint64_t displaced;      /* cuckoo displacements: entries moved to their alternate bucket */
     uint64_t retries;        /* compare-and-swaps lost to another writer, but for the first on a short way */
     uint64_t evicted_denied; /* of evicted_live, keys that were denied or blocked: their limits began anew */
     uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
-    uint64_t wrong_secrets;  /* calls of weir_wrong_secret */
+    uint64_t auth_failures;  /* calls of weir_auth_failure */
     uint64_t slots;          /* in the segment */
     uint64_t chunks;         /* of slab in it, 32 bytes each */
     uint64_t bytes;          /* of the segment, all in */
@@ -421,12 +421,12 @@ WEIR_MUST_CHECK int weir_segment_sample(const weir_segment *segment, weir_time n
 
 /* What a look at every slot found. Exact on a quiet segment, a lower bar under load. */
 typedef struct weir_report {
-    uint64_t live;      /* entries that have not recovered (information, not damage) */
-    uint64_t tentative; /* begun by somebody who died or is about to finish (information) */
-    uint64_t moving;    /* the same for moves (information) */
-    uint64_t future;    /* over an hour ahead of their clock: it was stepped back (information) */
-    uint64_t twins;     /* one key counted in two places */
-    uint64_t bad_state; /* entries in a state that does not exist */
+    uint64_t live;       /* entries that have not recovered (information, not damage) */
+    uint64_t tentative;  /* begun by somebody who died or is about to finish (information) */
+    uint64_t moving;     /* the same for moves (information) */
+    uint64_t future;     /* over an hour ahead of their clock: it was stepped back (information) */
+    uint64_t duplicates; /* one key counted in two places */
+    uint64_t bad_state;  /* entries in a state that does not exist */
 } weir_report;
 
 /* 0 if sound, WEIR_EDAMAGED if any of the faults was found; fills `report` either way. */

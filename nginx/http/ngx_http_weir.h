@@ -130,7 +130,7 @@ char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* A denial as a whole, of a request that is being brought to a queue: that may fail. */
 typedef struct {
-    weir_answer answer;
+    weir_result answer;
     ngx_flag_t client_headers; /* of ngx_http_weir_queue_t */
     char text[];               /* of its */
 } ngx_http_weir_deferred_t;
@@ -147,7 +147,7 @@ typedef struct {
     int64_t retry_after_ns;
     int64_t give_back; /* what a client that leaves its place gets back */
     weir_time taken;   /* when it took it: given back later, it must not count for a window that has begun since */
-    ngx_http_weir_untaken_t *untaken;   /* who gets nothing back; NULL: all took something */
+    ngx_http_weir_untaken_t *not_taken; /* who gets nothing back; NULL: all took something */
     ngx_http_weir_deferred_t *deferred; /* NULL: it is not for a queue, or was not taken there */
     uint32_t rules;                     /* those that it waits under */
     uint16_t rule_len, key_len, headers_len;
@@ -159,13 +159,13 @@ typedef struct {
     unsigned in_flight : 1; /* counted as such until its end */
     unsigned reused : 1;    /* goes back to the spare ones */
     uint16_t header_len[WEIR_HEADER_COUNT];
-    u_char text[]; /* rule, key, and the headers' values as weir_answer_values wrote them */
+    u_char text[]; /* rule, key, and the headers' values as weir_result_header_values wrote them */
 } ngx_http_weir_ctx_t;
 
 /* The decision on the client's request that `r` belongs to, or NULL. */
 ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r);
 /* Keeps an answer. NULL: no memory. */
-ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes,
+ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *answer, const weir_outcome *outcomes,
                                         ngx_uint_t dry_run);
 /* The same of what was told briefly. */
 struct weir__fast_result;
@@ -213,33 +213,33 @@ ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_
 ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
                                                ngx_weir_wait_t **asked);
 /* A check that gives something back: tells the store as well, and waits for nothing. */
-int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer);
+int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *answer);
 
 /* ---- What follows ---- */
 
 /* Each returns what the phase handler has to. */
-ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer);
+ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *answer);
 /* Holds the slots of a request until it ends. NGX_ERROR: no memory, and they were given back. */
-ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_held *held);
+ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_permits *held);
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
 /* Brings a denied request to the queue. NGX_DECLINED: it is to be denied. */
 ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                              const weir_answer *answer);
+                              const weir_result *answer);
 /* The content handler of weir_denied: the denial of a request that no queue took. */
 ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r);
 /* Writes a denial down in the logs. */
 void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
-                               const weir_answer *answer, ngx_uint_t dry_run);
+                               const weir_result *answer, ngx_uint_t dry_run);
 
 /* A denial as HTTP says it, for a content handler: returns what that has to. */
-ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_answer *answer);
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *answer);
 
 /* The type of the answer if the request is a gRPC call, else NULL. */
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r);
 /* Pushes the headers that say how a call ended; then sends it: there is no more than headers. */
 ngx_int_t ngx_http_weir_grpc_status(ngx_http_request_t *r, ngx_uint_t code, const u_char *text, size_t len);
 ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type);
-ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answer, const char *type);
+ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *answer, const char *type);
 
 /* Sends headers and body; the status is set. */
 ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type);
@@ -258,7 +258,7 @@ ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_
 void ngx_http_weir_log_start(ngx_cycle_t *cycle);
 void ngx_http_weir_log_stop(void);
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
-                       const weir_answer *answer, ngx_uint_t dry_run);
+                       const weir_result *answer, ngx_uint_t dry_run);
 
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);

@@ -224,7 +224,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     weir_outcome outcomes[OUTCOMES_MAX];
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
-    weir_answer answer;
+    weir_result answer;
     ngx_int_t rc = ngx_http_weir_auth_admit(r, conf);
     if (rc != NGX_DECLINED)
         return rc;

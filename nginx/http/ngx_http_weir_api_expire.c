@@ -62,7 +62,7 @@ static void ngx_http_weir_expire(ngx_event_t *event)
     api->ask = wait ? wait->ask : NULL;
     api->answered = false;
     (void)weir__api_expire(api);
-    if (wait && weir_ask_question(wait->ask)->op_count > 0)
+    if (wait && weir_async_request(wait->ask)->op_count > 0)
         ngx_weir_wait_detached(wait);
     else if (wait)
         ngx_weir_wait_end(wait);

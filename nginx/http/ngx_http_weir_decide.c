@@ -5,7 +5,7 @@
 #define OUTCOMES_MAX 16    /* rules that RateLimit-Policy lists; its header has no room for many more */
 #define TEXTS_MAX    12800 /* of a rule's own message and body, a key and a tier, and the other rules of a request */
 #define COST_MAX     INT64_C(4294967295)
-#define KEY_ROOM     (6 * WEIR_SHOWN_MAX + 16) /* of a key as JSON, every byte escaped */
+#define KEY_ROOM     (6 * WEIR_KEY_SHOWN_MAX + 16) /* of a key as JSON, every byte escaped */
 
 /* The cost that weir_cost gives, if it gives one: digits. What is more than any limit stays so and never fits. */
 static ngx_uint_t ngx_http_weir_read_cost(const ngx_str_t *text, int64_t *cost)
@@ -29,7 +29,7 @@ static void ngx_http_weir_set_cost(ngx_http_request_t *r, ngx_http_weir_loc_conf
     }
 }
 
-static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes)
+static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_result *answer, const weir_outcome *outcomes)
 {
     for (size_t i = 0; i < answer->outcomes; i++)
         if (outcomes[i].reason == WEIR_BY_FAILURE || outcomes[i].error == WEIR_EFULL)
@@ -39,19 +39,19 @@ static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer
 
 /* A line for those who have the error log tell everything. Keys are what clients send: a line's end in one is no end.
  */
-static void ngx_http_weir_tell_info(ngx_http_request_t *r, const weir_answer *answer, ngx_uint_t dry_run)
+static void ngx_http_weir_tell_info(ngx_http_request_t *r, const weir_result *answer, ngx_uint_t dry_run)
 {
     u_char key[KEY_ROOM], *last = key + sizeof(key);
     if (r->connection->log->log_level < NGX_LOG_INFO)
         return;
-    last = ngx_http_weir_json_string(key, last, (const u_char *)answer->by.key, answer->by.key_len);
+    last = ngx_http_weir_json_string(key, last, (const u_char *)answer->decided_by.key, answer->decided_by.key_len);
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key %*s",
-                  answer->by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "", answer->by.rule,
-                  (size_t)(last - key), key);
+                  answer->decided_by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "",
+                  answer->decided_by.rule, (size_t)(last - key), key);
 }
 
 void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
-                               const weir_answer *answer, ngx_uint_t dry_run)
+                               const weir_result *answer, ngx_uint_t dry_run)
 {
     ngx_http_weir_tell_info(r, answer, dry_run);
     if (conf->log)
@@ -60,7 +60,7 @@ void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *
 
 /* Denied, or delayed: what the location says about it. */
 static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                                       const weir_query *query, const weir_answer *answer)
+                                       const weir_query *query, const weir_result *answer)
 {
     if (weir_passes(&answer->decision)) {
         if (answer->decision.verdict == WEIR_DELAY && !ctx->dry_run && answer->decision.delay_ns > 0)
@@ -81,13 +81,13 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
     static struct weir__second reset; /* a worker has one thread */
     struct weir__fast_result fast;
-    weir_answer answer;
-    weir_held held;
+    weir_result answer;
+    weir_permits held;
     held.count = 0;
     fast.reset = &reset;
     fast.text = texts;                                  /* either that, or the texts of a denial */
     fast.headers = conf->mode != NGX_HTTP_WEIR_DRY_RUN; /* clients must not notice a dry run */
-    query.held = &held;
+    query.permits = &held;
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
 

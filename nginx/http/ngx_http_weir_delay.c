@@ -50,10 +50,10 @@ static void ngx_http_weir_leave(void *data)
     if (ctx->rules != ngx_http_weir_rules_in_force(r))
         return;
     weir_query query = {.has_cost = true, .cost = -ctx->give_back, .now = ctx->taken};
-    weir_answer answer;
-    if (ctx->untaken) {
-        query.untaken = ctx->untaken->id;
-        query.untaken_count = ctx->untaken->count;
+    weir_result answer;
+    if (ctx->not_taken) {
+        query.not_taken = ctx->not_taken->id;
+        query.not_taken_count = ctx->not_taken->count;
     }
     ngx_http_weir_describe(r, &query);
     int error = ngx_http_weir_check_detached(mcf, &query, &answer);

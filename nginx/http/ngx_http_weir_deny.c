@@ -87,11 +87,11 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t l
     return ngx_http_output_filter(r, &out);
 }
 
-ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_answer *answer)
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *answer)
 {
     char body[BODY_MAX];
     const char *type = "";
-    size_t len = weir_answer_body(answer, ngx_http_weir_accepts_problem(r), body, sizeof(body), &type);
+    size_t len = weir_result_body(answer, ngx_http_weir_accepts_problem(r), body, sizeof(body), &type);
     r->headers_out.status = (ngx_uint_t)answer->status;
     return ngx_http_weir_send(r, (u_char *)body, len, type);
 }
@@ -103,7 +103,7 @@ static ngx_uint_t ngx_http_weir_holds_body(ngx_http_request_t *r)
            r->header_in->pos == r->header_in->last;
 }
 
-ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer)
+ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *answer)
 {
     const char *grpc = ngx_http_weir_grpc_type(r);
     r->err_status = 0; /* of an error that led here */

@@ -77,11 +77,11 @@ ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type)
 
 /* ---- A call that is denied ---- */
 
-static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_answer *answer)
+static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_result *answer)
 {
     u_char usual[96], *at;
     int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
-    if (answer->by.reason == WEIR_BY_SHED) {
+    if (answer->decided_by.reason == WEIR_BY_SHED) {
         at = ngx_snprintf(usual, sizeof(usual), "The service is busy. Please retry after %L second%s.", seconds,
                           seconds == 1 ? "" : "s");
         return ngx_http_weir_grpc_status(r, UNAVAILABLE, usual, (size_t)(at - usual));
@@ -96,7 +96,7 @@ static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_ans
 }
 
 /* Milliseconds, rounded up; -1 tells the client not to try again. */
-static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_answer *answer, ngx_str_t *pushback)
+static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_result *answer, ngx_str_t *pushback)
 {
     int64_t wait = answer->decision.retry_after_ns, ms = wait < 0 ? -1 : wait / 1000000 + (wait % 1000000 > 0);
     pushback->data = ngx_pnalloc(r->pool, NGX_INT64_LEN + 1);
@@ -106,7 +106,7 @@ static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_a
     return NGX_OK;
 }
 
-ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answer, const char *type)
+ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *answer, const char *type)
 {
     ngx_str_t pushback;
     if (ngx_http_weir_grpc_denied(r, answer) != NGX_OK || ngx_http_weir_grpc_pushback(r, answer, &pushback) != NGX_OK ||

@@ -12,7 +12,7 @@ typedef struct {
     weir *engine;
     ngx_weir_store_t *store; /* NULL: nothing is held there */
     ngx_weir_wait_t *wait;   /* a renewal that is on its way to it */
-    weir_held held;          /* last: it has no more room than it needs */
+    weir_permits held;       /* last: it has no more room than it needs */
 } ngx_http_weir_holder_t;
 
 static ngx_msec_t ngx_http_weir_held_every(const ngx_http_weir_holder_t *holder)
@@ -22,11 +22,11 @@ static ngx_msec_t ngx_http_weir_held_every(const ngx_http_weir_holder_t *holder)
 }
 
 /* What became of a renewal, and when the next one is due. */
-static void ngx_http_weir_held_renewed(ngx_http_weir_holder_t *holder, weir_ask *ask)
+static void ngx_http_weir_held_renewed(ngx_http_weir_holder_t *holder, weir_async *ask)
 {
     uint32_t before = holder->held.count;
-    int error = ask ? weir_held_renew_asked(holder->engine, &holder->held, true, ask)
-                    : weir_held_renew(holder->engine, &holder->held);
+    int error = ask ? weir_permits_renew_finish(holder->engine, &holder->held, true, ask)
+                    : weir_permits_renew(holder->engine, &holder->held);
     if (error || holder->held.count < before)
         ngx_weir_complain(ngx_cycle->log, error ? error : WEIR_ELEASE, "a slot could not be kept", "");
     if (holder->held.count)
@@ -45,7 +45,7 @@ static void ngx_http_weir_held_renew(ngx_event_t *event)
 {
     ngx_http_weir_holder_t *holder = event->data;
     ngx_weir_wait_t *wait = holder->store ? ngx_weir_wait_new(holder->store) : NULL;
-    if (wait == NULL || weir_held_renew_prepare(holder->engine, &holder->held, true, wait->ask) != 1) {
+    if (wait == NULL || weir_permits_renew_begin(holder->engine, &holder->held, true, wait->ask) != 1) {
         ngx_http_weir_held_renewed(holder, NULL);
         if (wait)
             ngx_weir_wait_end(wait);
@@ -57,10 +57,10 @@ static void ngx_http_weir_held_renew(ngx_event_t *event)
         ngx_http_weir_held_answered(wait);
 }
 
-static void ngx_http_weir_held_give_back(weir *engine, ngx_weir_store_t *store, weir_held *held)
+static void ngx_http_weir_held_give_back(weir *engine, ngx_weir_store_t *store, weir_permits *held)
 {
     ngx_weir_wait_t *wait = store ? ngx_weir_wait_new(store) : NULL;
-    int error = wait ? weir_held_leave(engine, held, wait->ask) : weir_held_release(engine, held);
+    int error = wait ? weir_permits_release_detached(engine, held, wait->ask) : weir_permits_release(engine, held);
     if (wait)
         ngx_weir_wait_end(wait);
     if (error < 0)
@@ -77,11 +77,11 @@ static void ngx_http_weir_held_release(void *data)
     ngx_http_weir_held_give_back(holder->engine, holder->store, &holder->held);
 }
 
-ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_held *held)
+ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_permits *held)
 {
     ngx_weir_store_t *store = held->names_len ? mcf->store : NULL;
     ngx_pool_cleanup_t *cleanup =
-        ngx_pool_cleanup_add(r->pool, offsetof(ngx_http_weir_holder_t, held) + weir_held_size(held));
+        ngx_pool_cleanup_add(r->pool, offsetof(ngx_http_weir_holder_t, held) + weir_permits_size(held));
     if (cleanup == NULL) {
         ngx_http_weir_held_give_back(mcf->engine, store, held);
         return NGX_ERROR;
@@ -95,7 +95,7 @@ ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *m
     holder->timer.cancelable = 1; /* a worker that is to go does not stay for this alone */
     holder->engine = mcf->engine;
     holder->store = store;
-    ngx_memcpy(&holder->held, held, weir_held_size(held));
+    ngx_memcpy(&holder->held, held, weir_permits_size(held));
     ngx_add_timer(&holder->timer, ngx_http_weir_held_every(holder));
     return NGX_OK;
 }

@@ -68,7 +68,7 @@ ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf
 /* While a worker that is to end still has requests, it beats. */
 static void ngx_http_weir_load_beat(ngx_event_t *event)
 {
-    weir_load_beat(event->data, &ngx_http_weir_load_worker);
+    weir_load_heartbeat(event->data, &ngx_http_weir_load_worker);
     ngx_add_timer(event, BEAT_MS);
 }
 

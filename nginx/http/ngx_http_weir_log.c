@@ -165,7 +165,7 @@ static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_we
 }
 
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
-                       const weir_answer *answer, ngx_uint_t dry_run)
+                       const weir_result *answer, ngx_uint_t dry_run)
 {
     u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1, room[NGX_INET6_ADDRSTRLEN];
     if (!ngx_http_weir_log_sample(log))
@@ -175,9 +175,10 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     ngx_str_t client = ngx_http_weir_client(r, query, room);
     at = ngx_slprintf(at, last, "{\"time\":\"%V\"", &ngx_cached_http_log_iso8601);
     at = ngx_http_weir_log_name(at, last, "rule");
-    at = ngx_http_weir_json_string(at, last, (const u_char *)answer->by.rule, ngx_strlen(answer->by.rule));
+    at = ngx_http_weir_json_string(at, last, (const u_char *)answer->decided_by.rule,
+                                   ngx_strlen(answer->decided_by.rule));
     at = ngx_http_weir_log_name(at, last, "key");
-    at = ngx_http_weir_log_who(at, last, log, segment, answer->by.key, answer->by.key_len);
+    at = ngx_http_weir_log_who(at, last, log, segment, answer->decided_by.key, answer->decided_by.key_len);
     at = ngx_http_weir_log_name(at, last, "client");
     at = ngx_http_weir_log_who(at, last, log, segment, client.data, client.len);
     at = ngx_http_weir_log_name(at, last, "method");
@@ -185,7 +186,7 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     at = ngx_http_weir_log_name(at, last, "path");
     at = ngx_http_weir_json_string(at, last, r->uri.data, ngx_min(r->uri.len, PATH_SHOWN));
     at = ngx_slprintf(at, last, ",\"status\":%d", answer->status);
-    if (answer->by.reason == WEIR_BY_SHED)
+    if (answer->decided_by.reason == WEIR_BY_SHED)
         at = ngx_slprintf(at, last, ",\"reason\":\"shed\",\"priority\":\"%s\"",
                           weir_load_class_name((int)answer->priority));
     if (answer->decision.retry_after_ns >= 0)

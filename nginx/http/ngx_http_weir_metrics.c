@@ -56,7 +56,7 @@ static const struct {
     {"weir_failures_total", "Requests that the rule's failure policy decided.", "",
      offsetof(weir_rule_stats, failures)},
     {"weir_given_back_total", "Requests taken and given back, as another rule denied them at the same moment.", "",
-     offsetof(weir_rule_stats, gave_back)},
+     offsetof(weir_rule_stats, rolled_back)},
 };
 
 enum { FAMILIES = sizeof(ngx_http_weir_families) / sizeof(*ngx_http_weir_families) };
@@ -137,7 +137,7 @@ static int ngx_http_weir_metrics_hot(void *context, const weir_rule_info *info, 
     ngx_http_weir_gauge_walk_t *walk = context;
     double value = walk->gauge == KEYS         ? (double)hot->keys
                    : walk->gauge == NEAR_LIMIT ? (double)hot->near_limit
-                                               : (double)hot->most_per_mille / 1000;
+                                               : (double)hot->peak_per_mille / 1000;
     return ngx_http_weir_gauge(walk, info, value);
 }
 
@@ -186,7 +186,7 @@ static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engi
     ngx_http_weir_number(text, "weir_never_fits_total", "counter",
                          "Requests that cost more than their limit ever holds.", stats.never_fits);
     ngx_http_weir_number(text, "weir_wrong_secrets_total", "counter",
-                         "Wrong passwords and tokens that the services answered.", stats.wrong_secrets);
+                         "Wrong passwords and tokens that the services answered.", stats.auth_failures);
     ngx_http_weir_number(text, "weir_errors_total", "counter", "Counters that could not be reached.", stats.errors);
 }
 

@@ -38,7 +38,7 @@ static weir_text ngx_http_weir_copy(char **to, weir_text text)
     return copy;
 }
 
-static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_answer *answer)
+static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_result *answer)
 {
     ngx_http_weir_deferred_t *kept =
         ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + answer->message.len + answer->body_text.len +
@@ -56,7 +56,7 @@ static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r
 }
 
 ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                              const weir_answer *answer)
+                              const weir_result *answer)
 {
     ngx_http_weir_queue_t *queue = conf->queue;
     if (queue == NULL || ctx->dry_run || answer->deferral.key.len == 0 || !ngx_http_weir_may_wait(r, queue))
@@ -81,7 +81,7 @@ ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r)
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
     if (r != r->main || ctx == NULL || ctx->deferred == NULL)
         return NGX_HTTP_NOT_FOUND;
-    const weir_answer *answer = &ctx->deferred->answer;
+    const weir_result *answer = &ctx->deferred->answer;
     weir_query query = {.lookup = NULL};
     ctx->deferred = NULL;
     r->err_status = 0; /* of what went wrong */

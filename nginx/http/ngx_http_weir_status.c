@@ -18,8 +18,8 @@ static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_we
             ngx_http_weir_text_add(text, ",\"lost\":true");
         ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"evicted_denied\":%uL", stats.created,
                                stats.evicted_live, stats.evicted_denied);
-        ngx_http_weir_text_add(text, ",\"slab_full\":%uL,\"moved\":%uL,\"retries\":%uL", stats.slab_full, stats.moved,
-                               stats.retries);
+        ngx_http_weir_text_add(text, ",\"slab_full\":%uL,\"moved\":%uL,\"retries\":%uL", stats.slab_full,
+                               stats.displaced, stats.retries);
         ngx_http_weir_text_add(text,
                                "},\"decisions\":{\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"never_fits\":%uL",
                                stats.allowed, stats.delayed, stats.denied, stats.never_fits);
@@ -58,8 +58,8 @@ static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, 
         ngx_http_weir_text_add(text, ",\"shadow\":true");
     ngx_http_weir_text_add(text, ",\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"listed\":%uL", stats->allowed,
                            stats->delayed, stats->denied, stats->listed);
-    ngx_http_weir_text_add(text, ",\"missing_key\":%uL,\"failures\":%uL,\"gave_back\":%uL,\"shed\":%uL}",
-                           stats->missing_key, stats->failures, stats->gave_back, stats->shed);
+    ngx_http_weir_text_add(text, ",\"missing_key\":%uL,\"failures\":%uL,\"rolled_back\":%uL,\"shed\":%uL}",
+                           stats->missing_key, stats->failures, stats->rolled_back, stats->shed);
     return 0;
 }
 

@@ -106,8 +106,8 @@ ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_
     *asked = wait;
     if (wait == NULL)
         return NGX_OK;
-    query->ask = wait->ask;
-    if (answered || weir_check_prepare(mcf->engine, query) != 1)
+    query->async = wait->ask;
+    if (answered || weir_check_begin(mcf->engine, query) != 1)
         return NGX_OK; /* the check reports the error */
     return ngx_http_weir_wait_begin(r, wait, go_on, NULL);
 }
@@ -132,11 +132,11 @@ ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_w
 
 /* ---- Without waiting ---- */
 
-int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer)
+int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *answer)
 {
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
-    query->ask = wait ? wait->ask : NULL;
-    ngx_uint_t asks = wait && weir_check_prepare(mcf->engine, query) == 1;
+    query->async = wait ? wait->ask : NULL;
+    ngx_uint_t asks = wait && weir_check_begin(mcf->engine, query) == 1;
     /* The decision does not depend on the reply, and does not poll for new rules. */
     static struct weir__second reset; /* a worker has one thread */
     char text[WEIR__FAST_RESULT_BYTES];

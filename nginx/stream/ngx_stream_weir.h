@@ -144,17 +144,17 @@ typedef struct {
     weir_text domain;       /* data NULL: none */
     const weir_text *pairs; /* name, value, name, value … */
     size_t pair_count;
-    weir_ask *ask;   /* what the store is asked, or NULL */
-    weir_held *held; /* where slots go that it holds, or NULL */
+    weir_async *ask;    /* what the store is asked, or NULL */
+    weir_permits *held; /* where slots go that it holds, or NULL */
 } ngx_stream_weir_check_t;
 
 /* False after an error that was replied. */
 ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
-/* As weir_check; without an answer as weir_check_prepare. */
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer);
+/* As weir_check; without an answer as weir_check_begin. */
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer);
 
 /* What the session asks the store with; NULL: there is none. */
-weir_ask *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session);
+weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session);
 /* Sets the check's `ask`. True: the command must wait until the store was asked. */
 ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
 /* A check was decided. */

@@ -117,19 +117,19 @@ static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind,
     return false;
 }
 
-static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer)
+static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer)
 {
     weir_query query = {.lookup = ngx_stream_weir_lookup,
                         .lookup_context = check,
                         .has_cost = check->has_cost,
                         .cost = check->cost,
                         .dry_run = check->dry_run,
-                        .ask = check->ask,
-                        .held = check->held};
-    return answer ? weir_check(engine, &query, answer) : weir_check_prepare(engine, &query);
+                        .async = check->ask,
+                        .permits = check->held};
+    return answer ? weir_check(engine, &query, answer) : weir_check_begin(engine, &query);
 }
 
-static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer)
+static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer)
 {
     weir_descriptor_entry entries[PAIRS_MAX];
     weir_outcome outcome;
@@ -141,12 +141,12 @@ static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *c
                                    .descriptors = &descriptor,
                                    .descriptor_count = 1,
                                    .dry_run = check->dry_run,
-                                   .ask = check->ask,
+                                   .async = check->ask,
                                    .outcomes = &outcome};
-    return answer ? weir_check_descriptors(engine, &query, answer) : weir_check_descriptors_prepare(engine, &query);
+    return answer ? weir_check_descriptors(engine, &query, answer) : weir_check_descriptors_begin(engine, &query);
 }
 
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer)
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer)
 {
     return check->domain.data ? ngx_stream_weir_check_domain(engine, check, answer)
                               : ngx_stream_weir_check_rules(engine, check, answer);
@@ -161,16 +161,16 @@ static int64_t ngx_stream_weir_ms(int64_t ns)
 }
 
 /* `lease` is what gives back what it holds; empty: nothing. */
-static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const weir_answer *answer, const char *lease)
+static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const weir_result *answer, const char *lease)
 {
     const weir_decision *decision = &answer->decision;
     const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
-    ngx_uint_t shed = answer->by.reason == WEIR_BY_SHED && !weir_passes(decision);
+    ngx_uint_t shed = answer->decided_by.reason == WEIR_BY_SHED && !weir_passes(decision);
     weir__resp_map(out, 8 + (*lease != '\0') + shed);
     weir__resp_named_text(out, "decision", word);
-    weir__resp_named_text(out, "rule", answer->by.rule);
+    weir__resp_named_text(out, "rule", answer->decided_by.rule);
     weir__resp_bulk(out, "key", 3);
-    weir__resp_bulk(out, answer->by.key, answer->by.key_len);
+    weir__resp_bulk(out, answer->decided_by.key, answer->decided_by.key_len);
     weir__resp_named_number(out, "limit", decision->limit);
     weir__resp_named_number(out, "remaining", decision->remaining);
     weir__resp_named_number(out, "reset_ms", ngx_stream_weir_ms(decision->reset_after_ns));
@@ -184,10 +184,10 @@ static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const wei
 
 static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
 {
-    weir_held held;
+    weir_permits held;
     ngx_stream_weir_check_t check = {.dry_run = dry_run, .held = &held};
-    char lease[WEIR_HELD_TEXT_MAX + 1] = "";
-    weir_answer answer;
+    char lease[WEIR_PERMITS_TEXT_MAX + 1] = "";
+    weir_result answer;
     held.count = 0;
     if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_check(call, &check) ||
         ngx_stream_weir_needs_store(call, &check))
@@ -198,11 +198,11 @@ static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint
         ngx_stream_weir_failure(call, error);
         return;
     }
-    if (answer.by.error)
-        ngx_weir_complain(call->session->stream->connection->log, answer.by.error, "on_store_failure decides for rule",
-                          answer.by.rule);
+    if (answer.decided_by.error)
+        ngx_weir_complain(call->session->stream->connection->log, answer.decided_by.error,
+                          "on_store_failure decides for rule", answer.decided_by.rule);
     if (held.count)
-        (void)weir_held_to_text(call->session->engine, &held, lease);
+        (void)weir_permits_to_text(call->session->engine, &held, lease);
     ngx_stream_weir_reply_decision(call->out, &answer, lease);
 }
 

@@ -2,36 +2,36 @@
 #include "ngx_stream_weir.h"
 
 /* False after an error that was replied. */
-static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_held *permits)
+static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_permits *permits)
 {
     if (!ngx_stream_weir_has_rules(call))
         return 0;
-    int error = weir_held_from_text(call->session->engine, call->args[1], permits);
+    int error = weir_permits_from_text(call->session->engine, call->args[1], permits);
     if (error)
         ngx_stream_weir_error(call, "ERR this is no lease of this segment");
     return error == 0;
 }
 
 /* What the store is asked with; NULL: nothing of it is there. */
-static weir_ask *ngx_stream_weir_permits_async(ngx_stream_weir_call_t *call, const weir_held *permits)
+static weir_async *ngx_stream_weir_permits_async(ngx_stream_weir_call_t *call, const weir_permits *permits)
 {
     return permits->names_len ? ngx_stream_weir_session_async(call->session) : NULL;
 }
 
 void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
 {
-    weir_held permits;
+    weir_permits permits;
     ngx_stream_weir_session_t *session = call->session;
     if (!ngx_stream_weir_read_lease(call, &permits))
         return;
-    weir_ask *ask = ngx_stream_weir_permits_async(call, &permits);
+    weir_async *ask = ngx_stream_weir_permits_async(call, &permits);
     if (ask && !session->prepared) {
-        call->needs_store = weir_held_release_prepare(session->engine, &permits, ask) == 1;
+        call->needs_store = weir_permits_release_begin(session->engine, &permits, ask) == 1;
         if (call->needs_store)
             return;
     }
-    int released =
-        ask ? weir_held_release_asked(session->engine, &permits, ask) : weir_held_release(session->engine, &permits);
+    int released = ask ? weir_permits_release_finish(session->engine, &permits, ask)
+                       : weir_permits_release(session->engine, &permits);
     if (ask)
         ngx_stream_weir_store_used(session);
     if (released < 0)
@@ -43,22 +43,22 @@ void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
 /* Null: it is over. */
 void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
 {
-    weir_held permits;
-    char text[WEIR_HELD_TEXT_MAX + 1];
+    weir_permits permits;
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
     ngx_stream_weir_session_t *session = call->session;
     if (!ngx_stream_weir_read_lease(call, &permits))
         return;
-    weir_ask *ask = ngx_stream_weir_permits_async(call, &permits);
+    weir_async *ask = ngx_stream_weir_permits_async(call, &permits);
     if (ask && !session->prepared) {
-        call->needs_store = weir_held_renew_prepare(session->engine, &permits, false, ask) == 1;
+        call->needs_store = weir_permits_renew_begin(session->engine, &permits, false, ask) == 1;
         if (call->needs_store)
             return;
     }
-    int error =
-        ask ? weir_held_renew_asked(session->engine, &permits, false, ask) : weir_held_renew(session->engine, &permits);
+    int error = ask ? weir_permits_renew_finish(session->engine, &permits, false, ask)
+                    : weir_permits_renew(session->engine, &permits);
     if (ask)
         ngx_stream_weir_store_used(session);
-    size_t len = error ? 0 : weir_held_to_text(session->engine, &permits, text);
+    size_t len = error ? 0 : weir_permits_to_text(session->engine, &permits, text);
     if (error)
         ngx_stream_weir_failure(call, error);
     else if (len)

@@ -42,13 +42,13 @@ void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         return;
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
-    weir_ask *ask = ngx_stream_weir_session_async(call->session);
+    weir_async *ask = ngx_stream_weir_session_async(call->session);
     if (ask && !call->session->prepared) {
-        call->needs_store = weir_key_reset_prepare(engine, rule, key.data, key.len, now, ask) == 1;
+        call->needs_store = weir_key_reset_begin(engine, rule, key.data, key.len, now, ask) == 1;
         if (call->needs_store)
             return;
     }
-    int error = ask      ? weir_key_reset_asked(engine, rule, key.data, key.len, now, ask)
+    int error = ask      ? weir_key_reset_finish(engine, rule, key.data, key.len, now, ask)
                 : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
                          : WEIR_ENORULE;
     ngx_stream_weir_store_used(call->session);
@@ -110,7 +110,7 @@ static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
     ngx_stream_weir_stat_t stats_list[] = {{"allowed", stats.allowed},         {"delayed", stats.delayed},
                                            {"denied", stats.denied},           {"listed", stats.listed},
                                            {"missing_key", stats.missing_key}, {"failures", stats.failures},
-                                           {"gave_back", stats.gave_back},     {"shed", stats.shed}};
+                                           {"rolled_back", stats.rolled_back}, {"shed", stats.shed}};
     ngx_stream_weir_reply_stats(call->out, stats_list, sizeof(stats_list) / sizeof(stats_list[0]));
 }
 
@@ -144,7 +144,7 @@ void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
                                            {"evicted_live", stats.evicted_live},
                                            {"evicted_denied", stats.evicted_denied},
                                            {"slab_full", stats.slab_full},
-                                           {"wrong_secrets", stats.wrong_secrets},
+                                           {"auth_failures", stats.auth_failures},
                                            {"slots", stats.slots},
                                            {"bytes", stats.bytes},
                                            {"rules", rules.rules},

@@ -8,7 +8,7 @@
 
 static struct weir__resp_command ngx_stream_weir_next;
 
-weir_ask *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
+weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
 {
     if (session->wait == NULL && session->store)
         session->wait = ngx_weir_wait_new(session->store);

@@ -54,12 +54,12 @@ static void print_decision(FILE *to, const weir_outcome *outcome, const weir_dec
 void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result)
 {
     char text[WEIR__DURATION_TEXT];
-    const weir_answer *answer = &result->answer;
+    const weir_result *answer = &result->answer;
     fprintf(to, "%7" PRId64 "  +%-8s  ", number, weir__seconds_text(since_ns, text));
-    print_decision(to, &answer->by, &answer->decision);
-    if (answer->by.rule[0]) {
+    print_decision(to, &answer->decided_by, &answer->decision);
+    if (answer->decided_by.rule[0]) {
         fputs("  ", to);
-        weir__print_text(to, answer->by.rule, SIZE_MAX, false);
+        weir__print_text(to, answer->decided_by.rule, SIZE_MAX, false);
     }
     if (answer->shadow_denied)
         fputs("  (denied in shadow)", to);
@@ -93,8 +93,8 @@ static void print_outcome(FILE *to, const weir_outcome *outcome, const char *des
         bool in_flight = weir__is_in_flight(outcome);
         fprintf(to, in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
                 weir__window_text(outcome->window_ns, text));
-        if (outcome->in_force != outcome->quota)
-            fprintf(to, ", %" PRId64 " in force", outcome->in_force);
+        if (outcome->effective_limit != outcome->quota)
+            fprintf(to, ", %" PRId64 " in force", outcome->effective_limit);
         if (outcome->cost != 1)
             fprintf(to, ", this costs %" PRId64, outcome->cost);
         fputc('\n', to);
@@ -208,7 +208,7 @@ static void print_body(FILE *to, const char *body)
 
 static void print_client(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
-    const weir_answer *answer = &result->answer;
+    const weir_result *answer = &result->answer;
     bool passes = weir_passes(&answer->decision);
     char body[WEIR__CHECK_TEXT];
     const char *type = NULL;
@@ -223,12 +223,12 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
         const char *phrase = weir__status_phrase(answer->status);
         fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", answer->status, *phrase ? " " : "", phrase);
     }
-    weir_answer_headers(answer, result->outcomes, print_header, &headers);
+    weir_result_headers(answer, result->outcomes, print_header, &headers);
     if (*headers.title)
         fputc('\n', to);
     if (passes || check->domain)
         return;
-    size_t len = weir_answer_body(answer, check->accepts_problem, body, sizeof body, &type);
+    size_t len = weir_result_body(answer, check->accepts_problem, body, sizeof body, &type);
     if (len == 0)
         return;
     fprintf(to, "  Content-Type: %s\n\n", type);
@@ -237,16 +237,16 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
 
 void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
-    const weir_answer *answer = &result->answer;
+    const weir_result *answer = &result->answer;
     print_request(to, check, result);
     print_normal(to, check);
     print_outcomes(to, check, result);
     fputs("\ndecision: ", to);
-    print_decision(to, &answer->by, &answer->decision);
-    fprintf(to, " (%s", is_skipped(&answer->by) ? "no rule applies" : weir__reason_text(&answer->by));
-    if (answer->by.rule[0] && !is_skipped(&answer->by)) {
+    print_decision(to, &answer->decided_by, &answer->decision);
+    fprintf(to, " (%s", is_skipped(&answer->decided_by) ? "no rule applies" : weir__reason_text(&answer->decided_by));
+    if (answer->decided_by.rule[0] && !is_skipped(&answer->decided_by)) {
         fputs(", ", to);
-        weir__print_text(to, answer->by.rule, SIZE_MAX, false);
+        weir__print_text(to, answer->decided_by.rule, SIZE_MAX, false);
     }
     fputs(")\n", to);
     if (answer->shadow_denied)
@@ -283,10 +283,10 @@ static void json_decision(struct weir__json *json, const weir_outcome *outcome, 
 void weir__check_line_json(struct weir__json *json, const struct weir__check_result *result)
 {
     char text[TIME_TEXT];
-    const weir_answer *answer = &result->answer;
+    const weir_result *answer = &result->answer;
     weir__json_open(json, NULL, '{');
     weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
-    json_decision(json, &answer->by, &answer->decision);
+    json_decision(json, &answer->decided_by, &answer->decision);
     weir__json_bool(json, "shadow_denied", answer->shadow_denied);
     weir__json_close(json, '}');
 }
@@ -302,7 +302,7 @@ static void json_outcome(struct weir__json *json, const struct weir__check *chec
     weir__json_bool(json, "key_cut", outcome->key_cut);
     weir__json_int(json, "cost", outcome->cost);
     json_int_or_null(json, "quota", outcome->quota >= 0, outcome->quota);
-    json_int_or_null(json, "in_force", outcome->in_force >= 0, outcome->in_force);
+    json_int_or_null(json, "in_force", outcome->effective_limit >= 0, outcome->effective_limit);
     weir__json_seconds(json, "window_s", outcome->window_ns > 0 ? outcome->window_ns : -1);
     weir__json_bool(json, "shadow", outcome->shadow);
     weir__json_close(json, '}');
@@ -316,10 +316,10 @@ static void json_header(void *context, enum weir_header header, const char *valu
 
 void weir__check_json(struct weir__json *json, const struct weir__check *check, const struct weir__check_result *result)
 {
-    const weir_answer *answer = &result->answer;
+    const weir_result *answer = &result->answer;
     bool passes = weir_passes(&answer->decision);
     char text[TIME_TEXT];
-    json_decision(json, &answer->by, &answer->decision);
+    json_decision(json, &answer->decided_by, &answer->decision);
     weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
     weir__json_bool(json, "shadow_denied", answer->shadow_denied);
     weir__json_open(json, "rules", '[');
@@ -328,12 +328,12 @@ void weir__check_json(struct weir__json *json, const struct weir__check *check, 
     weir__json_close(json, ']');
     json_int_or_null(json, "status", !passes && !check->domain, answer->status);
     weir__json_open(json, "headers", '{');
-    weir_answer_headers(answer, result->outcomes, json_header, json);
+    weir_result_headers(answer, result->outcomes, json_header, json);
     weir__json_close(json, '}');
     if (!passes && !check->domain) {
         char body[WEIR__CHECK_TEXT];
         const char *type = NULL;
-        size_t len = weir_answer_body(answer, check->accepts_problem, body, sizeof body, &type);
+        size_t len = weir_result_body(answer, check->accepts_problem, body, sizeof body, &type);
         weir__json_text(json, "content_type", len ? type : NULL);
         weir__json_bytes(json, "body", body, len);
     }

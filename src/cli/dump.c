@@ -70,14 +70,14 @@ static int numbers(const struct dump *d, struct dump_number *out)
         {"evicted_live", d->stats.evicted_live},
         {"evicted_denied", d->stats.evicted_denied},
         {"slab_full", d->stats.slab_full},
-        {"wrong_secrets", d->stats.wrong_secrets},
-        {"moved", d->stats.moved},
+        {"auth_failures", d->stats.auth_failures},
+        {"moved", d->stats.displaced},
         {"retries", d->stats.retries},
         {"live", d->report.live},
         {"tentative", d->report.tentative},
         {"moving", d->report.moving},
         {"future", d->report.future},
-        {"twins", d->report.twins},
+        {"duplicates", d->report.duplicates},
         {"bad_state", d->report.bad_state},
     };
     memcpy(out, list, sizeof list);

@@ -6,23 +6,23 @@
 
 #define ROOM_AT_FIRST 4
 
-int weir_ask_new(weir *engine, weir_ask **ask)
+int weir_async_new(weir *engine, weir_async **ask)
 {
     if (!engine || !ask)
         return WEIR_EINVAL;
-    weir_ask *fresh = calloc(1, sizeof *fresh);
+    weir_async *fresh = calloc(1, sizeof *fresh);
     if (!fresh)
         return WEIR_ENOMEM;
     fresh->engine = engine;
     if (weir__async_reserve(fresh, ROOM_AT_FIRST) != 0) {
-        weir_ask_free(fresh);
+        weir_async_free(fresh);
         return WEIR_ENOMEM;
     }
     *ask = fresh;
     return 0;
 }
 
-void weir_ask_free(weir_ask *ask)
+void weir_async_free(weir_async *ask)
 {
     if (!ask)
         return;
@@ -32,7 +32,7 @@ void weir_ask_free(weir_ask *ask)
     free(ask);
 }
 
-void weir_ask_clear(weir_ask *ask)
+void weir_async_clear(weir_async *ask)
 {
     struct weir__store_op *ops = ask->request.ops;
     struct weir__group *groups = ask->request.groups;
@@ -48,7 +48,7 @@ static void *grown(void *memory, size_t count, size_t size, bool *failed)
     return larger ? larger : memory;
 }
 
-int weir__async_reserve(weir_ask *ask, size_t more)
+int weir__async_reserve(weir_async *ask, size_t more)
 {
     size_t needed = ask->request.op_count + more;
     if (needed <= ask->room)
@@ -70,7 +70,7 @@ int weir__async_reserve(weir_ask *ask, size_t more)
     return 0;
 }
 
-struct weir__store_op *weir__async_add(weir_ask *ask, bool new_group, bool after_first)
+struct weir__store_op *weir__async_add(weir_async *ask, bool new_group, bool after_first)
 {
     struct weir__store_request *request = &ask->request;
     uint32_t at = request->op_count++;
@@ -90,7 +90,7 @@ static bool is_like(const struct weir__store_op *a, const struct weir__store_op 
            memcmp(a->name, b->name, a->name_len) == 0;
 }
 
-struct weir__store_op *weir__async_find(weir_ask *ask, const struct weir__store_op *like)
+struct weir__store_op *weir__async_find(weir_async *ask, const struct weir__store_op *like)
 {
     uint32_t count = ask->request.op_count;
     for (uint32_t i = 0; i < count; i++) {
@@ -105,7 +105,7 @@ struct weir__store_op *weir__async_find(weir_ask *ask, const struct weir__store_
 }
 
 /* An op's error is its group's: nothing was taken for the group. */
-int weir__async_error(const weir_ask *ask, const struct weir__store_op *of)
+int weir__async_error(const weir_async *ask, const struct weir__store_op *of)
 {
     const struct weir__store_request *request = &ask->request;
     int error = request->error;
@@ -115,18 +115,18 @@ int weir__async_error(const weir_ask *ask, const struct weir__store_op *of)
     return error;
 }
 
-void weir__async_keep(weir_ask *ask, const struct weir__store_op *of)
+void weir__async_keep(weir_async *ask, const struct weir__store_op *of)
 {
     ask->outcome[of - ask->request.ops] = WEIR__OP_KEPT;
 }
 
-struct weir__store_request *weir_ask_question(weir_ask *ask)
+struct weir__store_request *weir_async_request(weir_async *ask)
 {
     return &ask->request;
 }
 
 /* Each op in its own group: they are independent. */
-struct weir__store_request *weir_ask_back(weir_ask *ask)
+struct weir__store_request *weir_async_rollback(weir_async *ask)
 {
     struct weir__store_request *request = &ask->request, *back = &ask->back;
     for (uint32_t i = 0; i < request->op_count; i++) {

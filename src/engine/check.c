@@ -14,9 +14,9 @@ struct work {
     struct weir__matching matching;
     uint32_t found[WEIR__MATCHES_MAX];
     struct weir__values values;
-    weir_held held; /* for a caller who does not give any back */
+    weir_permits held; /* for a caller who does not give any back */
     struct weir__rule_eval evals[WEIR__MATCHES_MAX];
-    struct weir__quota in_force[WEIR__MATCHES_MAX]; /* see overload.h */
+    struct weir__quota effective[WEIR__MATCHES_MAX]; /* see overload.h */
     char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
 };
 
@@ -129,9 +129,9 @@ static void leave_out(const weir_rules *rules, const weir_query *query, struct w
     size_t count = 0;
     for (size_t i = 0; i < found->count; i++) {
         size_t at = 0;
-        while (at < query->untaken_count && query->untaken[at] != rules->rules[found->rules[i]]->id)
+        while (at < query->not_taken_count && query->not_taken[at] != rules->rules[found->rules[i]]->id)
             at++;
-        if (at == query->untaken_count)
+        if (at == query->not_taken_count)
             found->rules[count++] = found->rules[i];
     }
     found->count = count;
@@ -148,13 +148,13 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
         weir__rules_match(rules, &work->values, &work->matching, &found);
     if (found.overflow)
         return WEIR_ETOOMANY;
-    if (query->untaken_count && query->has_cost && query->cost < 0)
+    if (query->not_taken_count && query->has_cost && query->cost < 0)
         leave_out(rules, query, &found);
     for (size_t i = 0; i < found.count; i++)
         make_hit(work, rules, rules->rules[found.rules[i]], query, &work->evals[i]);
     ctx->count = found.count;
     if (rules->load_aware)
-        weir__overload_apply(ctx, work->in_force);
+        weir__overload_apply(ctx, work->effective);
     return 0;
 }
 
@@ -171,20 +171,20 @@ static weir_text tell_text(const weir_query *query, size_t *used, weir_text text
 
 /* The lists of the whole set, which need no rule. */
 static bool whole_list(const weir_rules *rules, struct weir__values *values, const weir_query *query, weir_time now,
-                       weir_answer *answer)
+                       weir_result *answer)
 {
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
         return false;
-    *answer = (weir_answer){.now = now, .priority = WEIR_NORMAL};
-    answer->by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
-                                .decision = {.verdict = block ? WEIR_BLOCKED : WEIR_ALLOW,
-                                             .limit = -1,
-                                             .remaining = -1,
-                                             .retry_after_ns = block ? -1 : 0},
-                                .quota = -1,
-                                .in_force = -1};
-    answer->decision = answer->by.decision;
+    *answer = (weir_result){.now = now, .priority = WEIR_NORMAL};
+    answer->decided_by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
+                                        .decision = {.verdict = block ? WEIR_BLOCKED : WEIR_ALLOW,
+                                                     .limit = -1,
+                                                     .remaining = -1,
+                                                     .retry_after_ns = block ? -1 : 0},
+                                        .quota = -1,
+                                        .effective_limit = -1};
+    answer->decision = answer->decided_by.decision;
     answer->headers = rules->response.headers;
     if (block) {
         size_t used = 0;
@@ -196,7 +196,7 @@ static bool whole_list(const weir_rules *rules, struct weir__values *values, con
     return true;
 }
 
-static void tell_outcomes(const struct weir__request_ctx *ctx, const weir_query *query, weir_answer *answer)
+static void tell_outcomes(const struct weir__request_ctx *ctx, const weir_query *query, weir_result *answer)
 {
     for (size_t i = 0; i < ctx->count && answer->outcomes < query->outcomes_max; i++) {
         weir_outcome *to = &query->outcomes[answer->outcomes++];
@@ -206,7 +206,7 @@ static void tell_outcomes(const struct weir__request_ctx *ctx, const weir_query 
 
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
 static void tell_texts(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
-                       weir_answer *answer)
+                       weir_result *answer)
 {
     size_t used = 0;
     if (!by->rule)
@@ -225,7 +225,7 @@ static void tell_texts(const struct weir__request_ctx *ctx, const struct weir__r
 }
 
 static void tell(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
-                 weir_answer *answer)
+                 weir_result *answer)
 {
     weir__request_result(ctx, by, answer);
     tell_outcomes(ctx, query, answer);
@@ -242,7 +242,7 @@ struct request {
 
 /* From the query to the rules that it evals. 1: a list of the whole set decided already, in `answer`. */
 static int begin(struct work *work, const struct request *request, const weir_query *query,
-                 struct weir__request_ctx *ctx, weir_answer *answer)
+                 struct weir__request_ctx *ctx, weir_result *answer)
 {
     const weir_rules *rules = request->asked.ruleset->rules;
     weir__values_begin(&work->values, &rules->attributes, query);
@@ -254,16 +254,16 @@ static int begin(struct work *work, const struct request *request, const weir_qu
                                       .dry_run = query->dry_run,
                                       .cpu = request->asked.cpu,
                                       .evals = work->evals,
-                                      .held = query->held ? query->held : &work->held,
+                                      .held = query->permits ? query->permits : &work->held,
                                       .priority = WEIR_NORMAL,
-                                      .ask = query->ask};
+                                      .ask = query->async};
     ctx->held->count = ctx->held->names_len = 0;
     return whole_list(rules, &work->values, query, request->asked.now, answer)
                ? 1
                : find_hits(work, rules, query, &request->asked, ctx);
 }
 
-static int check_with(const struct request *request, const weir_query *query, weir_answer *answer,
+static int check_with(const struct request *request, const weir_query *query, weir_result *answer,
                       struct weir__fast_result *fast)
 {
     struct work work;
@@ -284,9 +284,9 @@ static int prepare_with(const struct request *request, const weir_query *query)
 {
     struct work work;
     struct weir__request_ctx ctx;
-    weir_answer unused;
+    weir_result unused;
     int begun = begin(&work, request, query, &ctx, &unused);
-    return begun == 0 ? weir__strict_prepare(&ctx, query->ask) : begun < 0 ? begun : 0;
+    return begun == 0 ? weir__strict_prepare(&ctx, query->async) : begun < 0 ? begun : 0;
 }
 
 /* Two more looks at the clock would cost as much as a decision, so only some checks are timed: by the clock's own dice.
@@ -304,8 +304,9 @@ static void note_time(const weir *engine, weir_time start)
 static int query_fault(const weir *engine, const weir_query *query)
 {
     if (!engine || !query || (query->attribute_count && !query->attributes && !query->lookup) ||
-        (query->outcomes_max && !query->outcomes) || (query->untaken_count && !query->untaken) ||
-        (query->peer && query->peer_len != 4 && query->peer_len != 16) || (query->ask && query->ask->engine != engine))
+        (query->outcomes_max && !query->outcomes) || (query->not_taken_count && !query->not_taken) ||
+        (query->peer && query->peer_len != 4 && query->peer_len != 16) ||
+        (query->async && query->async->engine != engine))
         return WEIR_EINVAL;
     if (query->has_cost && (query->cost > WEIR__USED_MAX || query->cost < -WEIR__USED_MAX))
         return WEIR_ECOST;
@@ -331,7 +332,7 @@ static inline struct request begin_request(weir *engine, const weir_query *query
     return request;
 }
 
-__attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_answer *answer,
+__attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_result *answer,
                                       struct weir__fast_result *fast)
 {
     struct request request = begin_request(engine, query);
@@ -344,7 +345,7 @@ __attribute__((hot)) static int check(weir *engine, const weir_query *query, wei
     return error;
 }
 
-int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
+int weir_check(weir *engine, const weir_query *query, weir_result *answer)
 {
     int error = answer ? query_fault(engine, query) : WEIR_EINVAL;
     if (error)
@@ -353,7 +354,7 @@ int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
     return check(engine, query, answer, NULL);
 }
 
-__attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query, weir_answer *answer,
+__attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query, weir_result *answer,
                                           struct weir__fast_result *fast)
 {
     fast->told = false;
@@ -363,10 +364,10 @@ __attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query,
     return check(engine, query, answer, fast);
 }
 
-int weir_check_prepare(weir *engine, const weir_query *query)
+int weir_check_begin(weir *engine, const weir_query *query)
 {
     int error = query_fault(engine, query);
-    if (error || !query->ask)
+    if (error || !query->async)
         return error ? error : WEIR_EINVAL;
     int at;
     bool strict = ((const struct weir__ruleset *)weir__hazard_acquire(&engine->hazards, &at))->strict;

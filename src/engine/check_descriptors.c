@@ -21,19 +21,19 @@ static uint64_t own_id(int64_t window_ns)
     return weir__rule_id(WEIR__TEXT("a limit of the request's own"), false) ^ (uint64_t)window_ns;
 }
 
-static int own_limit(struct work *work, weir_text domain, const weir_descriptor *descriptor,
-                     struct weir__rule_eval *eval)
+static int override_limit(struct work *work, weir_text domain, const weir_descriptor *descriptor,
+                          struct weir__rule_eval *eval)
 {
     if (work->own_count == OWN_LIMITS_MAX)
         return WEIR_ETOOMANY;
     struct weir__quota *quota = &work->own[work->own_count];
     weir_params params = {.algorithm = WEIR_FIXED_WINDOW,
-                          .limit = descriptor->own_limit,
-                          .window_ns = descriptor->own_window_ns,
-                          .id = own_id(descriptor->own_window_ns)};
-    *quota = (struct weir__quota){.kind = descriptor->own_limit ? WEIR__LIMITED : WEIR__BANNED,
-                                  .units = descriptor->own_limit,
-                                  .window_ns = descriptor->own_window_ns};
+                          .limit = descriptor->override_limit,
+                          .window_ns = descriptor->override_window_ns,
+                          .id = own_id(descriptor->override_window_ns)};
+    *quota = (struct weir__quota){.kind = descriptor->override_limit ? WEIR__LIMITED : WEIR__BANNED,
+                                  .units = descriptor->override_limit,
+                                  .window_ns = descriptor->override_window_ns};
     int error = quota->kind == WEIR__LIMITED ? weir_limit_init(&quota->limit, &params) : 0;
     if (error)
         return error;
@@ -53,15 +53,15 @@ static int make_hit(struct work *work, const weir_rules *rules, const weir_descr
     int64_t usual = query->hits ? query->hits : 1;
     if (descriptor->entry_count && !descriptor->entries)
         return WEIR_EINVAL;
-    if (descriptor->own_window_ns < 0)
+    if (descriptor->override_window_ns < 0)
         return WEIR_EWINDOW;
     *eval = (struct weir__rule_eval){.reason = WEIR_BY_NOTHING,
                                      .cost = descriptor->has_hits ? descriptor->hits : usual,
                                      .report = descriptor->has_hits || usual > 1};
     if (eval->cost > WEIR__USED_MAX || eval->cost < -WEIR__USED_MAX)
         return WEIR_ECOST;
-    if (descriptor->own_window_ns)
-        return weir__domain_known(rules, query->domain) ? own_limit(work, query->domain, descriptor, eval) : 0;
+    if (descriptor->override_window_ns)
+        return weir__domain_known(rules, query->domain) ? override_limit(work, query->domain, descriptor, eval) : 0;
 
     struct weir__descriptor_match found;
     char *key = work->keys + work->keys_used;
@@ -146,14 +146,14 @@ static int begin(struct work *work, weir *engine, const struct weir__ruleset *ru
                                       .evals = work->evals,
                                       .count = query->descriptor_count,
                                       .priority = WEIR_NORMAL,
-                                      .ask = query->ask};
+                                      .ask = query->async};
     if (ruleset->rules->load_aware)
         weir__overload_apply(ctx, NULL); /* descriptors have limits as they are written */
     return 0;
 }
 
 static int check_with(weir *engine, const struct weir__ruleset *ruleset, const weir_descriptor_query *query,
-                      weir_answer *answer)
+                      weir_result *answer)
 {
     struct work work;
     struct weir__request_ctx ctx;
@@ -175,13 +175,13 @@ static int prepare_with(weir *engine, const struct weir__ruleset *ruleset, const
     struct work work;
     struct weir__request_ctx ctx;
     int error = begin(&work, engine, ruleset, query, &ctx);
-    return error ? error : weir__strict_prepare(&ctx, query->ask);
+    return error ? error : weir__strict_prepare(&ctx, query->async);
 }
 
 static int query_fault(const weir *engine, const weir_descriptor_query *query)
 {
     if (!engine || !query || !query->domain.len || !query->domain.data || !query->descriptor_count ||
-        !query->descriptors || (query->ask && query->ask->engine != engine))
+        !query->descriptors || (query->async && query->async->engine != engine))
         return WEIR_EINVAL;
     if (query->descriptor_count > WEIR__MATCHES_MAX)
         return WEIR_ETOOMANY;
@@ -190,7 +190,7 @@ static int query_fault(const weir *engine, const weir_descriptor_query *query)
     return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
-int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer)
+int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *answer)
 {
     int error = answer && query && query->outcomes ? query_fault(engine, query) : WEIR_EINVAL;
     if (error)
@@ -204,10 +204,10 @@ int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, wei
     return error;
 }
 
-int weir_check_descriptors_prepare(weir *engine, const weir_descriptor_query *query)
+int weir_check_descriptors_begin(weir *engine, const weir_descriptor_query *query)
 {
     int error = query_fault(engine, query);
-    if (error || !query->ask)
+    if (error || !query->async)
         return error ? error : WEIR_EINVAL;
     int at;
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);

@@ -56,7 +56,7 @@ static void free_one(struct weir__connection_pool *pool)
             weir__blocking_client_flush_refunds(pooled->client, SETTLE_US);
         if (pooled->client)
             weir__blocking_client_free(pooled->client);
-        weir_ask_free(pooled->ask);
+        weir_async_free(pooled->ask);
     }
     if (ours) { /* else a thread of the parent may be waiting on them */
         pthread_cond_destroy(&pool->given);
@@ -137,7 +137,7 @@ static int fill(weir *engine, struct weir__pooled_connection *pooled)
         pooled->client = weir__blocking_client_new(engine->store);
     if (!pooled->client)
         return WEIR_ENOMEM;
-    return pooled->ask ? 0 : weir_ask_new(engine, &pooled->ask);
+    return pooled->ask ? 0 : weir_async_new(engine, &pooled->ask);
 }
 
 struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int *error)
@@ -154,20 +154,20 @@ struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int 
         give(place);
         return NULL;
     }
-    weir_ask_clear(place->pooled.ask);
-    weir_ask_question(place->pooled.ask)->deadline_us = deadline_us; /* waiting for a connection counts, too */
+    weir_async_clear(place->pooled.ask);
+    weir_async_request(place->pooled.ask)->deadline_us = deadline_us; /* waiting for a connection counts, too */
     return &place->pooled;
 }
 
 void weir__connection_pool_request(struct weir__pooled_connection *pooled)
 {
-    struct weir__store_request *request = weir_ask_question(pooled->ask);
+    struct weir__store_request *request = weir_async_request(pooled->ask);
     request->error = weir__blocking_client_request(pooled->client, request);
 }
 
 void weir__connection_pool_release(struct weir__pooled_connection *pooled)
 {
-    struct weir__store_request *back = weir_ask_back(pooled->ask);
+    struct weir__store_request *back = weir_async_rollback(pooled->ask);
     if (back)
         weir__blocking_client_refund(pooled->client, back);
     give((struct place *)pooled);
@@ -179,7 +179,7 @@ static void add_stats(weir_store_stats *to, const struct weir__client_stats *fro
     to->failed += from->failed;
     to->slow += from->slow;
     to->refused += from->refused;
-    to->gave_back += from->refunds;
+    to->rolled_back += from->refunds;
     to->connects += from->connects;
     to->up |= from->state == WEIR__STORE_UP;
     to->error = from->state != WEIR__STORE_UP && from->last_error ? from->last_error : to->error;

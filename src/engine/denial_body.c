@@ -60,19 +60,19 @@ static weir_text text_of(const char *text)
 }
 
 /* The rule's own message, or what fits the reason; `room` is where the latter is written. */
-static weir_text message_of(const weir_answer *answer, char *room, size_t size)
+static weir_text message_of(const weir_result *answer, char *room, size_t size)
 {
     int64_t wait = weir__retry_seconds(answer);
     if (answer->message.len)
         return answer->message;
-    if (answer->decision.verdict == WEIR_NEVER_FITS && answer->by.reason == WEIR_BY_LIMIT)
+    if (answer->decision.verdict == WEIR_NEVER_FITS && answer->decided_by.reason == WEIR_BY_LIMIT)
         return text_of("This request costs more than the limit allows at once; it can never pass.");
-    if (answer->by.reason == WEIR_BY_MISSING_KEY)
+    if (answer->decided_by.reason == WEIR_BY_MISSING_KEY)
         return text_of("The request lacks a header or something else that is needed here.");
     if (!wait)
         return text_of("Requests of this kind are not allowed.");
     struct writer to = {room, 0, size};
-    if (answer->by.reason == WEIR_BY_SHED)
+    if (answer->decided_by.reason == WEIR_BY_SHED)
         PUT(&to, "The service is busy with more important requests. Please retry after ");
     else
         PUT(&to, "Too many requests. Please retry after ");
@@ -83,18 +83,18 @@ static weir_text message_of(const weir_answer *answer, char *room, size_t size)
     return (weir_text){room, to.len};
 }
 
-static void put_plain_json(struct writer *to, const weir_answer *answer, weir_text message)
+static void put_plain_json(struct writer *to, const weir_result *answer, weir_text message)
 {
-    if (answer->by.reason == WEIR_BY_SHED)
+    if (answer->decided_by.reason == WEIR_BY_SHED)
         PUT(to, "{\"error\":\"overloaded\",\"message\":");
     else
         PUT(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
     put_json(to, message);
-    if (answer->by.rule[0]) {
+    if (answer->decided_by.rule[0]) {
         PUT(to, ",\"rule\":");
-        put_json(to, text_of(answer->by.rule));
+        put_json(to, text_of(answer->decided_by.rule));
     }
-    if (answer->by.reason == WEIR_BY_LIMIT) {
+    if (answer->decided_by.reason == WEIR_BY_LIMIT) {
         PUT(to, ",\"limit\":");
         put_number(to, answer->decision.limit);
         PUT(to, ",\"remaining\":");
@@ -107,9 +107,9 @@ static void put_plain_json(struct writer *to, const weir_answer *answer, weir_te
     PUT(to, "}\n");
 }
 
-static void put_problem(struct writer *to, const weir_answer *answer, weir_text message)
+static void put_problem(struct writer *to, const weir_result *answer, weir_text message)
 {
-    bool shed = answer->by.reason == WEIR_BY_SHED;
+    bool shed = answer->decided_by.reason == WEIR_BY_SHED;
     if (shed)
         PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
                 "\"title\":\"Temporary reduced capacity\",\"status\":");
@@ -124,12 +124,12 @@ static void put_problem(struct writer *to, const weir_answer *answer, weir_text 
         return;
     }
     PUT(to, ",\"violated-policies\":[");
-    if (answer->by.rule[0])
-        put_json(to, text_of(answer->by.rule));
+    if (answer->decided_by.rule[0])
+        put_json(to, text_of(answer->decided_by.rule));
     PUT(to, "]}\n");
 }
 
-size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *buffer, size_t size, const char **type)
+size_t weir_result_body(const weir_result *answer, bool accepts_problem, char *buffer, size_t size, const char **type)
 {
     char room[128];
     struct writer to = {buffer, 0, size};

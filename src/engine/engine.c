@@ -270,7 +270,7 @@ static int read_store(weir *engine, const weir_options *options)
     if (error && engine->diagnose)
         engine->diagnose(engine->diagnose_context,
                          &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
-    if (error || (options->flags & WEIR_NO_LINK))
+    if (error || (options->flags & WEIR_NO_CONNECT))
         return error;
     engine->connection_pool = (uint64_t)(uintptr_t)weir__connection_pool_new();
     return engine->connection_pool ? 0 : WEIR_ENOMEM;

@@ -52,8 +52,8 @@ struct weir__request_ctx {
     unsigned cpu;       /* where it runs */
     struct weir__rule_eval *evals;
     size_t count;
-    weir_held *held;         /* where slots go; NULL: there is no rule that needs them */
-    weir_ask *ask;           /* the replies of the store, or NULL */
+    weir_permits *held;      /* where slots go; NULL: there is no rule that needs them */
+    weir_async *ask;         /* the replies of the store, or NULL */
     size_t strict;           /* evals that the store decides */
     uint32_t remote_permits; /* permits that the store took, for which there must be room in `held` */
     bool skipped_in_prepare; /* nothing was sent: the request is already denied */
@@ -118,6 +118,6 @@ bool weir__eval_denies(const struct weir__rule_eval *eval);
 /* What the engine tells of a eval. */
 void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome);
 /* The answer as a whole, from the eval that speaks (NULL: nothing matched) and all others. */
-void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_answer *answer);
+void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *answer);
 
 #endif

@@ -117,7 +117,7 @@ static bool is_brief(const struct weir__rule_eval *eval, const struct weir__rule
     const weir_decision *decision = &eval->decision;
     return plan && eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT &&
            decision->verdict == WEIR_ALLOW && decision->limit == plan->limit && decision->remaining >= 0 &&
-           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_SHOWN_MAX && !eval->held && !eval->store_error;
+           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_KEY_SHOWN_MAX && !eval->held && !eval->store_error;
 }
 
 bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
@@ -181,7 +181,7 @@ static __attribute__((noinline)) size_t fill_key(const struct weir__asked *asked
     }
     weir__values_begin(&values, &asked->ruleset->rules->attributes, query);
     int len = weir__template_fill(plan->key, &values, plan->share, to, WEIR__KEY_MAX);
-    return len < 0 || len > WEIR_SHOWN_MAX ? 0 : (size_t)len;
+    return len < 0 || len > WEIR_KEY_SHOWN_MAX ? 0 : (size_t)len;
 }
 
 /* Writes the key of a rule. Returns its length; 0: there is none, or more than is shown. */
@@ -268,7 +268,7 @@ static inline size_t tightest(const struct weir__share *shares, size_t count)
 static void count_back(const struct weir__asked *asked, const struct few *few, size_t back)
 {
     for (size_t i = 0; i < back; i++)
-        weir__count(&few->plan[i]->rule_stats->shard[asked->cpu % WEIR__RULE_STATS_SHARDS].gave_back, 1);
+        weir__count(&few->plan[i]->rule_stats->shard[asked->cpu % WEIR__RULE_STATS_SHARDS].rolled_back, 1);
 }
 
 __attribute__((hot, noinline)) static bool quick_few(struct weir__asked *asked, size_t count_of,

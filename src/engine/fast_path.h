@@ -24,7 +24,7 @@ struct weir__fast_result {
     bool told;                  /* out, as all below; false: there is an answer instead */
     uint8_t rule_len, key_len;
     uint16_t values_len;
-    uint16_t lens[WEIR_HEADER_COUNT]; /* of the headers' values, as of weir_answer_values; 0: not sent */
+    uint16_t lens[WEIR_HEADER_COUNT]; /* of the headers' values, as of weir_result_header_values; 0: not sent */
     int64_t limit, remaining;
     char *text; /* in: WEIR__FAST_RESULT_BYTES bytes; out: the rule's name, the key, and the values one behind the other
                  */
@@ -34,7 +34,7 @@ struct weir__fast_result {
  * weir_check for who can do with less, of a query that is known to make sense; the rules are not looked at on the disk,
  * as who has a timer need not let requests wait for that.
  */
-WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_answer *answer,
+WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_result *answer,
                                      struct weir__fast_result *fast);
 
 /* ---- For the engine ---- */

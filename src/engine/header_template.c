@@ -10,11 +10,11 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
     const struct weir__quota *quota = rule->quotas;
     const struct weir__rule_eval eval = {
         .rule = rule, .quota = quota, .decision = {.verdict = WEIR_ALLOW, .limit = quota->limit.hard}};
-    weir_answer answer = {.decision = eval.decision, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT};
+    weir_result answer = {.decision = eval.decision, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT};
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
-    weir__eval_outcome(&eval, &answer.by);
-    (void)weir_answer_values(&answer, NULL, values, lens);
+    weir__eval_outcome(&eval, &answer.decided_by);
+    (void)weir_result_header_values(&answer, NULL, values, lens);
     size_t said = (size_t)lens[WEIR_HEADER_POLICY] + lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1);
     size_t len = rule->name.len + lens[WEIR_HEADER_LIMIT] + said;
     struct weir__rule_plan *plan = weir__arena_take(memory, sizeof *plan + len + WEIR__PLAN_TEXT_STEP);
@@ -56,7 +56,7 @@ void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
         plan->quick = &rule->quotas[0].limit;
         plan->key = &rule->key;
         plan->address = weir__template_is_address(&rule->key, &rules->attributes) &&
-                        rule->key.pieces[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_SHOWN_MAX;
+                        rule->key.pieces[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_KEY_SHOWN_MAX;
         plan->share = rule->on_missing == WEIR__MISSING_SHARE;
         plan->rule_stats = ruleset->rule_stats[i];
         plan->cost = rule->cost.fallback;

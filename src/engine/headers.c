@@ -46,7 +46,7 @@ static inline char *put_again(char *to, const struct number *number)
 
 /* An answer, and those of its numbers. */
 struct told {
-    const weir_answer *answer;
+    const weir_result *answer;
     struct number limit, remaining;
 };
 
@@ -79,8 +79,8 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
         *to++ = ',';
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
-    to = outcome->in_force == told->answer->decision.limit ? put_again(to, &told->limit)
-                                                           : put_number(to, outcome->in_force);
+    to = outcome->effective_limit == told->answer->decision.limit ? put_again(to, &told->limit)
+                                                                  : put_number(to, outcome->effective_limit);
     if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
         return to;
     to = PUT(to, ";w=");
@@ -88,22 +88,22 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
 }
 
 /* True if the rule that RateLimit speaks of is not among those that the caller had room for. */
-static bool speaks_apart(const weir_answer *answer, const weir_outcome *outcomes)
+static bool speaks_apart(const weir_result *answer, const weir_outcome *outcomes)
 {
     if (answer->outcomes >= answer->matched)
         return false;
     for (size_t i = 0; i < answer->outcomes; i++)
-        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, answer->by.rule) == 0)
+        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, answer->decided_by.rule) == 0)
             return false;
     return true;
 }
 
 static char *put_policies(char *to, const struct told *told, const weir_outcome *outcomes)
 {
-    const weir_answer *answer = told->answer;
+    const weir_result *answer = told->answer;
     const char *list = to;
     if (!outcomes || speaks_apart(answer, outcomes)) /* first: there may not be room for all */
-        to = put_policy(to, list, told, &answer->by);
+        to = put_policy(to, list, told, &answer->decided_by);
     for (size_t i = 0; outcomes && i < answer->outcomes; i++)
         to = put_policy(to, list, told, &outcomes[i]);
     return to;
@@ -112,7 +112,7 @@ static char *put_policies(char *to, const struct told *told, const weir_outcome 
 static char *put_ratelimit(char *to, const struct told *told)
 {
     const weir_decision *decision = &told->answer->decision;
-    to = put_name(to, told->answer->by.rule);
+    to = put_name(to, told->answer->decided_by.rule);
     to = PUT(to, ";r=");
     to = put_again(to, &told->remaining);
     /* t is when more is to be had: for a denial, when it would fit; else when all of it is back, if that is known. */
@@ -123,11 +123,12 @@ static char *put_ratelimit(char *to, const struct told *told)
     return put_number(to, whole ? weir__seconds_up(decision->reset_after_ns) : weir__retry_seconds(told->answer));
 }
 
-size_t weir_answer_values(const weir_answer *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
-                          uint16_t lens[WEIR_HEADER_COUNT])
+size_t weir_result_header_values(const weir_result *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
+                                 uint16_t lens[WEIR_HEADER_COUNT])
 {
     const weir_decision *decision = &answer->decision;
-    bool denied = !weir_passes(decision), limited = counts(&answer->by) || answer->by.reason == WEIR_BY_BAN;
+    bool denied = !weir_passes(decision),
+         limited = counts(&answer->decided_by) || answer->decided_by.reason == WEIR_BY_BAN;
     int64_t retry = denied ? weir__retry_seconds(answer) : 0;
     struct told told = {.answer = answer};
     char *to = values, *from = values;
@@ -170,11 +171,11 @@ const char *weir_header_name(enum weir_header header)
     return (size_t)header < sizeof names / sizeof *names ? names[header] : NULL;
 }
 
-void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
+void weir_result_headers(const weir_result *answer, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
 {
     char values[WEIR_HEADER_ROOM + 1], *at = values;
     uint16_t lens[WEIR_HEADER_COUNT];
-    weir_answer_values(answer, outcomes, values, lens);
+    weir_result_header_values(answer, outcomes, values, lens);
     for (int i = 0; i < WEIR_HEADER_COUNT; i++) {
         if (!lens[i])
             continue;

@@ -144,7 +144,7 @@ static void stats_of(const weir *engine, const struct weir__hot_rule *panel, wei
     *stats = (weir_hot_stats){.keys = weir__hot_uses(panel, minute, STATS_MINUTES, unused),
                               .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__hot_sampler_hash,
                                                               engine->segment, near, WEIR__HOT_NEAR),
-                              .most_per_mille = weir__hot_peak(panel, minute)};
+                              .peak_per_mille = weir__hot_peak(panel, minute)};
 }
 
 int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_hot_stats *stats),

@@ -195,13 +195,13 @@ static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_
     return engine->segment->read_only ? WEIR_EREADONLY : 0;
 }
 
-int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_held *held,
+int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *held,
                   weir_outcome *outcome)
 {
     struct weir__rule_eval evals[WEIR__MATCHES_MAX];
     struct weir__quota in_force[WEIR__MATCHES_MAX];
     struct other others[WEIR_OTHERS_MAX];
-    weir_held unheld;
+    weir_permits unheld;
     char text[WEIR__KEY_MAX], room[WEIR_OTHERS_BYTES];
     int at, error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
     int other_count = error ? 0 : read_others(what->others, room, others);

@@ -14,9 +14,9 @@ struct job {
     weir_text key; /* as rules count it */
     char key_text[WEIR__KEY_MAX];
     int64_t block_ns;
-    weir_ask *ask;  /* what the store said; NULL: nobody asked it */
-    bool preparing; /* nothing is done yet: only finds out what to ask */
-    bool done;      /* there was a counter, or something to tell */
+    weir_async *ask; /* what the store said; NULL: nobody asked it */
+    bool preparing;  /* nothing is done yet: only finds out what to ask */
+    bool done;       /* there was a counter, or something to tell */
     weir_outcome told;
     int (*run)(struct job *job, const struct weir__rule *rule);
 };
@@ -217,14 +217,14 @@ int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, 
     return error;
 }
 
-int weir_key_state_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
+int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask)
 {
     struct job job = {.run = tell_state, .ask = ask};
     return prepare(engine, rule, key, len, now, &job);
 }
 
-int weir_key_state_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask,
-                         weir_outcome *outcome)
+int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask,
+                          weir_outcome *outcome)
 {
     struct job job = {.run = tell_state, .ask = ask};
     int error = ask && outcome ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
@@ -298,13 +298,13 @@ int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, 
     return run_waiting(engine, rule, key, len, now, &job);
 }
 
-int weir_key_reset_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
+int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask)
 {
     struct job job = {.run = reset, .ask = ask};
     return prepare(engine, rule, key, len, now, &job);
 }
 
-int weir_key_reset_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
+int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask)
 {
     struct job job = {.run = reset, .ask = ask};
     return ask ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;

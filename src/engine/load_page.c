@@ -89,7 +89,7 @@ void weir_load_join(weir *engine, weir_load_worker *worker)
     worker->stripe = weir__load_page_join(engine->load, worker->owner, now);
 }
 
-void weir_load_beat(weir *engine, weir_load_worker *worker)
+void weir_load_heartbeat(weir *engine, weir_load_worker *worker)
 {
     if (!may_tell(engine))
         return;

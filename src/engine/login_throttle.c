@@ -39,11 +39,11 @@ static int64_t count_one(weir_segment *segment, int64_t a_minute, int64_t most, 
     return decision.remaining > 0 ? most - decision.remaining : most;
 }
 
-int64_t weir_wrong_secret(weir_segment *segment, const void *peer, size_t peer_len, weir_time now)
+int64_t weir_auth_failure(weir_segment *segment, const void *peer, size_t peer_len, weir_time now)
 {
     if (!segment || !peer || !peer_len)
         return LONGEST_NS;
-    weir__count(&weir__stripe_here(segment)->wrong_secrets, 1);
+    weir__count(&weir__stripe_here(segment)->auth_failures, 1);
     int64_t by_peer = count_one(segment, PEER_A_MINUTE, PEER_MOST, (weir_text){peer, peer_len}, now);
     int64_t in_all = count_one(segment, ALL_A_MINUTE, ALL_MOST, WEIR__TEXT("*"), now);
     int64_t delay_ns = FIRST_NS, all_ns = LONGEST_NS / ALL_MOST * in_all;
@@ -65,7 +65,7 @@ static int64_t count_now(const weir_segment *segment, int64_t a_minute, int64_t 
     return most - decision.remaining;
 }
 
-int64_t weir_secret_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now)
+int64_t weir_auth_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now)
 {
     if (!segment || !peer || !peer_len)
         return LONGEST_CHECK_NS;

@@ -76,7 +76,7 @@ static bool keeps_reserve(const struct weir__request_ctx *ctx, const struct weir
 }
 
 /* One for the whole request: what comes to decide later must come to the same. */
-static void throw_for(weir_ask *ask, const struct weir__load_view *view, uint64_t dice)
+static void throw_for(weir_async *ask, const struct weir__load_view *view, uint64_t dice)
 {
     if (ask->dice)
         return;

@@ -6,7 +6,7 @@
 
 /* ---- Of a request under decision ---- */
 
-void weir__held_add(weir_held *held, const weir_lease *lease)
+void weir__held_add(weir_permits *held, const weir_lease *lease)
 {
     int64_t lease_ns = lease->for_us * 1000;
     held->lease_ns = held->count && held->lease_ns < lease_ns ? held->lease_ns : lease_ns;
@@ -17,10 +17,10 @@ int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval 
 {
     const weir_limit *limit = &eval->quota->limit;
     weir_segment *segment = ctx->engine->segment;
-    weir_held *held = ctx->held;
+    weir_permits *held = ctx->held;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    if (!held || held->count + ctx->remote_permits >= WEIR_HELD_MAX)
+    if (!held || held->count + ctx->remote_permits >= WEIR_PERMITS_MAX)
         return WEIR_ETOOMANY;
     weir_lease lease;
     int error = weir__acquire_on(ctx->cpu, segment, limit, eval->key, eval->key_len, ctx->now, &lease, decision);
@@ -46,7 +46,7 @@ int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eva
 /* ---- Of one that was decided ---- */
 
 /* What the store said of its part is in `ask`. */
-static int release(weir *engine, weir_held *held, weir_ask *ask)
+static int release(weir *engine, weir_permits *held, weir_async *ask)
 {
     int failed = 0, released = 0;
     if (!held->count)
@@ -63,7 +63,7 @@ static int release(weir *engine, weir_held *held, weir_ask *ask)
     return failed ? failed : released;
 }
 
-static int renew(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
+static int renew(weir *engine, weir_permits *held, bool in_flight, weir_async *ask)
 {
     int failed = 0;
     uint32_t kept = 0;
@@ -82,13 +82,13 @@ static int renew(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
     return failed;
 }
 
-static bool is_good(const weir *engine, const weir_held *held)
+static bool is_good(const weir *engine, const weir_permits *held)
 {
-    return engine && held && held->count <= WEIR_HELD_MAX;
+    return engine && held && held->count <= WEIR_PERMITS_MAX;
 }
 
 /* Asks the store for its part, and waits; to be handed back. NULL: it has none, or the engine has no way to it. */
-static struct weir__pooled_connection *ask_store(weir *engine, const weir_held *held, enum weir__store_op_kind kind)
+static struct weir__pooled_connection *ask_store(weir *engine, const weir_permits *held, enum weir__store_op_kind kind)
 {
     int unused;
     if (!held->count || !held->names_len || !weir__load64(&engine->connection_pool))
@@ -99,7 +99,7 @@ static struct weir__pooled_connection *ask_store(weir *engine, const weir_held *
     return pooled;
 }
 
-int weir_held_release(weir *engine, weir_held *held)
+int weir_permits_release(weir *engine, weir_permits *held)
 {
     if (!is_good(engine, held))
         return WEIR_EINVAL;
@@ -110,7 +110,7 @@ int weir_held_release(weir *engine, weir_held *held)
     return released;
 }
 
-int weir_held_renew(weir *engine, weir_held *held)
+int weir_permits_renew(weir *engine, weir_permits *held)
 {
     if (!is_good(engine, held))
         return WEIR_EINVAL;
@@ -123,36 +123,36 @@ int weir_held_renew(weir *engine, weir_held *held)
 
 /* ---- For who asks the store itself ---- */
 
-static int prepare(const weir *engine, const weir_held *held, enum weir__store_op_kind kind, int64_t cost,
-                   weir_ask *ask)
+static int prepare(const weir *engine, const weir_permits *held, enum weir__store_op_kind kind, int64_t cost,
+                   weir_async *ask)
 {
     if (!is_good(engine, held) || !ask || ask->engine != engine)
         return WEIR_EINVAL;
     return weir__remote_permit_ops(held, kind, cost, ask);
 }
 
-int weir_held_release_prepare(weir *engine, const weir_held *held, weir_ask *ask)
+int weir_permits_release_begin(weir *engine, const weir_permits *held, weir_async *ask)
 {
     return prepare(engine, held, WEIR__OP_REFUND, 1, ask);
 }
 
-int weir_held_release_asked(weir *engine, weir_held *held, weir_ask *ask)
+int weir_permits_release_finish(weir *engine, weir_permits *held, weir_async *ask)
 {
     return is_good(engine, held) && ask ? release(engine, held, ask) : WEIR_EINVAL;
 }
 
-int weir_held_renew_prepare(weir *engine, const weir_held *held, bool in_flight, weir_ask *ask)
+int weir_permits_renew_begin(weir *engine, const weir_permits *held, bool in_flight, weir_async *ask)
 {
     return prepare(engine, held, WEIR__OP_RENEW, in_flight, ask);
 }
 
-int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
+int weir_permits_renew_finish(weir *engine, weir_permits *held, bool in_flight, weir_async *ask)
 {
     return is_good(engine, held) && ask ? renew(engine, held, in_flight, ask) : WEIR_EINVAL;
 }
 
-/* As takes that nobody kept: weir_ask_back finds them. */
-int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask)
+/* As takes that nobody kept: weir_async_rollback finds them. */
+int weir_permits_release_detached(weir *engine, weir_permits *held, weir_async *ask)
 {
     int error = prepare(engine, held, WEIR__OP_TAKE, 1, ask);
     if (error == WEIR_EINVAL)

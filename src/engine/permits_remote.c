@@ -11,7 +11,7 @@
 #define IDENTITY_BITS 52 /* of each half: exact in the script's doubles */
 #define NAME_BITS     16 /* of `place`: length of the name; above it, its offset */
 
-_Static_assert(WEIR_HELD_MAX *WEIR__STORE_NAME_MAX <= WEIR_HELD_NAMES_MAX, "every name has room");
+_Static_assert(WEIR_PERMITS_MAX *WEIR__STORE_NAME_MAX <= WEIR_PERMITS_NAMES_MAX, "every name has room");
 
 int weir__remote_permit_identify(struct weir__store_op *ask)
 {
@@ -24,7 +24,7 @@ int weir__remote_permit_identify(struct weir__store_op *ask)
     return got == (ssize_t)sizeof ask->lease ? 0 : WEIR_ESYS;
 }
 
-void weir__remote_permit_add(weir_held *held, const struct weir__store_op *taken)
+void weir__remote_permit_add(weir_permits *held, const struct weir__store_op *taken)
 {
     weir_lease lease = {.primary = taken->lease[0],
                         .tag = taken->lease[1],
@@ -37,17 +37,17 @@ void weir__remote_permit_add(weir_held *held, const struct weir__store_op *taken
     weir__held_add(held, &lease);
 }
 
-static weir_text name_of(const weir_held *held, const weir_lease *lease)
+static weir_text name_of(const weir_permits *held, const weir_lease *lease)
 {
     return (weir_text){held->names + (lease->place >> NAME_BITS), lease->place & ((1U << NAME_BITS) - 1)};
 }
 
 /* Whether all references are in bounds. */
-static bool is_in_bounds(const weir_held *held, const weir_lease *lease)
+static bool is_in_bounds(const weir_permits *held, const weir_lease *lease)
 {
     uint64_t begin = lease->place >> NAME_BITS, len = lease->place & ((1U << NAME_BITS) - 1);
     return len > 0 && len <= WEIR__STORE_NAME_MAX && begin + len <= held->names_len &&
-           held->names_len <= WEIR_HELD_NAMES_MAX && lease->primary >> IDENTITY_BITS == 0 &&
+           held->names_len <= WEIR_PERMITS_NAMES_MAX && lease->primary >> IDENTITY_BITS == 0 &&
            lease->tag >> IDENTITY_BITS == 0 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX &&
            lease->word <= WEIR__USED_MAX;
 }
@@ -73,7 +73,7 @@ static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *c
     }
 }
 
-bool weir__remote_permit_accept(weir *engine, const weir_held *held, weir_lease *lease)
+bool weir__remote_permit_accept(weir *engine, const weir_permits *held, weir_lease *lease)
 {
     if (!engine->store || !is_in_bounds(held, lease))
         return false;
@@ -91,7 +91,7 @@ bool weir__remote_permit_accept(weir *engine, const weir_held *held, weir_lease 
     return for_us > 0;
 }
 
-static void describe(const weir_held *held, const weir_lease *lease, enum weir__store_op_kind kind, int64_t cost,
+static void describe(const weir_permits *held, const weir_lease *lease, enum weir__store_op_kind kind, int64_t cost,
                      struct weir__store_op *to)
 {
     weir_text name = name_of(held, lease);
@@ -110,7 +110,7 @@ static void describe(const weir_held *held, const weir_lease *lease, enum weir__
     to->name[name.len] = 0;
 }
 
-int weir__remote_permit_ops(const weir_held *held, enum weir__store_op_kind kind, int64_t cost, weir_ask *ask)
+int weir__remote_permit_ops(const weir_permits *held, enum weir__store_op_kind kind, int64_t cost, weir_async *ask)
 {
     int error = weir__async_reserve(ask, held->count), some = 0;
     for (uint32_t i = 0; i < held->count && !error; i++) {
@@ -124,18 +124,18 @@ int weir__remote_permit_ops(const weir_held *held, enum weir__store_op_kind kind
     return error ? error : some;
 }
 
-int weir__remote_permit_reply(const weir_held *held, const weir_lease *lease, enum weir__store_op_kind kind,
-                              int64_t cost, weir_ask *ask)
+int weir__remote_permit_reply(const weir_permits *held, const weir_lease *lease, enum weir__store_op_kind kind,
+                              int64_t cost, weir_async *ask)
 {
     struct weir__store_op like;
     if (!ask)
-        return WEIR_ESTOREAWAY;
+        return WEIR_ESTOREBREAKER;
     if (!is_in_bounds(held, lease))
         return WEIR_ELEASE;
     describe(held, lease, kind, cost, &like);
     const struct weir__store_op *reply = weir__async_find(ask, &like);
     if (!reply)
-        return WEIR_ESTOREAWAY;
+        return WEIR_ESTOREBREAKER;
     int error = weir__async_error(ask, reply);
     if (error)
         return error;

@@ -13,9 +13,9 @@
 #define FORMAT    1
 #define MAC_BYTES 16 /* of HMAC-SHA256's 32 */
 #define HEAD      2  /* the format, and how many */
-#define BYTES_MAX (HEAD + WEIR_HELD_MAX * sizeof(weir_lease) + WEIR_HELD_NAMES_MAX + MAC_BYTES)
+#define BYTES_MAX (HEAD + WEIR_PERMITS_MAX * sizeof(weir_lease) + WEIR_PERMITS_NAMES_MAX + MAC_BYTES)
 
-_Static_assert((BYTES_MAX + 2) / 3 * 4 <= WEIR_HELD_TEXT_MAX, "the public constant promises that everything fits");
+_Static_assert((BYTES_MAX + 2) / 3 * 4 <= WEIR_PERMITS_TEXT_MAX, "the public constant promises that everything fits");
 _Static_assert(sizeof(weir_lease) == 48, "no bytes that nobody has set");
 
 static bool mac_of(const weir *engine, const uint8_t *bytes, size_t len, uint8_t mac[MAC_BYTES])
@@ -35,11 +35,11 @@ static void replace(char *text, size_t len, const char *from, const char *to)
         text[i] = text[i] == from[0] ? to[0] : text[i] == from[1] ? to[1] : text[i];
 }
 
-size_t weir_held_to_text(weir *engine, const weir_held *held, char text[WEIR_HELD_TEXT_MAX + 1])
+size_t weir_permits_to_text(weir *engine, const weir_permits *held, char text[WEIR_PERMITS_TEXT_MAX + 1])
 {
     uint8_t bytes[BYTES_MAX];
-    if (!engine || !held || !text || !held->count || held->count > WEIR_HELD_MAX ||
-        held->names_len > WEIR_HELD_NAMES_MAX)
+    if (!engine || !held || !text || !held->count || held->count > WEIR_PERMITS_MAX ||
+        held->names_len > WEIR_PERMITS_NAMES_MAX)
         return 0;
     size_t leases = held->count * sizeof(weir_lease), len = HEAD + leases + held->names_len;
     bytes[0] = FORMAT;
@@ -59,7 +59,7 @@ size_t weir_held_to_text(weir *engine, const weir_held *held, char text[WEIR_HEL
 /* The bytes that a text stands for; 0: it is no such text. */
 static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX + 4])
 {
-    char padded[WEIR_HELD_TEXT_MAX + 4];
+    char padded[WEIR_PERMITS_TEXT_MAX + 4];
     size_t missing = (4 - text.len % 4) % 4;
     if (!text.len || text.len + missing > (BYTES_MAX + 2) / 3 * 4 || missing == 3)
         return 0;
@@ -74,7 +74,7 @@ static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX + 4])
 }
 
 /* The slots in the bytes that this engine may give back. `ours`: this host made them. */
-static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_held *held)
+static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_permits *held)
 {
     for (uint32_t i = 0; i < count; i++) {
         weir_lease lease;
@@ -84,7 +84,7 @@ static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool 
     }
 }
 
-int weir_held_from_text(weir *engine, weir_text text, weir_held *held)
+int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held)
 {
     uint8_t bytes[BYTES_MAX + 4], mac[MAC_BYTES];
     if (!engine || !held || (!text.data && text.len))
@@ -92,16 +92,16 @@ int weir_held_from_text(weir *engine, weir_text text, weir_held *held)
     size_t len = decode(text, bytes);
     uint32_t count = len ? bytes[1] : 0;
     size_t around = HEAD + count * sizeof(weir_lease) + MAC_BYTES;
-    if (!count || count > WEIR_HELD_MAX || bytes[0] != FORMAT || len < around || len - around > WEIR_HELD_NAMES_MAX ||
-        !mac_of(engine, bytes, len - MAC_BYTES, mac))
+    if (!count || count > WEIR_PERMITS_MAX || bytes[0] != FORMAT || len < around ||
+        len - around > WEIR_PERMITS_NAMES_MAX || !mac_of(engine, bytes, len - MAC_BYTES, mac))
         return WEIR_ELEASE;
-    weir_held read;
+    weir_permits read;
     read.count = 0;
     read.names_len = (uint32_t)(len - around);
     memcpy(read.names, bytes + HEAD + count * sizeof(weir_lease), read.names_len);
     read_slots(engine, bytes + HEAD, count, CRYPTO_memcmp(mac, bytes + len - MAC_BYTES, MAC_BYTES) == 0, &read);
     if (!read.count)
         return WEIR_ELEASE;
-    memcpy(held, &read, weir_held_size(&read));
+    memcpy(held, &read, weir_permits_size(&read));
     return 0;
 }

@@ -34,8 +34,8 @@ struct settling {
     const weir_taken *taken;
     int64_t amount;
     weir_time now;
-    weir_ask *ask;  /* what the store said; NULL: nobody asked it */
-    bool preparing; /* nothing is done yet: only finds out what to ask */
+    weir_async *ask; /* what the store said; NULL: nobody asked it */
+    bool preparing;  /* nothing is done yet: only finds out what to ask */
 };
 
 /* In the segment; written down for an eventual rule. */
@@ -97,7 +97,7 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     return error;
 }
 
-int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask)
+int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *ask)
 {
     struct settling what = {taken, amount, now, ask, true};
     weir_decision unused;
@@ -108,8 +108,8 @@ int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amoun
     return error ? error : ask->request.op_count > before;
 }
 
-int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask,
-                          weir_decision *decision)
+int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *ask,
+                           weir_decision *decision)
 {
     struct settling what = {taken, amount, now, ask, false};
     return engine && ask ? settle(engine, &what, decision) : WEIR_EINVAL;
@@ -123,7 +123,7 @@ int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_
         return WEIR_EINVAL;
     struct weir__pooled_connection *pooled =
         weir__asks_store(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
-    if (pooled && weir_key_settle_prepare(engine, taken, amount, now, pooled->ask) == 1)
+    if (pooled && weir_key_settle_begin(engine, taken, amount, now, pooled->ask) == 1)
         weir__connection_pool_request(pooled);
     what.ask = pooled ? pooled->ask : NULL;
     int error = settle(engine, &what, decision);

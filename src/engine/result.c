@@ -22,10 +22,10 @@ void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcom
     outcome->cost = eval->cost;
     if (eval->quota) {
         outcome->quota = eval->quota->units;
-        outcome->in_force = eval->quota->limit.limit;
+        outcome->effective_limit = eval->quota->limit.limit;
         outcome->window_ns = eval->quota->window_ns;
     } else {
-        outcome->quota = outcome->in_force = eval->reason == WEIR_BY_BAN ? 0 : -1;
+        outcome->quota = outcome->effective_limit = eval->reason == WEIR_BY_BAN ? 0 : -1;
         outcome->window_ns = 0;
     }
     weir_text none = eval->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
@@ -107,7 +107,7 @@ static void tell_deferral(const struct weir__request_ctx *ctx, const struct weir
 }
 
 /* What a rule says to those who are over its limit is not for who was only in the way. Nor is there room to keep it. */
-static void tell_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_answer *answer)
+static void tell_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *answer)
 {
     answer->status = by->rule->response.status;
     if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
@@ -120,7 +120,7 @@ static void tell_denied(const struct weir__request_ctx *ctx, const struct weir__
     answer->body = answer->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : answer->body;
 }
 
-void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_answer *answer)
+void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *answer)
 {
     static const struct weir__rule_eval none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
     /* Field by field: most of an answer is room for names, and clearing all of it costs as much as a decision. */
@@ -136,10 +136,10 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
     answer->priority = ctx->priority;
     if (!by || by->reason == WEIR_BY_NOTHING) {
         by = NULL;
-        weir__eval_outcome(&none, &answer->by);
+        weir__eval_outcome(&none, &answer->decided_by);
         answer->decision = none.decision;
     } else {
-        weir__eval_outcome(by, &answer->by);
+        weir__eval_outcome(by, &answer->decided_by);
         answer->decision = by->decision;
     }
     bool passes = weir_passes(&answer->decision);

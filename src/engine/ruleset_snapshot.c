@@ -112,7 +112,7 @@ void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stat
         stats->listed += weir__load64(&from->listed);
         stats->missing_key += weir__load64(&from->missing_key);
         stats->failures += weir__load64(&from->failures);
-        stats->gave_back += weir__load64(&from->gave_back);
+        stats->rolled_back += weir__load64(&from->rolled_back);
         if (i > 0 && i < WEIR__RULE_STATS_CLASSES) /* see weir__rule_stats_shed */
             stats->shed += stats->shed_of[i] = weir__load64(&from->word);
     }
@@ -122,7 +122,7 @@ static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_ru
 {
     const struct weir__rule_stats *tally = weir__rule_stats_lookup(&engine->segment->table, rule->id);
     if (!tally && !engine->segment->read_only)
-        return WEIR_ENOTALLY;
+        return WEIR_ENOSTATS;
     *stats = (weir_rule_stats){0};
     if (tally)
         weir__tally_sum(tally, stats);

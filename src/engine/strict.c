@@ -123,7 +123,7 @@ static void describe(const struct weir__request_ctx *ctx, const struct weir__rul
     to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
 }
 
-static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_ask *ask,
+static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_async *ask,
                                   const struct weir__rule_eval *eval, bool new_group, bool after_first)
 {
     struct weir__store_op *to = weir__async_add(ask, new_group, after_first);
@@ -138,14 +138,14 @@ static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_ask 
 }
 
 /* Adds the op of an eval of a request. */
-static int add_hit(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
+static int add_hit(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
                    bool new_group, bool after_first)
 {
     struct weir__store_op *added = add(ctx, ask, eval, new_group, after_first);
     return weir__is_flight(eval->quota) && added->kind == WEIR__OP_TAKE ? weir__remote_permit_identify(added) : 0;
 }
 
-int weir__strict_add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
+int weir__strict_add(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
                      enum weir__store_op_kind kind)
 {
     int error = weir__async_reserve(ask, 1);
@@ -154,17 +154,17 @@ int weir__strict_add(const struct weir__request_ctx *ctx, weir_ask *ask, const s
     return error;
 }
 
-int weir__strict_reply(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
+int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
                        enum weir__store_op_kind kind, weir_decision *decision)
 {
     struct weir__store_op like;
     if (!ask)
-        return WEIR_ESTOREAWAY;
+        return WEIR_ESTOREBREAKER;
     describe(ctx, eval, &like);
     like.kind = kind;
     const struct weir__store_op *reply = weir__async_find(ask, &like);
     if (!reply)
-        return WEIR_ESTOREAWAY;
+        return WEIR_ESTOREBREAKER;
     weir__async_keep(ask, reply);
     int error = weir__async_error(ask, reply);
     if (!error)
@@ -186,7 +186,7 @@ static bool has_enforced_rule(const struct weir__request_ctx *ctx, const struct 
  * The enforced evals of a request form one group. Shadows, and descriptors in quota mode, which deny only themselves,
  * have a group each: after the first group if there is one, or refunded if that denies.
  */
-static int add_all(const struct weir__request_ctx *ctx, weir_ask *ask)
+static int add_all(const struct weir__request_ctx *ctx, weir_async *ask)
 {
     int error = weir__async_reserve(ask, ctx->strict);
     if (error)
@@ -239,7 +239,7 @@ static uint32_t look(struct weir__request_ctx *ctx)
     return weir__request_takes(ctx) && weir__request_denied(ctx) && !reports ? 0 : open;
 }
 
-int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask)
+int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *ask)
 {
     uint32_t open = look(ctx);
     ask->skipped_in_prepare += (uint32_t)ctx->strict - open;
@@ -287,7 +287,7 @@ static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_e
 {
     if (!weir__is_flight(eval->quota) || eval->reply->kind != WEIR__OP_TAKE || !eval->reply->taken)
         return 0;
-    if (!ctx->held || ctx->remote_permits == WEIR_HELD_MAX)
+    if (!ctx->held || ctx->remote_permits == WEIR_PERMITS_MAX)
         return WEIR_ETOOMANY;
     ctx->remote_permits++;
     return 0;
@@ -295,7 +295,7 @@ static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_e
 
 void weir__strict_apply(struct weir__request_ctx *ctx)
 {
-    weir_ask *ask = ctx->ask;
+    weir_async *ask = ctx->ask;
     struct weir__store_op like;
     ctx->remote_permits = 0;
     for (size_t i = 0; i < ctx->count; i++) {
@@ -339,7 +339,7 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
                                              .reset_after_ns = AGAIN_NS};
             continue;
         }
-        failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREAWAY);
+        failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREBREAKER);
         if (!eval->strict)
             weir__eval_peek(ctx, eval);
     }
@@ -351,7 +351,7 @@ void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *
     if (!eval->skipped || eval->skipped_in_prepare || weir__request_denied(ctx))
         return;
     eval->skipped = false;
-    failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREAWAY);
+    failed(eval, ctx->request_error ? ctx->request_error : WEIR_ESTOREBREAKER);
 }
 
 static void count_decision(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
@@ -382,6 +382,6 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
         }
         eval->decision.remaining += eval->cost;
         if (eval->rule)
-            weir__count(&weir__rule_tally(ctx->ruleset, eval->rule)->gave_back, 1);
+            weir__count(&weir__rule_tally(ctx->ruleset, eval->rule)->rolled_back, 1);
     }
 }

@@ -170,7 +170,7 @@ static void give_back(const struct weir__request_ctx *ctx, size_t end)
             continue;
         ask(ctx, eval, GIVE_BACK);
         if (eval->rule && !eval->error)
-            weir__count(&weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu)->gave_back, 1);
+            weir__count(&weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
     if (ctx->held)
         ctx->held->count = 0; /* so far only these had any: shadows come later */
@@ -493,7 +493,7 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
         struct weir__rule_eval *eval = &ctx->evals[i];
         weir__eval_settle(eval);
         if (has_counter(eval) && weir__delta_ledger_unavailable(ctx->ruleset, eval->rule)) {
-            weir__eval_fail(eval, WEIR_ESTOREAWAY);
+            weir__eval_fail(eval, WEIR_ESTOREBREAKER);
             eval->quota = NULL;
         }
         if (enforced(eval) && has_counter(eval)) {

@@ -19,8 +19,8 @@ struct weir__delivery {
     struct weir__deferred item; /* its texts are in `text` */
     char *text;
     int64_t begins_ms, renew_ms;
-    weir_held permits; /* slots of requests in flight */
-    CURL *curl;        /* kept for the next one */
+    weir_permits permits; /* slots of requests in flight */
+    CURL *curl;           /* kept for the next one */
     struct curl_slist *headers;
     char error[CURL_ERROR_SIZE];
 

@@ -93,7 +93,7 @@ static void end(struct weir__dispatcher *dispatcher, struct weir__delivery *deli
     delivery->state = WEIR__DELIVERY_ENDED;
     delivery->end = how;
     dispatcher->ended = true;
-    (void)!weir_held_release(dispatcher->engine, &delivery->permits);
+    (void)!weir_permits_release(dispatcher->engine, &delivery->permits);
 }
 
 static void requeue(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, int64_t due_ms,
@@ -350,7 +350,7 @@ int64_t weir__dispatcher_poll_timers(struct weir__dispatcher *dispatcher, int64_
         if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms < next)
             next = delivery->begins_ms;
         if (delivery->permits.count && is_time(delivery->renew_ms, renewed_ms, now)) {
-            (void)!weir_held_renew(dispatcher->engine, &delivery->permits);
+            (void)!weir_permits_renew(dispatcher->engine, &delivery->permits);
             delivery->renew_ms = now + renewed_ms;
         }
         if (delivery->permits.count && delivery->renew_ms < next)

@@ -196,7 +196,7 @@ void weir__client_submit(struct weir__client *client, struct weir__store_request
     if (!makes_sense(request))
         error = WEIR_EINVAL;
     else if (client->timer_count >= REQUESTS_MAX)
-        error = WEIR_ESTOREAWAY;
+        error = WEIR_ESTOREBREAKER;
     else if (!weir__timer_add(client, request))
         error = WEIR_ENOMEM;
     if (error) {

@@ -133,7 +133,7 @@ void weir__route_to(struct weir__channel *channel, struct weir__store_request *r
     if (channel->in_flight >= WEIR__IN_FLIGHT || !weir__breaker_allows(&channel->breaker)) {
         client->stats.refused +=
             (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
-        weir__request_end(client, request, WEIR_ESTOREAWAY, true);
+        weir__request_end(client, request, WEIR_ESTOREBREAKER, true);
         return;
     }
     if (channel->breaker.state == WEIR__BREAKER_HALF_OPEN_BUSY)
@@ -155,7 +155,7 @@ void weir__route(struct weir__client *client, struct weir__store_request *reques
     struct weir__breaker *breaker = &weir__topology_channel(client)->breaker;
     if (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_HALF_OPEN) {
         client->stats.refused += (request->state & (WEIR__REQUEST_REFUND | WEIR__REQUEST_SUB)) == 0;
-        weir__request_end(client, request, WEIR_ESTOREAWAY, true);
+        weir__request_end(client, request, WEIR_ESTOREBREAKER, true);
         return;
     }
     weir__request_list_add(&client->unrouted, request);

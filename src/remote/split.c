@@ -168,7 +168,7 @@ static void send_group(struct weir__client *client, struct weir__split *split, c
     uint32_t end = group->first + group->count;
 
     if (!group_open(client, parent, group)) {
-        group_fails(split, group, WEIR_ESTOREAWAY);
+        group_fails(split, group, WEIR_ESTOREBREAKER);
         return;
     }
     for (uint32_t at = group->first, run; at < end; at += run) {

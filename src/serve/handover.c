@@ -84,7 +84,7 @@ static int segment_make(void *context)
                                         .size = (uint64_t)config->segment_bytes,
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
                             .rules_text = none,
-                            .flags = WEIR_NO_WATCH | WEIR_NO_LINK,
+                            .flags = WEIR_NO_WATCH | WEIR_NO_CONNECT,
                             .store = config->store.url,
                             .ledger = config->store.url ? ledger : NULL,
                             .load = config->load.on ? load : NULL};

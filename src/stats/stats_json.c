@@ -98,7 +98,7 @@ static int stats_rule(void *context, const struct weir__rule_snapshot *rule)
                   counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
                   "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
                   number(s->listed), "missing_key", number(s->missing_key), "failures", number(s->failures),
-                  "gave_back", number(s->gave_back), "shed", number(s->shed), "rates", rates);
+                  "rolled_back", number(s->rolled_back), "shed", number(s->shed), "rates", rates);
     walk->good &= one && json_array_append_new(walk->rules, one) == 0;
     return !walk->good;
 }

@@ -129,7 +129,7 @@ static bool open_all(struct exchanger *x)
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
-                            .flags = WEIR_NO_LINK,
+                            .flags = WEIR_NO_CONNECT,
                             .store = config->store.url,
                             .default_consistency = weir__store_consistency(&config->store),
                             .ledger = x->ledger,

@@ -117,7 +117,7 @@ static void publish_state(struct weir__sync *sync, int error)
     struct weir__ledger_header *header = sync->ledger->header;
     uint64_t state = error ? WEIR__LEDGER_DOWN : WEIR__LEDGER_UP;
     sync->failed = error ? sync->failed + 1 : 0;
-    if (error && error != WEIR_ESTOREAWAY) /* that error means only that an earlier one opened the breaker */
+    if (error && error != WEIR_ESTOREBREAKER) /* that error means only that an earlier one opened the breaker */
         weir__store64(&header->last_error, (uint64_t)-error);
     if ((error && sync->failed < DOWN_AFTER) || weir__load64(&header->state) == state)
         return;

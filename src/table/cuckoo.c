@@ -76,7 +76,7 @@ static void finish_displacement(const struct weir__op *op, uint64_t at, weir__ce
             /* Copy, increment, remove: a lookup in between sees the generation change. */
             weir__add64(generation(op, tag), 1);
             if (weir__cell_cas(from, &frozen, weir__cell_empty(frozen))) {
-                weir__count(&op->stats->moved, 1);
+                weir__count(&op->stats->displaced, 1);
                 weir__cell_cas(to, &landed, weir__cell_with_state(landed, WEIR__NORMAL, version + 1));
             }
             return;

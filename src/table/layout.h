@@ -30,7 +30,7 @@
 /* Counters, in the order of weir_stats. Aligned so that two shards never share a cache line. */
 struct weir__stats_shard {
     uint64_t verdict[5]; /* by enum weir_verdict */
-    uint64_t soft, errors, created, evicted_live, moved, retries, evicted_denied, slab_full, wrong_secrets;
+    uint64_t soft, errors, created, evicted_live, displaced, retries, evicted_denied, slab_full, auth_failures;
     uint64_t spare[2];
 } __attribute__((aligned(128)));
 
@@ -51,7 +51,7 @@ struct weir__times {
  */
 struct weir__rule_stats {
     struct weir__rule_stats_shard {
-        uint64_t allowed, delayed, denied, listed, missing_key, failures, gave_back;
+        uint64_t allowed, delayed, denied, listed, missing_key, failures, rolled_back;
         uint64_t word;
     } shard[WEIR__RULE_STATS_SHARDS];
 } __attribute__((aligned(64)));

@@ -119,11 +119,11 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
         sum.errors += weir__load64(&s->errors);
         sum.created += weir__load64(&s->created);
         sum.evicted_live += weir__load64(&s->evicted_live);
-        sum.moved += weir__load64(&s->moved);
+        sum.displaced += weir__load64(&s->displaced);
         sum.retries += weir__load64(&s->retries);
         sum.evicted_denied += weir__load64(&s->evicted_denied);
         sum.slab_full += weir__load64(&s->slab_full);
-        sum.wrong_secrets += weir__load64(&s->wrong_secrets);
+        sum.auth_failures += weir__load64(&s->auth_failures);
     }
     *stats = sum;
 }
@@ -200,9 +200,9 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
             uint64_t other = weir__alternate_bucket(p.tag, line, op->table->buckets);
             if (weir__is_normal(seen.lo) && counting(op, p.tag, line, other) > 1)
-                r.twins++;
+                r.duplicates++;
         }
     }
     *report = r;
-    return r.twins || r.bad_state ? WEIR_EDAMAGED : 0;
+    return r.duplicates || r.bad_state ? WEIR_EDAMAGED : 0;
 }

@@ -141,7 +141,7 @@ def answered(one, name):
     """What comes of a take, once the server has said something in time: the machine may be busy."""
     def said():
         answer = one.do("take", 5, 1, name)
-        return answer["error"] not in ("WEIR_ESTORESLOW", "WEIR_ESTOREAWAY") and answer
+        return answer["error"] not in ("WEIR_ESTORESLOW", "WEIR_ESTOREBREAKER") and answer
     return wait_until(said, "an answer")
 
 

@@ -100,7 +100,7 @@ def test_away_and_back(store, asker):
     server.kill()
     seen = [ask.do("take", 9, 1, "weir:t:k") for _ in range(50)]
     assert all(one["us"] < 400000 for one in seen)
-    assert seen[-1]["error"] == "WEIR_ESTOREAWAY"
+    assert seen[-1]["error"] == "WEIR_ESTOREBREAKER"
     server.start()
     begun = time.monotonic()
     wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return")
@@ -119,7 +119,7 @@ def test_who_asks_rarely_has_the_store_back_too(store, asker):
     ask = asker(patient(server.url, "500ms"))
     exact(ask)
     server.kill()
-    wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREAWAY", "the breaker")
+    wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREBREAKER", "the breaker")
     server.start()
     assert "" in [asked_rarely(ask) for _ in range(2)]
 
@@ -131,7 +131,7 @@ def test_who_asks_rarely_finds_a_master_too(store, asker):
     exact(ask)
     for one in [*stores.sentinels, *stores.servers]:
         one.kill()
-    wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREAWAY", "the breaker")
+    wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREBREAKER", "the breaker")
     stores.start()
     assert "" in [asked_rarely(ask) for _ in range(3)]
 
@@ -157,7 +157,7 @@ def test_paused(store, asker):
     exact(ask)
     server.pause()
     seen = [ask.do("take", 1000000, 1, "weir:t:k") for _ in range(50)]
-    assert {one["error"] for one in seen} == {"WEIR_ESTORESLOW", "WEIR_ESTOREAWAY"}
+    assert {one["error"] for one in seen} == {"WEIR_ESTORESLOW", "WEIR_ESTOREBREAKER"}
     assert sum(one["error"] == "WEIR_ESTORESLOW" for one in seen) == 5
     ask.do("work", 3000)
     server.resume()

@@ -82,7 +82,7 @@ static inline void stress_check_segment(weir_segment *segment, weir_time now, bo
     weir_report report;
     weir_stats stats;
     CHECK_EQ(weir_segment_validate(segment, now, &report), 0);
-    CHECK_EQ(report.twins, 0);
+    CHECK_EQ(report.duplicates, 0);
     CHECK_EQ(report.bad_state, 0);
     CHECK_EQ(weir_stats_read(segment, &stats), 0);
     CHECK_EQ(stats.errors, 0);

@@ -44,7 +44,7 @@ struct who {
 };
 
 /* A cost of 1 as a gateway asks for it: what passes may be told briefly, and then *answer says no more than that. */
-static int ask(weir *engine, struct who who, int64_t cost, weir_answer *answer, weir_outcome outcomes[3])
+static int ask(weir *engine, struct who who, int64_t cost, weir_result *answer, weir_outcome outcomes[3])
 {
     char user[16], address[16], tenant[16], text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
@@ -66,7 +66,7 @@ static int ask(weir *engine, struct who who, int64_t cost, weir_answer *answer, 
         return weir_check(engine, &query, answer);
     int error = weir__check_fast(engine, &query, answer, &fast);
     if (!error && fast.told)
-        *answer = (weir_answer){.matched = 3, .decision = {.verdict = WEIR_ALLOW}};
+        *answer = (weir_result){.matched = 3, .decision = {.verdict = WEIR_ALLOW}};
     return error;
 }
 
@@ -76,7 +76,7 @@ static void work(weir *engine, struct board *board, uint64_t seed, int64_t reque
         struct who who = {(int)(test_random(&seed) % USERS), (int)(test_random(&seed) % ADDRESSES),
                           (int)(test_random(&seed) % TENANTS)};
         uint32_t cost = 1 + (uint32_t)(test_random(&seed) % 5) / 2;
-        weir_answer answer;
+        weir_result answer;
         weir_outcome outcomes[3];
         if (ask(engine, who, cost, &answer, outcomes) != 0 || answer.matched != 3) {
             __atomic_fetch_add(&board->errors, 1, __ATOMIC_RELAXED);
@@ -92,7 +92,7 @@ static void check_key(const uint32_t *admitted, int count, int64_t limit, weir *
 {
     for (int i = 0; i < count; i++) {
         struct who who = {which == 2 ? i : 0, which == 1 ? i : 0, which == 0 ? i : 0};
-        weir_answer answer;
+        weir_result answer;
         weir_outcome outcomes[3];
         CHECK_EQ(ask(engine, who, 0, &answer, outcomes), 0);
         CHECK(admitted[i] <= limit);

@@ -44,15 +44,15 @@ static void add(uint64_t *to)
     __atomic_fetch_add(to, 1, __ATOMIC_RELAXED);
 }
 
-static bool hold(weir *engine, uint64_t key, weir_held *held)
+static bool hold(weir *engine, uint64_t key, weir_permits *held)
 {
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     char line[32];
     snprintf(line, sizeof line, "GET / user_id=%d", (int)key);
     test_request(&r, line);
-    r.query.held = held;
-    if (weir_check(engine, &r.query, &answer) != 0 || answer.by.error)
+    r.query.permits = held;
+    if (weir_check(engine, &r.query, &answer) != 0 || answer.decided_by.error)
         add(&board->failed);
     bool passes = weir_passes(&answer.decision);
     add(passes ? &board->taken : &board->denied);
@@ -60,7 +60,7 @@ static bool hold(weir *engine, uint64_t key, weir_held *held)
 }
 
 struct hand {
-    weir_held held;
+    weir_permits held;
     uint64_t key;
     bool holds;
 };
@@ -68,17 +68,17 @@ struct hand {
 static void step(weir *engine, struct hand *hand, uint64_t bit, uint64_t *seed)
 {
     if (hand->holds && test_random(seed) % 4 == 0) {
-        if (weir_held_renew(engine, &hand->held) != 0)
+        if (weir_permits_renew(engine, &hand->held) != 0)
             add(&board->lost);
         return;
     }
     if (hand->holds) {
-        weir_held copy;
-        memcpy(&copy, &hand->held, weir_held_size(&hand->held));
+        weir_permits copy;
+        memcpy(&copy, &hand->held, weir_permits_size(&hand->held));
         __atomic_fetch_and(&board->mask[hand->key], ~bit, __ATOMIC_SEQ_CST);
-        if (weir_held_release(engine, &hand->held) != 1)
+        if (weir_permits_release(engine, &hand->held) != 1)
             add(&board->lost);
-        if (test_random(seed) % 2 && weir_held_release(engine, &copy) != 0)
+        if (test_random(seed) % 2 && weir_permits_release(engine, &copy) != 0)
             add(&board->failed);
         hand->holds = false;
         return;
@@ -143,14 +143,14 @@ static void end_leases(void)
 static void check_all_free(void)
 {
     weir *engine = host();
-    weir_held *held = calloc(SLOTS + 1, sizeof *held);
+    weir_permits *held = calloc(SLOTS + 1, sizeof *held);
     for (uint64_t key = 0; key < KEYS && held; key++) {
         int got = 0;
         for (int i = 0; i <= SLOTS; i++)
             got += hold(engine, key, &held[i]);
         CHECK_EQ(got, SLOTS);
         for (int i = 0; i < SLOTS; i++)
-            CHECK_EQ(weir_held_release(engine, &held[i]), 1);
+            CHECK_EQ(weir_permits_release(engine, &held[i]), 1);
     }
     free(held);
     weir_close(engine);

@@ -297,7 +297,7 @@ static void run_schedule(const char *test, uint64_t seed)
     for (int i = 0; i < count; i++)
         acts[i] = 1 + explore_random(3);
     explore_run(count, process);
-    covered.moved += world.stats.moved > 0;
+    covered.displaced += world.stats.displaced > 0;
     covered.evicted_live += world.stats.evicted_live > 0;
     covered.errors += explore.kills > 0;
     check_alone();
@@ -332,7 +332,7 @@ static void run_schedules(const char *test, const struct scenario *scenarios, in
                shortest, test);
     /* Or else nothing was tested. */
     if (total >= 1000 && !only)
-        CHECK(covered.errors > 100 && (scenario->prepare || (covered.moved > 100 && covered.evicted_live > 100)));
+        CHECK(covered.errors > 100 && (scenario->prepare || (covered.displaced > 100 && covered.evicted_live > 100)));
 }
 
 #define RUN(schedules, ...)                                                                                            \
@@ -426,7 +426,7 @@ TEST(found_while_it_is_moved)
                                                        .used = 5,
                                                        .anchor = BASE});
         explore_run(2 + explore_random(EXPLORE_MAX - 1), move_or_look);
-        moved += (int64_t)world.stats.moved;
+        moved += (int64_t)world.stats.displaced;
         if (explore.why[0])
             printf("  %s: WEIR_TEST_SEED=%" PRIu64 " test_interleavings found_while_it_is_moved\n", explore.why, seed);
         CHECK(!explore.why[0]);

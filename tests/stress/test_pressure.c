@@ -50,18 +50,18 @@ static void *ask(void *context)
     int64_t count = test_scaled(60000, 2000);
     for (int64_t i = 0; i < count || (!weir__load64(&shed) && i < 20 * count); i++) {
         struct test_request r;
-        weir_answer answer;
-        weir_held held;
+        weir_result answer;
+        weir_permits held;
         test_request(&r, lines[i % 3]);
-        r.query.held = &held;
+        r.query.permits = &held;
         if (weir_check(engine, &r.query, &answer) != 0)
             exit(1);
         if (!weir_passes(&answer.decision)) {
-            tally->shed += answer.by.reason == WEIR_BY_SHED;
-            if (answer.by.reason == WEIR_BY_SHED && !weir__load64(&shed))
+            tally->shed += answer.decided_by.reason == WEIR_BY_SHED;
+            if (answer.decided_by.reason == WEIR_BY_SHED && !weir__load64(&shed))
                 weir__store64(&shed, 1);
-            tally->denied += answer.by.reason != WEIR_BY_SHED;
-            tally->odd += held.count != 0 || (answer.by.reason == WEIR_BY_SHED) != (answer.status == 503);
+            tally->denied += answer.decided_by.reason != WEIR_BY_SHED;
+            tally->odd += held.count != 0 || (answer.decided_by.reason == WEIR_BY_SHED) != (answer.status == 503);
             continue;
         }
         tally->passed++;
@@ -72,7 +72,7 @@ static void *ask(void *context)
         if (i % 4 == 0)
             sched_yield();
         __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
-        tally->odd += weir_held_release(engine, &held) != 1;
+        tally->odd += weir_permits_release(engine, &held) != 1;
     }
     return NULL;
 }

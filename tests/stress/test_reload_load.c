@@ -44,7 +44,7 @@ static void *read_on(void *argument)
     request.query.outcomes_max = RULES;
     request.query.has_cost = true; /* looks only: the limit is what matters here */
     while (!__atomic_load_n(r->stop, __ATOMIC_ACQUIRE)) {
-        weir_answer answer;
+        weir_result answer;
         __atomic_fetch_add(&r->checks, 1, __ATOMIC_RELAXED);
         if (weir_check(r->engine, &request.query, &answer) != 0 || answer.outcomes != RULES) {
             r->failed++;

@@ -43,10 +43,10 @@ static weir *host(const char *with, const char *text)
     return engine;
 }
 
-static weir_answer ask_now(weir *engine, const char *line)
+static weir_result ask_now(weir *engine, const char *line)
 {
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, line);
     if (weir_check(engine, &r.query, &answer) != 0)
         exit(1);
@@ -72,13 +72,13 @@ static void *hammer(void *argument)
                     snprintf(line, sizeof line, "GET /%d user_id=%d", rule, key);
                 else
                     snprintf(line, sizeof line, "GET /%s user_id=%d", rule == RULES ? "both" : "here", key);
-                weir_answer answer = ask_now(engine, line);
+                weir_result answer = ask_now(engine, line);
                 int *passed = rule < RULES    ? &shared->passed[rule][key]
                               : rule == RULES ? &shared->both[key]
                                               : &shared->here[key];
                 if (weir_passes(&answer.decision))
                     __atomic_add_fetch(passed, 1, __ATOMIC_RELAXED);
-                if (answer.by.error)
+                if (answer.decided_by.error)
                     __atomic_add_fetch(&shared->failed, 1, __ATOMIC_RELAXED);
             }
         }
@@ -171,13 +171,13 @@ TEST(a_store_that_stands_still_costs_the_deadline_at_most)
         return;
     server_do("FLUSHALL");
     weir *engine = host("deadline=20ms", policies);
-    weir_answer answer = ask_now(engine, "GET /shut");
-    CHECK(weir_passes(&answer.decision) || answer.by.reason == WEIR_BY_FAILURE); /* the first has to connect */
+    weir_result answer = ask_now(engine, "GET /shut");
+    CHECK(weir_passes(&answer.decision) || answer.decided_by.reason == WEIR_BY_FAILURE); /* the first has to connect */
     kill(server.pid, SIGSTOP);
     int open = 0, shut = 0, near = 0, late = 0;
     for (int i = 0; i < REQUESTS; i++) {
         int64_t start = now_ms();
-        weir_answer of_open = ask_now(engine, "GET /open"), of_shut = ask_now(engine, "GET /shut"),
+        weir_result of_open = ask_now(engine, "GET /open"), of_shut = ask_now(engine, "GET /shut"),
                     of_near = ask_now(engine, "GET /near");
         open += weir_passes(&of_open.decision);
         shut += weir_passes(&of_shut.decision);
@@ -204,7 +204,7 @@ TEST(a_store_that_stands_still_costs_the_deadline_at_most)
         usleep(5000);
         answer = ask_now(engine, "GET /shut");
     } while (!weir_passes(&answer.decision) && awake_seconds() - back < 60);
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
     /* Looks come at least once a second; but not each is answered within 20 ms on a busy machine. */
     CHECK(awake_seconds() - back < 5 + (double)stats.store.slow - slow);
@@ -219,9 +219,9 @@ TEST(without_a_store_an_engine_opens_all_the_same)
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = policies, .store = url};
     weir *engine = NULL;
     CHECK_EQ(weir_open(&how, &engine), 0);
-    weir_answer answer = ask_now(engine, "GET /shut");
+    weir_result answer = ask_now(engine, "GET /shut");
     CHECK(!weir_passes(&answer.decision));
-    CHECK(answer.by.error != 0);
+    CHECK(answer.decided_by.error != 0);
     answer = ask_now(engine, "GET /near");
     CHECK(weir_passes(&answer.decision));
     weir_close(engine);

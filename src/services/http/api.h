@@ -27,7 +27,7 @@ struct weir__api_scratch {
     weir_descriptor descriptors[WEIR__API_DESCRIPTORS_MAX];
     weir_descriptor_entry entries[WEIR__API_ENTRIES_MAX];
     weir_outcome outcomes[WEIR__API_DESCRIPTORS_MAX]; /* rules of a check are no more either */
-    weir_held held;                                   /* by the last item that was decided */
+    weir_permits held;                                /* by the last item that was decided */
 };
 
 /* One for each process; not to be used by two threads at once. */
@@ -36,9 +36,9 @@ struct weir__api {
     struct weir__reservations *reservations; /* NULL: nothing can be reserved */
     uint8_t token_key[WEIR_SECRET_BYTES];
     struct weir__api_scratch *room;
-    weir_ask *ask; /* for strict rules: what the call asks the store; or NULL */
-    bool answered; /* what it says is known; else a call that needs it only adds to `ask` what it must know */
-    int failure;   /* the last call could not reach a counter: why */
+    weir_async *ask; /* for strict rules: what the call asks the store; or NULL */
+    bool answered;   /* what it says is known; else a call that needs it only adds to `ask` what it must know */
+    int failure;     /* the last call could not reach a counter: why */
     char failed_rule[WEIR_NAME_MAX + 1]; /* whose; on_store_failure decided. "": nobody did */
 };
 
@@ -88,7 +88,7 @@ struct weir__api_reply {
     struct weir__out out;
     /* With `http` a single decision is told in headers, too. */
     bool has_result;
-    weir_answer answer;
+    weir_result answer;
     const weir_outcome *outcomes; /* answer.outcomes of them */
 };
 
@@ -109,14 +109,14 @@ size_t weir__api_expire(struct weir__api *api);
 void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool status_wanted,
                      struct weir__api_reply *reply);
 /* Decides one item. Outcomes go to the room. */
-int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer);
+int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer);
 /* True if the store must be asked before the item can be decided; then it is in api->ask. */
 bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item);
 /* The answer to a direct item. */
 void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
-                             weir_answer *answer);
+                             weir_result *answer);
 /* Keeps in the reply what `http` asks for. */
-void weir__api_set_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply);
+void weir__api_set_http(struct weir__api *api, const weir_result *answer, struct weir__api_reply *reply);
 
 void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply);
 void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply);
@@ -129,7 +129,7 @@ void weir__api_write_lease(struct weir__api *api, struct weir__out *out);
 /* The members of a decision's object, without the braces. */
 void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision);
 /* An answer as an object, left open at its end for more members. */
-void weir__api_write_result(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes);
+void weir__api_write_result(struct weir__out *out, const weir_result *answer, const weir_outcome *outcomes);
 
 extern const char weir__openapi[];
 size_t weir__openapi_len(void);

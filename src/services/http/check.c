@@ -5,8 +5,8 @@
 
 /* ---- One item ---- */
 
-/* `answer` NULL: finds out what must be asked, as weir_check_prepare does. */
-static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
+/* `answer` NULL: finds out what must be asked, as weir_check_begin does. */
+static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
 {
     weir_query query = {.lookup = weir__api_lookup,
                         .lookup_context = item,
@@ -16,17 +16,17 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
                         .cost = item->cost,
                         .dry_run = item->dry_run,
                         .now = now,
-                        .ask = api->ask,
-                        .held = &api->room->held,
+                        .async = api->ask,
+                        .permits = &api->room->held,
                         .outcomes = api->room->outcomes,
                         .outcomes_max = WEIR__API_DESCRIPTORS_MAX};
     if (!answer)
-        return weir_check_prepare(api->engine, &query);
+        return weir_check_begin(api->engine, &query);
     return weir_check(api->engine, &query, answer);
 }
 
 static int decide_descriptors(struct weir__api *api, const struct weir__api_item *item, weir_time now,
-                              weir_answer *answer)
+                              weir_result *answer)
 {
     struct weir__api_scratch *room = api->room;
     size_t count = weir__api_descriptors(item, room->descriptors, room->entries);
@@ -39,33 +39,33 @@ static int decide_descriptors(struct weir__api *api, const struct weir__api_item
                                    .descriptor_count = count,
                                    .dry_run = item->dry_run,
                                    .now = now,
-                                   .ask = api->ask,
+                                   .async = api->ask,
                                    .outcomes = room->outcomes};
     if (!answer)
-        return weir_check_descriptors_prepare(api->engine, &query);
+        return weir_check_descriptors_begin(api->engine, &query);
     return weir_check_descriptors(api->engine, &query, answer);
 }
 
 void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
-                             weir_answer *answer)
+                             weir_result *answer)
 {
-    size_t shown = item->key.len < WEIR_SHOWN_MAX ? item->key.len : WEIR_SHOWN_MAX;
-    *answer = (weir_answer){.decision = *decision,
-                            .by = {.decision = *decision,
-                                   .reason = WEIR_BY_LIMIT,
-                                   .cost = item->cost,
-                                   .quota = item->quota,
-                                   .window_ns = item->window_ns,
-                                   .key_cut = shown < item->key.len,
-                                   .key_len = (uint16_t)shown},
+    size_t shown = item->key.len < WEIR_KEY_SHOWN_MAX ? item->key.len : WEIR_KEY_SHOWN_MAX;
+    *answer = (weir_result){.decision = *decision,
+                            .decided_by = {.decision = *decision,
+                                           .reason = WEIR_BY_LIMIT,
+                                           .cost = item->cost,
+                                           .quota = item->quota,
+                                           .window_ns = item->window_ns,
+                                           .key_cut = shown < item->key.len,
+                                           .key_len = (uint16_t)shown},
                             .matched = 1,
                             .status = weir_passes(decision) ? 0 : 429,
                             .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
                             .now = now};
-    memcpy(answer->by.key, item->key.data, shown);
+    memcpy(answer->decided_by.key, item->key.data, shown);
 }
 
-static int decide_direct(struct weir__api *api, const struct weir__api_item *item, weir_time now, weir_answer *answer)
+static int decide_direct(struct weir__api *api, const struct weir__api_item *item, weir_time now, weir_result *answer)
 {
     weir_segment *segment = weir_engine_segment(api->engine);
     weir_decision made;
@@ -78,7 +78,7 @@ static int decide_direct(struct weir__api *api, const struct weir__api_item *ite
     return error;
 }
 
-static int decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
+static int decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
 {
     switch (item->kind) {
     case WEIR__API_RULES:
@@ -107,7 +107,7 @@ static void note_failure(struct weir__api *api, int error, const char *rule)
     memcpy(api->failed_rule, rule, strlen(rule) + 1);
 }
 
-int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
+int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
 {
     api->room->held.count = 0;
     int error = decide(api, item, now, answer);
@@ -119,7 +119,7 @@ int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_ti
     return error;
 }
 
-void weir__api_set_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply)
+void weir__api_set_http(struct weir__api *api, const weir_result *answer, struct weir__api_reply *reply)
 {
     if (!weir_passes(&answer->decision))
         reply->status = answer->status ? answer->status : 429;
@@ -130,7 +130,7 @@ void weir__api_set_http(struct weir__api *api, const weir_answer *answer, struct
 
 static void check_one(struct weir__api *api, struct weir__api_item *item, struct weir__api_reply *reply)
 {
-    weir_answer answer;
+    weir_result answer;
     int error = weir__api_decide(api, item, (weir_time){0, 0}, &answer);
     if (error) {
         weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
@@ -146,7 +146,7 @@ static void check_one(struct weir__api *api, struct weir__api_item *item, struct
 /* ---- A batch ---- */
 
 /* One result, in its place. */
-static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_answer *answer)
+static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_result *answer)
 {
     if (out->len && out->at[out->len - 1] == '}')
         weir__out_text(out, ",\n");
@@ -173,7 +173,7 @@ static void take_together(struct weir__api *api, size_t from, size_t to, weir_ti
                                            .cost = room->items[i].cost};
     int error = weir_take_batch(weir_engine_segment(api->engine), room->requests + from, to - from, now);
     for (size_t i = from; i < to; i++) {
-        weir_answer answer;
+        weir_result answer;
         weir__api_direct_result(&room->items[i], &room->requests[i].decision, now, &answer);
         int failed = error < 0 ? error : room->requests[i].error;
         if (failed)
@@ -201,7 +201,7 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
             i = end;
             continue;
         }
-        weir_answer answer;
+        weir_result answer;
         write_result(api, out, weir__api_decide(api, &room->items[i], now, &answer), &answer);
         i++;
     }

@@ -3,9 +3,9 @@
 
 void weir__api_write_lease(struct weir__api *api, struct weir__out *out)
 {
-    char text[WEIR_HELD_TEXT_MAX + 1];
-    const weir_held *held = &api->room->held;
-    size_t len = held->count ? weir_held_to_text(api->engine, held, text) : 0;
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
+    const weir_permits *held = &api->room->held;
+    size_t len = held->count ? weir_permits_to_text(api->engine, held, text) : 0;
     if (!len)
         return;
     weir__out_text(out, ",\"lease\":");
@@ -15,7 +15,7 @@ void weir__api_write_lease(struct weir__api *api, struct weir__out *out)
 }
 
 /* Reads {"lease"}. False: the fault was told. */
-static bool read_lease(struct weir__api *api, weir_text body, weir_held *held, struct weir__api_reply *reply)
+static bool read_lease(struct weir__api *api, weir_text body, weir_permits *held, struct weir__api_reply *reply)
 {
     static const char *const known[] = {"lease", NULL};
     struct weir__api_fault fault = {.code = ""};
@@ -26,8 +26,8 @@ static bool read_lease(struct weir__api *api, weir_text body, weir_held *held, s
         if (!json_is_string(text))
             weir__api_wrong(&fault, -1, "lease", "is needed: the text that check answered with");
         else
-            error =
-                weir_held_from_text(api->engine, (weir_text){json_string_value(text), json_string_length(text)}, held);
+            error = weir_permits_from_text(api->engine, (weir_text){json_string_value(text), json_string_length(text)},
+                                           held);
     }
     json_decref(root);
     if (*fault.code)
@@ -39,15 +39,15 @@ static bool read_lease(struct weir__api *api, weir_text body, weir_held *held, s
 
 void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
 {
-    weir_held *held = &api->room->held;
+    weir_permits *held = &api->room->held;
     if (!read_lease(api, body, held, reply))
         return;
-    if (api->ask && !api->answered && weir_held_release_prepare(api->engine, held, api->ask) == 1) {
+    if (api->ask && !api->answered && weir_permits_release_begin(api->engine, held, api->ask) == 1) {
         reply->needs_store = true;
         return;
     }
     int released =
-        api->ask ? weir_held_release_asked(api->engine, held, api->ask) : weir_held_release(api->engine, held);
+        api->ask ? weir_permits_release_finish(api->engine, held, api->ask) : weir_permits_release(api->engine, held);
     if (released < 0) {
         weir__api_fail(reply, 503, "failed", weir_strerror(released), NULL);
         return;
@@ -59,15 +59,15 @@ void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_r
 
 void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
 {
-    weir_held *held = &api->room->held;
+    weir_permits *held = &api->room->held;
     if (!read_lease(api, body, held, reply))
         return;
-    if (api->ask && !api->answered && weir_held_renew_prepare(api->engine, held, false, api->ask) == 1) {
+    if (api->ask && !api->answered && weir_permits_renew_begin(api->engine, held, false, api->ask) == 1) {
         reply->needs_store = true;
         return;
     }
-    int error =
-        api->ask ? weir_held_renew_asked(api->engine, held, false, api->ask) : weir_held_renew(api->engine, held);
+    int error = api->ask ? weir_permits_renew_finish(api->engine, held, false, api->ask)
+                         : weir_permits_renew(api->engine, held);
     if (error) {
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
         return;

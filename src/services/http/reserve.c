@@ -51,8 +51,8 @@ static int settle_rule(struct weir__api *api, const struct weir__reservation_cha
                         .quota = charge->quota,
                         .window_ns = charge->window_ns};
     if (!decision)
-        return weir_key_settle_prepare(api->engine, &taken, amount, when, api->ask);
-    return api->ask ? weir_key_settle_asked(api->engine, &taken, amount, when, api->ask, decision)
+        return weir_key_settle_begin(api->engine, &taken, amount, when, api->ask);
+    return api->ask ? weir_key_settle_finish(api->engine, &taken, amount, when, api->ask, decision)
                     : weir_key_settle(api->engine, &taken, amount, when, decision);
 }
 
@@ -246,7 +246,7 @@ static bool add_outcomes(const weir_outcome *outcomes, size_t count, struct weir
 }
 
 /* The length of the token, or 0 if it does not fit. */
-static size_t make_token(struct weir__api *api, const struct weir__api_item *item, const weir_answer *answer,
+static size_t make_token(struct weir__api *api, const struct weir__api_item *item, const weir_result *answer,
                          struct weir__reservation_token *token, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX])
 {
     token->count = 0;
@@ -270,7 +270,7 @@ static size_t make_token(struct weir__api *api, const struct weir__api_item *ite
  * to give back. The length of the token, or 0: denied, or a failure that was told.
  */
 static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, struct weir__reservation_token *token,
-                            uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], weir_answer *answer,
+                            uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], weir_result *answer,
                             struct weir__api_reply *reply)
 {
     size_t len = 1;
@@ -307,7 +307,7 @@ static bool needs_store(struct weir__api *api, struct weir__api_item *item)
     return needs;
 }
 
-static void write_reservation(struct weir__api *api, const weir_answer *answer, const uint8_t *bytes, size_t len,
+static void write_reservation(struct weir__api *api, const weir_result *answer, const uint8_t *bytes, size_t len,
                               int64_t expires_s, struct weir__out *out)
 {
     char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
@@ -329,7 +329,7 @@ static void write_reservation(struct weir__api *api, const weir_answer *answer, 
 static void reserve_item(struct weir__api *api, struct weir__api_item *item, int64_t expires_s,
                          struct weir__api_reply *reply)
 {
-    weir_answer answer;
+    weir_result answer;
     uint64_t first_slot;
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
     if (needs_store(api, item)) {

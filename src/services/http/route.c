@@ -147,12 +147,12 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
     weir_time now = {0, 0};
     weir_outcome outcome;
     if (api->ask && !api->answered &&
-        weir_key_state_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+        weir_key_state_begin(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
         reply->needs_store = true;
         return;
     }
     int error =
-        api->ask ? weir_key_state_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask, &outcome)
+        api->ask ? weir_key_state_finish(api->engine, route->rule, route->key, route->key_len, now, api->ask, &outcome)
                  : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
     if (error) {
         fail_key(reply, error);
@@ -171,11 +171,11 @@ static void reset(struct weir__api *api, const struct weir__api_route *route, st
 {
     weir_time now = {0, 0};
     if (api->ask && !api->answered &&
-        weir_key_reset_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+        weir_key_reset_begin(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
         reply->needs_store = true;
         return;
     }
-    int error = api->ask ? weir_key_reset_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask)
+    int error = api->ask ? weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->ask)
                          : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
     if (error) {
         fail_key(reply, error);

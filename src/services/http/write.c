@@ -33,7 +33,7 @@ static const char *reason(const weir_outcome *by, const weir_decision *decision)
 }
 
 /* Room for one decision: its words and numbers, and a rule and a key of nothing but escapes. */
-#define DECISION_MAX (512 + WEIR__STRING_MAX(WEIR_NAME_MAX) + WEIR__STRING_MAX(WEIR_SHOWN_MAX))
+#define DECISION_MAX (512 + WEIR__STRING_MAX(WEIR_NAME_MAX) + WEIR__STRING_MAX(WEIR_KEY_SHOWN_MAX))
 
 /* Text whose length the compiler knows. Every check has twenty of these: they must cost nothing. */
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
@@ -105,10 +105,10 @@ static void write_rule(struct weir__out *out, const weir_outcome *outcome)
     out->len = (size_t)(to - out->at);
 }
 
-void weir__api_write_result(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes)
+void weir__api_write_result(struct weir__out *out, const weir_result *answer, const weir_outcome *outcomes)
 {
     weir__out_text(out, "{");
-    weir__api_write_decision(out, &answer->by, &answer->decision);
+    weir__api_write_decision(out, &answer->decided_by, &answer->decision);
     weir__out_text(out, ",\"rules\":[");
     for (size_t i = 0; i < answer->outcomes; i++) {
         if (i)

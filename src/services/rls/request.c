@@ -105,12 +105,12 @@ static bool convert(size_t index, struct weir__rls_evaluation *evaluation, struc
         to->hits = hits_of(evaluation->request->hits_addend ? evaluation->request->hits_addend : 1, true);
     if (!from->limit)
         return true;
-    to->own_limit = from->limit->requests_per_unit;
-    to->own_window_ns = weir__rls_unit_ns(from->limit->unit);
-    if (!to->own_window_ns)
+    to->override_limit = from->limit->requests_per_unit;
+    to->override_window_ns = weir__rls_unit_ns(from->limit->unit);
+    if (!to->override_window_ns)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "descriptors[%zu].limit has no unit", index);
-    match->limit = to->own_limit;
-    match->window_ns = to->own_window_ns;
+    match->limit = to->override_limit;
+    match->window_ns = to->override_window_ns;
     match->by_clock = true;
     return true;
 }
@@ -185,13 +185,13 @@ bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitReque
                                    .descriptor_count = request->n_descriptors,
                                    .hits = request->hits_addend,
                                    .charge_denied = service->charge_denied,
-                                   .ask = service->ask,
+                                   .async = service->ask,
                                    .outcomes = evaluation->outcomes,
                                    .matched = keep_match,
                                    .matched_context = evaluation};
     /* An error is the check's to tell. */
     reply->needs_store =
-        service->ask && !service->answered && weir_check_descriptors_prepare(service->engine, &query) == 1;
+        service->ask && !service->answered && weir_check_descriptors_begin(service->engine, &query) == 1;
     if (reply->needs_store)
         return false;
     int error = weir_check_descriptors(service->engine, &query, &evaluation->answer);

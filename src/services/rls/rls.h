@@ -41,7 +41,7 @@ struct weir__rls {
     bool metadata;      /* dynamic_metadata */
     bool charge_denied; /* see weir_descriptor_query */
     bool leaving;       /* about to end: the health check says so */
-    weir_ask *ask;      /* for strict rules: what the call asks the store; or NULL */
+    weir_async *ask;    /* for strict rules: what the call asks the store; or NULL */
     bool answered;      /* what it says is known; else a call that needs it only adds to `ask` what it must know */
 };
 

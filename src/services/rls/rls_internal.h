@@ -13,7 +13,7 @@ struct weir__rls_evaluation {
     weir_descriptor *descriptors;
     weir_descriptor_match *matches; /* one a descriptor; of those without a rule all zeros */
     weir_outcome *outcomes;
-    weir_answer answer;
+    weir_result answer;
     struct weir__rls_memory *memory;
 };
 

@@ -50,7 +50,7 @@ static inline weir *strict_engine(const char *rules)
     weir_options how = {.segment = {.size = 8 << 20},
                         .rules_text = rules,
                         .diagnose = test_print_diagnostic,
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .store = "redis://127.0.0.1:1",
                         .load = ""};
     weir *engine = NULL;

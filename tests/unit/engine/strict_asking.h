@@ -9,7 +9,7 @@ enum { OUTCOMES = 8 };
 /* What became of one request. */
 struct result {
     int prepared;
-    weir_answer answer;
+    weir_result answer;
     weir_outcome outcomes[OUTCOMES];
     uint32_t back; /* counters given back */
     bool passes;
@@ -29,30 +29,30 @@ static inline struct result run(weir *engine, const char *line, double s, struct
 {
     struct result result = {0};
     struct test_request r;
-    weir_ask *ask = NULL;
-    CHECK_EQ(weir_ask_new(engine, &ask), 0);
+    weir_async *ask = NULL;
+    CHECK_EQ(weir_async_new(engine, &ask), 0);
     test_request(&r, line);
     r.query.now = test_seconds(s);
-    r.query.ask = ask;
+    r.query.async = ask;
     r.query.outcomes = result.outcomes;
     r.query.outcomes_max = OUTCOMES;
     r.query.has_cost = moment.cost != 0 || moment.look;
     r.query.cost = moment.cost;
     r.query.dry_run = moment.dry_run;
-    result.prepared = weir_check_prepare(engine, &r.query);
+    result.prepared = weir_check_begin(engine, &r.query);
     if (result.prepared == 1)
-        test_store_answer(&store, weir_ask_question(ask));
+        test_store_answer(&store, weir_async_request(ask));
     if (moment.asked)
         moment.asked(engine);
     CHECK_EQ(weir_check(engine, &r.query, &result.answer), 0);
     result.passes = weir_passes(&result.answer.decision);
-    struct weir__store_request *back = weir_ask_back(ask);
+    struct weir__store_request *back = weir_async_rollback(ask);
     if (back) {
         result.back = back->op_count;
         test_store_give_back(&store, back);
     }
-    CHECK(weir_ask_back(ask) == back);
-    weir_ask_free(ask);
+    CHECK(weir_async_rollback(ask) == back);
+    weir_async_free(ask);
     return result;
 }
 

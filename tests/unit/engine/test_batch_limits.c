@@ -193,9 +193,9 @@ TEST(pairs_in_a_table_that_is_too_small)
             step(&t, &seed);
     }
     weir_stats batched = stats_of(t.batched), single = stats_of(t.single);
-    CHECK(batched.evicted_live > 100 && batched.moved > 100);
+    CHECK(batched.evicted_live > 100 && batched.displaced > 100);
     CHECK_EQ(batched.evicted_live, single.evicted_live);
-    CHECK_EQ(batched.moved, single.moved);
+    CHECK_EQ(batched.displaced, single.displaced);
     CHECK_EQ(batched.created, single.created);
     close_twins(&t);
 }
@@ -231,7 +231,7 @@ TEST(pairs_in_a_table_that_is_nearly_full)
     CHECK_EQ(stats.allowed, 3 * KEYS);
     CHECK_EQ(stats.denied, KEYS);
     CHECK_EQ(stats.evicted_live, 0);
-    CHECK(stats.moved > KEYS / 10); /* each to its other line */
+    CHECK(stats.displaced > KEYS / 10); /* each to its other line */
     weir_segment_close(segment);
 }
 

@@ -31,7 +31,7 @@ static bool look(void *context, enum weir_attribute_kind kind, weir_text name, w
     return true;
 }
 
-static int ask(weir *w, struct hostile *h, weir_answer *answer, weir_outcome outcomes[8])
+static int ask(weir *w, struct hostile *h, weir_result *answer, weir_outcome outcomes[8])
 {
     weir_query query = {
         .lookup = look, .lookup_context = h, .now = test_seconds(0), .outcomes = outcomes, .outcomes_max = 8};
@@ -42,7 +42,7 @@ static int ask(weir *w, struct hostile *h, weir_answer *answer, weir_outcome out
 static void check_outcome(const weir_outcome *outcome)
 {
     CHECK(memchr(outcome->rule, 0, sizeof outcome->rule));
-    CHECK(outcome->key[WEIR_SHOWN_MAX] == 0 || memchr(outcome->key, 0, sizeof outcome->key));
+    CHECK(outcome->key[WEIR_KEY_SHOWN_MAX] == 0 || memchr(outcome->key, 0, sizeof outcome->key));
     CHECK(outcome->cost >= 1 && outcome->cost <= 10);
 }
 
@@ -66,7 +66,7 @@ TEST(values_of_all_kinds)
             char *exact = malloc(lengths[k] + !lengths[k]);
             memcpy(exact, text, lengths[k]);
             struct hostile h = {{exact, lengths[k]}, {"10.0.0.1", 8}, 0};
-            weir_answer answer;
+            weir_result answer;
             weir_outcome outcomes[8];
             CHECK_EQ(ask(w, &h, &answer, outcomes), 0);
             CHECK(answer.matched >= 2 && answer.outcomes == answer.matched);
@@ -93,12 +93,12 @@ TEST(long_values_have_counters_of_their_own)
     for (int i = 0; i < 3; i++) {
         text[LONG - 1] = (char)i; /* also a zero byte */
         struct hostile h = {{text, LONG}, {"", 0}, 0};
-        weir_answer answer;
+        weir_result answer;
         weir_outcome outcomes[8];
         for (int n = 0; n < 5; n++) {
             CHECK_EQ(ask(w, &h, &answer, outcomes), 0);
             CHECK_EQ(weir_passes(&answer.decision), n < 3);
-            CHECK(answer.by.key_cut);
+            CHECK(answer.decided_by.key_cut);
         }
     }
     free(text);
@@ -120,7 +120,7 @@ TEST(ten_thousand_hops)
     weir_outcome outcomes[8];
     weir_query query = {
         .attributes = about, .attribute_count = 4, .now = test_seconds(0), .outcomes = outcomes, .outcomes_max = 8};
-    weir_answer answer;
+    weir_result answer;
     CHECK_EQ(weir_check(w, &query, &answer), 0);
     CHECK(strcmp(outcomes[1].rule, "ip") == 0);
     CHECK(strncmp(outcomes[1].key, "ip:10.39.", 9) ==
@@ -137,7 +137,7 @@ TEST(ten_thousand_hops)
 TEST(arguments_that_make_no_sense)
 {
     weir *w = test_engine(rules);
-    weir_answer answer, before;
+    weir_result answer, before;
     memset(&answer, 0x5a, sizeof answer);
     before = answer;
     uint8_t peer[16] = {0};
@@ -165,7 +165,7 @@ TEST(arguments_that_make_no_sense)
 TEST(descriptors_that_make_no_sense)
 {
     weir *w = test_engine("domain: d\ndescriptors: [ { key: k, rate_limit: { unit: day, requests_per_unit: 5 } } ]\n");
-    weir_answer answer, before;
+    weir_result answer, before;
     memset(&answer, 0x5a, sizeof answer);
     before = answer;
     weir_outcome outcome;
@@ -179,9 +179,9 @@ TEST(descriptors_that_make_no_sense)
     query.domain.data = NULL;
     CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_EINVAL);
     query.domain.data = "d";
-    one.own_window_ns = -1;
+    one.override_window_ns = -1;
     CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_EWINDOW);
-    one.own_window_ns = 0;
+    one.override_window_ns = 0;
     one.has_hits = true;
     one.hits = INT64_MIN;
     CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_ECOST);
@@ -203,7 +203,7 @@ TEST(too_many_rules_leave_the_answer_alone)
     for (int i = 0; i < RULES; i++)
         len += (size_t)sprintf(text + len, "  - { name: r%d, limit: 5, window: 1h }\n", i);
     weir *w = test_engine(text);
-    weir_answer answer, before;
+    weir_result answer, before;
     memset(&answer, 0x5a, sizeof answer);
     before = answer;
     CHECK_EQ(weir_check(w, &(weir_query){.now = test_seconds(0)}, &answer), WEIR_ETOOMANY);
@@ -216,7 +216,7 @@ TEST(who_is_on_a_list_has_no_status_of_a_denial)
 {
     weir *w = test_engine("allow: { networks: [192.0.2.0/24] }\nblock: { networks: [198.51.100.0/24] }\n"
                           "rules: [ { name: a, limit: 1, window: 1h } ]\n");
-    weir_answer answer = test_ask(w, "GET / ip=192.0.2.1", 0);
+    weir_result answer = test_ask(w, "GET / ip=192.0.2.1", 0);
     CHECK(weir_passes(&answer.decision));
     CHECK_EQ(answer.status, 0);
     answer = test_ask(w, "GET / ip=198.51.100.1", 0);
@@ -232,7 +232,7 @@ TEST(texts_into_rooms_of_all_sizes)
     for (size_t size = 0; size < 24; size++) {
         char *room = malloc(size + 1);
         room[size] = 'x';
-        weir_answer answer;
+        weir_result answer;
         weir_query query = {.now = test_seconds(0), .text = room, .text_size = size};
         CHECK_EQ(weir_check(w, &query, &answer), 0);
         CHECK(answer.message.len == (size >= 12 ? 12 : 0));

@@ -172,7 +172,7 @@ static bool is_told_briefly(weir *w)
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text};
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, "GET / @x-user-id=7");
     CHECK_EQ(weir__check_fast(w, &r.query, &answer, &fast), 0);
     CHECK_EQ(fast.told ? fast.limit : answer.decision.limit, 5);

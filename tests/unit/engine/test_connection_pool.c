@@ -131,9 +131,9 @@ TEST(failures_are_the_policys)
     test_store_open(&store);
     weir *engine = begin(NULL);
     store.error = WEIR_ESTOREDOWN;
-    weir_answer answer = test_ask(engine, "GET /shut", 0);
+    weir_result answer = test_ask(engine, "GET /shut", 0);
     CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.by.error, WEIR_ESTOREDOWN);
+    CHECK_EQ(answer.decided_by.error, WEIR_ESTOREDOWN);
     CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
     store.error = 0;
     CHECK_EQ(test_passing(engine, "GET /shut", 0, 9), 5);
@@ -143,7 +143,7 @@ TEST(failures_are_the_policys)
     no_link = true;
     answer = test_ask(engine, "GET /shut", 0);
     CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.by.error, WEIR_ENOMEM);
+    CHECK_EQ(answer.decided_by.error, WEIR_ENOMEM);
     no_link = false;
     weir_close(engine);
     weir_segment_close(store.segment);

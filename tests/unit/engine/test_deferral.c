@@ -10,7 +10,7 @@
 #define NOW ((weir_time){.mono_ns = 1000 * WEIR_SECOND, .wall_ns = 1700000000 * WEIR_SECOND})
 
 static weir *engine;
-static weir_answer answer;
+static weir_result answer;
 static char text[8448];
 
 static bool test_text_is(weir_text got, const char *want)
@@ -67,10 +67,10 @@ TEST(what_is_to_be_asked_for_later)
 /* Of requests in flight each is one, whatever it costs; its rule's other limits are asked for the whole of it later. */
 TEST(what_it_costs_is_told_whole)
 {
-    weir_held held;
+    weir_permits held;
     weir_attribute about[] = {{WEIR_ATTR_PATH, "", "/"}};
     weir_query query = {.attributes = about, .attribute_count = 1, .now = NOW, .text = text, .text_size = sizeof text};
-    query.held = &held;
+    query.permits = &held;
     query.has_cost = true;
     query.cost = 5;
     begin("rules:\n"
@@ -109,7 +109,7 @@ TEST(the_tier_goes_along)
     weir_close(engine);
 }
 
-static weir_taken later_of(const weir_answer *of)
+static weir_taken later_of(const weir_result *of)
 {
     return (weir_taken){.rule = of->deferral.rule,
                         .key = of->deferral.key.data,
@@ -214,7 +214,7 @@ TEST(keys_are_whole)
     user[200] = longer[600] = 0;
     ask("/", user);
     ask("/", user);
-    CHECK(answer.by.key_cut);
+    CHECK(answer.decided_by.key_cut);
     CHECK(answer.deferral.key.len == 200 && memcmp(answer.deferral.key.data, user, 200) == 0);
     ask("/", longer);
     ask("/", longer);
@@ -227,7 +227,7 @@ TEST(a_rule_of_several_limits_is_called_by_its_name)
     begin("rules:\n  - { name: a, limits: [{ limit: 1, window: 1m }, { limit: 9, window: 1h }], on_limit: queue }\n");
     ask("/", "1");
     ask("/", "1");
-    CHECK(strcmp(answer.by.rule, "a/1m") == 0 && strcmp(answer.deferral.rule, "a") == 0);
+    CHECK(strcmp(answer.decided_by.rule, "a/1m") == 0 && strcmp(answer.deferral.rule, "a") == 0);
     CHECK(answer.deferral.key.len == 1 && answer.deferral.key.data[0] == '*');
     weir_close(engine);
 }

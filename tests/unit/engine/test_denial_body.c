@@ -15,27 +15,27 @@ static void see(void *context, enum weir_header header, const char *value, size_
     snprintf(seen->text + used, sizeof seen->text - used, "%s: %s\n", weir_header_name(header), value);
 }
 
-static weir_answer answer(enum weir_verdict verdict)
+static weir_result answer(enum weir_verdict verdict)
 {
-    weir_answer a = {
+    weir_result a = {
         .decision = {.verdict = verdict, .limit = 100, .remaining = 50, .reset_after_ns = 29 * WEIR_SECOND + 1},
         .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
         .now = {.wall_ns = 1700000000 * WEIR_SECOND},
-        .by = {.rule = "burst", .quota = 100, .in_force = 100, .window_ns = 60 * WEIR_SECOND},
+        .decided_by = {.rule = "burst", .quota = 100, .effective_limit = 100, .window_ns = 60 * WEIR_SECOND},
     };
     if (verdict == WEIR_DENY) {
         a.status = 429;
         a.decision.remaining = 0;
         a.decision.retry_after_ns = WEIR_SECOND / 2;
     }
-    a.by.decision = a.decision;
+    a.decided_by.decision = a.decision;
     return a;
 }
 
 #define HEADERS(a, outcomes, expected)                                                                                 \
     do {                                                                                                               \
         struct seen seen_ = {""};                                                                                      \
-        weir_answer_headers(&(a), (outcomes), see, &seen_);                                                            \
+        weir_result_headers(&(a), (outcomes), see, &seen_);                                                            \
         CHECK(strcmp(seen_.text, (expected)) == 0);                                                                    \
         if (strcmp(seen_.text, (expected)) != 0)                                                                       \
             printf("%s", seen_.text);                                                                                  \
@@ -43,7 +43,7 @@ static weir_answer answer(enum weir_verdict verdict)
 
 TEST(allowed)
 {
-    weir_answer a = answer(WEIR_ALLOW);
+    weir_result a = answer(WEIR_ALLOW);
     HEADERS(a, NULL,
             "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 50\nX-RateLimit-Reset: 1700000030\n"
             "RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
@@ -56,7 +56,7 @@ TEST(allowed)
 
 TEST(denied)
 {
-    weir_answer a = answer(WEIR_DENY);
+    weir_result a = answer(WEIR_DENY);
     HEADERS(
         a, NULL,
         "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1700000030\nX-RateLimit-Retry-After: 1\n"
@@ -72,10 +72,10 @@ TEST(denied)
 
 TEST(every_policy_is_listed)
 {
-    weir_answer a = answer(WEIR_ALLOW);
-    weir_outcome outcomes[3] = {a.by, a.by, a.by};
+    weir_result a = answer(WEIR_ALLOW);
+    weir_outcome outcomes[3] = {a.decided_by, a.decided_by, a.decided_by};
     strcpy(outcomes[1].rule, "daily \"x\" \xc3\xa9");
-    outcomes[1].quota = outcomes[1].in_force = 1000;
+    outcomes[1].quota = outcomes[1].effective_limit = 1000;
     outcomes[1].window_ns = WEIR_DAY;
     outcomes[2].shadow = true;
     a.outcomes = 3;
@@ -88,8 +88,8 @@ TEST(every_policy_is_listed)
 /* Of many rules the caller may have had room for a few: the one that RateLimit names is listed all the same, once. */
 TEST(who_speaks_is_listed)
 {
-    weir_answer a = answer(WEIR_ALLOW);
-    weir_outcome outcomes[2] = {a.by, a.by};
+    weir_result a = answer(WEIR_ALLOW);
+    weir_outcome outcomes[2] = {a.decided_by, a.decided_by};
     strcpy(outcomes[0].rule, "daily");
     outcomes[1].shadow = true;
     a.outcomes = 2;
@@ -112,36 +112,36 @@ static void keep_policy(void *context, enum weir_header header, const char *valu
 TEST(no_policy_is_cut)
 {
     enum { MANY = 40 };
-    weir_answer a = answer(WEIR_ALLOW);
+    weir_result a = answer(WEIR_ALLOW);
     weir_outcome outcomes[MANY];
     a.outcomes = MANY;
     a.headers = WEIR_HEADERS_DRAFT;
     for (int i = 0; i < MANY; i++) {
-        outcomes[i] = a.by;
+        outcomes[i] = a.decided_by;
         memset(outcomes[i].rule, '"', WEIR_NAME_MAX); /* each is written as two */
         outcomes[i].rule[WEIR_NAME_MAX] = 0;
     }
     for (int first = WEIR_NAME_MAX; first > 0; first--) { /* so that every place is once the last */
         char text[4096] = "";
         outcomes[0].rule[first] = 0;
-        weir_answer_headers(&a, outcomes, keep_policy, text);
+        weir_result_headers(&a, outcomes, keep_policy, text);
         CHECK(strlen(text) > 1000 && strcmp(text + strlen(text) - 11, ";q=100;w=60") == 0);
     }
 }
 
 TEST(nothing_to_tell_without_a_rule)
 {
-    weir_answer a = {.by.reason = WEIR_BY_NOTHING, .headers = 7};
+    weir_result a = {.decided_by.reason = WEIR_BY_NOTHING, .headers = 7};
     HEADERS(a, NULL, "");
 }
 
 TEST(numbers_of_every_length)
 {
-    weir_answer a = answer(WEIR_ALLOW);
+    weir_result a = answer(WEIR_ALLOW);
     a.headers = WEIR_HEADERS_DRAFT;
     for (int64_t n = 1; n > 0 && n < INT64_MAX / 11; n = n * 11 / (n % 7 ? 3 : 1)) {
         char expected[200];
-        a.by.quota = a.by.in_force = a.decision.remaining = n;
+        a.decided_by.quota = a.decided_by.effective_limit = a.decision.remaining = n;
         snprintf(expected, sizeof expected,
                  "RateLimit-Policy: \"burst\";q=%" PRId64 ";w=60\nRateLimit: \"burst\";r=%" PRId64 ";t=30\n", n, n);
         HEADERS(a, NULL, expected);
@@ -151,7 +151,7 @@ TEST(numbers_of_every_length)
 
 TEST(numbers_around_powers_of_ten)
 {
-    weir_answer a = answer(WEIR_ALLOW);
+    weir_result a = answer(WEIR_ALLOW);
     a.headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_RESET_DELTA;
     a.decision.reset_after_ns = 0;
     for (int64_t power = 1; power > 0 && power <= INT64_MAX / 10; power *= 10) {
@@ -182,20 +182,21 @@ static void join(void *context, enum weir_header header, const char *value, size
 TEST(values_are_what_the_calls_tell)
 {
     for (unsigned bits = 0; bits < 64; bits++) {
-        weir_answer a = answer(bits & 16 ? WEIR_DENY : WEIR_ALLOW);
+        weir_result a = answer(bits & 16 ? WEIR_DENY : WEIR_ALLOW);
         char *values = malloc(WEIR_HEADER_ROOM);
         uint16_t lens[WEIR_HEADER_COUNT];
         struct seen called = {""}, written = {""};
         size_t total = 0;
         a.headers = bits & 15;
         if (bits & 32) {
-            memset(a.by.rule, '\\', WEIR_NAME_MAX);
+            memset(a.decided_by.rule, '\\', WEIR_NAME_MAX);
             a.decision.limit = a.decision.remaining = a.decision.reset_after_ns = INT64_MAX;
-            a.by.quota = a.by.in_force = a.decision.retry_after_ns = a.by.window_ns = INT64_MAX;
+            a.decided_by.quota = a.decided_by.effective_limit = a.decision.retry_after_ns = a.decided_by.window_ns =
+                INT64_MAX;
             a.now.wall_ns = 0;
         }
-        size_t len = weir_answer_values(&a, NULL, values, lens);
-        weir_answer_headers(&a, NULL, join, &called);
+        size_t len = weir_result_header_values(&a, NULL, values, lens);
+        weir_result_headers(&a, NULL, join, &called);
         for (int i = 0; i < WEIR_HEADER_COUNT; i++) {
             char value[WEIR_HEADER_ROOM + 1];
             memcpy(value, values + total, lens[i]);
@@ -214,27 +215,27 @@ TEST(bodies)
 {
     char body[2048];
     const char *type;
-    weir_answer a = answer(WEIR_DENY);
+    weir_result a = answer(WEIR_DENY);
     a.decision.retry_after_ns = 30 * WEIR_SECOND;
-    size_t len = weir_answer_body(&a, false, body, sizeof body, &type);
+    size_t len = weir_result_body(&a, false, body, sizeof body, &type);
     CHECK_EQ(len, strlen(body));
     CHECK(strcmp(type, "application/json") == 0);
     CHECK(strcmp(body,
                  "{\"error\":\"rate_limit_exceeded\",\"message\":\"Too many requests. Please retry after 30 seconds.\","
                  "\"rule\":\"burst\",\"limit\":100,\"remaining\":0,\"retry_after\":30}\n") == 0);
-    weir_answer_body(&a, true, body, sizeof body, &type);
+    weir_result_body(&a, true, body, sizeof body, &type);
     CHECK(strcmp(type, "application/problem+json") == 0);
     CHECK(strstr(body, "http-problem-types#quota-exceeded") && strstr(body, "\"violated-policies\":[\"burst\"]") &&
           strstr(body, "\"status\":429"));
     a.body = WEIR_BODY_JSON;
     a.message = (weir_text){"say \"when\"\n", 11};
-    weir_answer_body(&a, true, body, sizeof body, &type);
+    weir_result_body(&a, true, body, sizeof body, &type);
     CHECK(strstr(body, "\"message\":\"say \\u0022when\\u0022\\u000a\""));
     a.body = WEIR_BODY_NONE;
-    CHECK_EQ(weir_answer_body(&a, true, body, sizeof body, &type), 0);
+    CHECK_EQ(weir_result_body(&a, true, body, sizeof body, &type), 0);
     a.body = WEIR_BODY_TEXT;
     a.body_text = (weir_text){"no", 2};
-    CHECK_EQ(weir_answer_body(&a, true, body, sizeof body, &type), 2);
+    CHECK_EQ(weir_result_body(&a, true, body, sizeof body, &type), 2);
     CHECK(strcmp(type, "text/plain; charset=utf-8") == 0);
 }
 
@@ -249,26 +250,26 @@ TEST(the_message_fits_the_reason)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char body[2048];
         const char *type;
-        weir_answer a = answer(WEIR_DENY);
-        a.by.reason = cases[i].reason;
+        weir_result a = answer(WEIR_DENY);
+        a.decided_by.reason = cases[i].reason;
         if (cases[i].reason != WEIR_BY_LIMIT) /* waiting does not help */
-            a.decision.retry_after_ns = a.by.decision.retry_after_ns = -1;
-        weir_answer_body(&a, false, body, sizeof body, &type);
+            a.decision.retry_after_ns = a.decided_by.decision.retry_after_ns = -1;
+        weir_result_body(&a, false, body, sizeof body, &type);
         CHECK(strstr(body, cases[i].message) != NULL);
         a.message = (weir_text){"ours", 4};
-        weir_answer_body(&a, false, body, sizeof body, &type);
+        weir_result_body(&a, false, body, sizeof body, &type);
         CHECK(strstr(body, "\"message\":\"ours\"") != NULL);
     }
 }
 
 TEST(a_short_buffer_is_not_overrun)
 {
-    weir_answer a = answer(WEIR_DENY);
+    weir_result a = answer(WEIR_DENY);
     const char *type;
     for (size_t size = 0; size < 200; size++) {
         char *body = malloc(size + 1);
         body[size] = 'x';
-        size_t len = weir_answer_body(&a, size & 1, body, size, &type);
+        size_t len = weir_result_body(&a, size & 1, body, size, &type);
         CHECK(len <= size);
         CHECK_EQ(body[size], 'x');
         free(body);

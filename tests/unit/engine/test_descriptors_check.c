@@ -8,7 +8,7 @@ struct asked {
     weir_descriptor descriptors[4];
     weir_outcome outcomes[4];
     weir_descriptor_query query;
-    weir_answer answer;
+    weir_result answer;
 };
 
 static weir_text text_of(const char *from)
@@ -170,12 +170,12 @@ TEST(hits_and_limits_of_the_request)
     a.descriptors[0].hits = -3;
     CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
     CHECK_EQ(a.outcomes[0].decision.remaining, 9);
-    a.descriptors[0] =
-        (weir_descriptor){.entries = a.entries[0], .entry_count = 1, .own_limit = 5, .own_window_ns = 60 * WEIR_SECOND};
+    a.descriptors[0] = (weir_descriptor){
+        .entries = a.entries[0], .entry_count = 1, .override_limit = 5, .override_window_ns = 60 * WEIR_SECOND};
     CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
     CHECK_EQ(a.outcomes[0].decision.remaining, 1);
     CHECK_EQ(a.outcomes[0].decision.limit, 5);
-    a.descriptors[0].own_limit = -1;
+    a.descriptors[0].override_limit = -1;
     CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), WEIR_ELIMIT);
     prepare(&a, "unknown", "a=1");
     CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);

@@ -69,7 +69,7 @@ TEST(clients_and_operators_are_told_the_limit_in_force)
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: { pro: 100, default: 10 }, window: 1m,\n"
                                   "      algorithm: fixed_window, elastic: { up_to: 300% } }\n");
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     weir_outcome outcome;
     char values[WEIR_HEADER_ROOM + 1];
     uint16_t lens[WEIR_HEADER_COUNT];
@@ -82,8 +82,8 @@ TEST(clients_and_operators_are_told_the_limit_in_force)
     CHECK_EQ(answer.decision.limit, 300);
     CHECK_EQ(answer.decision.remaining, 299);
     CHECK_EQ(outcome.quota, 100);
-    CHECK_EQ(outcome.in_force, 300);
-    values[weir_answer_values(&answer, &outcome, values, lens)] = 0;
+    CHECK_EQ(outcome.effective_limit, 300);
+    values[weir_result_header_values(&answer, &outcome, values, lens)] = 0;
     CHECK(strstr(values, "\"a\";q=300;w=60") != NULL);
     CHECK_EQ(weir_key_state(engine, "a", "*", 1, test_seconds(0), &outcome), 0);
     CHECK_EQ(outcome.decision.limit, 30); /* of the default tier */
@@ -98,7 +98,7 @@ TEST(what_was_given_is_withdrawn_at_once)
     load_is(engine, 0, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 150), 150);
     load_is(engine, 0.1, 900, 1000);
-    weir_answer answer = test_ask(engine, "GET /", 0.1);
+    weir_result answer = test_ask(engine, "GET /", 0.1);
     CHECK(!weir_passes(&answer.decision));
     CHECK_EQ(answer.decision.limit, 100);
     CHECK_EQ(answer.decision.remaining, -50);
@@ -124,7 +124,7 @@ static int64_t used_up(const char *refill, double every_s)
     int64_t used = 0;
     for (double s = 0; s < 10; s += every_s) {
         struct test_request r;
-        weir_answer answer;
+        weir_result answer;
         load_is(engine, s, 1000, 0); /* 20 a second, 4 at once */
         test_request(&r, "GET / user_id=1");
         r.query.now = test_seconds(s);
@@ -154,7 +154,7 @@ TEST(what_is_given_back_comes_back_under_another_limit)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, adaptive: { min: 20% } }\n");
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     load_is(engine, 0, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 50), 50);
     load_is(engine, 0.1, 1000, 0);
@@ -185,20 +185,20 @@ static void play_reserve(const char *algorithm)
              algorithm);
     weir *engine = pressed_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /x", 0, 20), 8);
-    weir_answer answer = test_ask(engine, "GET /x", 0);
-    CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+    weir_result answer = test_ask(engine, "GET /x", 0);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
     CHECK_EQ(answer.status, 503);
     CHECK_EQ(answer.decision.limit, 8);
     CHECK_EQ(answer.decision.remaining, 0);
     CHECK(answer.decision.retry_after_ns > 0);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 1), 1);
-    CHECK_EQ(test_ask(engine, "GET /x", 0).by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_ask(engine, "GET /x", 0).decided_by.reason, WEIR_BY_SHED);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 9), 1);
     answer = test_ask(engine, "GET /x", 0); /* all of it is gone: that is the limit */
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(answer.status, 429);
     answer = test_ask(engine, "GET /pay", 0);
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(answer.decision.limit, 10);
     weir_rule_stats all = stats_of(engine, "all");
     CHECK_EQ(all.allowed, 10);
@@ -231,7 +231,7 @@ TEST(a_reserve_of_a_large_counter)
                        "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
     CHECK(test_passes(engine, "GET /x @cost=32000", 0));
     CHECK(!test_passes(engine, "GET /x @cost=1", 0));
-    weir_answer answer = test_ask(engine, "GET /pay @cost=8000", 0);
+    weir_result answer = test_ask(engine, "GET /pay @cost=8000", 0);
     CHECK(weir_passes(&answer.decision));
     CHECK_EQ(answer.decision.remaining, 0);
     CHECK(!test_passes(engine, "GET /pay @cost=1", 0));
@@ -243,9 +243,9 @@ TEST(a_cost_over_the_rest_never_fits)
 {
     weir *engine = pressed_engine(
         "rules:\n  - { name: a, limit: 10, window: 1m, algorithm: fixed_window, reserve: 50%, cost: 6 }\n");
-    weir_answer answer = test_ask(engine, "GET /", 0);
+    weir_result answer = test_ask(engine, "GET /", 0);
     CHECK_EQ(answer.decision.verdict, WEIR_NEVER_FITS);
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
     weir_close(engine);
 }
 
@@ -258,10 +258,10 @@ TEST(a_reserve_of_an_adaptive_limit)
     load_is(engine, 0, 1000, 0);
     CHECK_EQ(test_passing(engine, "GET /x", 0, 100), 40);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 100), 10);
-    CHECK_EQ(test_ask(engine, "GET /x", 0).by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(test_ask(engine, "GET /x", 0).decided_by.reason, WEIR_BY_LIMIT);
     load_is(engine, 1, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /x", 1, 100), 30);
-    CHECK_EQ(test_ask(engine, "GET /x", 1).by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_ask(engine, "GET /x", 1).decided_by.reason, WEIR_BY_SHED);
     weir_close(engine);
 }
 
@@ -272,9 +272,9 @@ TEST(a_limit_speaks_before_a_reserve)
                                   "  - { name: all, limit: 10, window: 1d, algorithm: fixed_window, reserve: 50% }\n"
                                   "  - { name: own, limit: 5, window: 1m, algorithm: fixed_window }\n");
     CHECK_EQ(test_passing(engine, "GET /", 0, 10), 5);
-    weir_answer answer = test_ask(engine, "GET /", 0);
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
-    CHECK_EQ(strcmp(answer.by.rule, "own"), 0);
+    weir_result answer = test_ask(engine, "GET /", 0);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(strcmp(answer.decided_by.rule, "own"), 0);
     CHECK_EQ(answer.status, 429);
     weir_close(engine);
 }
@@ -293,7 +293,7 @@ TEST(limits_in_force_go_along_to_the_store)
     CHECK_EQ(passing(engine, "GET /", 0, 30), 10);
     struct result result = ask(engine, "GET /", 0); /* remembered, and told the same */
     CHECK_EQ(result.prepared, 0);
-    CHECK_EQ(result.answer.by.reason, WEIR_BY_SHED);
+    CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_SHED);
     CHECK_EQ(passing(engine, "GET /pay", 0, 30), 10);
     load_is(engine, 1, 0, 1000);
     CHECK_EQ(passing(engine, "GET /", 1, 60), 30); /* a larger limit is asked for anew */

@@ -76,18 +76,18 @@ static bool is_text(const char *at, size_t len, const char *text)
 }
 
 /* What was told briefly against an answer with its one outcome. */
-static void compare(const struct weir__fast_result *fast, const weir_answer *answer, const weir_outcome *outcomes)
+static void compare(const struct weir__fast_result *fast, const weir_result *answer, const weir_outcome *outcomes)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
-    size_t len = weir_answer_values(answer, outcomes, values, lens);
+    size_t len = weir_result_header_values(answer, outcomes, values, lens);
     CHECK_EQ(answer->decision.verdict, WEIR_ALLOW);
     CHECK_EQ(answer->matched, 1);
-    CHECK_EQ(answer->by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer->decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(fast->limit, answer->decision.limit);
     CHECK_EQ(fast->remaining, answer->decision.remaining);
-    CHECK(is_text(fast->text, fast->rule_len, answer->by.rule));
-    CHECK(is_text(fast->text + fast->rule_len, fast->key_len, answer->by.key));
+    CHECK(is_text(fast->text, fast->rule_len, answer->decided_by.rule));
+    CHECK(is_text(fast->text + fast->rule_len, fast->key_len, answer->decided_by.key));
     if (!fast->headers) {
         CHECK_EQ(fast->values_len, 0);
         return;
@@ -144,8 +144,8 @@ static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
         uint8_t peer[16] = {10, 0, 0, (uint8_t)(test_random(seed) % 5), 7};
         const char *path = paths[test_random(seed) % (sizeof paths / sizeof *paths)];
         weir_outcome outcomes[8];
-        weir_held held, its;
-        weir_answer answer, expected;
+        weir_permits held, its;
+        weir_result answer, expected;
         struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = test_random(seed) % 8 != 0};
         now += (double)(test_random(seed) % 100000) / 1e6;
         weir_query query = {.lookup = lookup,
@@ -153,26 +153,27 @@ static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
                             .peer_len = test_random(seed) % 8 ? 4 : 16,
                             .path = {path, strlen(path)},
                             .now = test_seconds(now),
-                            .held = &its,
+                            .permits = &its,
                             .outcomes = outcomes,
                             .outcomes_max = 8};
         query.has_cost = test_random(seed) % 16 == 0;
         query.cost = (int64_t)(test_random(seed) % 4) - 1;
         query.dry_run = test_random(seed) % 32 == 0;
         CHECK_EQ(weir_check(model, &query, &expected), 0);
-        query.held = &held;
+        query.permits = &held;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
         if (fast.told)
             compare(&fast, &expected, outcomes);
         else
             CHECK(memcmp(&answer.decision, &expected.decision, sizeof answer.decision) == 0 &&
-                  answer.by.reason == expected.by.reason && strcmp(answer.by.rule, expected.by.rule) == 0 &&
-                  strcmp(answer.by.key, expected.by.key) == 0 && answer.status == expected.status);
+                  answer.decided_by.reason == expected.decided_by.reason &&
+                  strcmp(answer.decided_by.rule, expected.decided_by.rule) == 0 &&
+                  strcmp(answer.decided_by.key, expected.decided_by.key) == 0 && answer.status == expected.status);
         told += fast.told;
         if (test_random(seed) % 2) { /* some requests in flight end */
-            CHECK(weir_held_release(model, &its) >= 0);
+            CHECK(weir_permits_release(model, &its) >= 0);
             if (!fast.told)
-                CHECK(weir_held_release(engine, &held) >= 0);
+                CHECK(weir_permits_release(engine, &held) >= 0);
         }
     }
     compare_sums(engine, model);
@@ -202,7 +203,7 @@ TEST(what_is_not_usual)
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}, .now = test_seconds(1)};
-    weir_answer answer;
+    weir_result answer;
     for (int i = 0; i < 20; i++) {
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
         CHECK(fast.told);
@@ -215,7 +216,7 @@ TEST(what_is_not_usual)
     query.peer = NULL;
     CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
     CHECK(!fast.told);
-    CHECK_EQ(answer.by.reason, WEIR_BY_MISSING_KEY);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }
 
@@ -228,7 +229,7 @@ TEST(read_only)
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
-    weir_answer answer;
+    weir_result answer;
     weir *engine = NULL;
     own_path(path, sizeof path, "segment");
     weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = RULES[0]};
@@ -262,11 +263,12 @@ TEST(a_key_with_a_zero_byte)
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup_zero, .path = {"/", 1}, .now = test_seconds(1)};
-    weir_answer answer;
+    weir_result answer;
     CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
     CHECK(fast.told);
     CHECK_EQ(weir_check(engine, &query, &answer), 0);
-    CHECK(answer.by.key_len == 5 && memcmp(answer.by.key, "q:a\0b", 6) == 0 && !answer.by.key_cut);
+    CHECK(answer.decided_by.key_len == 5 && memcmp(answer.decided_by.key, "q:a\0b", 6) == 0 &&
+          !answer.decided_by.key_cut);
     CHECK(fast.key_len == 5 && memcmp(text + fast.rule_len, "q:a\0b", 5) == 0);
     CHECK(is_text(text + fast.rule_len + fast.key_len, fast.lens[WEIR_HEADER_LIMIT], "9"));
     weir_close(engine);
@@ -292,7 +294,7 @@ TEST(hot_keys)
     for (int i = 0; i < 4096; i++) {
         const uint8_t peer[4] = {10, 0, 0, (uint8_t)(i % 8)};
         weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
-        weir_answer answer;
+        weir_result answer;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
         CHECK(fast.told);
     }

@@ -55,7 +55,7 @@ struct asked {
     weir *engine;
     struct weir__fast_result fast;
     struct weir__second reset;
-    weir_answer answer;
+    weir_result answer;
     weir_outcome outcomes[3];
     char text[WEIR__FAST_RESULT_BYTES];
 };
@@ -111,11 +111,11 @@ static void check_left(struct asked *asked, int64_t a, int64_t b, int64_t c)
 static int add_back(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
     (void)info;
-    *(uint64_t *)context += stats->gave_back;
+    *(uint64_t *)context += stats->rolled_back;
     return 0;
 }
 
-static uint64_t gave_back(weir *engine)
+static uint64_t rolled_back(weir *engine)
 {
     uint64_t sum = 0;
     CHECK_EQ(weir_rules_each(engine, add_back, &sum), 0);
@@ -149,7 +149,7 @@ TEST(somebody_comes_between)
         CHECK_EQ(between.looks, 4);
         CHECK(asked.fast.told);
         CHECK_EQ(asked.fast.remaining, rule == 2 ? 1 : 3);
-        CHECK_EQ(gave_back(asked.engine), 0);
+        CHECK_EQ(rolled_back(asked.engine), 0);
         check_left(&asked, rule == 1 ? 6 : 8, rule == 2 ? 1 : 3, rule == 3 ? 6 : 8);
         weir_close(asked.engine);
     }
@@ -167,9 +167,9 @@ TEST(somebody_takes_the_last)
         CHECK_EQ(between.looks, 4);
         CHECK(!asked.fast.told);
         CHECK_EQ(asked.answer.decision.verdict, WEIR_DENY);
-        CHECK_EQ(asked.answer.by.rule[0], "abc"[rule - 1]);
+        CHECK_EQ(asked.answer.decided_by.rule[0], "abc"[rule - 1]);
         CHECK_EQ(asked.answer.outcomes, 3);
-        CHECK_EQ(gave_back(asked.engine), (uint64_t)rule - 1);
+        CHECK_EQ(rolled_back(asked.engine), (uint64_t)rule - 1);
         check_left(&asked, rule == 1 ? 0 : 9, rule == 2 ? 0 : 4, rule == 3 ? 0 : 9);
         weir_close(asked.engine);
     }
@@ -210,7 +210,7 @@ TEST(somebody_always_comes_between)
     CHECK(asked.fast.told);
     CHECK(between.looks > 3);
     int64_t others = between.looks - 1; /* all but the look at the second */
-    CHECK_EQ(gave_back(asked.engine), 0);
+    CHECK_EQ(rolled_back(asked.engine), 0);
     check_left(&asked, 100 - 2 - others, 98, 0);
     weir_close(asked.engine);
 }

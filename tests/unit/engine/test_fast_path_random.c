@@ -41,7 +41,7 @@ static weir *open_one(const char *rules)
 {
     weir_options how = {.segment = {.size = 1 << 18},
                         .rules_text = rules,
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .store = "redis://127.0.0.1:1",
                         .ledger = "",
                         .ledger_bytes = 1 << 18,
@@ -201,45 +201,46 @@ static bool same_outcomes(const weir_outcome *a, const weir_outcome *b)
     return x->verdict == y->verdict && x->flags == y->flags && x->limit == y->limit && x->remaining == y->remaining &&
            x->reset_after_ns == y->reset_after_ns && x->retry_after_ns == y->retry_after_ns &&
            x->delay_ns == y->delay_ns && a->reason == b->reason && a->error == b->error && a->shadow == b->shadow &&
-           a->key_cut == b->key_cut && a->cost == b->cost && a->quota == b->quota && a->in_force == b->in_force &&
-           a->window_ns == b->window_ns && strcmp(a->rule, b->rule) == 0 && strcmp(a->key, b->key) == 0;
+           a->key_cut == b->key_cut && a->cost == b->cost && a->quota == b->quota &&
+           a->effective_limit == b->effective_limit && a->window_ns == b->window_ns && strcmp(a->rule, b->rule) == 0 &&
+           strcmp(a->key, b->key) == 0;
 }
 
-static void compare_answers(const weir_answer *a, const weir_outcome *of_a, const weir_answer *b,
+static void compare_answers(const weir_result *a, const weir_outcome *of_a, const weir_result *b,
                             const weir_outcome *of_b)
 {
     char left[WEIR_HEADER_ROOM], right[WEIR_HEADER_ROOM];
     uint16_t left_lens[WEIR_HEADER_COUNT], right_lens[WEIR_HEADER_COUNT];
     CHECK_EQ(a->decision.verdict, b->decision.verdict);
     CHECK_EQ(a->decision.delay_ns, b->decision.delay_ns);
-    CHECK(same_outcomes(&a->by, &b->by));
+    CHECK(same_outcomes(&a->decided_by, &b->decided_by));
     CHECK(a->matched == b->matched && a->outcomes == b->outcomes && a->shadow_denied == b->shadow_denied);
     CHECK(a->priority == b->priority && a->status == b->status && a->headers == b->headers && a->body == b->body);
     CHECK(a->on_limit == b->on_limit && a->message.len == b->message.len && a->body_text.len == b->body_text.len);
     for (size_t i = 0; i < a->outcomes && i < b->outcomes; i++)
         CHECK(same_outcomes(&of_a[i], &of_b[i]));
-    size_t len = weir_answer_values(a, of_a, left, left_lens);
-    CHECK_EQ(weir_answer_values(b, of_b, right, right_lens), len);
+    size_t len = weir_result_header_values(a, of_a, left, left_lens);
+    CHECK_EQ(weir_result_header_values(b, of_b, right, right_lens), len);
     CHECK(memcmp(left_lens, right_lens, sizeof left_lens) == 0 && memcmp(left, right, len) == 0);
 }
 
 /* What a gateway keeps of either. */
-static void compare_brief(const weir_answer *answer, const weir_outcome *outcomes, const struct weir__fast_result *fast)
+static void compare_brief(const weir_result *answer, const weir_outcome *outcomes, const struct weir__fast_result *fast)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT] = {0};
-    size_t len = fast->headers ? weir_answer_values(answer, outcomes, values, lens) : 0;
+    size_t len = fast->headers ? weir_result_header_values(answer, outcomes, values, lens) : 0;
     const char *key = fast->text + fast->rule_len, *told = key + fast->key_len;
     CHECK_EQ(answer->decision.verdict, WEIR_ALLOW);
     CHECK_EQ(answer->decision.retry_after_ns, 0);
-    CHECK(answer->by.reason == WEIR_BY_LIMIT && answer->by.error == 0);
+    CHECK(answer->decided_by.reason == WEIR_BY_LIMIT && answer->decided_by.error == 0);
     CHECK_EQ(fast->limit, answer->decision.limit);
     CHECK_EQ(fast->remaining, answer->decision.remaining);
     CHECK_EQ(answer->outcomes, answer->matched);
-    CHECK_EQ(fast->rule_len, strlen(answer->by.rule));
-    CHECK(memcmp(fast->text, answer->by.rule, fast->rule_len) == 0);
-    CHECK_EQ(fast->key_len, answer->by.key_len);
-    CHECK(memcmp(key, answer->by.key, fast->key_len) == 0);
+    CHECK_EQ(fast->rule_len, strlen(answer->decided_by.rule));
+    CHECK(memcmp(fast->text, answer->decided_by.rule, fast->rule_len) == 0);
+    CHECK_EQ(fast->key_len, answer->decided_by.key_len);
+    CHECK(memcmp(key, answer->decided_by.key, fast->key_len) == 0);
     CHECK_EQ(fast->values_len, len);
     CHECK(memcmp(fast->lens, lens, sizeof lens) == 0);
     CHECK(fast->values_len == len && memcmp(told, values, len) == 0);
@@ -253,14 +254,14 @@ struct contest {
     struct weir__second reset;
     weir_time now;
     int64_t told;
-    char rule[WEIR_NAME_MAX + 1], key[WEIR_SHOWN_MAX + 1]; /* of the last that a rule decided */
+    char rule[WEIR_NAME_MAX + 1], key[WEIR_KEY_SHOWN_MAX + 1]; /* of the last that a rule decided */
 };
 
-static void end_held(const struct contest *c, weir_held *its, weir_held *held)
+static void end_held(const struct contest *c, weir_permits *its, weir_permits *held)
 {
     CHECK_EQ(its->count, held->count);
     if (test_random(c->seed) % 2)
-        CHECK_EQ(weir_held_release(c->twins.model, its), weir_held_release(c->twins.engine, held));
+        CHECK_EQ(weir_permits_release(c->twins.model, its), weir_permits_release(c->twins.engine, held));
 }
 
 /* However slow the machine is, no agent falls silent between the two. */
@@ -275,19 +276,19 @@ static void ask_both(struct contest *c, weir_query *query)
 {
     static weir_outcome expected_of[OUTCOMES], of[OUTCOMES];
     static char text[2][8704];
-    weir_held its = {.count = 0}, held = {.count = 0};
-    weir_answer expected, answer;
+    weir_permits its = {.count = 0}, held = {.count = 0};
+    weir_result expected, answer;
     struct weir__fast_result fast = {.reset = &c->reset, .headers = test_random(c->seed) % 8 != 0};
     fast.text = malloc(WEIR__FAST_RESULT_BYTES);
     query->outcomes_max = OUTCOMES;
     query->text_size = sizeof text[0];
 
     beat(&c->twins);
-    query->held = &its;
+    query->permits = &its;
     query->outcomes = expected_of;
     query->text = text[0];
     int error = weir_check(c->twins.model, query, &expected);
-    query->held = &held;
+    query->permits = &held;
     query->outcomes = of;
     query->text = text[1];
     CHECK_EQ(weir__check_fast(c->twins.engine, query, &answer, &fast), error);
@@ -296,9 +297,9 @@ static void ask_both(struct contest *c, weir_query *query)
     else if (!error)
         compare_answers(&expected, expected_of, &answer, of);
     c->told += fast.told;
-    if (!error && expected.by.reason == WEIR_BY_LIMIT) {
-        memcpy(c->rule, expected.by.rule, sizeof c->rule);
-        memcpy(c->key, expected.by.key, sizeof c->key);
+    if (!error && expected.decided_by.reason == WEIR_BY_LIMIT) {
+        memcpy(c->rule, expected.decided_by.rule, sizeof c->rule);
+        memcpy(c->key, expected.decided_by.key, sizeof c->key);
     }
     end_held(c, &its, &held);
     free(fast.text);

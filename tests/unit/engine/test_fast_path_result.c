@@ -8,7 +8,7 @@
 
 static struct {
     weir_outcome outcomes[8];
-    weir_answer answer;
+    weir_result answer;
     struct weir__second reset;
     char text[WEIR__FAST_RESULT_BYTES];
 } told;
@@ -65,19 +65,19 @@ TEST(a_first_reset_of_no_seconds)
 /* A key is shown as a whole or not told briefly, on the long way (the first request) and on the quick one. */
 TEST(the_longest_key_that_is_shown)
 {
-    for (int len = WEIR_SHOWN_MAX - 1; len <= WEIR_SHOWN_MAX + 2; len++) {
-        char rules[512], key[WEIR_SHOWN_MAX + 8];
+    for (int len = WEIR_KEY_SHOWN_MAX - 1; len <= WEIR_KEY_SHOWN_MAX + 2; len++) {
+        char rules[512], key[WEIR_KEY_SHOWN_MAX + 8];
         memset(key, 'k', sizeof key);
         snprintf(rules, sizeof rules, "rules:\n  - { name: a, key: '%.*s', limit: 9, window: 1m }\n", len, key);
         weir *engine = test_engine(rules);
         for (int i = 0; i < 2; i++) {
             struct weir__fast_result fast = ask_root(engine, 1);
-            CHECK_EQ(fast.told, len <= WEIR_SHOWN_MAX);
+            CHECK_EQ(fast.told, len <= WEIR_KEY_SHOWN_MAX);
             CHECK_EQ(fast.told ? fast.remaining : told.answer.decision.remaining, 8 - i);
             if (fast.told)
                 CHECK(fast.key_len == len && memcmp(told.text + fast.rule_len, key, (size_t)len) == 0);
             else
-                CHECK_EQ(told.answer.by.key_len, WEIR_SHOWN_MAX);
+                CHECK_EQ(told.answer.decided_by.key_len, WEIR_KEY_SHOWN_MAX);
         }
         weir_close(engine);
     }
@@ -105,7 +105,7 @@ TEST(as_many_rules_as_are_told_briefly)
             if (fast.told)
                 CHECK(fast.rule_len == 2 && memcmp(told.text, "r0", 2) == 0);
             else
-                CHECK(strcmp(told.answer.by.rule, "r0") == 0);
+                CHECK(strcmp(told.answer.decided_by.rule, "r0") == 0);
             CHECK_EQ(fast.told ? fast.remaining : told.answer.decision.remaining, 8 - i);
         }
         weir_close(engine);
@@ -206,7 +206,7 @@ TEST(a_key_that_is_missing_is_shared_no_more)
     unlink(path);
     struct weir__fast_result fast = ask_root(engine, 1);
     CHECK(!fast.told);
-    CHECK_EQ(told.answer.by.reason, WEIR_BY_MISSING_KEY);
+    CHECK_EQ(told.answer.decided_by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }
 

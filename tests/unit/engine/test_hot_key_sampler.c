@@ -101,7 +101,7 @@ TEST(not_noted)
 {
     weir *engine = opened("", 0, 0);
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     struct weir__hot_key keys[4];
     for (int i = 0; i < 1000; i++) {
         test_request(&r, "GET / user_id=7");

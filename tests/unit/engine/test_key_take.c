@@ -108,14 +108,14 @@ TEST(holds_slots_until_they_are_given_back)
 {
     weir *engine = test_engine(rules);
     weir_taken what = {.rule = "few", .key = "*", .key_len = 1};
-    weir_held one, other;
+    weir_permits one, other;
     weir_outcome outcome;
     CHECK_EQ(weir_key_take(engine, &what, 1, (weir_time){0, 0}, &one, &outcome), 0);
     CHECK_EQ(one.count, 1);
     CHECK_EQ(weir_key_take(engine, &what, 1, (weir_time){0, 0}, &other, &outcome), 0);
     CHECK_EQ(weir_key_take(engine, &what, 1, (weir_time){0, 0}, NULL, &outcome), 0);
     CHECK_EQ(outcome.decision.verdict, WEIR_DENY);
-    CHECK_EQ(weir_held_release(engine, &one), 1);
+    CHECK_EQ(weir_permits_release(engine, &one), 1);
     CHECK_EQ(weir_key_take(engine, &what, 1, (weir_time){0, 0}, NULL, &outcome), 0);
     CHECK(weir_passes(&outcome.decision));
     weir_close(engine);

@@ -191,7 +191,7 @@ TEST(descriptors_have_keys_too)
                                    .descriptor_count = 1,
                                    .now = test_seconds(0),
                                    .outcomes = &outcome};
-    weir_answer answer;
+    weir_result answer;
     CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
     CHECK_EQ(outcome.decision.remaining, 2);
     CHECK_EQ(state(engine, outcome.rule, outcome.key, 0).decision.remaining, 2);

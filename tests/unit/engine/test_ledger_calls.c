@@ -29,7 +29,7 @@ static weir *open_with(const char *text, const char *ledger, uint64_t bytes)
                         .rules_text = text,
                         .diagnose = test_print_diagnostic,
                         .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .ledger = ledger,
                         .ledger_bytes = bytes};
     weir *engine = NULL;
@@ -81,7 +81,7 @@ TEST(what_passes_quickly_is_written_down)
         const uint8_t peer[4] = {192, 0, 2, 1};
         struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
         weir_query query = {.peer = peer, .peer_len = 4, .path = {"/x", 2}, .now = test_seconds(0)};
-        weir_answer answer;
+        weir_result answer;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
         CHECK_EQ(fast.told, i < 5);
         CHECK_EQ(written(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
@@ -140,7 +140,7 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
                         .rules_text = rules,
                         .ledger = path,
                         .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK};
+                        .flags = WEIR_NO_CONNECT};
     CHECK_EQ(weir_open(&how, &engine), WEIR_ELEDGER);
     how.ledger_bytes = 4096;
     unlink(path);
@@ -153,7 +153,7 @@ TEST(refunds_settling_and_resets)
 {
     weir *engine = open_with(rules, "", 1 << 20);
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, "GET /x ip=192.0.2.1");
     r.query.now = test_seconds(0);
     r.query.has_cost = true;
@@ -273,10 +273,10 @@ static const char policies[] =
 
 static void check_policies(weir *engine, bool away)
 {
-    weir_answer answer = test_ask(engine, "GET /c ip=192.0.2.1", 0);
+    weir_result answer = test_ask(engine, "GET /c ip=192.0.2.1", 0);
     CHECK_EQ(weir_passes(&answer.decision), !away);
-    CHECK_EQ(answer.by.reason, away ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
-    CHECK_EQ(answer.by.error, away ? WEIR_ESTOREAWAY : 0);
+    CHECK_EQ(answer.decided_by.reason, away ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.error, away ? WEIR_ESTOREBREAKER : 0);
     CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), away ? 3 : 0);
     CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 0);
 }

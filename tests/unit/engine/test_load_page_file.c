@@ -62,7 +62,7 @@ TEST(without)
     CHECK_EQ(weir_load_read(NULL, &load), WEIR_EINVAL);
     CHECK_EQ(weir_load_read(engine, NULL), WEIR_EINVAL);
     weir_load_join(engine, &worker);
-    weir_load_beat(engine, &worker);
+    weir_load_heartbeat(engine, &worker);
     weir_load_begin(engine, &worker);
     weir_load_upstream(engine, &worker, 1, true);
     weir_load_end(engine, &worker);
@@ -126,8 +126,8 @@ TEST(workers)
     engine->load->shard[a.stripe].in_flight = 77;
     engine->load->shard[b.stripe].owner = 5; /* as one who takes it over does */
     engine->load->shard[b.stripe].in_flight = 0;
-    weir_load_beat(engine, &a);
-    weir_load_beat(engine, &b);
+    weir_load_heartbeat(engine, &a);
+    weir_load_heartbeat(engine, &b);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && b.stripe != a.stripe);
     weir_load_leave(engine, &a);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 1);
@@ -153,7 +153,7 @@ TEST(who_only_looks_tells_nothing)
     weir_load_join(engine, &worker);
     weir_load_begin(engine, &worker);
     weir_load_upstream(engine, &worker, 1000, true);
-    weir_load_beat(engine, &worker);
+    weir_load_heartbeat(engine, &worker);
     weir_load_end(engine, &worker);
     weir_load_leave(engine, &worker);
     CHECK(weir_load_read(engine, &load) == 0 && load.workers == 0);

@@ -16,13 +16,13 @@ static weir_segment *opened(void)
 static int64_t wait_ms(weir_segment *segment, const char *peer, int64_t s)
 {
     weir_time now = {.mono_ns = (1000 + s) * WEIR_SECOND, .wall_ns = (1700000000 + s) * WEIR_SECOND};
-    return weir_wrong_secret(segment, peer, 4, now) / MS;
+    return weir_auth_failure(segment, peer, 4, now) / MS;
 }
 
 static int64_t check_ms(weir_segment *segment, const char *peer, int64_t s)
 {
     weir_time now = {.mono_ns = (1000 + s) * WEIR_SECOND, .wall_ns = (1700000000 + s) * WEIR_SECOND};
-    return weir_secret_delay(segment, peer, 4, now) / MS;
+    return weir_auth_delay(segment, peer, 4, now) / MS;
 }
 
 TEST(checks_wait_after_five_wrong_ones)
@@ -36,9 +36,9 @@ TEST(checks_wait_after_five_wrong_ones)
     }
     CHECK_EQ(check_ms(segment, "peer", 60), 250); /* 12 at most, of which 6 are forgotten */
     CHECK_EQ(check_ms(segment, "peer", 71), 0);
-    CHECK_EQ(weir_secret_delay(NULL, "a", 1, (weir_time){0, 0}), 2 * WEIR_SECOND);
-    CHECK_EQ(weir_secret_delay(segment, NULL, 1, (weir_time){0, 0}), 2 * WEIR_SECOND);
-    CHECK_EQ(weir_secret_delay(segment, "a", 0, (weir_time){0, 0}), 2 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_delay(NULL, "a", 1, (weir_time){0, 0}), 2 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_delay(segment, NULL, 1, (weir_time){0, 0}), 2 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_delay(segment, "a", 0, (weir_time){0, 0}), 2 * WEIR_SECOND);
     weir_segment_close(segment);
 }
 
@@ -72,7 +72,7 @@ TEST(delays_grow_and_end)
     CHECK_EQ(wait_ms(segment, "peer", 70), 3200); /* 12 at most, of which 6 or 7 are forgotten */
     CHECK_EQ(wait_ms(segment, "peer", 300), 100);
     CHECK_EQ(weir_stats_read(segment, &stats), 0);
-    CHECK_EQ(stats.wrong_secrets, 511);
+    CHECK_EQ(stats.auth_failures, 511);
     CHECK_EQ(stats.allowed + stats.denied, 0); /* they are no decisions */
     weir_segment_close(segment);
 }
@@ -97,10 +97,10 @@ TEST(many_peers_wait_longer)
 TEST(what_cannot_be_counted_waits_longest)
 {
     weir_segment *segment = opened();
-    CHECK_EQ(weir_wrong_secret(NULL, "a", 1, (weir_time){0, 0}), 5 * WEIR_SECOND);
-    CHECK_EQ(weir_wrong_secret(segment, NULL, 1, (weir_time){0, 0}), 5 * WEIR_SECOND);
-    CHECK_EQ(weir_wrong_secret(segment, "a", 0, (weir_time){0, 0}), 5 * WEIR_SECOND);
-    CHECK_EQ(weir_wrong_secret(segment, "a", 1, (weir_time){-1, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_failure(NULL, "a", 1, (weir_time){0, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_failure(segment, NULL, 1, (weir_time){0, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_failure(segment, "a", 0, (weir_time){0, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_auth_failure(segment, "a", 1, (weir_time){-1, 0}), 5 * WEIR_SECOND);
     weir_segment_close(segment);
 }
 

@@ -7,11 +7,11 @@
     "}\n"
 
 /* Asks at the present, and keeps what is held. */
-static bool hold(weir *engine, const char *line, weir_held *held, weir_answer *answer)
+static bool hold(weir *engine, const char *line, weir_permits *held, weir_result *answer)
 {
     struct test_request r;
     test_request(&r, line);
-    r.query.held = held;
+    r.query.permits = held;
     CHECK_EQ(weir_check(engine, &r.query, answer), 0);
     return weir_passes(&answer->decision);
 }
@@ -26,8 +26,8 @@ static int64_t left(weir *engine, const char *rule, const char *key)
 TEST(held_until_given_back)
 {
     weir *w = test_engine(SLOW);
-    weir_held a, b, c;
-    weir_answer answer;
+    weir_permits a, b, c;
+    weir_result answer;
     CHECK(hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
     CHECK_EQ(a.count, 1);
     CHECK_EQ(a.lease_ns, 30 * WEIR_SECOND);
@@ -40,24 +40,24 @@ TEST(held_until_given_back)
     CHECK_EQ(answer.status, 429);
     CHECK(hold(w, "GET /fast ip=192.0.2.1", &c, &answer));
     CHECK_EQ(c.count, 0);
-    CHECK_EQ(weir_held_renew(w, &a), 0);
+    CHECK_EQ(weir_permits_renew(w, &a), 0);
     CHECK_EQ(a.count, 1);
-    weir_held copy = a;
-    CHECK_EQ(weir_held_release(w, &a), 1);
+    weir_permits copy = a;
+    CHECK_EQ(weir_permits_release(w, &a), 1);
     CHECK_EQ(a.count, 0);
-    CHECK_EQ(weir_held_release(w, &a), 0);
+    CHECK_EQ(weir_permits_release(w, &a), 0);
     CHECK(hold(w, "GET /slow ip=192.0.2.1", &c, &answer));
-    CHECK_EQ(weir_held_release(w, &copy), 0); /* twice: frees nobody else's */
+    CHECK_EQ(weir_permits_release(w, &copy), 0); /* twice: frees nobody else's */
     CHECK(!hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
-    CHECK_EQ(weir_held_renew(w, &copy), 0);
+    CHECK_EQ(weir_permits_renew(w, &copy), 0);
     CHECK_EQ(copy.count, 0);
-    CHECK_EQ(weir_held_release(w, &b), 1);
-    CHECK_EQ(weir_held_release(w, &c), 1);
+    CHECK_EQ(weir_permits_release(w, &b), 1);
+    CHECK_EQ(weir_permits_release(w, &c), 1);
     CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
-    copy.count = WEIR_HELD_MAX + 1;
-    CHECK_EQ(weir_held_release(w, &copy), WEIR_EINVAL);
-    CHECK_EQ(weir_held_renew(w, &copy), WEIR_EINVAL);
-    CHECK_EQ(weir_held_release(w, NULL), WEIR_EINVAL);
+    copy.count = WEIR_PERMITS_MAX + 1;
+    CHECK_EQ(weir_permits_release(w, &copy), WEIR_EINVAL);
+    CHECK_EQ(weir_permits_renew(w, &copy), WEIR_EINVAL);
+    CHECK_EQ(weir_permits_release(w, NULL), WEIR_EINVAL);
     weir_close(w);
 }
 
@@ -74,12 +74,12 @@ TEST(all_or_nothing_with_other_rules)
 {
     weir *w = test_engine(SLOW "  - { name: rate, match: { path: /slow* }, limit: 3, window: 1h }\n"
                                "  - { name: all, match: { path: /slow* }, algorithm: concurrency, limit: 100 }\n");
-    weir_held held;
-    weir_answer answer;
+    weir_permits held;
+    weir_result answer;
     for (int i = 0; i < 3; i++) {
         CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
         CHECK_EQ(held.count, 2);
-        CHECK_EQ(weir_held_release(w, &held), 2);
+        CHECK_EQ(weir_permits_release(w, &held), 2);
     }
     for (int i = 0; i < 300; i++) {
         CHECK(!hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
@@ -95,12 +95,12 @@ TEST(all_or_nothing_with_other_rules)
                     "  - { name: one, algorithm: concurrency, limit: 1 }\n");
     CHECK(hold(w, "GET /", &held, &answer));
     for (int i = 0; i < 20; i++) {
-        weir_held none;
+        weir_permits none;
         CHECK(!hold(w, "GET /", &none, &answer));
-        CHECK_EQ(strcmp(answer.by.rule, "one"), 0);
+        CHECK_EQ(strcmp(answer.decided_by.rule, "one"), 0);
     }
     CHECK_EQ(left(w, "rate", "*"), 9);
-    CHECK_EQ(weir_held_release(w, &held), 1);
+    CHECK_EQ(weir_permits_release(w, &held), 1);
     CHECK(hold(w, "GET /", &held, &answer));
     weir_close(w);
 }
@@ -110,8 +110,8 @@ TEST(shadows_hold_slots_of_their_own)
     weir *w = test_engine("rules:\n"
                           "  - { name: a, algorithm: concurrency, limit: 2 }\n"
                           "  - { name: b, algorithm: concurrency, limit: 1, shadow: true }\n");
-    weir_held first, second, third;
-    weir_answer answer;
+    weir_permits first, second, third;
+    weir_result answer;
     CHECK(hold(w, "GET /", &first, &answer));
     CHECK_EQ(first.count, 2);
     CHECK(hold(w, "GET /", &second, &answer));
@@ -119,7 +119,7 @@ TEST(shadows_hold_slots_of_their_own)
     CHECK(answer.shadow_denied);
     CHECK(!hold(w, "GET /", &third, &answer));
     CHECK_EQ(third.count, 0);
-    CHECK_EQ(weir_held_release(w, &first), 2);
+    CHECK_EQ(weir_permits_release(w, &first), 2);
     CHECK_EQ(left(w, "b", "*"), 1);
     weir_close(w);
 }
@@ -128,10 +128,10 @@ TEST(looking_and_giving_back_without_a_lease)
 {
     weir *w = test_engine(SLOW);
     struct test_request r;
-    weir_answer answer;
-    weir_held held;
+    weir_result answer;
+    weir_permits held;
     test_request(&r, "GET /slow ip=192.0.2.1");
-    r.query.held = &held;
+    r.query.permits = &held;
     for (int i = 0; i < 5; i++) {
         r.query.dry_run = true;
         CHECK_EQ(weir_check(w, &r.query, &answer), 0);
@@ -159,15 +159,15 @@ TEST(looking_and_giving_back_without_a_lease)
 TEST(more_rules_than_a_request_can_hold)
 {
     char rules[4096] = "rules:\n";
-    for (int i = 0; i <= WEIR_HELD_MAX; i++)
+    for (int i = 0; i <= WEIR_PERMITS_MAX; i++)
         snprintf(rules + strlen(rules), sizeof rules - strlen(rules),
                  "  - { name: r%d, algorithm: concurrency, limit: 1, on_store_failure: closed }\n", i);
     weir *w = test_engine(rules);
-    weir_held held;
-    weir_answer answer;
+    weir_permits held;
+    weir_result answer;
     for (int i = 0; i < 3; i++) {
         CHECK(!hold(w, "GET /", &held, &answer));
-        CHECK_EQ(answer.by.error, WEIR_ETOOMANY);
+        CHECK_EQ(answer.decided_by.error, WEIR_ETOOMANY);
         CHECK_EQ(held.count, 0);
     }
     CHECK_EQ(left(w, "r0", "*"), 1);
@@ -179,36 +179,36 @@ TEST(as_a_text)
     weir *w =
         test_engine(SLOW "  - { name: all, match: { path: /slow* }, algorithm: concurrency, limit: 9, lease: 5s }\n");
     weir *other = test_engine(SLOW);
-    char text[WEIR_HELD_TEXT_MAX + 1], wrong[WEIR_HELD_TEXT_MAX + 1];
-    weir_held held = {0}, again;
-    weir_answer answer;
+    char text[WEIR_PERMITS_TEXT_MAX + 1], wrong[WEIR_PERMITS_TEXT_MAX + 1];
+    weir_permits held = {0}, again;
+    weir_result answer;
     CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
-    size_t len = weir_held_to_text(w, &held, text);
+    size_t len = weir_permits_to_text(w, &held, text);
     CHECK(len > 0 && len == strlen(text) &&
           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len);
-    CHECK_EQ(weir_held_from_text(w, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_permits_from_text(w, (weir_text){text, len}, &again), 0);
     CHECK_EQ(again.count, 2);
     CHECK_EQ(again.lease_ns, 5 * WEIR_SECOND);
-    CHECK_EQ(weir_held_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_permits_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
     for (size_t i = 0; i < len; i++) { /* a changed sign, and every length */
         memcpy(wrong, text, len + 1);
         wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
-        CHECK(weir_held_from_text(w, (weir_text){wrong, len}, &again) == WEIR_ELEASE || i == len - 1);
-        CHECK_EQ(weir_held_from_text(w, (weir_text){text, i}, &again), WEIR_ELEASE);
+        CHECK(weir_permits_from_text(w, (weir_text){wrong, len}, &again) == WEIR_ELEASE || i == len - 1);
+        CHECK_EQ(weir_permits_from_text(w, (weir_text){text, i}, &again), WEIR_ELEASE);
         wrong[i] = "+/= \n"[i % 5];
-        CHECK_EQ(weir_held_from_text(w, (weir_text){wrong, len}, &again), WEIR_ELEASE);
+        CHECK_EQ(weir_permits_from_text(w, (weir_text){wrong, len}, &again), WEIR_ELEASE);
     }
     char longest[2000];
     memset(longest, 'A', sizeof longest);
-    CHECK_EQ(weir_held_from_text(w, (weir_text){longest, sizeof longest}, &again), WEIR_ELEASE);
-    CHECK_EQ(weir_held_from_text(w, (weir_text){text, len}, &again), 0);
-    CHECK_EQ(weir_held_release(w, &again), 2);
-    CHECK_EQ(weir_held_from_text(w, (weir_text){text, len}, &again), 0);
-    CHECK_EQ(weir_held_release(w, &again), 0);
+    CHECK_EQ(weir_permits_from_text(w, (weir_text){longest, sizeof longest}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_permits_from_text(w, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_permits_release(w, &again), 2);
+    CHECK_EQ(weir_permits_from_text(w, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_permits_release(w, &again), 0);
     held.count = 0;
-    CHECK_EQ(weir_held_to_text(w, &held, text), 0);
-    held.count = WEIR_HELD_MAX;
-    CHECK(weir_held_to_text(w, &held, text) <= WEIR_HELD_TEXT_MAX);
+    CHECK_EQ(weir_permits_to_text(w, &held, text), 0);
+    held.count = WEIR_PERMITS_MAX;
+    CHECK(weir_permits_to_text(w, &held, text) <= WEIR_PERMITS_TEXT_MAX);
     weir_close(w);
     weir_close(other);
 }
@@ -227,16 +227,16 @@ static void see(void *context, enum weir_header header, const char *value, size_
 TEST(headers_tell_slots)
 {
     weir *w = test_engine(SLOW);
-    weir_answer answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
+    weir_result answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
     struct seen seen = {""};
-    weir_answer_headers(&answer, NULL, see, &seen);
+    weir_result_headers(&answer, NULL, see, &seen);
     CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nRateLimit-Policy: \"slow\";q=2\n"
                                "RateLimit: \"slow\";r=1\n"),
              0);
     test_ask(w, "GET /slow ip=192.0.2.1", 0);
     answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
     seen = (struct seen){""};
-    weir_answer_headers(&answer, NULL, see, &seen);
+    weir_result_headers(&answer, NULL, see, &seen);
     CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Retry-After: 1\n"
                                "RateLimit-Policy: \"slow\";q=2\nRateLimit: \"slow\";r=0;t=1\nRetry-After: 1\n"
                                "Cache-Control: no-store\n"),

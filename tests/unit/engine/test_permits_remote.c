@@ -39,13 +39,13 @@ static bool begin(void)
     return true;
 }
 
-static weir_answer answer;
+static weir_result answer;
 
-static bool hold(weir *engine, const char *line, weir_held *held)
+static bool hold(weir *engine, const char *line, weir_permits *held)
 {
     struct test_request r;
     test_request(&r, line);
-    r.query.held = held;
+    r.query.permits = held;
     CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
     return weir_passes(&answer.decision);
 }
@@ -63,13 +63,13 @@ TEST(hosts_share_slots)
     if (!begin())
         return;
     weir *a = host(rules), *b = host(rules);
-    weir_held first, second, third, none;
+    weir_permits first, second, third, none;
     CHECK(hold(a, "GET /slow user_id=7", &first));
     CHECK_EQ(first.count, 1);
     CHECK_EQ(first.lease_ns, 60 * WEIR_SECOND);
     CHECK_EQ(answer.decision.limit, 3);
     CHECK_EQ(answer.decision.remaining, 2);
-    CHECK_EQ(answer.by.error, 0);
+    CHECK_EQ(answer.decided_by.error, 0);
     CHECK(hold(b, "GET /slow user_id=7", &second));
     CHECK(hold(a, "GET /slow user_id=7", &third));
     for (int i = 0; i < 3; i++) { /* no denial is remembered */
@@ -79,20 +79,20 @@ TEST(hosts_share_slots)
         CHECK_EQ(answer.decision.reset_after_ns, -1);
     }
     CHECK(hold(b, "GET /slow user_id=8", &none));
-    weir_held copy;
-    memcpy(&copy, &first, weir_held_size(&first));
-    CHECK(weir_held_size(&first) < 500);
-    CHECK_EQ(weir_held_release(a, &first), 1);
+    weir_permits copy;
+    memcpy(&copy, &first, weir_permits_size(&first));
+    CHECK(weir_permits_size(&first) < 500);
+    CHECK_EQ(weir_permits_release(a, &first), 1);
     CHECK_EQ(first.count, 0);
-    CHECK_EQ(weir_held_release(a, &first), 0);
+    CHECK_EQ(weir_permits_release(a, &first), 0);
     CHECK(hold(b, "GET /slow user_id=7", &first));
-    CHECK_EQ(weir_held_release(a, &copy), 0); /* twice: frees nobody else's */
+    CHECK_EQ(weir_permits_release(a, &copy), 0); /* twice: frees nobody else's */
     CHECK_EQ(left(a, "slow", "7"), 0);
-    CHECK_EQ(weir_held_release(a, &second), 1); /* whoever took it */
-    CHECK_EQ(weir_held_renew(a, &third), 0);
+    CHECK_EQ(weir_permits_release(a, &second), 1); /* whoever took it */
+    CHECK_EQ(weir_permits_renew(a, &third), 0);
     CHECK_EQ(third.count, 1);
-    CHECK_EQ(weir_held_release(a, &third), 1);
-    CHECK_EQ(weir_held_release(b, &first), 1);
+    CHECK_EQ(weir_permits_release(a, &third), 1);
+    CHECK_EQ(weir_permits_release(b, &first), 1);
     CHECK_EQ(left(a, "slow", "7"), 3);
     weir_close(a);
     weir_close(b);
@@ -105,17 +105,17 @@ TEST(tiers_soft_and_resets)
     weir *a = host("identity: { tier: header:X-Plan }\n"
                    "rules:\n" SLOTS("slow", ", limit: { free: 1, pro: 3, default: 1 }, lease: 60s")
                        SLOTS("soft", ", match: { path: /soft }, limit: 10, soft: 10%"));
-    weir_held held[3], none;
+    weir_permits held[3], none;
     for (int i = 0; i < 3; i++)
         CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &held[i]));
     CHECK(!hold(a, "GET / user_id=7 @x-plan=free", &none));
-    CHECK_EQ(weir_held_release(a, &held[0]), 1);
-    CHECK_EQ(weir_held_release(a, &held[1]), 1);
+    CHECK_EQ(weir_permits_release(a, &held[0]), 1);
+    CHECK_EQ(weir_permits_release(a, &held[1]), 1);
     CHECK(!hold(a, "GET / user_id=7 @x-plan=free", &none));
     CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &held[1]));
     CHECK_EQ(weir_key_reset(a, "slow", "7", 1, (weir_time){0, 0}), 0);
     CHECK(hold(a, "GET / user_id=7 @x-plan=free", &none));
-    CHECK_EQ(weir_held_release(a, &held[1]), 0);
+    CHECK_EQ(weir_permits_release(a, &held[1]), 0);
     /* Soft: one more, marked. */
     int passed = 0;
     for (int i = 0; i < 12; i++) {
@@ -141,20 +141,20 @@ TEST(a_reserve_over_all_hosts)
     if (!begin())
         return;
     weir *a = host(text), *b = host(text);
-    weir_held held[10], none;
+    weir_permits held[10], none;
     for (int i = 0; i < 8; i++)
         CHECK(hold(i % 2 ? a : b, "GET /any user_id=7", &held[i]));
     CHECK(!hold(a, "GET /any user_id=7", &none)); /* for the sake of the rest alone */
-    CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
     CHECK(hold(b, "GET /vip user_id=7", &held[8]));
     CHECK(hold(a, "GET /vip user_id=7", &held[9]));
     CHECK(!hold(b, "GET /vip user_id=7", &none));
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
     CHECK(!hold(b, "GET /any user_id=7", &none)); /* nobody gets one now */
-    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(none.count, 0);
     for (int i = 0; i < 10; i++)
-        CHECK_EQ(weir_held_release(a, &held[i]), 1);
+        CHECK_EQ(weir_permits_release(a, &held[i]), 1);
     CHECK_EQ(left(b, "slots", "7"), 10);
     weir_close(a);
     weir_close(b);
@@ -168,19 +168,19 @@ TEST(all_or_nothing_with_other_rules)
     if (!begin())
         return;
     weir *a = host(several);
-    weir_held held[3], none;
+    weir_permits held[3], none;
     CHECK(hold(a, "GET / user_id=7", &held[0]));
     CHECK_EQ(held[0].count, 3);
     CHECK(hold(a, "GET / user_id=7", &held[1]));
     for (int i = 0; i < 20; i++) { /* the host's own slots deny */
         CHECK(!hold(a, "GET / user_id=7", &none));
-        CHECK_EQ(strcmp(answer.by.rule, "near"), 0);
+        CHECK_EQ(strcmp(answer.decided_by.rule, "near"), 0);
     }
     CHECK_EQ(left(a, "rate", "7"), 1);
     CHECK_EQ(left(a, "slow", "7"), 3);
-    CHECK_EQ(weir_held_release(a, &held[0]), 3);
+    CHECK_EQ(weir_permits_release(a, &held[0]), 3);
     CHECK(hold(a, "GET / user_id=7", &held[0]));
-    CHECK_EQ(weir_held_release(a, &held[1]), 3);
+    CHECK_EQ(weir_permits_release(a, &held[1]), 3);
     for (int i = 0; i < 20; i++) { /* the rate denies */
         CHECK(!hold(a, "GET / user_id=7", &none));
         CHECK_EQ(none.count, 0);
@@ -188,7 +188,7 @@ TEST(all_or_nothing_with_other_rules)
     CHECK_EQ(left(a, "slow", "7"), 4);
     CHECK_EQ(left(a, "wide", "7"), 49);
     CHECK_EQ(left(a, "near", "7"), 1);
-    CHECK_EQ(weir_held_release(a, &held[0]), 3);
+    CHECK_EQ(weir_permits_release(a, &held[0]), 3);
     CHECK_EQ(left(a, "slow", "7"), 5);
     weir_close(a);
 }
@@ -199,34 +199,34 @@ TEST(a_local_denial_in_the_last_moment_gives_back)
         "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 1, key: '${user_id}' }\n";
     if (!begin())
         return;
-    weir *a = host_with(both, "", WEIR_NO_LINK), *b = host(both);
+    weir *a = host_with(both, "", WEIR_NO_CONNECT), *b = host(both);
     struct test_request r;
-    weir_ask *ask = NULL;
-    weir_held held, other;
-    CHECK_EQ(weir_ask_new(a, &ask), 0);
+    weir_async *ask = NULL;
+    weir_permits held, other;
+    CHECK_EQ(weir_async_new(a, &ask), 0);
     test_request(&r, "GET / user_id=7");
-    r.query.held = &held;
-    r.query.ask = ask;
-    CHECK_EQ(weir_check_prepare(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_ask_question(ask)), 0);
-    r.query.ask = NULL; /* another request is faster, without the store */
-    r.query.held = &other;
+    r.query.permits = &held;
+    r.query.async = ask;
+    CHECK_EQ(weir_check_begin(a, &r.query), 1);
+    CHECK_EQ(server_question(weir_async_request(ask)), 0);
+    r.query.async = NULL; /* another request is faster, without the store */
+    r.query.permits = &other;
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK(weir_passes(&answer.decision));
     CHECK_EQ(left(b, "far", "7"), 4);
-    r.query.ask = ask;
-    r.query.held = &held;
+    r.query.async = ask;
+    r.query.permits = &held;
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK(!weir_passes(&answer.decision));
     CHECK_EQ(held.count, 0);
-    struct weir__store_request *back = weir_ask_back(ask);
+    struct weir__store_request *back = weir_async_rollback(ask);
     CHECK(back && back->op_count == 1);
     if (back) {
         back->ops[0].kind = WEIR__OP_REFUND;
         CHECK_EQ(server_question(back), 0);
     }
     CHECK_EQ(left(b, "far", "7"), 5);
-    weir_ask_free(ask);
+    weir_async_free(ask);
     weir_close(a);
     weir_close(b);
 }
@@ -237,20 +237,20 @@ TEST(shadows_and_more_than_can_be_held)
     if (!begin())
         return;
     weir *a = host(text);
-    weir_held held[2], none;
+    weir_permits held[2], none;
     CHECK(hold(a, "GET / user_id=7", &held[0]));
     CHECK_EQ(held[0].count, 2);
     CHECK(hold(a, "GET / user_id=7", &held[1]));
     CHECK_EQ(held[1].count, 1);
     CHECK(answer.shadow_denied);
     CHECK(!hold(a, "GET / user_id=7", &none));
-    CHECK_EQ(weir_held_release(a, &held[0]), 2);
+    CHECK_EQ(weir_permits_release(a, &held[0]), 2);
     CHECK_EQ(left(a, "b", "7"), 1);
     weir_close(a);
 
     for (int kinds = 1; kinds < 3; kinds++) { /* all in the store, or every other */
         strcpy(text, "rules:\n");
-        for (int i = 0; i <= WEIR_HELD_MAX; i++)
+        for (int i = 0; i <= WEIR_PERMITS_MAX; i++)
             snprintf(text + strlen(text), sizeof text - strlen(text),
                      "  - { name: r%d, algorithm: concurrency, limit: 1, consistency: %s, on_store_failure: closed }\n",
                      i, i % kinds ? "local" : "strict");
@@ -258,7 +258,7 @@ TEST(shadows_and_more_than_can_be_held)
         a = host(text);
         for (int i = 0; i < 3; i++) {
             CHECK(!hold(a, "GET /", &none));
-            CHECK_EQ(answer.by.error, WEIR_ETOOMANY);
+            CHECK_EQ(answer.decided_by.error, WEIR_ETOOMANY);
             CHECK_EQ(none.count, 0);
         }
         CHECK_EQ(left(a, "r0", "*"), 1);
@@ -278,48 +278,48 @@ TEST(texts_are_good_at_every_host_of_the_store)
     if (!begin())
         return;
     weir *a = host(both), *b = host(both), *other = host_with(both, "prefix=other", 0), *alone = test_engine(both);
-    char text[WEIR_HELD_TEXT_MAX + 1], wrong[WEIR_HELD_TEXT_MAX + 1];
-    weir_held held, again;
+    char text[WEIR_PERMITS_TEXT_MAX + 1], wrong[WEIR_PERMITS_TEXT_MAX + 1];
+    weir_permits held, again;
     CHECK(hold(a, "GET /far user_id=7", &held));
-    size_t len = weir_held_to_text(a, &held, text);
+    size_t len = weir_permits_to_text(a, &held, text);
     CHECK(len > 0 && len < 200);
-    CHECK_EQ(weir_held_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
-    CHECK_EQ(weir_held_from_text(alone, (weir_text){text, len}, &again), WEIR_ELEASE);
-    CHECK_EQ(weir_held_from_text(b, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_permits_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_permits_from_text(alone, (weir_text){text, len}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, len}, &again), 0);
     CHECK_EQ(again.count, 1);
     CHECK_EQ(again.lease_ns, 20 * WEIR_SECOND);
-    CHECK_EQ(weir_held_renew(b, &again), 0);
-    weir_held others[2];
+    CHECK_EQ(weir_permits_renew(b, &again), 0);
+    weir_permits others[2];
     CHECK(hold(a, "GET /far user_id=7", &others[0]));
     CHECK(hold(a, "GET /far user_id=8", &others[1]));
     for (size_t i = 0; i < len; i++) { /* whatever is changed: it is the same lease, or nobody's */
         memcpy(wrong, text, len + 1);
         wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
-        if (weir_held_from_text(b, (weir_text){wrong, len}, &again) == 0)
-            CHECK(weir_held_release(b, &again) <= 1);
-        if (weir_held_from_text(b, (weir_text){text, i}, &again) == 0)
-            CHECK(weir_held_release(b, &again) <= 1);
+        if (weir_permits_from_text(b, (weir_text){wrong, len}, &again) == 0)
+            CHECK(weir_permits_release(b, &again) <= 1);
+        if (weir_permits_from_text(b, (weir_text){text, i}, &again) == 0)
+            CHECK(weir_permits_release(b, &again) <= 1);
     }
     CHECK_EQ(left(a, "far", "7"), 4);
     CHECK_EQ(left(a, "far", "8"), 4);
-    CHECK_EQ(weir_held_release(a, &others[0]), 1);
+    CHECK_EQ(weir_permits_release(a, &others[0]), 1);
     CHECK(hold(a, "GET /far user_id=7", &held));
-    len = weir_held_to_text(a, &held, text);
-    CHECK_EQ(weir_held_from_text(b, (weir_text){text, len}, &again), 0);
-    CHECK_EQ(weir_held_release(b, &again), 1);
+    len = weir_permits_to_text(a, &held, text);
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_permits_release(b, &again), 1);
     CHECK_EQ(left(a, "far", "7"), 5);
-    CHECK_EQ(weir_held_release(a, &held), 0);
+    CHECK_EQ(weir_permits_release(a, &held), 0);
 
     /* Of both kinds: elsewhere only the store's part. */
     CHECK(hold(a, "GET /both user_id=7", &held));
     CHECK_EQ(held.count, 2);
-    len = weir_held_to_text(a, &held, text);
-    CHECK_EQ(weir_held_from_text(b, (weir_text){text, len}, &again), 0);
+    len = weir_permits_to_text(a, &held, text);
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, len}, &again), 0);
     CHECK_EQ(again.count, 1);
-    CHECK_EQ(weir_held_release(b, &again), 1);
-    CHECK_EQ(weir_held_from_text(a, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_permits_release(b, &again), 1);
+    CHECK_EQ(weir_permits_from_text(a, (weir_text){text, len}, &again), 0);
     CHECK_EQ(again.count, 2);
-    CHECK_EQ(weir_held_release(a, &again), 1);
+    CHECK_EQ(weir_permits_release(a, &again), 1);
     CHECK_EQ(left(a, "near", "7"), 4);
     weir_close(a);
     weir_close(b);
@@ -348,22 +348,22 @@ TEST(a_forged_text_gets_what_the_rule_gives)
     if (!begin())
         return;
     weir *a = host(text_of), *b = host(text_of);
-    char text[WEIR_HELD_TEXT_MAX + 1];
-    weir_held held, forged, again;
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
+    weir_permits held, forged, again;
     CHECK(hold(a, "GET /bucket user_id=7", &held));
     CHECK(hold(a, "GET /far user_id=7", &held));
     forged = held;
     forged.lease[0].for_us = INT64_C(86400000000);
     forged.lease[0].word = 1000;
-    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), 0);
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &forged, text)}, &again), 0);
     CHECK_EQ(again.lease[0].for_us, 20000000);
     CHECK_EQ(again.lease[0].word, 2);
     CHECK_EQ(again.lease_ns, 20 * WEIR_SECOND);
-    CHECK_EQ(weir_held_renew(b, &again), 0);
+    CHECK_EQ(weir_permits_renew(b, &again), 0);
     int64_t ttl = number_of("PTTL weir:far:7");
     CHECK(ttl > 0 && ttl <= 20002);
     forged.lease[0].for_us = 5000000; /* less is the client's own affair */
-    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), 0);
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &forged, text)}, &again), 0);
     CHECK_EQ(again.lease[0].for_us, 5000000);
 
     /* Other names: of a rule that counts otherwise, of none, and of one whose name only begins so. */
@@ -374,16 +374,17 @@ TEST(a_forged_text_gets_what_the_rule_gives)
         forged.names_len = (uint32_t)strlen(names[i]);
         memcpy(forged.names, names[i], forged.names_len);
         forged.lease[0].place = forged.names_len;
-        CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), WEIR_ELEASE);
+        CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &forged, text)}, &again),
+                 WEIR_ELEASE);
     }
     CHECK_EQ(left(a, "bucket", "7"), 4);
-    CHECK_EQ(weir_held_release(a, &held), 1);
+    CHECK_EQ(weir_permits_release(a, &held), 1);
 
     CHECK(hold(a, "GET /tiers user_id=7 tier=pro", &held));
-    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &held, text)}, &again), 0);
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &held, text)}, &again), 0);
     CHECK_EQ(again.lease[0].for_us, 30000000);
     CHECK_EQ(again.lease[0].word, held.lease[0].word);
-    CHECK_EQ(weir_held_release(b, &again), 1);
+    CHECK_EQ(weir_permits_release(b, &again), 1);
     weir_close(a);
     weir_close(b);
 }
@@ -395,40 +396,40 @@ TEST(what_the_store_forgot_is_taken_again)
     if (!begin())
         return;
     weir *a = host(rules);
-    weir_held held[3], others[3];
+    weir_permits held[3], others[3];
     for (int i = 0; i < 3; i++)
         CHECK(hold(a, "GET /slow user_id=7", &held[i]));
     server_do("FLUSHALL");
     CHECK(hold(a, "GET /slow user_id=7", &others[0])); /* comes before we know */
-    CHECK_EQ(weir_held_renew(a, &held[0]), 0);
-    CHECK_EQ(weir_held_renew(a, &held[1]), 0);
-    CHECK_EQ(weir_held_renew(a, &held[2]), WEIR_ELEASE); /* no room; tried again with the next */
+    CHECK_EQ(weir_permits_renew(a, &held[0]), 0);
+    CHECK_EQ(weir_permits_renew(a, &held[1]), 0);
+    CHECK_EQ(weir_permits_renew(a, &held[2]), WEIR_ELEASE); /* no room; tried again with the next */
     CHECK_EQ(held[2].count, 1);
     CHECK(!hold(a, "GET /slow user_id=7", &others[1]));
-    CHECK_EQ(weir_held_release(a, &others[0]), 1);
-    CHECK_EQ(weir_held_renew(a, &held[2]), 0);
+    CHECK_EQ(weir_permits_release(a, &others[0]), 1);
+    CHECK_EQ(weir_permits_renew(a, &held[2]), 0);
     CHECK(!hold(a, "GET /slow user_id=7", &others[1]));
     for (int i = 0; i < 3; i++)
-        CHECK_EQ(weir_held_release(a, &held[i]), 1);
+        CHECK_EQ(weir_permits_release(a, &held[i]), 1);
 
     /* Who only has a text does not take again. */
-    char text[WEIR_HELD_TEXT_MAX + 1];
-    weir *asking = host_with(rules, "", WEIR_NO_LINK);
-    weir_ask *ask;
-    CHECK_EQ(weir_ask_new(asking, &ask), 0);
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
+    weir *asking = host_with(rules, "", WEIR_NO_CONNECT);
+    weir_async *ask;
+    CHECK_EQ(weir_async_new(asking, &ask), 0);
     CHECK(hold(a, "GET /slow user_id=7", &held[0]));
-    size_t len = weir_held_to_text(a, &held[0], text);
+    size_t len = weir_permits_to_text(a, &held[0], text);
     for (int forgotten = 0; forgotten < 2; forgotten++) {
-        CHECK_EQ(weir_held_from_text(asking, (weir_text){text, len}, &held[1]), 0);
-        CHECK_EQ(weir_held_renew_prepare(asking, &held[1], false, ask), 1);
-        CHECK_EQ(server_question(weir_ask_question(ask)), 0);
-        CHECK_EQ(weir_held_renew_asked(asking, &held[1], false, ask), 0);
+        CHECK_EQ(weir_permits_from_text(asking, (weir_text){text, len}, &held[1]), 0);
+        CHECK_EQ(weir_permits_renew_begin(asking, &held[1], false, ask), 1);
+        CHECK_EQ(server_question(weir_async_request(ask)), 0);
+        CHECK_EQ(weir_permits_renew_finish(asking, &held[1], false, ask), 0);
         CHECK_EQ(held[1].count, !forgotten);
-        CHECK(weir_ask_back(ask) == NULL);
-        weir_ask_clear(ask);
+        CHECK(weir_async_rollback(ask) == NULL);
+        weir_async_clear(ask);
         server_do("FLUSHALL");
     }
-    weir_ask_free(ask);
+    weir_async_free(ask);
     weir_close(asking);
     weir_close(a);
 }
@@ -440,37 +441,37 @@ TEST(leaving_without_waiting)
     weir *a =
         host_with("rules:\n" SLOTS(
                       "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 4, key: '${user_id}' }\n",
-                  "", WEIR_NO_LINK);
-    weir_ask *ask;
-    weir_held held;
+                  "", WEIR_NO_CONNECT);
+    weir_async *ask;
+    weir_permits held;
     struct test_request r;
-    CHECK_EQ(weir_ask_new(a, &ask), 0);
+    CHECK_EQ(weir_async_new(a, &ask), 0);
     test_request(&r, "GET / user_id=7");
-    r.query.ask = ask;
-    r.query.held = &held;
-    CHECK_EQ(weir_check_prepare(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_ask_question(ask)), 0);
+    r.query.async = ask;
+    r.query.permits = &held;
+    CHECK_EQ(weir_check_begin(a, &r.query), 1);
+    CHECK_EQ(server_question(weir_async_request(ask)), 0);
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK_EQ(held.count, 2);
-    CHECK(weir_ask_back(ask) == NULL);
-    weir_ask_clear(ask);
-    CHECK_EQ(weir_held_leave(a, &held, ask), 1);
+    CHECK(weir_async_rollback(ask) == NULL);
+    weir_async_clear(ask);
+    CHECK_EQ(weir_permits_release_detached(a, &held, ask), 1);
     CHECK_EQ(held.count, 0);
-    struct weir__store_request *back = weir_ask_back(ask);
+    struct weir__store_request *back = weir_async_rollback(ask);
     CHECK(back && back->op_count == 1 && back->ops[0].taken && back->ops[0].lease[0]);
-    CHECK_EQ(weir_held_release_prepare(a, &held, ask), 0);
-    CHECK_EQ(weir_held_leave(a, &held, NULL), WEIR_EINVAL);
-    CHECK_EQ(weir_held_release_asked(a, &held, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_permits_release_begin(a, &held, ask), 0);
+    CHECK_EQ(weir_permits_release_detached(a, &held, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_permits_release_finish(a, &held, NULL), WEIR_EINVAL);
     /* Nobody asked, and the engine cannot. */
-    weir_ask_clear(ask);
-    CHECK_EQ(weir_check_prepare(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_ask_question(ask)), 0);
+    weir_async_clear(ask);
+    CHECK_EQ(weir_check_begin(a, &r.query), 1);
+    CHECK_EQ(server_question(weir_async_request(ask)), 0);
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
-    CHECK_EQ(weir_held_renew(a, &held), WEIR_ESTOREAWAY);
+    CHECK_EQ(weir_permits_renew(a, &held), WEIR_ESTOREBREAKER);
     CHECK_EQ(held.count, 2);
-    CHECK_EQ(weir_held_release(a, &held), WEIR_ESTOREAWAY);
+    CHECK_EQ(weir_permits_release(a, &held), WEIR_ESTOREBREAKER);
     CHECK_EQ(held.count, 0);
-    weir_ask_free(ask);
+    weir_async_free(ask);
     weir_close(a);
 }
 
@@ -482,22 +483,22 @@ TEST(policies_when_the_store_is_away)
     weir_options kind = {
         .segment = {.size = 8 << 20}, .rules_text = policies, .store = "redis+unix:///nonexistent/socket"};
     weir *a = NULL;
-    weir_held held[3], none;
+    weir_permits held[3], none;
     CHECK_EQ(weir_open(&kind, &a), 0);
     CHECK(hold(a, "GET /near user_id=7", &held[0])); /* the host's own slots */
     CHECK(hold(a, "GET /near user_id=7", &held[1]));
     CHECK_EQ(held[0].count, 1);
     CHECK_EQ(held[0].names_len, 0);
     CHECK(!hold(a, "GET /near user_id=7", &none));
-    CHECK_EQ(weir_held_renew(a, &held[0]), 0);
-    CHECK_EQ(weir_held_release(a, &held[0]), 1);
+    CHECK_EQ(weir_permits_renew(a, &held[0]), 0);
+    CHECK_EQ(weir_permits_release(a, &held[0]), 1);
     CHECK(hold(a, "GET /near user_id=7", &held[0]));
     for (int i = 0; i < 5; i++) {
         CHECK(hold(a, "GET /open user_id=7", &none));
         CHECK_EQ(none.count, 0);
         CHECK(!hold(a, "GET /shut user_id=7", &none));
     }
-    CHECK_EQ(answer.by.reason, WEIR_BY_FAILURE);
+    CHECK_EQ(answer.decided_by.reason, WEIR_BY_FAILURE);
     weir_close(a);
 }
 
@@ -517,8 +518,8 @@ TEST(eventual_is_refused_and_named)
     weir_rules *read;
     CHECK_EQ(weir_rules_parse("x", text, strlen(text), hear, NULL, &read), WEIR_ERULES);
     CHECK(strstr(told, "use strict") != NULL);
-    weir *a = host_with("rules:\n  - { name: a, algorithm: concurrency, limit: 1 }\n", "", WEIR_NO_LINK);
-    weir_held held;
+    weir *a = host_with("rules:\n  - { name: a, algorithm: concurrency, limit: 1 }\n", "", WEIR_NO_CONNECT);
+    weir_permits held;
     CHECK(hold(a, "GET /", &held)); /* without a word it is local, as all rules are */
     CHECK_EQ(held.names_len, 0);
     weir_close(a);
@@ -531,7 +532,7 @@ TEST(what_is_decided_there_is_counted_here)
     weir *a = host(
         "rules:\n" SLOTS("slow", ", match: { path: /slow }, limit: 2") "  - { name: rate, match: { path: /rate }, "
                                                                        "limit: 3, window: 1h, consistency: strict }\n");
-    weir_held held;
+    weir_permits held;
     weir_stats stats;
     for (int i = 0; i < 5; i++) {
         (void)hold(a, "GET /slow user_id=1", &held);

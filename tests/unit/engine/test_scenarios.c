@@ -31,11 +31,11 @@ TEST(login_five_a_minute_per_address)
     CHECK_EQ(test_passing(w, "GET /auth/login ip=192.0.2.1", 0, 20), 20);
     CHECK_EQ(test_passing(w, "POST /auth/%6cogin ip=192.0.2.1", 1, 20), 0);
     CHECK_EQ(test_passing(w, "POST //auth/x/../login?a=b ip=192.0.2.1", 1, 20), 0);
-    weir_answer a = test_ask(w, "POST /auth/login ip=192.0.2.1", 20);
+    weir_result a = test_ask(w, "POST /auth/login ip=192.0.2.1", 20);
     CHECK_EQ(a.decision.verdict, WEIR_DENY);
     CHECK_EQ(a.decision.retry_after_ns, 40 * WEIR_SECOND);
     CHECK_EQ(a.status, 429);
-    CHECK(strcmp(a.by.rule, "login") == 0 && strcmp(a.by.key, "ip:192.0.2.1") == 0);
+    CHECK(strcmp(a.decided_by.rule, "login") == 0 && strcmp(a.decided_by.key, "ip:192.0.2.1") == 0);
     CHECK_EQ(test_passing(w, "POST /auth/login ip=192.0.2.1", 60, 20), 5);
     weir_close(w);
 }
@@ -85,7 +85,7 @@ TEST(five_marketing_messages_a_day)
                                    .descriptor_count = 1,
                                    .outcomes = &outcome,
                                    .now = test_seconds(0)};
-    weir_answer answer;
+    weir_result answer;
     int passed = 0;
     for (int i = 0; i < 9; i++) {
         CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
@@ -152,10 +152,10 @@ TEST(per_address_and_per_user_together)
              10); /* denied ones burned nothing of the address's */
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=4", 0, 50), 0);
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.2 user_id=4", 0, 50), 10);
-    weir_answer a = test_ask(w, "GET /x ip=192.0.2.1 user_id=5", 1);
-    CHECK(strcmp(a.by.rule, "by-ip") == 0);
+    weir_result a = test_ask(w, "GET /x ip=192.0.2.1 user_id=5", 1);
+    CHECK(strcmp(a.decided_by.rule, "by-ip") == 0);
     a = test_ask(w, "GET /x ip=192.0.2.9 user_id=9", 1);
-    CHECK(strcmp(a.by.rule, "by-user") == 0); /* the tightest speaks */
+    CHECK(strcmp(a.decided_by.rule, "by-user") == 0); /* the tightest speaks */
     CHECK_EQ(a.decision.remaining, 9);
     CHECK_EQ(a.matched, 2);
     weir_close(w);
@@ -173,8 +173,8 @@ TEST(several_limits_in_one_rule)
     for (int minute = 1; minute < 10; minute++)
         passed += test_passing(w, "GET /x ip=192.0.2.1", minute * 60, 30);
     CHECK_EQ(passed, 40);
-    weir_answer a = test_ask(w, "GET /x ip=192.0.2.1", 700);
-    CHECK(strcmp(a.by.rule, "api/1h") == 0);
+    weir_result a = test_ask(w, "GET /x ip=192.0.2.1", 700);
+    CHECK(strcmp(a.decided_by.rule, "api/1h") == 0);
     weir_close(w);
 }
 
@@ -225,8 +225,8 @@ TEST(lists)
     CHECK_EQ(test_passing(w, "GET /x ip=203.0.113.9", 0, 5), 0);
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.66", 0, 5), 0);
     CHECK_EQ(test_passing(w, "GET /x ip=198.51.100.1", 0, 5), 0);
-    weir_answer a = test_ask(w, "GET /x ip=203.0.113.9", 0);
-    CHECK_EQ(a.by.reason, WEIR_BY_BLOCK_LIST);
+    weir_result a = test_ask(w, "GET /x ip=203.0.113.9", 0);
+    CHECK_EQ(a.decided_by.reason, WEIR_BY_BLOCK_LIST);
     CHECK_EQ(a.decision.verdict, WEIR_BLOCKED);
     CHECK_EQ(a.decision.retry_after_ns, -1);
     weir_close(w);
@@ -271,7 +271,7 @@ TEST(costs)
     CHECK_EQ(test_ask(w, "GET /llm", 0).decision.remaining, 25);
 
     struct test_request r;
-    weir_answer a;
+    weir_result a;
     test_request(&r, "GET /llm");
     r.query.now = test_seconds(0);
     r.query.has_cost = true;
@@ -304,13 +304,13 @@ TEST(who_speaks)
                           "fixed_window, priority: 5, response: "
                           "{ status: 503, message: 'later', headers: [retry-after] } }\n");
     CHECK(test_passes(w, "GET /p", 0));
-    weir_answer a = test_ask(w, "GET /x", 0.5);
-    CHECK(strcmp(a.by.rule, "long") == 0); /* the longest wait */
+    weir_result a = test_ask(w, "GET /x", 0.5);
+    CHECK(strcmp(a.decided_by.rule, "long") == 0); /* the longest wait */
     a = test_ask(w, "GET /p", 0.5);
-    CHECK(strcmp(a.by.rule, "mild") == 0); /* by priority */
+    CHECK(strcmp(a.decided_by.rule, "mild") == 0); /* by priority */
     CHECK_EQ(a.status, 503);
     CHECK_EQ(a.headers, WEIR_HEADERS_RETRY_AFTER);
-    CHECK(a.by.decision.retry_after_ns < 2 * WEIR_SECOND);
+    CHECK(a.decided_by.decision.retry_after_ns < 2 * WEIR_SECOND);
     weir_close(w);
 }
 
@@ -324,12 +324,12 @@ TEST(the_wait_is_for_all_who_deny)
                     "  - { name: tried, key: a, limit: 1, window: 1d, shadow: true }\n"
                     "  - { name: none, match: { path: /none }, limit: 0 }\n");
     CHECK(test_passes(w, "GET /p", 0));
-    weir_answer a = test_ask(w, "GET /p", 1);
-    CHECK(strcmp(a.by.rule, "loud") == 0);
-    CHECK_EQ(a.by.decision.retry_after_ns, WEIR_SECOND);
+    weir_result a = test_ask(w, "GET /p", 1);
+    CHECK(strcmp(a.decided_by.rule, "loud") == 0);
+    CHECK_EQ(a.decided_by.decision.retry_after_ns, WEIR_SECOND);
     CHECK_EQ(a.decision.retry_after_ns, 3599 * WEIR_SECOND);
     a = test_ask(w, "GET /none", 1);
-    CHECK(strcmp(a.by.rule, "loud") == 0);
+    CHECK(strcmp(a.decided_by.rule, "loud") == 0);
     CHECK_EQ(a.decision.retry_after_ns, -1);
     CHECK(test_passes(w, "GET /p", 3600));
     weir_close(w);
@@ -368,15 +368,15 @@ TEST(banned_and_unlimited)
     weir *w = test_engine("rules:\n"
                           "  - { name: gone, match: { path: /v1/* }, limit: 0, window: 1s }\n"
                           "  - { name: free, match: { path: /free }, limit: unlimited, window: 1s }\n");
-    weir_answer a = test_ask(w, "GET /v1/x", 0);
+    weir_result a = test_ask(w, "GET /v1/x", 0);
     CHECK_EQ(a.decision.verdict, WEIR_NEVER_FITS);
-    CHECK_EQ(a.by.reason, WEIR_BY_BAN);
+    CHECK_EQ(a.decided_by.reason, WEIR_BY_BAN);
     CHECK_EQ(a.decision.retry_after_ns, -1);
     a = test_ask(w, "GET /free", 0);
-    CHECK_EQ(a.by.reason, WEIR_BY_UNLIMITED);
+    CHECK_EQ(a.decided_by.reason, WEIR_BY_UNLIMITED);
     CHECK(weir_passes(&a.decision));
     a = test_ask(w, "GET /none", 0);
-    CHECK_EQ(a.by.reason, WEIR_BY_NOTHING);
+    CHECK_EQ(a.decided_by.reason, WEIR_BY_NOTHING);
     CHECK_EQ(a.matched, 0);
     weir_close(w);
 }
@@ -388,8 +388,8 @@ TEST(count_rejected_counts_what_others_deny)
         "  - { name: log, key: a, limit: 10, window: 1m, algorithm: sliding_window_log, count_rejected: true }\n"
         "  - { name: narrow, key: a, limit: 2, window: 10s, algorithm: fixed_window }\n");
     CHECK_EQ(test_passing(w, "GET /x", 0, 10), 2);
-    weir_answer a = test_ask(w, "GET /x", 30); /* the narrow one's window is new; the log is full of what was denied */
-    CHECK(!weir_passes(&a.decision) && strcmp(a.by.rule, "log") == 0);
+    weir_result a = test_ask(w, "GET /x", 30); /* the narrow one's window is new; the log is full of what was denied */
+    CHECK(!weir_passes(&a.decision) && strcmp(a.decided_by.rule, "log") == 0);
     CHECK_EQ(test_passing(w, "GET /x", 91, 1), 1);
     weir_close(w);
 }
@@ -402,7 +402,7 @@ TEST(trusted_proxies)
     CHECK_EQ(test_passing(w, "GET / ip=10.0.0.1 @X-Forwarded-For=1.2.3.4,192.0.2.1", 0, 5),
              0); /* what a client forges is left of it */
     CHECK_EQ(test_passing(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0, 5), 2);
-    CHECK(strcmp(test_ask(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0).by.key, "192.0.2.9") == 0);
+    CHECK(strcmp(test_ask(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0).decided_by.key, "192.0.2.9") == 0);
     weir_close(w);
 }
 
@@ -415,7 +415,7 @@ TEST(a_place_given_back_late)
         "  - { name: window, key: a, limit: 5, window: 4s, algorithm: fixed_window }\n"
         "  - { name: bucket, key: a, limit: 5, window: 4s }\n");
     struct test_request r;
-    weir_answer a;
+    weir_result a;
     CHECK_EQ(test_passing(w, "GET /", 3, 4), 4);
     CHECK_EQ(test_passing(w, "GET /", 8, 9), 5);
     test_request(&r, "GET /");
@@ -435,7 +435,7 @@ TEST(delays_add_up_to_the_longest)
         "  - { name: slow, key: a, limit: 1, window: 1s, burst: 10, algorithm: leaky_bucket, on_limit: delay }\n"
         "  - { name: slower, key: a, limit: 1, window: 2s, burst: 10, algorithm: leaky_bucket, on_limit: delay }\n");
     CHECK_EQ(test_ask(w, "GET /", 0).decision.verdict, WEIR_ALLOW);
-    weir_answer a = test_ask(w, "GET /", 0);
+    weir_result a = test_ask(w, "GET /", 0);
     CHECK_EQ(a.decision.verdict, WEIR_DELAY);
     CHECK_EQ(a.decision.delay_ns, 2 * WEIR_SECOND);
     CHECK_EQ(a.on_limit, WEIR_ON_LIMIT_DELAY);

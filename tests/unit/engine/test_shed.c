@@ -38,13 +38,13 @@ TEST(a_share_of_a_class_is_shed)
         int64_t shed = 0, odd = 0;
         for (int64_t j = 0; j < n; j++) {
             double s = (double)j * 1e-5 * (double)(i % 2); /* at one moment, and at many */
-            weir_answer answer = test_ask(engine, cases[i].line, s);
+            weir_result answer = test_ask(engine, cases[i].line, s);
             bool passes = weir_passes(&answer.decision);
             shed += !passes;
             odd += answer.priority != cases[i].priority;
-            odd += !passes &&
-                   (answer.by.reason != WEIR_BY_SHED || answer.status != 503 || answer.decision.verdict != WEIR_DENY ||
-                    answer.decision.retry_after_ns < WEIR_SECOND || answer.decision.retry_after_ns > 5 * WEIR_SECOND);
+            odd += !passes && (answer.decided_by.reason != WEIR_BY_SHED || answer.status != 503 ||
+                               answer.decision.verdict != WEIR_DENY || answer.decision.retry_after_ns < WEIR_SECOND ||
+                               answer.decision.retry_after_ns > 5 * WEIR_SECOND);
         }
         CHECK_EQ(odd, 0);
         check_share(shed, n, cases[i].share);
@@ -76,21 +76,21 @@ TEST(what_is_shed_takes_nothing)
         "  - { name: flight, limit: 5, algorithm: concurrency }\n"
         "  - { name: seen, limit: 100, window: 1d, shadow: true }\n");
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     weir_outcome outcomes[4];
-    weir_held held;
+    weir_permits held;
     shed_is(engine, 0, 0, 0, 1000);
     test_request(&r, "GET /");
     r.query.now = test_seconds(0);
-    r.query.held = &held;
+    r.query.permits = &held;
     r.query.outcomes = outcomes;
     r.query.outcomes_max = 4;
     for (int i = 0; i < 500; i++) {
         CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-        CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+        CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
         CHECK_EQ(held.count, 0);
     }
-    CHECK_EQ(strcmp(answer.by.rule, "rate"), 0);
+    CHECK_EQ(strcmp(answer.decided_by.rule, "rate"), 0);
     CHECK_EQ(answer.outcomes, 4);
     r.query.dry_run = true; /* what only looks is not shed */
     CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
@@ -119,9 +119,9 @@ TEST(who_is_denied_anyway_is_not_shed_but_denied)
                                   "  - { name: bad, match: { path: /x }, key: \"u:${user_id}\", limit: 5, window: 1m,\n"
                                   "      priority: low, block: { keys: [\"u:6\"] } }\n");
     shed_is(engine, 0, 0, 0, 1000);
-    CHECK_EQ(test_ask(engine, "GET /no", 0).by.reason, WEIR_BY_BAN);
-    CHECK_EQ(test_ask(engine, "GET /x user_id=6", 0).by.reason, WEIR_BY_BLOCK_LIST);
-    CHECK_EQ(test_ask(engine, "GET /x user_id=7", 0).by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_ask(engine, "GET /no", 0).decided_by.reason, WEIR_BY_BAN);
+    CHECK_EQ(test_ask(engine, "GET /x user_id=6", 0).decided_by.reason, WEIR_BY_BLOCK_LIST);
+    CHECK_EQ(test_ask(engine, "GET /x user_id=7", 0).decided_by.reason, WEIR_BY_SHED);
     CHECK(test_passes(engine, "GET /x", 0)); /* the rule does not apply without its key */
     weir_close(engine);
 }
@@ -162,11 +162,11 @@ TEST(descriptors_are_normal)
                                    .charge_denied = true,
                                    .now = test_seconds(0),
                                    .outcomes = outcomes};
-    weir_answer answer;
+    weir_result answer;
     shed_is(engine, 0, 0, 1000, 1000);
     for (int i = 0; i < 20; i++) {
         CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
-        CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+        CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
         CHECK_EQ(outcomes[0].reason, WEIR_BY_NOTHING);
         CHECK(!weir_passes(&outcomes[1].decision));
     }
@@ -182,11 +182,11 @@ TEST(descriptors_are_normal)
 
 /* ---- What the client is told ---- */
 
-static weir_answer shed_answer(const char *response, char *text, size_t size)
+static weir_result shed_answer(const char *response, char *text, size_t size)
 {
     char rules[512];
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     snprintf(rules, sizeof rules, "rules:\n  - { name: a, limit: 5, window: 1m, priority: low, on_limit: queue%s }\n",
              response);
     weir *engine = pressed_engine(rules);
@@ -206,23 +206,23 @@ TEST(the_answer_to_what_was_shed)
     const char *type;
     uint16_t lens[WEIR_HEADER_COUNT];
     char values[WEIR_HEADER_ROOM];
-    weir_answer answer = shed_answer(", response: { message: Slow down }", text, sizeof text);
+    weir_result answer = shed_answer(", response: { message: Slow down }", text, sizeof text);
     CHECK_EQ(answer.status, 503);
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_REJECT);
     CHECK_EQ(answer.message.len, 0);
     answer.decision.retry_after_ns = 3 * WEIR_SECOND;
-    weir_answer_body(&answer, false, body, sizeof body, &type);
+    weir_result_body(&answer, false, body, sizeof body, &type);
     CHECK_EQ(strcmp(body, "{\"error\":\"overloaded\",\"message\":\"The service is busy with more important requests. "
                           "Please retry after 3 seconds.\",\"rule\":\"a\",\"retry_after\":3}\n"),
              0);
-    weir_answer_body(&answer, true, body, sizeof body, &type);
+    weir_result_body(&answer, true, body, sizeof body, &type);
     CHECK_EQ(strcmp(type, "application/problem+json"), 0);
     CHECK_EQ(strcmp(body,
                     "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
                     "\"title\":\"Temporary reduced capacity\",\"status\":503,\"detail\":\"The service is busy with "
                     "more important requests. Please retry after 3 seconds.\"}\n"),
              0);
-    weir_answer_values(&answer, NULL, values, lens);
+    weir_result_header_values(&answer, NULL, values, lens);
     CHECK_EQ(lens[WEIR_HEADER_RETRY_AFTER], 1);
     CHECK_EQ(lens[WEIR_HEADER_LIMIT], 0);
     CHECK_EQ(lens[WEIR_HEADER_POLICY], 0);
@@ -231,7 +231,7 @@ TEST(the_answer_to_what_was_shed)
     CHECK_EQ(answer.body, WEIR_BODY_AUTO);
     CHECK_EQ(answer.body_text.len, 0);
     answer = shed_answer(", response: { body: none }", text, sizeof text);
-    CHECK_EQ(weir_answer_body(&answer, false, body, sizeof body, &type), 0);
+    CHECK_EQ(weir_result_body(&answer, false, body, sizeof body, &type), 0);
 }
 
 /* ---- With a store ---- */
@@ -250,7 +250,7 @@ TEST(what_is_shed_does_not_ask_the_store)
         struct result result = ask(engine, "GET / user_id=1", s);
         shed += !result.passes;
         odd += result.passes != (result.prepared == 1) || result.back != 0;
-        odd += !result.passes && result.answer.by.reason != WEIR_BY_SHED;
+        odd += !result.passes && result.answer.decided_by.reason != WEIR_BY_SHED;
     }
     CHECK_EQ(odd, 0);
     check_share(shed, n, 0.5);
@@ -274,7 +274,7 @@ TEST(a_load_that_changes_in_mid_way)
     shed_is(engine, 0, 0, 0, 1000);
     struct result result = run(engine, "GET /", 0, (struct moment){.asked = calms_down});
     CHECK_EQ(result.prepared, 0);
-    CHECK_EQ(result.answer.by.reason, WEIR_BY_SHED);
+    CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_SHED);
     CHECK(ask(engine, "GET /", 0).passes);
     weir_close(engine);
     weir_segment_close(store.segment);

@@ -51,7 +51,7 @@ static int open_engine(const char *rules, weir **engine)
     weir_options how = {.segment = {.size = SIZE},
                         .rules_text = rules,
                         .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .diagnose = hear,
                         .hot = paths[0],
                         .hot_bytes = 1 << 20,

@@ -141,8 +141,9 @@ static int policies(void)
     EXPECT(test_passes(engine, "GET /closed", 0) && !test_passes(engine, "GET /closed", 0));
     EXPECT(truncate(path, 0) == 0);
     for (int i = 0; i < 3; i++) {
-        weir_answer answer = test_ask(engine, "GET /closed", 0);
-        EXPECT(!weir_passes(&answer.decision) && answer.by.reason == WEIR_BY_FAILURE && answer.by.error == WEIR_ELOST);
+        weir_result answer = test_ask(engine, "GET /closed", 0);
+        EXPECT(!weir_passes(&answer.decision) && answer.decided_by.reason == WEIR_BY_FAILURE &&
+               answer.decided_by.error == WEIR_ELOST);
         EXPECT(test_passes(engine, "GET /open", 0) && test_passes(engine, "GET /local", 0));
         EXPECT(test_passes(engine, "GET /log", 0));
     }

@@ -42,10 +42,10 @@ TEST(the_host_holds_the_limit_by_another_counter)
         weir *w = without_slab(kinds[i / 2], i % 2 ? "local" : "");
         CHECK_EQ(test_passing(w, "GET / user_id=a", 0, 20), 5);
         CHECK_EQ(test_passing(w, "GET / user_id=b", 0, 3), 3);
-        weir_answer answer = test_ask(w, "GET / user_id=a", 1);
+        weir_result answer = test_ask(w, "GET / user_id=a", 1);
         CHECK_EQ(answer.decision.verdict, WEIR_DENY);
-        CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
-        CHECK_EQ(answer.by.error, WEIR_EFULL);
+        CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
+        CHECK_EQ(answer.decided_by.error, WEIR_EFULL);
         CHECK_EQ(answer.decision.limit, 5);
         CHECK(answer.decision.retry_after_ns > 0);
         CHECK_EQ(test_passing(w, "GET / user_id=a", 125, 20), 5);
@@ -60,10 +60,10 @@ TEST(open_passes_and_closed_denies)
     for (int i = 0; i < 6; i++) {
         bool closed = i % 2;
         weir *w = without_slab(kinds[i / 2], closed ? "closed" : "open");
-        weir_answer answer = test_ask(w, "GET / user_id=a", 0);
+        weir_result answer = test_ask(w, "GET / user_id=a", 0);
         CHECK_EQ(weir_passes(&answer.decision), !closed);
-        CHECK_EQ(answer.by.reason, WEIR_BY_FAILURE);
-        CHECK_EQ(answer.by.error, WEIR_EFULL);
+        CHECK_EQ(answer.decided_by.reason, WEIR_BY_FAILURE);
+        CHECK_EQ(answer.decided_by.error, WEIR_EFULL);
         CHECK_EQ(test_passing(w, "GET / user_id=a", 0, 19), closed ? 0 : 19);
         CHECK_EQ(failures_of(w, "r"), 20);
         weir_close(w);

@@ -145,14 +145,14 @@ TEST(who_gives_back_tells_how_long_ago_it_was_taken)
             r.query.now.mono_ns -= ago_us[k] * 1000;
             r.query.has_cost = true;
             r.query.cost = -3;
-            CHECK_EQ(weir_ask_new(engine, &r.query.ask), 0);
-            CHECK_EQ(weir_check_prepare(engine, &r.query), 1);
-            const struct weir__store_op *asked = &weir_ask_question(r.query.ask)->ops[0];
+            CHECK_EQ(weir_async_new(engine, &r.query.async), 0);
+            CHECK_EQ(weir_check_begin(engine, &r.query), 1);
+            const struct weir__store_op *asked = &weir_async_request(r.query.async)->ops[0];
             int64_t least = ago_us[k] > 0 ? ago_us[k] + kinds[i].longer_us : 1;
             CHECK_EQ(asked->kind, WEIR__OP_REFUND);
             CHECK_EQ(asked->cost, 3);
             CHECK(asked->at_us <= -least && asked->at_us > -least - 5000000);
-            weir_ask_free(r.query.ask);
+            weir_async_free(r.query.async);
         }
         weir_close(engine);
     }
@@ -200,7 +200,7 @@ TEST(all_or_nothing_whoever_denies)
         /* Too much for a, not for b and l: nothing is taken anywhere. */
         result = run(engine, "GET /all", 0, (struct moment){.cost = 2});
         CHECK(!result.passes);
-        CHECK_EQ(result.answer.by.rule[0], 'a');
+        CHECK_EQ(result.answer.decided_by.rule[0], 'a');
         CHECK_EQ(result.back, 0);
         CHECK_ALL(result, 1, 3, 2);
         result = run(engine, "GET /all", 0, look);
@@ -221,7 +221,7 @@ TEST(all_or_nothing_whoever_denies)
 static void rush(weir *engine)
 {
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, "GET /rush");
     r.query.now = test_seconds(0);
     CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
@@ -240,7 +240,7 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
     struct result result = run(engine, "GET /both", 0, (struct moment){.asked = rush});
     CHECK_EQ(result.prepared, 1);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.by.rule[0], 'n');
+    CHECK_EQ(result.answer.decided_by.rule[0], 'n');
     CHECK_EQ(result.back, 2);
     CHECK_EQ(result.outcomes[1].decision.remaining, 5);
     result = run(engine, "GET /both", 0, (struct moment){.look = true});
@@ -248,7 +248,7 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
     CHECK_EQ(result.outcomes[2].decision.remaining, 5);
     weir_rule_stats stats;
     CHECK_EQ(weir_rule_stats_read(engine, "far", false, &stats), 0);
-    CHECK_EQ(stats.gave_back, 1);
+    CHECK_EQ(stats.rolled_back, 1);
     CHECK_EQ(stats.allowed + stats.denied, 0);
     /* What a local rule denies at once costs the store nothing. */
     int requests = store.requests;
@@ -278,7 +278,7 @@ TEST(what_was_not_asked_for_is_not_admitted)
     struct result result = run(engine, "GET /both", 0, (struct moment){.asked = relieve});
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.by.rule[0], 'f');
+    CHECK_EQ(result.answer.decided_by.rule[0], 'f');
     CHECK(result.answer.decision.retry_after_ns > 0 && result.answer.decision.retry_after_ns <= WEIR_SECOND);
     CHECK(ask(engine, "GET /both", 0).passes);
     weir_close(engine);
@@ -324,8 +324,8 @@ TEST(the_policy_decides_when_the_store_does_not)
     CHECK_EQ(passing(engine, "GET /open", 0, 9), 9);
     result = ask(engine, "GET /shut", 0);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.by.reason, WEIR_BY_FAILURE);
-    CHECK_EQ(result.answer.by.error, WEIR_ESTORESLOW);
+    CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_FAILURE);
+    CHECK_EQ(result.answer.decided_by.error, WEIR_ESTORESLOW);
     /* The host holds the limit alone. */
     result = ask(engine, "GET /here", 0);
     CHECK(result.passes);
@@ -368,9 +368,9 @@ TEST(without_an_answer_the_policy_decides)
     test_store_open(&store);
     weir *engine = test_strict_engine(policies, WEIR_LOCAL);
     /* Nobody asked: as if the store were away. */
-    weir_answer answer = test_ask(engine, "GET /shut", 0);
+    weir_result answer = test_ask(engine, "GET /shut", 0);
     CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.by.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(answer.decided_by.error, WEIR_ESTOREBREAKER);
     CHECK_EQ(test_passing(engine, "GET /here", 0, 9), 2);
     CHECK_EQ(test_passing(engine, "GET /open", 0, 9), 9);
     weir_close(engine);
@@ -385,34 +385,34 @@ TEST(equal_requests_of_a_batch_use_their_own_answers)
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
     static struct test_request r[COUNT];
-    weir_ask *a = NULL;
-    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    weir_async *a = NULL;
+    CHECK_EQ(weir_async_new(engine, &a), 0);
     for (int i = 0; i < COUNT; i++) {
         test_request(&r[i], i == 3 ? "GET /api user_id=2" : "GET /api user_id=1");
         r[i].query.now = test_seconds(0);
-        r[i].query.ask = a;
-        CHECK_EQ(weir_check_prepare(engine, &r[i].query), 1);
+        r[i].query.async = a;
+        CHECK_EQ(weir_check_begin(engine, &r[i].query), 1);
     }
-    CHECK_EQ(weir_ask_question(a)->op_count, COUNT);
-    CHECK_EQ(weir_ask_question(a)->group_count, COUNT);
-    test_store_answer(&store, weir_ask_question(a));
+    CHECK_EQ(weir_async_request(a)->op_count, COUNT);
+    CHECK_EQ(weir_async_request(a)->group_count, COUNT);
+    test_store_answer(&store, weir_async_request(a));
     for (int i = 0; i < COUNT; i++) {
-        weir_answer answer;
+        weir_result answer;
         if (i == 1)
             continue; /* its client has gone */
         CHECK_EQ(weir_check(engine, &r[i].query, &answer), 0);
         CHECK_EQ(weir_passes(&answer.decision), i < 6);
     }
-    CHECK(weir_ask_back(a) && weir_ask_back(a)->op_count == 1);
-    weir_ask_clear(a);
-    CHECK_EQ(weir_ask_question(a)->op_count, 0);
-    CHECK_EQ(weir_check_prepare(engine, &r[3].query), 1);
-    test_store_answer(&store, weir_ask_question(a));
+    CHECK(weir_async_rollback(a) && weir_async_rollback(a)->op_count == 1);
+    weir_async_clear(a);
+    CHECK_EQ(weir_async_request(a)->op_count, 0);
+    CHECK_EQ(weir_check_begin(engine, &r[3].query), 1);
+    test_store_answer(&store, weir_async_request(a));
     /* Nobody checks: all of it goes back. */
-    CHECK(weir_ask_back(a) && weir_ask_back(a)->op_count == 1);
-    CHECK_EQ(weir_ask_back(a)->ops[0].cost, 1);
-    CHECK_EQ(weir_ask_back(a)->ops[0].at_us, test_seconds(store.s).mono_ns / 1000);
-    weir_ask_free(a);
+    CHECK(weir_async_rollback(a) && weir_async_rollback(a)->op_count == 1);
+    CHECK_EQ(weir_async_rollback(a)->ops[0].cost, 1);
+    CHECK_EQ(weir_async_rollback(a)->ops[0].at_us, test_seconds(store.s).mono_ns / 1000);
+    weir_async_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -434,7 +434,7 @@ TEST(rules_may_change_while_the_store_is_asked)
                   "  - { name: goes, match: { path: /x }, limit: 5, window: 1h, consistency: strict }\n");
     weir_options kind = {.segment = {.size = 8 << 20},
                          .rules_path = folder,
-                         .flags = WEIR_NO_LINK | WEIR_NO_WATCH,
+                         .flags = WEIR_NO_CONNECT | WEIR_NO_WATCH,
                          .store = "redis://127.0.0.1:1"};
     weir *engine = NULL;
     CHECK_EQ(weir_open(&kind, &engine), 0);
@@ -443,7 +443,7 @@ TEST(rules_may_change_while_the_store_is_asked)
     CHECK_EQ(result.answer.outcomes, 2);
     CHECK_EQ(result.outcomes[0].error, 0);
     CHECK_EQ(result.outcomes[0].decision.remaining, 4);
-    CHECK_EQ(result.outcomes[1].error, WEIR_ESTOREAWAY);
+    CHECK_EQ(result.outcomes[1].error, WEIR_ESTOREBREAKER);
     CHECK_EQ(result.outcomes[1].decision.remaining, 6);
     CHECK_EQ(result.back, 1);
     weir_close(engine);

@@ -26,33 +26,33 @@ static struct told_descriptors describe(weir *engine, const char *const *keys, s
     struct told_descriptors told = {0};
     weir_descriptor_entry entries[4];
     weir_descriptor descriptors[4] = {0};
-    weir_answer answer;
-    weir_ask *a = NULL;
+    weir_result answer;
+    weir_async *a = NULL;
     for (size_t i = 0; i < count; i++) {
         entries[i] = (weir_descriptor_entry){{keys[i], strlen(keys[i])}, {"v", 1}};
         descriptors[i] = (weir_descriptor){.entries = &entries[i], .entry_count = 1};
         if (own) {
-            descriptors[i].own_limit = own;
-            descriptors[i].own_window_ns = 3600 * WEIR_SECOND;
+            descriptors[i].override_limit = own;
+            descriptors[i].override_window_ns = 3600 * WEIR_SECOND;
         }
     }
-    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    CHECK_EQ(weir_async_new(engine, &a), 0);
     weir_descriptor_query query = {.domain = {"d", 1},
                                    .descriptors = descriptors,
                                    .descriptor_count = count,
                                    .now = test_seconds(0),
-                                   .ask = a,
+                                   .async = a,
                                    .outcomes = told.outcomes};
-    told.prepared = weir_check_descriptors_prepare(engine, &query);
+    told.prepared = weir_check_descriptors_begin(engine, &query);
     if (told.prepared == 1)
-        test_store_answer(&store, weir_ask_question(a));
+        test_store_answer(&store, weir_async_request(a));
     CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
     told.passes = weir_passes(&answer.decision);
-    struct weir__store_request *back = weir_ask_back(a);
+    struct weir__store_request *back = weir_async_rollback(a);
     told.back = back ? back->op_count : 0;
     if (back)
         test_store_give_back(&store, back);
-    weir_ask_free(a);
+    weir_async_free(a);
     return told;
 }
 
@@ -112,20 +112,20 @@ TEST(the_calendar_comes_along)
                                       "      timezone: UTC, consistency: strict }\n",
                                       WEIR_LOCAL);
     struct test_request r;
-    weir_ask *a = NULL;
-    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    weir_async *a = NULL;
+    CHECK_EQ(weir_async_new(engine, &a), 0);
     test_request(&r, "GET /");
-    r.query.ask = a;
+    r.query.async = a;
     r.query.now = (weir_time){.mono_ns = WEIR_DAY, .wall_ns = INT64_C(1709251200) * WEIR_SECOND}; /* 1 March 2024 */
-    CHECK_EQ(weir_check_prepare(engine, &r.query), 1);
-    const struct weir__store_op *asked = weir_ask_question(a)->ops;
+    CHECK_EQ(weir_check_begin(engine, &r.query), 1);
+    const struct weir__store_op *asked = weir_async_request(a)->ops;
     CHECK_EQ(asked->bounds_us[0], INT64_C(1706745600000000));
     CHECK_EQ(asked->bounds_us[1], INT64_C(1709251200000000));
     CHECK_EQ(asked->bounds_us[2], INT64_C(1711929600000000));
     CHECK_EQ(asked->bounds_us[3], INT64_C(1714521600000000));
     CHECK(asked->limit.zone == NULL);
     CHECK_EQ(strcmp(asked->name, "weir:m:*"), 0);
-    weir_ask_free(a);
+    weir_async_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -137,49 +137,49 @@ TEST(a_key_is_what_the_store_knows)
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
     weir_time now = test_seconds(0);
-    weir_ask *a = NULL;
+    weir_async *a = NULL;
     weir_outcome outcome;
     weir_decision decision;
-    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    CHECK_EQ(weir_async_new(engine, &a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 3), 3);
-    CHECK_EQ(weir_key_state_prepare(engine, "api", "u:1", 3, now, a), 1);
-    test_store_answer(&store, weir_ask_question(a));
-    CHECK_EQ(weir_key_state_asked(engine, "api", "u:1", 3, now, a, &outcome), 0);
+    CHECK_EQ(weir_key_state_begin(engine, "api", "u:1", 3, now, a), 1);
+    test_store_answer(&store, weir_async_request(a));
+    CHECK_EQ(weir_key_state_finish(engine, "api", "u:1", 3, now, a, &outcome), 0);
     CHECK_EQ(outcome.decision.remaining, 2);
     CHECK_EQ(outcome.error, 0);
-    CHECK(weir_ask_back(a) == NULL);
+    CHECK(weir_async_rollback(a) == NULL);
     /* What really was consumed, either way. */
     weir_taken taken = {.rule = "api", .key = "u:1", .key_len = 3, .quota = 5, .window_ns = 60 * WEIR_SECOND};
-    weir_ask_clear(a);
-    CHECK_EQ(weir_key_settle_prepare(engine, &taken, -2, now, a), 1);
-    test_store_answer(&store, weir_ask_question(a));
-    CHECK_EQ(weir_key_settle_asked(engine, &taken, -2, now, a, &decision), 0);
+    weir_async_clear(a);
+    CHECK_EQ(weir_key_settle_begin(engine, &taken, -2, now, a), 1);
+    test_store_answer(&store, weir_async_request(a));
+    CHECK_EQ(weir_key_settle_finish(engine, &taken, -2, now, a, &decision), 0);
     CHECK_EQ(decision.remaining, 4);
-    weir_ask_clear(a);
-    CHECK_EQ(weir_key_settle_prepare(engine, &taken, 7, now, a), 1);
-    test_store_answer(&store, weir_ask_question(a));
-    CHECK_EQ(weir_key_settle_asked(engine, &taken, 7, now, a, &decision), 0);
+    weir_async_clear(a);
+    CHECK_EQ(weir_key_settle_begin(engine, &taken, 7, now, a), 1);
+    test_store_answer(&store, weir_async_request(a));
+    CHECK_EQ(weir_key_settle_finish(engine, &taken, 7, now, a, &decision), 0);
     CHECK_EQ(decision.remaining, -3);
-    CHECK(weir_ask_back(a) == NULL);
+    CHECK(weir_async_rollback(a) == NULL);
     /* Nobody asked: the host's own, and it says so. */
     CHECK_EQ(weir_key_state(engine, "api", "u:1", 3, now, &outcome), 0);
-    CHECK_EQ(outcome.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(outcome.error, WEIR_ESTOREBREAKER);
     CHECK_EQ(outcome.decision.remaining, 5);
-    CHECK_EQ(weir_key_settle(engine, &taken, 1, now, &decision), WEIR_ESTOREAWAY);
-    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), WEIR_ESTOREAWAY);
+    CHECK_EQ(weir_key_settle(engine, &taken, 1, now, &decision), WEIR_ESTOREBREAKER);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), WEIR_ESTOREBREAKER);
     /* A block needs no store. */
     CHECK_EQ(weir_key_block(engine, "api", "u:1", 3, WEIR_SECOND, now), 0);
-    weir_ask_clear(a);
-    CHECK_EQ(weir_key_state_prepare(engine, "api", "u:1", 3, now, a), 0);
-    CHECK_EQ(weir_key_state_asked(engine, "api", "u:1", 3, now, a, &outcome), 0);
+    weir_async_clear(a);
+    CHECK_EQ(weir_key_state_begin(engine, "api", "u:1", 3, now, a), 0);
+    CHECK_EQ(weir_key_state_finish(engine, "api", "u:1", 3, now, a, &outcome), 0);
     CHECK_EQ(outcome.decision.verdict, WEIR_BLOCKED);
     /* Nor does a local rule. */
-    CHECK_EQ(weir_key_state_prepare(engine, "near", "*", 1, now, a), 0);
-    CHECK_EQ(weir_key_reset_prepare(engine, "near", "*", 1, now, a), 0);
-    CHECK_EQ(weir_key_state_prepare(engine, "gone", "*", 1, now, a), WEIR_ENORULE);
-    CHECK_EQ(weir_key_settle_prepare(engine, &taken, INT64_MAX, now, a), WEIR_ECOST);
-    CHECK_EQ(weir_key_state_prepare(engine, "api", "u:1", 3, now, NULL), WEIR_EINVAL);
-    weir_ask_free(a);
+    CHECK_EQ(weir_key_state_begin(engine, "near", "*", 1, now, a), 0);
+    CHECK_EQ(weir_key_reset_begin(engine, "near", "*", 1, now, a), 0);
+    CHECK_EQ(weir_key_state_begin(engine, "gone", "*", 1, now, a), WEIR_ENORULE);
+    CHECK_EQ(weir_key_settle_begin(engine, &taken, INT64_MAX, now, a), WEIR_ECOST);
+    CHECK_EQ(weir_key_state_begin(engine, "api", "u:1", 3, now, NULL), WEIR_EINVAL);
+    weir_async_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -188,16 +188,16 @@ TEST(a_reset_forgets_denials)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
-    weir_ask *a = NULL;
-    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    weir_async *a = NULL;
+    CHECK_EQ(weir_async_new(engine, &a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
     CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
-    CHECK_EQ(weir_key_reset_prepare(engine, "api", "u:1", 3, test_seconds(0), a), 1);
+    CHECK_EQ(weir_key_reset_begin(engine, "api", "u:1", 3, test_seconds(0), a), 1);
     CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
-    test_store_answer(&store, weir_ask_question(a));
-    CHECK_EQ(weir_key_reset_asked(engine, "api", "u:1", 3, test_seconds(0), a), 0);
+    test_store_answer(&store, weir_async_request(a));
+    CHECK_EQ(weir_key_reset_finish(engine, "api", "u:1", 3, test_seconds(0), a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
-    weir_ask_free(a);
+    weir_async_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -229,7 +229,7 @@ TEST(says_what_a_store_cannot_do)
     CHECK_EQ(strcmp(heard.last, "2:51: consistency: strict acts as local: there is no store"), 0);
     weir_close(engine);
     kind.store = "redis://127.0.0.1:1";
-    kind.flags = WEIR_NO_LINK;
+    kind.flags = WEIR_NO_CONNECT;
     CHECK_EQ(weir_open(&kind, &engine), 0);
     CHECK_EQ(heard.warnings, 1);
     weir_close(engine);
@@ -254,22 +254,22 @@ TEST(says_what_a_store_cannot_do)
 TEST(refuses_nonsense)
 {
     weir *engine = test_strict_engine(one, WEIR_LOCAL), *other = test_strict_engine(one, WEIR_LOCAL);
-    weir_ask *a = NULL;
-    weir_answer answer;
+    weir_async *a = NULL;
+    weir_result answer;
     weir_query query = {0};
-    CHECK_EQ(weir_ask_new(NULL, &a), WEIR_EINVAL);
-    CHECK_EQ(weir_ask_new(engine, NULL), WEIR_EINVAL);
-    CHECK_EQ(weir_ask_new(engine, &a), 0);
-    CHECK_EQ(weir_check_prepare(engine, &query), WEIR_EINVAL);
-    CHECK_EQ(weir_check_prepare(engine, NULL), WEIR_EINVAL);
-    query.ask = a;
-    CHECK_EQ(weir_check_prepare(other, &query), WEIR_EINVAL); /* another engine's */
+    CHECK_EQ(weir_async_new(NULL, &a), WEIR_EINVAL);
+    CHECK_EQ(weir_async_new(engine, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_async_new(engine, &a), 0);
+    CHECK_EQ(weir_check_begin(engine, &query), WEIR_EINVAL);
+    CHECK_EQ(weir_check_begin(engine, NULL), WEIR_EINVAL);
+    query.async = a;
+    CHECK_EQ(weir_check_begin(other, &query), WEIR_EINVAL); /* another engine's */
     CHECK_EQ(weir_check(other, &query, &answer), WEIR_EINVAL);
     query.has_cost = true;
     query.cost = INT64_MAX;
-    CHECK_EQ(weir_check_prepare(engine, &query), WEIR_ECOST);
-    weir_ask_free(a);
-    weir_ask_free(NULL);
+    CHECK_EQ(weir_check_begin(engine, &query), WEIR_ECOST);
+    weir_async_free(a);
+    weir_async_free(NULL);
     weir_close(engine);
     weir_close(other);
 }

@@ -63,7 +63,7 @@ enum { OUTCOMES = 4 };
 static void left(weir *w, const char *line, int64_t remaining[OUTCOMES])
 {
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     weir_outcome outcomes[OUTCOMES];
     quiet();
     test_request(&r, line);
@@ -89,7 +89,7 @@ struct two {
     weir_descriptor_entry entries[2];
     weir_descriptor descriptors[2];
     weir_outcome outcomes[2];
-    weir_answer answer;
+    weir_result answer;
 };
 
 static bool two_pass(weir *w, struct two *t, const char *first, int64_t first_hits, const char *second,
@@ -169,7 +169,7 @@ TEST(one_counter_twice_in_a_request)
     CHECK_EQ(t.outcomes[0].decision.remaining, 1);
     weir_rule_stats stats;
     CHECK_EQ(weir_rule_stats_read(w, "d.a", false, &stats), 0);
-    CHECK_EQ(stats.gave_back, 1);
+    CHECK_EQ(stats.rolled_back, 1);
     CHECK_EQ(stats.denied, 1);
     CHECK_EQ(stats.allowed, 2);
     weir_close(w);
@@ -181,7 +181,7 @@ TEST(what_no_rule_matched_does_not_speak_for_what_one_did)
     weir *w = test_engine(two_descriptors);
     struct two t;
     CHECK(two_pass(w, &t, "unknown", 1, "free", 1));
-    CHECK_EQ(t.answer.by.reason, WEIR_BY_UNLIMITED);
+    CHECK_EQ(t.answer.decided_by.reason, WEIR_BY_UNLIMITED);
     CHECK_EQ(t.answer.matched, 1);
     weir_close(w);
 }
@@ -195,7 +195,7 @@ TEST(a_dry_run_says_what_would_be_left)
     CHECK(test_passes(w, "GET /", 0));
     for (int dry = 1; dry >= 0; dry--) {
         struct test_request r;
-        weir_answer answer;
+        weir_result answer;
         weir_outcome outcomes[2];
         test_request(&r, "GET /");
         r.query.now = test_seconds(0);
@@ -238,7 +238,7 @@ TEST(given_back_when_the_last_one_denies_after_all)
     CHECK_LEFT(w, "GET /", 3, 3, 0);
     weir_rule_stats stats;
     CHECK_EQ(weir_rule_stats_read(w, "a", false, &stats), 0);
-    CHECK_EQ(stats.gave_back, 1);
+    CHECK_EQ(stats.rolled_back, 1);
     CHECK_EQ(stats.allowed, 2);
     CHECK_EQ(stats.failures, 0);
     weir_close(w);
@@ -284,10 +284,10 @@ TEST(the_nth_take_fails)
         quiet();
         moment.failing_take = nth + 1;
         moment.error = errors[i / 9];
-        weir_answer answer = test_ask(w, "GET /", 0);
+        weir_result answer = test_ask(w, "GET /", 0);
         CHECK_EQ(weir_passes(&answer.decision), !closed);
-        CHECK_EQ(answer.by.reason, closed ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
-        CHECK_EQ(answer.by.error, closed ? moment.error : 0);
+        CHECK_EQ(answer.decided_by.reason, closed ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
+        CHECK_EQ(answer.decided_by.error, closed ? moment.error : 0);
         CHECK_EQ(moment.refunds, closed ? nth : 0);
         int64_t all[] = {5, 5, 2};
         for (int k = 0; k < 3 && !closed; k++)
@@ -322,10 +322,10 @@ TEST(a_stand_in_is_given_back)
         quiet();
         moment.failing_take = 1;
         moment.error = WEIR_EFULL;
-        weir_answer answer = test_ask(w, "GET /", 0);
+        weir_result answer = test_ask(w, "GET /", 0);
         CHECK_EQ(weir_passes(&answer.decision), i < 2);
-        CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
-        CHECK_EQ(answer.by.error, WEIR_EFULL);
+        CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
+        CHECK_EQ(answer.decided_by.error, WEIR_EFULL);
         CHECK_EQ(answer.decision.limit, 3);
         CHECK_EQ(answer.decision.remaining, i < 2 ? 1 - i : 0);
     }
@@ -341,7 +341,7 @@ TEST(the_nth_look_fails)
         quiet();
         moment.failing_peek = nth + 1;
         moment.error = WEIR_EBUSY;
-        weir_answer answer = test_ask(w, "GET /", 0);
+        weir_result answer = test_ask(w, "GET /", 0);
         CHECK_EQ(weir_passes(&answer.decision), !closed);
         CHECK_EQ(moment.takes, closed ? 0 : 2); /* what could not be looked at is not taken from */
         CHECK_EQ(moment.refunds, 0);

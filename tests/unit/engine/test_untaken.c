@@ -9,16 +9,16 @@ static const char rules[] = "rules:\n"
 
 enum { RULES = 4 };
 
-static weir_answer check(weir *engine, int64_t cost, const uint64_t *untaken, size_t count, weir_outcome *outcomes)
+static weir_result check(weir *engine, int64_t cost, const uint64_t *not_taken, size_t count, weir_outcome *outcomes)
 {
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, "GET /x");
     r.query.now = test_seconds(1);
     r.query.has_cost = true;
     r.query.cost = cost;
-    r.query.untaken = untaken;
-    r.query.untaken_count = count;
+    r.query.not_taken = not_taken;
+    r.query.not_taken_count = count;
     r.query.outcomes = outcomes;
     r.query.outcomes_max = RULES;
     CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
@@ -29,22 +29,22 @@ TEST(what_was_not_taken_is_not_given_back)
 {
     weir *engine = test_engine(rules);
     weir_outcome outcomes[RULES];
-    uint64_t untaken[RULES];
+    uint64_t not_taken[RULES];
     size_t count = 0;
     for (int i = 0; i < 3; i++)
         check(engine, 1, NULL, 0, outcomes);
     for (int i = 0; i < RULES; i++)
         if (!weir_outcome_took(&outcomes[i]))
-            untaken[count++] = weir_outcome_id(&outcomes[i]);
+            not_taken[count++] = weir_outcome_id(&outcomes[i]);
     CHECK_EQ(count, 2); /* the shadow that is full, and what counts nothing */
     CHECK(weir_outcome_took(&outcomes[0]) && !weir_outcome_took(&outcomes[1]) && weir_outcome_took(&outcomes[2]));
 
-    CHECK_EQ(check(engine, -1, untaken, count, outcomes).matched, 2);
-    CHECK_EQ(check(engine, 0, untaken, count, outcomes).matched, RULES); /* who gives nothing back sees all */
+    CHECK_EQ(check(engine, -1, not_taken, count, outcomes).matched, 2);
+    CHECK_EQ(check(engine, 0, not_taken, count, outcomes).matched, RULES); /* who gives nothing back sees all */
     CHECK_EQ(outcomes[0].decision.remaining, 8);
     CHECK_EQ(outcomes[1].decision.remaining, 0);
     CHECK_EQ(outcomes[2].decision.remaining, 18);
-    check(engine, 1, untaken, count, outcomes); /* takes: nobody is left out */
+    check(engine, 1, not_taken, count, outcomes); /* takes: nobody is left out */
     CHECK(!weir_passes(&outcomes[1].decision));
     CHECK_EQ(outcomes[2].decision.remaining, 17);
 
@@ -70,9 +70,9 @@ TEST(nothing_to_look_at)
 {
     weir *engine = test_engine(rules);
     struct test_request r;
-    weir_answer answer;
+    weir_result answer;
     test_request(&r, "GET /x");
-    r.query.untaken_count = 1;
+    r.query.not_taken_count = 1;
     CHECK_EQ(weir_check(engine, &r.query, &answer), WEIR_EINVAL);
     weir_close(engine);
 }

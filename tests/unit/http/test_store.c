@@ -15,19 +15,19 @@ static struct test_api *open_with_store(void)
 {
     struct test_api *t = calloc(1, sizeof *t);
     weir_options options = {
-        .segment = {.size = 1 << 20}, .rules_text = rules, .store = "redis://x", .flags = WEIR_NO_LINK};
+        .segment = {.size = 1 << 20}, .rules_text = rules, .store = "redis://x", .flags = WEIR_NO_CONNECT};
     CHECK_EQ(weir_open(&options, &t->engine), 0);
     own_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
     CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = t->path}, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
-    CHECK_EQ(weir_ask_new(t->engine, &t->api.ask), 0);
+    CHECK_EQ(weir_async_new(t->engine, &t->api.ask), 0);
     return t;
 }
 
 static void close_with_store(struct test_api *t)
 {
-    weir_ask_free(t->api.ask);
+    weir_async_free(t->api.ask);
     test_api_close(t);
 }
 
@@ -35,16 +35,16 @@ static void close_with_store(struct test_api *t)
 static const struct weir__store_request *asked(struct test_api *t, enum weir__api_method method, const char *path,
                                                const char *body)
 {
-    weir_ask_clear(t->api.ask);
+    weir_async_clear(t->api.ask);
     t->api.answered = false;
     test_call(t, method, path, body);
-    return weir_ask_question(t->api.ask);
+    return weir_async_request(t->api.ask);
 }
 
 /* The store lets pass whatever it is asked, and has so much left; then the call again. */
 static void answer(struct test_api *t, int error, enum weir__api_method method, const char *path, const char *body)
 {
-    struct weir__store_request *request = weir_ask_question(t->api.ask);
+    struct weir__store_request *request = weir_async_request(t->api.ask);
     request->error = error;
     for (uint32_t i = 0; i < request->op_count; i++) {
         struct weir__store_op *ask = &request->ops[i];
@@ -65,7 +65,7 @@ TEST(check)
     CHECK_EQ(strlen(t->said), 0);
     answer(t, 0, WEIR__POST, "check", ITEM(3));
     SAYS(t, "\"remaining\":77");
-    CHECK(weir_ask_back(t->api.ask) == NULL);
+    CHECK(weir_async_rollback(t->api.ask) == NULL);
     close_with_store(t);
 }
 
@@ -120,11 +120,11 @@ TEST(settled_twice_asks_once)
     CHECK_EQ(request->ops[0].kind, WEIR__OP_REFUND);
     CHECK_EQ(request->ops[0].cost, 300);
     /* Another who settles the same while the store is being asked. */
-    weir_ask *first = t->api.ask;
-    CHECK_EQ(weir_ask_new(t->engine, &t->api.ask), 0);
+    weir_async *first = t->api.ask;
+    CHECK_EQ(weir_async_new(t->engine, &t->api.ask), 0);
     CHECK_EQ(asked(t, WEIR__POST, "commit", body)->op_count, 0);
     CHECK_EQ(t->status, 409);
-    weir_ask_free(t->api.ask);
+    weir_async_free(t->api.ask);
     t->api.ask = first;
     answer(t, 0, WEIR__POST, "commit", body);
     CHECK_EQ(t->status, 200);

@@ -125,7 +125,7 @@ TEST(the_extra_is_withdrawn_within_a_second)
         CHECK(host.passed[0] >= 240 && host.passed[1] >= 240);
         host.others = 1; /* full, and no more than that */
         run(&host, 1);
-        weir_answer answer = test_ask(host.engine, "GET / user_id=7", (double)host.step * DT);
+        weir_result answer = test_ask(host.engine, "GET / user_id=7", (double)host.step * DT);
         CHECK_EQ(answer.decision.limit, 10); /* the burst, as it is written */
         run(&host, 2);
         CHECK(host.passed[0] <= 201 && host.passed[1] <= 201);

@@ -265,7 +265,7 @@ TEST(a_lost_master_takes_only_its_slots_with_it)
     group_of_three(&one, 0, 1);
     op(&one);
     fake_run();
-    CHECK_EQ(one.request.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(one.request.error, WEIR_ESTOREBREAKER);
     CHECK_EQ(*fake_used(&fake_servers[2], kept), 1);
     /* Exchanges of several counters: each for itself. */
     asked_begin(&one);
@@ -277,7 +277,7 @@ TEST(a_lost_master_takes_only_its_slots_with_it)
     fake_run();
     CHECK_EQ(one.request.error, 0);
     CHECK_EQ(one.ops[0].error, 0);
-    CHECK_EQ(one.ops[1].error, WEIR_ESTOREAWAY);
+    CHECK_EQ(one.ops[1].error, WEIR_ESTOREBREAKER);
     CHECK_EQ(one.ops[2].error, 0);
     /* A replica is promoted: within a second its slots are back, and the lost one is looked for no longer. */
     fake_servers[4].first_slot = fake_servers[1].first_slot;
@@ -369,7 +369,7 @@ TEST(no_sentinel_no_master)
     fake_servers[3].down = fake_servers[4].down = true;
     for (int i = 0; i < 5; i++)
         CHECK_EQ(ask_one("k", 1), WEIR_ESTOREDOWN);
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAWAY);
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREBREAKER);
     CHECK_EQ(fake_downs, 1);
     fake_servers[4].down = false;
     fake_servers[4].master_port = 1;

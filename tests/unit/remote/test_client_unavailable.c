@@ -119,7 +119,7 @@ TEST(the_breaker_opens_and_closes)
     CHECK_EQ(fake_stats().state, WEIR__STORE_DOWN);
     int connects = fake_servers[0].connects;
     for (int i = 0; i < 100; i++)
-        CHECK_EQ(ask_one("k", 0), WEIR_ESTOREAWAY);
+        CHECK_EQ(ask_one("k", 0), WEIR_ESTOREBREAKER);
     CHECK_EQ(fake_servers[0].connects, connects);
     CHECK_EQ(fake_stats().refused, 100);
     fake_pass(10 * 1000000);
@@ -133,7 +133,7 @@ TEST(the_breaker_opens_and_closes)
         asked_one(&many[i], "k", 0, limit());
         op(&many[i]);
     }
-    CHECK_EQ(many[1].request.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(many[1].request.error, WEIR_ESTOREBREAKER);
     fake_run();
     CHECK_EQ(many[0].request.error, 0);
     CHECK_EQ(ask_one("k", 0), 0);
@@ -173,7 +173,7 @@ TEST(a_paused_server_costs_a_few_deadlines)
     for (int i = 0; i < 5000; i++) {
         fake_pass(ask_one("k", 0) == 1 ? 20000 : 1000);
         slow += one.request.error == WEIR_ESTORESLOW;
-        away += one.request.error == WEIR_ESTOREAWAY;
+        away += one.request.error == WEIR_ESTOREBREAKER;
     }
     CHECK_EQ(slow, 5);
     CHECK_EQ(away, 4995);
@@ -230,7 +230,7 @@ TEST(a_black_hole_costs_a_few_deadlines)
         fake_pass(20000);
         CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
     }
-    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREAWAY);
+    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREBREAKER);
     fake_servers[0].black = false;
     fake_pass(2500000);
     CHECK_EQ(ask_one("k", 0), 0);
@@ -285,7 +285,7 @@ TEST(who_may_wait_for_a_probe_is_told)
         ask_one("k", 0);
         fake_pass(20000);
     }
-    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREAWAY);
+    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREBREAKER);
     CHECK(!weir__client_probing(fake_client, &one.request)); /* none is due yet */
     fake_pass(60000);
     CHECK(weir__client_probing(fake_client, &one.request));
@@ -307,7 +307,7 @@ TEST(no_more_wait_than_there_is_room_for)
     for (int i = 0; i < 20000; i++) {
         requests[i] = crowd->request;
         weir__client_submit(fake_client, &requests[i], fake_now);
-        refused += requests[i].error == WEIR_ESTOREAWAY;
+        refused += requests[i].error == WEIR_ESTOREBREAKER;
     }
     CHECK_EQ(refused, 20000 - 16384);
     fake_pass(20000);

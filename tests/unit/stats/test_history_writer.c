@@ -60,7 +60,7 @@ static void use(weir *engine, int count)
 {
     for (int i = 0; i < count; i++) {
         struct test_request r;
-        weir_answer answer;
+        weir_result answer;
         test_request(&r, i % 2 ? "GET / user_id=a" : "GET / user_id=b");
         CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
     }

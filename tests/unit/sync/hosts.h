@@ -112,7 +112,7 @@ static inline int fake_send(void *context, struct weir__store_request *request)
     store->ops += request->op_count;
     request->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
     if (store->fate == IS_AWAY) /* the breaker's word, without asking */
-        request->error = WEIR_ESTOREAWAY;
+        request->error = WEIR_ESTOREBREAKER;
     if (store->fate == REFUSES || store->fate == IS_AWAY)
         return request->error;
     store->missed = 0;
@@ -155,7 +155,7 @@ static inline void host_make(struct host *host, const char *rules, weir__sync_se
                         .rules_text = rules,
                         .diagnose = test_print_diagnostic,
                         .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .ledger = "",
                         .ledger_bytes = 1 << 20,
                         .load = ""};
@@ -180,7 +180,7 @@ static inline int host_ask(struct host *host, const char *line, int count)
     int passed = 0;
     for (int i = 0; i < count; i++) {
         struct test_request r;
-        weir_answer answer;
+        weir_result answer;
         test_request(&r, line);
         r.query.now = host->now(host->engine->segment);
         CHECK_EQ(weir_check(host->engine, &r.query, &answer), 0);

@@ -145,7 +145,7 @@ TEST(the_reason_stays)
     CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
     store.fate = IS_AWAY;
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREAWAY);
+        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREBREAKER);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK_EQ(stats.last_error, WEIR_ESTOREDOWN);
     CHECK_EQ(stats.store, WEIR_STORE_DOWN);

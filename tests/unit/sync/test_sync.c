@@ -156,7 +156,7 @@ TEST(more_questions_than_one)
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_text = RULE("limit: 100, window: 1h"),
                         .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .ledger = "",
                         .ledger_bytes = 2 << 20};
     struct host host = {.send_request = fake_send, .send_context = &store, .now = hosts_now};
@@ -196,7 +196,7 @@ TEST(what_is_too_much_for_the_time_is_told_in_the_end)
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_text = RULE("limit: 100, window: 1h"),
                         .store = "redis://127.0.0.1:1",
-                        .flags = WEIR_NO_LINK,
+                        .flags = WEIR_NO_CONNECT,
                         .ledger = "",
                         .ledger_bytes = 2 << 20};
     struct host host = {.send_request = bring_slowly, .send_context = &store, .now = hosts_now};

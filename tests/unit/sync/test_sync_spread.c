@@ -65,7 +65,7 @@ static void begin(uint64_t interval_ms)
     weir_options kind = {.segment = {.size = 4 << 20},
                          .rules_text = RULES,
                          .store = "redis://127.0.0.1:1",
-                         .flags = WEIR_NO_LINK,
+                         .flags = WEIR_NO_CONNECT,
                          .ledger = "",
                          .ledger_bytes = 1 << 20};
     hosts_time = 0;

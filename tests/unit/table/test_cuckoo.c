@@ -47,7 +47,7 @@ TEST(what_is_being_moved_is_not_free_however_old)
 
     CHECK_EQ(weir__slot_claim(&f->op, &key, weir__cell_tentative(&f->op, key.tag), &slot, &seen), 0);
     CHECK_EQ(weir__cell_state(seen.lo), WEIR__TENTATIVE);
-    CHECK(f->table.stats[0].moved >= 1);
+    CHECK(f->table.stats[0].displaced >= 1);
     CHECK(weir__cell_tag(to->lo) != old.tag || weir__is_normal(to->lo));
     CHECK_EQ(evicted(f), 0);
     fixture_free(f);
