@@ -1,4 +1,4 @@
-/* What weir serve says. Each usual line is one write, so that lines of several processes do not mix. */
+/* The log. A line of up to 4 KiB is one write, so that lines of several processes do not mix. See log.h. */
 #define _GNU_SOURCE /* O_CLOEXEC, gmtime_r */
 #include "base/log.h"
 #include "rules/report.h"
@@ -14,12 +14,11 @@
 
 /* ---- Writing ---- */
 
-enum { PATIENCE_MS = 500, AT_ONCE = 4096 /* what a pipe that takes anything takes without waiting */ };
+enum { PATIENCE_MS = 500, AT_ONCE = 4096 /* PIPE_BUF: a pipe that is writable takes this much without blocking */ };
 
 /*
- * False: nobody reads what is written. A terminal that was stopped, or a pipe to a program that hangs, must not hold up
- * this process: it would no longer hear nginx, whose workers would then wait with their next line for ever. So the
- * first time somebody is slow is waited for, and then no more until they read again.
+ * False: writing would block. A stopped terminal, or a pipe to a program that hangs, must not block the supervisor,
+ * which also drains nginx's pipe. Waits up to 500 ms the first time, then not at all until the reader catches up.
  */
 static bool is_read(int file)
 {
@@ -40,14 +39,14 @@ static void write_all(int file, const char *text, size_t len)
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0)
-            return; /* nobody is there to be told */
+            return; /* no reader: the line is lost */
         done += (size_t)wrote;
     }
 }
 
 /* ---- Lines ---- */
 
-/* A string of JSON with its quotes. Bytes of UTF-8 stay as they are. Returns the length; at most 6 a byte. */
+/* Writes a JSON string with its quotes; UTF-8 is unchanged. Returns the length: at most 6 bytes per byte, and 2. */
 static size_t quote(const char *text, char *to)
 {
     size_t used = 0;
@@ -66,7 +65,7 @@ static size_t quote(const char *text, char *to)
 
 enum { LINE_BYTES = 6 * WEIR__LOG_MESSAGE_MAX + 128 };
 
-/* The whole line of a message; returns its length. */
+/* Formats the line of a message; returns its length. */
 static size_t compose(const struct weir__logger *log, enum weir__log_level level, const char *message,
                       char line[LINE_BYTES])
 {
@@ -93,7 +92,7 @@ static size_t compose(const struct weir__logger *log, enum weir__log_level level
     return used;
 }
 
-/* Writes a line, or counts it among those that were left out. */
+/* Writes a line, or counts it as dropped. */
 static void put(const struct weir__logger *log, const char *line, size_t len)
 {
     static unsigned long left_out;
@@ -102,10 +101,10 @@ static void put(const struct weir__logger *log, const char *line, size_t len)
         return;
     }
     if (left_out) {
-        char message[64], told[LINE_BYTES];
-        snprintf(message, sizeof message, "%lu lines were left out: nobody read them", left_out);
+        char message[64], report[LINE_BYTES];
+        snprintf(message, sizeof message, "%lu log lines dropped: the reader is too slow", left_out);
         left_out = 0;
-        write_all(log->file, told, compose(log, WEIR__LOG_WARNING, message, told));
+        write_all(log->file, report, compose(log, WEIR__LOG_WARNING, message, report));
     }
     write_all(log->file, line, len);
 }
@@ -117,7 +116,7 @@ void weir__logf(const struct weir__logger *log, enum weir__log_level level, cons
     va_start(arguments, format);
     vsnprintf(raw, sizeof raw, format, arguments);
     va_end(arguments);
-    /* nginx tells what clients send as they sent it. */
+    /* nginx's messages contain bytes from clients. */
     weir__printable((weir_text){raw, strlen(raw)}, message, sizeof message);
     put(log, line, compose(log, level, message, line));
 }
@@ -127,14 +126,15 @@ void weir__log_raw(const struct weir__logger *log, weir_text text)
     put(log, text.data, text.len);
 }
 
-void weir__log_diagnostic(void *context, const weir_diagnostic *told)
+void weir__log_diagnostic(void *context, const weir_diagnostic *diagnostic)
 {
     char place[32] = "";
-    if (told->line > 0)
-        snprintf(place, sizeof place, ":%d:%d", told->line, told->column);
-    weir__logf(context, told->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s%s: %s%s%s%s",
-               told->file ? told->file : "", place, told->message, told->suggestion ? "; did you mean '" : "",
-               told->suggestion ? told->suggestion : "", told->suggestion ? "'?" : "");
+    if (diagnostic->line > 0)
+        snprintf(place, sizeof place, ":%d:%d", diagnostic->line, diagnostic->column);
+    weir__logf(context, diagnostic->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s%s: %s%s%s%s",
+               diagnostic->file ? diagnostic->file : "", place, diagnostic->message,
+               diagnostic->suggestion ? "; did you mean '" : "", diagnostic->suggestion ? diagnostic->suggestion : "",
+               diagnostic->suggestion ? "'?" : "");
 }
 
 bool weir__logger_open(struct weir__logger *log, const char *path, bool json)

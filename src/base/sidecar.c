@@ -1,4 +1,4 @@
-/* Small files temporary the segment. See sidecar.h. */
+/* Small sidecar files of the segment, and the agent's channel for them. See sidecar.h. */
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include "base/sidecar.h"
 
@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What may be sent: texts for these files, and a count of rules. */
+/* Kinds of messages: the text of one of these files, or a number of rules (HISTORY). */
 static const char *const endings[] = {".hosts", ".hosts.lines", ".queue"};
 enum { FILES = sizeof endings / sizeof *endings, HISTORY = FILES };
 
-enum { PART = 32 << 10, TEXT_MAX = 4 << 20 }; /* bytes of a message, and of a text */
+enum { PART = 32 << 10, TEXT_MAX = 4 << 20 }; /* maximal bytes of a message, and of a text */
 
 struct head {
     uint8_t what; /* index of endings, or HISTORY */
@@ -30,7 +30,7 @@ struct message {
 };
 
 static struct {
-    pthread_mutex_t lock; /* parts of one text follow each other */
+    pthread_mutex_t lock; /* keeps the parts of a text together */
     bool on;
     int channel;
     char segment[4096];
@@ -44,7 +44,7 @@ static bool replace(const char *path, unsigned group, const char *text, size_t l
     char temporary[4200];
     if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary)
         return false;
-    unlink(temporary); /* of a process that died here, or that another user put there */
+    unlink(temporary); /* left by a killed process, or by another user */
     int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool written = file >= 0 && fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0 &&
                    write(file, text, len) == (ssize_t)len;
@@ -53,7 +53,7 @@ static bool replace(const char *path, unsigned group, const char *text, size_t l
     return written && rename(temporary, path) == 0;
 }
 
-/* Does not wait: what finds no room is sent anew in a few seconds, as a whole. */
+/* Does not block: a text that does not fit into the socket is lost; the next one follows in a few seconds. */
 static bool send_text(uint8_t what, const char *text, size_t len)
 {
     struct message message = {.head = {.what = what, .first = true}};
@@ -114,7 +114,7 @@ bool weir__sidecar_receive(int channel, const char *segment_path, unsigned group
         return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
     size_t len = (size_t)got - sizeof message.head;
     inbox->len = message.head.first ? 0 : inbox->len;
-    if (!message.head.first && !inbox->len) /* the rest of a text that was too long, or complete */
+    if (!message.head.first && !inbox->len) /* the rest of a text that was too long, or a repetition */
         return true;
     char *text = inbox->len + len <= TEXT_MAX ? realloc(inbox->text, inbox->len + len + 1) : NULL;
     if (!text)

@@ -1,4 +1,4 @@
-/* weir.yaml, from text to a checked configuration. */
+/* Reads and validates weir.yaml: its members but gateway, service, store, queue, load and rules. See config.h. */
 #define _GNU_SOURCE /* realpath */
 #include "config/config.h"
 #include "rules/field.h"
@@ -77,7 +77,7 @@ static void agent_user_read(struct weir__reader *reader, const struct weir__node
     reader->config->agent_user_place = node->place;
 }
 
-/* What others see of it. */
+/* The name of this host that other hosts and the dashboard show. */
 static void host_read(struct weir__reader *reader, const struct weir__node *node)
 {
     weir_text name;
@@ -163,7 +163,7 @@ static void denied_read(struct weir__reader *reader, const struct weir__node *no
     config->denied_log = !path || log_path(reader, path, &config->denied_path);
 }
 
-/* ---- All of it ---- */
+/* ---- The file ---- */
 
 static void metrics_read(struct weir__reader *reader, const struct weir__node *node)
 {
@@ -177,10 +177,8 @@ static bool has_all(const struct weir__listener *listener, const char *host)
     return listener->host && strcmp(listener->host, host) == 0;
 }
 
-/*
- * True if a connection could be meant for either. nginx takes a port of all addresses and the same of one address for
- * two servers, and gives the one what clients of the other ask for.
- */
+/* True if the addresses overlap. nginx accepts a port on all addresses and the same port on one address as two servers,
+ * and would mix their clients up. */
 static bool collide(const struct weir__listener *a, const struct weir__listener *b)
 {
     bool a6 = a->host && strchr(a->host, ':'), b6 = b->host && strchr(b->host, ':');
@@ -191,7 +189,7 @@ static bool collide(const struct weir__listener *a, const struct weir__listener 
     return !a->host || !b->host || has_all(a, "0.0.0.0") || has_all(b, "0.0.0.0") || strcasecmp(a->host, b->host) == 0;
 }
 
-/* All listeners, nginx's and the agent's: NULL for one that is not there. */
+/* Listener `i` of all, nginx's and the agent's; NULL: not given. */
 static const struct weir__listener *listener_at(const struct weir__config *config, size_t i)
 {
     if (i < config->listener_count)
@@ -245,10 +243,10 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if ((member = weir__node_get(root, members[i].name)))
             members[i].read(reader, member);
-    /* Who looks after the rules wants to see what they do. */
+    /* The dashboard shows hot keys. */
     if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
         reader->config->hot_bytes = HOT_BYTES;
-    /* With one of the others it may be a file for weir agent; weir serve says the same of it (preflight.c). */
+    /* With one of the others it may be a file for weir agent; preflight.c reports this for weir serve. */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
         !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue"))
         weir__report_error(reader->report, root->place,
@@ -279,21 +277,21 @@ static void defaults(struct weir__config *config)
     config->denied_rate = 100;
 }
 
-/* The folder that relative paths begin at. */
+/* Sets the folder that relative paths are relative to: that of weir.yaml. */
 static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, void *context)
 {
-    char *whole = realpath(config->file, NULL);
-    if (!whole) {
+    char *absolute_path = realpath(config->file, NULL);
+    if (!absolute_path) {
         weir_diagnostic gone = {
             .severity = WEIR_IS_ERROR, .file = config->file, .message = "cannot be read: no such file"};
         if (diagnose)
             diagnose(context, &gone);
         return false;
     }
-    const char *slash = strrchr(whole, '/');
-    size_t len = slash && slash > whole ? (size_t)(slash - whole) : 0;
-    config->folder = weir__arena_copy(&config->arena, (weir_text){whole, len}).data;
-    free(whole);
+    const char *slash = strrchr(absolute_path, '/');
+    size_t len = slash && slash > absolute_path ? (size_t)(slash - absolute_path) : 0;
+    config->folder = weir__arena_copy(&config->arena, (weir_text){absolute_path, len}).data;
+    free(absolute_path);
     return true;
 }
 

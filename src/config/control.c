@@ -1,4 +1,4 @@
-/* weir.yaml: the control plane. Where its listener is, where rules are kept, and rules that another host publishes. */
+/* weir.yaml: `admin`, `rules_db`, `state`, and `rules` that another host publishes. */
 #include "config/config.h"
 #include "rules/field.h"
 
@@ -25,7 +25,8 @@ bool weir__config_is_origin(const struct weir__node *rules)
     return url && is_url(url);
 }
 
-/* A text that may go into a header or an address. NULL after a report, which does not repeat it: it may be a secret. */
+/* Reads a printable text without blanks, for a header or URL. NULL after a report, which does not quote it: it may be a
+ * secret. */
 static const char *printable_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
 {
     weir_text text;
@@ -42,7 +43,7 @@ static const char *printable_read(struct weir__reader *reader, const struct weir
 
 /* ---- state ---- */
 
-/* Where programs of this user keep what must stay. */
+/* The default state folder of this user. */
 static const char *state_default(struct weir__reader *reader)
 {
     char path[4096];
@@ -142,7 +143,7 @@ static void admin_read(struct weir__reader *reader, const struct weir__node *nod
                            "admin knows its clients by their tokens: there is no client_ca here");
     if (!listener->tls.certificate && !weir__config_is_loopback(listener))
         weir__report_warning(reader->report, at->place,
-                             "%s: whoever listens on the way reads tokens; give admin a tls certificate",
+                             "%s: tokens cross the network unencrypted; give admin a tls certificate",
                              listener->address);
     admin->listener = listener;
     database_read(reader, database);

@@ -1,10 +1,10 @@
-/* weir.yaml: where the gateway listens, and where requests go from there. */
+/* weir.yaml: `gateway`: listeners, TLS, upstream servers and routes. */
 #include "config/config.h"
 #include "rules/field.h"
 
 #define NAMES(list) (list), sizeof(list) / sizeof *(list)
 
-/* The member of a map, if it is there. */
+/* Sets `node` to a member of a map. False: there is none. */
 #define GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
 
 /* ---- Listening ---- */
@@ -40,7 +40,7 @@ void weir__config_listen(struct weir__reader *reader, const struct weir__node *n
     static const char *const names[] = {"address", "tls", "http2"};
     struct weir__config *config = reader->config;
     if (!config->listeners)
-        return; /* no memory, which is told in the end */
+        return; /* no memory; reported by the caller */
     if (config->listener_count == WEIR__LISTENERS_MAX) {
         weir__report_error(reader->report, node->place, "there are more than %d listeners", WEIR__LISTENERS_MAX);
         return;
@@ -80,7 +80,7 @@ static void listen_read(struct weir__reader *reader, const struct weir__node *no
 
 /* ---- Upstreams ---- */
 
-/* True if one server after another was read; `node` is a list of them or a single one. */
+/* Reads one server or a list of servers. False after a report. */
 static bool servers_read(struct weir__reader *reader, const struct weir__node *node, struct weir__route *route)
 {
     size_t count = node->kind == WEIR__LIST ? node->count : 1;
@@ -104,7 +104,7 @@ static bool servers_read(struct weir__reader *reader, const struct weir__node *n
     return good;
 }
 
-/* True if nginx, which takes `//`, `/./` and `/../` out of what clients ask for, could ever meet this path. */
+/* True if a request can have this path: nginx resolves `//`, `/./` and `/../`. */
 static bool is_normal(weir_text path)
 {
     for (size_t from = 1, i = 1; i <= path.len; i++) {
@@ -216,7 +216,7 @@ static void upstream_tls_read(struct weir__reader *reader, const struct weir__no
     }
 }
 
-/* Of several https servers nginx checks one name only. */
+/* nginx verifies one name for all servers of an upstream. */
 static void check_names(struct weir__reader *reader)
 {
     const struct weir__config *config = reader->config;

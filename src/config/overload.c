@@ -1,4 +1,4 @@
-/* weir.yaml: how loaded the host is. `load: on`, or a map with signals and what is done about them. */
+/* weir.yaml: `load`: `on`, or a map with signals, their targets and the reaction. */
 #include "config/config.h"
 #include "rules/field.h"
 
@@ -8,12 +8,12 @@
 
 enum unit { PERCENT, NUMBER };
 
-/* What counts as full, unless the file says. */
+/* Signals with their default targets: the values that mean 100 % load. */
 static const struct signal {
     const char *name;
     enum unit unit;
-    double usual, least, most; /* a share, or a number */
-    bool unasked;              /* on, if the file names no signals */
+    double default_target, least, most; /* a share, or a number */
+    bool on_by_default;                 /* without `signals` in the file */
 } signals[WEIR__SIGNALS] = {
     [WEIR__SIGNAL_CPU] = {"cpu", PERCENT, 0.5, 0.01, 1, true},
     [WEIR__SIGNAL_MEMORY] = {"memory", PERCENT, 0.1, 0.01, 1, true},
@@ -45,7 +45,7 @@ static void signal_read(struct weir__reader *reader, const struct weir__node *no
     weir_text text = node->kind == WEIR__SCALAR ? node->text : (weir_text){"", 0};
     int64_t number;
     if (is_word(node, "on") || is_word(node, "off")) {
-        *target = is_word(node, "on") ? signal->usual : 0;
+        *target = is_word(node, "on") ? signal->default_target : 0;
         return;
     }
     if (signal->unit == PERCENT && text.len > 0 && text.data[text.len - 1] == '%')
@@ -107,7 +107,7 @@ void weir__config_load_level(struct weir__reader *reader, const struct weir__nod
         signals_read(reader, member);
     else
         for (int i = 0; i < WEIR__SIGNALS; i++)
-            load->target[i] = signals[i].unasked ? signals[i].usual : 0;
+            load->target[i] = signals[i].on_by_default ? signals[i].default_target : 0;
     if (map && (member = weir__node_get(node, "smooth")) &&
         weir__config_ms(reader, member, "smooth", &load->smooth_ms) &&
         (load->smooth_ms < 100 || load->smooth_ms > 60000))

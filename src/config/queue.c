@@ -1,4 +1,4 @@
-/* weir.yaml: requests that are kept for later. */
+/* weir.yaml: `queue`: deferred requests. */
 #include "config/config.h"
 #include "rules/field.h"
 
@@ -6,12 +6,12 @@
 #include <sys/un.h>
 
 #define NAMES(list) (list), sizeof(list) / sizeof *(list)
-#define BODY_MAX    (INT64_C(3) << 20) /* what the queue takes of one request, with room for its headers */
+#define BODY_MAX    (INT64_C(3) << 20) /* of one deferred request, headers included */
 
-/* What a request needs to mean the same later. Host, Idempotency-Key and X-Forwarded-… are kept in any case. */
-static const char *const usual[] = {"accept",           "accept-language",  "authorization",
-                                    "content-encoding", "content-language", "content-type",
-                                    "cookie",           "user-agent",       "x-*"};
+/* Headers that are kept by default. Host, Idempotency-Key and X-Forwarded-… are always kept. */
+static const char *const default_headers[] = {"accept",           "accept-language",  "authorization",
+                                              "content-encoding", "content-language", "content-type",
+                                              "cookie",           "user-agent",       "x-*"};
 
 static bool is_token(char c)
 {
@@ -19,7 +19,7 @@ static bool is_token(char c)
            (c && strchr("!#$%&'+-.^_`|~", c));
 }
 
-/* A header's name, or the beginning of some with '*' behind it; in lower case. NULL after a report. */
+/* Reads a header's name or a prefix with '*', in lower case. NULL after a report. */
 static const char *header_read(struct weir__reader *reader, const struct weir__node *node)
 {
     char name[128], shown[WEIR__SHOWN];
@@ -86,17 +86,17 @@ static void bounds_read(struct weir__reader *reader, const struct weir__node *no
         weir__report_error(reader->report, member->place, "body must be at most %dKiB", (int)(BODY_MAX >> 10));
 }
 
-/* Where the agent listens, and where requests are kept. */
+/* Sets the agent's socket and the queue's database. */
 static void places_find(struct weir__reader *reader)
 {
     struct weir__config *config = reader->config;
     struct sockaddr_un room;
     if (!config->state_path)
-        return; /* was reported */
+        return; /* reported already */
     config->queue.socket = weir__config_in_state(reader, "queue.sock", "");
     if (!config->store.url)
         config->queue.database = weir__config_in_state(reader, "queue.db", "sqlite:");
-    /* It is made beside, under a name that is a little longer. */
+    /* The agent binds it as queue.sock.new, then renames it. */
     if (!config->queue.socket || strlen(config->queue.socket) + strlen(".new") >= sizeof room.sun_path)
         weir__report_error(reader->report, config->state_place.line ? config->state_place : config->queue.place,
                            "the path of the state folder is too long for a socket in it: %zu bytes at most",
@@ -119,8 +119,8 @@ void weir__config_queue(struct weir__reader *reader, const struct weir__node *ro
                                          .max_bytes = INT64_C(1) << 30,
                                          .max_age_ms = INT64_C(86400000),
                                          .body_bytes = INT64_C(1) << 20,
-                                         .headers = usual,
-                                         .header_count = sizeof usual / sizeof *usual,
+                                         .headers = default_headers,
+                                         .header_count = sizeof default_headers / sizeof *default_headers,
                                          .retries = 8};
     if (node->kind != WEIR__SCALAR || !weir__text_is(node->text, "on")) {
         if (!weir__field_names(reader->report, node, "queue", NAMES(names)))

@@ -1,13 +1,11 @@
-/*
- * weir.yaml: rules that stand in the file itself. They are read from a copy of the file in which everything else is
- * blank, so that every line and column stays where its author sees it.
- */
+/* weir.yaml: rules inside the file. The rules compiler gets a copy of the file with everything else blanked out, so
+ * that its messages have the lines and columns of weir.yaml. */
 #include "config/config.h"
 #include "rules/field.h"
 
-/* Members of weir.yaml that are rules when `rules` is a list. */
-static const char *const parts[] = {"identity", "allow", "block", "response", "normalize", "rules"};
-enum { PARTS = sizeof parts / sizeof *parts };
+/* Members that belong to the rules if `rules` is a list. */
+static const char *const rule_members[] = {"identity", "allow", "block", "response", "normalize", "rules"};
+enum { RULE_MEMBERS = sizeof rule_members / sizeof *rule_members };
 
 static weir_text file_text(const struct weir__reader *reader)
 {
@@ -16,10 +14,10 @@ static weir_text file_text(const struct weir__reader *reader)
 
 static size_t mark_len(weir_text file)
 {
-    return file.len >= 3 && memcmp(file.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark is no text */
+    return file.len >= 3 && memcmp(file.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* skips a byte order mark */
 }
 
-/* The byte at which a place's line begins; the file's length if there is none. */
+/* The offset of the beginning of a place's line; the file's length: no such line. */
 static size_t line_start(const struct weir__reader *reader, struct weir__place place)
 {
     weir_text rest;
@@ -34,7 +32,7 @@ static bool continues(char c)
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* The byte of a place, whose column counts characters. */
+/* The offset of a place; its column counts characters. */
 static size_t place_start(const struct weir__reader *reader, struct weir__place place)
 {
     weir_text file = file_text(reader);
@@ -45,7 +43,7 @@ static size_t place_start(const struct weir__reader *reader, struct weir__place 
     return at;
 }
 
-/* How many bytes end a line here: YAML knows more ends than the usual two. */
+/* The length of a line break at `at`, or 0. YAML has five: CR, LF, NEL, LS, PS. */
 static size_t line_end(const char *at, size_t left)
 {
     if (*at == '\n' || *at == '\r')
@@ -55,7 +53,7 @@ static size_t line_end(const char *at, size_t left)
     return left >= 3 && (memcmp(at, "\xe2\x80\xa8", 3) == 0 || memcmp(at, "\xe2\x80\xa9", 3) == 0) ? 3 : 0;
 }
 
-/* Blanks all but the lines' ends. A character of several bytes becomes one blank, lest the columns behind it move. */
+/* Copies line breaks, and a blank for each other character, so that columns stay. */
 static size_t blank(weir_text file, size_t from, size_t to, char *out)
 {
     size_t used = 0;
@@ -74,15 +72,15 @@ static size_t blank(weir_text file, size_t from, size_t to, char *out)
     return used;
 }
 
-static bool is_part(const struct weir__node *member)
+static bool is_rule_member(const struct weir__node *member)
 {
-    for (size_t i = 0; i < PARTS; i++)
-        if (weir__text_is(member->name->text, parts[i]))
+    for (size_t i = 0; i < RULE_MEMBERS; i++)
+        if (weir__text_is(member->name->text, rule_members[i]))
             return true;
     return false;
 }
 
-/* True if only blanks stand before the member's name on its line. */
+/* True if the member's name is the first on its line. */
 static bool begins_line(const struct weir__reader *reader, const struct weir__node *member)
 {
     size_t from = line_start(reader, member->name->place), to = place_start(reader, member->name->place);
@@ -92,8 +90,8 @@ static bool begins_line(const struct weir__reader *reader, const struct weir__no
     return true;
 }
 
-/* The copy: with the members that are rules, names and all; or only with what `rules` has for a value. */
-static void cut_out(struct weir__reader *reader, const struct weir__node *root, bool whole_members)
+/* Makes the copy, with the rule members and their names, or with the value of `rules` alone. */
+static void cut_out(struct weir__reader *reader, const struct weir__node *root, bool with_names)
 {
     struct weir__config *config = reader->config;
     weir_text file = file_text(reader);
@@ -107,9 +105,9 @@ static void cut_out(struct weir__reader *reader, const struct weir__node *root, 
                                "with rules in this file, each of its members must begin a line");
             return;
         }
-        if (whole_members ? !is_part(member) : !weir__text_is(member->name->text, "rules"))
+        if (with_names ? !is_rule_member(member) : !weir__text_is(member->name->text, "rules"))
             continue;
-        size_t from = whole_members ? line_start(reader, member->name->place) : place_start(reader, member->place);
+        size_t from = with_names ? line_start(reader, member->name->place) : place_start(reader, member->place);
         size_t to = member->next ? line_start(reader, member->next->name->place) : file.len;
         used += blank(file, done, from, out + used);
         memcpy(out + used, file.data + from, to - from);
@@ -119,15 +117,15 @@ static void cut_out(struct weir__reader *reader, const struct weir__node *root, 
     config->rules_text = (weir_text){out, used};
 }
 
-/* What is for rules that are elsewhere would have no effect here. */
-static void refuse_parts(struct weir__reader *reader, const struct weir__node *root, const char *where)
+/* Rule members have no effect if the rules are elsewhere: reports them. */
+static void refuse_rule_members(struct weir__reader *reader, const struct weir__node *root, const char *where)
 {
-    for (size_t i = 0; i + 1 < PARTS; i++) {
-        const struct weir__node *member = weir__node_get(root, parts[i]);
+    for (size_t i = 0; i + 1 < RULE_MEMBERS; i++) {
+        const struct weir__node *member = weir__node_get(root, rule_members[i]);
         if (member)
             weir__report_error(reader->report, member->name->place,
-                               "%s stands beside the rules it is for: in %s, or here if rules is a list", parts[i],
-                               where);
+                               "%s stands beside the rules it is for: in %s, or here if rules is a list",
+                               rule_members[i], where);
     }
 }
 
@@ -136,7 +134,7 @@ void weir__config_rules(struct weir__reader *reader, const struct weir__node *ro
     struct weir__config *config = reader->config;
     const struct weir__node *rules = weir__node_get(root, "rules");
     if (config->origin.url || (!rules && config->admin.listener)) {
-        refuse_parts(reader, root, "the settings of the rules service");
+        refuse_rule_members(reader, root, "the settings of the rules service");
         return; /* they are in its database */
     }
     if (!rules) {
@@ -149,7 +147,7 @@ void weir__config_rules(struct weir__reader *reader, const struct weir__node *ro
         cut_out(reader, root, true);
         return;
     }
-    refuse_parts(reader, root, rules->kind == WEIR__MAP ? "rules" : "the file that rules names");
+    refuse_rule_members(reader, root, rules->kind == WEIR__MAP ? "rules" : "the file that rules names");
     if (rules->kind == WEIR__MAP)
         cut_out(reader, root, false);
     else

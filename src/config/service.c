@@ -1,4 +1,4 @@
-/* weir.yaml: the decision service, what it listens on and who may use it. */
+/* weir.yaml: `service`: listeners for gRPC, HTTP and RESP, and access control. */
 #include "config/config.h"
 #include "rules/field.h"
 
@@ -7,7 +7,7 @@
 #define NAMES(list)            (list), sizeof(list) / sizeof *(list)
 #define GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
 
-/* A password or a token. NULL after a report. */
+/* Reads a password or token. NULL after a report. */
 static const char *secret_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
 {
     enum { LEAST = 8, MOST = 512 };
@@ -23,7 +23,7 @@ static const char *secret_read(struct weir__reader *reader, const struct weir__n
         return NULL;
     }
     const char *copy = weir__config_text(reader, text);
-    explicit_bzero((void *)(uintptr_t)text.data, text.len); /* so that weir__config_wipe wipes the only one */
+    explicit_bzero((void *)(uintptr_t)text.data, text.len); /* weir__config_wipe then wipes the only copy */
     return copy;
 }
 
@@ -53,14 +53,14 @@ static void tokens_read(struct weir__reader *reader, const struct weir__node *no
 
 static void open_add(struct weir__reader *reader, const struct weir__node *node)
 {
-    static const char *const words[] = {
+    static const char *const names[] = {
         [WEIR__ENDPOINT_API] = "api", [WEIR__ENDPOINT_AUTH] = "auth", [WEIR__ENDPOINT_JSON] = "json"};
     int which;
-    if (weir__field_choice(reader->report, node, "open", NAMES(words), &which))
+    if (weir__field_choice(reader->report, node, "open", NAMES(names), &which))
         reader->config->access.open[which] = true;
 }
 
-/* As nginx understands it: its ::/0 is IPv6 alone. */
+/* Adds a network. ::/0 is IPv6 alone to nginx: all of IPv4 is added, too. */
 static void network_add(struct weir__reader *reader, const struct weir__node *node)
 {
     enum { MOST = sizeof reader->config->auth.proxy / sizeof *reader->config->auth.proxy - 1 };
@@ -80,7 +80,7 @@ static void network_add(struct weir__reader *reader, const struct weir__node *no
     auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
 }
 
-/* One, or a list of them. */
+/* One network or a list. */
 static void each_of(struct weir__reader *reader, const struct weir__node *node,
                     void (*add)(struct weir__reader *reader, const struct weir__node *node))
 {
@@ -156,7 +156,7 @@ bool weir__config_is_loopback(const struct weir__listener *listener)
                               strcmp(listener->host, "localhost") == 0);
 }
 
-/* The paths of a listener for HTTP that need no token, as a text; empty if there are none. */
+/* Formats the paths of an HTTP listener that need no token; "": none. */
 static void open_paths(const struct weir__config *config, char *text, size_t size)
 {
     static const char *const paths[] = {
@@ -170,7 +170,7 @@ static void open_paths(const struct weir__config *config, char *text, size_t siz
     }
 }
 
-/* Hosts other than this one reach the listener, and nothing authenticates them: perhaps intended, but reported. */
+/* Warns of listeners that other hosts can reach without authentication. */
 static void warn_open(struct weir__reader *reader, size_t from)
 {
     const struct weir__config *config = reader->config;
@@ -191,7 +191,7 @@ static void warn_open(struct weir__reader *reader, size_t from)
     }
 }
 
-/* The ports of envoyproxy/ratelimit, for who puts weir in its place. NULL: it has no such listener. */
+/* The ports of envoyproxy/ratelimit, for a drop-in replacement. NULL: it has no such listener. */
 static const char *ratelimit_address(enum weir__listener_kind kind)
 {
     return kind == WEIR__GRPC ? "127.0.0.1:8081" : kind == WEIR__HTTP_API ? "127.0.0.1:8080" : NULL;
@@ -206,7 +206,7 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
         enum weir__listener_kind kind;
     } kinds[] = {{"grpc", WEIR__GRPC}, {"http", WEIR__HTTP_API}, {"resp", WEIR__RESP}};
     struct weir__tls common = {0};
-    struct weir__node usual = {0};
+    struct weir__node default_listener = {0};
     const struct weir__node *member, *ports;
     int which;
     size_t before = reader->config->listener_count, errors = (size_t)reader->report->errors;
@@ -225,9 +225,9 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const char *address = as_ratelimit ? ratelimit_address(kinds[i].kind) : NULL;
         if (!GIVEN(member, service, kinds[i].name) && address) {
-            usual = *ports;
-            usual.text = (weir_text){address, strlen(address)};
-            member = &usual;
+            default_listener = *ports;
+            default_listener.text = (weir_text){address, strlen(address)};
+            member = &default_listener;
         }
         if (member)
             weir__config_listen(reader, member, kinds[i].name, kinds[i].kind, &common);

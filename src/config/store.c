@@ -1,5 +1,4 @@
-/* weir.yaml: the store that several hosts share. An URL, or a map with one; checked here, so that faults have their
- * place. */
+/* weir.yaml: `store`: a URL, or a map with a URL and settings; and the URL for libweir that results from it. */
 #include "config/config.h"
 #include "rules/field.h"
 #include "remote/options.h"
@@ -9,7 +8,7 @@
 #define NAMES(list)  (list), sizeof(list) / sizeof *(list)
 #define PASSWORD_MAX 512
 
-/* Beside the names of weir__store_option. */
+/* Settings that weir__store_option does not know. */
 static const char *const others[] = {"url", "password_file", "consistency"};
 
 static const char *const settings[] = {"deadline",
@@ -39,7 +38,8 @@ bool weir__store_is_file(const char *name)
     return false;
 }
 
-/* What nginx's configuration can hold. NULL after a report, which does not repeat what may be a secret. */
+/* Reads a value without control characters, for nginx.conf. NULL after a report, which does not quote it: it may be a
+ * secret. */
 static const char *value_read(struct weir__reader *reader, const struct weir__node *node, const char *name)
 {
     weir_text text;
@@ -78,10 +78,10 @@ static void setting_read(struct weir__reader *reader, const struct weir__node *n
 
 static void consistency_read(struct weir__reader *reader, const struct weir__node *node)
 {
-    static const char *const words[] = {"local", "eventual", "strict"};
+    static const char *const names[] = {"local", "eventual", "strict"};
     int word;
-    if (weir__field_choice(reader->report, node, "consistency", NAMES(words), &word))
-        setting_add(reader, node, "consistency", words[word]);
+    if (weir__field_choice(reader->report, node, "consistency", NAMES(names), &word))
+        setting_add(reader, node, "consistency", names[word]);
 }
 
 static bool url_read(struct weir__reader *reader, const struct weir__node *node, struct weir__store_options *options)
@@ -112,7 +112,7 @@ static void members_read(struct weir__reader *reader, const struct weir__node *m
         if (weir__node_get(map, "password"))
             weir__report_error(reader->report, member->place, "there are password and password_file; give one");
         setting_read(reader, member, "password_file", options);
-        memcpy(options->password, "?", sizeof "?"); /* there will be one when it is read */
+        memcpy(options->password, "?", sizeof "?"); /* a placeholder: the file is read later */
     }
     if ((member = weir__node_get(map, "consistency")))
         consistency_read(reader, member);
@@ -147,7 +147,7 @@ void weir__config_store(struct weir__reader *reader, const struct weir__node *st
 
 /* ---- The URL for libweir ---- */
 
-/* Appends what has to be escaped in a query escaped. False: no room. */
+/* Appends a text, percent-encoded if `escape`. False: no room. */
 static bool add(char *to, size_t size, const char *text, bool escape)
 {
     size_t len = strlen(to);

@@ -1,4 +1,4 @@
-/* Values of weir.yaml: paths, sizes, times, addresses, URLs. */
+/* Values of weir.yaml: paths, sizes, times, addresses, URLs, users. */
 #include "config/config.h"
 #include "rules/address.h"
 #include "rules/field.h"
@@ -14,7 +14,7 @@ const char *weir__config_text(struct weir__reader *reader, weir_text text)
 
 /* ---- Paths ---- */
 
-/* nginx would take a dollar for the beginning of a variable. */
+/* True without control characters and '$', which begins a variable in nginx.conf. */
 static bool is_plain(weir_text text)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -26,7 +26,7 @@ static bool is_plain(weir_text text)
 const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what)
 {
     weir_text text;
-    char whole[4096];
+    char absolute_path[4096];
     if (!weir__field_text(reader->report, node, what, &text))
         return NULL;
     if (text.len == 0) {
@@ -40,12 +40,13 @@ const char *weir__config_path(struct weir__reader *reader, const struct weir__no
                            is_plain(text) ? ", and the folder that it begins at has some" : "");
         return NULL;
     }
-    int len = snprintf(whole, sizeof whole, "%s%s%.*s", folder, absolute ? "" : "/", (int)text.len, text.data);
-    if (len < 0 || (size_t)len >= sizeof whole) {
+    int len = snprintf(absolute_path, sizeof absolute_path, "%s%s%.*s", folder, absolute ? "" : "/", (int)text.len,
+                       text.data);
+    if (len < 0 || (size_t)len >= sizeof absolute_path) {
         weir__report_error(reader->report, node->place, "%s is too long for a path", what);
         return NULL;
     }
-    return weir__config_text(reader, (weir_text){whole, (size_t)len});
+    return weir__config_text(reader, (weir_text){absolute_path, (size_t)len});
 }
 
 /* ---- Sizes and times ---- */
@@ -94,7 +95,7 @@ static bool is_host(weir_text text)
     return !numeric || weir__address_parse(text, &unused);
 }
 
-/* A host and perhaps a port, with the reason why it is none. */
+/* A parsed host with an optional port; `wrong`: why it is invalid. */
 struct authority {
     weir_text host; /* without brackets */
     weir_text port; /* NULL: none */

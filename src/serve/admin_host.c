@@ -1,4 +1,4 @@
-/* What the rules service may ask about this host: see admin_host.h. */
+/* This host as the rules service sees it. See admin_host.h. */
 #include "serve/admin_host.h"
 #include "base/clock.h"
 #include "stats/stats_json.h"
@@ -18,16 +18,16 @@ struct weir__host {
     const struct weir__config *config;
     const struct weir__logger *log;
     weir *engine;
-    struct weir__history_writer *observer; /* NULL: somebody else is, or it cannot */
+    struct weir__history_writer *observer; /* NULL: another process writes the history, or it cannot be opened */
     pthread_mutex_t lock;                  /* for the snapshot, which requests share */
     struct weir__snapshot snapshot;
     struct weir__membership membership; /* the same */
     struct weir__subscribers *subscribers;
-    struct weir__queue_admin *desk; /* NULL: there is no queue */
+    struct weir__queue_admin *queue_admin; /* NULL: there is no queue */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
-    int look_error; /* of the history, as it was logged last */
-    bool lost;      /* the segment's file was cut short, and it was logged */
+    int look_error; /* the last error of the history that was logged */
+    bool lost;      /* the segment's file was truncated, and that was logged */
 };
 
 static json_t *seconds(int64_t ns)
@@ -36,7 +36,7 @@ static json_t *seconds(int64_t ns)
     return ns < 0 ? json_null() : json_real((double)ms / 1000);
 }
 
-/* Takes the object over. */
+/* Formats the object, and frees it. */
 static int told(json_t *object, char **json)
 {
     *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -54,7 +54,7 @@ static int key_state(void *context, const char *rule, weir_text key, char **json
     if (error)
         return error;
     const weir_decision *decision = &outcome.decision;
-    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : "limit"; /* as the HTTP service says it */
+    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : "limit"; /* as in the HTTP API */
     json_t *object =
         json_pack("{s:s, s:s%, s:s, s:I, s:I}", "rule", outcome.rule, "key", key.data, key.len, "reason", reason,
                   "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining);
@@ -84,21 +84,21 @@ static uint64_t key_hash(void *context, weir_text key)
     return weir__pseudonym(segment, weir__hot_sampler_hash(segment, key.data, key.len));
 }
 
-static void say(void *context, const char *message)
+static void log_warning(void *context, const char *message)
 {
     struct weir__host *host = context;
     weir__logf(host->log, WEIR__LOG_WARNING, "rules service: %s", message);
 }
 
-/* Workers look once a second; this process is to know at once. */
+/* Workers poll once a second; this process reloads at once. */
 static void published(void *context, int64_t revision)
 {
     struct weir__host *host = context;
     (void)!weir_reload(host->engine);
-    weir__logf(host->log, WEIR__LOG_INFO, "revision %" PRId64 " of the rules is in force", revision);
+    weir__logf(host->log, WEIR__LOG_INFO, "revision %" PRId64 " of the rules is active", revision);
 }
 
-/* ---- Figures ---- */
+/* ---- Statistics ---- */
 
 static struct weir__snapshot *look(struct weir__host *host)
 {
@@ -174,9 +174,9 @@ static void tell_history(const struct weir__host *host, int error, const char *e
     char path[4200], why[256];
     snprintf(path, sizeof path, "%s%s", host->config->segment_path, ending);
     if (error == WEIR_ELOST)
-        weir__logf(host->log, WEIR__LOG_WARNING, "%s was cut short; it is made anew, and begins empty", path);
+        weir__logf(host->log, WEIR__LOG_WARNING, "%s was truncated; created again, empty", path);
     else
-        weir__logf(host->log, WEIR__LOG_WARNING, "no history is written, as %s cannot be opened: %s", path,
+        weir__logf(host->log, WEIR__LOG_WARNING, "no history is recorded: cannot open %s: %s", path,
                    weir__mapped_why(path, error, why, sizeof why));
 }
 
@@ -187,18 +187,18 @@ void weir__host_look(struct weir__host *host)
         tell_history(host, error, ".history");
     host->look_error = error;
     for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
-        weir__logf(host->log, WEIR__LOG_ERROR, "a file beside %s was cut short: %s until the agent is started anew",
+        weir__logf(host->log, WEIR__LOG_ERROR, "a sidecar file of %s was truncated; %s until the agent restarts",
                    host->config->segment_path, disabled);
     if (!host->lost && weir_segment_lost(host->engine->segment)) {
         host->lost = true;
-        weir__logf(host->log, WEIR__LOG_ERROR, "%s was cut short: the agent sees no counters until it is started anew",
+        weir__logf(host->log, WEIR__LOG_ERROR, "%s was truncated; the agent has no counters until it restarts",
                    host->config->segment_path);
     }
 }
 
 /* ---- Opening ---- */
 
-/* Nobody is kept from running by not being seen. */
+/* An error is logged; the agent runs without a history. */
 static void observe(struct weir__host *host)
 {
     const char *ending;
@@ -217,7 +217,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         free(host);
         return NULL;
     }
-    /* What is reset under an eventual rule must be told to the other hosts, or they would bring it back. */
+    /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     snprintf(load, sizeof load, "%s.load", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
@@ -246,12 +246,13 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .hosts = hosts,
                                                   .record_heartbeat = heard,
                                                   .published = published,
-                                                  .log = say};
+                                                  .log = log_warning};
         host->subscribers = weir__subscribers_new();
         weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
-        if (!host->subscribers || (config->queue.wanted && (host->desk = weir__queue_admin_open(config, log)) == NULL))
+        if (!host->subscribers ||
+            (config->queue.wanted && (host->queue_admin = weir__queue_admin_open(config, log)) == NULL))
             error = WEIR_ENOMEM;
-        host->calls.queue = weir__queue_admin_calls(host->desk);
+        host->calls.queue = weir__queue_admin_calls(host->queue_admin);
     }
     if (!error)
         error = weir_open(&options, &host->engine);
@@ -268,7 +269,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     weir__logf(log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
                weir_error_name(error));
     if (host) {
-        weir__queue_admin_close(host->desk);
+        weir__queue_admin_close(host->queue_admin);
         weir__subscribers_free(host->subscribers);
     }
     free(host);
@@ -281,7 +282,7 @@ void weir__host_close(struct weir__host *host)
         return;
     weir__history_writer_close(host->observer);
     weir__snapshot_close(&host->snapshot);
-    weir__queue_admin_close(host->desk);
+    weir__queue_admin_close(host->queue_admin);
     weir__membership_close(&host->membership);
     weir__subscribers_free(host->subscribers);
     pthread_mutex_destroy(&host->lock);

@@ -1,5 +1,4 @@
-/* weir agent: the exchange with the store and the rules service, beside an nginx or an application that somebody else
- * looks after. */
+/* weir agent: the agent without weir serve, for an nginx or an application that something else runs. */
 #include "serve/serve.h"
 #include "base/clock.h"
 #include "control/bootstrap.h"
@@ -17,28 +16,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 500 /* between two looks at the disk */, POLL_MS = 100 };
+enum { LOOK_MS = 500 /* between two looks for changed files */, POLL_MS = 100 };
 
-/* What runs, and what is on disk. */
+/* The running configuration, the one read last, and fingerprints of the file. */
 struct watched {
     struct weir__config *config, *next;
     struct weir__logger *log;
-    uint64_t print, seen;
+    uint64_t fingerprint, last_seen;
 };
 
-static uint64_t print_of(const char *file)
+static uint64_t fingerprint_of(const char *file)
 {
-    struct weir__fingerprint print = weir__sources_look(file);
-    return print.error ? 0 : print.sum | 1;
+    struct weir__fingerprint fingerprint = weir__sources_look(file);
+    return fingerprint.error ? 0 : fingerprint.sum | 1;
 }
 
-/* A configuration with something to do; NULL after everything that is wrong was told. */
+/* Reads a configuration that needs an agent. NULL after a report. */
 static struct weir__config *config_read(const char *file, weir_diagnose *diagnose, void *context)
 {
     struct weir__config *config = calloc(1, sizeof *config);
     int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
     const char *wrong = error == WEIR_ENOMEM       ? weir_strerror(error)
-                        : error == WEIR_ERULESBUSY ? "was written while it was read; try again"
+                        : error == WEIR_ERULESBUSY ? "changed while it was read; try again"
                         : !error && !weir__agent_needed(config)
                             ? "there is no store, no rules service, no queue and no load level in it: nothing to do"
                             : NULL;
@@ -52,23 +51,24 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
     return NULL;
 }
 
-/* Reads the file again when it has changed and nobody is writing, or when requested to. */
+/* Reads the file again if it has changed and two fingerprints in a row are equal, or if requested. True: `next` is set.
+ */
 static bool changed(void *context, bool requested)
 {
     struct watched *w = context;
-    uint64_t print = geteuid() == 0 ? weir__config_fingerprint(w->config) : print_of(w->config->file);
-    bool settled = print == w->seen;
-    w->seen = print;
-    if (!requested && (!print || print == w->print || !settled))
+    uint64_t fingerprint = geteuid() == 0 ? weir__config_fingerprint(w->config) : fingerprint_of(w->config->file);
+    bool settled = fingerprint == w->last_seen;
+    w->last_seen = fingerprint;
+    if (!requested && (!fingerprint || fingerprint == w->fingerprint || !settled))
         return false;
-    w->print = print;
+    w->fingerprint = fingerprint;
     w->next = config_read(w->config->file, weir__log_diagnostic, w->log);
     if (!w->next)
-        weir__logf(w->log, WEIR__LOG_ERROR, "%s was not taken; what ran before goes on", w->config->file);
+        weir__logf(w->log, WEIR__LOG_ERROR, "%s rejected; the previous configuration stays active", w->config->file);
     return w->next != NULL;
 }
 
-/* Puts what `changed` has read in the place of what runs. */
+/* Makes `next` the running configuration. */
 static void take_next(struct watched *w)
 {
     weir__config_free(w->config);
@@ -79,14 +79,14 @@ static void take_next(struct watched *w)
         weir__logf(w->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
 }
 
-static void tell(const struct watched *w)
+static void log_start(const struct watched *w)
 {
     if (w->config->store.url)
-        weir__logf(w->log, WEIR__LOG_INFO, "weir %s exchanges what passes under eventual rules with %s", weir_version(),
+        weir__logf(w->log, WEIR__LOG_INFO, "weir %s synchronizes eventual rules with %s", weir_version(),
                    w->config->store.shown);
 }
 
-/* False: it ended by itself, as it cannot begin, and not for another one; that was logged. */
+/* Reaps children. False: the agent exited by itself, after it logged why. */
 static bool reap(struct weir__agent_process *agent, const struct weir__logger *log)
 {
     int status;
@@ -101,19 +101,17 @@ static bool reap(struct weir__agent_process *agent, const struct weir__logger *l
     return true;
 }
 
-/*
- * Root's part: the agent is a child of another user, started again when it is killed, and when the file or anything
- * that only root can read has changed.
- */
+/* As root: supervises an agent of another user; restarts it when it is killed, and when weir.yaml or a file that only
+ * root can read changes. */
 static int run_child(struct watched *w, int signals)
 {
-    struct weir__agent_process agent = {.death = SIGKILL}; /* kill -9 of one is kill -9 of both */
+    struct weir__agent_process agent = {.death = SIGKILL}; /* SIGKILL of the supervisor kills the agent, too */
     bool stopping = false;
     weir__privilege_limit(w->log);
     bool good = weir__agent_prepare(w->config, w->log);
-    w->print = w->seen = weir__config_fingerprint(w->config);
-    tell(w);
-    for (int64_t looked = weir__monotonic_ms(); good && !stopping;) {
+    w->fingerprint = w->last_seen = weir__config_fingerprint(w->config);
+    log_start(w);
+    for (int64_t looked_ms = weir__monotonic_ms(); good && !stopping;) {
         struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
                                 {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN},
                                 {.fd = agent.output > 0 ? agent.output : -1, .events = POLLIN}};
@@ -125,14 +123,14 @@ static int run_child(struct watched *w, int signals)
         for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;
              requested = true)
             stopping |= action == WEIR__ACTION_STOP;
-        if (stopping || !good || (!requested && weir__monotonic_ms() - looked < LOOK_MS))
+        if (stopping || !good || (!requested && weir__monotonic_ms() - looked_ms < LOOK_MS))
             continue;
-        looked = weir__monotonic_ms();
+        looked_ms = weir__monotonic_ms();
         if (!changed(w, requested))
             continue;
         take_next(w);
-        w->print = w->seen = weir__config_fingerprint(w->config);
-        tell(w);
+        w->fingerprint = w->last_seen = weir__config_fingerprint(w->config);
+        log_start(w);
         good = weir__agent_prepare(w->config, w->log);
         weir__agent_restart(&agent, weir__monotonic_ms());
     }
@@ -151,7 +149,7 @@ static int run(struct watched *w, int signals)
     while (end == WEIR__EXCHANGE_CHANGED) {
         if (!weir__bootstrap(w->config, w->log))
             return 1;
-        tell(w);
+        log_start(w);
         end = weir__agent_run(w->config, w->log, signals, &watch);
         if (end != WEIR__EXCHANGE_CHANGED || !w->next)
             break;
@@ -165,8 +163,8 @@ static int run(struct watched *w, int signals)
 static int agent(const char *file, bool once, int signals, weir_diagnose *diagnose, void *context)
 {
     struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
-    struct watched w = {.log = &log, .print = print_of(file)};
-    w.seen = w.print;
+    struct watched w = {.log = &log, .fingerprint = fingerprint_of(file)};
+    w.last_seen = w.fingerprint;
     w.config = config_read(file, diagnose, context);
     if (!w.config)
         return 1;
@@ -191,7 +189,7 @@ static int agent(const char *file, bool once, int signals, weir_diagnose *diagno
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context)
 {
     weir__wipe_freed_memory();
-    int signals = once ? -1 : weir__signals_open(); /* first: one that comes early is not lost */
+    int signals = once ? -1 : weir__signals_open(); /* before weir.yaml is read: no signal is lost */
     if (!once && signals < 0) {
         perror("weir agent");
         return 1;

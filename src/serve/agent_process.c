@@ -1,4 +1,4 @@
-/* The agent under weir serve. */
+/* The agent as a child process of the supervisor. See agent_process.h. */
 #define _GNU_SOURCE /* memrchr, pipe2, strsignal */
 #include "serve/agent_process.h"
 #include "control/admin_listener.h"
@@ -21,19 +21,19 @@
 #include <unistd.h>
 
 enum {
-    PAUSE_MS = 100, /* after the first failure */
+    PAUSE_MS = 100, /* back-off after the first failure; doubles up to: */
     PAUSE_MAX_MS = 5000,
-    STEADY_MS = 10000,       /* what ran for so long has not failed in a row */
-    LAST_MS = 3000,          /* for the last exchange */
-    RENEW_MS = 10000,        /* for an agent that is being replaced to end; then it is killed */
-    PREPARE_MS = 30000,      /* for the rules to be fetched before anything runs */
-    HISTORY_MS = 2000,       /* for the history to be made or enlarged */
-    HISTORY_PAUSE_MS = 1000, /* between two requests for that; ten times as long after one that failed */
-    SHARE_MS = 500,          /* between two looks at the state folder */
-    MESSAGES_MAX = 256       /* that are taken before anything else */
+    STEADY_MS = 10000,       /* an agent that ran this long resets the back-off */
+    LAST_MS = 3000,          /* for a stopping agent's last exchange with the store */
+    RENEW_MS = 10000,        /* from SIGTERM to SIGKILL when the agent is replaced */
+    PREPARE_MS = 30000,      /* deadline of weir__bootstrap */
+    HISTORY_MS = 2000,       /* deadline for creating or enlarging the history */
+    HISTORY_PAUSE_MS = 1000, /* between two requests for a history; 10 times as long after a failure */
+    SHARE_MS = 500,          /* between two looks for root's files in the state folder */
+    MESSAGES_MAX = 256       /* per call of weir__agent_poll */
 };
 
-/* In the child. The configuration is its own copy: texts that root read stay in it. False after it was logged. */
+/* In the agent's process: takes what only root can read, then drops root's privileges. False after a logged error. */
 static bool become_agent(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log)
 {
@@ -43,18 +43,16 @@ static bool become_agent(struct weir__config *config, const struct weir__agent_u
     return weir__privilege_drop(user, log) && weir__handover_check(config, user, log);
 }
 
-/*
- * In a session of its own: a terminal's Ctrl-C does not end it before the workers, and it cannot write into the input
- * of the terminal that weir serve was started from. It ends with its parent.
- */
-_Noreturn static void be_the_agent(const struct weir__agent_process *agent, const struct weir__config *config,
-                                   const struct weir__logger *root_log, pid_t parent, int channel, int output)
+/* The agent's process. It has its own session: Ctrl-C at a terminal does not reach it, and it cannot insert input into
+ * that terminal. It dies with its parent. */
+_Noreturn static void agent_main(const struct weir__agent_process *agent, const struct weir__config *config,
+                                 const struct weir__logger *root_log, pid_t parent, int channel, int output)
 {
     struct weir__config own = *config;
     struct weir__logger own_log = *root_log;
     const struct weir__logger *log = &own_log;
     if (output > 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0)
-        own_log.file = STDERR_FILENO; /* it could truncate a file of root's */
+        own_log.file = STDERR_FILENO; /* not the log file, which it could truncate */
     weir__close_descriptors(log->file, channel);
     setsid();
     if (agent->nginx_conf)
@@ -63,8 +61,8 @@ _Noreturn static void be_the_agent(const struct weir__agent_process *agent, cons
         weir__sidecar_send_by(channel, config->segment_path);
     if (!become_agent(&own, &agent->user, log))
         _exit(1);
-    prctl(PR_SET_NAME, "weir-agent"); /* a process of this name has no privileges any more */
-    prctl(PR_SET_PDEATHSIG, agent->death ? agent->death : SIGTERM); /* after the change of user, which clears it */
+    prctl(PR_SET_NAME, "weir-agent"); /* set after privileges are dropped; tests rely on it */
+    prctl(PR_SET_PDEATHSIG, agent->death ? agent->death : SIGTERM); /* a change of user clears it */
     int signals = weir__signals_open();
     if (signals < 0 || getppid() != parent)
         _exit(1);
@@ -72,12 +70,13 @@ _Noreturn static void be_the_agent(const struct weir__agent_process *agent, cons
     _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
 }
 
-/* What has to be there first. False after it was logged. */
-static bool share(struct weir__agent_user *user, const struct weir__config *config, const struct weir__logger *log)
+/* Finds the agent's user, and hands files over to it. False after a logged error. */
+static bool find_user_and_share(struct weir__agent_user *user, const struct weir__config *config,
+                                const struct weir__logger *log)
 {
     char why[256];
     if (!weir__agent_user_find(config, user, why, sizeof why)) {
-        weir__logf(log, WEIR__LOG_ERROR, "the agent does not start: %s", why);
+        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: %s", why);
         return false;
     }
     return weir__handover_share(config, user, log);
@@ -86,7 +85,7 @@ static bool share(struct weir__agent_user *user, const struct weir__config *conf
 bool weir__agent_become(struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__agent_user user;
-    return share(&user, config, log) && become_agent(config, &user, log);
+    return find_user_and_share(&user, config, log) && become_agent(config, &user, log);
 }
 
 struct preparation {
@@ -100,7 +99,7 @@ static int prepare_as_agent(void *context)
 {
     const struct preparation *preparation = context;
     struct weir__config own = *preparation->config;
-    own.admin.listener = NULL; /* the port is for the agent itself */
+    own.admin.listener = NULL; /* only the agent binds the admin port */
     if (!become_agent(&own, &preparation->user, preparation->log))
         return 1;
     own.admin.listener = preparation->config->admin.listener;
@@ -114,18 +113,18 @@ bool weir__agent_prepare(const struct weir__config *config, const struct weir__l
         .work = prepare_as_agent, .context = &preparation, .keep = {log->file}, .deadline_ms = PREPARE_MS};
     if (geteuid() != 0 || !config->published)
         return weir__bootstrap(config, log);
-    if (!share(&preparation.user, config, log))
+    if (!find_user_and_share(&preparation.user, config, log))
         return false;
     int code = weir__helper_run(&helper);
     if (code < 0)
-        weir__logf(log, WEIR__LOG_ERROR, "the rules cannot be prepared as user %s: %s", preparation.user.name,
+        weir__logf(log, WEIR__LOG_ERROR, "cannot prepare the rules as user %s: %s", preparation.user.name,
                    strerror(errno));
     if (code != 0)
         weir__handover_warn(config, &preparation.user, false, log);
     return code == 0;
 }
 
-/* Copies complete lines that the agent has logged, and pieces of longer ones, to the log. */
+/* Copies complete lines of the agent to the log, and lines over 4 KiB in pieces. */
 static void output_copy(struct weir__agent_process *agent, const struct weir__logger *log)
 {
     for (int i = 0; agent->output > 0 && i < MESSAGES_MAX; i++) {
@@ -167,7 +166,7 @@ static void channel_close(struct weir__agent_process *agent)
     agent->inbox = (struct weir__sidecar_inbox){0};
 }
 
-/* True: only root can bind the admin listener's port, and cannot at present. */
+/* True if only root can bind the admin listener's port, and binding fails at present. */
 static bool port_is_taken(const struct weir__config *config)
 {
     const struct weir__listener *listener = config->admin.listener;
@@ -180,7 +179,7 @@ static bool port_is_taken(const struct weir__config *config)
     return bound < 0;
 }
 
-/* An agent that was started without its port gets it by being started again. */
+/* Restarts an agent that lacks the admin port once the port is free. */
 static void port_look(struct weir__agent_process *agent, const struct weir__config *config, int64_t now_ms)
 {
     if (!agent->portless || now_ms < agent->port_due_ms)
@@ -197,11 +196,11 @@ void weir__agent_start_if_due(struct weir__agent_process *agent, const struct we
     if (agent->pid || !weir__agent_needed(config) || now_ms < agent->due_ms)
         return;
     int ends[2] = {0, 0}, output[2] = {0, 0};
-    agent->due_ms = now_ms + PAUSE_MAX_MS; /* if anything fails here */
-    if (!share(&agent->user, config, log))
+    agent->due_ms = now_ms + PAUSE_MAX_MS; /* in case starting fails */
+    if (!find_user_and_share(&agent->user, config, log))
         return;
     if (agent->user.drops && (!weir__sidecar_channel(ends) || pipe2(output, O_CLOEXEC) != 0)) {
-        weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
         if (ends[0] > 0) {
             close(ends[0]);
             close(ends[1]);
@@ -214,7 +213,7 @@ void weir__agent_start_if_due(struct weir__agent_process *agent, const struct we
     agent->port_due_ms = now_ms + PAUSE_MAX_MS;
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        be_the_agent(agent, config, log, parent, ends[1], output[1]);
+        agent_main(agent, config, log, parent, ends[1], output[1]);
     }
     if (ends[1] > 0)
         close(ends[1]);
@@ -223,7 +222,7 @@ void weir__agent_start_if_due(struct weir__agent_process *agent, const struct we
     agent->channel = ends[0];
     agent->output = output[0];
     if (child < 0) {
-        weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
         channel_close(agent);
         output_close(agent, log);
         return;
@@ -237,15 +236,14 @@ struct history {
     size_t rules;
 };
 
-/* In a helper process: the file is one that the agent writes. */
+/* In a helper process, as the agent can write to the file. */
 static int history_make(void *context)
 {
     const struct history *history = context;
     return -weir__history_writer_prepare(history->segment_path, history->rules);
 }
 
-/* Makes a history with room for so many rules, unless that was done or has failed a moment ago: the agent repeats
- * itself. */
+/* Creates a history with room for `rules`. Rate-limited: the agent repeats a request that has no effect. */
 static void history_prepare(struct weir__agent_process *agent, const struct weir__config *config, size_t rules,
                             int64_t now_ms)
 {
@@ -261,12 +259,12 @@ static void history_prepare(struct weir__agent_process *agent, const struct weir
         (void)!weir__handover_file(path, &agent->user);
 }
 
-/* Kills an agent that has not ended in time for the one that is to replace it. */
+/* Kills an agent that did not exit in time after weir__agent_restart. */
 static void renew_late(struct weir__agent_process *agent, const struct weir__logger *log, int64_t now_ms)
 {
     if (!agent->pid || !agent->renewing || now_ms < agent->renew_due_ms)
         return;
-    weir__logf(log, WEIR__LOG_WARNING, "the agent did not end within %d s; it is killed, and another one started",
+    weir__logf(log, WEIR__LOG_WARNING, "agent did not exit within %d s; killing it and starting another",
                RENEW_MS / 1000);
     kill(agent->pid, SIGKILL);
     agent->renew_due_ms = now_ms + RENEW_MS;
@@ -328,10 +326,11 @@ bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int stat
         agent->pause_ms = PAUSE_MAX_MS;
     agent->due_ms = now_ms + agent->pause_ms;
     if (WIFSIGNALED(status))
-        weir__logf(log, WEIR__LOG_WARNING, "the agent was killed by signal %d (%s); it is started again",
-                   WTERMSIG(status), strsignal(WTERMSIG(status)));
+        weir__logf(log, WEIR__LOG_WARNING, "agent killed by signal %d (%s); restarting in %d ms", WTERMSIG(status),
+                   strsignal(WTERMSIG(status)), (int)agent->pause_ms);
     else
-        weir__logf(log, WEIR__LOG_WARNING, "the agent ended (exit %d); it is started again", WEXITSTATUS(status));
+        weir__logf(log, WEIR__LOG_WARNING, "agent exited (exit code %d); restarting in %d ms", WEXITSTATUS(status),
+                   (int)agent->pause_ms);
     return true;
 }
 

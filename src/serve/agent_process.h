@@ -1,5 +1,5 @@
-/* The agent under weir serve: a process beside nginx for the exchange with the store and for the rules service. Started
- * again when it ends. */
+/* The agent as a child process of the supervisor: starting, restarting, serving its requests, stopping. serve.h lists
+ * the processes. */
 #ifndef WEIR_SERVE_AGENT_PROCESS_H
 #define WEIR_SERVE_AGENT_PROCESS_H
 
@@ -9,48 +9,49 @@
 #include <sys/types.h>
 
 struct weir__agent_process {
-    pid_t pid;              /* 0: does not run */
-    int64_t started_ms;     /* the last time */
-    int64_t due_ms;         /* when to start it again */
-    int64_t pause_ms;       /* after the next failure; doubles */
-    bool renewing;          /* it was asked to end, for a new one */
-    int64_t renew_due_ms;   /* with renewing: when it is killed */
-    int64_t history_due_ms; /* before that, requests for a history are ignored */
-    int channel; /* with a pid: what the agent, as another user, asks for (sidecar.h); 0: it is the same user */
+    pid_t pid;              /* 0: not running */
+    int64_t started_ms;     /* time of the last start */
+    int64_t due_ms;         /* not started again before this time */
+    int64_t pause_ms;       /* exponential back-off: the last pause before a restart */
+    bool renewing;          /* SIGTERM was sent, to replace it by a new one */
+    int64_t renew_due_ms;   /* while renewing: time of SIGKILL */
+    int64_t history_due_ms; /* requests for a history are ignored before this time */
+    int channel; /* receives requests of an agent of another user (base/sidecar.h); 0: same user, no channel */
     struct weir__sidecar_inbox inbox;
-    int output;      /* with a channel: what the agent logs; 0: it writes to the log itself */
-    char line[4096]; /* the beginning of a line that it logs */
+    int output;      /* pipe that an agent of another user logs to; 0: it writes to the log itself */
+    char line[4096]; /* an incomplete line read from `output` */
     size_t line_len;
     struct weir__agent_user user;
-    int64_t shared_ms;   /* when the state folder was looked at last */
-    bool foreign;        /* it holds files of root's, and that was logged */
-    bool portless;       /* it was started while the admin port, which only root can bind, was taken */
-    int64_t port_due_ms; /* when to look whether it is free */
-    char *nginx_conf;    /* NULL: none. A text of the parent's with secrets, which the agent overwrites in its memory */
-    int death;           /* the signal that ends it when this process is killed; 0: SIGTERM, for a last exchange */
+    int64_t shared_ms;   /* time of the last look for root's files in the state folder */
+    bool foreign;        /* there are some, and that was logged */
+    bool portless;       /* it runs without the admin port, which only root can bind: the port was taken */
+    int64_t port_due_ms; /* time of the next attempt to bind the port */
+    char *
+        nginx_conf; /* the supervisor's nginx.conf, with secrets: the agent's process overwrites its copy; NULL: none */
+    int death;      /* its parent-death signal; 0: SIGTERM, for a last exchange with the store */
 };
 
-/* This process becomes the agent: as another user if it is root. False after it was logged; it must end then. */
+/* Turns this process into the agent; drops root's privileges. False after a logged error: the process must exit. */
 bool weir__agent_become(struct weir__config *config, const struct weir__logger *log);
 
-/*
- * weir__bootstrap, as the agent's user: it reads from the network and from databases. False after it was logged
- * that weir serve cannot start.
- */
+/* Runs weir__bootstrap as the agent's user, since it reads from the network and from databases. False after a logged
+ * error. */
 bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log);
 
-/* Starts it if it is due, and if there is anything for it to do. Called several times a second. */
+/* Starts the agent unless it runs, waits for its back-off, or has nothing to do. To be called several times a second.
+ */
 void weir__agent_start_if_due(struct weir__agent_process *agent, const struct weir__config *config,
                               const struct weir__logger *log, int64_t now_ms);
-/* Does what the agent asks for, and logs files of root's in the state folder. */
+/* Serves requests of the agent, copies its log lines, enforces the deadline of a restart, and warns of root's files in
+ * the state folder. To be called several times a second. */
 void weir__agent_poll(struct weir__agent_process *agent, const struct weir__config *config,
                       const struct weir__logger *log, int64_t now_ms);
-/* There is another configuration: it ends after a last exchange, and weir__agent_start_if_due starts another. */
+/* Sends SIGTERM, as the configuration has changed; weir__agent_start_if_due starts the next agent. */
 void weir__agent_restart(struct weir__agent_process *agent, int64_t now_ms);
-/* A child has ended. False: it was not this one. */
+/* Handles the exit of a child. False: the child is not the agent. */
 bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int status, const struct weir__logger *log,
                         int64_t now_ms);
-/* Ends it, with a last exchange, and waits for that a few seconds. */
+/* Sends SIGTERM, waits 3 s for the last exchange with the store, then kills the agent. */
 void weir__agent_stop(struct weir__agent_process *agent, const struct weir__logger *log);
 
 #endif

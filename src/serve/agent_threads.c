@@ -1,4 +1,4 @@
-/* The control plane's slow part: see agent_threads.h. */
+/* The agent's threads. See agent_threads.h. */
 #include "serve/agent_threads.h"
 #include "base/signals.h"
 #include "queue/ingest.h"
@@ -18,27 +18,28 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define WATCH_MS     500  /* between two looks whether the configuration has changed */
-#define TICK_MS      250  /* figures are by seconds */
-#define ACCEPT_AGAIN 20   /* ticks between two attempts to listen for the queue */
-#define FOLLOW_MS    1000 /* between two looks at what others publish */
-#define SENSING_NICE (-10)
-#define AGAIN        5 /* such looks between two attempts to listen */
+#define WATCH_MS        500  /* between two calls of weir__exchange_watch without a store */
+#define TICK_MS         250  /* of the history, which has one row a second */
+#define INGEST_RETRY    20   /* calls of record_history between two attempts to open the queue's listener: 5 s */
+#define SERVICE_POLL_MS 1000 /* between two polls of the database for revisions that other hosts published */
+#define SAMPLER_NICE    (-10)
+#define SERVICE_RETRY   5 /* polls between two attempts to open the admin listener: 5 s */
 
 struct weir__agent_threads {
     const struct weir__config *config;
     const struct weir__logger *log;
-    struct weir__rules_poller *retriever; /* NULL: the rules are this host's own */
-    struct weir__host *host;              /* NULL: nobody asks about this one */
-    struct weir__control *control;      /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
-    struct weir__admin *admin;          /* the same */
-    int socket;                         /* of the admin listener, bound before the start; 0: none, or used up */
-    struct weir__ingest *acceptor;      /* NULL: no queue, or not yet; the ticking thread's */
-    struct weir__load_sampler *sampler; /* NULL: there is no load level */
-    struct weir__dispatcher *drain;     /* NULL: there is no queue */
-    struct weir__heartbeat_sender *teller; /* NULL: there is nobody to hear of */
-    pthread_t retrieving, ticking, serving, sensing, telling;
-    bool retrieves, ticks, serves, senses, tells; /* those run */
+    struct weir__rules_poller *poller; /* NULL: no origin */
+    struct weir__host *host;           /* NULL: not open */
+    struct weir__control
+        *control;                /* NULL: no rules service, or not open yet; only service_thread uses it and `admin` */
+    struct weir__admin *admin;   /* NULL: not listening yet */
+    int socket;                  /* bound by root for the admin listener; 0: none, or in use */
+    struct weir__ingest *ingest; /* NULL: no queue, or not listening yet; only history_thread uses it */
+    struct weir__load_sampler *sampler;    /* NULL: no overload control */
+    struct weir__dispatcher *dispatcher;   /* NULL: no queue */
+    struct weir__heartbeat_sender *sender; /* NULL: no other hosts */
+    pthread_t poller_thread, history_thread, service_thread, sampler_thread, heartbeat_thread;
+    bool polls, records, runs_service, samples, heartbeats; /* the thread was started */
 
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -50,7 +51,7 @@ bool weir__agent_needed(const struct weir__config *config)
     return config->published || config->store.url || config->hot_bytes || config->load.on || config->queue.wanted;
 }
 
-/* Waits, on the monotonic clock. True: it is time to end. */
+/* Waits `ms` of the monotonic clock. True: the threads must end. */
 static bool wait_ms(struct weir__agent_threads *threads, int64_t ms)
 {
     struct timespec until = weir__deadline(ms * 1000);
@@ -62,20 +63,17 @@ static bool wait_ms(struct weir__agent_threads *threads, int64_t ms)
     return ending;
 }
 
-static void *retrieve(void *context)
+static void *poll_rules(void *context)
 {
     struct weir__agent_threads *threads = context;
     do
-        (void)!weir__rules_poller_poll(threads->retriever); /* it was told */
-    while (!wait_ms(threads, weir__rules_poller_wait_ms(threads->retriever)));
+        (void)!weir__rules_poller_poll(threads->poller); /* it logs errors itself */
+    while (!wait_ms(threads, weir__rules_poller_wait_ms(threads->poller)));
     return NULL;
 }
 
-/*
- * The rules service, and who listens for it. What goes wrong is told once and tried again later: whoever needs the
- * exchange with the store need not care for it.
- */
-static void serve(struct weir__agent_threads *threads, bool first)
+/* Opens the rules service and its listener. An error is logged once and retried; it does not stop the other threads. */
+static void start_rules_service(struct weir__agent_threads *threads, bool first)
 {
     const struct weir__config *config = threads->config;
     struct weir__control_options options = {.url = config->admin.database,
@@ -90,62 +88,64 @@ static void serve(struct weir__agent_threads *threads, bool first)
     else
         threads->admin = weir__admin_start(&config->admin, &threads->socket, threads->control, why, sizeof why);
     if (!threads->admin && first)
-        weir__logf(threads->log, WEIR__LOG_ERROR, "admin: %s; it is tried again", why);
+        weir__logf(threads->log, WEIR__LOG_ERROR, "admin listener failed to start: %s; retrying in 5 s", why);
     if (threads->admin && !first)
-        weir__logf(threads->log, WEIR__LOG_INFO, "admin: listens on %s now", config->admin.listener->address);
+        weir__logf(threads->log, WEIR__LOG_INFO, "admin: listening on %s", config->admin.listener->address);
 }
 
-static void wake_drain(void *context)
+static void wake_dispatcher(void *context)
 {
     weir__dispatcher_wake(context);
 }
 
-/* Whoever brings requests for the queue. The same holds for what goes wrong. */
-static void accept_for_queue(struct weir__agent_threads *threads, bool first)
+/* Opens the queue's listener. An error is logged once and retried. */
+static void start_ingest(struct weir__agent_threads *threads, bool first)
 {
     char why[256];
-    threads->acceptor = weir__ingest_start(threads->config, threads->log, wake_drain, threads->drain, why, sizeof why);
-    if (!threads->acceptor && first)
-        weir__logf(threads->log, WEIR__LOG_ERROR, "queue: %s; it is tried again", why);
-    if (threads->acceptor && !first)
-        weir__logf(threads->log, WEIR__LOG_INFO, "queue: listens on %s now", threads->config->queue.socket);
+    threads->ingest =
+        weir__ingest_start(threads->config, threads->log, wake_dispatcher, threads->dispatcher, why, sizeof why);
+    if (!threads->ingest && first)
+        weir__logf(threads->log, WEIR__LOG_ERROR, "queue listener failed to start: %s; retrying in 5 s", why);
+    if (threads->ingest && !first)
+        weir__logf(threads->log, WEIR__LOG_INFO, "queue: listening on %s", threads->config->queue.socket);
 }
 
-/* For those who watch, and for the queue. It waits for no database. */
-static void *tick(void *context)
+/* Thread: writes the history, and keeps the queue's listener open. Does not wait for a database. */
+static void *record_history(void *context)
 {
     struct weir__agent_threads *threads = context;
-    for (int round = 0; !wait_ms(threads, round ? TICK_MS : 0); round = round % ACCEPT_AGAIN + 1) {
-        if (threads->config->queue.wanted && !threads->acceptor && round % ACCEPT_AGAIN == 0)
-            accept_for_queue(threads, round == 0);
+    for (int round = 0; !wait_ms(threads, round ? TICK_MS : 0); round = round % INGEST_RETRY + 1) {
+        if (threads->config->queue.wanted && !threads->ingest && round % INGEST_RETRY == 0)
+            start_ingest(threads, round == 0);
         weir__host_look(threads->host);
-        if (threads->acceptor) {
+        if (threads->ingest) {
             struct weir__ingest_counts figures;
-            weir__ingest_counts(threads->acceptor, &figures);
-            weir__dispatcher_set_ingested(threads->drain, figures.accepted, figures.refused);
+            weir__ingest_counts(threads->ingest, &figures);
+            weir__dispatcher_set_ingested(threads->dispatcher, figures.accepted, figures.refused);
         }
     }
     return NULL;
 }
 
-/* The rules of weir.yaml, as soon as there is a database to take them. False: nothing is left to be done. */
+/* Imports the rules of weir.yaml into an empty database. True: to be retried. */
 static bool import(struct weir__agent_threads *threads)
 {
     if (weir__control_revision(threads->control))
-        return false; /* it had rules of its own */
+        return false; /* the database has rules */
     int error = weir__bootstrap_import(threads->config, threads->control, threads->log);
     return error && error >= WEIR__IMPORT_WRONG;
 }
 
-/* The rules service: what others publish, and what could not be done before. The database may let it wait. */
-static void *follow(void *context)
+/* Thread: the rules service. Takes over revisions that other hosts published; retries what failed. May block on the
+ * database. */
+static void *run_rules_service(void *context)
 {
     struct weir__agent_threads *threads = context;
     int failed = 0;
     bool imports = weir__bootstrap_is_due(threads->config);
-    for (int round = 0; !wait_ms(threads, round ? FOLLOW_MS : 0); round = round % AGAIN + 1) {
-        if (!threads->admin && round % AGAIN == 0)
-            serve(threads, round == 0);
+    for (int round = 0; !wait_ms(threads, round ? SERVICE_POLL_MS : 0); round = round % SERVICE_RETRY + 1) {
+        if (!threads->admin && round % SERVICE_RETRY == 0)
+            start_rules_service(threads, round == 0);
         if (!threads->control)
             continue;
         int error = weir__control_tick(threads->control);
@@ -158,50 +158,51 @@ static void *follow(void *context)
     return NULL;
 }
 
-/* In a thread of its own: nobody who asks the rules service for much makes the level old. */
-static void *sense(void *context)
+/* Thread: samples the load. Its own, so that no request to the rules service delays the load level. */
+static void *sample_load(void *context)
 {
     struct weir__agent_threads *threads = context;
-    /* Of this thread alone, and where it may: on a host without time to spare the level is needed most. */
-    (void)setpriority(PRIO_PROCESS, 0, SENSING_NICE);
+    /* Of this thread alone, if permitted: an overloaded host needs the load level most. */
+    (void)setpriority(PRIO_PROCESS, 0, SAMPLER_NICE);
     do
         weir__load_sampler_step(threads->sampler);
     while (!wait_ms(threads, WEIR__LOAD_SAMPLE_MS));
     return NULL;
 }
 
-static bool start_sensing(struct weir__agent_threads *threads)
+static bool start_sampler(struct weir__agent_threads *threads)
 {
     if (!threads->config->load.on)
         return true;
     threads->sampler = weir__load_sampler_open(threads->config, weir__host_engine(threads->host), threads->log);
     if (!threads->sampler)
-        return true; /* it was told: limits are as they are written */
-    threads->senses = pthread_create(&threads->sensing, NULL, sense, threads) == 0;
-    return threads->senses;
+        return true; /* it has logged why; limits are not scaled */
+    threads->samples = pthread_create(&threads->sampler_thread, NULL, sample_load, threads) == 0;
+    return threads->samples;
 }
 
-/* In a thread of its own, as the store may let it wait. */
-static void *tell(void *context)
+/* Thread: sends heartbeats. Its own, as the store may block it. */
+static void *send_heartbeats(void *context)
 {
     struct weir__agent_threads *threads = context;
     do
-        weir__heartbeat_sender_run(threads->teller);
+        weir__heartbeat_sender_run(threads->sender);
     while (!wait_ms(threads, WEIR__HEARTBEAT_EVERY_MS));
     return NULL;
 }
 
-static bool start_telling(struct weir__agent_threads *threads)
+static bool start_heartbeats(struct weir__agent_threads *threads)
 {
     if (!weir__heartbeat_sender_wanted(threads->config))
         return true;
-    threads->teller = weir__heartbeat_sender_new(threads->config, threads->host, threads->log);
-    threads->tells = threads->teller && pthread_create(&threads->telling, NULL, tell, threads) == 0;
-    return threads->tells;
+    threads->sender = weir__heartbeat_sender_new(threads->config, threads->host, threads->log);
+    threads->heartbeats =
+        threads->sender && pthread_create(&threads->heartbeat_thread, NULL, send_heartbeats, threads) == 0;
+    return threads->heartbeats;
 }
 
-/* What goes along when the rules are asked for. */
-static size_t tell_origin(void *context, char *to, size_t size)
+/* Formats the heartbeat that goes along with each poll of the origin. */
+static size_t format_heartbeat(void *context, char *to, size_t size)
 {
     const struct weir__agent_threads *threads = context;
     struct weir__heartbeat told;
@@ -210,24 +211,24 @@ static size_t tell_origin(void *context, char *to, size_t size)
     return weir__heartbeat_format(&told, to, size);
 }
 
-static bool start_retrieving(struct weir__agent_threads *threads)
+static bool start_poller(struct weir__agent_threads *threads)
 {
     if (!threads->config->origin.url)
         return true;
-    threads->retriever = weir__rules_poller_new(threads->config, threads->log);
-    if (!threads->retriever)
+    threads->poller = weir__rules_poller_new(threads->config, threads->log);
+    if (!threads->poller)
         return false;
-    weir__rules_poller_set_heartbeat(threads->retriever, tell_origin, threads);
-    threads->retrieves = pthread_create(&threads->retrieving, NULL, retrieve, threads) == 0;
-    return threads->retrieves;
+    weir__rules_poller_set_heartbeat(threads->poller, format_heartbeat, threads);
+    threads->polls = pthread_create(&threads->poller_thread, NULL, poll_rules, threads) == 0;
+    return threads->polls;
 }
 
-static bool start_draining(struct weir__agent_threads *threads)
+static bool start_dispatcher(struct weir__agent_threads *threads)
 {
     if (!threads->config->queue.wanted)
         return true;
-    threads->drain = weir__dispatcher_start(threads->config, weir__host_engine(threads->host), threads->log);
-    return threads->drain != NULL;
+    threads->dispatcher = weir__dispatcher_start(threads->config, weir__host_engine(threads->host), threads->log);
+    return threads->dispatcher != NULL;
 }
 
 static bool start(struct weir__agent_threads *threads)
@@ -235,15 +236,15 @@ static bool start(struct weir__agent_threads *threads)
     weir__deadline_cond(&threads->end);
     pthread_mutex_init(&threads->lock, NULL);
     threads->host = weir__host_open(threads->config, threads->log);
-    if (!threads->host || !start_retrieving(threads))
+    if (!threads->host || !start_poller(threads))
         return false;
-    if (!start_draining(threads)) /* before the one that accepts, which wakes it */
+    if (!start_dispatcher(threads)) /* before the queue's listener, which wakes it */
         return false;
-    threads->ticks = pthread_create(&threads->ticking, NULL, tick, threads) == 0;
-    if (threads->ticks && threads->config->admin.listener)
-        threads->serves = pthread_create(&threads->serving, NULL, follow, threads) == 0;
-    return threads->ticks && (threads->serves || !threads->config->admin.listener) && start_sensing(threads) &&
-           start_telling(threads);
+    threads->records = pthread_create(&threads->history_thread, NULL, record_history, threads) == 0;
+    if (threads->records && threads->config->admin.listener)
+        threads->runs_service = pthread_create(&threads->service_thread, NULL, run_rules_service, threads) == 0;
+    return threads->records && (threads->runs_service || !threads->config->admin.listener) && start_sampler(threads) &&
+           start_heartbeats(threads);
 }
 
 struct weir__agent_threads *weir__agent_threads_start(const struct weir__config *config, const struct weir__logger *log)
@@ -257,7 +258,7 @@ struct weir__agent_threads *weir__agent_threads_start(const struct weir__config 
     threads->socket = config->admin.socket;
     if (start(threads))
         return threads;
-    weir__logf(log, WEIR__LOG_ERROR, "the agent cannot begin");
+    weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: no memory or no thread left");
     weir__agent_threads_stop(threads);
     return NULL;
 }
@@ -270,26 +271,26 @@ void weir__agent_threads_stop(struct weir__agent_threads *threads)
     threads->ending = true;
     pthread_cond_broadcast(&threads->end);
     pthread_mutex_unlock(&threads->lock);
-    if (threads->retrieves)
-        pthread_join(threads->retrieving, NULL);
-    if (threads->ticks)
-        pthread_join(threads->ticking, NULL);
-    if (threads->serves)
-        pthread_join(threads->serving, NULL);
-    if (threads->senses)
-        pthread_join(threads->sensing, NULL);
-    if (threads->tells)
-        pthread_join(threads->telling, NULL);
-    weir__heartbeat_sender_free(threads->teller);
+    if (threads->polls)
+        pthread_join(threads->poller_thread, NULL);
+    if (threads->records)
+        pthread_join(threads->history_thread, NULL);
+    if (threads->runs_service)
+        pthread_join(threads->service_thread, NULL);
+    if (threads->samples)
+        pthread_join(threads->sampler_thread, NULL);
+    if (threads->heartbeats)
+        pthread_join(threads->heartbeat_thread, NULL);
+    weir__heartbeat_sender_free(threads->sender);
     weir__load_sampler_close(threads->sampler);
-    weir__dispatcher_finish(threads->drain);
-    weir__ingest_stop(threads->acceptor); /* as late as that: without it requests are denied */
-    weir__dispatcher_stop(threads->drain);
+    weir__dispatcher_finish(threads->dispatcher);
+    weir__ingest_stop(threads->ingest); /* late: without it nginx rejects requests that would be deferred */
+    weir__dispatcher_stop(threads->dispatcher);
     weir__admin_stop(threads->admin);
     if (threads->control)
         weir__control_close(threads->control);
     weir__host_close(threads->host);
-    weir__rules_poller_free(threads->retriever);
+    weir__rules_poller_free(threads->poller);
     pthread_cond_destroy(&threads->end);
     pthread_mutex_destroy(&threads->lock);
     free(threads);
@@ -297,7 +298,7 @@ void weir__agent_threads_stop(struct weir__agent_threads *threads)
 
 /* ---- The agent's main loop ---- */
 
-/* Without a store there is nothing to do here but to wait for the end. */
+/* Without a store there is no exchange: waits for a signal or a changed configuration. */
 static enum weir__exchange_end wait_for_end(int signals, const struct weir__exchange_watch *watch)
 {
     for (;;) {

@@ -1,6 +1,6 @@
 /*
- * The control plane's slow part, in threads of its own beside the exchange: the rules service and its listener, rules
- * that another host publishes, and the figures that are written down every second.
+ * The agent's threads beside the exchange with the store: the rules service and its listener, the poller of another
+ * host's rules, the history, the load sampler, heartbeats, and the queue's listener and dispatcher.
  */
 #ifndef WEIR_SERVE_AGENT_THREADS_H
 #define WEIR_SERVE_AGENT_THREADS_H
@@ -9,17 +9,14 @@
 
 struct weir__agent_threads;
 
-/* True if the configuration has anything for it to do. */
+/* True if the configuration needs an agent. */
 bool weir__agent_needed(const struct weir__config *config);
-/*
- * Starts it. NULL after it was told why not. Signals must be blocked already: they are not for these threads. What the
- * configuration and the log say must stay.
- */
+/* Starts the threads. NULL after a logged error. The caller has blocked signals, and keeps `config` and `log`. */
 struct weir__agent_threads *weir__agent_threads_start(const struct weir__config *config,
                                                       const struct weir__logger *log);
 void weir__agent_threads_stop(struct weir__agent_threads *threads);
 
-/* Runs until told to end, as weir__exchange_run does. For configurations that weir__agent_needed is true of. */
+/* Runs the agent: its threads, and the exchange in this thread, until a signal stops it or `watch` reports a change. */
 enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
                                         const struct weir__exchange_watch *watch);
 

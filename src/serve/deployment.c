@@ -1,4 +1,4 @@
-/* A configuration that is ready to run. */
+/* Deployments: weir.yaml read, checked, written for nginx and tested. See deployment.h. */
 #include "serve/deployment.h"
 #include "serve/agent_process.h"
 #include "serve/nginx.h"
@@ -22,11 +22,10 @@ static struct weir__deployment *deployment_read(const char *file, const struct w
                                   &deployment->facts))
         return deployment;
     if (diagnose && (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY))
-        diagnose(context,
-                 &(weir_diagnostic){.severity = WEIR_IS_ERROR,
-                                    .file = file,
-                                    .message = error == WEIR_ENOMEM ? weir_strerror(error)
-                                                                    : "was written while it was read; try again"});
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR,
+                                             .file = file,
+                                             .message = error == WEIR_ENOMEM ? weir_strerror(error)
+                                                                             : "changed while it was read; try again"});
     weir__deployment_free(deployment);
     return NULL;
 }
@@ -60,12 +59,12 @@ void weir__deployment_free(struct weir__deployment *deployment)
     free(deployment);
 }
 
-/* ---- Writing and trying ---- */
+/* ---- Writing and testing ---- */
 
 /*
- * The socket that kept requests are delivered through. nginx makes it with mode 0666 and limits nothing there, so only
- * the agent's group may search its folder. The folder stays root's: nginx's master binds the socket and changes its
- * mode by name, which a user who may write to the folder could turn to any file by a link.
+ * The socket through which the agent delivers deferred requests. nginx creates it with mode 0666 and applies no limits
+ * there, so only the agent's group may search its directory. The directory stays root's: nginx's master changes the
+ * socket's mode by name, and a user who can write there could redirect that to any file by a link.
  */
 static bool delivery_prepare(struct weir__deployment *deployment, const struct weir__runtime_dir *folder)
 {
@@ -95,16 +94,16 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     char rules_name[64];
     if (weir__speaks_resp(config) && !*nginx->stream_module) {
         weir__logf(log, WEIR__LOG_ERROR,
-                   "resp needs ngx_stream_weir_module.so, which is not where the other module is");
+                   "resp needs ngx_stream_weir_module.so, which is missing beside ngx_http_weir_module.so");
         return false;
     }
     if (!test_only && !weir__agent_prepare(config, log))
         return false;
     errno = 0;
-    bool good = weir__runtime_dir_admit(folder, deployment->facts.group_id); /* the user may be another than before */
+    bool good = weir__runtime_dir_admit(folder, deployment->facts.group_id); /* a reload may change the workers' user */
     good = good && delivery_prepare(deployment, folder);
     deployment->number = number;
-    /* Before the first start nothing is published yet. */
+    /* Before the first publication nginx starts without rules. */
     bool unpublished = config->published && access(config->rules_path, F_OK) != 0;
     if (good && (!config->rules_path || unpublished)) {
         weir_text text = unpublished ? (weir_text){none, sizeof none - 1} : config->rules_text;
@@ -115,7 +114,7 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     bool by_workers = config->published && !unpublished && *deployment->facts.user;
     if (by_workers && !weir__workers_can_read(&deployment->facts, config->rules_path)) {
         weir__logf(log, WEIR__LOG_ERROR,
-                   "the workers run as %s, which cannot read the rules in force, %s: let it read them",
+                   "the workers run as %s, which cannot read the active rules %s; give it read access",
                    deployment->facts.user, config->rules_path);
         return false;
     }
@@ -143,24 +142,24 @@ enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deplo
                                             const struct weir__runtime_dir *folder, int interrupt,
                                             const struct weir__logger *log)
 {
-    char path[512], output[16384], told[WEIR__LOG_MESSAGE_MAX];
+    char path[512], output[16384], formatted[WEIR__LOG_MESSAGE_MAX];
     snprintf(path, sizeof path, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
     enum weir__nginx_test result = weir__nginx_test_conf(nginx, folder->path, path, interrupt, output, sizeof output);
     for (const char *at = output; result == WEIR__NGINX_TEST_FAILED && *at;) {
         size_t len = strcspn(at, "\n");
         struct weir__nginx_message line = weir__nginx_message_parse((weir_text){at, len});
         if (line.level == WEIR__NGINX_ERROR || line.level == WEIR__NGINX_FATAL || line.level == WEIR__NGINX_OTHER) {
-            weir__nginx_message_format(line.message, deployment->conf, told, sizeof told);
-            weir__logf(log, WEIR__LOG_ERROR, "%s", told);
+            weir__nginx_message_format(line.message, deployment->conf, formatted, sizeof formatted);
+            weir__logf(log, WEIR__LOG_ERROR, "%s", formatted);
         }
         at += len + (at[len] == '\n');
     }
     return result;
 }
 
-/* ---- Telling ---- */
+/* ---- Logging ---- */
 
-static void tell_route(const struct weir__route *route, const struct weir__logger *log)
+static void log_route(const struct weir__route *route, const struct weir__logger *log)
 {
     char servers[1024];
     size_t used = 0;
@@ -178,8 +177,8 @@ static void tell_route(const struct weir__route *route, const struct weir__logge
                servers);
 }
 
-static void tell_listener(const struct weir__listener *listener, const char *what, const char *path,
-                          const struct weir__logger *log)
+static void log_listener(const struct weir__listener *listener, const char *what, const char *path,
+                         const struct weir__logger *log)
 {
     const char *scheme = listener->kind == WEIR__RESP ? "redis" : listener->kind == WEIR__GRPC ? "grpc" : "http";
     weir__logf(log, WEIR__LOG_INFO, "%s on %s%s://%s%s%s", what, scheme, listener->tls.certificate ? "s" : "",
@@ -191,21 +190,21 @@ void weir__deployment_log(const struct weir__deployment *deployment, const struc
     static const char *const names[] = {"gateway", "Envoy's rate-limit service", "HTTP service", "Redis protocol"};
     const struct weir__config *config = &deployment->config;
     for (size_t i = 0; i < config->listener_count; i++)
-        tell_listener(&config->listeners[i], names[config->listeners[i].kind], "", log);
+        log_listener(&config->listeners[i], names[config->listeners[i].kind], "", log);
     for (size_t i = 0; i < config->route_count; i++)
-        tell_route(&config->routes[i], log);
+        log_route(&config->routes[i], log);
     weir__logf(log, WEIR__LOG_INFO, "%zu rule%s from %s, counters in %s", deployment->facts.rules,
                deployment->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
                config->segment_path);
     if (config->store.url)
         weir__logf(log, WEIR__LOG_INFO, "shared with other hosts through %s", config->store.shown);
     if (config->queue.wanted)
-        weir__logf(log, WEIR__LOG_INFO, "requests of rules with on_limit: queue are kept in %s",
+        weir__logf(log, WEIR__LOG_INFO, "requests deferred by on_limit: queue are kept in %s",
                    config->queue.database ? config->queue.database : "the store");
     if (config->metrics)
-        tell_listener(config->metrics, "metrics", "/metrics", log);
+        log_listener(config->metrics, "metrics", "/metrics", log);
     if (config->admin.listener)
-        tell_listener(config->admin.listener, "dashboard and rules service", "/", log);
+        log_listener(config->admin.listener, "dashboard and rules service", "/", log);
     if (config->origin.url)
-        weir__logf(log, WEIR__LOG_INFO, "rules are those that %s publishes", config->origin.url);
+        weir__logf(log, WEIR__LOG_INFO, "rules are polled from %s", config->origin.url);
 }

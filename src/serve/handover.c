@@ -1,4 +1,4 @@
-/* What the agent gets from the process that stays root: see handover.h. */
+/* Handover: what the agent gets from root before it drops root's privileges. See privilege.h. */
 #define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
 #include "serve/privilege.h"
 #include "serve/helper_process.h"
@@ -18,9 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- Files beside the segment ---- */
+/* ---- The segment and its sidecar files ---- */
 
-enum { MAKE_MS = 5000, MAKE_GIB_MS = 2000 }; /* for the segment to be made; more for each GiB */
+enum { MAKE_MS = 5000, MAKE_GIB_MS = 2000 }; /* deadline for creating the segment; in addition, for each GiB */
 
 static bool only_root_writes(const struct stat *at)
 {
@@ -52,7 +52,7 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user)
     if (file < 0)
         return errno == ENOENT;
     bool good = fstat(file, &at) == 0;
-    /* A file of another user, or with a second name, may be one that somebody else put there. */
+    /* Not a file of another user, nor one with a second name: another user may have put it there. */
     if (good && at.st_uid == 0 && at.st_nlink == 1 && S_ISREG(at.st_mode) && is_made_by_weir(path, file, &at) &&
         (at.st_gid != user->group || (at.st_mode & 0060) != 0060))
         good = fchown(file, (uid_t)-1, user->group) == 0 && fchmod(file, (at.st_mode & 0777) | 0060) == 0;
@@ -68,10 +68,8 @@ static bool lock_make(const char *path)
     return file >= 0;
 }
 
-/*
- * In a helper process, as the agent may write to files that are there already, lock them and cut them short: makes the
- * segment and what is mapped beside it. The rules are for the agent to read. What fails, the agent reports.
- */
+/* Creates the segment and its mapped sidecar files. In a helper process: the agent may have locked or truncated
+ * existing ones. Ignores errors, as the agent reports them. */
 static int segment_make(void *context)
 {
     const struct weir__config *config = context;
@@ -103,7 +101,7 @@ static bool segment_share(const struct weir__config *config, const struct weir__
                                         .context = (void *)(uintptr_t)config,
                                         .deadline_ms = MAKE_MS + (config->segment_bytes >> 30) * MAKE_GIB_MS};
     if (weir__helper_run(&helper) != 0)
-        weir__logf(log, WEIR__LOG_WARNING, "the files of the segment %s cannot be prepared for the agent: %s",
+        weir__logf(log, WEIR__LOG_WARNING, "cannot prepare segment %s for the agent: %s; the agent opens it as it is",
                    config->segment_path, strerror(errno));
     for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, locks[i]);
@@ -112,7 +110,7 @@ static bool segment_share(const struct weir__config *config, const struct weir__
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, files[i]);
         if (!weir__handover_file(path, user))
-            weir__logf(log, WEIR__LOG_WARNING, "%s cannot be shared with the agent's user %s: %s", path, user->name,
+            weir__logf(log, WEIR__LOG_WARNING, "cannot share %s with the agent's user %s: %s", path, user->name,
                        strerror(errno));
     }
     return true;
@@ -172,10 +170,8 @@ static bool is_of_config(const struct weir__config *config, const struct stat *a
            (stat(above, &around) == 0 && around.st_dev == at->st_dev && around.st_ino == at->st_ino);
 }
 
-/*
- * A file of root's without a second name. The folder must be one that only root can write to: rename(2) needs no
- * permission for the file, so that elsewhere any user may have moved another's file there.
- */
+/* Hands over a file of root without a second name. Only root may be able to write to the folder: rename(2) needs no
+ * permission for the file, so elsewhere another user may have moved it there. */
 static void adopt(const struct weir__config *config, int folder, const char *name, const struct weir__agent_user *user)
 {
     struct stat at;
@@ -187,7 +183,7 @@ static void adopt(const struct weir__config *config, int folder, const char *nam
         close(file);
 }
 
-/* True: every entry is a file of weir's. Hands them over if `user` is not NULL. */
+/* True if every entry is a file of weir. Hands them over unless `user` is NULL. */
 static bool entries_look(const struct weir__config *config, DIR *list, const struct weir__agent_user *user)
 {
     bool alone = true;
@@ -202,23 +198,21 @@ static bool entries_look(const struct weir__config *config, DIR *list, const str
     return alone;
 }
 
-/* Without following a link that any user but root may have made. */
+/* Opens a folder; follows a symbolic link only where root alone can create one. */
 static int folder_open(const char *path)
 {
     struct stat at;
     char above[4200], name[4200];
     int len = snprintf(name, sizeof name, "%s", path);
-    while (len > 1 && len < (int)sizeof name && name[len - 1] == '/') /* open would follow a link before it */
+    while (len > 1 && len < (int)sizeof name && name[len - 1] == '/') /* with a trailing slash open follows a link */
         name[--len] = 0;
     weir__folder_of(name, above, sizeof above);
     bool safe = stat(above, &at) == 0 && only_root_writes(&at);
     return open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (safe ? 0 : O_NOFOLLOW));
 }
 
-/*
- * Hands the folder over with weir's files in it: once, while it is one that only root can write to, and if it holds
- * nothing else. One that is the agent's already stays as it is, whatever is in it.
- */
+/* Hands a folder over with weir's files in it, if only root can write to it and it holds nothing else. A folder that is
+ * the agent's already is left alone. */
 static void folder_adopt(const struct weir__config *config, const char *path, const struct weir__agent_user *user)
 {
     struct stat at;
@@ -235,7 +229,7 @@ static void folder_adopt(const struct weir__config *config, const char *path, co
         close(folder);
 }
 
-/* Whether the agent keeps anything there. */
+/* True if the agent uses the state folder. */
 static bool has_state(const struct weir__config *config)
 {
     return config->state_path && (config->published || config->queue.wanted);
@@ -252,7 +246,7 @@ static void state_adopt(const struct weir__config *config, const struct weir__ag
     folder_adopt(config, folder, user);
 }
 
-/* True: there is such a file, root's, in a folder of another user. */
+/* True if the path is a file of root in a folder of another user. */
 static bool is_foreign(const char *path)
 {
     struct stat at;
@@ -310,7 +304,7 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
     if (has_state(config)) {
         snprintf(inside, sizeof inside, "%s/x", config->state_path);
         if (!weir__publish_folder(inside)) {
-            weir__logf(log, WEIR__LOG_ERROR, "the state folder %s cannot be made: %s; choose another under state",
+            weir__logf(log, WEIR__LOG_ERROR, "cannot create the state folder %s: %s; set state to another path",
                        config->state_path, strerror(errno));
             return false;
         }
@@ -325,7 +319,7 @@ bool weir__handover_check(const struct weir__config *config, const struct weir__
     if (!user->drops || !has_state(config) || faccessat(AT_FDCWD, config->state_path, W_OK | X_OK, AT_EACCESS) == 0)
         return true;
     weir__logf(log, WEIR__LOG_ERROR,
-               "the agent does not start: the state folder %s is not writable for its user %s: %s; chown it, or name a "
+               "agent failed to start: the state folder %s is not writable for its user %s: %s; chown it, or name a "
                "folder of weir's own under state",
                config->state_path, user->name, strerror(errno));
     return false;
@@ -333,7 +327,7 @@ bool weir__handover_check(const struct weir__config *config, const struct weir__
 
 /* ---- What only root can read or bind ---- */
 
-/* The first word, or the first line, of a small file, in the configuration's arena. NULL: it cannot be read. */
+/* Reads a small file up to one of `ends`, into the configuration's arena. NULL: unreadable or empty. */
 static const char *line_take(struct weir__config *config, const char *path, const char *ends)
 {
     size_t len = 0;

@@ -12,58 +12,56 @@
 
 struct weir__nginx {
     char program[4096];
-    char module[4096];        /* ours */
-    char stream_core[4096];   /* nginx's, if stream is a module there; else "" */
-    char stream_module[4096]; /* ours for it; "": not found */
+    char module[4096];        /* ngx_http_weir_module.so */
+    char stream_core[4096];   /* nginx's stream module; "": compiled into nginx */
+    char stream_module[4096]; /* ngx_stream_weir_module.so; "": not found */
     int version;              /* 1022001 is 1.22.1 */
     char version_text[32];
 };
 
-/* WEIR_NGINX and WEIR_MODULES come first. False: the reason is in `why`, and what was not found is empty. */
+/* Finds nginx and the modules; the environment variables WEIR_NGINX and WEIR_MODULES take precedence. False: `why` has
+ * the reason; paths that were not found are empty. */
 bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size);
 
 enum weir__nginx_test { WEIR__NGINX_TEST_PASSED, WEIR__NGINX_TEST_FAILED, WEIR__NGINX_TEST_INTERRUPTED };
 
-/*
- * nginx -t. `output` gets what it said. INTERRUPTED: there is something to read from `interrupt` (-1: nothing ever
- * is), so the caller has more urgent things to do.
- */
+/* Runs nginx -t; `output` gets what it printed. INTERRUPTED: `interrupt` (-1: none) became readable, and nginx -t was
+ * killed. */
 enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, const char *folder, const char *conf,
                                             int interrupt, char *output, size_t size);
 
-/*
- * Starts nginx in a process group of its own, which ends when this process does. What it says can be read from
- * *output. -1: errno says why.
- */
+/* Starts nginx in its own session; it stops when this process dies. *output: a pipe with its standard error. -1: errno
+ * has the reason. */
 pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf, int *output);
 
 /* ---- nginx.conf (nginx_conf.c, nginx_conf_queue.c) ---- */
 
-/* What the configuration needs to know besides weir.yaml. */
+/* What nginx.conf depends on in addition to weir.yaml. */
 struct weir__nginx_setting {
-    const char *module;        /* the .so */
-    const char *stream_core;   /* nginx's own stream module, where it is one; else "" */
-    const char *stream_module; /* ours for it */
+    const char *module;        /* ngx_http_weir_module.so */
+    const char *stream_core;   /* nginx's stream module; "": compiled into nginx */
+    const char *stream_module; /* ngx_stream_weir_module.so */
     int version;               /* of nginx: 1022001 is 1.22.1 */
-    const char *rules_file;    /* the path of the rules, or of what was cut out of weir.yaml */
-    bool rules_by_workers;     /* the agent writes them: nginx's master, which is root, does not read them */
-    long open_files;           /* that a worker may have */
-    bool test_only;            /* only to be tested: neither the real segment nor real logs */
+    const char *rules_file;    /* path of the rules, or of a copy of those in weir.yaml */
+    bool rules_by_workers;     /* nginx's master, which is root, does not read them: the agent writes the file */
+    long open_files;           /* limit of a worker */
+    bool test_only;            /* for --check: without the real segment and logs */
 };
 
-/* True if a listener speaks the Redis protocol, which needs nginx's stream and our module for it. */
+/* True if a listener has the Redis protocol, which needs both stream modules. */
 bool weir__speaks_resp(const struct weir__config *config);
 
-/* The whole text, to be freed; NULL: no memory. Paths in nginx's own folder are relative to its -p. */
+/* Returns the text of nginx.conf, which the caller frees; NULL: no memory. Paths in the runtime directory are relative.
+ */
 char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
                        const struct weir__nginx_setting *setting);
 
-/* ---- For its parts ---- */
+/* For nginx_conf_queue.c: */
 
-/* A word in quotes. */
+/* Writes a quoted string. */
 void weir__nginx_quoted(FILE *to, const char *text);
 
-/* What a queue needs in http; in a gateway's server; and the first lines of the server that delivers through. */
+/* The queue's upstreams in http; its locations in the gateway's server; the beginning of the delivery server. */
 void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config);
 void weir__nginx_queue_locations(FILE *to, const struct weir__config *config);
 void weir__nginx_queue_delivery(FILE *to, const struct weir__config *config);
@@ -71,21 +69,21 @@ void weir__nginx_queue_delivery(FILE *to, const struct weir__config *config);
 /* ---- Messages in nginx's error log (nginx_message.c) ---- */
 
 enum weir__nginx_level {
-    WEIR__NGINX_OTHER,  /* no message of nginx's: a line of a log */
-    WEIR__NGINX_NOTICE, /* and less */
+    WEIR__NGINX_OTHER,  /* not a message of nginx: an access log line */
+    WEIR__NGINX_NOTICE, /* notice, info, debug */
     WEIR__NGINX_WARNING,
     WEIR__NGINX_ERROR,
-    WEIR__NGINX_FATAL /* emerg: it does not start, or does not take a new configuration */
+    WEIR__NGINX_FATAL /* emerg: nginx does not start, or rejects a new configuration */
 };
 
 struct weir__nginx_message {
     enum weir__nginx_level level;
-    weir_text message; /* without time, process and connection; a piece of the line */
+    weir_text message; /* the part of the line after time, process and connection */
 };
 
 struct weir__nginx_message weir__nginx_message_parse(weir_text line);
 
-/* The message as a sentence for the author of weir.yaml; `conf` is the text of nginx's configuration. */
+/* Formats a message for the author of weir.yaml; `conf` is the text of nginx.conf. */
 void weir__nginx_message_format(weir_text message, const char *conf, char *buffer, size_t size);
 
 #endif

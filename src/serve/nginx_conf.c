@@ -1,7 +1,5 @@
-/*
- * From weir.yaml to nginx's configuration. A line that comes from a place in weir.yaml ends in a comment that names it:
- * what nginx says about the line can then be said about weir.yaml.
- */
+/* Writes nginx.conf for a weir.yaml. A line that comes from weir.yaml ends in a comment with its place there, so that
+ * nginx_message.c can translate nginx's errors. */
 #define _GNU_SOURCE /* open_memstream */
 #include "serve/nginx.h"
 
@@ -15,7 +13,7 @@ struct writer {
     const struct weir__nginx_setting *setting;
 };
 
-/* ---- Words ---- */
+/* ---- Syntax ---- */
 
 static void escaped(FILE *to, const char *text)
 {
@@ -46,7 +44,7 @@ static void directive(struct writer *w, const char *name, const char *text)
     fputs(";", w->to);
 }
 
-/* Ends a line with where it comes from. */
+/* Ends a line with a comment: its place in weir.yaml. */
 static void from(struct writer *w, struct weir__place place)
 {
     if (place.line > 0) {
@@ -119,7 +117,7 @@ static void write_logs(struct writer *w)
         "\"upstream\":\"$upstream_addr\",\"decision\":\"$weir_decision\",\"rule\":\"$weir_rule\"}' escape=json";
     static const char text[] = " '$weir_client [$time_iso8601] \"$request\" $status $body_bytes_sent $request_time "
                                "\"$upstream_addr\" \"$http_user_agent\" $weir_decision \"$weir_rule\"'";
-    fputs("    access_log off;\n", w->to); /* nginx's own, which writes in the worker */
+    fputs("    access_log off;\n", w->to); /* nginx's access_log blocks the worker on a slow disk */
     if (config->access_log != WEIR__LOG_OFF)
         write_log(w, "weir_access_log", config->access_path, config->access_log == WEIR__LOG_JSON ? json : text,
                   config->access_place);
@@ -147,11 +145,11 @@ static void write_upstream(struct writer *w, size_t number)
     fputs("    }\n", w->to);
 }
 
-/* How requests are passed on, whichever server they go to. */
+/* Proxy settings of all routes. */
 static void write_passing(struct writer *w)
 {
     const struct weir__config *config = w->config;
-    /* Only WebSocket: a server that switches to HTTP/2 (h2c) would take requests that nobody has counted. */
+    /* Only WebSocket: an upgrade to HTTP/2 (h2c) would let requests bypass the limits. */
     fputs("    map $http_upgrade $weir_upgrade {\n"
           "        default \"\";\n"
           "        websocket websocket;\n"
@@ -196,7 +194,7 @@ static void write_pass(struct writer *w, const struct weir__route *route)
     }
 }
 
-/* `route` NULL: nobody answers for this path. The rules apply all the same, so no `return`, which comes before them. */
+/* `route` NULL: no upstream for this path. The rules apply all the same, so not `return`, which runs before them. */
 static void write_location(struct writer *w, const char *modifier, const char *path, const struct weir__route *route)
 {
     fprintf(w->to, "        location %s", modifier);
@@ -231,7 +229,7 @@ static void write_locations(struct writer *w)
         if (route->kind != WEIR__ROUTE_PREFIX)
             continue;
         write_location(w, "", route->path, route);
-        /* nginx would redirect /api to /api/ of its own accord. */
+        /* Without it nginx redirects /api to /api/. */
         size_t len = strlen(route->path) - 1;
         if (!route_of(config, WEIR__ROUTE_EXACT, route->path, len)) {
             char *bare = strndup(route->path, len);
@@ -245,10 +243,10 @@ static void write_locations(struct writer *w)
 
 /* ---- Servers ---- */
 
-/* What every listener begins with. */
+/* The directives that every server begins with. */
 static void write_listen(struct writer *w, const struct weir__listener *listener, bool http2)
 {
-    enum { HTTP2_ALONE = 1025001 }; /* nginx 1.25.1 made it a directive */
+    enum { HTTP2_ALONE = 1025001 }; /* nginx 1.25.1: http2 is a directive */
     bool stream = listener->kind == WEIR__RESP, alone = !stream && w->setting->version >= HTTP2_ALONE;
     bool tls = listener->tls.certificate != NULL;
     fprintf(w->to, "    server {\n        listen %s%s%s;", listener->address, tls ? " ssl" : "",
@@ -281,7 +279,7 @@ static void write_gateway(struct writer *w, const struct weir__listener *listene
     fputs("    }\n", w->to);
 }
 
-/* Where the agent delivers what was kept: as usual, but nobody is limited. */
+/* The server through which the agent delivers deferred requests: the gateway's routes without limits. */
 static void write_delivery(struct writer *w)
 {
     const struct weir__queue_config *queue = &w->config->queue;
@@ -314,7 +312,7 @@ static void write_metrics(struct writer *w)
 
 /* ---- The service ---- */
 
-/* A connection of a service's client lasts: it is no browser's. */
+/* Clients of the service keep their connections open for long. */
 #define SERVICE_COMMON                                                                                                 \
     "        weir_access_log off;\n"                                                                                   \
     "        keepalive_requests 1000000000;\n"                                                                         \
@@ -349,7 +347,7 @@ static void write_forward_auth(struct writer *w)
         fprintf(w->to, "        weir_auth_trusted_proxies %s;\n", auth->proxy[i]);
 }
 
-/* Something that counts: behind the tokens of the server, unless weir.yaml names it as open. */
+/* An endpoint that counts: requires the server's tokens, unless access.open names it. */
 static void write_endpoint(struct writer *w, const char *location, const char *directives, int endpoint)
 {
     fprintf(w->to, "        location %s {\n            %s\n%s        }\n", location, directives,
@@ -394,7 +392,7 @@ static void write_store(struct writer *w)
     from(w, store->place);
 }
 
-/* The segment, the rules and the store: the same for http and stream. */
+/* Segment, rules and store, for http and for stream. */
 static void write_rules(struct writer *w)
 {
     const struct weir__config *config = w->config;
@@ -403,7 +401,7 @@ static void write_rules(struct writer *w)
     fprintf(w->to, " %" PRId64 ";", w->setting->test_only ? INT64_C(1) << 20 : config->segment_bytes);
     from(w, config->segment_place);
     if (config->hot_bytes && !w->setting->test_only) {
-        bool hide = config->hot_hash || config->denied_hash; /* what is hidden in a log is not shown in another place */
+        bool hide = config->hot_hash || config->denied_hash; /* keys that are hashed in the log are hashed here, too */
         fprintf(w->to, "    weir_hot_keys %" PRId64 "%s;", config->hot_bytes, hide ? " hash" : "");
         from(w, config->hot_place);
     }

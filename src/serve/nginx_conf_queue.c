@@ -1,17 +1,18 @@
 /*
- * nginx's configuration: the way of a denied request into the queue, and back.
+ * nginx.conf of the queue: the location that sends a denied request to the agent, ticket requests, and the delivery
+ * server.
  *
- * What the agent believes of a request is in headers X-Weir-…; the location sets every one of them, so none of a
- * client's gets through. Rule and key are in hexadecimal digits: they may hold any bytes.
+ * The agent trusts the headers X-Weir-…: the location sets all of them, so that none comes from a client. Rule and key
+ * are hexadecimal, as they may contain any byte.
  */
 #include "serve/nginx.h"
 
 #include <inttypes.h>
 #include <unistd.h>
 
-/* Idle connections of all workers to the agent, which takes twice as many at once: none of them keeps out another. */
+/* Idle connections of all workers to the agent; half of the agent's limit, so that none is refused. */
 #define IDLE_MAX 2048
-/* Questions about tickets at once: anybody may ask without a limit, and is not to keep out what is to be kept. */
+/* Concurrent ticket requests, which no rule limits: bounded, so that they do not displace requests to be deferred. */
 #define LOOKS_MAX 512
 
 static long share_of_worker(const struct weir__config *config, long all, long most)
@@ -28,7 +29,7 @@ void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
     snprintf(server, sizeof server, "unix:%s", config->queue.socket);
     fputs("    upstream weir_queue {\n        server ", to);
     weir__nginx_quoted(to, server);
-    /* The agent waits longer before it closes an idle one: none is closed under a request. */
+    /* Shorter than the agent's idle timeout: the agent never closes a connection that is about to be used. */
     fprintf(
         to,
         ";\n        keepalive %ld;\n        keepalive_timeout 60s;\n        keepalive_requests 1000000000;\n    }\n",
@@ -38,22 +39,22 @@ void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
     fprintf(to, " max_conns=%ld;\n    }\n", share_of_worker(config, LOOKS_MAX, LOOKS_MAX));
 }
 
-/* Whatever the agent answers but 202, and whatever nginx finds on the way to it. */
+/* Every status but 202, from the agent or from nginx. */
 #define FAILURES                                                                                                       \
     "400 401 403 404 405 406 408 409 410 411 412 413 414 415 416 417 421 422 426 428 429 431 494 500 501 502 503 504 " \
     "505 507 508"
 
-/* That the agent is away is told once, by those who start it: not by nginx for each request. */
+/* The supervisor logs that the agent is unavailable; nginx must not for each request. */
 #define QUIET "            error_log stderr alert;\n"
 
 static void write_accept(FILE *to, const struct weir__config *config)
 {
     int64_t body = config->queue.body_bytes;
     if (config->body_bytes && config->body_bytes < body)
-        body = config->body_bytes; /* what is longer never gets to a server */
+        body = config->body_bytes; /* a longer body is never forwarded */
     fprintf(to, "        weir_queue @weir_queue body=%" PRId64 " headers=client;\n        location @weir_queue {\n",
             body);
-    /* 0 would mean any to nginx; the agent knows. */
+    /* 0 means unlimited to nginx; the agent enforces 0. */
     fprintf(to, "            client_max_body_size %" PRId64 ";\n", body ? body : 1);
     fputs("            set $weir_queue_way /accept;\n"
           "            proxy_pass http://weir_queue$weir_queue_way;\n"
@@ -89,7 +90,7 @@ static void write_accept(FILE *to, const struct weir__config *config)
 void weir__nginx_queue_locations(FILE *to, const struct weir__config *config)
 {
     write_accept(to, config);
-    /* Who may not ask for more may all the same ask what has become of what was kept. */
+    /* weir off: a client beyond its limit may look up its tickets. */
     fputs("        location /.weir/tickets/ {\n"
           "            weir off;\n"
           "            client_max_body_size 1k;\n"
@@ -113,7 +114,7 @@ void weir__nginx_queue_locations(FILE *to, const struct weir__config *config)
           to);
 }
 
-/* Who the client was is known from when the request was kept. */
+/* Client headers come from the deferred request, not from the agent's connection. */
 void weir__nginx_queue_delivery(FILE *to, const struct weir__config *config)
 {
     char listen[512];

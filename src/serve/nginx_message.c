@@ -1,11 +1,11 @@
-/* What nginx says, in words that fit weir.yaml. */
+/* Parses nginx's error messages, and rewords them in terms of weir.yaml. */
 #define _GNU_SOURCE /* memmem */
 #include "serve/nginx.h"
 #include "base/text.h"
 
 #include <stdio.h>
 
-/* ---- Taking a line apart ---- */
+/* ---- Parsing ---- */
 
 static enum weir__nginx_level level_of(weir_text word)
 {
@@ -21,7 +21,7 @@ static enum weir__nginx_level level_of(weir_text word)
     return WEIR__NGINX_OTHER;
 }
 
-/* Skips what `accept` lists; false if there is none of it. */
+/* Skips characters of `accept`. False: there are none. */
 static bool skip(weir_text *text, const char *accept)
 {
     size_t i = 0;
@@ -40,7 +40,7 @@ static bool begins(weir_text *text, const char *with)
     return true;
 }
 
-/* `2026/11/15 06:41:31 [emerg] 12#12: *3 message`, or `nginx: [emerg] message` before it has a log. */
+/* `2026/11/15 06:41:31 [emerg] 12#12: *3 message`, or `nginx: [emerg] message` before nginx opens its log. */
 struct weir__nginx_message weir__nginx_message_parse(weir_text line)
 {
     struct weir__nginx_message other = {WEIR__NGINX_OTHER, line};
@@ -66,7 +66,7 @@ struct weir__nginx_message weir__nginx_message_parse(weir_text line)
 
 /* ---- Translating ---- */
 
-/* The comment at the end of a line of the configuration: the place in weir.yaml. */
+/* The comment at the end of a line of nginx.conf: the place in weir.yaml. */
 static weir_text place_of(const char *conf, long number)
 {
     for (long i = 1; i < number && conf; i++) {
@@ -98,7 +98,7 @@ static bool between(weir_text text, const char *before, const char *after, weir_
     return true;
 }
 
-/* Of certificates and keys nginx tells only the path: the number of the line that names it, or 0. */
+/* Messages about certificates and keys have only a path: the number of the line that names it, or 0. */
 static long line_of_file(const char *conf, weir_text message)
 {
     weir_text path, about = message;
@@ -111,11 +111,11 @@ static long line_of_file(const char *conf, weir_text message)
     return number;
 }
 
-/* Cuts ` in /…/nginx.conf:33` off the end of a message and returns the number, or 0. Clients may say so, too, within.
- */
+/* Cuts ` in /…/nginx.conf:33` off the end of a message and returns 33; 0: not at its end. Elsewhere it may come from a
+ * client. */
 static long cut_place(weir_text *message)
 {
-    static const char mark[] = "nginx.conf:"; /* and next-nginx.conf, which is tried first */
+    static const char mark[] = "nginx.conf:"; /* also matches next-nginx.conf */
     const char *at = memmem(message->data, message->len, mark, sizeof mark - 1), *in = NULL;
     if (!at)
         return 0;
@@ -140,7 +140,7 @@ static bool has(weir_text text, const char *part)
     return memmem(text.data, text.len, part, strlen(part)) != NULL;
 }
 
-/* True if the message is one of those that have better words. */
+/* Rewords a known message. False: unknown. */
 static bool reword(weir_text message, char *buffer, size_t size)
 {
     weir_text what;

@@ -1,4 +1,4 @@
-/* nginx as a program. */
+/* Finds nginx and its modules, runs nginx -t, starts nginx. */
 #define _GNU_SOURCE /* pipe2, realpath */
 #include "serve/nginx.h"
 #include "base/clock.h"
@@ -22,10 +22,8 @@
 
 /* ---- Finding ---- */
 
-/*
- * True if `folder`/`name` is a file that `how` allows; it is then in `path`, whole: nginx has a folder of its own. A
- * folder is none: weir's build has one of nginx's name beside the command, and who tries that has it in the PATH.
- */
+/* True if `folder`/`name` is a regular file with access `how`; `path` gets its absolute path. Not a directory: the
+ * build has one named nginx next to the command. */
 static bool is_there(const char *folder, size_t len, const char *name, int how, char path[4096])
 {
     char given[4096];
@@ -67,9 +65,9 @@ static bool find_module(const char *name, char path[4096])
     if (len > 0) {
         own[len] = 0;
         char *slash = strrchr(own, '/');
-        static const char *const beside[] = {"/nginx", "/../lib/weir", "/../lib/nginx/modules"};
-        for (size_t i = 0; slash && i < sizeof beside / sizeof *beside; i++) {
-            strcpy(slash, beside[i]);
+        static const char *const folders[] = {"/nginx", "/../lib/weir", "/../lib/nginx/modules"};
+        for (size_t i = 0; slash && i < sizeof folders / sizeof *folders; i++) {
+            strcpy(slash, folders[i]);
             if (is_there(own, strlen(own), name, R_OK, path))
                 return true;
         }
@@ -78,7 +76,7 @@ static bool find_module(const char *name, char path[4096])
     return is_there(defaults, sizeof defaults - 1, name, R_OK, path);
 }
 
-/* Distributions build stream as a module of its own; where it is part of nginx there is no such file. */
+/* Distributions build stream as a dynamic module; compiled into nginx, there is no such file. */
 static bool find_stream(char path[4096])
 {
     static const char *const folders[] = {"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules",
@@ -91,7 +89,8 @@ static bool find_stream(char path[4096])
 
 /* ---- Running ---- */
 
-/* In the child: becomes the program, with its output in `output`. Dies with its parent by `death`. */
+/* In the child: executes the program with standard output and error in `output`, and `death` as its parent-death
+ * signal. */
 static void become(char *const *argv, int output, pid_t parent, int death)
 {
     sigset_t none;
@@ -108,7 +107,7 @@ static void become(char *const *argv, int output, pid_t parent, int death)
     signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    unsetenv("NGINX"); /* would name sockets to inherit */
+    unsetenv("NGINX"); /* names inherited sockets */
     execv(argv[0], argv);
     dprintf(2, "nginx: [emerg] %s cannot be run: %s\n", argv[0], strerror(errno));
     _exit(127);
@@ -120,12 +119,12 @@ static pid_t launch(char *const *argv, int death, bool stays, int *output)
     pid_t parent = getpid();
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
-    if (stays) /* its error log must not wait for a supervisor that waits for a disk */
+    if (stays) /* nginx must not block on a supervisor that waits for a disk */
         fcntl(ends[1], F_SETFL, O_NONBLOCK);
     pid_t child = fork();
     if (child == 0) {
-        setsid();   /* a group of its own, and no worker can write into the input of the terminal weir serve runs in */
-        umask(027); /* logs hold addresses and keys */
+        setsid();   /* no worker can insert input into the terminal that weir serve was started from */
+        umask(027); /* logs contain addresses and keys */
         become(argv, ends[1], parent, death);
     }
     int error = errno;
@@ -148,10 +147,10 @@ static int reap(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Reads all that a program says, and its exit code; -1 if it did not end by itself. */
+/* Runs a program to its end. Returns its exit code; -1: it was killed, by a signal or after 30 s. */
 static int run(char *const *argv, int interrupt, char *output, size_t size, bool *interrupted)
 {
-    enum { PATIENCE_MS = 30000 }; /* names of hosts may take their time */
+    enum { PATIENCE_MS = 30000 }; /* nginx -t resolves names of hosts */
     int from, code = -1;
     size_t used = 0;
     pid_t child = launch(argv, SIGKILL, false, &from);
@@ -185,7 +184,7 @@ static int run(char *const *argv, int interrupt, char *output, size_t size, bool
 
 static char *argument(const char *text)
 {
-    return (char *)(uintptr_t)text; /* execv promises not to write to it */
+    return (char *)(uintptr_t)text; /* execv does not write to it */
 }
 
 enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, const char *folder, const char *conf,
@@ -206,7 +205,7 @@ pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, con
 {
     char *argv[] = {argument(nginx->program), argument("-p"), argument(folder),   argument("-c"),
                     argument(conf),           argument("-e"), argument("stderr"), NULL};
-    /* Asked to end fast, nginx takes its workers along; they would outlive one that is killed. */
+    /* On SIGTERM nginx stops its workers; they would survive a SIGKILL of the master. */
     return launch(argv, SIGTERM, true, output);
 }
 

@@ -1,4 +1,4 @@
-/* What weir.yaml speaks of, looked at before anything is started or replaced. */
+/* Preflight checks of what weir.yaml names. See preflight.h. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "serve/preflight.h"
 #include "sync/exchange.h"
@@ -25,9 +25,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HELPER_MS = 20000 }; /* for a helper process to read or compile the rules, or to look at the segment */
+enum { HELPER_MS = 20000 }; /* deadline of a helper process that reads or compiles rules, or opens the segment */
 
-struct look {
+struct preflight {
     const struct weir__config *config;
     struct weir__diagnostics *report;
     struct weir__facts *facts;
@@ -35,48 +35,48 @@ struct look {
 
 /* ---- Files ---- */
 
-static void readable(struct look *look, struct weir__place place, const char *what, const char *path)
+static void check_readable(struct preflight *preflight, struct weir__place place, const char *what, const char *path)
 {
     struct stat at;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
-        weir__report_error(look->report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
-    else if (fstat(file, &at) != 0 || !S_ISREG(at.st_mode)) /* nginx would wait for somebody to write to a pipe */
-        weir__report_error(look->report, place, "%s %s is not a file", what, path);
+        weir__report_error(preflight->report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
+    else if (fstat(file, &at) != 0 || !S_ISREG(at.st_mode)) /* nginx would block on a FIFO */
+        weir__report_error(preflight->report, place, "%s %s is not a file", what, path);
     if (file >= 0)
         close(file);
 }
 
-/* The folder of a file that is to be made, into `folder`. */
 void weir__folder_of(const char *path, char *folder, size_t size)
 {
     const char *slash = strrchr(path, '/');
     snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, path);
 }
 
-static void writable(struct look *look, struct weir__place place, const char *what, const char *path)
+static void check_writable(struct preflight *preflight, struct weir__place place, const char *what, const char *path)
 {
     char folder[4096];
     struct stat at;
     weir__folder_of(path, folder, sizeof folder);
     if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
-        weir__report_error(look->report, place, "%s %s is a directory; name a file in it", what, path);
+        weir__report_error(preflight->report, place, "%s %s is a directory; name a file in it", what, path);
     else if (access(path, F_OK) == 0 ? access(path, W_OK) != 0 : access(folder, W_OK | X_OK) != 0)
-        weir__report_error(look->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
+        weir__report_error(preflight->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
 }
 
 /* ---- Secrets ---- */
 
 /* Warns of a file with a secret that every user of this host may read or change. */
-static void look_at_mode(struct look *look, struct weir__place place, const char *what, const char *path)
+static void check_mode(struct preflight *preflight, struct weir__place place, const char *what, const char *path)
 {
     struct stat at;
     if (path && stat(path, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & (S_IROTH | S_IWOTH)))
-        weir__report_warning(look->report, place, "%s %s: every user of this host may %s it (mode %04o); chmod o= %s",
-                             what, path, at.st_mode & S_IROTH ? "read" : "change", at.st_mode & 07777u, path);
+        weir__report_warning(preflight->report, place,
+                             "%s %s: every user of this host may %s it (mode %04o); chmod o= %s", what, path,
+                             at.st_mode & S_IROTH ? "read" : "change", at.st_mode & 07777u, path);
 }
 
-/* A URL with a password in it: scheme://user:password@host, or ?password=… */
+/* True for scheme://user:password@host and ?password=… */
 static bool has_password(const char *url)
 {
     const char *at = url ? strstr(url, "://") : NULL, *end = at ? strchr(at, '@') : NULL;
@@ -84,9 +84,9 @@ static bool has_password(const char *url)
     return colon || (at && strstr(at, "password="));
 }
 
-static void look_at_secrets(struct look *look)
+static void check_secrets(struct preflight *preflight)
 {
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     const struct weir__access *access = &config->access;
     struct weir__place top = {0, 1, 1};
     bool inside = access->token_count || access->password || access->operator_password || config->origin.token ||
@@ -94,66 +94,65 @@ static void look_at_secrets(struct look *look)
     for (size_t i = 0; i < config->store.setting_count; i++) {
         const struct weir__store_setting *setting = &config->store.settings[i];
         if (strcmp(setting->name, "password_file") == 0)
-            look_at_mode(look, setting->place, "password_file", setting->value);
+            check_mode(preflight, setting->place, "password_file", setting->value);
         else if (strcmp(setting->name, "key") == 0)
-            look_at_mode(look, setting->place, "the key", setting->value);
+            check_mode(preflight, setting->place, "the key", setting->value);
         inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
     }
-    look_at_mode(look, config->origin.place, "token_file", config->origin.token_file);
+    check_mode(preflight, config->origin.place, "token_file", config->origin.token_file);
     if (inside)
-        look_at_mode(look, top, "it has secrets:", config->file);
+        check_mode(preflight, top, "it has secrets:", config->file);
 }
 
-static void look_at_certificate(struct look *look, const struct weir__tls *tls)
+static void check_certificate(struct preflight *preflight, const struct weir__tls *tls)
 {
     if (tls->client_ca)
-        readable(look, tls->client_ca_place, "the file of authorities", tls->client_ca);
+        check_readable(preflight, tls->client_ca_place, "the CA file", tls->client_ca);
     if (tls->certificate) {
-        readable(look, tls->certificate_place, "the certificate", tls->certificate);
-        readable(look, tls->key_place, "the key", tls->key);
-        look_at_mode(look, tls->key_place, "the key", tls->key);
+        check_readable(preflight, tls->certificate_place, "the certificate", tls->certificate);
+        check_readable(preflight, tls->key_place, "the key", tls->key);
+        check_mode(preflight, tls->key_place, "the key", tls->key);
     }
 }
 
-static void look_at_tls(struct look *look)
+static void check_tls(struct preflight *preflight)
 {
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     for (size_t i = 0; i < config->listener_count; i++) {
         const struct weir__tls *tls = &config->listeners[i].tls;
         if (i == 0 || tls->certificate != config->listeners[i - 1].tls.certificate)
-            look_at_certificate(look, tls);
+            check_certificate(preflight, tls);
     }
     if (config->admin.listener)
-        look_at_certificate(look, &config->admin.listener->tls);
+        check_certificate(preflight, &config->admin.listener->tls);
 }
 
-static void look_at_authorities(struct look *look)
+static void check_upstream_ca(struct preflight *preflight)
 {
     static const char *const defaults[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
                                            "/etc/ssl/cert.pem"};
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     const struct weir__server *https = NULL;
     for (size_t i = 0; i < config->route_count && !https; i++)
         https = config->routes[i].servers[0].https ? &config->routes[i].servers[0] : NULL;
     if (!https || !config->upstream_verify)
         return;
-    look->facts->upstream_ca = config->upstream_ca;
+    preflight->facts->upstream_ca = config->upstream_ca;
     if (config->upstream_ca) {
-        readable(look, config->upstream_ca_place, "the file of authorities", config->upstream_ca);
+        check_readable(preflight, config->upstream_ca_place, "the CA file", config->upstream_ca);
         return;
     }
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && !look->facts->upstream_ca; i++)
-        look->facts->upstream_ca = access(defaults[i], R_OK) == 0 ? defaults[i] : NULL;
-    if (!look->facts->upstream_ca)
-        weir__report_error(look->report, https->place,
-                           "this machine has no file of authorities to check this server's certificate with; install "
-                           "ca-certificates, or say in upstream_tls which ca to use, or verify: false");
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && !preflight->facts->upstream_ca; i++)
+        preflight->facts->upstream_ca = access(defaults[i], R_OK) == 0 ? defaults[i] : NULL;
+    if (!preflight->facts->upstream_ca)
+        weir__report_error(preflight->report, https->place,
+                           "this host has no CA certificates to verify this server with; install "
+                           "ca-certificates, set upstream_tls.ca, or set verify: false there");
 }
 
 /* ---- The segment ---- */
 
-/* In a helper process: the agent, which can write to the segment, could otherwise have this process killed by SIGBUS.
- */
+/* In a helper process: the agent can truncate the segment, which raises SIGBUS. */
 static int segment_try(void *context)
 {
     weir_segment_options how = {.path = context, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
@@ -161,9 +160,9 @@ static int segment_try(void *context)
     return -weir_segment_open(&how, &segment);
 }
 
-static void look_at_segment(struct look *look)
+static void check_segment(struct preflight *preflight)
 {
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     struct weir__place place = config->segment_place;
     struct stat at;
     char folder[4096];
@@ -172,13 +171,13 @@ static void look_at_segment(struct look *look)
             .work = segment_try, .context = (void *)(uintptr_t)config->segment_path, .deadline_ms = HELPER_MS};
         char why[256];
         if (config->segment_is_ours && at.st_uid != geteuid()) {
-            weir__report_error(look->report, place, "the segment %s belongs to somebody else; choose another path",
+            weir__report_error(preflight->report, place, "the segment %s belongs to another user; choose another path",
                                config->segment_path);
             return;
         }
         int code = weir__helper_run(&helper), error = code < 0 ? WEIR_EDAMAGED : -code;
         if (error)
-            weir__report_error(look->report, place, "the segment %s: %s", config->segment_path,
+            weir__report_error(preflight->report, place, "the segment %s: %s", config->segment_path,
                                error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
                                                     : weir__segment_advice(error));
         return;
@@ -186,13 +185,13 @@ static void look_at_segment(struct look *look)
     int error = errno;
     weir__folder_of(config->segment_path, folder, sizeof folder);
     if (error != ENOENT && error != ENOTDIR)
-        weir__report_error(look->report, place, "the segment %s cannot be reached: %s", config->segment_path,
+        weir__report_error(preflight->report, place, "the segment %s cannot be reached: %s", config->segment_path,
                            strerror(error));
     else if (access(folder, W_OK | X_OK) != 0)
-        weir__report_error(look->report, place, "the segment cannot be made in %s: %s", folder, strerror(errno));
+        weir__report_error(preflight->report, place, "the segment cannot be made in %s: %s", folder, strerror(errno));
 }
 
-/* ---- Who the workers are ---- */
+/* ---- Users ---- */
 
 bool weir__agent_user_find(const struct weir__config *config, struct weir__agent_user *user, char *why, size_t size)
 {
@@ -222,30 +221,31 @@ bool weir__agent_user_find(const struct weir__config *config, struct weir__agent
     return true;
 }
 
-static void look_at_user(struct look *look)
+static void check_user(struct preflight *preflight)
 {
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     struct weir__workers workers;
     if (geteuid() != 0) {
         if (config->user)
-            weir__report_warning(look->report, config->user_place, "user counts only when root starts weir serve");
+            weir__report_warning(preflight->report, config->user_place,
+                                 "user has an effect only when root starts weir serve");
         if (config->agent_user)
-            weir__report_warning(look->report, config->agent_user_place,
-                                 "agent_user counts only when root starts weir serve");
+            weir__report_warning(preflight->report, config->agent_user_place,
+                                 "agent_user has an effect only when root starts weir serve");
         return;
     }
     if (!weir__workers_of(config, &workers)) {
-        weir__report_error(look->report, config->user_place, "there is no user \"%s\" with a group on this machine",
-                           workers.name);
+        weir__report_error(preflight->report, config->user_place,
+                           "there is no user \"%s\" with a group on this machine", workers.name);
         return;
     }
-    look->facts->group_id = workers.group_id;
-    memcpy(look->facts->user, workers.user, sizeof workers.user);
-    memcpy(look->facts->group, workers.group, sizeof workers.group);
+    preflight->facts->group_id = workers.group_id;
+    memcpy(preflight->facts->user, workers.user, sizeof workers.user);
+    memcpy(preflight->facts->group, workers.group, sizeof workers.group);
     struct weir__agent_user agent;
     char why[256];
     if (!weir__agent_user_find(config, &agent, why, sizeof why))
-        weir__report_error(look->report, config->agent_user_place, "%s", why);
+        weir__report_error(preflight->report, config->agent_user_place, "%s", why);
 }
 
 struct read_check {
@@ -259,7 +259,7 @@ static int read_as_user(void *context)
     const struct passwd *user = getpwnam(reading->user);
     struct weir__sources sources;
     if (!user || initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)
-        return 0; /* nothing is known */
+        return 0; /* unknown: no warning */
     return weir__sources_read(reading->path, NULL, NULL, &sources) == WEIR_ERULESPATH;
 }
 
@@ -272,49 +272,49 @@ bool weir__workers_can_read(const struct weir__facts *facts, const char *path)
 
 /* ---- Rules ---- */
 
-/* Says of a rule whose requests would wait that they cannot. */
-static void look_for_queue(struct look *look, const weir_rules *rules)
+/* Warns of rules with on_limit: queue if there is no queue. */
+static void check_queue(struct preflight *preflight, const weir_rules *rules)
 {
-    if (look->config->queue.wanted)
+    if (preflight->config->queue.wanted)
         return;
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
         if (rule->on_limit != WEIR_ON_LIMIT_QUEUE || rule->shadow)
             continue;
-        weir__report_warning(look->report, look->config->rules_place,
+        weir__report_warning(preflight->report, preflight->config->rules_place,
                              "rule \"%.*s\" has on_limit: queue, and there is no queue: it rejects, as long as %s has "
                              "no queue: section",
-                             (int)rule->base.len, rule->base.data, look->config->file);
+                             (int)rule->base.len, rule->base.data, preflight->config->file);
         return;
     }
 }
 
-/* Compiles the rules of the path, or the text if there is none. */
-static void rules_compile(struct look *look, const char *path, weir_text text)
+/* Compiles the rules at `path`; NULL: those in `text`. */
+static void rules_compile(struct preflight *preflight, const char *path, weir_text text)
 {
-    const struct weir__config *config = look->config;
-    struct weir__diagnostics *report = look->report;
+    const struct weir__config *config = preflight->config;
+    struct weir__diagnostics *report = preflight->report;
     weir_rules *rules = NULL;
     struct weir__audience audience = {report->diagnose, report->context, .storeless = !config->store.url};
     struct weir__source inside = {.name = config->file, .text = text};
     int error =
         path ? weir__load_path(path, &audience, NULL, &rules) : weir__load_sources(&inside, 1, &audience, &rules);
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
-        report->errors++; /* told already */
+        report->errors++; /* reported already */
     else if (error)
         weir__report_error(report, config->rules_place, "the rules: %s", weir_strerror(error));
     if (error)
         return;
-    look->facts->rules = weir_rules_count(rules);
-    look_for_queue(look, rules);
+    preflight->facts->rules = weir_rules_count(rules);
+    check_queue(preflight, rules);
     weir_rules_free(rules);
 }
 
 struct compilation {
-    struct look *look;
+    struct preflight *preflight;
     const char *path;
     struct weir__agent_user user;
-    int to; /* gets a struct compiled */
+    int to; /* pipe; gets a struct compiled */
 };
 
 struct compiled {
@@ -327,28 +327,27 @@ static int compile_as_agent(void *context)
 {
     static const struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
     const struct compilation *compilation = context;
-    struct look *look = compilation->look;
-    weir__config_wipe((struct weir__config *)(uintptr_t)look->config);
+    struct preflight *preflight = compilation->preflight;
+    weir__config_wipe((struct weir__config *)(uintptr_t)preflight->config);
     weir__wipe_inherited_memory();
     if (!weir__privilege_drop(&compilation->user, &log))
         return 1;
-    rules_compile(look, compilation->path, (weir_text){"", 0});
-    const struct compiled compiled = {look->report->errors, look->facts->rules};
+    rules_compile(preflight, compilation->path, (weir_text){"", 0});
+    const struct compiled compiled = {preflight->report->errors, preflight->facts->rules};
     return write(compilation->to, &compiled, sizeof compiled) == (ssize_t)sizeof compiled ? 0 : 1;
 }
 
-/*
- * Rules that the agent wrote, in a helper of the agent's user: root neither follows links in the agent's folder nor
- * parses what is in it.
- */
-static void rules_compile_as_agent(struct look *look, const char *path)
+/* Compiles rules that the agent wrote, in a helper process as the agent's user: root neither follows links in the
+ * agent's folder nor parses its files. */
+static void rules_compile_as_agent(struct preflight *preflight, const char *path)
 {
-    struct compilation compilation = {look, path, {0}, -1};
+    struct compilation compilation = {preflight, path, {0}, -1};
     struct compiled compiled = {0};
-    const struct weir__logger *log = look->report->diagnose == weir__log_diagnostic ? look->report->context : NULL;
+    const struct weir__logger *log =
+        preflight->report->diagnose == weir__log_diagnostic ? preflight->report->context : NULL;
     char why[256];
     int ends[2];
-    if (!weir__agent_user_find(look->config, &compilation.user, why, sizeof why))
+    if (!weir__agent_user_find(preflight->config, &compilation.user, why, sizeof why))
         return; /* reported already */
     bool good = pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0;
     if (good) {
@@ -362,46 +361,47 @@ static void rules_compile_as_agent(struct look *look, const char *path)
         close(ends[1]);
     }
     if (good) {
-        look->report->errors = compiled.errors;
-        look->facts->rules = compiled.rules;
+        preflight->report->errors = compiled.errors;
+        preflight->facts->rules = compiled.rules;
     } else {
-        weir__report_error(look->report, look->config->rules_place, "the rules %s cannot be checked as user %s", path,
-                           compilation.user.name);
+        weir__report_error(preflight->report, preflight->config->rules_place,
+                           "the rules %s cannot be checked as user %s", path, compilation.user.name);
     }
 }
 
-static void look_at_rules(struct look *look)
+static void check_rules(struct preflight *preflight)
 {
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     const char *path = config->rules_path;
     weir_text text = config->rules_text;
-    if (config->published && access(path, F_OK) != 0) { /* as before the first start */
+    if (config->published && access(path, F_OK) != 0) { /* before the first publication */
         path = config->import_path;
         text = config->import_text;
         if (!path && !text.len)
             return;
     }
     if (config->published && path == config->rules_path && geteuid() == 0) {
-        rules_compile_as_agent(look, path);
+        rules_compile_as_agent(preflight, path);
         return;
     }
     if (path && access(path, R_OK) != 0) {
-        weir__report_error(look->report, config->rules_place, "the rules %s cannot be read: %s", path, strerror(errno));
+        weir__report_error(preflight->report, config->rules_place, "the rules %s cannot be read: %s", path,
+                           strerror(errno));
         return;
     }
-    int before = look->report->errors;
-    rules_compile(look, path, text);
-    if (path && path == config->rules_path && look->report->errors == before &&
-        !weir__workers_can_read(look->facts, path))
-        weir__report_warning(look->report, config->rules_place,
+    int before = preflight->report->errors;
+    rules_compile(preflight, path, text);
+    if (path && path == config->rules_path && preflight->report->errors == before &&
+        !weir__workers_can_read(preflight->facts, path))
+        weir__report_warning(preflight->report, config->rules_place,
                              "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
                              "them, or choose another user",
-                             look->facts->user, path);
+                             preflight->facts->user, path);
 }
 
 /* ---- Ports ---- */
 
-/* 0, or the errno of an attempt to listen there. */
+/* Tries to listen on an address: 0 or an errno. */
 static int try_address(const struct addrinfo *at)
 {
     int on = 1, error = 0;
@@ -416,14 +416,14 @@ static int try_address(const struct addrinfo *at)
     return error;
 }
 
-static void look_at_port(struct look *look, const struct weir__listener *listener)
+static void check_port(struct preflight *preflight, const struct weir__listener *listener)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
     if (!listener->host)
         hints.ai_family = AF_INET;
     int failed = getaddrinfo(listener->host, listener->port, &hints, &found);
     if (failed) {
-        weir__report_error(look->report, listener->place, "%s: %s", listener->address, gai_strerror(failed));
+        weir__report_error(preflight->report, listener->place, "%s: %s", listener->address, gai_strerror(failed));
         return;
     }
     int error = 0;
@@ -431,21 +431,21 @@ static void look_at_port(struct look *look, const struct weir__listener *listene
         error = try_address(at);
     freeaddrinfo(found);
     if (error == EADDRINUSE)
-        weir__report_error(look->report, listener->place,
+        weir__report_error(preflight->report, listener->place,
                            "%s is in use already; ss -ltnp 'sport = :%s' shows by which process", listener->address,
                            listener->port);
     else if (error == EACCES)
-        weir__report_error(look->report, listener->place,
+        weir__report_error(preflight->report, listener->place,
                            "no permission to listen on %s; ports below 1024 are for root: choose another",
                            listener->address);
     else if (error == EADDRNOTAVAIL)
-        weir__report_error(look->report, listener->place, "this machine has no address %s", listener->host);
+        weir__report_error(preflight->report, listener->place, "this machine has no address %s", listener->host);
     else if (error)
-        weir__report_error(look->report, listener->place, "cannot listen on %s: %s", listener->address,
+        weir__report_error(preflight->report, listener->place, "cannot listen on %s: %s", listener->address,
                            strerror(error));
 }
 
-static bool listens(const struct weir__config *config, const char *address)
+static bool is_listener(const struct weir__config *config, const char *address)
 {
     if (!config)
         return false;
@@ -455,23 +455,23 @@ static bool listens(const struct weir__config *config, const char *address)
     return config->metrics && strcmp(config->metrics->address, address) == 0;
 }
 
-static void look_at_ports(struct look *look, const struct weir__config *running)
+static void check_ports(struct preflight *preflight, const struct weir__config *running)
 {
-    const struct weir__config *config = look->config;
+    const struct weir__config *config = preflight->config;
     for (size_t i = 0; i < config->listener_count; i++)
-        if (!listens(running, config->listeners[i].address))
-            look_at_port(look, &config->listeners[i]);
-    if (config->metrics && !listens(running, config->metrics->address))
-        look_at_port(look, config->metrics);
+        if (!is_listener(running, config->listeners[i].address))
+            check_port(preflight, &config->listeners[i]);
+    if (config->metrics && !is_listener(running, config->metrics->address))
+        check_port(preflight, config->metrics);
 }
 
 /* ---- Free space ---- */
 
-/* A file that is made at the start unless it is there. */
+/* A file that is created at the start unless it exists. */
 struct wanted {
     const char *ending;
-    const char *field; /* of weir.yaml: what makes the file smaller */
-    uint64_t bytes;    /* 0: it is not needed */
+    const char *field; /* of weir.yaml, that determines the file's size */
+    uint64_t bytes;    /* 0: not needed */
 };
 
 static bool has_http(const struct weir__config *config)
@@ -518,7 +518,7 @@ static void check_space(const struct weir__config *config, const struct weir__fa
     }
 }
 
-/* ---- All of it ---- */
+/* ---- All checks ---- */
 
 bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
                      void *context, struct weir__facts *facts)
@@ -527,26 +527,26 @@ bool weir__preflight(const struct weir__config *config, const struct weir__confi
                                        .context = context,
                                        .sources = config->sources.list,
                                        .source_count = config->sources.count};
-    struct look look = {config, &report, facts};
+    struct preflight preflight = {config, &report, facts};
     *facts = (struct weir__facts){0};
     if (!config->listener_count)
         weir__report_error(&report, (struct weir__place){0},
-                           "there is neither a gateway nor a service, so nothing for weir serve; weir agent exchanges "
-                           "with the store alone");
-    look_at_user(&look);
-    look_at_rules(&look);
-    look_at_tls(&look);
-    look_at_secrets(&look);
-    look_at_authorities(&look);
-    look_at_segment(&look);
+                           "there is neither a gateway nor a service; weir serve has nothing to do, weir agent runs "
+                           "the agent alone");
+    check_user(&preflight);
+    check_rules(&preflight);
+    check_tls(&preflight);
+    check_secrets(&preflight);
+    check_upstream_ca(&preflight);
+    check_segment(&preflight);
     if (!report.errors)
         check_space(config, facts, &report);
     if (config->log_path)
-        writable(&look, config->log_place, "the log", config->log_path);
+        check_writable(&preflight, config->log_place, "the log", config->log_path);
     if (config->access_path)
-        writable(&look, config->access_place, "the access log", config->access_path);
+        check_writable(&preflight, config->access_place, "the access log", config->access_path);
     if (config->denied_path)
-        writable(&look, config->denied_place, "the log of denied requests", config->denied_path);
-    look_at_ports(&look, running);
+        check_writable(&preflight, config->denied_place, "the log of denied requests", config->denied_path);
+    check_ports(&preflight, running);
     return report.errors == 0;
 }

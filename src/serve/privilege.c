@@ -1,4 +1,4 @@
-/* What a process may do: see privilege.h. */
+/* Capabilities, system call filter, users. See privilege.h. */
 #define _GNU_SOURCE /* setresuid, getgrouplist */
 #include "serve/privilege.h"
 
@@ -39,13 +39,13 @@ static bool has_capabilities(void)
            data[1].inheritable;
 }
 
-/* Those that no program started from here can have any more. */
+/* Removes all but `keep` from the bounding set. */
 static bool bounding_set_reduce(uint64_t keep)
 {
     for (unsigned long which = 0; which < 64; which++) {
         int present = prctl(PR_CAPBSET_READ, which);
         if (present < 0)
-            return which > 0; /* the kernel knows no more */
+            return which > 0; /* beyond the kernel's last capability */
         if (present && !(keep >> which & 1) && prctl(PR_CAPBSET_DROP, which) != 0)
             return false;
     }
@@ -77,12 +77,12 @@ void weir__privilege_limit(const struct weir__logger *log)
                 prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && bounding_set_reduce(keep) &&
                 capabilities_set(keep & (present[0].permitted | (uint64_t)present[1].permitted << 32)) == 0;
     if (!good)
-        weir__logf(log, WEIR__LOG_WARNING, "capabilities that are not needed cannot be dropped: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_WARNING, "cannot drop capabilities that are not needed: %s", strerror(errno));
 }
 
 /* ---- System calls ---- */
 
-/* 0, or an errno. Calls that no part of the agent makes fail with EPERM. */
+/* Installs the filter: system calls that the agent never makes fail with EPERM. Returns 0 or an errno. */
 static int filter_calls(void)
 {
     static const int never[] = {SCMP_SYS(execve),
@@ -152,13 +152,13 @@ static int filter_calls(void)
     int error = filter ? 0 : -ENOMEM;
     for (size_t i = 0; i < sizeof never / sizeof *never && !error; i++)
         error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), never[i], 0);
-    /* Threads, but no user namespaces. clone3 has its flags in memory, where no filter sees them: libc falls back. */
+    /* Threads, but no user namespaces. A filter cannot see clone3's flags: libc falls back to clone on ENOSYS. */
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
                                  SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER));
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-    /* No input into, and no taking of, the terminal that standard error may be. The kernel ignores the upper half. */
+    /* No input into a terminal, and no controlling terminal. The kernel ignores the upper half of the argument. */
     static const unsigned terminal[] = {TIOCSTI, TIOCLINUX, TIOCSCTTY};
     for (size_t i = 0; i < sizeof terminal / sizeof *terminal && !error; i++)
         error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
@@ -180,8 +180,7 @@ void weir__wipe_freed_memory(void)
 #endif
 }
 
-/* glibc overwrites what free() returns to its bins, but not what it keeps in a thread's cache: 7 chunks of each size.
- */
+/* M_PERTURB does not cover the thread cache, which holds up to 7 chunks of each size. */
 void weir__wipe_inherited_memory(void)
 {
 #ifdef M_PERTURB
@@ -200,7 +199,7 @@ void weir__wipe_inherited_memory(void)
 
 /* ---- Dropping ---- */
 
-/* False: errno says why, and `step` at what. */
+/* False: `step` failed, errno has the reason. */
 static bool become(const struct weir__agent_user *user, const char **step)
 {
     gid_t groups[GROUPS_MAX + 1];
@@ -212,7 +211,7 @@ static bool become(const struct weir__agent_user *user, const char **step)
         return false;
     }
     groups[count++] = user->workers;
-    (void)setrlimit(RLIMIT_NICE, &nice); /* where that is refused, the load is sampled at normal priority */
+    (void)setrlimit(RLIMIT_NICE, &nice); /* best effort: otherwise the load is sampled at normal priority */
     *step = "the bounding set of capabilities";
     if (!bounding_set_reduce(0))
         return false;
@@ -234,18 +233,18 @@ bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir
     const char *step = "";
     const struct rlimit none = {0, 0};
     if (user->drops && !become(user, &step)) {
-        weir__logf(log, WEIR__LOG_ERROR, "the agent does not start: it cannot become user %s (%s: %s)", user->name,
-                   step, strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: cannot become user %s (%s: %s)", user->name, step,
+                   strerror(errno));
         return false;
     }
-    /* It holds keys and passwords: no core, and no other process of this user looks into its memory. */
+    /* The agent holds keys and passwords: no core dumps, and no ptrace by other processes of its user. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         (user->drops && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || setrlimit(RLIMIT_CORE, &none) != 0))) {
-        weir__logf(log, WEIR__LOG_ERROR, "the agent does not start: no_new_privs: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: no_new_privs: %s", strerror(errno));
         return false;
     }
     int error = filter_calls();
     if (error)
-        weir__logf(log, WEIR__LOG_WARNING, "the agent runs without a filter of system calls: %s", strerror(error));
+        weir__logf(log, WEIR__LOG_WARNING, "agent runs without a system call filter: %s", strerror(error));
     return true;
 }

@@ -1,63 +1,47 @@
-/*
- * What a process may do. Where root starts weir serve or weir agent, the process that root started stays root, with few
- * capabilities: it reads keys and passwords, binds ports and looks after its children. The agent, which reads bytes
- * from outside, is a child that becomes a user of its own first and cannot get anything back. docs/serve.md has a
- * table.
- */
+/* Privileges of the processes that serve.h lists: reducing root's, dropping them in the agent, and handing over to the
+ * agent what only root can read, bind or create. docs/serve.md has a table. */
 #ifndef WEIR_SERVE_PRIVILEGE_H
 #define WEIR_SERVE_PRIVILEGE_H
 
 #include "serve/preflight.h"
 #include "base/log.h"
 
-/*
- * For the agent's process, before it reads anything from outside and while it has one thread: becomes that user without
- * any capability, sets no_new_privs and filters system calls that it never needs. False after it was logged; the
- * process must end then.
- */
+/* In the agent's process, while it has one thread and before it reads anything from outside: becomes `user` without
+ * capabilities, sets no_new_privs and installs the system call filter. False after a logged error: the process must
+ * exit. */
 bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__logger *log);
 
-/*
- * For a root process that reads weir.yaml: memory that it frees is overwritten from now on, so that none of the secrets
- * in weir.yaml is left in the copy of its memory that the agent begins with.
- */
+/* In a root process, before it reads weir.yaml: has free() overwrite memory, so that a fork inherits no secrets in
+ * freed memory. */
 void weir__wipe_freed_memory(void);
-/* For the agent's process, before weir__privilege_drop: overwrites what of that memory is left, and ends it. */
+/* In the agent's process, before weir__privilege_drop: overwrites freed memory that the allocator caches, and switches
+ * that off. */
 void weir__wipe_inherited_memory(void);
 
-/* For the process that stays root: no_new_privs, and only the capabilities that it and nginx need. Logs a failure. */
+/* In the supervisor: sets no_new_privs, and keeps only the capabilities that it and nginx need. Logs a failure. */
 void weir__privilege_limit(const struct weir__logger *log);
 
 /* ---- What the agent gets from root (handover.c) ---- */
 
-/*
- * Root's part, before the agent is started: makes what is missing of the segment and of the files beside it that the
- * agent writes, and lets the agent's group write all of them; they stay root's, so that no other user's are taken for
- * them. The state folder, if it is root's and holds nothing but weir's files, becomes the agent's. False after it was
- * logged.
- */
+/* In the supervisor, before the agent starts: creates the segment and its sidecar files, and lets the agent's group
+ * write them; root stays their owner, as other users' files are refused. Hands the state folder over if it is root's
+ * and holds only weir's files. False after a logged error. */
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);
-/*
- * Logs files of root's in the agent's state folder, with the command that hands them over: root itself does not, since
- * the agent may have moved them there. Nothing is logged if they are `known`. True: there are some. To be called now
- * and then.
- */
+/* Warns of root's files in the agent's state folder, with the command that hands them over: the supervisor does not, as
+ * the agent may have moved them there. Logs nothing if `known`. True: there are some. */
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
                          const struct weir__logger *log);
-/* For commands that root runs: makes a missing database in the agent's folder, empty and the agent's. */
+/* For commands that root runs: creates an empty database, owned by the agent, in the agent's folder. */
 void weir__handover_create(const char *path);
-/* Lets the agent's group write the file, if it is a plain one of root's. */
+/* Lets the agent's group write the file, if it is a regular file of root that weir made. */
 bool weir__handover_file(const char *path, const struct weir__agent_user *user);
 
-/*
- * The agent's part, while it is still root and has read nothing from outside: reads tokens, passwords, certificates and
- * keys into the configuration, which is the process's own copy, and binds the admin listener's port. Whatever cannot be
- * read stays a path: its user reports that.
- */
+/* In the agent's process, before it drops privileges: reads tokens, passwords, certificates and keys into its copy of
+ * the configuration, and binds the admin port. What cannot be read stays a path; its user reports that. */
 void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log);
-/* After weir__privilege_drop: can the agent write where it must? False after it was logged. */
+/* After weir__privilege_drop: checks that the agent can write to the state folder. False after a logged error. */
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);
 

@@ -1,4 +1,4 @@
-/* A folder for nginx's files. */
+/* The runtime directory: nginx.conf, rules, sockets and temporary files of one weir serve. See deployment.h. */
 #define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
 #include "serve/deployment.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- Removing ---- */
 
-/* Follows no link, whoever made it. What is nested deeper than nginx ever does stays. */
+/* Follows no symbolic link. Keeps what is nested deeper than `depth`, which is more than nginx uses. */
 static void remove_tree(int parent, const char *name, int depth)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -37,7 +37,7 @@ static void remove_tree(int parent, const char *name, int depth)
 
 enum { DEPTH = 6 };
 
-/* Removes what a killed weir serve left: its folder is ours, and nobody holds its lock. */
+/* Removes directories of killed weir serve: they belong to this user, and their lock is free. */
 static void remove_stale(const char *base)
 {
     DIR *dir = opendir(base);
@@ -72,10 +72,9 @@ void weir__runtime_dir_remove(struct weir__runtime_dir *folder)
     folder->path[0] = 0;
 }
 
-/* ---- Making ---- */
+/* ---- Creating ---- */
 
-/* Another weir serve that starts at the same time may take a folder for stale until its lock is held: then it is gone.
- */
+/* Locks the directory. ENOENT: another weir serve removed it as stale before it was locked. */
 static bool hold(struct weir__runtime_dir *folder)
 {
     char lock_path[300];
@@ -108,10 +107,7 @@ bool weir__runtime_dir_make(struct weir__runtime_dir *folder, unsigned group)
 {
     enum { TRIES = 10 };
     const char *own = getenv("XDG_RUNTIME_DIR");
-    /*
-     * Workers of another user must get to their files: a folder of root's own is closed to them. And the path of a
-     * socket in it must be short.
-     */
+    /* XDG_RUNTIME_DIR is closed to workers of another user, and may be too long for the path of a socket. */
     bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 64 && access(own, W_OK | X_OK) == 0;
     const char *base = usable ? own : "/tmp";
     remove_stale(base);
@@ -140,9 +136,9 @@ bool weir__runtime_dir_admit(const struct weir__runtime_dir *folder, unsigned gr
     return group == 0 || (chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0);
 }
 
-/* ---- Making it again ---- */
+/* ---- Creating it again ---- */
 
-/* What has its name is what was made, and nothing that somebody put in its place. */
+/* True if the path still names the directory that was created. */
 static bool has_its_name(const struct weir__runtime_dir *folder)
 {
     struct stat made, named;

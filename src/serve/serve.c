@@ -1,4 +1,4 @@
-/* weir serve: everything is looked at before anything is started. */
+/* weir serve: reads and checks everything, then starts it; also --check and --print. */
 #include "serve/serve.h"
 #include "serve/deployment.h"
 #include "serve/privilege.h"
@@ -30,16 +30,16 @@ static int print(struct weir__deployment *deployment, struct weir__nginx *nginx)
     return 0;
 }
 
-/* Has nginx look at it, too, in a folder of its own: nothing else is touched. */
+/* --check: runs nginx -t in a runtime directory of its own; changes nothing else. */
 static int check(struct weir__deployment *deployment, const struct weir__nginx *nginx, const char *missing,
                  const struct weir__logger *log)
 {
     struct weir__runtime_dir folder;
     const struct weir__config *config = &deployment->config;
     if (missing) {
-        weir__logf(log, WEIR__LOG_WARNING, "%s; nginx's own test was left out", missing);
+        weir__logf(log, WEIR__LOG_WARNING, "%s; skipped nginx -t", missing);
     } else if (!weir__runtime_dir_make(&folder, deployment->facts.group_id)) {
-        weir__logf(log, WEIR__LOG_ERROR, "no private folder can be made: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
         return 1;
     } else {
         bool good = weir__deployment_write(deployment, nginx, &folder, 0, true, log) &&
@@ -54,7 +54,7 @@ static int check(struct weir__deployment *deployment, const struct weir__nginx *
     return fflush(stdout) ? 1 : 0;
 }
 
-/* A signal interrupts the test_only, but only one that asks for a stop ends it. Others are for what runs afterwards. */
+/* Runs nginx -t. A signal interrupts it: one that stops ends it, others are raised again once nginx -t has finished. */
 static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment, const struct weir__nginx *nginx,
                                             const struct weir__runtime_dir *folder, int signals,
                                             const struct weir__logger *log)
@@ -63,7 +63,7 @@ static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment,
     bool reload = false;
     for (int left = 3; tried == WEIR__NGINX_TEST_INTERRUPTED; left--) {
         tried = weir__deployment_test(deployment, nginx, folder, left > 0 ? signals : -1,
-                                      log); /* the last goes to its end */
+                                      log); /* the last attempt ignores signals */
         for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE; reload = true)
             if (action == WEIR__ACTION_STOP)
                 return WEIR__NGINX_TEST_INTERRUPTED;
@@ -73,18 +73,18 @@ static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment,
     return tried;
 }
 
-/* Takes the deployment. */
+/* Frees the deployment. */
 static int run(struct weir__deployment *deployment, const struct weir__nginx *nginx, int signals,
                struct weir__logger *log)
 {
     struct weir__runtime_dir folder;
     const struct weir__config *config = &deployment->config;
-    uint64_t print = weir__config_fingerprint(config); /* before the test_only: that may take long */
+    uint64_t print = weir__config_fingerprint(config); /* before nginx -t, which may take long */
     int code = 1;
     signal(SIGPIPE, SIG_IGN);
     weir__privilege_limit(log);
     if (!weir__runtime_dir_make(&folder, deployment->facts.group_id)) {
-        weir__logf(log, WEIR__LOG_ERROR, "no private folder can be made: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
         weir__deployment_free(deployment);
         return 1;
     }
@@ -109,7 +109,7 @@ static int serve(const char *file, enum weir__serve_mode mode, int signals, weir
     struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
     struct weir__nginx nginx;
     char missing[512];
-    signal(SIGCHLD, SIG_DFL); /* who started us may have had it ignored, and then nobody could be waited for */
+    signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, children could not be waited for */
     struct weir__deployment *deployment = mode == WEIR__SERVE_RUN
                                               ? weir__deployment_read(file, NULL, diagnose, context)
                                               : weir__deployment_read_for_check(file, diagnose, context);
@@ -132,7 +132,7 @@ static int serve(const char *file, enum weir__serve_mode mode, int signals, weir
 int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context)
 {
     weir__wipe_freed_memory();
-    int signals = mode == WEIR__SERVE_RUN ? weir__signals_open() : -1; /* first: one that comes early is not lost */
+    int signals = mode == WEIR__SERVE_RUN ? weir__signals_open() : -1; /* before weir.yaml is read: no signal is lost */
     if (mode == WEIR__SERVE_RUN && signals < 0) {
         perror("weir serve");
         return 1;

@@ -1,6 +1,7 @@
 /*
- * Looking after nginx. It runs in a process group of its own, so that a terminal's Ctrl-C reaches only us, and that
- * all of it can be ended at once; and processes that lose their parent become ours, so that none is left behind.
+ * The supervisor's main loop: starts nginx and the agent, reloads when weir.yaml or a file that it names changes,
+ * copies nginx's messages to the log, and stops. nginx has its own session, so that Ctrl-C at a terminal reaches the
+ * supervisor alone and one signal ends all of nginx. As a child subreaper the supervisor inherits orphaned workers.
  */
 #define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
 #include "serve/deployment.h"
@@ -23,10 +24,10 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 500,     /* at the disk */
-    GRACE_MS = 10000,  /* for requests to end */
-    HURRY_MS = 3000,   /* for nginx to end at once */
-    RELOAD_MS = 15000, /* for nginx to take a new configuration */
+    LOOK_MS = 500,     /* between two looks for changed files */
+    GRACE_MS = 10000,  /* SIGQUIT to SIGTERM: for requests in progress */
+    HURRY_MS = 3000,   /* SIGTERM to SIGKILL */
+    RELOAD_MS = 15000, /* for nginx to start workers with a new configuration */
     LINE = 4096,
     PIPE = 1 << 20
 };
@@ -34,38 +35,38 @@ enum {
 enum phase { STARTING, RUNNING, RELOADING, STOPPING };
 
 struct supervisor {
-    struct weir__deployment *deployment, *next; /* what runs; what nginx was asked to take, NULL if that is what runs */
+    struct weir__deployment *deployment, *next; /* the running one; the one that nginx is loading, or NULL */
     const struct weir__nginx *nginx;
     struct weir__runtime_dir *folder;
     struct weir__logger *log;
     struct weir__agent_process agent;
     int signals, children, output;
-    pid_t master; /* 0: has ended */
+    pid_t master; /* 0: it has exited */
     pid_t group;
     enum phase phase;
     int64_t deadline; /* of the phase */
-    int stop_level;   /* while stopping: how hard was asked */
+    int stop_level;   /* while STOPPING: index of the next signal */
     int code;
     unsigned number; /* of the last deployment */
-    unsigned older;  /* of the one whose workers may still end their last requests */
+    unsigned older;  /* of the one before, whose workers may still finish requests */
     bool has_older;
-    uint64_t print, seen;
+    uint64_t fingerprint, last_seen;
     bool reload_requested, gone_logged, folder_logged;
-    int64_t looked;
-    char line[LINE + 1]; /* with room to end the last one */
+    int64_t looked_ms;
+    char line[LINE + 1]; /* plus a newline for an unfinished last line */
     size_t line_len;
-    bool in_long; /* the rest of a line that was longer comes */
+    bool in_long; /* skipping the rest of a line longer than LINE */
 };
 
-/* ---- Has anything changed on disk? ---- */
+/* ---- Changes on disk ---- */
 
 static uint64_t add_file(uint64_t sum, const char *path)
 {
-    struct weir__fingerprint print = path ? weir__sources_look(path) : (struct weir__fingerprint){0};
-    return (sum ^ (print.error ? 1 : print.sum)) * UINT64_C(0x9e3779b97f4a7c15);
+    struct weir__fingerprint fingerprint = path ? weir__sources_look(path) : (struct weir__fingerprint){0};
+    return (sum ^ (fingerprint.error ? 1 : fingerprint.sum)) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Rules on disk are the workers' own business. */
+/* Without rule files: workers watch those themselves. */
 uint64_t weir__config_fingerprint(const struct weir__config *config)
 {
     struct weir__fingerprint file = weir__sources_look(config->file);
@@ -81,7 +82,7 @@ uint64_t weir__config_fingerprint(const struct weir__config *config)
     for (size_t i = 0; i < config->store.setting_count; i++)
         if (weir__store_is_file(config->store.settings[i].name))
             sum = add_file(sum, config->store.settings[i].value);
-    if (geteuid() == 0 && config->origin.token_file) /* an agent of another user does not read it itself */
+    if (geteuid() == 0 && config->origin.token_file) /* an agent of another user cannot read it */
         sum = add_file(sum, config->origin.token_file);
     return sum | 1;
 }
@@ -94,7 +95,7 @@ static void signal_nginx(struct supervisor *s)
     static const int patience[] = {GRACE_MS, HURRY_MS, HURRY_MS};
     enum { HARDEST = 2 };
     if (s->stop_level == 0 && s->master)
-        kill(s->master, signals[0]); /* it tells its workers; one that died has left them to us */
+        kill(s->master, signals[0]); /* it signals its workers */
     else
         kill(-s->group, signals[s->stop_level]);
     s->deadline = weir__monotonic_ms() + patience[s->stop_level];
@@ -126,7 +127,7 @@ static void drop_next(struct supervisor *s)
     s->phase = RUNNING;
 }
 
-/* Has nginx take the configuration that was written last. False: it was not asked. */
+/* Activates the nginx.conf that was written last, by SIGHUP. False: errno has the reason. */
 static bool hand_over(struct supervisor *s)
 {
     char from[512], to[512];
@@ -155,14 +156,14 @@ static void reload(struct supervisor *s)
         return;
     }
     if (tried == WEIR__NGINX_TEST_FAILED || !hand_over(s)) {
-        weir__logf(s->log, WEIR__LOG_ERROR, "%s was not taken; what ran before goes on", running->file);
+        weir__logf(s->log, WEIR__LOG_ERROR, "%s rejected; the previous configuration stays active", running->file);
         drop_next(s);
     }
 }
 
 /*
- * The private folder is gone. nginx runs on without it, but no reload can, and what is too large for memory, of
- * requests or answers, fails: so there must be one again, with what runs in it. Not in one that is somebody else's.
+ * The runtime directory is gone. nginx runs on, but it can neither reload nor buffer large bodies on disk. Creates it
+ * again with the running configuration, unless another user has taken its name.
  */
 static void restore(struct supervisor *s)
 {
@@ -171,20 +172,22 @@ static void restore(struct supervisor *s)
     int len = snprintf(pid, sizeof pid, "%ld\n", (long)s->master);
     if (!weir__runtime_dir_restore(s->folder, s->deployment->facts.group_id)) {
         if (!s->folder_logged)
-            weir__logf(s->log, WEIR__LOG_ERROR, "the folder %s was removed, and cannot be made again: %s", path,
+            weir__logf(s->log, WEIR__LOG_ERROR,
+                       "runtime directory %s was removed and cannot be created again: %s; retrying", path,
                        strerror(errno));
         s->folder_logged = true;
         return;
     }
     s->folder_logged = false;
-    weir__logf(s->log, WEIR__LOG_WARNING, "the folder %s was removed; it is made again%s", path,
-               s->deployment->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
+    weir__logf(s->log, WEIR__LOG_WARNING, "runtime directory %s was removed; created again%s", path,
+               s->deployment->config.queue.gateway ? ", but deferred requests wait until weir serve restarts" : "");
     if (!weir__deployment_write(s->deployment, s->nginx, s->folder, ++s->number, false, s->log) ||
         !weir__runtime_dir_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
-        weir__logf(s->log, WEIR__LOG_ERROR, "%s is not what it was; a reload tries again: %s", path, strerror(errno));
+        weir__logf(s->log, WEIR__LOG_ERROR, "runtime directory %s is incomplete: %s; the next reload retries", path,
+                   strerror(errno));
 }
 
-/* nginx has started workers with the new configuration. */
+/* nginx has started workers with the new configuration: makes it the running one. */
 static void reloaded(struct supervisor *s)
 {
     if (!s->next) {
@@ -194,7 +197,7 @@ static void reloaded(struct supervisor *s)
     const struct weir__config *config = &s->next->config;
     if (!weir__logger_open(s->log, config->log_path, config->log_json))
         weir__logf(s->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
-    /* Workers that still end their last requests look at the rules they began with. */
+    /* Old workers that finish their last requests still read the rules file they started with. */
     if (s->has_older)
         remove_rules(s, s->older);
     s->older = s->deployment->number;
@@ -208,31 +211,32 @@ static void reloaded(struct supervisor *s)
     weir__deployment_log(s->deployment, s->log);
 }
 
-static void look(struct supervisor *s)
+static void watch_files(struct supervisor *s)
 {
     int64_t now = weir__monotonic_ms();
-    if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_requested))
+    if (s->phase != RUNNING || (now - s->looked_ms < LOOK_MS && !s->reload_requested))
         return;
-    s->looked = now;
+    s->looked_ms = now;
     if (!weir__runtime_dir_exists(s->folder)) {
         restore(s);
         return;
     }
-    uint64_t print = weir__config_fingerprint(&s->deployment->config);
-    bool settled = print == s->seen; /* nobody is writing just now */
-    s->seen = print;
-    if (print == 0 && !s->gone_logged)
-        weir__logf(s->log, WEIR__LOG_WARNING, "%s is gone; what ran before goes on", s->deployment->config.file);
-    s->gone_logged = print == 0;
-    if (s->reload_requested || (print != 0 && print != s->print && settled)) {
-        s->print = print;
+    uint64_t fingerprint = weir__config_fingerprint(&s->deployment->config);
+    bool settled = fingerprint == s->last_seen; /* two equal fingerprints in a row: the file is not being written */
+    s->last_seen = fingerprint;
+    if (fingerprint == 0 && !s->gone_logged)
+        weir__logf(s->log, WEIR__LOG_WARNING, "%s does not exist; the running configuration stays active",
+                   s->deployment->config.file);
+    s->gone_logged = fingerprint == 0;
+    if (s->reload_requested || (fingerprint != 0 && fingerprint != s->fingerprint && settled)) {
+        s->fingerprint = fingerprint;
         reload(s);
     }
 }
 
-/* ---- What nginx says ---- */
+/* ---- nginx's messages ---- */
 
-/* What is wrong with the rules was told before nginx was asked. */
+/* True for messages about the rules: preflight has reported those. */
 static bool about_rules(const struct supervisor *s, weir_text message)
 {
     const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
@@ -253,7 +257,7 @@ static void started(struct supervisor *s)
     }
 }
 
-/* Warnings of nginx's about what large requests and responses always do. */
+/* True for nginx's warnings that every large request or response causes. */
 static bool is_expected(weir_text message)
 {
     static const char *const beginnings[] = {"a client request body is buffered to a temporary file",
@@ -264,11 +268,11 @@ static bool is_expected(weir_text message)
     return false;
 }
 
-/* `text` ends with its newline. */
+/* Handles one line; `text` includes its newline. */
 static void handle_line(struct supervisor *s, weir_text text)
 {
     struct weir__nginx_message line = weir__nginx_message_parse((weir_text){text.data, text.len - 1});
-    char told[WEIR__LOG_MESSAGE_MAX];
+    char formatted[WEIR__LOG_MESSAGE_MAX];
     const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
     if (line.level == WEIR__NGINX_OTHER) {
         weir__log_raw(s->log, text);
@@ -285,19 +289,18 @@ static void handle_line(struct supervisor *s, weir_text text)
     bool changing = s->phase == STARTING || s->phase == RELOADING;
     if (changing && line.level == WEIR__NGINX_WARNING && about_rules(s, line.message))
         return;
-    weir__nginx_message_format(line.message, deployment->conf, told, sizeof told);
-    weir__logf(s->log, line.level == WEIR__NGINX_WARNING ? WEIR__LOG_WARNING : WEIR__LOG_ERROR, "%s", told);
+    weir__nginx_message_format(line.message, deployment->conf, formatted, sizeof formatted);
+    weir__logf(s->log, line.level == WEIR__NGINX_WARNING ? WEIR__LOG_WARNING : WEIR__LOG_ERROR, "%s", formatted);
     if (s->phase == RELOADING && line.level == WEIR__NGINX_FATAL) {
-        weir__logf(s->log, WEIR__LOG_ERROR, "nginx did not take the new %s; what ran before goes on",
+        weir__logf(s->log, WEIR__LOG_ERROR, "nginx rejected the new %s; the previous configuration stays active",
                    s->deployment->config.file);
         drop_next(s);
     }
 }
 
 /*
- * Reads what there is. A line that is too long comes in pieces. nginx's own are not: it is one of a log, most of which
- * a client wrote, and what its later pieces begin with must not be taken for nginx's word. False: the other end is
- * closed.
+ * Reads nginx's output. A line longer than LINE is an access log line, with content from a client: it is copied in
+ * pieces, none of which is parsed as a message of nginx. False: end of file.
  */
 static bool read_output(struct supervisor *s)
 {
@@ -332,24 +335,25 @@ static bool read_output(struct supervisor *s)
 static void master_ended(struct supervisor *s, int status)
 {
     s->master = 0;
-    for (int i = 0; i < PIPE / LINE && s->output >= 0; i++) /* its last words, but not all that workers may say yet */
+    for (int i = 0; i < PIPE / LINE && s->output >= 0;
+         i++) /* its last messages; bounded, as workers may go on writing */
         if (poll(&(struct pollfd){.fd = s->output, .events = POLLIN}, 1, 0) <= 0 || !read_output(s))
             break;
     if (s->phase == STOPPING)
         return;
     if (WIFSIGNALED(status))
-        weir__logf(s->log, WEIR__LOG_ERROR, "nginx was killed by signal %d (%s)", WTERMSIG(status),
+        weir__logf(s->log, WEIR__LOG_ERROR, "nginx killed by signal %d (%s); stopping", WTERMSIG(status),
                    strsignal(WTERMSIG(status)));
     else
         weir__logf(s->log, WEIR__LOG_ERROR,
-                   s->phase == STARTING ? "nginx did not start (exit %d)" : "nginx ended (exit %d)",
+                   s->phase == STARTING ? "nginx failed to start (exit code %d); stopping"
+                                        : "nginx exited (exit code %d); stopping",
                    WEXITSTATUS(status));
     s->stop_level = 1;
     stop(s, 1);
 }
 
-/* False when all of nginx is gone. Who started us by exec may have left us other children, which are not ours to end.
- */
+/* Reaps children. False when no process of nginx is left. Children inherited through exec are reaped, not ended. */
 static bool reap(struct supervisor *s)
 {
     struct signalfd_siginfo unused;
@@ -375,17 +379,19 @@ static void handle_signals(struct supervisor *s)
             continue;
         }
         if (s->phase != STOPPING)
-            weir__logf(s->log, WEIR__LOG_INFO, "stopping; requests under way have %d s to end", GRACE_MS / 1000);
+            weir__logf(s->log, WEIR__LOG_INFO, "stopping; requests in progress have %d s to finish", GRACE_MS / 1000);
         stop(s, 0);
     }
 }
 
-static void late(struct supervisor *s)
+static void phase_timeout(struct supervisor *s)
 {
     if (s->phase == STOPPING) {
         signal_nginx(s);
     } else if (s->phase == RELOADING) {
-        weir__logf(s->log, WEIR__LOG_ERROR, "nginx does not answer to the new %s", s->deployment->config.file);
+        weir__logf(s->log, WEIR__LOG_ERROR,
+                   "nginx did not load the new %s within 15 s; the previous configuration stays active",
+                   s->deployment->config.file);
         drop_next(s);
     }
 }
@@ -408,8 +414,8 @@ static void loop(struct supervisor *s)
         if (!reap(s))
             return;
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && weir__monotonic_ms() > s->deadline)
-            late(s);
-        look(s);
+            phase_timeout(s);
+        watch_files(s);
         weir__agent_poll(&s->agent, &s->deployment->config, s->log, weir__monotonic_ms());
         s->agent.nginx_conf = s->deployment->conf;
         if (s->phase == RUNNING)
@@ -417,7 +423,7 @@ static void loop(struct supervisor *s)
     }
 }
 
-/* ---- Beginning ---- */
+/* ---- Start ---- */
 
 static int take_children(void)
 {
@@ -429,7 +435,7 @@ static int take_children(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, const struct weir__nginx *nginx,
+int weir__supervisor_run(struct weir__deployment *deployment, uint64_t fingerprint, const struct weir__nginx *nginx,
                          struct weir__runtime_dir *folder, struct weir__logger *log, int signals)
 {
     struct supervisor s = {.deployment = deployment, .nginx = nginx, .folder = folder, .log = log, .signals = signals};
@@ -437,20 +443,20 @@ int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, co
     snprintf(from, sizeof from, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
     snprintf(to, sizeof to, "%s/" WEIR__NGINX_CONF_FILE, folder->path);
     s.output = -1;
-    s.print = s.seen = print;
+    s.fingerprint = s.last_seen = fingerprint;
     s.children = take_children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (s.children >= 0 && rename(from, to) == 0)
         s.master = s.group = weir__nginx_start(nginx, folder->path, to, &s.output);
     if (s.group > 0) {
         fcntl(s.output, F_SETFL, O_NONBLOCK);
-        fcntl(s.output, F_SETPIPE_SZ, PIPE); /* as much as may be; nginx speaks on while a reload is tried */
+        fcntl(s.output, F_SETPIPE_SZ, PIPE); /* best effort: nginx writes on while a reload is tested */
         loop(&s);
     } else {
-        weir__logf(log, WEIR__LOG_ERROR, "nginx cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "nginx failed to start: %s", strerror(errno));
         s.code = 1;
     }
-    weir__agent_stop(&s.agent, log); /* after the workers: so that all they let pass is told */
+    weir__agent_stop(&s.agent, log); /* after the workers, so that the last exchange has all their deltas */
     if (s.code == 0)
         weir__logf(log, WEIR__LOG_INFO, "stopped");
     if (s.output >= 0)

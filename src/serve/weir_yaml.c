@@ -14,7 +14,7 @@
 /* ---- Rules and counters ---- */
 
 struct opened {
-    struct weir__file_rules rules; /* first: what the caller has */
+    struct weir__file_rules rules; /* must be first: the caller's pointer */
     struct weir__config config;
 };
 
@@ -33,7 +33,7 @@ bool weir__is_weir_yaml(const char *path)
     return is;
 }
 
-/* The rules in force; before anything was published, those that the file names. */
+/* The published rules; before the first publication, those that the file names. */
 static bool find_rules(struct opened *opened)
 {
     const struct weir__config *config = &opened->config;
@@ -74,7 +74,7 @@ void weir__file_rules_close(struct weir__file_rules *rules)
 
 /* ---- The database of the rules service ---- */
 
-static void tell(const char *file, const char *message, weir_diagnose *diagnose, void *context)
+static void report_error(const char *file, const char *message, weir_diagnose *diagnose, void *context)
 {
     diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = message});
 }
@@ -91,9 +91,9 @@ bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *conte
     else if (database && strlen(database) >= size)
         wrong = "the address of the database is too long";
     if (wrong) {
-        tell(file, wrong, diagnose, context);
+        report_error(file, wrong, diagnose, context);
     } else if (database) {
-        /* The first token is made before anything else; if this fails, the database says what is missing. */
+        /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
         (void)mkdir(config->state_path, 0755);
         if (strncmp(database, "sqlite:", 7) == 0)
             weir__handover_create(database + 7);
@@ -111,7 +111,7 @@ static const struct weir__logger terminal = {.file = 2, .plain = true};
 
 struct weir__file_queue {
     struct weir__config config;
-    struct weir__queue_admin *desk;
+    struct weir__queue_admin *admin;
 };
 
 struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context)
@@ -128,8 +128,8 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
     if (!error && !wrong && queue->config.queue.database)
         weir__handover_create(queue->config.queue.database + strlen("sqlite:"));
     if (!error && !wrong)
-        queue->desk = weir__queue_admin_open(&queue->config, &terminal);
-    if (queue->desk)
+        queue->admin = weir__queue_admin_open(&queue->config, &terminal);
+    if (queue->admin)
         return queue;
     weir__file_queue_close(queue);
     return NULL;
@@ -137,7 +137,7 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
 
 const struct weir__control_queue *weir__file_queue_calls(const struct weir__file_queue *queue)
 {
-    return weir__queue_admin_calls(queue->desk);
+    return weir__queue_admin_calls(queue->admin);
 }
 
 const char *weir__file_queue_rules(const struct weir__file_queue *queue)
@@ -149,7 +149,7 @@ void weir__file_queue_close(struct weir__file_queue *queue)
 {
     if (!queue)
         return;
-    weir__queue_admin_close(queue->desk);
+    weir__queue_admin_close(queue->admin);
     weir__config_free(&queue->config);
     free(queue);
 }

@@ -316,5 +316,6 @@ void weir__segment_guard_logged(weir_segment *segment, const char *path, const s
 {
     int error = weir_segment_guard(segment);
     if (error)
-        weir__logf(log, WEIR__LOG_WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
+        weir__logf(log, WEIR__LOG_WARNING, "%s has no SIGBUS guard: %s; truncating the file would end this process",
+                   path, weir_strerror(error));
 }

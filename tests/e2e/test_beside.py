@@ -116,7 +116,7 @@ def test_files_cut_short_under_gateway_and_agent(everything, length):
     assert one.agent() == agent and one.workers() == workers
     said = one.said()
     assert "killed by signal" not in said and "exited on signal" not in said
-    assert "segment.history was cut short; it is made anew" in said
+    assert "segment.history was truncated; created again" in said
     # Those whose first page is still there are only missed where something beyond it is needed.
     wanted = ("hot keys are not sampled (.hot)", "the load level is 0 (.load)", "eventual rules act as if",
               "reservations expire only in the worker") if length < 8192 else ()
@@ -152,7 +152,7 @@ def test_files_of_another_user(everything):
     wait_until(lambda: (one.folder / "segment.hosts").exists(), "the list of hosts")
     said = one.said()
     for ending, off in ((".hot", "hot keys are not noted"), (".load", "the load level is not known"),
-                        (".observer", "no history is written")):
+                        (".observer", "no history is recorded")):
         line = next(line for line in said.splitlines() if f"segment{ending}" in line and off in line)
         assert "nobody (uid 65534)" in line and "remove it" in line
     assert (one.folder / "segment.hot").stat().st_size == 0  # and nothing was written into it

@@ -319,11 +319,11 @@ def test_a_taken_port_stops_no_exchange(host, redis_server):
     one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url())
     with contextlib.closing(socket.create_server(("127.0.0.1", one.admin))):
         one.start()
-        one.says("it is tried again")
+        one.says("retrying in 5 s")
         get(one.port, "/", headers={"x-key": "a"})
         wait_until(lambda: server.client().get("weir:e:a") is not None, "the exchange goes on")
     one.wait_for_admin()
-    one.says("listens on")
+    one.says("listening on")
 
 
 def test_a_reset_under_an_eventual_rule_is_told_to_the_other_hosts(host, redis_server):

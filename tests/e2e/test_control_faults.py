@@ -38,7 +38,7 @@ def test_the_database_gone(host):
     assert status == 503, told
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     first = one.kill_agent()
-    one.says("it is started again")
+    one.says("; restarting in")
     one.another_agent(first)
     assert one.told("GET", "/healthz")["database"] is False
     assert one.published() == before and one.get("/two").status == 429
@@ -107,7 +107,7 @@ def test_the_disk_is_full(host, small_disk):
     if status == 503:
         assert published.read_text() == before and one.get("/two").status == 429
     one.kill_agent()
-    one.says("it is started again")
+    one.says("; restarting in")
     assert one.get("/two").status in ((429,) if status == 503 else (200, 429))
     (small_disk / "fill").unlink()
     wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the agent with room")

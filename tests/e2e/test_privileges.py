@@ -315,7 +315,7 @@ def test_root_does_not_read_rules_that_the_agent_wrote(host):
     os.kill(one.the_agent(), signal.SIGSTOP)  # it would put the file right again
     as_agent("import os, sys; os.unlink(sys.argv[2]); os.symlink(*sys.argv[1:])", secret, published)
     one.signal(signal.SIGHUP)
-    one.says("weir.yaml was not taken; what ran before goes on")
+    one.says("weir.yaml rejected; the previous configuration stays active")
     assert "FAKE" not in one.said(), one.said()
     assert f"{published}: cannot be read: Permission denied" in one.said()
     # nginx's master, asked by itself: it leaves the file to its workers.
@@ -343,7 +343,7 @@ def test_rules_that_the_workers_cannot_read(host):
     (one.folder / "state").mkdir(mode=0o700)
     os.chown(one.folder / "state", UID, GID)
     done = one.run()
-    assert done.returncode == 1 and "which cannot read the rules in force" in done.stderr, done.stderr
+    assert done.returncode == 1 and "which cannot read the active rules" in done.stderr, done.stderr
 
 
 def test_what_it_cannot_do_is_said(host):
@@ -461,7 +461,7 @@ def test_an_agent_that_does_not_end_is_replaced(host):
     one.signal(signal.SIGHUP)
     one.says("reloaded")
     one.another_agent(first)
-    assert "the agent did not end within 10 s" in one.said()
+    assert "agent did not exit within 10 s" in one.said()
 
 
 def test_a_history_that_the_agent_cuts_short_and_locks(host):

@@ -87,12 +87,12 @@ def test_no_agent_no_queue_but_never_an_error(host):
     one = host(start=False)
     one.socket.mkdir(parents=True)  # nobody can listen there
     Host.start(one)
-    one.says("queue.sock: Is a directory; it is tried again")
+    one.says("queue.sock: Is a directory; retrying in 5 s")
     one.use_up()
     assert usual(one.ask()) and usual(one.ask(body=b"a" * BOUND)) and chunked(one.port, [5])[0] == 429
     assert one.tells("0" * 32).status == 503 and one.tells("0" * 32).headers["Retry-After"] == "1"
     one.socket.rmdir()
-    one.says("queue: listens on ")
+    one.says("queue: listening on ")
     one.keep()
 
 

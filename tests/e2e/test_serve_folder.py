@@ -29,7 +29,7 @@ def test_a_folder_that_is_removed_is_made_again(serve, what):
     mode = one.private.stat().st_mode
     assert one.get("/two").status == 200
     remove(one, *([one.private] if what == "all" else one.private.iterdir()))
-    one.says(f"{one.private} was removed; it is made again")
+    one.says(f"{one.private} was removed; created again")
     one.signal(signal.SIGHUP)  # comes when that is done
     one.says("reloaded")
     assert one.private.stat().st_mode == mode and posts(one) == 200
@@ -43,13 +43,13 @@ def test_a_folder_that_is_removed_is_made_again(serve, what):
 def test_what_runs_is_put_back_although_the_file_is_broken(serve):
     one = serve()
     one.change("limit: 2", "limit: 0.5")
-    one.says("was not taken")
+    one.says("rejected")
     before = one.workers()
     remove(one, one.private)
-    one.says("it is made again")
-    one.says("was not taken")
+    one.says("created again")
+    one.says("rejected")
     one.write(one.file.read_text())  # broken as before
-    one.says("was not taken", times=2)  # after what was put back
+    one.says("rejected", times=2)  # after what was put back
     assert not before & one.workers() and posts(one) == 200
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
 
@@ -62,14 +62,14 @@ def test_nothing_is_written_into_what_another_puts_in_its_place(serve):
     one.private.mkdir()
     mine.mkdir()
     os.kill(one.process.pid, signal.SIGCONT)
-    one.says(f"{one.private} was removed, and cannot be made again: File exists")
+    one.says(f"{one.private} was removed and cannot be created again: File exists")
     one.signal(signal.SIGHUP)
     assert one.get("/two").status == 200
     one.private.rmdir()  # it is still empty
     one.private.symlink_to(mine)
     assert one.get("/two").status == 200
     one.private.unlink()
-    one.says("it is made again")
+    one.says("created again")
     one.says("reloaded")  # which was asked for before
     assert not list(mine.iterdir()) and posts(one) == 200
-    assert one.said().count("cannot be made again") == 1
+    assert one.said().count("cannot be created again") == 1

@@ -144,7 +144,7 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
     finally:
         stop.set()
         thread.join()
-    host.says("the agent was killed by signal 9", 5)
+    host.says("agent killed by signal 9", 5)
     asked = [ask(other.port, 1)]
 
     def all_told():
@@ -301,7 +301,7 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
             agent.terminate()
         assert [agent.wait(10) for agent in agents] == [0, 0]
     said = (tmp_path / "said").read_text()
-    assert said.count("exchanges what passes") == 2 and said.count("stopped") == 2, said
+    assert said.count("synchronizes eventual rules") == 2 and said.count("stopped") == 2, said
 
 
 @pytest.mark.parametrize("text,said", [

@@ -1,4 +1,4 @@
-/* Files weir.yaml that a test has read, and what was told of them. */
+/* Loads a weir.yaml from a text, and collects the diagnostics. */
 #ifndef WEIR_TEST_CONFIGS_H
 #define WEIR_TEST_CONFIGS_H
 
@@ -14,14 +14,14 @@ static struct told told;
 static struct weir__config config;
 static char folder[64], file[96];
 
-/* Where state is kept by default must not depend on who runs the tests: a service may have no home. */
+/* The default state folder must not depend on the environment of the tests. */
 __attribute__((constructor)) static void have_a_home(void)
 {
     setenv("HOME", "/home/tester", 1);
     unsetenv("XDG_STATE_HOME");
 }
 
-/* What is at the path, a file or not. */
+/* Loads the file at a path. */
 static inline int load_path(const char *path)
 {
     weir__config_free(&config);
@@ -44,7 +44,7 @@ static inline void write_file(const char *yaml, size_t len)
         exit(1);
 }
 
-/* Reads a file with this text. */
+/* Loads a file with this text. */
 static inline int load_bytes(const char *yaml, size_t len)
 {
     write_file(yaml, len);

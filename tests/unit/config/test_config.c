@@ -1,4 +1,4 @@
-/* weir.yaml: what is taken, and rules that stand in it. */
+/* Valid weir.yaml files, and rules inside them. */
 #include "configs.h"
 
 #include "config/config.h"
@@ -248,7 +248,7 @@ TEST(rules_service)
     CHECK_EQ(config.admin.key_texts, 3);
     CHECK(strcmp(config.rules_path, "/tmp/there/published.yaml") == 0);
     CHECK(config.import_path != NULL);
-    /* Without rules to begin with, too. */
+    /* Also without rules to bootstrap with. */
     CHECK_EQ(load(GATEWAY "admin: { listen: 127.0.0.1:9091, key_texts: viewer }\n"), 0);
     CHECK_EQ(config.admin.key_texts, 1);
     weir__config_free(&config);
@@ -274,7 +274,7 @@ TEST(ports_of_ratelimit)
 
 /* ---- Rules in the file ---- */
 
-/* Everything in `rules_text` stands where it stands in the file, and everything else is blank. */
+/* rules_text has the rules at their places in the file, and blanks elsewhere. */
 static void check_cut(const char *yaml, const char *expected)
 {
     CHECK_EQ(load(yaml), 0);

@@ -1,7 +1,7 @@
-/* weir.yaml: what is said about what is not taken. */
+/* Invalid weir.yaml files, and their diagnostics. */
 #include "configs.h"
 
-/* `yaml` is read, and this is the first that is told, at this place. */
+/* Loads `yaml` and expects this first diagnostic, at this place. */
 static const struct {
     const char *yaml;
     int line, column;
@@ -158,7 +158,7 @@ TEST(bad_files)
     }
 }
 
-/* Files that are taken, with a warning; an empty text: with none. */
+/* Valid files and their warning; "": none. */
 static const struct {
     const char *yaml, *message;
 } doubtful[] = {

@@ -1,9 +1,9 @@
-/* weir.yaml: the load level. */
+/* weir.yaml: `load`. */
 #include "configs.h"
 
 #include <math.h>
 
-/* Reads a file with this behind the gateway. */
+/* Loads a gateway with this text appended. */
 static int load_with(const char *yaml)
 {
     char text[4096];

@@ -1,4 +1,4 @@
-/* What nginx says, taken apart and told anew. */
+/* Messages of nginx: parsed, and reworded for weir.yaml. */
 #include "../../test.h"
 
 #include "serve/nginx.h"
@@ -71,7 +71,7 @@ TEST(lines_of_logs_stay)
     }
 }
 
-/* Clients have a say in what nginx logs. */
+/* Messages contain text from clients. */
 TEST(anything)
 {
     uint64_t random = 3;

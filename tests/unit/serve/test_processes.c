@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "serve/helper_process.h"
 #include "serve/privilege.h"
+#include "serve/serve.h"
 #include "base/sidecar.h"
 
 #include "../../test.h"
@@ -54,16 +55,16 @@ static int leave_child(void *context)
     return 0;
 }
 
-struct sight {
+struct descriptors {
     int kept, closed;
     pid_t parent_session;
 };
 
 static int look(void *context)
 {
-    const struct sight *sight = context;
-    return (fcntl(sight->kept, F_GETFD) < 0) | (fcntl(sight->closed, F_GETFD) >= 0) << 1 |
-           (getsid(0) == sight->parent_session) << 2;
+    const struct descriptors *seen = context;
+    return (fcntl(seen->kept, F_GETFD) < 0) | (fcntl(seen->closed, F_GETFD) >= 0) << 1 |
+           (getsid(0) == seen->parent_session) << 2;
 }
 
 TEST(a_helper_returns_what_its_work_returns)
@@ -86,9 +87,9 @@ TEST(a_helper_has_its_own_session_and_only_the_descriptors_it_keeps)
 {
     int ends[2], others[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0 && pipe2(others, O_CLOEXEC) == 0);
-    struct sight sight = {ends[1], others[1], getsid(0)};
+    struct descriptors seen = {ends[1], others[1], getsid(0)};
     CHECK_EQ(weir__helper_run(
-                 &(struct weir__helper){.work = look, .context = &sight, .keep = {ends[1]}, .deadline_ms = 5000}),
+                 &(struct weir__helper){.work = look, .context = &seen, .keep = {ends[1]}, .deadline_ms = 5000}),
              0);
     /* What it leaves behind is killed: the pipe has no other end then. */
     CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = leave_child, .keep = {ends[1]}, .deadline_ms = 5000}), 0);
@@ -166,6 +167,36 @@ TEST(the_agent_cannot_write_into_a_terminals_input)
              0);
     close(ends[0]);
     close(ends[1]);
+}
+
+/* ---- Signals; last, as they stay blocked ---- */
+
+static int reports;
+
+/* While weir.yaml is read. By default each of these signals would end the process. */
+static void send_all(void *context, const weir_diagnostic *what)
+{
+    (void)context;
+    (void)what;
+    static const int sent[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT, SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof sent / sizeof *sent; i++)
+        CHECK_EQ(raise(sent[i]), 0);
+    reports++;
+}
+
+TEST(signals_that_come_while_the_file_is_read)
+{
+    char path[] = "/tmp/weir-agent-XXXXXX";
+    int file = mkstemp(path);
+    CHECK(file >= 0 && write(file, "worker: 1\n", 10) == 10);
+    close(file);
+    CHECK_EQ(weir__agent(path, false, send_all, NULL), 1);
+    CHECK(reports > 0);
+
+    sigset_t waiting;
+    CHECK_EQ(sigpending(&waiting), 0);
+    CHECK(sigismember(&waiting, SIGHUP) == 1 && sigismember(&waiting, SIGTERM) == 1);
+    unlink(path);
 }
 
 TEST_MAIN
