@@ -63,7 +63,7 @@ LIB_SRC := $(wildcard $(patsubst %,src/%/*.c,base algo table rules remote engine
 # The daemons, for the weir command only: weir serve and weir agent, the rules service, the queue, statistics.
 DAEMON_SRC := $(wildcard $(patsubst %,src/%/*.c,config sync overload stats queue control serve))
 # Another machine's curl, microhttpd, seccomp and databases are not at hand: a cross build leaves out what needs them.
-CROSS_QUEUE := $(patsubst %,src/queue/%.c,ingest_commit ingest_request ingest_socket ingest_ticket dispatcher_stats retry_policy queue_admin open)
+CROSS_QUEUE := $(patsubst %,src/queue/%.c,ingest_commit ingest_request retry_policy queue_admin)
 CROSS_CONTROL := $(patsubst %,src/control/%.c,dashboard publish_file document emit)
 CROSS_OUT := $(filter-out $(CROSS_QUEUE) $(CROSS_CONTROL),$(wildcard src/queue/*.c src/control/*.c)) \
 	src/serve/agent_threads.c src/serve/privilege.c
@@ -189,7 +189,7 @@ $B/libweir-api.a: $(API_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$B/src/services/http/openapi.o: src/services/http/openapi.json
+$B/src/services/http/route.o: src/services/http/openapi.json
 
 $B/src/control/openapi.o: src/control/openapi.json
 

@@ -3,7 +3,7 @@
  * memory, fits the queue's bounds, and has none of the headers that must not be kept. Lines of the input are the
  * headers.
  */
-#include "queue/ingest_request.h"
+#include "queue/ingest_internal.h"
 #include "rules/key.h"
 
 #include <stdlib.h>

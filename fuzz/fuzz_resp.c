@@ -2,8 +2,7 @@
  * Requests of the Redis protocol: any bytes are a command, need more or are broken; the arguments lie inside; what
  * comes in pieces is read as what comes at once; and a CL.THROTTLE is answered with five sensible numbers or an error.
  */
-#include "services/resp/throttle.h"
-#include "services/resp/write.h"
+#include "services/resp/resp.h"
 
 #include <stdlib.h>
 #include <string.h>

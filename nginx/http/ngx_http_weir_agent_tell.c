@@ -47,7 +47,7 @@ static void ngx_http_weir_lines(ngx_http_weir_text_t *text, const ngx_http_weir_
 void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_http_weir_main_conf_t *mcf)
 {
     ngx_http_weir_lines(text, mcf, ".queue", QUEUE_STALE,
-                        "# HELP weir_queue_drains 1: the agent delivers; 0: it does not.\n"
-                        "# TYPE weir_queue_drains gauge\nweir_queue_drains 0\n");
+                        "# HELP weir_queue_dispatching 1: the agent delivers; 0: it does not.\n"
+                        "# TYPE weir_queue_dispatching gauge\nweir_queue_dispatching 0\n");
     ngx_http_weir_lines(text, mcf, ".hosts.lines", HOSTS_STALE, "");
 }

@@ -306,7 +306,7 @@ static ngx_uint_t ngx_http_weir_api_wants_status(ngx_http_request_t *r)
 /* NGX_BUSY: the store is asked first. (NGX_AGAIN: the answer is on its way to the client.) */
 static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body);
 
-/* With the whole body; and once more when the store has answered. */
+/* With the whole body; and once more when the store has store_replied. */
 static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
 {
     struct weir__api_route route;
@@ -329,10 +329,10 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     struct weir__api *api = ngx_http_weir_api_here();
-    ngx_uint_t answered = 0, status_wanted = ngx_http_weir_api_wants_status(r);
-    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
-    api->ask = wait ? wait->ask : NULL;
-    api->answered = answered != 0;
+    ngx_uint_t store_replied = 0, status_wanted = ngx_http_weir_api_wants_status(r);
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
+    api->async = wait ? wait->ask : NULL;
+    api->store_replied = store_replied != 0;
     weir__api_run(api, route, body, status_wanted, reply);
     if (reply->needs_store) {
         ngx_str_t kept = {body.len, (u_char *)body.data};
@@ -341,7 +341,7 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
             r->read_event_handler = ngx_http_block_reading;
         if (rc != NGX_OK)
             return rc;
-        api->answered = true;
+        api->store_replied = true;
         weir__api_run(api, route, body, status_wanted, reply);
     }
     ngx_http_weir_wait_over(wait);

@@ -94,11 +94,11 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     weir_text method = {(const char *)r->uri.data, r->uri.len};
     struct weir__rls_memory memory;
     struct weir__rls_reply reply;
-    ngx_uint_t answered;
+    ngx_uint_t store_replied;
     u_char first[FIRST_PIECE];
-    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
-    service.ask = wait ? wait->ask : NULL;
-    service.answered = answered != 0;
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
+    service.async = wait ? wait->ask : NULL;
+    service.store_replied = store_replied != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
     if (reply.needs_store) {
@@ -106,7 +106,7 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
         ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
         if (asked != NGX_OK)
             return asked == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
-        service.answered = true;
+        service.store_replied = true;
         weir__rls_memory_begin(&memory, first, sizeof(first));
         weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
     }

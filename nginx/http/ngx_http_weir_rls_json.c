@@ -26,11 +26,11 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
                                 .charge_denied = conf->rls_count_denied};
     struct weir__rls_memory memory;
     struct weir__rls_reply reply;
-    ngx_uint_t answered;
+    ngx_uint_t store_replied;
     u_char first[FIRST_PIECE];
-    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
-    service.ask = wait ? wait->ask : NULL;
-    service.answered = answered != 0;
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
+    service.async = wait ? wait->ask : NULL;
+    service.store_replied = store_replied != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_json(&service, &memory, body->data, body->len, &reply);
     if (reply.needs_store) {
@@ -38,7 +38,7 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
         ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_json_again, body);
         if (asked != NGX_OK)
             return asked == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
-        service.answered = true;
+        service.store_replied = true;
         weir__rls_memory_begin(&memory, first, sizeof(first));
         weir__rls_json(&service, &memory, body->data, body->len, &reply);
     }

@@ -13,9 +13,9 @@ static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
     return a.len == b.len && ngx_memcmp(a.data, b.data, a.len) == 0;
 }
 
-/* ---- Reading the check ---- */
+/* ---- Arguments ---- */
 
-/* One option at *at. Returns 0 if there is none, -1 after an error that was replied. */
+/* Reads one option at *at. 0: there is none; -1 after an error reply. */
 static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_stream_weir_check_t *check)
 {
     weir_text word = call->args[*at];
@@ -40,7 +40,7 @@ static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_
     return -1;
 }
 
-/* Names of headers have no case, all others do. */
+/* Names of headers are case-insensitive, others are not. */
 static ngx_uint_t ngx_stream_weir_same_name(weir_text a, weir_text b)
 {
     static const char prefix[] = "header:";
@@ -51,7 +51,7 @@ static ngx_uint_t ngx_stream_weir_same_name(weir_text a, weir_text b)
                : ngx_memcmp(a.data, b.data, a.len) == 0;
 }
 
-/* A name that is there twice, or NULL: rules would go by one of its values, and an upstream perhaps by the other. */
+/* A duplicate name, or NULL. Rules would use one of its values, and an upstream perhaps the other. */
 static const weir_text *ngx_stream_weir_twice(const ngx_stream_weir_check_t *check)
 {
     for (size_t i = 1; i < check->pair_count; i++)
@@ -88,7 +88,7 @@ ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_w
     return 1;
 }
 
-/* ---- Asking ---- */
+/* ---- Decision ---- */
 
 static ngx_uint_t ngx_stream_weir_is_header(weir_text name, weir_text header)
 {
@@ -98,7 +98,7 @@ static ngx_uint_t ngx_stream_weir_is_header(weir_text name, weir_text header)
            ngx_strncasecmp((u_char *)name.data + skip, (u_char *)header.data, header.len) == 0;
 }
 
-/* What the rules want to know, from the pairs. */
+/* weir_lookup: the attributes are the pairs. */
 static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
     static const weir_text words[] = {
@@ -124,8 +124,8 @@ static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *ch
                         .has_cost = check->has_cost,
                         .cost = check->cost,
                         .dry_run = check->dry_run,
-                        .async = check->ask,
-                        .permits = check->held};
+                        .async = check->async,
+                        .permits = check->permits};
     return answer ? weir_check(engine, &query, answer) : weir_check_begin(engine, &query);
 }
 
@@ -141,7 +141,7 @@ static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *c
                                    .descriptors = &descriptor,
                                    .descriptor_count = 1,
                                    .dry_run = check->dry_run,
-                                   .async = check->ask,
+                                   .async = check->async,
                                    .outcomes = &outcome};
     return answer ? weir_check_descriptors(engine, &query, answer) : weir_check_descriptors_begin(engine, &query);
 }
@@ -152,7 +152,7 @@ int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_re
                               : ngx_stream_weir_check_rules(engine, check, answer);
 }
 
-/* ---- Answering ---- */
+/* ---- Reply ---- */
 
 /* Rounded up; negative: never. */
 static int64_t ngx_stream_weir_ms(int64_t ns)
@@ -160,7 +160,7 @@ static int64_t ngx_stream_weir_ms(int64_t ns)
     return ns < 0 ? -1 : ns / 1000000 + (ns % 1000000 != 0);
 }
 
-/* `lease` is what gives back what it holds; empty: nothing. */
+/* `lease`: the permits as a text; empty: none. */
 static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const weir_result *answer, const char *lease)
 {
     const weir_decision *decision = &answer->decision;
@@ -184,11 +184,11 @@ static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const wei
 
 static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
 {
-    weir_permits held;
-    ngx_stream_weir_check_t check = {.dry_run = dry_run, .held = &held};
+    weir_permits permits;
+    ngx_stream_weir_check_t check = {.dry_run = dry_run, .permits = &permits};
     char lease[WEIR_PERMITS_TEXT_MAX + 1] = "";
     weir_result answer;
-    held.count = 0;
+    permits.count = 0;
     if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_check(call, &check) ||
         ngx_stream_weir_needs_store(call, &check))
         return;
@@ -201,8 +201,8 @@ static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint
     if (answer.decided_by.error)
         ngx_weir_complain(call->session->stream->connection->log, answer.decided_by.error,
                           "on_store_failure decides for rule", answer.decided_by.rule);
-    if (held.count)
-        (void)weir_permits_to_text(call->session->engine, &held, lease);
+    if (permits.count)
+        (void)weir_permits_to_text(call->session->engine, &permits, lease);
     ngx_stream_weir_reply_decision(call->out, &answer, lease);
 }
 
@@ -214,4 +214,72 @@ void ngx_stream_weir_check(ngx_stream_weir_call_t *call)
 void ngx_stream_weir_peek(ngx_stream_weir_call_t *call)
 {
     ngx_stream_weir_check_command(call, 1);
+}
+
+/* ---- WEIR.RELEASE lease: the number of permits released; WEIR.RENEW lease: the lease that replaces it ---- */
+
+/* 0 after an error reply. */
+static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_permits *permits)
+{
+    if (!ngx_stream_weir_has_rules(call))
+        return 0;
+    int error = weir_permits_from_text(call->session->engine, call->args[1], permits);
+    if (error)
+        ngx_stream_weir_error(call, "ERR this is no lease of this segment");
+    return error == 0;
+}
+
+/* NULL: none of the permits is in the store. */
+static weir_async *ngx_stream_weir_permits_async(ngx_stream_weir_call_t *call, const weir_permits *permits)
+{
+    return permits->names_len ? ngx_stream_weir_session_async(call->session) : NULL;
+}
+
+void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
+{
+    weir_permits permits;
+    ngx_stream_weir_session_t *session = call->session;
+    if (!ngx_stream_weir_read_lease(call, &permits))
+        return;
+    weir_async *ask = ngx_stream_weir_permits_async(call, &permits);
+    if (ask && !session->prepared) {
+        call->needs_store = weir_permits_release_begin(session->engine, &permits, ask) == 1;
+        if (call->needs_store)
+            return;
+    }
+    int released = ask ? weir_permits_release_finish(session->engine, &permits, ask)
+                       : weir_permits_release(session->engine, &permits);
+    if (ask)
+        ngx_stream_weir_store_used(session);
+    if (released < 0)
+        ngx_stream_weir_failure(call, released);
+    else
+        weir__resp_number(call->out, released);
+}
+
+/* Replies null if the lease has expired. */
+void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
+{
+    weir_permits permits;
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
+    ngx_stream_weir_session_t *session = call->session;
+    if (!ngx_stream_weir_read_lease(call, &permits))
+        return;
+    weir_async *ask = ngx_stream_weir_permits_async(call, &permits);
+    if (ask && !session->prepared) {
+        call->needs_store = weir_permits_renew_begin(session->engine, &permits, false, ask) == 1;
+        if (call->needs_store)
+            return;
+    }
+    int error = ask ? weir_permits_renew_finish(session->engine, &permits, false, ask)
+                    : weir_permits_renew(session->engine, &permits);
+    if (ask)
+        ngx_stream_weir_store_used(session);
+    size_t len = error ? 0 : weir_permits_to_text(session->engine, &permits, text);
+    if (error)
+        ngx_stream_weir_failure(call, error);
+    else if (len)
+        weir__resp_bulk(call->out, text, len);
+    else
+        weir__resp_null(call->out);
 }

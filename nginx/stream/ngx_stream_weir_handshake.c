@@ -1,11 +1,108 @@
-/* What Redis clients send besides what they want: who they are, who we are, and whether we are there. */
+/* What Redis clients send when they connect: AUTH, HELLO, CLIENT, SELECT, INFO, CONFIG, COMMAND, PING. */
 #include "ngx_stream_weir.h"
 
-/* What our protocol is like. Clients compare it to know which commands they may use. */
+/* The Redis version that clients see; they derive from it which commands they may use. */
 #define LIKE_REDIS "7.0.0"
 
+#define WRONG_MAX     5 /* wrong passwords of a connection, before it is closed */
 #define ECHO_MAX      (64 * 1024)
 #define DESCRIBED_MAX 256
+
+/* ---- Passwords ---- */
+
+/* `weir_resp_password [USER] PASSWORD`, `weir_resp_operator_password [USER] PASSWORD` */
+char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    static ngx_str_t default_name = ngx_string("default"),
+                     operator_directive = ngx_string("weir_resp_operator_password");
+    ngx_stream_weir_srv_conf_t *scf = conf;
+    ngx_str_t *value = cf->args->elts;
+    ngx_uint_t is_operator = cmd->name.len == operator_directive.len;
+    if (value[cf->args->nelts - 1].len == 0)
+        return "has an empty password";
+    if (scf->users == NULL)
+        scf->users = ngx_array_create(cf->pool, 2, sizeof(ngx_stream_weir_user_t));
+    ngx_stream_weir_user_t *user = scf->users ? ngx_array_push(scf->users) : NULL;
+    if (user == NULL)
+        return NGX_CONF_ERROR;
+    user->name = cf->args->nelts == 3 ? value[1] : default_name;
+    user->password = value[cf->args->nelts - 1];
+    user->is_operator = is_operator;
+    scf->closed |= !is_operator;
+    return NGX_CONF_OK;
+}
+
+static weir_text ngx_stream_weir_text(const ngx_str_t *string)
+{
+    return (weir_text){(const char *)string->data, string->len};
+}
+
+/* Compares all users in constant time, so that timing reveals neither names nor passwords. */
+ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password)
+{
+    ngx_array_t *users = session->conf->users;
+    ngx_stream_weir_user_t *user = users ? users->elts : NULL;
+    ngx_uint_t good = 0, is_operator = 0;
+    for (ngx_uint_t i = 0; users && i < users->nelts; i++) {
+        ngx_uint_t is_name = weir__secret_is(name, ngx_stream_weir_text(&user[i].name));
+        ngx_uint_t is_password = weir__secret_is(password, ngx_stream_weir_text(&user[i].password));
+        good |= is_name & is_password;
+        is_operator |= is_name & is_password & user[i].is_operator;
+    }
+    if (good) {
+        session->authenticated = session->known = 1;
+        session->is_operator = is_operator ? 1 : 0;
+    }
+    return good;
+}
+
+ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    if (session->known || session->check.peer_len) {
+        ngx_weir_check_release(&session->check);
+        return 1;
+    }
+    ngx_msec_t ms = ngx_weir_check_hold(&session->check, session->segment, session->stream->connection);
+    if (ms == NGX_WEIR_NO_PLACE)
+        session->closing = 1;
+    else if (ms)
+        call->must_wait = session->pause_ms = ms;
+    return ms == 0;
+}
+
+void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    session->pause_ms = ngx_weir_wrong_secret(session->segment, session->stream->connection);
+    session->known = 0;
+    if (++session->wrong == WRONG_MAX)
+        session->closing = 1;
+    ngx_stream_weir_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
+}
+
+/* AUTH [user] password */
+void ngx_stream_weir_auth(ngx_stream_weir_call_t *call)
+{
+    static const weir_text default_name = {"default", 7};
+    if (call->count > 3) {
+        ngx_stream_weir_error(call, "ERR syntax error");
+        return;
+    }
+    if (call->session->conf->users == NULL) {
+        ngx_stream_weir_error(call, "ERR AUTH was called, but no password is configured");
+        return;
+    }
+    if (!ngx_stream_weir_may_check(call))
+        return;
+    weir_text name = call->count == 3 ? call->args[1] : default_name;
+    if (ngx_stream_weir_login(call->session, name, call->args[call->count - 1]))
+        weir__resp_simple(call->out, "OK");
+    else
+        ngx_stream_weir_wrong_password(call);
+}
+
+/* ---- Simple commands ---- */
 
 static void ngx_stream_weir_ok(ngx_stream_weir_call_t *call)
 {
@@ -41,7 +138,7 @@ void ngx_stream_weir_echo(ngx_stream_weir_call_t *call)
     ngx_stream_weir_reply_text(call, call->args[1]);
 }
 
-/* There is one database, and it is no database. */
+/* There is only database 0. */
 void ngx_stream_weir_select(ngx_stream_weir_call_t *call)
 {
     int64_t index;
@@ -68,7 +165,7 @@ void ngx_stream_weir_reset(ngx_stream_weir_call_t *call)
 
 /* ---- Names ---- */
 
-/* False after an error that was replied. An empty name is none. */
+/* 0 after an error reply. An empty name unsets it. */
 static ngx_uint_t ngx_stream_weir_set_name(ngx_stream_weir_call_t *call, weir_text name)
 {
     for (size_t i = 0; i < name.len; i++)
@@ -128,7 +225,7 @@ void ngx_stream_weir_client(ngx_stream_weir_call_t *call)
 {
     static const struct {
         const char *name;
-        size_t count; /* of arguments, all in */
+        size_t count; /* of arguments, including both names */
         void (*run)(ngx_stream_weir_call_t *call);
     } subs[] = {{"id", 2, ngx_stream_weir_client_id},     {"info", 2, ngx_stream_weir_client_info},
                 {"getname", 2, ngx_stream_weir_get_name}, {"setname", 3, ngx_stream_weir_client_name},
@@ -148,7 +245,7 @@ void ngx_stream_weir_client(ngx_stream_weir_call_t *call)
 
 /* ---- HELLO [version [AUTH user password] [SETNAME name]] ---- */
 
-/* False after an error that was replied. */
+/* 0 after an error reply. */
 static ngx_uint_t ngx_stream_weir_hello_options(ngx_stream_weir_call_t *call)
 {
     weir_text name = {NULL, 0}, user = {NULL, 0}, password = {NULL, 0};
@@ -208,7 +305,7 @@ void ngx_stream_weir_hello(ngx_stream_weir_call_t *call)
     weir__resp_array(call->out, 0);
 }
 
-/* ---- Who we are ---- */
+/* ---- Server information ---- */
 
 void ngx_stream_weir_info(ngx_stream_weir_call_t *call)
 {
@@ -222,7 +319,7 @@ void ngx_stream_weir_info(ngx_stream_weir_call_t *call)
     weir__resp_verbatim(call->out, (char *)text, (size_t)(end - text));
 }
 
-/* Clients and benches ask for settings of Redis; there are none of these. */
+/* Clients and benchmarks read Redis settings; there are none. */
 void ngx_stream_weir_config(ngx_stream_weir_call_t *call)
 {
     if (!weir__resp_is(call->args[1], "get"))
@@ -240,9 +337,9 @@ static void ngx_stream_weir_describe(struct weir__resp_out *out, const ngx_strea
     weir__resp_number(out, command->arity);
     weir__resp_set(out, 1);
     weir__resp_simple(out, "fast");
-    for (int i = 0; i < 3; i++) /* the first key, the last one, the step between them */
+    for (int i = 0; i < 3; i++) /* first key, last key, step */
         weir__resp_number(out, command->has_key ? 1 : 0);
-    weir__resp_set(out, 0); /* categories of permissions */
+    weir__resp_set(out, 0); /* ACL categories */
     weir__resp_array(out, 0);
     weir__resp_array(out, 0);
     weir__resp_array(out, 0);
@@ -283,7 +380,7 @@ void ngx_stream_weir_command(ngx_stream_weir_call_t *call)
     } else if (weir__resp_is(call->args[1], "count")) {
         weir__resp_number(call->out, (int64_t)ngx_stream_weir_command_count());
     } else if (weir__resp_is(call->args[1], "docs")) {
-        weir__resp_map(call->out, 0); /* they are in docs/service-resp.md */
+        weir__resp_map(call->out, 0); /* see docs/service-resp.md */
     } else if (weir__resp_is(call->args[1], "info")) {
         ngx_stream_weir_describe_named(call);
     } else {

@@ -1,4 +1,4 @@
-/* The table of the directives, and how configurations come about and inherit. */
+/* The stream module: directives, configuration, process start and exit. */
 #include "ngx_stream_weir.h"
 
 static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -58,7 +58,7 @@ static void *ngx_stream_weir_create_srv_conf(ngx_conf_t *cf)
     return conf;
 }
 
-/* A server that has passwords of its own has none of the outer ones. */
+/* A server's own passwords replace the inherited ones. */
 static char *ngx_stream_weir_merge_srv_conf(ngx_conf_t *cf, void *parent, void *child)
 {
     ngx_stream_weir_srv_conf_t *prev = parent, *conf = child;

@@ -1,4 +1,4 @@
-/* What an operator does: WEIR.RESET rule key, WEIR.BLOCK rule key seconds; and WEIR.STATS [rule], for everybody. */
+/* Commands of operators: WEIR.RESET rule key, WEIR.BLOCK rule key seconds; and WEIR.STATS [rule], for every client. */
 #include "ngx_stream_weir.h"
 
 #define SECONDS_MAX (INT64_C(400) * 86400)
@@ -10,7 +10,7 @@ static ngx_uint_t ngx_stream_weir_may(ngx_stream_weir_call_t *call)
     return call->session->is_operator;
 }
 
-/* A rule's name as the library wants it; an empty one, which no rule has, if it is too long or has a zero byte. */
+/* Copies a rule's name; "", which no rule has, if it is too long or has a zero byte. */
 static void ngx_stream_weir_rule_name(weir_text from, char name[WEIR_NAME_MAX + 1])
 {
     size_t len = from.len <= WEIR_NAME_MAX && memchr(from.data, 0, from.len) == NULL ? from.len : 0;
@@ -18,7 +18,7 @@ static void ngx_stream_weir_rule_name(weir_text from, char name[WEIR_NAME_MAX + 
     name[len] = 0;
 }
 
-/* The counters of CL.THROTTLE have no rule, so its own name stands for one. */
+/* CL.THROTTLE's counters have no rule: the command's name stands for one. */
 static ngx_uint_t ngx_stream_weir_is_throttle(int error, weir_text rule)
 {
     return error == WEIR_ENORULE && weir__resp_is(rule, "cl.throttle");
@@ -78,7 +78,7 @@ void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
     ngx_stream_weir_done(call, error);
 }
 
-/* ---- Figures ---- */
+/* ---- Stats ---- */
 
 typedef struct {
     const char *name;

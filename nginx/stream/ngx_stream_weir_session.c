@@ -1,15 +1,15 @@
 /*
- * A connection. Everything that has come is carried out, and its replies are sent at once. Memory is the worker's and
- * serves one connection after the other: a connection has some of its own only while a command has come in part, or
- * while its client does not take its replies; and no more of them are made until it has.
+ * A connection: reads, runs all complete commands, sends their replies together. The buffers are the worker's; a
+ * session allocates its own only for an incomplete command or for replies that the client does not read, and runs no
+ * command while there are any.
  */
 #include "ngx_stream_weir.h"
 
 #define IN_ROOM    (64 * 1024)
 #define OUT_ROOM   (256 * 1024)
-#define SMALL      4096  /* a beginning of a command that is rather copied than read into a piece of its own */
-#define STALLED_MS 60000 /* for half a command, or for replies, when there is no timeout */
-#define STEPS_MAX  16    /* reads before others have their step */
+#define SMALL      4096  /* an incomplete command up to this size is copied rather than read into its own buffer */
+#define STALLED_MS 60000 /* timeout of an incomplete command or unread replies, if none is configured */
+#define STEPS_MAX  16    /* before other connections are served */
 
 static char ngx_stream_weir_in_room[IN_ROOM], ngx_stream_weir_out_room[OUT_ROOM];
 static struct weir__resp_command ngx_stream_weir_parsed;
@@ -34,9 +34,9 @@ static void ngx_stream_weir_free(void *data)
     session->in = session->out = NULL;
 }
 
-/* ---- What is kept ---- */
+/* ---- Kept input ---- */
 
-/* Room for `size` bytes of input; what is there stays. */
+/* Grows the input buffer to `size` bytes. */
 static ngx_int_t ngx_stream_weir_grow(ngx_stream_weir_session_t *session, size_t size)
 {
     if (size <= session->in_size)
@@ -59,7 +59,7 @@ static void ngx_stream_weir_drop_in(ngx_stream_weir_session_t *session)
     session->in_size = session->in_len = 0;
 }
 
-/* Keeps what is not done. `data` may be a part of what was kept before. */
+/* Keeps unprocessed input. `data` may be in the buffer already. */
 static ngx_int_t ngx_stream_weir_keep_in(ngx_stream_weir_session_t *session, const char *data, size_t len, size_t need)
 {
     session->in_need = need;
@@ -67,7 +67,7 @@ static ngx_int_t ngx_stream_weir_keep_in(ngx_stream_weir_session_t *session, con
         ngx_stream_weir_drop_in(session);
         return NGX_OK;
     }
-    if (session->in_size > IN_ROOM && len <= IN_ROOM) { /* a long command is over: its memory is given back */
+    if (session->in_size > IN_ROOM && len <= IN_ROOM) { /* a long command is done: its buffer is freed */
         char *smaller = ngx_alloc(len, session->stream->connection->log);
         if (smaller == NULL)
             return NGX_ERROR;
@@ -90,7 +90,7 @@ static ngx_int_t ngx_stream_weir_keep_in(ngx_stream_weir_session_t *session, con
 
 /* ---- Writing ---- */
 
-/* NGX_AGAIN: the client must take some first. */
+/* NGX_AGAIN: the client must read first. */
 static ngx_int_t ngx_stream_weir_send_kept(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
@@ -118,11 +118,11 @@ static ngx_int_t ngx_stream_weir_keep_out(ngx_stream_weir_session_t *session, co
     return NGX_OK;
 }
 
-/* Sends what it can and keeps the rest. Nothing is kept yet. */
+/* Sends what it can and keeps the rest. Nothing may be kept yet. */
 static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const char *data, size_t len)
 {
     ngx_connection_t *c = session->stream->connection;
-    /* TLS must be given the same bytes at the same place again after it could not send them. */
+    /* TLS must retry with the same bytes at the same address, so they are kept */
     while (len && !c->ssl) {
         ssize_t sent = c->send(c, (u_char *)data, len);
         if (sent == NGX_AGAIN)
@@ -135,9 +135,9 @@ static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const 
     return len ? ngx_stream_weir_keep_out(session, data, len) : NGX_OK;
 }
 
-/* ---- Carrying out ---- */
+/* ---- Running commands ---- */
 
-/* Keeps the command at `from`, which is to be carried out later, and what follows it. */
+/* Keeps the command at `from`, to run later, and what follows it. */
 static ngx_int_t ngx_stream_weir_keep_call(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
 {
     ngx_stream_weir_session_t *session = call->session;
@@ -154,7 +154,7 @@ static ngx_int_t ngx_stream_weir_keep_call(ngx_stream_weir_call_t *call, char *f
     return kept;
 }
 
-/* Keeps it until the store has answered, which is asked for as many commands as it can be. */
+/* Keeps the command until the store has replied, and sends the requests of as many commands as possible. */
 static ngx_int_t ngx_stream_weir_keep_until_reply(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
 {
     ngx_stream_weir_prepare_ahead(call, next, len);
@@ -164,7 +164,7 @@ static ngx_int_t ngx_stream_weir_keep_until_reply(ngx_stream_weir_call_t *call, 
     return kept;
 }
 
-/* Keeps what process() leaves from `at` on; the command that it tried last is the one before. */
+/* Keeps the input from `at` on; if the last command must wait, that one, too. */
 static ngx_int_t ngx_stream_weir_keep_rest(ngx_stream_weir_call_t *call, char *at, size_t len, size_t need)
 {
     char *from = at - ngx_stream_weir_parsed.length;
@@ -175,7 +175,7 @@ static ngx_int_t ngx_stream_weir_keep_rest(ngx_stream_weir_call_t *call, char *a
     return ngx_stream_weir_keep_in(call->session, at, call->session->closing ? 0 : len, need);
 }
 
-/* All commands that are there, as long as there is room for replies. `data` is kept or done afterwards. */
+/* Runs all complete commands while there is space for replies. Afterwards `data` is processed or kept. */
 static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, char *data, size_t len)
 {
     struct weir__resp_command *parsed = &ngx_stream_weir_parsed;
@@ -222,14 +222,14 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
 
 /* ---- Reading ---- */
 
-/* Reads once, and carries out what has come. NGX_AGAIN: there was nothing; NGX_DONE: nothing will come any more. */
+/* Reads once and processes. NGX_AGAIN: no input; NGX_DONE: end of input. */
 static ngx_int_t ngx_stream_weir_read(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
     char *to = ngx_stream_weir_in_room;
     size_t room = IN_ROOM;
     if (session->in_len > SMALL) {
-        /* By doubling, however long the command says it is: memory is for what has come. */
+        /* By doubling, whatever length the command announces: memory is allocated for received bytes only. */
         size_t wanted = ngx_max(ngx_min(session->in_need, 2 * session->in_len), session->in_len + SMALL);
         if (session->in_len == session->in_size && ngx_stream_weir_grow(session, wanted) != NGX_OK)
             return NGX_ERROR;
@@ -265,7 +265,7 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
     ngx_msec_t timeout = session->conf->timeout, stalled = timeout ? timeout : STALLED_MS;
-    if (session->pause.timer_set) /* nothing depends on the client */
+    if (session->pause.timer_set) /* the client is not the one to wait for */
         timeout = stalled = 0;
     c->idle = session->out == NULL && session->in_len == 0;
     if (c->idle && ngx_exiting)
@@ -277,14 +277,14 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
     return NGX_AGAIN;
 }
 
-/* While a check is held back nothing is read. A client that has closed its side is taken for gone. */
+/* A paused session reads nothing, so it peeks. A half-closed connection counts as closed. */
 static ngx_uint_t ngx_stream_weir_is_gone(const ngx_connection_t *c)
 {
     char byte;
     return c->read->pending_eof || c->read->error || recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* One step. NGX_OK: there may be more to do; NGX_AGAIN: not now; NGX_DONE: the client has gone, or is to go. */
+/* One step. NGX_OK: continue; NGX_AGAIN: wait for an event; NGX_DONE: close. */
 static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
 {
     if (session->pause.timer_set)
@@ -311,7 +311,7 @@ void ngx_stream_weir_resume(ngx_stream_weir_session_t *session)
     ngx_int_t result = NGX_OK;
     for (ngx_uint_t step = 0; step < STEPS_MAX && result == NGX_OK; step++)
         result = ngx_stream_weir_step(session);
-    if (result == NGX_OK) { /* others are waiting, too; who has more to do is not idle meanwhile */
+    if (result == NGX_OK) { /* yields to other connections; not idle meanwhile */
         ngx_stream_weir_set_timer(c->read, 0);
         ngx_stream_weir_set_timer(c->write, 0);
         ngx_post_event(c->read, &ngx_posted_next_events);
@@ -329,7 +329,7 @@ static void ngx_stream_weir_event(ngx_event_t *event)
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }
-    if (c->close) { /* this worker is to end */
+    if (c->close) { /* the worker is shutting down */
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }
@@ -369,7 +369,7 @@ void ngx_stream_weir_handler(ngx_stream_session_t *s)
     ngx_stream_set_ctx(s, session, ngx_stream_weir_module);
     c->log->action = "serving a Redis client";
     c->read->handler = c->write->handler = ngx_stream_weir_event;
-    /* What was read while others looked who is coming. */
+    /* input that a preread module has read */
     if (c->buffer && c->buffer->pos < c->buffer->last &&
         ngx_stream_weir_keep_in(session, (char *)c->buffer->pos, (size_t)(c->buffer->last - c->buffer->pos), 1) !=
             NGX_OK) {

@@ -18,8 +18,8 @@ weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
 ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
 {
     ngx_stream_weir_session_t *session = call->session;
-    check->ask = ngx_stream_weir_session_async(session);
-    if (session->prepared || check->ask == NULL)
+    check->async = ngx_stream_weir_session_async(session);
+    if (session->prepared || check->async == NULL)
         return 0;
     call->needs_store = ngx_stream_weir_decide(session->engine, check, NULL) == 1;
     return call->needs_store;
@@ -43,7 +43,7 @@ static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *sessio
     const struct weir__resp_command *next = &ngx_stream_weir_next;
     ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
     ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
-    ngx_stream_weir_check_t check = {.dry_run = peek, .ask = session->wait->ask};
+    ngx_stream_weir_check_t check = {.dry_run = peek, .async = session->wait->ask};
     if (weir__resp_is(next->args[0], "cl.throttle"))
         return 1;
     if (!peek && !weir__resp_is(next->args[0], "weir.check"))

@@ -1,19 +1,22 @@
-/* One request after the other through the dispatcher: claimed, asked for, sent, answered, told to the queue. */
-#include "queue/ingest_request.h"
+/*
+ * Dispatch: one round of the dispatcher. Claims requests, takes their cost from the rules, delivers them, and commits
+ * the outcomes to the queue.
+ */
+#include "queue/ingest_internal.h"
 #include "queue/dispatcher_internal.h"
-#include "queue/delivery_headers.h"
 #include "engine/mapped_file.h"
 
 #include <stdio.h>
 
 enum {
-    WAIT_MAX_MS = 30000, /* rules change, and operators reset keys: what waits for longer is looked at again */
-    SLOT_MS = 250,       /* requests in flight: a slot may be given back long before its lease ends */
+    WAIT_MAX_MS = 30000, /* longest wait for a limit before the rules are evaluated again: rules change, and operators
+                            reset keys */
+    SLOT_MS = 250,       /* wait for a permit of a concurrency rule: it may be released before its lease ends */
     DELAY_MAX_MS = 20000,
-    CLAIM_MORE_MS = 40000 /* than a delivery may take_from_limit: a delay before it, and the queue's own time */
+    CLAIM_MORE_MS = 40000 /* added to the delivery timeout: a delay before it, and the queue's own calls */
 };
 
-_Static_assert(WEIR__RETRY_MAX_MS < WEIR__QUEUE_AHEAD_MS, "what waits for its next attempt must not seem due");
+_Static_assert(WEIR__RETRY_MAX_MS < WEIR__QUEUE_AHEAD_MS, "a back-off must not look like a clock set back");
 
 static uint64_t dice(void)
 {
@@ -25,11 +28,11 @@ static uint64_t dice(void)
 
 static void claim_no_later_than(struct weir__dispatcher *dispatcher, int64_t ms)
 {
-    if (ms < dispatcher->claim_ms_next)
-        dispatcher->claim_ms_next = ms;
+    if (ms < dispatcher->next_claim_ms)
+        dispatcher->next_claim_ms = ms;
 }
 
-/* The queue knows; or, with an error, the request is somebody else's by now. */
+/* The outcome is committed; with an error, another agent has the request. */
 static void finish_delivery(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, int error)
 {
     if (!error && delivery->end == WEIR__ENDED_DELIVERED)
@@ -55,16 +58,16 @@ static struct weir__queue_ending ending_of(const struct weir__delivery *delivery
 }
 
 /*
- * All that have ended at once: each commit of the queue may wait for a disk. If that fails they are told again: their
- * claims hold the others of their keys back meanwhile.
+ * Commits all ended deliveries in one transaction. On failure they stay ended and are committed again later; their
+ * claims block the other requests of their keys meanwhile.
  */
 void weir__dispatcher_commit(struct weir__dispatcher *dispatcher)
 {
     struct weir__queue_ending endings[WEIR__DISPATCHER_DELIVERIES];
     struct weir__delivery *ended[WEIR__DISPATCHER_DELIVERIES];
     size_t count = 0;
-    if (!dispatcher
-             ->queue) /* removed, and there is no other yet: they are told to that one, which knows nothing of them */
+    if (!dispatcher->queue) /* its file was removed and no other is open yet; the outcomes are committed to that one,
+                               which does not know them */
         return;
     dispatcher->ended = false;
     for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
@@ -113,7 +116,7 @@ static void dead_letter(struct weir__dispatcher *dispatcher, struct weir__delive
     end(dispatcher, delivery, WEIR__ENDED_DEAD);
 }
 
-/* An answer has come, or none. */
+/* The transfer ended, with or without a reply. */
 static void received(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, CURLcode code)
 {
     int64_t now = weir__dispatcher_clock_ms();
@@ -155,7 +158,8 @@ void weir__dispatcher_receive(struct weir__dispatcher *dispatcher)
 static void dispatch(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery)
 {
     if (!weir__delivery_send(delivery, &dispatcher->to, dispatcher->multi))
-        requeue(dispatcher, delivery, weir__dispatcher_clock_ms() + WEIR__DISPATCHER_SECOND_MS, "it could not be sent");
+        requeue(dispatcher, delivery, weir__dispatcher_clock_ms() + WEIR__DISPATCHER_SECOND_MS,
+                "the request could not be sent");
 }
 
 static struct weir__aside_group *aside_of(struct weir__dispatcher *dispatcher, uint64_t group)
@@ -164,8 +168,8 @@ static struct weir__aside_group *aside_of(struct weir__dispatcher *dispatcher, u
 }
 
 /*
- * Another rule than the one that the request waits for: the others of its rule and key need not wait for that one, as
- * its key may be this client's alone. Limits are named RULE/LIMIT.
+ * True if a rule other than the one that the request waits for denied it. The other requests of its rule and key may
+ * not be subject to it, so they need not wait. Limits are named RULE/LIMIT.
  */
 static bool is_other(const weir_outcome *outcome, weir_text rule)
 {
@@ -175,14 +179,14 @@ static bool is_other(const weir_outcome *outcome, weir_text rule)
             (len > rule.len && outcome->rule[rule.len] != '/'));
 }
 
-/* A rule said no. `group`: that of the request, 0: no other rule limits it. */
+/* A rule denied the request. `group`: in which it can be set aside; 0: no other rule limits it. */
 static void wait_for_limit(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery,
                            const weir_outcome *outcome, uint64_t group, int64_t now)
 {
     const weir_decision *decision = &outcome->decision;
     dispatcher->counts.requeued++;
     if (decision->verdict == WEIR_NEVER_FITS) {
-        dead_letter(dispatcher, delivery, "it costs more than its rule ever allows");
+        dead_letter(dispatcher, delivery, "its cost exceeds what its rule ever allows");
         return;
     }
     int64_t wait = decision->retry_after_ns < 0 ? WAIT_MAX_MS : (decision->retry_after_ns + 999999) / 1000000;
@@ -199,12 +203,12 @@ static void wait_for_limit(struct weir__dispatcher *dispatcher, struct weir__del
     }
     requeue(dispatcher, delivery, now + wait,
             decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
-            : outcome->reason == WEIR_BY_SHED    ? "others come first while the load is high"
-            : outcome->reason == WEIR_BY_FAILURE ? "its counter cannot be reached"
+            : outcome->reason == WEIR_BY_SHED    ? "shed: the host is overloaded"
+            : outcome->reason == WEIR_BY_FAILURE ? "its counter is unavailable"
                                                  : "its limit is reached");
 }
 
-/* Takes what it costs under all rules that it had, as any request of them: all or nothing. */
+/* Takes the request's cost from all its rules, all or nothing, and schedules or requeues it. */
 static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery)
 {
     const struct weir__deferred *item = &delivery->item;
@@ -220,11 +224,11 @@ static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__de
     delivery->aside = 0;
     (void)!weir__deferred_tier(item, tier, &what.tier);
     if (!weir__delivery_is_sendable(item)) {
-        dead_letter(dispatcher, delivery, "it is no request that could be sent");
+        dead_letter(dispatcher, delivery, "invalid method or target");
         return;
     }
     if (until) {
-        requeue(dispatcher, delivery, until, "others of its rule got no answer");
+        requeue(dispatcher, delivery, until, "the upstream is unavailable");
         return;
     }
     if (group && aside->group == group && aside->until_ms > now && aside->until_ms - now <= WAIT_MAX_MS) {
@@ -235,8 +239,8 @@ static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__de
     }
     int error = weir_key_take(dispatcher->engine, &what, item->cost, (weir_time){0, 0}, &delivery->permits, &outcome);
     if (error == WEIR_ENORULE && !dispatcher->config->queue.database) {
-        /* It is the fleet's, whose hosts get their rules one after the other: others may know this one. */
-        requeue(dispatcher, delivery, now + WAIT_MAX_MS, "its rule is not known to the host that delivers");
+        /* A queue shared by hosts: they load new rules one after the other, so another host may have this one. */
+        requeue(dispatcher, delivery, now + WAIT_MAX_MS, "the dispatching host does not have its rule");
     } else if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY || error == WEIR_EINVAL) {
         dead_letter(dispatcher, delivery, error == WEIR_ENORULE ? "its rule is gone" : weir_strerror(error));
     } else if (error) {
@@ -251,7 +255,7 @@ static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__de
     }
 }
 
-/* While a rule is paused one of them tries for all: not always the same, whose attempts it would use up. */
+/* The claimed delivery with the fewest attempts: while a circuit breaker is open, probes use up attempts evenly. */
 static struct weir__delivery *next_claimed(struct weir__dispatcher *dispatcher)
 {
     struct weir__delivery *next = NULL;
@@ -264,8 +268,8 @@ static struct weir__delivery *next_claimed(struct weir__dispatcher *dispatcher)
 }
 
 /*
- * One that is here already is claimed anew when the clock was set forward, or when the queue could not be told of its
- * end in time. What goes on here is its delivery all the same: a second one beside it would break the order of its key.
+ * True if the request is in a delivery already. It is claimed again if its claim expired by a clock set forward, or
+ * because the commit of its outcome failed; a second delivery would break the order of its key.
  */
 static bool is_here(const struct weir__dispatcher *dispatcher, const char *ticket)
 {
@@ -283,13 +287,11 @@ static int claimed(void *context, const struct weir__deferred *item)
         return 0;
     for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
         if (dispatcher->delivery[i].state == WEIR__DELIVERY_FREE)
-            return weir__delivery_copy(&dispatcher->delivery[i], item)
-                       ? 0
-                       : 1; /* without memory the claim ends by itself */
+            return weir__delivery_copy(&dispatcher->delivery[i], item) ? 0 : 1; /* out of memory: the claim expires */
     return 1;
 }
 
-/* What there is room for: rules that are slow or have many keys leave some of it to the others. */
+/* Free deliveries, and how many each rule has: rules that are slow or have many keys leave some to the others. */
 static struct weir__claim_budget claim_budget(const struct weir__dispatcher *dispatcher,
                                               struct weir__queue_in_flight *in_flight)
 {
@@ -314,7 +316,7 @@ void weir__dispatcher_claim(struct weir__dispatcher *dispatcher, int64_t now)
 {
     struct weir__queue_in_flight in_flight[WEIR__DISPATCHER_DELIVERIES];
     struct weir__claim_budget budget = claim_budget(dispatcher, in_flight);
-    dispatcher->claim_ms_next = now + (dispatcher->waiting ? WEIR__DISPATCHER_BUSY_MS : WEIR__DISPATCHER_IDLE_MS);
+    dispatcher->next_claim_ms = now + (dispatcher->waiting ? WEIR__DISPATCHER_BUSY_MS : WEIR__DISPATCHER_IDLE_MS);
     if (!budget.free)
         return;
     int count = weir__queue_claim(dispatcher->queue, now, dispatcher->to.timeout_ms + CLAIM_MORE_MS, &budget, claimed,
@@ -323,22 +325,21 @@ void weir__dispatcher_claim(struct weir__dispatcher *dispatcher, int64_t now)
     dispatcher->counts.active = count >= 0;
     dispatcher->counts.standby = count == WEIR__QUEUE_STANDBY;
     if (count < 0)
-        dispatcher->claim_ms_next = now + WEIR__DISPATCHER_STANDBY_MS;
+        dispatcher->next_claim_ms = now + WEIR__DISPATCHER_STANDBY_MS;
     else if (count > 0)
-        dispatcher->claim_ms_next = now; /* there may be more, for whom these leave budget */
+        dispatcher->next_claim_ms = now; /* there may be more */
     struct weir__delivery *next;
     for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES && (next = next_claimed(dispatcher)) != NULL; i++)
         take_from_limit(dispatcher, next);
     commit_ended(dispatcher);
 }
 
-/* Nothing is further ahead than `most_ms`, unless the clock was set back. */
+/* True if at_ms has come. A time more than most_ms ahead counts, too: the clock was set back. */
 static bool is_time(int64_t at_ms, int64_t most_ms, int64_t now)
 {
     return at_ms <= now || at_ms - now > most_ms;
 }
 
-/* What waits for its moment or holds a slot. */
 int64_t weir__dispatcher_poll_timers(struct weir__dispatcher *dispatcher, int64_t now)
 {
     int64_t next = now + WEIR__DISPATCHER_IDLE_MS;
@@ -366,7 +367,7 @@ void weir__dispatcher_requeue_all(struct weir__dispatcher *dispatcher)
         if (delivery->state == WEIR__DELIVERY_SENT)
             curl_multi_remove_handle(dispatcher->multi, delivery->curl);
         if (delivery->state == WEIR__DELIVERY_SENT || delivery->state == WEIR__DELIVERY_DELAYED)
-            requeue(dispatcher, delivery, weir__dispatcher_clock_ms(), "the agent was stopped");
+            requeue(dispatcher, delivery, weir__dispatcher_clock_ms(), "the agent stopped");
     }
     commit_ended(dispatcher);
 }

@@ -1,7 +1,8 @@
-/* The dispatcher of deferred requests: see dispatcher.h. */
+/* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch.c), expires, publishes stats. */
 #include "queue/dispatcher_internal.h"
 #include "control/publish_file.h"
-#include "queue/open.h"
+#include "queue/queue_internal.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,9 +11,15 @@
 #include <unistd.h>
 
 enum {
-    DELIVER_MS = 60000, /* at most, a delivery */
-    LAST_MS = 2000      /* for what is under way at the end */
+    DELIVER_MS = 60000, /* timeout of a delivery */
+    LAST_MS = 2000      /* at the end, for deliveries in progress */
 };
+
+/* Weak: a test replaces it, so that an hour of its clock need not last one. */
+__attribute__((weak)) int64_t weir__dispatcher_clock_ms(void)
+{
+    return weir__wall_ms();
+}
 
 void weir__dispatcher_report(struct weir__dispatcher *dispatcher, int error, const char *why)
 {
@@ -20,21 +27,21 @@ void weir__dispatcher_report(struct weir__dispatcher *dispatcher, int error, con
     if (error == dispatcher->last_error)
         return;
     if (!error)
-        weir__logf(dispatcher->log, WEIR__LOG_INFO, "queue: deferred requests are delivered");
+        weir__logf(dispatcher->log, WEIR__LOG_INFO, "queue: delivering deferred requests");
     else if (error == WEIR__QUEUE_STANDBY)
-        weir__logf(dispatcher->log, WEIR__LOG_INFO, "queue: %s; this one stands by", weir__queue_strerror(error));
+        weir__logf(dispatcher->log, WEIR__LOG_INFO, "queue: %s; this agent is on standby", weir__queue_strerror(error));
     else
         weir__logf(dispatcher->log, WEIR__LOG_ERROR, "queue: %s%s%s; %s", weir__queue_strerror(error),
                    why && *why ? ": " : "", why ? why : "",
-                   error == WEIR__QUEUE_REMOVED ? "a new one is begun" : "it is tried again");
+                   error == WEIR__QUEUE_REMOVED ? "opening a new one" : "retrying");
     dispatcher->last_error = error;
 }
 
-/* ---- Now and then ---- */
+/* ---- Once a second ---- */
 
 /*
- * One agent of a host and state at a time: a file that is locked, and free again when its process ends. So no two that
- * live claim under the same name; among the hosts of a store, the queue itself sees to it.
+ * Locks STATE/queue.lock, which the kernel unlocks when the process ends. So no two live dispatchers of a host claim
+ * under the same name. Between hosts, the lease in Redis decides.
  */
 static bool takes_lock(struct weir__dispatcher *dispatcher)
 {
@@ -43,7 +50,7 @@ static bool takes_lock(struct weir__dispatcher *dispatcher)
         return true;
     if (!weir__publish_folder(dispatcher->config->queue.socket) ||
         snprintf(path, sizeof path, "%s/queue.lock", dispatcher->config->state_path) >= (int)sizeof path)
-        return true; /* opening the queue will say why */
+        return true; /* opening the queue will report why */
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0 || flock(file, LOCK_EX | LOCK_NB) == 0) {
         dispatcher->lock_fd = file;
@@ -65,7 +72,7 @@ static void open_queue(struct weir__dispatcher *dispatcher)
     weir__dispatcher_report(dispatcher, error, why);
 }
 
-/* Nothing can be told to it any more: what is under way goes on, and the new one knows nothing of it. */
+/* Closes a queue whose file was removed. Deliveries in progress continue; the new queue does not know them. */
 static void close_removed(struct weir__dispatcher *dispatcher)
 {
     if (!dispatcher->removed)
@@ -73,15 +80,15 @@ static void close_removed(struct weir__dispatcher *dispatcher)
     weir__queue_close(dispatcher->queue);
     dispatcher->queue = NULL;
     dispatcher->removed = false;
-    dispatcher->second_ms_next = dispatcher->claim_ms_next = 0;
+    dispatcher->next_second_ms = dispatcher->next_claim_ms = 0;
 }
 
 static void every_second(struct weir__dispatcher *dispatcher, int64_t now)
 {
-    if (dispatcher->second_ms_next && now < dispatcher->second_ms_next &&
-        now > dispatcher->second_ms_next - 2 * WEIR__DISPATCHER_SECOND_MS)
+    if (dispatcher->next_second_ms && now < dispatcher->next_second_ms &&
+        now > dispatcher->next_second_ms - 2 * WEIR__DISPATCHER_SECOND_MS)
         return;
-    dispatcher->second_ms_next = now + WEIR__DISPATCHER_SECOND_MS;
+    dispatcher->next_second_ms = now + WEIR__DISPATCHER_SECOND_MS;
     if (!dispatcher->queue) {
         open_queue(dispatcher);
         if (!dispatcher->queue)
@@ -89,15 +96,15 @@ static void every_second(struct weir__dispatcher *dispatcher, int64_t now)
     }
     weir__dispatcher_commit(dispatcher);
     if (!dispatcher->counts
-             .standby && /* one clock is enough: who stands by with a wrong one is not to end everybody's */
+             .standby && /* one clock is enough: a standby agent with a wrong one must not expire requests */
         weir__queue_expire(dispatcher->queue, now) == WEIR__QUEUE_REMOVED)
         weir__dispatcher_report(dispatcher, WEIR__QUEUE_REMOVED, weir__queue_why(dispatcher->queue));
     (void)weir__dispatcher_write_stats(dispatcher->queue, &dispatcher->counts, now, dispatcher->stats_path,
                                        &dispatcher->waiting);
     if (dispatcher->dead_unlogged)
         weir__logf(dispatcher->log, WEIR__LOG_WARNING,
-                   "queue: %llu deferred request%s given up (%s); weir queue list --state dead shows them",
-                   (unsigned long long)dispatcher->dead_unlogged, dispatcher->dead_unlogged == 1 ? " was" : "s were",
+                   "queue: %llu deferred request%s became dead (%s); list them with: weir queue list --state dead",
+                   (unsigned long long)dispatcher->dead_unlogged, dispatcher->dead_unlogged == 1 ? "" : "s",
                    dispatcher->dead_why);
     dispatcher->dead_unlogged = 0;
 }
@@ -107,7 +114,7 @@ static bool is_ending(struct weir__dispatcher *dispatcher)
     pthread_mutex_lock(&dispatcher->lock);
     bool ending = dispatcher->ending;
     if (dispatcher->woken)
-        dispatcher->claim_ms_next = 0;
+        dispatcher->next_claim_ms = 0;
     dispatcher->woken = false;
     dispatcher->counts.accepted = dispatcher->accepted;
     dispatcher->counts.refused = dispatcher->refused;
@@ -123,7 +130,7 @@ static void wait_until(struct weir__dispatcher *dispatcher, int64_t until)
     (void)curl_multi_poll(dispatcher->multi, NULL, 0, (int)ms, &woken);
 }
 
-/* What is under way may end; then it waits in the queue again. Which of both the server saw is not known. */
+/* Waits for deliveries in progress, then requeues the rest: the upstream may have processed those. */
 static void finish(struct weir__dispatcher *dispatcher)
 {
     int64_t until = weir__dispatcher_clock_ms() + LAST_MS;
@@ -146,15 +153,15 @@ static void *run(void *context)
         close_removed(dispatcher);
         every_second(dispatcher, weir__dispatcher_clock_ms());
         int64_t now = weir__dispatcher_clock_ms();
-        if (dispatcher->claim_ms_next >
+        if (dispatcher->next_claim_ms >
             now + WEIR__DISPATCHER_IDLE_MS + WEIR__DISPATCHER_STANDBY_MS) /* the clock was set back */
-            dispatcher->claim_ms_next = now;
-        if (dispatcher->queue && dispatcher->to.url && now >= dispatcher->claim_ms_next)
+            dispatcher->next_claim_ms = now;
+        if (dispatcher->queue && dispatcher->to.url && now >= dispatcher->next_claim_ms)
             weir__dispatcher_claim(dispatcher, now);
         int64_t next = weir__dispatcher_poll_timers(dispatcher, weir__dispatcher_clock_ms());
         weir__dispatcher_receive(dispatcher);
-        wait_until(dispatcher, dispatcher->queue && dispatcher->to.url && dispatcher->claim_ms_next < next
-                                   ? dispatcher->claim_ms_next
+        wait_until(dispatcher, dispatcher->queue && dispatcher->to.url && dispatcher->next_claim_ms < next
+                                   ? dispatcher->next_claim_ms
                                    : next);
     }
     finish(dispatcher);
@@ -163,13 +170,13 @@ static void *run(void *context)
 
 /* ---- Starting and stopping ---- */
 
-/* The same after a restart, and nobody else's. */
+/* The name of this agent's claims: stable across restarts and unique. */
 static void set_claim_name(struct weir__dispatcher *dispatcher)
 {
     char host[128] = "";
     if (dispatcher->config->queue.database) {
         snprintf(dispatcher->name, sizeof dispatcher->name,
-                 "agent"); /* has its lock_fd; a container's host is another each time */
+                 "agent"); /* the lock file makes it unique; a container's host name changes with each start */
         return;
     }
     if (gethostname(host, sizeof host - 1) != 0)
@@ -189,8 +196,9 @@ static void set_target(struct weir__dispatcher *dispatcher)
                                                     .ca = dispatcher->config->upstream_ca,
                                                     .unverified = !dispatcher->config->upstream_verify};
     if (!to) {
-        /* weir agent beside an nginx of somebody else's: there is no gateway of ours. */
-        weir__logf(dispatcher->log, WEIR__LOG_ERROR, "queue: nothing is delivered: say under deliver_to where it goes");
+        /* weir agent with an nginx that it does not manage: there is no gateway to deliver to */
+        weir__logf(dispatcher->log, WEIR__LOG_ERROR,
+                   "queue: nothing is delivered: set queue.deliver_to to the upstream's address");
     } else if (local || !queue->deliver_to) {
         dispatcher->to.url = "http://localhost";
         dispatcher->to.socket = local ? to + sizeof socket - 1 : to;
@@ -281,7 +289,7 @@ void weir__dispatcher_stop(struct weir__dispatcher *dispatcher)
     weir__dispatcher_close(dispatcher);
     if (dispatcher->lock_fd >= 0)
         close(dispatcher->lock_fd);
-    (void)unlink(dispatcher->stats_path); /* what is not there any more tells nothing */
+    (void)unlink(dispatcher->stats_path); /* so that no stale metrics are served */
     pthread_mutex_destroy(&dispatcher->lock);
     free(dispatcher);
 }

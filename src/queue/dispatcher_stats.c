@@ -1,6 +1,6 @@
-/* What is told of the dispatcher: see dispatcher_stats.h. */
+/* The dispatcher's lines for /metrics. */
 #define _GNU_SOURCE /* open_memstream */
-#include "queue/dispatcher_stats.h"
+#include "queue/dispatcher_internal.h"
 #include "base/sidecar.h"
 
 #include <inttypes.h>
@@ -12,14 +12,14 @@ enum { WAITING, UNDER_WAY, DEAD, BYTES, OLDEST, GAUGES };
 static const struct {
     const char *name, *help;
 } gauges[GAUGES] = {
-    {"weir_queue_waiting", "Deferred requests that wait."},
-    {"weir_queue_under_way", "Deferred requests that are being delivered."},
-    {"weir_queue_dead", "Deferred requests that were given up and are listed as dead."},
-    {"weir_queue_bytes", "Bytes of those that wait or are being delivered."},
-    {"weir_queue_oldest_seconds", "How long the oldest of these has been waiting."},
+    {"weir_queue_waiting", "Deferred requests waiting."},
+    {"weir_queue_under_way", "Deferred requests being delivered."},
+    {"weir_queue_dead", "Deferred requests in the dead-letter state."},
+    {"weir_queue_bytes", "Bytes of waiting and under-way requests."},
+    {"weir_queue_oldest_seconds", "Age of the oldest waiting or under-way request."},
 };
 
-/* The lines of each gauge stand together, so each has its own text. */
+/* The lines of a metric must be adjacent, so each gauge is collected in its own buffer. */
 struct gauge_text {
     FILE *to[GAUGES];
     int64_t now_ms, waiting;
@@ -59,17 +59,18 @@ static void counters(FILE *to, const struct weir__dispatcher_counts *counts)
         const char *name, *type, *help;
         uint64_t value;
     } lines[] = {
-        {"weir_queue_drains", "gauge", "1: this host's agent delivers; 0: it stands by, or the queue is away.",
-         counts->active},
-        {"weir_queue_stands_by", "gauge", "1: it would, but another host's agent does.", counts->standby},
-        {"weir_queue_accepted_total", "counter", "Requests that were deferred.", counts->accepted},
+        {"weir_queue_dispatching", "gauge",
+         "1: this host's agent delivers; 0: it is on standby, or the queue is unavailable.", counts->active},
+        {"weir_queue_standby", "gauge", "1: another host's agent delivers.", counts->standby},
+        {"weir_queue_accepted_total", "counter", "Requests enqueued.", counts->accepted},
         {"weir_queue_refused_total", "counter",
-         "Requests that were denied instead, as the queue was full, away, or not for them.", counts->refused},
-        {"weir_queue_delivered_total", "counter", "Deferred requests that were delivered.", counts->delivered},
-        {"weir_queue_attempts_total", "counter", "Attempts to deliver one.", counts->attempts},
-        {"weir_queue_failed_attempts_total", "counter", "Attempts without an answer that counts.", counts->failed},
-        {"weir_queue_given_up_total", "counter", "Deferred requests that became dead after an attempt.", counts->dead},
-        {"weir_queue_put_back_total", "counter", "Times one had to wait on, as its rule had nothing left.",
+         "Requests denied instead of enqueued: queue full or unavailable, or request not accepted.", counts->refused},
+        {"weir_queue_delivered_total", "counter", "Deferred requests delivered.", counts->delivered},
+        {"weir_queue_attempts_total", "counter", "Delivery attempts.", counts->attempts},
+        {"weir_queue_failed_attempts_total", "counter", "Delivery attempts without a final status.", counts->failed},
+        {"weir_queue_dead_letters_total", "counter", "Deferred requests dead-lettered after a delivery attempt.",
+         counts->dead},
+        {"weir_queue_requeued_total", "counter", "Claimed requests requeued because a rule denied them.",
          counts->requeued},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)

@@ -1,5 +1,5 @@
-/* Puts without an answer: see in_doubt.h. */
-#include "queue/in_doubt.h"
+/* The list of puts whose reply from Redis was lost: see queue_internal.h. */
+#include "queue/queue_internal.h"
 
 static void remove_at(struct weir__in_doubt *all, size_t at)
 {
@@ -8,7 +8,7 @@ static void remove_at(struct weir__in_doubt *all, size_t at)
     memmove(&all->list[at], &all->list[at + 1], (all->count - at) * sizeof all->list[0]);
 }
 
-/* What is over, and if that is nothing, the oldest. */
+/* Removes expired entries; if there are none, the oldest. */
 static void make_room(struct weir__in_doubt *all, int64_t now_ms)
 {
     for (size_t i = all->count; i-- > 0;)

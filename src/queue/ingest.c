@@ -1,23 +1,30 @@
-/* The listener of the queue: see ingest.h. */
-#include "queue/ingest.h"
-#include "queue/ingest_commit.h"
-#include "queue/ingest_request.h"
-#include "queue/ingest_socket.h"
+/*
+ * The listener of ingest: HTTP on a Unix socket by libmicrohttpd, in one thread. Each request is suspended while its
+ * job is with the committer (ingest_commit.c).
+ */
+#include "queue/ingest_internal.h"
+#include "control/publish_file.h"
 #include "base/clock.h"
 
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum {
-    CONNECTIONS = 4096,      /* twice as many as nginx keeps idle (nginx_conf_queue.c) */
-    HEADER_BYTES = 64 << 10, /* of a connection: nginx takes 32 KiB of a client's headers, and adds some */
-    LINES_MAX = 512,         /* of a header */
-    MEMORY_BYTES = 64 << 20, /* of all requests that are being taken in, besides one of the largest */
+    CONNECTIONS = 4096,      /* twice nginx's idle ones (nginx_conf_queue.c) */
+    HEADER_BYTES = 64 << 10, /* of a connection: nginx accepts 32 KiB of headers, and adds some */
+    LINES_MAX = 512,         /* header lines */
+    MEMORY_BYTES = 64 << 20, /* of all requests in progress, besides one of the largest */
     IDLE_S = 120,            /* longer than nginx keeps an idle connection */
-    LAST_MS = 2000           /* for the last answers */
+    LAST_MS = 2000,          /* at the end, for replies in progress */
+    BACKLOG = 4096,
+    FILES = 8192 /* descriptors: as many connections as nginx's workers may keep open */
 };
 
 struct weir__ingest {
@@ -29,26 +36,26 @@ struct weir__ingest {
 
     pthread_mutex_t lock;
     pthread_cond_t none;
-    size_t exchanges; /* requests that have no answer yet */
+    size_t exchanges; /* in progress */
     size_t bytes;     /* of their memory */
 };
 
 enum exchange_state { EXCHANGE_NEW, EXCHANGE_READING, EXCHANGE_WAITING, EXCHANGE_DONE };
 
-/* A request, from its first line on. */
+/* One HTTP exchange. */
 struct exchange {
-    struct weir__ingest_job job; /* first: what is done is found again by it */
+    struct weir__ingest_job job; /* first: `done` casts it back */
     struct weir__ingest *ingest;
     struct MHD_Connection *connection;
     enum exchange_state state;
-    char path[96]; /* of its first line */
+    char path[96]; /* of the request line */
     char *room;    /* the item's texts */
     char *body;
     size_t body_len, body_size;
-    size_t charged; /* bytes */
+    size_t charged; /* bytes, of ingest->bytes */
 };
 
-/* ---- Answers ---- */
+/* ---- Responses ---- */
 
 static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, const char *body,
                                const char *const *headers)
@@ -82,7 +89,7 @@ static enum MHD_Result respond_put(const struct exchange *exchange)
                                                    weir__ingest_field_names[WEIR__INGEST_RETRY_AFTER]);
     const char *headers[] = {"Location", location, "Retry-After", wait && *wait ? wait : "1", NULL};
     if (exchange->job.error)
-        return refuse(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE, "not_kept",
+        return refuse(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE, "not_enqueued",
                       weir__queue_strerror(exchange->job.error));
     snprintf(location, sizeof location, "/.weir/tickets/%s", ticket);
     snprintf(body, sizeof body, "{\"ticket\":\"%s\",\"status\":\"%s\"}\n", ticket, location);
@@ -101,11 +108,11 @@ static enum MHD_Result respond_ticket(const struct exchange *exchange)
         return respond(exchange->connection, MHD_HTTP_CONFLICT, body, NULL);
     if (job->error)
         return respond(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                       "{\"error\":\"unavailable\",\"message\":\"The queue cannot be asked at the moment.\"}\n", may);
+                       "{\"error\":\"unavailable\",\"message\":\"The queue is unavailable.\"}\n", may);
     return respond(exchange->connection, MHD_HTTP_OK, body, NULL);
 }
 
-/* ---- Requests that come in ---- */
+/* ---- Requests ---- */
 
 struct header_lines {
     struct weir__header_line line[LINES_MAX];
@@ -127,7 +134,7 @@ static enum MHD_Result add_line(void *context, enum MHD_ValueKind kind, const ch
     return MHD_YES;
 }
 
-/* Memory for all requests at once is bounded. */
+/* Reserves memory for a request; false: the bound of all requests is reached. */
 static bool charge(struct exchange *exchange, size_t bytes)
 {
     struct weir__ingest *ingest = exchange->ingest;
@@ -141,7 +148,7 @@ static bool charge(struct exchange *exchange, size_t bytes)
     return room;
 }
 
-/* How long the body will be: nginx has all of it, and says so. False: it does not, or it is too long. */
+/* Content-Length; nginx buffers bodies, so it is always known. False: too long or chunked. */
 static bool body_size(const struct exchange *exchange, size_t *size)
 {
     const char *text = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
@@ -157,7 +164,7 @@ static bool body_size(const struct exchange *exchange, size_t *size)
     return !errno && *text && !*end && length <= (unsigned long long)exchange->ingest->config->queue.body_bytes;
 }
 
-/* What nginx says of it has come; its body may follow. */
+/* The header is complete: parses it. The body may follow. */
 static enum MHD_Result begin_put(struct exchange *exchange)
 {
     struct weir__ingest_job *job = &exchange->job;
@@ -197,7 +204,8 @@ static enum MHD_Result begin_ticket(struct exchange *exchange, const char *metho
         return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", weir__queue_strerror(WEIR__QUEUE_GONE));
     if (!looks && strcmp(method, "DELETE") != 0)
         return respond(exchange->connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                       "{\"error\":\"method_not_allowed\",\"message\":\"GET looks, DELETE cancels.\"}\n", may);
+                       "{\"error\":\"method_not_allowed\",\"message\":\"Use GET to read it, DELETE to cancel it.\"}\n",
+                       may);
     exchange->job.kind = looks ? WEIR__JOB_FIND : WEIR__JOB_CANCEL;
     memcpy(exchange->job.item.ticket, ticket, WEIR__TICKET_LEN + 1);
     exchange->state = EXCHANGE_READING;
@@ -211,10 +219,13 @@ static enum MHD_Result begin(struct exchange *exchange, const char *method)
         return begin_put(exchange);
     if (strncmp(exchange->path, tickets, sizeof tickets - 1) == 0)
         return begin_ticket(exchange, method, exchange->path + sizeof tickets - 1);
-    return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", "there is nothing here");
+    return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", "no such path");
 }
 
-/* All of it is here. It is suspended before the committer knows of it, which resumes it. */
+/*
+ * The request is complete: hands the job to the committer, which resumes the connection. Suspended first, so that it
+ * cannot be resumed before.
+ */
 static enum MHD_Result submit_job(struct exchange *exchange)
 {
     struct weir__ingest_job *job = &exchange->job;
@@ -240,7 +251,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     (void)url;
     (void)version;
     if (!exchange)
-        return MHD_NO; /* no memory for it */
+        return MHD_NO; /* out of memory */
     exchange->connection = connection;
     switch (exchange->state) {
     case EXCHANGE_NEW:
@@ -261,12 +272,13 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     }
 }
 
-/* In the committer's thread. */
+/* A job is done. In the committer's thread. */
 static void done(void *context, struct weir__ingest_job *job)
 {
     struct exchange *exchange = (struct exchange *)job;
     (void)context;
-    exchange->state = EXCHANGE_DONE; /* seen by the listener's thread through the lock that resuming takes */
+    exchange->state =
+        EXCHANGE_DONE; /* visible to the listener's thread through the lock that MHD_resume_connection takes */
     MHD_resume_connection(exchange->connection);
 }
 
@@ -277,7 +289,7 @@ static void was_put(void *context)
         ingest->put(ingest->context);
 }
 
-/* ---- From the first line to the last byte ---- */
+/* ---- Begin and end of an exchange ---- */
 
 static void *on_request_line(void *context, const char *target, struct MHD_Connection *connection)
 {
@@ -314,7 +326,73 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     *state = NULL;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- The socket ---- */
+
+static struct sockaddr_un address_of(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", path); /* the configuration's check bounds the length */
+    return at;
+}
+
+static bool is_listened_on(const char *path)
+{
+    struct sockaddr_un at = address_of(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    bool listening = connect(fd, (const struct sockaddr *)&at, sizeof at) == 0 || errno == EAGAIN;
+    close(fd);
+    return listening;
+}
+
+/* Access for this user, or for nginx's workers. Set before listen(), so that no other user can connect. */
+static bool admit(const struct weir__config *config, const char *path)
+{
+    struct weir__workers workers;
+    if (geteuid() != 0 && !config->dropped)
+        return chmod(path, 0600) == 0;
+    if (!weir__workers_of(config, &workers)) {
+        errno = ENOENT;
+        return false;
+    }
+    return chown(path, (uid_t)-1, (gid_t)workers.group_id) == 0 && chmod(path, 0660) == 0;
+}
+
+static void allow_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= FILES)
+        return;
+    files.rlim_cur = files.rlim_max < FILES ? files.rlim_max : FILES;
+    (void)!setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static int listen_socket(const struct weir__config *config, char *why, size_t why_size)
+{
+    const char *path = config->queue.socket;
+    char temporary[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    if (is_listened_on(path)) {
+        snprintf(why, why_size, "another agent listens on %s already", path);
+        return -1;
+    }
+    struct sockaddr_un at = address_of(temporary);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    unlink(temporary);
+    if (fd >= 0 && weir__publish_folder(path) && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
+        admit(config, temporary) && listen(fd, BACKLOG) == 0 && rename(temporary, path) == 0) {
+        allow_files();
+        return fd;
+    }
+    snprintf(why, why_size, "cannot listen on %s: %s", path, strerror(errno));
+    unlink(temporary);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* ---- Start and stop ---- */
 
 static struct MHD_Daemon *listen_on(struct weir__ingest *ingest, int socket)
 {
@@ -335,7 +413,7 @@ struct weir__ingest *weir__ingest_start(const struct weir__config *config, const
     *ingest = (struct weir__ingest){.config = config, .put = put, .context = context};
     weir__deadline_cond(&ingest->none);
     pthread_mutex_init(&ingest->lock, NULL);
-    int socket = weir__ingest_listen(config, why, why_size);
+    int socket = listen_socket(config, why, why_size);
     if (socket >= 0)
         ingest->committer = weir__committer_start(config, log, done, was_put, ingest);
     if (ingest->committer && !(ingest->daemon = listen_on(ingest, socket)))
@@ -348,7 +426,7 @@ struct weir__ingest *weir__ingest_start(const struct weir__config *config, const
     return NULL;
 }
 
-/* Those whose answers are on their way. */
+/* Waits for responses in progress. */
 static void wait_for_last(struct weir__ingest *ingest)
 {
     struct timespec until = weir__deadline(LAST_MS * 1000);
@@ -365,7 +443,7 @@ void weir__ingest_stop(struct weir__ingest *ingest)
     if (ingest->daemon) {
         unlink(ingest->config->queue.socket);
         MHD_socket socket = MHD_quiesce_daemon(ingest->daemon);
-        weir__committer_end(ingest->committer); /* nothing is suspended from then on */
+        weir__committer_end(ingest->committer); /* completes all jobs, so nothing is suspended any more */
         wait_for_last(ingest);
         MHD_stop_daemon(ingest->daemon);
         if (socket != MHD_INVALID_SOCKET)

@@ -1,22 +1,24 @@
 /*
- * The one thread that asks the queue for the ingest. Whatever was added while it was busy with one transaction goes
- * into the next: the more there is to do, the more of it shares the wait for the disk.
+ * The committer: the one thread of ingest that calls the queue. Group commit: all puts that arrive during a transaction
+ * go into the next one, so that they share an fsync.
  */
 #define _GNU_SOURCE /* POLLRDHUP */
-#include "queue/ingest_commit.h"
-#include "queue/open.h"
+#include "queue/ingest_internal.h"
+#include "queue/queue_internal.h"
 #include "base/clock.h"
 
+#include <jansson.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
-    PUTS_MAX = 1024,      /* in one transaction */
-    TICKET_JOBS_MAX = 64, /* between two of them */
+    PUTS_MAX = 1024,      /* of one transaction */
+    TICKET_JOBS_MAX = 64, /* between two transactions */
     WAITING_MAX = 8192,
     OPEN_AGAIN_MS = 1000,
-    LOG_AGAIN_MS = 60000, /* between two lines about the same */
-    IN_DOUBT_MS = 100     /* between two attempts to cancel_in_doubt what may have been put without an answer */
+    LOG_AGAIN_MS = 60000, /* interval of repeated log lines */
+    IN_DOUBT_MS = 100     /* interval of attempts to cancel in-doubt puts */
 };
 
 struct list {
@@ -34,10 +36,10 @@ struct weir__committer {
     bool runs;
 
     struct weir__queue *queue; /* the thread's; NULL: not open */
-    int64_t opened_ms;         /* the last attempt */
-    int last_error;            /* the error that was last_error last; 0: all is well */
-    int64_t refused_ms;        /* when it was last_error that some were refused */
-    bool in_doubt;             /* some may have been put without an answer: they are to be in_doubt */
+    int64_t opened_ms;         /* of the last attempt */
+    int last_error;            /* logged; 0: the queue works */
+    int64_t refused_ms;        /* of the last log line about refused requests */
+    bool in_doubt;             /* some puts are in doubt: to be cancelled */
     struct weir__deferred items[PUTS_MAX];
     struct weir__queue_bounds bounds[PUTS_MAX];
     int errors[PUTS_MAX];
@@ -61,7 +63,7 @@ static void append(struct list *list, struct weir__ingest_job *job)
     list->last = &job->next;
 }
 
-/* Cuts off the first `max` of a list. */
+/* Removes and returns the first `max` of a list. */
 static struct list cut(struct list *list, size_t max)
 {
     struct list head = {0};
@@ -78,21 +80,21 @@ static struct list cut(struct list *list, size_t max)
 
 static void log_error(const struct weir__committer *committer, int error, const char *why)
 {
-    weir__logf(committer->log, WEIR__LOG_WARNING, "queue: %s%s%s; requests are denied instead of kept",
+    weir__logf(committer->log, WEIR__LOG_WARNING, "queue: %s%s%s; requests are denied instead of deferred",
                weir__queue_strerror(error), *why ? ": " : "", why);
 }
 
-/* What goes wrong with all of them is last_error when it begins, and when it is over. */
+/* Logs an error of the whole queue when it begins and when it ends. */
 static void log_state(struct weir__committer *committer, int error)
 {
     if (error && error != committer->last_error)
         log_error(committer, error, weir__queue_why(committer->queue));
     else if (!error && committer->last_error)
-        weir__logf(committer->log, WEIR__LOG_INFO, "queue: requests are kept again");
+        weir__logf(committer->log, WEIR__LOG_INFO, "queue: available again; requests are deferred");
     committer->last_error = error;
 }
 
-/* What goes wrong with some, such as a full queue, comes and goes: it is last_error once in a while. */
+/* Logs errors of single requests, such as a full queue, at most once in LOG_AGAIN_MS. */
 static void log_refused(struct weir__committer *committer, int error)
 {
     int64_t now = weir__monotonic_ms();
@@ -118,7 +120,7 @@ static int open_queue(struct weir__committer *committer)
     return error;
 }
 
-/* Its file is gone, and what was in it; who delivers tells that. What comes now goes into another. */
+/* The queue's file was removed (which the dispatcher logs): opens the one that now has its path. */
 static int open_anew(struct weir__committer *committer)
 {
     weir__queue_close(committer->queue);
@@ -128,8 +130,8 @@ static int open_anew(struct weir__committer *committer)
 }
 
 /*
- * Finds out who has left: whom nobody tells that his request is kept, as it was denied meanwhile or its client is gone,
- * should not find it carried out if that can be helped.
+ * Marks puts whose client has disconnected: a request that was denied meanwhile, or whose client never gets the ticket,
+ * should not be enqueued if that can be avoided.
  */
 static void mark_disconnected(struct weir__committer *committer, const struct list *list)
 {
@@ -142,7 +144,7 @@ static void mark_disconnected(struct weir__committer *committer, const struct li
         job->error = any && committer->waiting[count].revents ? WEIR__QUEUE_GONE : 0;
 }
 
-/* All of them in one transaction. */
+/* Puts all jobs of the list in one transaction. */
 static void put_all(struct weir__committer *committer, const struct list *list)
 {
     size_t count = 0, accepted = 0;
@@ -204,7 +206,7 @@ static void run_ticket(struct weir__committer *committer, struct weir__ingest_jo
         job->error = run_ticket_job(committer, job);
 }
 
-/* Afterwards they are the caller's: each may be gone at once. */
+/* Returns the jobs to their owner, which may free them at once. */
 static void complete(struct weir__committer *committer, struct list *list)
 {
     for (struct weir__ingest_job *job = list->first, *next; job; job = next) {
@@ -213,7 +215,7 @@ static void complete(struct weir__committer *committer, struct list *list)
     }
 }
 
-/* Waits for something to do, and not for long if something is to be in_doubt. False: there will be nothing more. */
+/* Waits for jobs, at most IN_DOUBT_MS if a put is in doubt. False: no more will come. */
 static bool next_round(struct weir__committer *committer, struct list *puts, struct list *ticket_jobs)
 {
     struct timespec until = weir__deadline(IN_DOUBT_MS * 1000);
@@ -232,7 +234,7 @@ static void *run(void *context)
 {
     struct weir__committer *committer = context;
     struct list puts, ticket_jobs;
-    (void)!open_queue(committer); /* so that the first request finds it open; else it was last_error */
+    (void)!open_queue(committer); /* so that the first request finds it open */
     while (next_round(committer, &puts, &ticket_jobs)) {
         if (puts.count)
             put_all(committer, &puts);
@@ -246,7 +248,58 @@ static void *run(void *context)
     return NULL;
 }
 
-/* ---- From outside ---- */
+/* ---- A ticket as JSON ---- */
+
+/* RFC 3339, in UTC. */
+static void time_text(int64_t ms, char to[32])
+{
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm utc;
+    char seconds_text[24] = "";
+    if (gmtime_r(&seconds, &utc))
+        strftime(seconds_text, sizeof seconds_text, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(to, 32, "%s.%03dZ", seconds_text, (int)(ms % 1000));
+}
+
+static void set_time(json_t *to, const char *name, int64_t ms)
+{
+    char text[32];
+    if (!ms)
+        return;
+    time_text(ms, text);
+    json_object_set_new(to, name, json_string(text));
+}
+
+/* The reason up to its first colon: what follows may name internal addresses, which are for operators. */
+static weir_text what_of(weir_text why)
+{
+    const char *more = why.len ? memchr(why.data, ':', why.len) : NULL;
+    return (weir_text){why.data, more ? (size_t)(more - why.data) : why.len};
+}
+
+int weir__ticket_json(void *room, const struct weir__deferred *item)
+{
+    bool over = item->state != WEIR__WAITING && item->state != WEIR__UNDER_WAY;
+    json_t *object = json_object();
+    json_object_set_new(object, "ticket", json_string(item->ticket));
+    json_object_set_new(object, "state", json_string(weir__deferred_state_name(item->state)));
+    json_object_set_new(object, "rule", json_stringn(item->rule.data, item->rule.len));
+    set_time(object, "accepted", item->accepted_ms);
+    set_time(object, "expires", over ? 0 : item->expires_ms);
+    set_time(object, "ended", item->ended_ms);
+    json_object_set_new(object, "attempts", json_integer(item->attempts));
+    if (item->last_status)
+        json_object_set_new(object, "last_status", json_integer(item->last_status));
+    weir_text why = what_of(item->why);
+    if (why.len)
+        json_object_set_new(object, "why", json_stringn(why.data, why.len));
+    size_t len = object ? json_dumpb(object, room, WEIR__TICKET_JSON_MAX - 1, JSON_COMPACT) : 0;
+    ((char *)room)[len < WEIR__TICKET_JSON_MAX ? len : 0] = 0;
+    json_decref(object);
+    return 0;
+}
+
+/* ---- Interface ---- */
 
 struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__logger *log,
                                               void (*done)(void *context, struct weir__ingest_job *job),

@@ -1,5 +1,5 @@
-/* A request as nginx brings it: see ingest_request.h. */
-#include "queue/ingest_request.h"
+/* Parses what nginx sends about a deferred request, and selects the headers that are stored. */
+#include "queue/ingest_internal.h"
 #include "rules/field.h"
 #include "rules/key.h"
 
@@ -15,9 +15,9 @@ const char *const weir__ingest_field_names[WEIR__INGEST_COUNT] = {
 #undef WEIR__INGEST_NAME
 };
 
-/* ---- Which headers ---- */
+/* ---- Header selection ---- */
 
-/* `pattern` is in lower case, and may end in '*'. */
+/* `pattern` is lower case and may end in '*'. */
 static bool is_like(weir_text name, const char *pattern)
 {
     size_t len = strlen(pattern);
@@ -42,13 +42,13 @@ static bool is_any(weir_text name, const char *const *patterns, size_t count)
 bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text connection, bool as_sent,
                                weir_text name)
 {
-    /* Of the body, and what the client can take for an answer: nothing that says who it is. */
+    /* About the body and content negotiation: they do not identify the client. */
     static const char *const plain[] = {"accept", "accept-language", "content-*", "user-agent"};
-    /* Of one connection, of the body's framing, or between nginx and the agent. */
+    /* Hop-by-hop, framing, or between nginx and the agent. */
     static const char *const never[] = {"connection",     "keep-alive", "proxy-*",          "te",
                                         "trailer",        "upgrade",    "http2-*",          "expect",
                                         "content-length", "x-weir-*",   "transfer-encoding"};
-    /* Whom it was for and who sent it, as the gateway says; and that it is the same one if it comes again. */
+    /* Destination and origin as the gateway sets them, and the idempotency key. */
     static const char *const always[] = {"host",      "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
                                          "x-real-ip", "idempotency-key"};
     if (is_any(name, never, sizeof never / sizeof *never))
@@ -59,7 +59,7 @@ bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text
            (as_sent || is_any(name, plain, sizeof plain / sizeof *plain));
 }
 
-/* ---- Reading ---- */
+/* ---- Parsing ---- */
 
 static int digit(char c)
 {
@@ -68,7 +68,7 @@ static int digit(char c)
                                                             : -1;
 }
 
-/* Hexadecimal digits as bytes, at most `max`; they end in a zero byte. False: they are none, or too many. */
+/* Decodes at most `max` bytes from hexadecimal and terminates them. False: malformed or too long. */
 static bool from_hex(weir_text hex, size_t max, char **at, weir_text *to)
 {
     if (!hex.len || hex.len % 2 || hex.len / 2 > max)
@@ -110,7 +110,7 @@ static bool is_target(weir_text text)
     return text.len > 0 && text.data[0] == '/';
 }
 
-/* "1000,67108864,3600000" */
+/* "max,max_bytes,max_age_ms" */
 static bool read_bounds(weir_text text, struct weir__queue_bounds *bounds)
 {
     int64_t *to[] = {&bounds->max, &bounds->max_bytes, &bounds->max_age_ms};
@@ -133,13 +133,13 @@ static void put_line(weir_text name, weir_text value, char **at)
     *at = (char *)memcpy(*at + value.len, "\r\n", 2) + 2;
 }
 
-/* What is fields under the key's name: the key; "headers" if they are as the gateway sends them; the other rules. */
+/* X-Weir-Key: KEY[;headers][;OTHERS]. "headers": the headers are those that the gateway would send upstream. */
 struct key_line {
     weir_text key, others;
     bool as_sent;
 };
 
-/* The text up to the next ';', which *rest begins behind then. */
+/* Cuts the text before the next ';' off *rest. */
 static weir_text cut_off(weir_text *rest)
 {
     const char *end = rest->len ? memchr(rest->data, ';', rest->len) : NULL;
@@ -148,7 +148,7 @@ static weir_text cut_off(weir_text *rest)
     return cut;
 }
 
-/* False: the other rules cannot be any. That they are is seen when they are asked. */
+/* False: malformed. Whether the other rules exist is checked at delivery. */
 static bool read_key_line(weir_text fields, struct key_line *line)
 {
     weir_text rest = fields;
@@ -200,7 +200,7 @@ static const char *read_into(const weir_text fields[WEIR__INGEST_COUNT], struct 
     return NULL;
 }
 
-/* The value of the line that `headers` begin with, if it has this name; they begin behind it then. */
+/* If `headers` begin with a line of this name: its value, cut off *headers. */
 static bool first_line(weir_text *headers, weir_text name, weir_text *value)
 {
     const size_t skip = name.len + 2;

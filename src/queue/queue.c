@@ -1,12 +1,15 @@
-/* The queue's functions: arguments are checked here, the storage does the rest. */
+/* The queue's functions: check arguments, then call the storage (sqlite*.c, redis*.c). */
 #include "base/clock.h"
 #include "queue/queue_internal.h"
+#include "control/publish_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
 #define LIST_MAX 1000
+#define URL_MAX  8192
 
 const char *weir__queue_strerror(int error)
 {
@@ -33,7 +36,7 @@ int64_t weir__deferred_bytes(const struct weir__deferred *item)
 {
     const weir_text *texts[] = {&item->rule, &item->key, &item->method, &item->target, &item->headers, &item->body};
     int64_t bytes = WEIR__QUEUE_OVERHEAD;
-    /* Each is cut off where it is too large anyway, so that the sum cannot overflow. */
+    /* Each length is clamped, so that the sum cannot overflow. */
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         bytes += (int64_t)(texts[i]->len < (size_t)INT32_MAX ? texts[i]->len : (size_t)INT32_MAX);
     return bytes;
@@ -56,12 +59,12 @@ int64_t weir__queue_now(const struct weir__queue *queue)
     return weir__wall_ms();
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Open and close ---- */
 
-static void set_default(int64_t *value, int64_t value_by_default)
+static void set_default(int64_t *value, int64_t initial)
 {
     if (*value <= 0)
-        *value = value_by_default;
+        *value = initial;
 }
 
 int weir__queue_open(const struct weir__queue_options *options, struct weir__queue **queue, char *why)
@@ -83,7 +86,7 @@ int weir__queue_open(const struct weir__queue_options *options, struct weir__que
     set_default(&made.options.wait_ms, WEIR__QUEUE_WAIT_MS);
     if (getrandom(&made.session, sizeof made.session, 0) != sizeof made.session)
         return WEIR__QUEUE_UNAVAILABLE;
-    made.session &= INT64_MAX; /* databases know no larger ones */
+    made.session &= INT64_MAX; /* SQLite's integers are signed */
     if (!options->url)
         return WEIR__QUEUE_URL;
     if (strncmp(options->url, "sqlite:", 7) == 0)
@@ -97,7 +100,44 @@ void weir__queue_close(struct weir__queue *queue)
         queue->calls->close(queue);
 }
 
-/* ---- Putting ---- */
+/* ---- Opening by configuration ---- */
+
+/* One list for all handles of the process: none may deliver a put that another has in doubt. */
+static struct weir__in_doubt in_doubt = WEIR__IN_DOUBT_INIT;
+
+static void log_set_aside(const void *log, const char *path)
+{
+    weir__logf(log, WEIR__LOG_WARNING,
+               "queue: the file was removed or moved, and its write-ahead log could not be checkpointed; the log is "
+               "kept as %s",
+               path);
+}
+
+int weir__queue_open_configured(const struct weir__config *config, const char *name, const struct weir__logger *log,
+                                struct weir__queue **queue, char *why)
+{
+    const struct weir__queue_config *wanted = &config->queue;
+    char url[URL_MAX];
+    struct weir__queue_options options = {.url = wanted->database ? wanted->database : url,
+                                          .sync_second = wanted->sync_second,
+                                          .bounds = {wanted->max, wanted->max_bytes, wanted->max_age_ms},
+                                          /* so that all waiting requests can become dead without one being dropped */
+                                          .dead_max = wanted->max > WEIR__QUEUE_DEAD_MAX ? wanted->max : 0,
+                                          .name = name,
+                                          .in_doubt = &in_doubt,
+                                          .set_aside = log_set_aside,
+                                          .context = log};
+    *why = 0;
+    if (wanted->database && !weir__publish_folder(wanted->socket)) {
+        snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));
+        return WEIR__QUEUE_READONLY;
+    }
+    if (!wanted->database && !weir__store_url(&config->store, url, sizeof url, why, WEIR__QUEUE_SOURCE_TEXT))
+        return WEIR__QUEUE_URL;
+    return weir__queue_open(&options, queue, why);
+}
+
+/* ---- Put ---- */
 
 static int item_error(const struct weir__deferred *item)
 {
@@ -126,7 +166,7 @@ static int64_t expiry(int64_t accepted_ms, int64_t age_ms, int64_t all_age_ms)
     return age <= 0 || age > INT64_MAX - accepted_ms ? INT64_MAX : accepted_ms + age;
 }
 
-/* When something is due at the latest. */
+/* The latest due_ms. */
 static int64_t latest(int64_t now_ms)
 {
     return now_ms < INT64_MAX - WEIR__QUEUE_AHEAD_MS ? now_ms + WEIR__QUEUE_AHEAD_MS : INT64_MAX;
@@ -181,19 +221,18 @@ size_t weir__queue_cancel_in_doubt(struct weir__queue *queue)
     return queue->calls->cancel_in_doubt ? queue->calls->cancel_in_doubt(queue) : 0;
 }
 
-/* ---- Claims and changes ---- */
+/* ---- Claims and transitions ---- */
 
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
                       const struct weir__claim_budget *room, weir__deferred_visit *visit, void *context)
 {
-    struct weir__slot_claim claim = {
+    struct weir__claim_request claim = {
         .now_ms = now_ms, .claim_ms = claim_ms > 0 ? claim_ms : 0, .ahead_ms = latest(now_ms), .room = *room};
     if (claim.room.free > WEIR__QUEUE_CLAIM_MAX)
         claim.room.free = WEIR__QUEUE_CLAIM_MAX;
     return claim.room.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
 }
 
-/* 32 digits, lower case: nothing else is ever looked for. */
 static bool is_ticket(const char *ticket)
 {
     return strlen(ticket) == WEIR__TICKET_LEN && strspn(ticket, "0123456789abcdef") == WEIR__TICKET_LEN;
@@ -207,11 +246,8 @@ static void set_why(struct weir__transition *change, const char *why)
 
 static struct weir__transition change_of(const struct weir__queue_ending *ending, int64_t now_ms)
 {
-    static const enum weir__transition_kind kinds[] = {[WEIR__ENDED_DELIVERED] = WEIR__TRANSITION_DELIVERED,
-                                                       [WEIR__ENDED_RETRY] = WEIR__TRANSITION_RETRY,
-                                                       [WEIR__ENDED_DEAD] = WEIR__TRANSITION_DEAD};
     bool again = ending->kind == WEIR__ENDED_RETRY;
-    struct weir__transition change = {.kind = kinds[ending->kind],
+    struct weir__transition change = {.kind = (enum weir__transition_kind)ending->kind,
                                       .ticket = ending->ticket,
                                       .now_ms = now_ms,
                                       .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
@@ -264,7 +300,7 @@ int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
     return change_one(queue, ticket, WEIR__TRANSITION_REQUEUE);
 }
 
-/* ---- Looking ---- */
+/* ---- Find, list, stats ---- */
 
 int weir__queue_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context)
 {
@@ -277,7 +313,7 @@ int weir__queue_list(struct weir__queue *queue, const struct weir__queue_filter 
     struct weir__queue_filter bounded = *filter;
     bounded.limit = bounded.limit < 1 ? 1 : bounded.limit > LIST_MAX ? LIST_MAX : bounded.limit;
     if (bounded.after > (UINT64_C(1) << 53))
-        return 0; /* nothing comes after that */
+        return 0; /* sequences are below 2^53 */
     return queue->calls->list(queue, &bounded, visit, context);
 }
 

@@ -1,7 +1,10 @@
-/* The queue as people ask about it: see queue_admin.h. */
-#include "queue/queue_admin.h"
+/*
+ * Queue admin: stats, lists and changes of the queue as JSON, for the admin REST service. Fills in struct
+ * weir__control_queue.
+ */
+#include "queue/agent.h"
 #include "base/clock.h"
-#include "queue/open.h"
+#include "queue/queue_internal.h"
 #include "control/call.h"
 
 #include <jansson.h>
@@ -10,19 +13,19 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define SHOWN_TICKET 8 /* digits, for who is not to have it */
+#define SHOWN_TICKET 8 /* digits shown to callers that may not cancel it */
 
 struct weir__queue_admin {
     const struct weir__config *config;
     const struct weir__logger *log;
     pthread_mutex_t lock;
-    struct weir__queue *queue; /* NULL: not opened yet */
+    struct weir__queue *queue; /* NULL: not open */
     struct weir__control_queue calls;
 };
 
-/* ---- Asking ---- */
+/* ---- Access ---- */
 
-/* The lock is held afterwards, unless there is an error. */
+/* Locks and opens the queue. The lock is held afterwards, unless there is an error. */
 static int enter(struct weir__queue_admin *admin, char *why)
 {
     char detail[WEIR__QUEUE_SOURCE_TEXT] = "";
@@ -37,12 +40,12 @@ static int enter(struct weir__queue_admin *admin, char *why)
     return WEIR__HOST_QUEUE_UNAVAILABLE;
 }
 
-/* From the queue's errors to those of the service. */
+/* Unlocks, and maps the queue's error to the service's. */
 static int leave(struct weir__queue_admin *admin, int error, char *why)
 {
     if (error == WEIR__QUEUE_REMOVED) {
         weir__queue_close(admin->queue);
-        admin->queue = NULL; /* who asks next is dump_json of what is there now */
+        admin->queue = NULL; /* the next call opens the queue that has its path then */
     }
     pthread_mutex_unlock(&admin->lock);
     if (error < 0)
@@ -55,7 +58,7 @@ static int leave(struct weir__queue_admin *admin, int error, char *why)
                                          : WEIR__HOST_QUEUE_UNAVAILABLE;
 }
 
-/* Takes the object over. */
+/* Dumps the object and frees it. */
 static int dump_json(json_t *object, char **json)
 {
     *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -70,7 +73,7 @@ static json_t *time_or_null(int64_t ms)
     return ms > 0 ? weir__json_time(ms) : json_null();
 }
 
-/* Texts from outside may hold any bytes; what is no text is shown as such. */
+/* Texts from clients may hold any bytes: invalid UTF-8 is escaped. */
 static json_t *shown(weir_text text)
 {
     char room[1024];
@@ -94,10 +97,11 @@ static weir_text path_of(weir_text target)
     return (weir_text){target.data, query ? (size_t)(query - target.data) : target.len};
 }
 
-static json_t *deferred_json(const struct weir__deferred *item, bool whole)
+static json_t *deferred_json(const struct weir__deferred *item, bool full_ticket)
 {
     char ticket[WEIR__TICKET_LEN + sizeof "…"];
-    snprintf(ticket, sizeof ticket, whole ? "%.*s" : "%.*s…", whole ? WEIR__TICKET_LEN : SHOWN_TICKET, item->ticket);
+    snprintf(ticket, sizeof ticket, full_ticket ? "%.*s" : "%.*s…", full_ticket ? WEIR__TICKET_LEN : SHOWN_TICKET,
+             item->ticket);
     bool text = weir__text_sound(item->key);
     bool waits = item->state == WEIR__WAITING;
     json_t *object = json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:o, s:s, s:i}", "ticket", ticket, "sequence",
@@ -117,7 +121,7 @@ static json_t *deferred_json(const struct weir__deferred *item, bool whole)
     return object;
 }
 
-/* Names alone: values are secrets as often as not. */
+/* Names only: values are often secrets. */
 static json_t *header_names(weir_text headers)
 {
     json_t *names = json_array();
@@ -143,7 +147,7 @@ static int take_one(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* Looks at it after what was done to it, in one turn. */
+/* Applies a change, then reads the request, under one lock. */
 static int with_ticket(struct weir__queue_admin *admin, const char *ticket,
                        int (*change)(struct weir__queue *queue, const char *ticket), char **json, char *why)
 {
@@ -179,7 +183,7 @@ static int requeue(void *context, const char *ticket, char **json, char *why)
 
 struct json_listing {
     json_t *items;
-    bool whole;
+    bool full_tickets;
     uint64_t last;
 };
 
@@ -187,7 +191,7 @@ static int add_one(void *context, const struct weir__deferred *item)
 {
     struct json_listing *json_listing = context;
     json_listing->last = item->sequence;
-    return json_array_append_new(json_listing->items, deferred_json(item, json_listing->whole)) ? 1 : 0;
+    return json_array_append_new(json_listing->items, deferred_json(item, json_listing->full_tickets)) ? 1 : 0;
 }
 
 static int state_of(const char *name)
@@ -201,7 +205,7 @@ static int state_of(const char *name)
 static int list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
     struct weir__queue_admin *admin = context;
-    struct json_listing json_listing = {.items = json_array(), .whole = which->full_tickets};
+    struct json_listing json_listing = {.items = json_array(), .full_tickets = which->full_tickets};
     struct weir__queue_filter filter = {.state = state_of(which->state),
                                         .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
                                         .after = (uint64_t)which->after,
@@ -219,7 +223,7 @@ static int list(void *context, const struct weir__host_deferred *which, char **j
                      json);
 }
 
-/* ---- Figures ---- */
+/* ---- Stats ---- */
 
 struct counting {
     json_t *rules;
@@ -265,7 +269,7 @@ static int stats(void *context, char **json, char *why)
                      json);
 }
 
-/* ---- Opening ---- */
+/* ---- Open and close ---- */
 
 struct weir__queue_admin *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log)
 {

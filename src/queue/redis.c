@@ -1,4 +1,4 @@
-/* The Redis storage: opening, and calling its scripts through the store's own client. */
+/* The Redis storage: open and close, and calls of its scripts through the store's client. */
 #include "queue/redis.h"
 #include "base/clock.h"
 
@@ -44,7 +44,7 @@ void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__r
     weir__rq_word(call, q->base);
 }
 
-/* ---- Answers ---- */
+/* ---- Replies ---- */
 
 static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
 {
@@ -102,7 +102,7 @@ int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__r
     return error;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Open and close ---- */
 
 static void close_handle(struct weir__queue *queue)
 {
@@ -135,7 +135,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
     q->in_doubt = made->options.in_doubt ? made->options.in_doubt : &q->own;
     int error = weir__store_parse(url, &q->store, why, WEIR__QUEUE_SOURCE_TEXT) ? WEIR__QUEUE_URL : 0;
     if (!error) {
-        /* A request's patience is not ours: a connection is given up after ten times this. */
+        /* The store's deadline is for gateway requests; the client drops a connection after ten times this. */
         q->store.deadline_us = made->options.wait_ms * 1000;
         snprintf(q->base, sizeof q->base, "{%s:queue}", q->store.prefix);
         q->link = weir__blocking_client_new(&q->store);

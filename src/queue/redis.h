@@ -1,14 +1,12 @@
 /*
- * What the files of the Redis storage share: redis.c (opening, calling scripts), redis_put.c, redis_dispatch.c (claims,
- * changes, age), redis_list.c, in_doubt.c (puts without an answer). The scripts are in lua/queue*.lua; lua/queue.lua
- * says what is kept under which names.
+ * What the files of the Redis storage share: redis.c (open, script calls), redis_put.c, redis_dispatch.c (claims,
+ * transitions, expiry), redis_list.c, in_doubt.c. The scripts are lua/queue*.lua; lua/queue.lua describes the keys.
  */
 #ifndef WEIR_QUEUE_REDIS_H
 #define WEIR_QUEUE_REDIS_H
 
 #include "remote/blocking_client.h"
 #include "queue/queue_internal.h"
-#include "queue/in_doubt.h"
 #include "remote/script.h"
 
 #include <hiredis/hiredis.h>
@@ -27,9 +25,9 @@ struct weir__rq {
     struct weir__store_options store;
     struct weir__blocking_client *link;
     char base[96];
-    bool claimed;                         /* this handle has: claims of its name before it have ended */
+    bool claimed;                         /* this handle has claimed: earlier claims under its name have ended */
     bool drains;                          /* it has the lease, as far as it knows */
-    struct weir__in_doubt own, *in_doubt; /* the options', or its own */
+    struct weir__in_doubt own, *in_doubt; /* the options' or its own */
 };
 
 /* A call of a script. */
@@ -37,19 +35,19 @@ struct weir__rq_call {
     struct weir__raw_command raw;
     struct weir__store_request request;
     struct weir__buffer command;
-    void *context; /* what `read` needs */
+    void *context; /* for `read` */
 };
 
 typedef int weir__rq_read(struct weir__store_request *request, const redisReply *reply);
 
-/* Begins a call with so many arguments, which are added next. */
+/* Begins a call with so many arguments, which the caller adds next. */
 void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments);
 void weir__rq_text(struct weir__rq_call *call, weir_text text);
 void weir__rq_word(struct weir__rq_call *call, const char *word);
 void weir__rq_number(struct weir__rq_call *call, int64_t number);
-/* Asks and waits; `read` gets the answer, with call->context. 0, or an error. Frees the command. */
+/* Sends the call and waits; `read` parses the reply, with call->context. 0, or an error. Frees the command. */
 int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context);
-/* The same for several at once: each has its error in `errors`. */
+/* Pipelines several calls, each with its error in `errors`. */
 void weir__rq_call_scripts(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count,
                            weir__rq_read *read);
 
@@ -58,16 +56,16 @@ static inline void *weir__rq_context(const struct weir__store_request *request)
     return ((const struct weir__rq_call *)request->owner)->context;
 }
 
-/* Reads the request of an answer {ticket, headers and body, what is told}. False: it makes no sense. */
+/* Parses a request {ticket, payload, fields}. False: malformed. */
 bool weir__rq_item(const redisReply *reply, struct weir__deferred *item);
 
 /* The calls. */
 int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                  int *errors, size_t count);
-int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
+int weir__rq_claim(struct weir__queue *queue, const struct weir__claim_request *claim, weir__deferred_visit *visit,
                    void *context);
 size_t weir__rq_cancel_in_doubt(struct weir__queue *queue);
-/* This agent drains no more. */
+/* Gives up the lease. */
 void weir__rq_release_lease(struct weir__rq *q);
 int weir__rq_change(struct weir__queue *queue, struct weir__transition *changes, size_t count);
 int weir__rq_expire(struct weir__queue *queue, int64_t now_ms);

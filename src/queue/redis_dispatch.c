@@ -1,9 +1,9 @@
-/* Draining the queue in Redis: claims, what becomes of them, and what time does. */
+/* The dispatcher's calls in Redis: claims, transitions, cancelling in-doubt puts, expiry. */
 #include "base/clock.h"
 #include "queue/redis.h"
 
-#define CLAIM_CHUNK  128       /* heads of one script: the server does nothing else meanwhile */
-#define CLAIM_BYTES  (3 << 20) /* of one answer, if there is more than one request in it */
+#define CLAIM_CHUNK  128       /* requests of one script call, which blocks the server */
+#define CLAIM_BYTES  (3 << 20) /* of one reply with more than one request */
 #define EXPIRE_CHUNK 100
 
 struct claim {
@@ -11,7 +11,7 @@ struct claim {
     void *context;
     int found; /* or an error */
     struct weir__in_doubt *in_doubt;
-    char (*taken)[WEIR__TICKET_LEN + 1]; /* claimed, but to be in_doubt */
+    char (*taken)[WEIR__TICKET_LEN + 1]; /* claimed, but in doubt */
     size_t taken_count;
 };
 
@@ -38,8 +38,8 @@ static int read_claim(struct weir__store_request *request, const redisReply *rep
     return 0;
 }
 
-/* `groups`: so many of those aside bring back one each. */
-static int claim_some(struct weir__rq *q, const struct weir__slot_claim *wanted, size_t max, int64_t groups,
+/* `groups`: how many groups set aside return one request each. */
+static int claim_some(struct weir__rq *q, const struct weir__claim_request *wanted, size_t max, int64_t groups,
                       struct claim *claim)
 {
     struct weir__rq_call call;
@@ -69,7 +69,7 @@ static int claim_some(struct weir__rq *q, const struct weir__slot_claim *wanted,
     return error ? error : claim->found;
 }
 
-/* What this handle has claimed and must not deliver waits again, and is cancelled. If that fails the claim ends. */
+/* Cancels claimed requests that are in doubt. If that fails, their claims expire. */
 static void cancel_taken(struct weir__rq *q, const struct claim *claim)
 {
     for (size_t i = 0; i < claim->taken_count; i++) {
@@ -83,7 +83,7 @@ static void cancel_taken(struct weir__rq *q, const struct claim *claim)
     }
 }
 
-int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *wanted, weir__deferred_visit *visit,
+int weir__rq_claim(struct weir__queue *queue, const struct weir__claim_request *wanted, weir__deferred_visit *visit,
                    void *context)
 {
     struct weir__rq *q = weir__rq_of(queue);
@@ -97,10 +97,10 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *wan
         first = false;
         cancel_taken(q, &claim);
         if (found < 0)
-            return all > 0 ? all : found; /* those that were visited are claimed */
+            return all > 0 ? all : found; /* those visited are claimed */
         all += found;
         if (found == 0 || wanted->room.fair)
-            break; /* who has how many has changed: the caller knows */
+            break; /* the counts by rule have changed: the caller must claim again */
         left -= (size_t)found < left ? (size_t)found : left;
     }
     return all;
@@ -109,10 +109,10 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *wan
 void weir__rq_release_lease(struct weir__rq *q)
 {
     struct claim claim = {0};
-    (void)claim_some(q, &(struct weir__slot_claim){0}, 0, 0, &claim);
+    (void)claim_some(q, &(struct weir__claim_request){0}, 0, 0, &claim);
 }
 
-/* ---- Changes ---- */
+/* ---- Transitions ---- */
 
 static int read_number(struct weir__store_request *request, const redisReply *reply)
 {
@@ -154,7 +154,7 @@ int weir__rq_change(struct weir__queue *queue, struct weir__transition *changes,
     return 0;
 }
 
-/* ---- Puts without an answer ---- */
+/* ---- In-doubt puts ---- */
 
 static int note_state(void *context, const struct weir__deferred *item)
 {
@@ -162,7 +162,7 @@ static int note_state(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* Under way: it may wait again soon, or its delivery is over. */
+/* True if the request is under way: it may wait again soon. */
 static bool may_wait_again(struct weir__queue *queue, const char *ticket)
 {
     enum weir__deferred_state state = WEIR__UNDER_WAY;
@@ -192,7 +192,7 @@ size_t weir__rq_cancel_in_doubt(struct weir__queue *queue)
     return left;
 }
 
-/* ---- Age ---- */
+/* ---- Expiry ---- */
 
 static int expire_some(struct weir__rq *q, int64_t now_ms)
 {

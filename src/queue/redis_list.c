@@ -1,11 +1,13 @@
-/* Looking at the requests in Redis, and item_reader what the scripts tell of them. */
+/* Find, list and stats in Redis, and parsing the requests that scripts return. */
 #include "queue/redis.h"
 
 #include <stdlib.h>
 
-#define LIST_BYTES   (2 << 20) /* of one answer, if there is more than one request in it */
-#define ITEM_FIELDS  14
-#define STATS_CALLS  10000 /* for one answer: what is dead before the oldest that waits is passed over once */
+#define LIST_BYTES  (2 << 20) /* of one reply with more than one request */
+#define ITEM_FIELDS 14
+#define STATS_CALLS                                                                                                    \
+    10000 /* calls for one result: each skips some of the dead requests before the oldest waiting one                  \
+           */
 #define LENGTH_BYTES 4
 
 /* ---- Requests ---- */
@@ -15,7 +17,7 @@ static weir_text text_of(const redisReply *reply)
     return reply->type == REDIS_REPLY_STRING ? (weir_text){reply->str, (size_t)reply->len} : (weir_text){"", 0};
 }
 
-/* What is not there is 0. False: it is no number. */
+/* nil is 0. False: not a number. */
 static bool number_of(const redisReply *reply, int64_t *number)
 {
     char *end;
@@ -78,14 +80,14 @@ bool weir__rq_item(const redisReply *reply, struct weir__deferred *item)
     return read_payload(text_of(reply->element[1]), item);
 }
 
-/* ---- Finding and item_reader ---- */
+/* ---- Find and list ---- */
 
 struct item_reader {
     weir__deferred_visit *visit;
     void *context;
     int result;     /* the visit's, or an error */
     size_t left;    /* of a list */
-    uint64_t after; /* what was looked at; a script does not item_reader at all at once */
+    uint64_t after; /* sequence up to which the script has scanned; a call scans a bounded number */
     bool more;
 };
 
@@ -125,7 +127,7 @@ static int read_list(struct weir__store_request *request, const redisReply *repl
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !number_of(reply->element[0], &next))
         return WEIR_ESTOREGARBAGE;
     if (next && (next < 0 || (uint64_t)next <= item_reader->after))
-        return WEIR_ESTOREGARBAGE; /* it would never end */
+        return WEIR_ESTOREGARBAGE; /* no progress: it would never end */
     for (size_t i = 1; i < reply->elements && !item_reader->result && item_reader->left > 0; i++, item_reader->left--) {
         if (!weir__rq_item(reply->element[i], &item))
             return WEIR_ESTOREGARBAGE;
@@ -158,13 +160,13 @@ int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
     return item_reader.result;
 }
 
-/* ---- Figures ---- */
+/* ---- Stats ---- */
 
 struct stats {
     weir__queue_stats_visit *visit;
     void *context;
     int result;
-    bool more; /* to item_reader at before all is known */
+    bool more; /* another call is needed */
 };
 
 static int read_stats(struct weir__store_request *request, const redisReply *reply)
@@ -194,7 +196,7 @@ int weir__rq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, vo
     struct stats all = {.visit = visit, .context = context, .more = true};
     int error = 0;
     for (int calls = 1; all.more && !error; calls++) {
-        all.more = calls < STATS_CALLS; /* then without the age of some */
+        all.more = calls < STATS_CALLS; /* give up: the age of some rules stays unknown */
         weir__rq_begin(q, &call, WEIR__RQ_LIST, 1);
         weir__rq_word(&call, "figures");
         error = weir__rq_call_script(q, &call, read_stats, &all);

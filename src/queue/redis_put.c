@@ -1,22 +1,22 @@
-/* Putting requests into Redis: as many as there are in one round trip. */
+/* Puts in Redis: pipelined script calls of bounded size. */
 #include "base/clock.h"
 #include "queue/redis.h"
 
 #include <stdlib.h>
 
-#define CHUNK_ITEMS    64 /* of one script: larger ones are no faster, and the server does nothing else meanwhile */
-#define CHUNK_BYTES    (1 << 20) /* of one script's arguments, if more than one request has to do with it */
+#define CHUNK_ITEMS    64        /* of one script call, which blocks the server; larger ones are no faster */
+#define CHUNK_BYTES    (1 << 20) /* of one script call with more than one request */
 #define ITEM_ARGUMENTS 13
-#define CALLS          16        /* scripts on their way together */
-#define FLIGHT_MAX     (6 << 20) /* bytes on their way together: the client's buffer has a bound */
+#define CALLS          16        /* pipelined */
+#define FLIGHT_MAX     (6 << 20) /* bytes pipelined: the client's buffer is bounded */
 
 struct chunk {
     struct weir__deferred *items;
     int *errors;
-    size_t count; /* items, those with an error among them */
+    size_t count; /* items, including those with an error */
 };
 
-/* Headers and body as one: four bytes of length first. */
+/* Payload: length of the headers (4 bytes, big endian), headers, body. */
 static void add_payload(struct weir__rq_call *call, const struct weir__deferred *item)
 {
     char length[32], bytes[4];
@@ -51,7 +51,7 @@ static void add_item(struct weir__rq_call *call, const struct weir__deferred *it
     weir__rq_number(call, bounds->max_bytes);
 }
 
-/* How many of the items go with one script: their number, and in *bytes and *good what they are. */
+/* How many of the items go into one call; *bytes and *good: size and number of those without an error. */
 static size_t chunk_of(const struct weir__deferred *items, const int *errors, size_t count, int64_t *bytes,
                        size_t *good)
 {
@@ -89,14 +89,14 @@ static void end_chunk(struct weir__rq *q, const struct chunk *chunk, int error)
     for (size_t i = 0; i < chunk->count; i++) {
         if (chunk->errors[i])
             continue;
-        /* Nobody knows whether it was carried out, and its client is told no: it should not be delivered. */
+        /* The client is denied, so the request must not be delivered: it is in doubt until it is cancelled. */
         if (error == WEIR__QUEUE_UNKNOWN)
             weir__in_doubt_add(q->in_doubt, chunk->items[i].ticket, weir__monotonic_us() / 1000);
         chunk->errors[i] = error ? error : chunk->items[i].sequence ? 0 : WEIR__QUEUE_FULL;
     }
 }
 
-/* Puts what goes together at once; how many items that were. */
+/* One pipeline of calls; returns how many items it covered. */
 static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                        int *errors, size_t count)
 {

@@ -1,4 +1,4 @@
-/* The laws of delivery: see retry_policy.h. */
+/* The retry policy of deliveries: see retry_policy.h. */
 #include "queue/retry_policy.h"
 #include "base/hash.h"
 
@@ -29,9 +29,9 @@ bool weir__retry_is_exhausted(int attempts, int64_t retries)
     return attempts > retries;
 }
 
-/* ---- What waits aside ---- */
+/* ---- Groups set aside ---- */
 
-/* Clients choose keys: with a hash that they can make equal they would get into the groups of others. */
+/* SHA-256, because clients choose keys: with a weaker hash they could join the groups of others. */
 uint64_t weir__retry_aside_group(weir_text rule, weir_text key, weir_text others)
 {
     unsigned char text[2 * SHA256_DIGEST_LENGTH + WEIR_OTHERS_BYTES], digest[SHA256_DIGEST_LENGTH];
@@ -42,7 +42,7 @@ uint64_t weir__retry_aside_group(weir_text rule, weir_text key, weir_text others
         return 0;
     SHA256((const unsigned char *)rule.data, rule.len, text);
     SHA256((const unsigned char *)key.data, key.len, text + sizeof digest);
-    /* RULE.KEY.TIER.COST;…: the first two of each. */
+    /* others is RULE.KEY.TIER.COST;…: the first two of each */
     for (size_t i = 0; i < others.len; i++) {
         dots = others.data[i] == ';' ? 0 : dots + (others.data[i] == '.');
         if (dots < 2)
@@ -53,7 +53,7 @@ uint64_t weir__retry_aside_group(weir_text rule, weir_text key, weir_text others
     return group | 1;
 }
 
-/* ---- Pauses ---- */
+/* ---- Circuit breaker by rule ---- */
 
 static struct weir__rule_breaker *find(struct weir__rule_breakers *breakers, weir_text rule, bool make)
 {
@@ -72,7 +72,7 @@ static struct weir__rule_breaker *find(struct weir__rule_breakers *breakers, wei
     return oldest;
 }
 
-static int64_t pause_ms(unsigned tries)
+static int64_t probe_interval_ms(unsigned tries)
 {
     int64_t ms = WEIR__RETRY_FIRST_MS;
     for (unsigned i = 1; i < tries && ms < WEIR__RULE_BREAKER_MAX_MS; i++)
@@ -83,14 +83,14 @@ static int64_t pause_ms(unsigned tries)
 int64_t weir__rule_breaker_until(struct weir__rule_breakers *breakers, weir_text rule, int64_t now_ms)
 {
     struct weir__rule_breaker *breaker = find(breakers, rule, false);
-    if (!breaker || !breaker->tries)
+    if (!breaker || !breaker->probes)
         return 0;
     if (now_ms < breaker->until_ms &&
         breaker->until_ms - now_ms <= WEIR__RULE_BREAKER_MAX_MS) /* else the clock was set back */
         return breaker->until_ms;
-    /* If it is never heard of again (no tokens for it, say), the next one may try. */
-    breaker->trying = true;
-    breaker->until_ms = now_ms + pause_ms(breaker->tries);
+    /* If the probe's result is never recorded (its limit denied it, say), the next one may probe. */
+    breaker->probing = true;
+    breaker->until_ms = now_ms + probe_interval_ms(breaker->probes);
     return 0;
 }
 
@@ -103,13 +103,13 @@ void weir__rule_breaker_record(struct weir__rule_breakers *breakers, weir_text r
         *breaker = (struct weir__rule_breaker){0};
         return;
     }
-    if (breaker->tries && !breaker->trying)
-        return; /* was on its way when the breaker began */
-    if (!breaker->tries && ++breaker->row < WEIR__RULE_BREAKER_FAILURES) {
+    if (breaker->probes && !breaker->probing)
+        return; /* sent before the breaker opened */
+    if (!breaker->probes && ++breaker->failures < WEIR__RULE_BREAKER_FAILURES) {
         breaker->until_ms = now_ms;
         return;
     }
-    breaker->tries++;
-    breaker->trying = false;
-    breaker->until_ms = now_ms + pause_ms(breaker->tries);
+    breaker->probes++;
+    breaker->probing = false;
+    breaker->until_ms = now_ms + probe_interval_ms(breaker->probes);
 }

@@ -1,6 +1,7 @@
 /*
- * The laws of delivery, without clocks, sockets or files: what an answer means, when to try again, and when to leave a
- * rule's requests alone because what they go to is unavailable. `random` is random, any 64 bits.
+ * The retry policy of deliveries: which statuses are final, exponential back-off with full jitter, and a circuit
+ * breaker for each rule. Pure functions: no clocks, sockets or files; `now_ms` and `random` (any 64 bits) are
+ * arguments.
  */
 #ifndef WEIR_QUEUE_RETRY_POLICY_H
 #define WEIR_QUEUE_RETRY_POLICY_H
@@ -10,50 +11,47 @@
 #define WEIR__RETRY_FIRST_MS INT64_C(1000)
 #define WEIR__RETRY_MAX_MS   INT64_C(300000)
 
-/* True: the request is answered for, and that is the end of it. False for 5xx, 408, 425, 429 and no answer (0). */
+/* True: the request is delivered. False for 5xx, 408, 425, 429 and no reply (0): retry. */
 bool weir__retry_is_final(int status);
-/* True: nobody was there to answer (0), or a gateway says so: others of the rule would hear the same. */
+/* True for no reply (0) and 502 to 504: the upstream is unavailable, for other requests of the rule too. */
 bool weir__retry_is_unavailable(int status);
-/*
- * How long to wait after so many attempts (1 and more): between 0 and 1 s * 2^(attempts - 1), at most 5 minutes, each
- * as likely as the other ("full jitter"): what failed together does not come back together.
- */
+/* Back-off after `attempts` attempts (1 or more): uniform in [0, min(1 s * 2^(attempts - 1), 5 min)]. */
 int64_t weir__retry_backoff_ms(int attempts, uint64_t random);
-/* True: the last attempt that `retries` allows has been made. */
+/* True: the attempts that `retries` allows are used up. */
 bool weir__retry_is_exhausted(int attempts, int64_t retries);
 
 /*
- * The same for requests of one rule and key that the same other rules (as weir_deferral.others has them) limit under
- * the same keys, in whatever tier and for whatever cost. 0: there are none.
+ * The group in which a request is set aside: equal for requests of one rule and key that the same other rules
+ * (weir_deferral.others) limit under the same keys, whatever their tier and cost. 0: no other rule limits it.
  */
 uint64_t weir__retry_aside_group(weir_text rule, weir_text key, weir_text others);
 
-/* ---- Pauses ---- */
+/* ---- Circuit breaker by rule ---- */
 
 /*
- * After three requests of a rule in a row that nobody answered, the others of it are not tried in vain: one goes out
- * after 1 s, 2 s, 4 s … 30 s, and the first that is answered ends the breaker. Without it a short absence would use up
- * the attempts of everything that waits.
+ * Opens after 3 consecutive deliveries of a rule that found the upstream unavailable. While it is open one request at a
+ * time is sent as a probe, after 1 s, 2 s, 4 s … 30 s; the first that gets a reply closes it. So an outage does not use
+ * up the attempts of all waiting requests.
  */
-#define WEIR__RULE_BREAKERS         64 /* rules; of more, those that were paused the longest ago are forgotten */
+#define WEIR__RULE_BREAKERS         64 /* rules; a further one replaces the one that opened the longest ago */
 #define WEIR__RULE_BREAKER_FAILURES 3
 #define WEIR__RULE_BREAKER_MAX_MS   INT64_C(30000)
 
 struct weir__rule_breaker {
-    uint64_t rule;  /* its hash; 0: nobody */
-    unsigned row;   /* without an answer */
-    unsigned tries; /* of a breaker: in vain; 0: there is none */
-    bool trying;    /* one is out */
-    int64_t until_ms;
+    uint64_t rule;     /* hash of its name; 0: unused */
+    unsigned failures; /* consecutive, while closed */
+    unsigned probes;   /* that failed; 0: closed */
+    bool probing;      /* a probe was sent */
+    int64_t until_ms;  /* the next probe */
 };
 
 struct weir__rule_breakers {
     struct weir__rule_breaker list[WEIR__RULE_BREAKERS];
 };
 
-/* 0: it may go, and the others of the rule wait for what becomes of it if there is a breaker. Else: not before. */
+/* 0: the request may be sent, as a probe if the breaker is open. Else the time before which it may not. */
 int64_t weir__rule_breaker_until(struct weir__rule_breakers *breakers, weir_text rule, int64_t now_ms);
-/* What became of one. */
+/* Records the result of a delivery. */
 void weir__rule_breaker_record(struct weir__rule_breakers *breakers, weir_text rule, bool unavailable, int64_t now_ms);
 
 #endif

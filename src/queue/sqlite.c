@@ -1,4 +1,4 @@
-/* The SQLite storage: opening, statements, transactions. One file with a write-ahead log beside it. */
+/* The SQLite storage: open and close, statements, transactions. One database file with a write-ahead log (WAL). */
 #include "queue/sqlite.h"
 
 #include <errno.h>
@@ -9,10 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUSY_MS   5000 /* how long to wait for another handle that writes */
-#define LOOK_US   500  /* between looks whether it is done: a commit takes about so long */
+#define BUSY_MS   5000 /* how long to wait for another writer */
+#define LOOK_US   500  /* poll interval: about the time of a commit */
 #define SYNC_MS   1000
-#define LOG_BYTES "67108864" /* what is left of the log's file when it begins anew */
+#define LOG_BYTES "67108864" /* journal_size_limit */
 
 static const char *const texts[WEIR__SQ_COUNT] = {
 #define WEIR__SQ_TEXT(name, text) text,
@@ -38,7 +38,7 @@ static int error_of(struct weir__sq *q, int code)
     case SQLITE_NOMEM:
         return WEIR__QUEUE_MEMORY;
     case SQLITE_IOERR:
-        /* A file that may not become larger says so in this way. */
+        /* the file has reached RLIMIT_FSIZE or a quota */
         return code == SQLITE_IOERR_WRITE ? WEIR__QUEUE_SPACE : WEIR__QUEUE_UNAVAILABLE;
     case SQLITE_CANTOPEN:
         return WEIR__QUEUE_UNAVAILABLE;
@@ -78,7 +78,7 @@ int weir__sq_begin(struct weir__sq *q, enum weir__sq_statement which, const stru
 void weir__sq_done(struct weir__sq *q, enum weir__sq_statement which)
 {
     if (!q->statements[which])
-        return; /* it could not be prepared */
+        return; /* preparing it failed */
     sqlite3_reset(q->statements[which]);
     sqlite3_clear_bindings(q->statements[which]);
 }
@@ -136,13 +136,13 @@ static bool is_same(struct weir__sq_file one, struct weir__sq_file other)
     return one.number && one.number == other.number && one.device == other.device;
 }
 
-/* What is written to a file that has no name any more would be acknowledged and lost. */
+/* A commit to an unlinked file would be acknowledged and lost. */
 int weir__sq_check_file(struct weir__sq *q)
 {
     errno = 0;
     if (is_same(q->file, file_of(q->path)))
         return 0;
-    /* Whom the folder is closed to, or whose disk fails for a moment, does not know: its log may still be in use. */
+    /* Without access to the folder, or on an I/O error, it is not known; the WAL may still be in use. */
     bool knows = errno == 0 || errno == ENOENT || errno == ENOTDIR;
     weir__queue_set_why(&q->queue, knows ? q->path : strerror(errno));
     return knows ? WEIR__QUEUE_REMOVED : WEIR__QUEUE_UNAVAILABLE;
@@ -185,7 +185,7 @@ int weir__sq_sync(struct weir__sq *q)
     int64_t now_ms = weir__queue_now(&q->queue);
     if (!q->queue.options.sync_second || (now_ms >= q->synced_ms && now_ms - q->synced_ms < SYNC_MS))
         return 0;
-    /* SQLite holds no locks on its log, which closing it here would end. */
+    /* SQLite holds no POSIX locks on the WAL, which close() would release. */
     int len = snprintf(name, sizeof name, "%s-wal", q->path);
     int file = len > 0 && (size_t)len < sizeof name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
     bool good = file < 0 || fdatasync(file) == 0;
@@ -199,9 +199,9 @@ int weir__sq_sync(struct weir__sq *q)
     return 0;
 }
 
-/* ---- Beginning and end ---- */
+/* ---- Open and close ---- */
 
-/* SQLite's own waiting becomes longer and longer, so that of two that write all the time one gets nothing. */
+/* Replaces SQLite's busy handler, whose growing sleeps starve one of two busy writers. */
 static int wait_for_others(void *context, int looks)
 {
     struct timespec wait = {0, LOOK_US * 1000};
@@ -221,9 +221,9 @@ bool weir__sq_empty_log(struct weir__sq *q)
 }
 
 /*
- * One after the other opens the database, or leaves one that was removed: SQLite's files are found by their names, so
- * who removes what is left of the one must not meet who makes the other. It is the folder that is locked, for as long
- * as one waits for others here.
+ * Serializes opening, and closing after removal, by a lock on the folder: SQLite finds its files by name, so a process
+ * that removes the remains of one database must not race with one that creates the next. Waits as long as a writer
+ * does.
  */
 static int lock_folder(const char *path)
 {
@@ -249,8 +249,8 @@ static void wal_name(const struct weir__sq *q, const char *end, char name[4096])
 }
 
 /*
- * The file is gone or is another. What it had in its log goes into it, in case that it was only moved; and its log
- * goes, as the next database of the name would take it for its own.
+ * The database's file was removed, moved or replaced. Checkpoints the WAL into it, in case that it was only moved, and
+ * removes the WAL, which the next database of that name would take for its own.
  */
 static void abandon(struct weir__sq *q)
 {
@@ -304,7 +304,7 @@ static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
     return error;
 }
 
-/* Another database in the queue's place is left alone; an empty one becomes a queue, whoever comes first. */
+/* Refuses a database of another application; makes an empty one a queue; migrates older versions. */
 static int make_schema(struct weir__sq *q)
 {
     int64_t application = 0, version = 0, tables = 0;
@@ -329,7 +329,7 @@ static int make_schema(struct weir__sq *q)
     return weir__sq_end(q, error);
 }
 
-/* Which files these are. AWAY: another has the name already. */
+/* Records the identity of the files. UNAVAILABLE: another file has the name already. */
 static int know_files(struct weir__sq *q)
 {
     char name[4096];
@@ -347,7 +347,7 @@ static int know_files(struct weir__sq *q)
 
 static int connect(struct weir__sq *q)
 {
-    /* Only its owner reads it. SQLite's other files beside it get the same mode. */
+    /* Mode 0600, which SQLite's other files inherit. */
     int file = open(q->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file >= 0)
         close(file);

@@ -1,9 +1,9 @@
-/* Claiming in SQLite: of each lane its head, if it is due; rules take shares. */
+/* Claims in SQLite: the due heads of lanes, shared fairly among rules. */
 #include "queue/sqlite.h"
 
 #include <stdlib.h>
 
-/* Requests whose claim has ended wait again; what they were due for has passed. */
+/* Ends claims: the requests wait again, with their old due_ms. */
 static int release(struct weir__sq *q, const int64_t *sequences, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -23,7 +23,7 @@ static int release_ended(struct weir__sq *q, int64_t now_ms)
     int64_t sequences[WEIR__QUEUE_CLAIM_MAX];
     weir_text name = {q->queue.name, strlen(q->queue.name)};
     int found = WEIR__QUEUE_CLAIM_MAX, error = 0;
-    /* All that were claimed under this name, and no more come to them: this ends. */
+    /* Earlier claims under this name; no further ones are made, so the loop ends. */
     while (!q->claimed && found == WEIR__QUEUE_CLAIM_MAX && !error) {
         found = weir__sq_numbers(q, WEIR__SQ_CLAIMS_OF,
                                  WEIR__VALUES(WEIR__BYTES(name), WEIR__NUMBER((int64_t)q->queue.session),
@@ -58,17 +58,17 @@ static int claim_one(struct weir__sq *q, int64_t sequence, int64_t until_ms)
     return error;
 }
 
-/* ---- Whose rule_share it is ---- */
+/* ---- Fair shares ---- */
 
-#define RULES_MAX 256 /* that one claim looks at: those whose heads are the oldest */
-#define PROMOTED  64  /* lanes of a rule that become due with one claim, or as many as it may take */
+#define RULES_MAX 256 /* considered by one claim: those with the oldest heads */
+#define PROMOTED  64  /* lanes of a rule promoted by one claim, or its budget if that is larger */
 
 struct rule_share {
-    int64_t rule, head; /* head 0: there is none any more */
+    int64_t rule, head; /* head 0: no further one */
     size_t in_flight;
 };
 
-static int promote_span(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t rule, int64_t from_ms,
+static int promote_span(struct weir__sq *q, const struct weir__claim_request *claim, int64_t rule, int64_t from_ms,
                         int64_t to_ms)
 {
     int64_t most = claim->room.free > PROMOTED ? (int64_t)claim->room.free : PROMOTED;
@@ -77,8 +77,8 @@ static int promote_span(struct weir__sq *q, const struct weir__slot_claim *claim
         WEIR__VALUES(WEIR__NUMBER(rule), WEIR__NUMBER(from_ms), WEIR__NUMBER(to_ms), WEIR__NUMBER(most)));
 }
 
-/* Lanes whose heads have become due since the last claim. */
-static int promote(struct weir__sq *q, const struct weir__slot_claim *claim)
+/* Marks the lanes whose heads have become due. */
+static int promote(struct weir__sq *q, const struct weir__claim_request *claim)
 {
     int64_t rules[RULES_MAX];
     int found = weir__sq_numbers(
@@ -94,13 +94,16 @@ static int promote(struct weir__sq *q, const struct weir__slot_claim *claim)
     return error;
 }
 
-/* ---- What waits aside ---- */
+/* ---- Groups set aside ---- */
 
 struct aside_group {
     int64_t lane, number;
 };
 
-/* Its oldest goes back into its lane. The aside_group stays due, behind the others that are; empty, it is gone. */
+/*
+ * Returns the group's oldest request to its lane. The group stays due, behind the other due ones; an empty group is
+ * removed.
+ */
 static int bring_back(struct weir__sq *q, const struct aside_group *aside_group, int64_t now_ms)
 {
     struct weir__sq_value lane = WEIR__NUMBER(aside_group->lane), number = WEIR__NUMBER(aside_group->number);
@@ -131,7 +134,7 @@ static int bring_back_span(struct weir__sq *q, int64_t now_ms, int64_t from_ms, 
     return more < 0 ? more : error;
 }
 
-static int bring_back_due(struct weir__sq *q, const struct weir__slot_claim *claim)
+static int bring_back_due(struct weir__sq *q, const struct weir__claim_request *claim)
 {
     int error = bring_back_span(q, claim->now_ms, INT64_MIN, claim->now_ms);
     return error || claim->ahead_ms == INT64_MAX ? error
@@ -146,7 +149,7 @@ static size_t in_flight_of(const struct weir__claim_budget *room, weir_text rule
     return 0;
 }
 
-/* The rules that have a head that is due; how many, or an error. */
+/* Reads the rules that have a due head; returns their number, or an error. */
 static int read_shares(struct weir__sq *q, const struct weir__claim_budget *room, struct rule_share shares[RULES_MAX])
 {
     const enum weir__sq_statement which = WEIR__SQ_RULES_READY;
@@ -159,7 +162,7 @@ static int read_shares(struct weir__sq *q, const struct weir__claim_budget *room
     return more < 0 ? more : found;
 }
 
-/* Who has the least; among these, who waits the longest. NULL: nobody may have more. */
+/* The rule with the fewest under way, then with the oldest head. NULL: no rule may get more. */
 static struct rule_share *next_share(struct rule_share *shares, int count, bool fair, size_t left)
 {
     struct rule_share *next = NULL;
@@ -173,8 +176,8 @@ static struct rule_share *next_share(struct rule_share *shares, int count, bool 
     return next;
 }
 
-/* How many were claimed, in `sequences`. */
-static int claim_ready(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t *sequences)
+/* Claims into `sequences`; returns how many. */
+static int claim_ready(struct weir__sq *q, const struct weir__claim_request *claim, int64_t *sequences)
 {
     struct rule_share shares[RULES_MAX], *rule_share;
     int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
@@ -200,7 +203,7 @@ static int by_number(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-static int claim_heads(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t *sequences)
+static int claim_heads(struct weir__sq *q, const struct weir__claim_request *claim, int64_t *sequences)
 {
     int error = weir__sq_write(q, false);
     if (error)
@@ -217,8 +220,8 @@ static int claim_heads(struct weir__sq *q, const struct weir__slot_claim *claim,
     return found;
 }
 
-/* A poll that finds nothing writes nothing. */
-static int any_to_claim(struct weir__sq *q, const struct weir__slot_claim *claim)
+/* A poll that finds nothing must not write. */
+static int any_to_claim(struct weir__sq *q, const struct weir__claim_request *claim)
 {
     int64_t any = 0;
     int error = weir__sq_numbers(q, WEIR__SQ_ANY_TO_CLAIM,
@@ -226,7 +229,7 @@ static int any_to_claim(struct weir__sq *q, const struct weir__slot_claim *claim
     return error < 0 ? error : any != 0;
 }
 
-int weir__sq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
+int weir__sq_claim(struct weir__queue *queue, const struct weir__claim_request *claim, weir__deferred_visit *visit,
                    void *context)
 {
     struct weir__sq *q = weir__sq_of(queue);
@@ -234,7 +237,7 @@ int weir__sq_claim(struct weir__queue *queue, const struct weir__slot_claim *cla
     int gone = weir__sq_check_file(q);
     int any = gone ? gone : q->claimed ? any_to_claim(q, claim) : 1;
     int found = any > 0 ? claim_heads(q, claim, sequences) : any;
-    /* They are this handle's now, and nobody else touches them: one after the other is read, so memory is bounded. */
+    /* Claimed, so no other handle changes them; read one by one, so memory is bounded. */
     for (int i = 0; i < found; i++) {
         struct weir__deferred item;
         int error = weir__sq_begin(q, WEIR__SQ_CLAIMED, WEIR__VALUES(WEIR__NUMBER(sequences[i])));

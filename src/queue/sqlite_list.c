@@ -1,4 +1,4 @@
-/* Looking at the requests in SQLite. */
+/* Find, list and stats in SQLite. */
 #include "queue/sqlite.h"
 
 void weir__sq_read(const struct weir__sq *q, enum weir__sq_statement which, struct weir__deferred *item)

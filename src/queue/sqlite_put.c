@@ -1,8 +1,8 @@
-/* Putting requests into SQLite: as many as there are in one transaction. */
+/* Puts in SQLite, in one transaction. */
 #include "queue/sqlite.h"
 
 struct room {
-    int64_t count, bytes; /* of all rules: what is there */
+    int64_t count, bytes; /* of all rules */
 };
 
 static bool fits(const struct weir__queue_bounds *bounds, int64_t count, int64_t bytes, int64_t more)
@@ -11,7 +11,7 @@ static bool fits(const struct weir__queue_bounds *bounds, int64_t count, int64_t
            (bounds->max_bytes <= 0 || (more <= bounds->max_bytes && bytes <= bounds->max_bytes - more));
 }
 
-/* The rule's number, made if there is none; FULL: the request does not fit. */
+/* The rule's row, created if there is none; FULL: the request does not fit its bounds. */
 static int64_t rule_for(struct weir__sq *q, const struct weir__deferred *item, const struct weir__queue_bounds *bounds)
 {
     int found = weir__sq_begin(q, WEIR__SQ_RULE, WEIR__VALUES(WEIR__BYTES(item->rule)));
@@ -29,7 +29,7 @@ static int64_t rule_for(struct weir__sq *q, const struct weir__deferred *item, c
     return error ? error : sqlite3_last_insert_rowid(q->db);
 }
 
-/* The lane's number; *head: the next request will be its head. */
+/* The lane's row, created if there is none; *head: the request will be its head. */
 static int64_t lane_for(struct weir__sq *q, int64_t rule, weir_text key, bool *head)
 {
     int found = weir__sq_begin(q, WEIR__SQ_LANE, WEIR__VALUES(WEIR__NUMBER(rule), WEIR__BYTES(key)));
@@ -61,7 +61,7 @@ static int insert(struct weir__sq *q, struct weir__deferred *item, int64_t rule,
         WEIR__VALUES(WEIR__NUMBER((int64_t)item->sequence), WEIR__BYTES(item->headers), WEIR__BYTES(item->body)));
 }
 
-/* FULL is the request's own; any other error is that of all. */
+/* FULL is an error of this request; any other one fails all. */
 static int put_one(struct weir__sq *q, struct weir__deferred *item, const struct weir__queue_bounds *bounds,
                    struct room *room)
 {
@@ -92,7 +92,7 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
                  int *errors, size_t count)
 {
     struct weir__sq *q = weir__sq_of(queue);
-    /* First: what fails here must not deny what is kept already. */
+    /* first: its failure must not deny requests that are stored already */
     int error = weir__sq_sync(q);
     if (!error)
         error = weir__sq_write(q, true);
@@ -113,6 +113,6 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
     error = weir__sq_end(q, error);
     if (error < 0)
         return error;
-    /* Once more: it may have been removed while this was written. */
+    /* again: the file may have been removed during the commit */
     return weir__sq_check_file(q) == WEIR__QUEUE_REMOVED ? WEIR__QUEUE_REMOVED : 0;
 }

@@ -4,7 +4,7 @@
 #include "stats/stats_json.h"
 #include "sync/exchange.h"
 #include "stats/history_writer.h"
-#include "queue/queue_admin.h"
+#include "queue/agent.h"
 #include "config/config.h"
 #include "engine/hot_key_sampler.h"
 

@@ -1,9 +1,8 @@
 /* The agent's threads. See agent_threads.h. */
 #include "serve/agent_threads.h"
 #include "base/signals.h"
-#include "queue/ingest.h"
 #include "control/admin_listener.h"
-#include "queue/dispatcher.h"
+#include "queue/agent.h"
 #include "control/bootstrap.h"
 #include "stats/heartbeat_sender.h"
 #include "serve/admin_host.h"

@@ -275,7 +275,7 @@ def test_where_there_is_a_store_they_are_kept_there_or_denied(host, redis_server
     redis.process.wait()
     denied = one.ask(user="7", body=b"abc")
     assert usual(denied) and one.tells(tickets[0]).status == 503
-    one.says("requests are denied instead of kept")
+    one.says("requests are denied instead of deferred")
     redis.start()
 
     def again():
@@ -313,7 +313,7 @@ def test_a_full_queue_denies_as_usual(host):
     assert usual(one.ask("/rest", body=b"a" * 70000), "rest")  # too many bytes in all
     one.keep("/rest")
     assert usual(one.ask("/rest"), "rest")  # too many in all
-    assert len(one.kept()) == 7 and one.said().count("the queue is full; requests are denied instead of kept") == 1
+    assert len(one.kept()) == 7 and one.said().count("the queue is full; requests are denied instead of deferred") == 1
 
 
 def test_a_bound_holds_however_many_come_at_once(host):

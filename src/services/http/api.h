@@ -1,18 +1,24 @@
 /*
- * The HTTP decision API without HTTP: a method, a path and a body in, a status and a body out. nginx brings the bytes.
- * docs/service-http.md describes it from outside. Which file does what:
+ * The HTTP decision API without HTTP. docs/service-http.md describes it for its users. The way of a call:
  *
- *   read        JSON to what is asked          out, write   what is answered, as JSON
- *   check       check and refund               route        paths, keys in them, and what they lead to
- *   token      a reservation as a text        reservations the file that lets them expire
- *   reserve     reserve, commit, cancel        openapi      the description that is served
- *   flight      requests in flight: leases, release and renew
- *   memory      of JSON, while a call lasts
+ *   nginx/http/ngx_http_weir_api.c   authenticates the caller, reads the body
+ *     weir__api_find_route           route.c: method and path to an action (and rule and key)
+ *     weir__api_run                  route.c: runs it
+ *       read.c                       parses the JSON body into items, from an arena
+ *       check.c                      check, refund: one item or a batch
+ *       reserve.c                    reserve, commit, cancel; reservation_token.c, reservations.c
+ *       permits.c                    release, renew of leases
+ *       route.c                      state, reset, block of one key
+ *       write.c                      the reply as JSON
+ *   ngx_http_weir_api.c              sends status, headers and body
+ *
+ * Strict rules: if the store must reply first, the call only collects the requests in api->async and sets
+ * reply->needs_store. nginx sends them and, when the replies are there, runs the same call again (store_replied).
+ * ngx_http_weir_api_expire.c calls weir__api_expire for reservations that were never settled.
  */
 #ifndef WEIR_SERVICES_HTTP_API_H
 #define WEIR_SERVICES_HTTP_API_H
 
-#include "services/http/json_out.h"
 #include "services/http/read.h"
 #include "services/http/reservations.h"
 
@@ -20,26 +26,67 @@
 
 #define WEIR__API_BODY_MAX (1u << 20)
 
-/* Room for one call at a time; made once, so that calls need none of their own. */
+/* ---- A growing buffer, and JSON in it (write.c): without a tree, because every check has a reply ---- */
+
+struct weir__out {
+    char *at;
+    size_t len, size;
+    bool own;    /* `at` is from malloc */
+    bool failed; /* out of memory: the content is invalid */
+};
+
+/* Begins in the caller's buffer; grows by malloc, which weir__out_free frees. */
+void weir__out_begin(struct weir__out *out, char *buffer, size_t size);
+void weir__out_free(struct weir__out *out);
+
+/* Space for `len` more bytes at the end, or NULL. The caller writes there and advances out->len. */
+char *weir__out_room(struct weir__out *out, size_t len);
+
+/* Write to `to`, which must have the space, and return the end. */
+#define WEIR__INT_MAX         20
+#define WEIR__SECONDS_MAX     24
+#define WEIR__STRING_MAX(len) (6 * (len) + 2)
+char *weir__put_int(char *to, int64_t value);
+/* Seconds with at most three decimals, rounded up; null if negative. */
+char *weir__put_seconds(char *to, int64_t ns);
+/* A JSON string; invalid UTF-8 becomes U+FFFD. */
+char *weir__put_string(char *to, weir_text text);
+
+/* Append to the buffer. */
+void weir__out_bytes(struct weir__out *out, const char *bytes, size_t len);
+#define weir__out_text(out, literal) weir__out_bytes((out), (literal), sizeof(literal) - 1)
+void weir__out_int(struct weir__out *out, int64_t value);
+void weir__out_seconds(struct weir__out *out, int64_t ns);
+void weir__out_string(struct weir__out *out, weir_text text);
+/* A string, or null if it is empty. */
+void weir__out_name(struct weir__out *out, const char *text);
+void weir__out_bool(struct weir__out *out, bool value);
+
+/* Replaces the content by {"error":{"code","message","field"}}; `field` may be NULL. */
+void weir__out_error(struct weir__out *out, const char *code, const char *message, const char *field);
+
+/* ---- The API ---- */
+
+/* Memory of one call at a time, allocated once. */
 struct weir__api_scratch {
     struct weir__api_item items[WEIR__API_BATCH_MAX];
     weir_request requests[WEIR__API_BATCH_MAX];
     weir_descriptor descriptors[WEIR__API_DESCRIPTORS_MAX];
     weir_descriptor_entry entries[WEIR__API_ENTRIES_MAX];
-    weir_outcome outcomes[WEIR__API_DESCRIPTORS_MAX]; /* rules of a check are no more either */
-    weir_permits held;                                /* by the last item that was decided */
+    weir_outcome outcomes[WEIR__API_DESCRIPTORS_MAX]; /* a check has no more rules either */
+    weir_permits permits;                             /* of the last item that was decided */
 };
 
-/* One for each process; not to be used by two threads at once. */
+/* One for each process; not thread-safe. */
 struct weir__api {
     weir *engine;
-    struct weir__reservations *reservations; /* NULL: nothing can be reserved */
+    struct weir__reservations *reservations; /* NULL: reservations are off */
     uint8_t token_key[WEIR_SECRET_BYTES];
-    struct weir__api_scratch *room;
-    weir_async *ask; /* for strict rules: what the call asks the store; or NULL */
-    bool answered;   /* what it says is known; else a call that needs it only adds to `ask` what it must know */
-    int failure;     /* the last call could not reach a counter: why */
-    char failed_rule[WEIR_NAME_MAX + 1]; /* whose; on_store_failure decided. "": nobody did */
+    struct weir__api_scratch *scratch;
+    weir_async *async;                   /* requests to the store, for strict rules; or NULL */
+    bool store_replied;                  /* their replies are in `async` */
+    int failure;                         /* error of the last call's unavailable counter, for the log */
+    char failed_rule[WEIR_NAME_MAX + 1]; /* its rule, for which on_store_failure decided; "": the call is undecided */
 };
 
 /* 0 or an error of the library. */
@@ -48,7 +95,6 @@ void weir__api_close(struct weir__api *api);
 
 enum weir__api_method { WEIR__GET = 1, WEIR__POST = 2, WEIR__PUT = 4, WEIR__DELETE = 8, WEIR__OTHER_METHOD = 16 };
 
-/* What is to be done. */
 enum weir__api_action {
     WEIR__API_CHECK,
     WEIR__API_REFUND,
@@ -66,56 +112,65 @@ enum weir__api_action {
     WEIR__API_NO_METHOD /* 405 */
 };
 
-#define WEIR__API_RULE_MAX 1024 /* bytes of a name in a path; more cannot be one */
+#define WEIR__API_RULE_MAX 1024 /* bytes; longer names cannot be a rule's */
 
 struct weir__api_route {
     enum weir__api_action action;
     bool operator_only;
     bool takes_body;
-    unsigned allowed; /* methods, with NO_METHOD */
-    /* Of keys: percent-decoded. */
+    unsigned allowed; /* methods, for NO_METHOD */
+    /* Of actions on a key; percent-decoded. */
     char rule[WEIR__API_RULE_MAX + 1];
     char key[WEIR__API_KEY_MAX];
     size_t key_len;
 };
 
-/* `path` is as it came, without the prefix of the location (/v1/) and without the query. */
+/* `path`: unparsed, without the location's prefix (/v1/) and the query. */
 void weir__api_find_route(enum weir__api_method method, weir_text path, struct weir__api_route *route);
 
 struct weir__api_reply {
     int status;
-    bool needs_store; /* nothing was done: the store is to be asked first, and then all of it is to be run again */
+    bool needs_store; /* nothing was done: send api->async to the store, then run the call again */
     struct weir__out out;
-    /* With `http` a single decision is told in headers, too. */
+    /* With `http`: the decision, for the headers. */
     bool has_result;
     weir_result answer;
     const weir_outcome *outcomes; /* answer.outcomes of them */
 };
 
-/* Does what the route says. `status_wanted`: the query said so (?status=1). The reply's `out` must have begun. */
+/* Runs the action. `status_wanted`: ?status=1, as `http` in the body. reply->out must have begun. */
 void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,
                    struct weir__api_reply *reply);
 void weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message,
                     const char *field);
 
 /*
- * Gives back reservations that nobody has settled in time; a bounded number at once. Returns how many. With api->ask
- * what the store gets back is added to it, and is to be asked.
+ * Refunds expired reservations, a bounded number at once; returns how many. Refunds in the store are added to
+ * api->async, which the caller sends.
  */
 size_t weir__api_expire(struct weir__api *api);
 
-/* ---- Between the files ---- */
+/* ---- The arena of JSON (read.c) ---- */
+
+/* Makes jansson allocate from here, in all of the process; only one thread may be between begin and end. */
+void weir__api_memory_use(void);
+/* Between these, allocations come from a static arena, then from malloc. What is allocated must be freed between them.
+ */
+void weir__api_memory_begin(void);
+void weir__api_memory_end(void);
+
+/* ---- What the files share ---- */
 
 void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool status_wanted,
                      struct weir__api_reply *reply);
-/* Decides one item. Outcomes go to the room. */
+/* Decides one item; the outcomes are in the scratch memory. */
 int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer);
-/* True if the store must be asked before the item can be decided; then it is in api->ask. */
+/* True if the store must reply before the item can be decided; the request is in api->async. */
 bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item);
-/* The answer to a direct item. */
+/* The result of a direct item. */
 void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
                              weir_result *answer);
-/* Keeps in the reply what `http` asks for. */
+/* Sets status and decision of the reply, for `http`. */
 void weir__api_set_http(struct weir__api *api, const weir_result *answer, struct weir__api_reply *reply);
 
 void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply);
@@ -123,12 +178,12 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
 
 void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
 void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
-/* Members of an object: the lease of what room->held has, if it has anything. */
+/* The members "lease" and "lease_s", if scratch->permits has any. */
 void weir__api_write_lease(struct weir__api *api, struct weir__out *out);
 
 /* The members of a decision's object, without the braces. */
 void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision);
-/* An answer as an object, left open at its end for more members. */
+/* An object of the decision and its rules, left open for more members. */
 void weir__api_write_result(struct weir__out *out, const weir_result *answer, const weir_outcome *outcomes);
 
 extern const char weir__openapi[];

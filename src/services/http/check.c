@@ -1,11 +1,11 @@
-/* Check and refund: one item, or a batch of them. */
+/* POST check and refund: one item, or a batch. */
 #include "services/http/api.h"
 
 #include <string.h>
 
 /* ---- One item ---- */
 
-/* `answer` NULL: finds out what must be asked, as weir_check_begin does. */
+/* `answer` NULL: only collects the requests to the store, as weir_check_begin does. */
 static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
 {
     weir_query query = {.lookup = weir__api_lookup,
@@ -16,9 +16,9 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
                         .cost = item->cost,
                         .dry_run = item->dry_run,
                         .now = now,
-                        .async = api->ask,
-                        .permits = &api->room->held,
-                        .outcomes = api->room->outcomes,
+                        .async = api->async,
+                        .permits = &api->scratch->permits,
+                        .outcomes = api->scratch->outcomes,
                         .outcomes_max = WEIR__API_DESCRIPTORS_MAX};
     if (!answer)
         return weir_check_begin(api->engine, &query);
@@ -28,19 +28,19 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
 static int decide_descriptors(struct weir__api *api, const struct weir__api_item *item, weir_time now,
                               weir_result *answer)
 {
-    struct weir__api_scratch *room = api->room;
-    size_t count = weir__api_descriptors(item, room->descriptors, room->entries);
-    for (size_t i = 0; i < count; i++) { /* so that 0 means 0: the query's own hits know no such thing */
-        room->descriptors[i].has_hits = true;
-        room->descriptors[i].hits = item->cost;
+    struct weir__api_scratch *scratch = api->scratch;
+    size_t count = weir__api_descriptors(item, scratch->descriptors, scratch->entries);
+    for (size_t i = 0; i < count; i++) { /* per descriptor, because 0 hits of the query mean the default */
+        scratch->descriptors[i].has_hits = true;
+        scratch->descriptors[i].hits = item->cost;
     }
     weir_descriptor_query query = {.domain = item->domain,
-                                   .descriptors = room->descriptors,
+                                   .descriptors = scratch->descriptors,
                                    .descriptor_count = count,
                                    .dry_run = item->dry_run,
                                    .now = now,
-                                   .async = api->ask,
-                                   .outcomes = room->outcomes};
+                                   .async = api->async,
+                                   .outcomes = scratch->outcomes};
     if (!answer)
         return weir_check_descriptors_begin(api->engine, &query);
     return weir_check_descriptors(api->engine, &query, answer);
@@ -91,16 +91,16 @@ static int decide(struct weir__api *api, struct weir__api_item *item, weir_time 
     return WEIR_EINVAL;
 }
 
-/* An error counts as nothing to ask: the decision tells of it. */
+/* An error counts as no request to the store: the decision reports it. */
 bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item)
 {
-    if (!api->ask || api->answered || item->kind == WEIR__API_DIRECT)
+    if (!api->async || api->store_replied || item->kind == WEIR__API_DIRECT)
         return false;
     return (item->kind == WEIR__API_RULES ? decide_rules(api, item, (weir_time){0, 0}, NULL)
                                           : decide_descriptors(api, item, (weir_time){0, 0}, NULL)) == 1;
 }
 
-/* Remembers what went wrong, for the log. */
+/* For the log. */
 static void note_failure(struct weir__api *api, int error, const char *rule)
 {
     api->failure = error;
@@ -109,13 +109,13 @@ static void note_failure(struct weir__api *api, int error, const char *rule)
 
 int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
 {
-    api->room->held.count = 0;
+    api->scratch->permits.count = 0;
     int error = decide(api, item, now, answer);
     if (error)
         note_failure(api, error, "");
     for (size_t i = 0; !error && i < answer->outcomes; i++)
-        if (api->room->outcomes[i].reason == WEIR_BY_FAILURE || api->room->outcomes[i].error == WEIR_EFULL)
-            note_failure(api, api->room->outcomes[i].error, api->room->outcomes[i].rule);
+        if (api->scratch->outcomes[i].reason == WEIR_BY_FAILURE || api->scratch->outcomes[i].error == WEIR_EFULL)
+            note_failure(api, api->scratch->outcomes[i].error, api->scratch->outcomes[i].rule);
     return error;
 }
 
@@ -125,7 +125,7 @@ void weir__api_set_http(struct weir__api *api, const weir_result *answer, struct
         reply->status = answer->status ? answer->status : 429;
     reply->has_result = true;
     reply->answer = *answer;
-    reply->outcomes = answer->outcomes ? api->room->outcomes : NULL;
+    reply->outcomes = answer->outcomes ? api->scratch->outcomes : NULL;
 }
 
 static void check_one(struct weir__api *api, struct weir__api_item *item, struct weir__api_reply *reply)
@@ -136,7 +136,7 @@ static void check_one(struct weir__api *api, struct weir__api_item *item, struct
         weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
         return;
     }
-    weir__api_write_result(&reply->out, &answer, api->room->outcomes);
+    weir__api_write_result(&reply->out, &answer, api->scratch->outcomes);
     weir__api_write_lease(api, &reply->out);
     weir__out_text(&reply->out, "}\n");
     if (item->http)
@@ -145,13 +145,12 @@ static void check_one(struct weir__api *api, struct weir__api_item *item, struct
 
 /* ---- A batch ---- */
 
-/* One result, in its place. */
 static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_result *answer)
 {
     if (out->len && out->at[out->len - 1] == '}')
         weir__out_text(out, ",\n");
     if (!error) {
-        weir__api_write_result(out, answer, api->room->outcomes);
+        weir__api_write_result(out, answer, api->scratch->outcomes);
         weir__api_write_lease(api, out);
         weir__out_text(out, "}");
         return;
@@ -161,21 +160,21 @@ static void write_result(struct weir__api *api, struct weir__out *out, int error
     weir__out_text(out, ",\"field\":null}}");
 }
 
-/* Direct items that follow each other are taken together: the memory of the next is on its way meanwhile. */
+/* Takes consecutive direct items as one batch, so that the memory of the next ones is prefetched. */
 static void take_together(struct weir__api *api, size_t from, size_t to, weir_time now, struct weir__out *out)
 {
-    struct weir__api_scratch *room = api->room;
-    room->held.count = 0;
+    struct weir__api_scratch *scratch = api->scratch;
+    scratch->permits.count = 0;
     for (size_t i = from; i < to; i++)
-        room->requests[i] = (weir_request){.limit = &room->items[i].limit,
-                                           .key = room->items[i].key.data,
-                                           .key_len = room->items[i].key.len,
-                                           .cost = room->items[i].cost};
-    int error = weir_take_batch(weir_engine_segment(api->engine), room->requests + from, to - from, now);
+        scratch->requests[i] = (weir_request){.limit = &scratch->items[i].limit,
+                                              .key = scratch->items[i].key.data,
+                                              .key_len = scratch->items[i].key.len,
+                                              .cost = scratch->items[i].cost};
+    int error = weir_take_batch(weir_engine_segment(api->engine), scratch->requests + from, to - from, now);
     for (size_t i = from; i < to; i++) {
         weir_result answer;
-        weir__api_direct_result(&room->items[i], &room->requests[i].decision, now, &answer);
-        int failed = error < 0 ? error : room->requests[i].error;
+        weir__api_direct_result(&scratch->items[i], &scratch->requests[i].decision, now, &answer);
+        int failed = error < 0 ? error : scratch->requests[i].error;
         if (failed)
             note_failure(api, failed, "");
         write_result(api, out, failed, &answer);
@@ -189,12 +188,12 @@ static bool is_taken_together(const struct weir__api_item *item)
 
 static void check_batch(struct weir__api *api, size_t count, struct weir__out *out)
 {
-    struct weir__api_scratch *room = api->room;
+    struct weir__api_scratch *scratch = api->scratch;
     weir_time now = weir_clock(weir_engine_segment(api->engine));
     weir__out_text(out, "{\"results\":[");
     for (size_t i = 0; i < count;) {
         size_t end = i;
-        while (end < count && is_taken_together(&room->items[end]))
+        while (end < count && is_taken_together(&scratch->items[end]))
             end++;
         if (end > i) {
             take_together(api, i, end, now, out);
@@ -202,7 +201,7 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
             continue;
         }
         weir_result answer;
-        write_result(api, out, weir__api_decide(api, &room->items[i], now, &answer), &answer);
+        write_result(api, out, weir__api_decide(api, &scratch->items[i], now, &answer), &answer);
         i++;
     }
     weir__out_text(out, "]}\n");
@@ -210,15 +209,15 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
 
 /* ---- The call ---- */
 
-/* One question for all items: they are decided only when all of them can be. */
+/* One request to the store for all items: none is decided before all can be. */
 static bool needs_store(struct weir__api *api, size_t count, struct weir__api_reply *reply)
 {
     for (size_t i = 0; i < count; i++)
-        reply->needs_store |= weir__api_needs_store(api, &api->room->items[i]);
+        reply->needs_store |= weir__api_needs_store(api, &api->scratch->items[i]);
     return reply->needs_store;
 }
 
-/* Gives back what would have been taken. */
+/* A refund is a negative cost. */
 static bool negate_refund(struct weir__api_item *item, int index, bool refund, struct weir__api_fault *fault)
 {
     if (!refund)
@@ -230,7 +229,7 @@ static bool negate_refund(struct weir__api_item *item, int index, bool refund, s
     return true;
 }
 
-/* The number of items in room->items; 0: a fault. */
+/* The number of items in scratch->items; 0: a fault. */
 static size_t read_batch(struct weir__api *api, const json_t *root, bool refund, struct weir__api_fault *fault)
 {
     static const char *const known[] = {"batch", NULL};
@@ -244,7 +243,7 @@ static size_t read_batch(struct weir__api *api, const json_t *root, bool refund,
     }
     size_t count = json_array_size(batch);
     for (size_t i = 0; i < count; i++) {
-        struct weir__api_item *item = &api->room->items[i];
+        struct weir__api_item *item = &api->scratch->items[i];
         if (!weir__api_read_item(json_array_get(batch, i), (int)i, NULL, item, fault) ||
             !negate_refund(item, (int)i, refund, fault))
             return 0;
@@ -264,7 +263,7 @@ void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool st
                      struct weir__api_reply *reply)
 {
     struct weir__api_fault fault = {.code = ""};
-    struct weir__api_item *item = &api->room->items[0];
+    struct weir__api_item *item = &api->scratch->items[0];
     json_t *root = weir__api_parse(body, &fault);
     if (root && json_object_get(root, "batch")) {
         size_t count = read_batch(api, root, refund, &fault);

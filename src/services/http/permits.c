@@ -1,21 +1,21 @@
-/* Requests in flight: what a check holds is a text, and release and renew take it back. */
+/* Permits of concurrency rules: a check's permits are a text, the lease, which POST release and renew take. */
 #include "services/http/api.h"
 
 void weir__api_write_lease(struct weir__api *api, struct weir__out *out)
 {
     char text[WEIR_PERMITS_TEXT_MAX + 1];
-    const weir_permits *held = &api->room->held;
-    size_t len = held->count ? weir_permits_to_text(api->engine, held, text) : 0;
+    const weir_permits *permits = &api->scratch->permits;
+    size_t len = permits->count ? weir_permits_to_text(api->engine, permits, text) : 0;
     if (!len)
         return;
     weir__out_text(out, ",\"lease\":");
     weir__out_string(out, (weir_text){text, len});
     weir__out_text(out, ",\"lease_s\":");
-    weir__out_seconds(out, held->lease_ns);
+    weir__out_seconds(out, permits->lease_ns);
 }
 
-/* Reads {"lease"}. False: the fault was told. */
-static bool read_lease(struct weir__api *api, weir_text body, weir_permits *held, struct weir__api_reply *reply)
+/* Reads {"lease"}. False: the reply has the error. */
+static bool read_lease(struct weir__api *api, weir_text body, weir_permits *permits, struct weir__api_reply *reply)
 {
     static const char *const known[] = {"lease", NULL};
     struct weir__api_fault fault = {.code = ""};
@@ -24,10 +24,10 @@ static bool read_lease(struct weir__api *api, weir_text body, weir_permits *held
     int error = 0;
     if (root && weir__api_only(root, known, -1, &fault)) {
         if (!json_is_string(text))
-            weir__api_wrong(&fault, -1, "lease", "is needed: the text that check answered with");
+            weir__api_wrong(&fault, -1, "lease", "is needed: the text that check returned");
         else
             error = weir_permits_from_text(api->engine, (weir_text){json_string_value(text), json_string_length(text)},
-                                           held);
+                                           permits);
     }
     json_decref(root);
     if (*fault.code)
@@ -39,15 +39,15 @@ static bool read_lease(struct weir__api *api, weir_text body, weir_permits *held
 
 void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
 {
-    weir_permits *held = &api->room->held;
-    if (!read_lease(api, body, held, reply))
+    weir_permits *permits = &api->scratch->permits;
+    if (!read_lease(api, body, permits, reply))
         return;
-    if (api->ask && !api->answered && weir_permits_release_begin(api->engine, held, api->ask) == 1) {
+    if (api->async && !api->store_replied && weir_permits_release_begin(api->engine, permits, api->async) == 1) {
         reply->needs_store = true;
         return;
     }
-    int released =
-        api->ask ? weir_permits_release_finish(api->engine, held, api->ask) : weir_permits_release(api->engine, held);
+    int released = api->async ? weir_permits_release_finish(api->engine, permits, api->async)
+                              : weir_permits_release(api->engine, permits);
     if (released < 0) {
         weir__api_fail(reply, 503, "failed", weir_strerror(released), NULL);
         return;
@@ -59,20 +59,20 @@ void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_r
 
 void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
 {
-    weir_permits *held = &api->room->held;
-    if (!read_lease(api, body, held, reply))
+    weir_permits *permits = &api->scratch->permits;
+    if (!read_lease(api, body, permits, reply))
         return;
-    if (api->ask && !api->answered && weir_permits_renew_begin(api->engine, held, false, api->ask) == 1) {
+    if (api->async && !api->store_replied && weir_permits_renew_begin(api->engine, permits, false, api->async) == 1) {
         reply->needs_store = true;
         return;
     }
-    int error = api->ask ? weir_permits_renew_finish(api->engine, held, false, api->ask)
-                         : weir_permits_renew(api->engine, held);
+    int error = api->async ? weir_permits_renew_finish(api->engine, permits, false, api->async)
+                           : weir_permits_renew(api->engine, permits);
     if (error) {
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
         return;
     }
-    if (!held->count) {
+    if (!permits->count) {
         weir__api_fail(reply, 410, "expired", "the lease is over: its slot may be another's", "lease");
         return;
     }

@@ -1,16 +1,61 @@
-/* read.h: the pieces, and items. */
-#include "services/http/read.h"
+/* Parses the JSON of requests: see read.h. */
+#include "services/http/api.h"
 
 #include "rules/field.h"
 
 #include <arpa/inet.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define HEADER_NAME_MAX 1024 /* bytes of a header's name; nginx takes no header line beyond 8 KiB by default */
+#define HEADER_NAME_MAX 1024 /* nginx accepts no header line beyond 8 KiB by default */
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* ---- The arena of JSON ---- */
+
+#define ARENA_BYTES (64 * 1024)
+#define ALIGNMENT   _Alignof(max_align_t)
+
+static _Alignas(max_align_t) char arena[ARENA_BYTES];
+static size_t left; /* bytes left in the arena; 0 outside of begin and end */
+
+static void *arena_take(size_t size)
+{
+    if (size >= left) /* >= so that no piece begins at the arena's end */
+        return malloc(size);
+    char *piece = arena + (ARENA_BYTES - left);
+    size_t rounded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    left -= rounded < left ? rounded : left;
+    return piece;
+}
+
+static void arena_free(void *piece)
+{
+    if ((uintptr_t)piece - (uintptr_t)arena >= ARENA_BYTES)
+        free(piece);
+}
+
+void weir__api_memory_use(void)
+{
+    json_set_alloc_funcs(arena_take, arena_free);
+}
+
+void weir__api_memory_begin(void)
+{
+#ifndef WEIR__SANITIZED /* sanitizers should see each piece's bounds and lifetime */
+    left = ARENA_BYTES;
+#endif
+}
+
+void weir__api_memory_end(void)
+{
+    left = 0;
+}
+
+/* ---- Errors ---- */
 
 bool weir__api_wrong(struct weir__api_fault *fault, int index, const char *field, const char *format, ...)
 {
@@ -41,7 +86,7 @@ json_t *weir__api_parse(weir_text body, struct weir__api_fault *fault)
     return NULL;
 }
 
-/* ---- Pieces ---- */
+/* ---- Fields ---- */
 
 static bool is_among(const char *name, const char *const *names)
 {
@@ -116,7 +161,7 @@ bool weir__api_read_duration(const json_t *object, const char *name, int index, 
 
 /* ---- Attributes ---- */
 
-/* Numbers are what user ids often are: they become the text that they were written as. */
+/* An integer becomes its decimal text: user ids are often numbers. */
 static bool read_attribute(json_t *attributes, const char *name, json_t *value, void *at, int index,
                            struct weir__api_fault *fault)
 {
@@ -132,7 +177,7 @@ static bool read_attribute(json_t *attributes, const char *name, json_t *value, 
     return weir__api_wrong(fault, index, field, "must be a string");
 }
 
-/* Adds a header under its name in lower case. Returns the error, or NULL. */
+/* Adds a header under its lower-case name. Returns the error, or NULL. */
 static const char *add_header(json_t *headers, const char *name, json_t *value)
 {
     char lower[HEADER_NAME_MAX];
@@ -149,8 +194,8 @@ static const char *add_header(json_t *headers, const char *name, json_t *value)
 }
 
 /*
- * `at` is their place in the attributes, where their names are in lower case afterwards. A name that is there twice is
- * an error: of two values rules would go by one, and the server that the caller asks for perhaps by the other.
+ * Lower-cases the names of the headers at `at`. Two headers that differ only in case are an error: the rules would use
+ * one value and the caller's server perhaps the other.
  */
 static bool read_headers(json_t *attributes, void *at, int index, struct weir__api_fault *fault)
 {
@@ -228,7 +273,7 @@ bool weir__api_lookup(void *context, enum weir_attribute_kind kind, weir_text na
     case WEIR_ATTR_NAMED:
         found = json_object_getn(item->attributes, name.data, name.len);
         break;
-    case WEIR_ATTR_PEER: /* given as bytes, or there is none */
+    case WEIR_ATTR_PEER: /* in item->peer, if at all */
         break;
     }
     if (!json_is_string(found) || json_string_length(found) == 0)
@@ -297,7 +342,7 @@ size_t weir__api_descriptors(const struct weir__api_item *item, weir_descriptor 
 
 int weir__api_direct_limit(weir_params *params, weir_limit *limit)
 {
-    /* Apart from rules' counters and from each other by window; weir_limit_init sees to the algorithm. */
+    /* An id of its own, distinct from rules' and by window; weir_limit_init adds the algorithm. */
     params->id = UINT64_C(0x7765697220617069) ^ (uint64_t)params->window_ns;
     return weir_limit_init(limit, params);
 }
@@ -341,7 +386,7 @@ static bool read_direct(const json_t *object, int index, struct weir__api_item *
 
 /* ---- Items ---- */
 
-/* What may be said of any item: how much, and how. */
+/* Fields of every kind of item. */
 static bool read_common(const json_t *object, int index, struct weir__api_item *item, struct weir__api_fault *fault)
 {
     const char *word = item->kind == WEIR__API_DESCRIPTORS ? "hits" : "cost";

@@ -1,4 +1,6 @@
-/* token.h. The bytes are of this machine's order: a segment does not leave its host either. */
+/*
+ * Reservation tokens: packing, authentication, base64url. Native byte order: a segment does not leave its host either.
+ */
 #include "services/http/reservations.h"
 
 #include <openssl/crypto.h>
@@ -19,7 +21,7 @@ static bool mac_of(const uint8_t *bytes, size_t len, const uint8_t key[WEIR_SECR
     return true;
 }
 
-/* ---- Bytes, in both directions: one packer says what they are ---- */
+/* ---- Packing and unpacking: one function walks the format in both directions ---- */
 
 struct packer {
     uint8_t *to;         /* packing */
@@ -41,7 +43,7 @@ static void pass(struct packer *packer, void *value, size_t len)
     packer->at += len;
 }
 
-/* A text of up to 65535 bytes; unpacked, it stays where it is. */
+/* A text of at most 65535 bytes; unpacked, it points into the token. */
 static void pass_text(struct packer *packer, weir_text *text)
 {
     uint16_t len = (uint16_t)text->len;
@@ -142,7 +144,7 @@ size_t weir__reservation_token_from_text(weir_text text, uint8_t bytes[WEIR__RES
     char padded[WEIR__RESERVATION_TOKEN_TEXT_MAX + 4];
     uint8_t decoded[WEIR__RESERVATION_TOKEN_MAX + 4];
     size_t missing = (4 - text.len % 4) % 4;
-    /* The library forgives white space and signs of the other alphabet; one token is to have one text. */
+    /* EVP_DecodeBlock accepts white space and the standard alphabet; a token must have exactly one text. */
     if (!text.len || text.len > WEIR__RESERVATION_TOKEN_TEXT_MAX || missing == 3 || memchr(text.data, '+', text.len) ||
         memchr(text.data, '/', text.len) || memchr(text.data, '=', text.len) || memchr(text.data, '\n', text.len))
         return 0;

@@ -1,4 +1,4 @@
-/* reservations.h */
+/* The file of pending reservations: see reservations.h. */
 #include "services/http/reservations.h"
 
 #include "engine/mapped_file.h"
@@ -9,7 +9,7 @@
 
 #define MAGIC        UINT64_C(0x31767365725f7277)
 #define HEADER_BYTES WEIR__RESERVATIONS_PAGE
-#define PROBES       8192 /* slots that are looked at for a free one: 64 KiB of words, a few microseconds */
+#define PROBES       8192 /* slots scanned for a free one: 64 KiB of state words */
 
 enum { FREE = 0, WRITING = 1, READY = 2, STATE = 3 };
 
@@ -39,7 +39,7 @@ static size_t states_bytes(uint32_t count)
     return (count * sizeof(uint64_t) + HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES;
 }
 
-/* The number of slots if the file is a good one, else 0. */
+/* The number of slots if the file is valid, else 0. */
 static uint32_t count_in(const void *memory, uint64_t bytes)
 {
     struct header header;
@@ -76,7 +76,7 @@ int weir__reservations_open(const struct weir__making *where, uint32_t count, st
     making.disabled = "reservations expire only in the worker that made them (.reservations)";
     struct weir__reservations *made = calloc(1, sizeof *made);
     int error = made ? weir__mapped_open(&making, &made->mapped) : WEIR_ENOMEM;
-    /* Read again: the file may have changed since the check, and its number of slots must fit the mapping. */
+    /* read again: the file may have changed since the check, and the count must fit the mapping */
     if (!error && (made->count = count_in(made->mapped.memory, made->mapped.bytes)) == 0)
         error = WEIR_EDAMAGED;
     if (error) {

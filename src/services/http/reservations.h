@@ -1,12 +1,14 @@
 /*
- * Reservations that wait to be settled: a file of fixed size beside the segment, mapped by every worker, so that one
- * that nobody settles expires by itself, even when the worker that made it is gone. A slot is a word of state and a
- * token; who finds one that is due settles it, and the token's own marker in the segment sees to it that only one
- * does.
+ * Reservations of the HTTP API.
  *
- * The word: 0 is free; else the moment it is due, in microseconds, times four, plus 1 while the token is being written
- * or 2 when it is there. Nothing is ever waited for: a slot whose writer died is free again when it is due, and a torn
- * token fails its authentication.
+ * Token: what a reservation took, from which counters and when, authenticated by HMAC. It is self-contained: any worker
+ * on the segment can settle it.
+ *
+ * File of pending reservations: fixed size, a sidecar of the segment, mapped by every worker, so that a reservation
+ * that is never settled expires, even if the worker that made it died. A slot is a state word and a token. Any worker
+ * that finds one due settles it; the token's marker in the segment makes sure that only one does. State word: 0 free;
+ * else (due time in us) * 4, + 1 while the token is being written, + 2 when it is complete. Wait-free: a slot whose
+ * writer died becomes free when it is due, and a torn token fails its authentication.
  */
 #ifndef WEIR_SERVICES_HTTP_RESERVATIONS_H
 #define WEIR_SERVICES_HTTP_RESERVATIONS_H
@@ -15,16 +17,16 @@
 
 /* ---- Tokens (reservation_token.c) ---- */
 
-#define WEIR__RESERVATION_TOKEN_MAX      1016 /* bytes; one slot of the reservations */
+#define WEIR__RESERVATION_TOKEN_MAX      1016 /* bytes; fits a slot of the file */
 #define WEIR__RESERVATION_TOKEN_TEXT_MAX ((WEIR__RESERVATION_TOKEN_MAX + 2) / 3 * 4)
 #define WEIR__RESERVATION_CHARGES_MAX    32
 #define WEIR__RESERVATION_ID_BYTES       16
 
-/* What was taken from one counter: a rule's, or one of a limit that was given directly. */
+/* What was taken from one counter, of a rule or of a direct limit. */
 struct weir__reservation_charge {
     int64_t cost;
     bool direct;
-    /* The texts are in the token, or the caller's; a rule's name has no zero byte there. */
+    /* texts point into the token or belong to the caller; a rule's name has no zero byte */
     weir_text rule, key;
     bool shadow;
     int64_t quota, window_ns;
@@ -33,33 +35,32 @@ struct weir__reservation_charge {
 
 struct weir__reservation_token {
     weir_time taken; /* when */
-    int64_t due_ns;  /* when it expires, on the monotonic clock */
+    int64_t due_ns;  /* expiry, monotonic */
     uint8_t id[WEIR__RESERVATION_ID_BYTES];
-    uint32_t slot; /* in the reservations */
+    uint32_t slot; /* in the file */
     size_t count;
     struct weir__reservation_charge charges[WEIR__RESERVATION_CHARGES_MAX];
 };
 
-/* Its length, or 0 if it does not fit. */
+/* Packs and authenticates. The length, or 0 if it does not fit. */
 size_t weir__reservation_token_pack(const struct weir__reservation_token *token, const uint8_t key[WEIR_SECRET_BYTES],
                                     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX]);
-/* False if it is not one of ours. The charges point into `bytes`. */
+/* False: not authentic. The charges point into `bytes`. */
 bool weir__reservation_token_unpack(const uint8_t *bytes, size_t len, const uint8_t key[WEIR_SECRET_BYTES],
                                     struct weir__reservation_token *token);
 
-/* As text (base64url) and back; the length of the result, or 0. `to` needs WEIR__RESERVATION_TOKEN_TEXT_MAX + 1 bytes.
- */
+/* To base64url and back; the length of the result, or 0. `to` needs WEIR__RESERVATION_TOKEN_TEXT_MAX + 1 bytes. */
 size_t weir__reservation_token_to_text(const uint8_t *bytes, size_t len, char *to);
 size_t weir__reservation_token_from_text(weir_text text, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX]);
 
 /* ---- The file of pending reservations (reservations.c) ---- */
 
 #define WEIR__RESERVATIONS_MAX     1000000
-#define WEIR__RESERVATIONS_DEFAULT 8192 /* unless configured */
+#define WEIR__RESERVATIONS_DEFAULT 8192 /* slots, unless configured */
 #define WEIR__RESERVATION_BYTES    (8 + WEIR__RESERVATION_TOKEN_MAX)
-#define WEIR__RESERVATIONS_PAGE    4096 /* of the header, and what the states are a multiple of */
+#define WEIR__RESERVATIONS_PAGE    4096 /* alignment of header and states */
 
-/* The size of a file for so many. */
+/* The size of a file with `count` slots. */
 static inline uint64_t weir__reservations_bytes(uint32_t count)
 {
     uint64_t states = (count * sizeof(uint64_t) + WEIR__RESERVATIONS_PAGE - 1) / WEIR__RESERVATIONS_PAGE;
@@ -70,8 +71,8 @@ struct weir__making;
 struct weir__reservations;
 
 /*
- * Opens, or makes, the file for `count` reservations. One that exists keeps its size, unless it is damaged or of
- * another version: then it is made anew. Of `where` path, mode and owner count, as for weir__mapped_open.
+ * Opens or creates the file for `count` reservations. A valid file keeps its size; a damaged one or one of another
+ * version is replaced. `where`: path, mode and owner, as for weir__mapped_open.
  */
 WEIR_MUST_CHECK int weir__reservations_open(const struct weir__making *where, uint32_t count,
                                             struct weir__reservations **reservations);
@@ -79,17 +80,14 @@ WEIR_MUST_CHECK int weir__reservations_open(const struct weir__making *where, ui
 void weir__reservations_close(struct weir__reservations *reservations);
 uint32_t weir__reservations_count(const struct weir__reservations *reservations);
 
-/* A slot for a token that will be due then; `first_slot` is any random number. -1: there is none. */
+/* Claims a slot, probing from `first_slot` (random). -1: all that were probed are taken. */
 int64_t weir__reservations_claim(struct weir__reservations *reservations, uint64_t first_slot, int64_t due_us);
-/* Puts the token into the slot that was claimed. */
+/* Writes the token into a claimed slot. */
 void weir__reservations_publish(struct weir__reservations *reservations, uint32_t slot, int64_t due_us,
                                 const uint8_t *token, size_t len);
-/* Frees a slot, if it is still the one that is due then. */
+/* Frees the slot, if its reservation is still the one that is due at due_us. */
 void weir__reservations_release(struct weir__reservations *reservations, uint32_t slot, int64_t due_us);
-/*
- * Looks for a token that is due, from slot *at on, which it moves on. The length of the token (and *due_us), or 0
- * when it has come to the end.
- */
+/* Finds the next token that is due, from slot *at on, which advances. Its length (and *due_us), or 0 at the end. */
 size_t weir__reservations_next_due(struct weir__reservations *reservations, uint32_t *at, int64_t now_us,
                                    uint8_t token[WEIR__RESERVATION_TOKEN_MAX], int64_t *due_us);
 

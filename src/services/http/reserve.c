@@ -1,7 +1,6 @@
 /*
- * Reserve, commit, cancel: for costs that are known only afterwards. What is promised, and what happens when somebody
- * dies in between, is in docs/service-http.md; in short: an estimate is given back at most once, and what is
- * not settled expires.
+ * POST reserve, commit, cancel: for costs that are known only afterwards. An estimate is refunded at most once, and a
+ * reservation that is not settled expires; docs/service-http.md describes what a crash in between does.
  */
 #include "services/http/api.h"
 
@@ -12,9 +11,9 @@
 #define EXPIRES_DEFAULT_S 60
 #define EXPIRES_MAX_S     3600
 #define MARKER_MORE_NS    (60 * WEIR_SECOND) /* a marker outlives its token by this */
-#define AT_ONCE_MAX       1000               /* reservations that one look gives back */
+#define AT_ONCE_MAX       1000               /* reservations that one weir__api_expire refunds */
 
-/* ---- The marker: who takes its one unit settles the token ---- */
+/* ---- The marker: a counter with one unit, named by the token's id; the caller that takes it settles the token ---- */
 
 static int take_marker(struct weir__api *api, const struct weir__reservation_token *token, weir_time now, bool *first)
 {
@@ -35,7 +34,7 @@ static int take_marker(struct weir__api *api, const struct weir__reservation_tok
 
 /* ---- Settling ---- */
 
-/* Under a rule. `decision` NULL: finds out whether the store must be asked: 1. */
+/* Settles under a rule. `decision` NULL: only collects the request to the store; 1: there is one. */
 static int settle_rule(struct weir__api *api, const struct weir__reservation_charge *charge, int64_t amount,
                        weir_time when, weir_decision *decision)
 {
@@ -51,21 +50,21 @@ static int settle_rule(struct weir__api *api, const struct weir__reservation_cha
                         .quota = charge->quota,
                         .window_ns = charge->window_ns};
     if (!decision)
-        return weir_key_settle_begin(api->engine, &taken, amount, when, api->ask);
-    return api->ask ? weir_key_settle_finish(api->engine, &taken, amount, when, api->ask, decision)
-                    : weir_key_settle(api->engine, &taken, amount, when, decision);
+        return weir_key_settle_begin(api->engine, &taken, amount, when, api->async);
+    return api->async ? weir_key_settle_finish(api->engine, &taken, amount, when, api->async, decision)
+                      : weir_key_settle(api->engine, &taken, amount, when, decision);
 }
 
-/* True if the store must be asked first; then it is in api->ask. An error counts as nothing to ask. */
+/* True if the store must reply first; the request is in api->async. An error counts as no request. */
 static bool charge_needs_store(struct weir__api *api, const struct weir__reservation_token *token,
                                const struct weir__reservation_charge *charge, int64_t actual, weir_time now)
 {
     int64_t amount = actual - charge->cost;
-    return api->ask && !api->answered && !charge->direct &&
+    return api->async && !api->store_replied && !charge->direct &&
            settle_rule(api, charge, amount, amount < 0 ? token->taken : now, NULL) == 1;
 }
 
-/* Corrects one counter to what it should have taken. */
+/* Corrects one counter to the actual cost. */
 static int settle_charge(struct weir__api *api, const struct weir__reservation_token *token,
                          const struct weir__reservation_charge *charge, int64_t actual, weir_time now,
                          weir_decision *decision)
@@ -109,7 +108,10 @@ static void write_charge(struct weir__out *out, const struct weir__reservation_c
     weir__out_text(out, "}");
 }
 
-/* The marker is ours: the slot first, so that a death here leaves the estimate taken rather than given back twice. */
+/*
+ * The caller has the marker. Frees the slot first: a crash here leaves the estimate consumed rather than refunded
+ * twice.
+ */
 static void settle_all(struct weir__api *api, const struct weir__reservation_token *token, int64_t actual,
                        weir_time now, struct weir__out *out)
 {
@@ -118,7 +120,7 @@ static void settle_all(struct weir__api *api, const struct weir__reservation_tok
     for (size_t i = 0; i < token->count; i++) {
         weir_decision decision;
         if (!out && charge_needs_store(api, token, &token->charges[i], actual, now))
-            continue; /* nobody waits for it */
+            continue; /* sent to the store without waiting for its reply */
         int error = settle_charge(api, token, &token->charges[i], actual, now, &decision);
         if (!out)
             continue;
@@ -128,7 +130,7 @@ static void settle_all(struct weir__api *api, const struct weir__reservation_tok
     }
 }
 
-/* Reads {"reservation", "cost"}. False: the fault was told. */
+/* Reads {"reservation", "cost"}. False: the fault is set. */
 static bool read_settlement(const json_t *root, bool cancel, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], size_t *len,
                             int64_t *actual, struct weir__api_fault *fault)
 {
@@ -137,7 +139,7 @@ static bool read_settlement(const json_t *root, bool cancel, uint8_t bytes[WEIR_
     if (!weir__api_only(root, cancel ? of_cancel : of_commit, -1, fault))
         return false;
     if (!json_is_string(text))
-        return weir__api_wrong(fault, -1, "reservation", "is needed: the text that reserve answered with");
+        return weir__api_wrong(fault, -1, "reservation", "is needed: the text that reserve returned");
     if (!cancel && !json_object_get(root, "cost"))
         return weir__api_wrong(fault, -1, "cost", "is needed: what it cost in the end");
     if (!weir__api_read_int(root, "cost", 0, WEIR__API_COST_MAX, -1, actual, fault))
@@ -147,8 +149,8 @@ static bool read_settlement(const json_t *root, bool cancel, uint8_t bytes[WEIR_
 }
 
 /*
- * Takes the marker: before the store is asked, so that of several who settle the same only one needs it. Who has it
- * goes on when the store has answered. False: the fault was told.
+ * Takes the marker, before the store is involved, so that only one of several callers sends the request to it; the same
+ * caller continues after the store's reply. False: the reply has the error.
  */
 static bool begin_settling(struct weir__api *api, const struct weir__reservation_token *token, weir_time now,
                            struct weir__api_reply *reply)
@@ -186,7 +188,7 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
         weir__api_fail(reply, 400, "bad_reservation", "not a reservation token of this segment", "reservation");
         return;
     }
-    if (!api->answered && !begin_settling(api, &token, now, reply))
+    if (!api->store_replied && !begin_settling(api, &token, now, reply))
         return;
     for (size_t i = 0; i < token.count; i++)
         reply->needs_store |= charge_needs_store(api, &token, &token.charges[i], actual, now);
@@ -225,7 +227,7 @@ size_t weir__api_expire(struct weir__api *api)
 
 /* ---- Reserving ---- */
 
-/* What was taken under rules, or would be. False: it cannot be written down. */
+/* Adds what the rules took, or would take. False: it does not fit into a token. */
 static bool add_outcomes(const weir_outcome *outcomes, size_t count, struct weir__reservation_token *token)
 {
     for (size_t i = 0; i < count; i++) {
@@ -251,7 +253,7 @@ static size_t make_token(struct weir__api *api, const struct weir__api_item *ite
 {
     token->count = 0;
     if (item->kind != WEIR__API_DIRECT) {
-        if (!add_outcomes(api->room->outcomes, answer->outcomes, token))
+        if (!add_outcomes(api->scratch->outcomes, answer->outcomes, token))
             return 0;
     } else {
         token->charges[0] = (struct weir__reservation_charge){.cost = item->cost,
@@ -266,8 +268,8 @@ static size_t make_token(struct weir__api *api, const struct weir__api_item *ite
 }
 
 /*
- * Decides, in a slot that is claimed. First dry, to see that the token can be written: what was taken must be possible
- * to give back. The length of the token, or 0: denied, or a failure that was told.
+ * Decides, with a claimed slot: first as a dry run, to verify that the token can be packed, because what was taken must
+ * be refundable. The length of the token; 0: denied, or the reply has the error.
  */
 static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, struct weir__reservation_token *token,
                             uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], weir_result *answer,
@@ -296,7 +298,7 @@ static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, 
     return len;
 }
 
-/* The store is asked for both rounds at once. */
+/* Collects the requests to the store of both rounds. */
 static bool needs_store(struct weir__api *api, struct weir__api_item *item)
 {
     bool needs = false;
@@ -311,7 +313,7 @@ static void write_reservation(struct weir__api *api, const weir_result *answer, 
                               int64_t expires_s, struct weir__out *out)
 {
     char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
-    weir__api_write_result(out, answer, api->room->outcomes);
+    weir__api_write_result(out, answer, api->scratch->outcomes);
     weir__api_write_lease(api, out);
     weir__out_text(out, ",\"reservation\":");
     if (len)
@@ -366,7 +368,7 @@ void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted
 {
     static const char *const more[] = {"expires_s", NULL};
     struct weir__api_fault fault = {.code = ""};
-    struct weir__api_item *item = &api->room->items[0];
+    struct weir__api_item *item = &api->scratch->items[0];
     int64_t expires_s = EXPIRES_DEFAULT_S;
     if (!api->reservations) {
         weir__api_fail(reply, 503, "no_reservations", "reservations are switched off (weir_api_reservations)", NULL);

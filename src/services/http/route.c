@@ -1,11 +1,30 @@
-/* From a method and a path to what is to be done, and doing it. */
+/* Routes: opens the API, finds the action of a method and path, runs it; and the actions on one key. */
 #include "services/http/api.h"
 
-#include "services/http/memory.h"
 #include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- openapi.json, included by the assembler ---- */
+
+__asm__(".pushsection .rodata\n"
+        ".globl weir__openapi\n"
+        ".hidden weir__openapi\n"
+        "weir__openapi:\n"
+        ".incbin \"src/services/http/openapi.json\"\n"
+        ".globl weir__openapi_end\n"
+        ".hidden weir__openapi_end\n"
+        "weir__openapi_end:\n"
+        ".byte 0\n"
+        ".popsection\n");
+
+extern const char weir__openapi_end[];
+
+size_t weir__openapi_len(void)
+{
+    return (size_t)(weir__openapi_end - weir__openapi);
+}
 
 /* ---- Opening ---- */
 
@@ -16,14 +35,14 @@ int weir__api_open(struct weir__api *api, weir *engine, struct weir__reservation
     if (error)
         return error;
     weir__api_memory_use();
-    api->room = malloc(sizeof *api->room);
-    return api->room ? 0 : WEIR_ENOMEM;
+    api->scratch = malloc(sizeof *api->scratch);
+    return api->scratch ? 0 : WEIR_ENOMEM;
 }
 
 void weir__api_close(struct weir__api *api)
 {
-    free(api->room);
-    api->room = NULL;
+    free(api->scratch);
+    api->scratch = NULL;
 }
 
 /* ---- Routes ---- */
@@ -36,7 +55,7 @@ static int hex(char c)
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/* The length of what %XX stands for, or -1 if it is malformed or does not fit. */
+/* Percent-decodes; -1: malformed, or longer than `size`. */
 static int decode(weir_text text, char *to, size_t size)
 {
     size_t len = 0;
@@ -63,7 +82,7 @@ static bool ends_in(weir_text text, const char *end)
     return text.len > len && memcmp(text.data + text.len - len, end, len) == 0;
 }
 
-/* RULE/KEY or RULE/KEY/block; a '/' in the rule's name or before a key's last "block" is written %2F. */
+/* RULE/KEY or RULE/KEY/block; '/' in the rule's name, or before "block" at a key's end, is written %2F. */
 static void find_key_route(enum weir__api_method method, weir_text path, struct weir__api_route *route)
 {
     bool block = ends_in(path, "/block");
@@ -146,19 +165,19 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
 {
     weir_time now = {0, 0};
     weir_outcome outcome;
-    if (api->ask && !api->answered &&
-        weir_key_state_begin(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+    if (api->async && !api->store_replied &&
+        weir_key_state_begin(api->engine, route->rule, route->key, route->key_len, now, api->async) == 1) {
         reply->needs_store = true;
         return;
     }
-    int error =
-        api->ask ? weir_key_state_finish(api->engine, route->rule, route->key, route->key_len, now, api->ask, &outcome)
-                 : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
+    int error = api->async ? weir_key_state_finish(api->engine, route->rule, route->key, route->key_len, now,
+                                                   api->async, &outcome)
+                           : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
     if (error) {
         fail_key(reply, error);
         return;
     }
-    if (outcome.error) { /* the host's own state, where the store's was wanted, would mislead */
+    if (outcome.error) { /* the host's own state instead of the store's would mislead */
         fail_key(reply, outcome.error);
         return;
     }
@@ -170,13 +189,14 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
 static void reset(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
 {
     weir_time now = {0, 0};
-    if (api->ask && !api->answered &&
-        weir_key_reset_begin(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+    if (api->async && !api->store_replied &&
+        weir_key_reset_begin(api->engine, route->rule, route->key, route->key_len, now, api->async) == 1) {
         reply->needs_store = true;
         return;
     }
-    int error = api->ask ? weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->ask)
-                         : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
+    int error = api->async
+                    ? weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->async)
+                    : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
     if (error) {
         fail_key(reply, error);
         return;
@@ -185,7 +205,7 @@ static void reset(struct weir__api *api, const struct weir__api_route *route, st
     weir__out_text(&reply->out, ",\"reset\":true}\n");
 }
 
-/* How long, from {"for": "10m"}; 0: a fault was told. */
+/* Reads {"for": "10m"}; 0: the reply has the error. */
 static int64_t read_block(weir_text body, struct weir__api_reply *reply)
 {
     static const char *const known[] = {"for", NULL};
@@ -217,7 +237,7 @@ static void block(struct weir__api *api, const struct weir__api_route *route, in
     weir__out_text(&reply->out, "}\n");
 }
 
-/* ---- Doing it ---- */
+/* ---- Run ---- */
 
 void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,
                    struct weir__api_reply *reply)

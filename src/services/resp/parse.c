@@ -1,9 +1,9 @@
-/* Arrays of bulk strings, and what a command's words mean. */
-#include "services/resp/inline.h"
+/* Parses RESP requests: arrays of bulk strings, and inline commands. */
+#include "services/resp/resp.h"
 
 #include <string.h>
 
-#define LENGTH_MAX 32 /* bytes of a line that says how many or how long */
+#define LENGTH_MAX 32 /* bytes of a length line */
 
 static inline bool is_digit(char c)
 {
@@ -40,7 +40,7 @@ bool weir__resp_is(weir_text text, const char *word)
     return i == text.len && !word[i];
 }
 
-enum weir__resp_result weir__resp_invalid(struct weir__resp_command *command, const char *why)
+static enum weir__resp_result invalid(struct weir__resp_command *command, const char *why)
 {
     size_t len = strlen(why);
     memcpy(command->error, why, len < sizeof command->error ? len + 1 : sizeof command->error);
@@ -55,14 +55,14 @@ static enum weir__resp_result more(struct weir__resp_command *command, size_t ne
 }
 
 /*
- * The number on the line whose first byte is at *at, which is skipped: *at is behind the line's end then.
- * WEIR__RESP_INVALID without an error text: the caller knows what the number is.
+ * Reads the number of a length line: *at is its type byte, then the byte after its end. WEIR__RESP_INVALID without an
+ * error text: the caller sets it.
  */
 static enum weir__resp_result read_length(const char *data, size_t len, size_t *at, int64_t *value,
                                           struct weir__resp_command *command)
 {
     size_t from = *at + 1, i = from;
-    /* Nearly always one digit or two, of which the first is not 0. */
+    /* Fast path: one digit, or two without a leading 0. */
     if (len - from >= 4 && is_digit(data[from])) {
         if (data[from + 1] == '\r' && data[from + 2] == '\n') {
             *value = data[from] - '0';
@@ -90,12 +90,12 @@ static enum weir__resp_result read_length(const char *data, size_t len, size_t *
 static enum weir__resp_result expected_bulk(struct weir__resp_command *command, char got)
 {
     char why[] = "Protocol error: expected '$', got ' '";
-    /* What is no letter would spoil the line. */
+    /* a control character would break the error line */
     why[sizeof why - 3] = got > ' ' && got < 0x7f ? got : '?';
-    return weir__resp_invalid(command, why);
+    return invalid(command, why);
 }
 
-/* The bulk string at *at. */
+/* Reads the bulk string at *at. */
 static enum weir__resp_result read_bulk(const char *data, size_t len, size_t *at, size_t max, weir_text *to,
                                         struct weir__resp_command *command)
 {
@@ -108,18 +108,140 @@ static enum weir__resp_result read_bulk(const char *data, size_t len, size_t *at
     if (result == WEIR__RESP_MORE)
         return result;
     if (result == WEIR__RESP_INVALID || length < 0 || (uint64_t)length > max)
-        return weir__resp_invalid(command, "Protocol error: invalid bulk length");
+        return invalid(command, "Protocol error: invalid bulk length");
     size_t end = *at + (size_t)length;
     if (end + 2 > WEIR__RESP_COMMAND_MAX)
-        return weir__resp_invalid(command, "Protocol error: too big command");
+        return invalid(command, "Protocol error: too big command");
     if (len < end + 2)
         return more(command, end + 2);
     if (data[end] != '\r' || data[end + 1] != '\n')
-        return weir__resp_invalid(command, "Protocol error: expected a line's end after a bulk string");
+        return invalid(command, "Protocol error: expected a line's end after a bulk string");
     *to = (weir_text){data + *at, (size_t)length};
     *at = end + 2;
     return WEIR__RESP_COMMAND;
 }
+
+/* ---- Inline commands ---- */
+
+/*
+ * Inline commands: words separated by blanks. In "double quotes" \n, \r, \t, \b, \a and \x41 are as in C, and a
+ * backslash before another character is dropped; in 'single quotes' only \' is special. A closing quote must end its
+ * word.
+ */
+/* The words are written over the line in place: `to` never overtakes `at`. */
+struct line {
+    const char *at, *end;
+    char *to;
+};
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f' || c == 0;
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+static char escaped(char c)
+{
+    switch (c) {
+    case 'n':
+        return '\n';
+    case 'r':
+        return '\r';
+    case 't':
+        return '\t';
+    case 'b':
+        return '\b';
+    case 'a':
+        return '\a';
+    default:
+        return c;
+    }
+}
+
+/* Decodes an escape in double quotes. */
+static void read_escape(struct line *line)
+{
+    const char *at = line->at; /* the backslash */
+    if (line->end - at >= 4 && at[1] == 'x' && hex(at[2]) >= 0 && hex(at[3]) >= 0) {
+        *line->to++ = (char)(hex(at[2]) << 4 | hex(at[3]));
+        line->at += 4;
+    } else if (line->end - at >= 2) {
+        *line->to++ = escaped(at[1]);
+        line->at += 2;
+    } else {
+        *line->to++ = *line->at++;
+    }
+}
+
+/* Reads from behind an opening quote to behind the closing one; false: unbalanced, or the word goes on after it. */
+static bool read_quoted(struct line *line, char quote)
+{
+    while (line->at < line->end && *line->at != quote) {
+        bool may_escape = *line->at == '\\' && line->end - line->at >= 2;
+        if (may_escape && quote == '"') {
+            read_escape(line);
+        } else {
+            line->at += may_escape && line->at[1] == '\'';
+            *line->to++ = *line->at++;
+        }
+    }
+    if (line->at == line->end)
+        return false;
+    line->at++;
+    return line->at == line->end || is_blank(*line->at);
+}
+
+static bool read_word(struct line *line, weir_text *word)
+{
+    char *start = line->to;
+    bool quoted = false;
+    while (line->at < line->end && !is_blank(*line->at) && !quoted) {
+        char c = *line->at++;
+        quoted = c == '"' || c == '\'';
+        if (!quoted)
+            *line->to++ = c;
+        else if (!read_quoted(line, c))
+            return false;
+    }
+    *word = (weir_text){start, (size_t)(line->to - start)};
+    return true;
+}
+
+static enum weir__resp_result parse_inline(char *data, size_t len, bool unauthenticated,
+                                           struct weir__resp_command *command)
+{
+    size_t most = unauthenticated ? WEIR__RESP_UNAUTHENTICATED_BULK : WEIR__RESP_INLINE_MAX;
+    size_t args_max = unauthenticated ? WEIR__RESP_UNAUTHENTICATED_ARGS : WEIR__RESP_ARGS;
+    const char *end = memchr(data, '\n', len < most ? len : most);
+    if (!end && len >= most)
+        return invalid(command, "Protocol error: too big inline request");
+    command->need = len + 1;
+    if (!end)
+        return WEIR__RESP_MORE;
+
+    struct line line = {data, end, data};
+    for (;;) {
+        while (line.at < line.end && is_blank(*line.at))
+            line.at++;
+        if (line.at == line.end)
+            break;
+        if (command->count == args_max)
+            return invalid(command, "Protocol error: too many words in an inline request");
+        if (!read_word(&line, &command->args[command->count++]))
+            return invalid(command, "Protocol error: unbalanced quotes in request");
+    }
+    command->length = (size_t)(end - data) + 1;
+    return WEIR__RESP_COMMAND;
+}
+
+/* ---- Commands ---- */
 
 static enum weir__resp_result read_array(const char *data, size_t len, bool unauthenticated,
                                          struct weir__resp_command *command)
@@ -130,8 +252,8 @@ static enum weir__resp_result read_array(const char *data, size_t len, bool unau
     if (result == WEIR__RESP_MORE)
         return result;
     if (result == WEIR__RESP_INVALID || count > count_max)
-        return weir__resp_invalid(command, "Protocol error: invalid multibulk length");
-    command->count = count > 0 ? (size_t)count : 0; /* an array that is none, or empty, is no command */
+        return invalid(command, "Protocol error: invalid multibulk length");
+    command->count = count > 0 ? (size_t)count : 0; /* a null or empty array is skipped */
     for (size_t i = 0; i < command->count; i++) {
         result = read_bulk(data, len, &at, bulk_max, &command->args[i], command);
         if (result != WEIR__RESP_COMMAND)
@@ -148,5 +270,18 @@ enum weir__resp_result weir__resp_parse(char *data, size_t len, bool unauthentic
     if (!len)
         return more(command, 1);
     return *data == '*' ? read_array(data, len, unauthenticated, command)
-                        : weir__resp_inline(data, len, unauthenticated, command);
+                        : parse_inline(data, len, unauthenticated, command);
+}
+
+bool weir__secret_is(weir_text given, weir_text secret)
+{
+    static const char nothing[1] = {0};
+    const char *with = secret.len ? secret.data : nothing;
+    size_t len = secret.len ? secret.len : 1, at = 0;
+    volatile size_t differ = given.len ^ secret.len;
+    for (size_t i = 0; i < given.len; i++) {
+        differ |= (unsigned char)(given.data[i] ^ with[at]);
+        at = (at + 1) % len;
+    }
+    return differ == 0;
 }

@@ -1,7 +1,7 @@
-/* CL.THROTTLE's arguments and its answer. */
-#include "services/resp/throttle.h"
+/* CL.THROTTLE: arguments, limits, reply. */
+#include "services/resp/resp.h"
 
-#define UNITS_MAX INT64_C(4294967295) /* that a counter can hold */
+#define UNITS_MAX INT64_C(4294967295) /* maximum of a counter */
 #define YEARS_MAX (INT64_C(400) * 86400)
 
 const char *weir__throttle_read(const weir_text *args, size_t count, struct weir__throttle *call)
@@ -39,7 +39,7 @@ int weir__throttle_make(struct weir__throttle_limits *limits, const struct weir_
                         const weir_limit **limit)
 {
     struct weir__throttle_known *known = &limits->known[place_of(call)];
-    /* Before they are multiplied and added to. */
+    /* before they are multiplied and incremented */
     if (call->period_s > YEARS_MAX)
         return WEIR_EWINDOW;
     if (call->max_burst >= UNITS_MAX)
@@ -59,13 +59,13 @@ int weir__throttle_make(struct weir__throttle_limits *limits, const struct weir_
 
 int64_t weir__throttle_cost(const struct weir__throttle *call, const weir_limit *limit)
 {
-    /* More than ever fits is all the same; so is giving back more than can have been taken. */
+    /* Clamped: a larger cost never fits either, and a larger refund exceeds what was taken. */
     if (call->quantity > limit->hard)
         return limit->hard + 1;
     return call->quantity < -UNITS_MAX ? -UNITS_MAX : call->quantity;
 }
 
-/* Truncated, and one more if there is at least a millisecond besides: what CL.THROTTLE's clients expect. */
+/* Truncated, plus one if the rest is at least a millisecond, as redis-cell does. */
 static int64_t seconds(int64_t ns)
 {
     return ns / WEIR_SECOND + (ns % WEIR_SECOND >= 1000 * WEIR_MICROSECOND);

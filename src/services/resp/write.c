@@ -1,9 +1,9 @@
-/* Replies, byte by byte. */
-#include "services/resp/write.h"
+/* Writes RESP replies. */
+#include "services/resp/resp.h"
 
 #include <string.h>
 
-#define NUMBER_MAX 24 /* bytes of a type, 64 bits in decimal with a sign, and the line's end */
+#define NUMBER_MAX 24 /* bytes of a number line: type, sign, 64 bits in decimal, CR LF */
 #define ERROR_MAX  512
 
 static bool has_room(struct weir__resp_out *out, size_t bytes)
@@ -14,7 +14,7 @@ static bool has_room(struct weir__resp_out *out, size_t bytes)
     return false;
 }
 
-/* There is room. */
+/* The caller has checked the space. */
 static char *put_number(char *to, char type, int64_t value)
 {
     char digits[20], *at = digits + sizeof digits;
@@ -145,7 +145,7 @@ void weir__resp_five(struct weir__resp_out *out, const int64_t numbers[5])
     at += sizeof head;
     for (int i = 0; i < 5; i++) {
         uint64_t value = (uint64_t)numbers[i];
-        if (value < 10) { /* most are below 100: fixed bytes, one or two of them changed */
+        if (value < 10) { /* fast path: most numbers are below 100 */
             memcpy(at, digit, sizeof digit);
             at[1] = (char)('0' + value);
             at += sizeof digit;

@@ -1,5 +1,6 @@
-/* One gRPC call. */
+/* One call: gRPC frame or JSON in, decision, gRPC frame or JSON out; and gRPC health checking. */
 #include "services/rls/rls_internal.h"
+#include "base/text.h"
 
 #include <health.pb-c.h>
 #include <stdarg.h>
@@ -7,11 +8,7 @@
 #include <string.h>
 
 #define RLS_SERVICE "envoy.service.ratelimit.v3.RateLimitService"
-
-static bool is(weir_text text, const char *literal)
-{
-    return text.len == strlen(literal) && memcmp(text.data, literal, text.len) == 0;
-}
+#define PREFIX      ((size_t)5) /* bytes of the gRPC frame before the message */
 
 bool weir__rls_fail(struct weir__rls_reply *reply, enum weir__grpc_code code, const char *format, ...)
 {
@@ -27,6 +24,48 @@ bool weir__rls_fail_memory(struct weir__rls_reply *reply)
 {
     return weir__rls_fail(reply, WEIR__GRPC_RESOURCE_EXHAUSTED, "the request takes more memory than one may have");
 }
+
+/* ---- The gRPC frame: compressed flag, length (4 bytes, big endian), message; a unary call has one ---- */
+
+bool weir__rls_unframe(const uint8_t *bytes, size_t len, weir_text *message, struct weir__rls_reply *reply)
+{
+    if (len < PREFIX)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the call has no message");
+    size_t size = (size_t)bytes[1] << 24 | (size_t)bytes[2] << 16 | (size_t)bytes[3] << 8 | bytes[4];
+    if (bytes[0] == 1) {
+        reply->compressed = true;
+        return weir__rls_fail(reply, WEIR__GRPC_UNIMPLEMENTED, "compressed messages are not supported; send identity");
+    }
+    if (bytes[0] != 0)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message's first byte must be 0 or 1, but is %d",
+                              bytes[0]);
+    if (size > WEIR__RLS_MESSAGE_MAX)
+        return weir__rls_fail(reply, WEIR__GRPC_RESOURCE_EXHAUSTED, "the message has %zu bytes; at most %zu are read",
+                              size, WEIR__RLS_MESSAGE_MAX);
+    if (size > len - PREFIX)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message ends after %zu of its %zu bytes",
+                              len - PREFIX, size);
+    if (size < len - PREFIX)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "%zu bytes follow the message; a call has one",
+                              len - PREFIX - size);
+    *message = (weir_text){(const char *)bytes + PREFIX, size};
+    return true;
+}
+
+uint8_t *weir__rls_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply)
+{
+    uint8_t *frame = weir__rls_take(memory, PREFIX + len);
+    if (!frame)
+        return NULL;
+    frame[0] = 0;
+    for (size_t i = 1; i < PREFIX; i++)
+        frame[i] = (uint8_t)(len >> 8 * (PREFIX - 1 - i));
+    reply->body = frame;
+    reply->len = PREFIX + len;
+    return frame + PREFIX;
+}
+
+/* ---- gRPC ---- */
 
 static bool should_rate_limit(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text message,
                               struct weir__rls_reply *reply)
@@ -48,10 +87,10 @@ static bool should_rate_limit(const struct weir__rls *service, struct weir__rls_
     return true;
 }
 
-/* The names that have a health: the process, the service, and the one envoyproxy/ratelimit gives it. */
+/* Services with a health status: the process (""), the service, and its name in envoyproxy/ratelimit. */
 static bool has_health(weir_text name)
 {
-    return name.len == 0 || is(name, RLS_SERVICE) || is(name, "ratelimit");
+    return name.len == 0 || weir__text_is(name, RLS_SERVICE) || weir__text_is(name, "ratelimit");
 }
 
 static bool check_health(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text message,
@@ -80,10 +119,53 @@ void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *me
 {
     weir_text message;
     *reply = (struct weir__rls_reply){.rule = ""};
-    bool is_rate_limit = is(method, "/" RLS_SERVICE "/ShouldRateLimit");
-    if (!is_rate_limit && !is(method, "/grpc.health.v1.Health/Check"))
+    bool is_rate_limit = weir__text_is(method, "/" RLS_SERVICE "/ShouldRateLimit");
+    if (!is_rate_limit && !weir__text_is(method, "/grpc.health.v1.Health/Check"))
         weir__rls_fail(reply, WEIR__GRPC_UNIMPLEMENTED, "there is no such method here");
     else if (weir__rls_unframe(bytes, len, &message, reply) &&
              !(is_rate_limit ? should_rate_limit : check_health)(service, memory, message, reply))
         reply->body = NULL;
+}
+
+/* ---- JSON ---- */
+
+/* Dumps and frees the JSON. Out of memory: no body. */
+static void write_body(struct weir__rls_memory *memory, json_t *json, struct weir__rls_reply *reply)
+{
+    size_t len = json ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
+    char *body = len ? weir__rls_take(memory, len) : NULL;
+    if (body && json_dumpb(json, body, len, JSON_COMPACT) == len) {
+        reply->body = (const uint8_t *)body;
+        reply->len = len;
+    }
+    json_decref(json);
+}
+
+static bool decide_json(const struct weir__rls *service, struct weir__rls_memory *memory, const json_t *json,
+                        struct weir__rls_reply *reply)
+{
+    struct weir__rls_evaluation evaluation = {.memory = memory};
+    const Rls__RateLimitRequest *request = weir__rls_read_json(memory, json, reply);
+    if (!request || !weir__rls_decide(service, request, &evaluation, reply))
+        return false;
+    const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
+    if (response)
+        write_body(memory, weir__rls_write_json(response), reply);
+    return reply->body || weir__rls_fail_memory(reply);
+}
+
+void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *memory, const uint8_t *bytes, size_t len,
+                    struct weir__rls_reply *reply)
+{
+    json_error_t problem;
+    *reply = (struct weir__rls_reply){.rule = ""};
+    json_t *json = json_loadb(len ? (const char *)bytes : "", len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
+    if (!json)
+        weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "line %d, column %d: %.100s", problem.line, problem.column,
+                       problem.text);
+    if (!json || (!decide_json(service, memory, json, reply) && !reply->needs_store))
+        write_body(memory,
+                   json_pack("{s:i,s:s%}", "code", (int)reply->code, "message", reply->message, strlen(reply->message)),
+                   reply);
+    json_decref(json);
 }

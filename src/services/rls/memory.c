@@ -1,5 +1,5 @@
-/* memory.h */
-#include "services/rls/memory.h"
+/* The arena of one call: see rls.h. */
+#include "services/rls/rls.h"
 
 #include <stdint.h>
 #include <stdlib.h>

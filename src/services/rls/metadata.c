@@ -1,6 +1,6 @@
 /*
- * dynamic_metadata: what was asked, and the metadata of the rules that let it pass. Put together as JSON, which is what
- * rules' metadata are; then turned into the protocol's Struct.
+ * dynamic_metadata: the request, and the metadata of the rules that it passed. Assembled as JSON, as rules' metadata
+ * are, then converted to a protobuf Struct.
  */
 #include "services/rls/rls_internal.h"
 
@@ -99,7 +99,7 @@ static Google__Protobuf__Value *make_value(struct weir__rls_memory *memory, cons
     return made;
 }
 
-/* ---- What is in it ---- */
+/* ---- Content ---- */
 
 static json_t *text_json(ProtobufCBinaryData text)
 {
@@ -121,7 +121,7 @@ static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry, struct w
     return json_stringn(text, len);
 }
 
-/* As protocol buffers are written as text; what is 0 is left out. */
+/* In protobuf's text format; 0 is left out. */
 static json_t *limit_json(const Rls__RateLimitDescriptor__Limit *limit)
 {
     const ProtobufCEnumValue *unit = protobuf_c_enum_descriptor_get_value(&rls__unit__descriptor, (int)limit->unit);
@@ -151,7 +151,7 @@ static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struc
     return NULL;
 }
 
-/* Adds what is not there yet; objects that both have are merged likewise. */
+/* Adds missing members, recursively for objects. */
 static int merge(json_t *to, json_t *from, int depth)
 {
     const char *name;
@@ -168,7 +168,7 @@ static int merge(json_t *to, json_t *from, int depth)
     return failed;
 }
 
-/* Of the rules that the request passed; the first that has a name gives its value. */
+/* The metadata of the rules that the request passed; the first rule with a name wins. */
 static json_t *passed_json(const struct weir__rls_evaluation *evaluation)
 {
     json_t *made = json_object();

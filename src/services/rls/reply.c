@@ -1,4 +1,4 @@
-/* From what the library says to a response. */
+/* The response: statuses of the descriptors, headers, overall code. */
 #include "services/rls/rls_internal.h"
 
 #include <stdio.h>
@@ -8,8 +8,10 @@ static uint32_t bounded(int64_t number)
     return number < 0 ? 0 : number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
 }
 
-/* Whole seconds, rounded up, so that who waits as told is not early; a window that nothing has been taken from ends,
- * too. */
+/*
+ * Whole seconds, rounded up, so that a client that waits so long is not early. An untouched clock-aligned window has an
+ * end, too.
+ */
 static int64_t seconds_until_reset(const weir_outcome *outcome, const weir_descriptor_match *match, weir_time now)
 {
     int64_t ns = outcome->decision.reset_after_ns;
@@ -71,7 +73,7 @@ static bool add_statuses(const struct weir__rls_evaluation *evaluation, Rls__Rat
 
 /* ---- Headers ---- */
 
-/* The descriptor that the header_list tell of: the last that stands against the request, or the one with least left. */
+/* The status that the headers report: the last one over its limit, else the one with the least remaining. */
 static const Rls__RateLimitResponse__DescriptorStatus *header_status(const struct weir__rls_evaluation *evaluation,
                                                                      const Rls__RateLimitResponse *response)
 {

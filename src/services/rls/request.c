@@ -1,4 +1,4 @@
-/* From a request to the library's query. */
+/* From a RateLimitRequest to the library's descriptor query, and its decision. */
 #include "services/rls/rls_internal.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ static const struct {
     int64_t seconds;
 } units[] = {{RLS__UNIT__SECOND, 1},         {RLS__UNIT__MINUTE, 60},        {RLS__UNIT__HOUR, 3600},
              {RLS__UNIT__DAY, 86400},        {RLS__UNIT__WEEK, 7 * 86400},   {RLS__UNIT__MONTH, 30 * 86400},
-             {RLS__UNIT__YEAR, 365 * 86400}, {RLS__UNIT__MONTH, 31 * 86400}, /* these two: by the calendar */
+             {RLS__UNIT__YEAR, 365 * 86400}, {RLS__UNIT__MONTH, 31 * 86400}, /* these two: calendar units */
              {RLS__UNIT__YEAR, 366 * 86400}};
 #define UNITS (sizeof units / sizeof *units)
 
@@ -30,7 +30,7 @@ Rls__Unit weir__rls_unit(int64_t window_ns)
 
 /* ---- Texts ---- */
 
-/* How many bytes the character at `at` has; 0: it is none. */
+/* Length of the UTF-8 sequence at `at`; 0: malformed. */
 static size_t character(const uint8_t *at, size_t left)
 {
     size_t len = at[0] < 0x80                    ? 1
@@ -43,13 +43,13 @@ static size_t character(const uint8_t *at, size_t left)
     for (size_t i = 1; i < len; i++)
         if ((at[i] & 0xc0) != 0x80)
             return 0;
-    /* Written longer than needed, a surrogate, or beyond the last one. */
+    /* overlong, surrogate, or beyond U+10FFFF */
     bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
                (at[0] == 0xf4 && at[1] > 0x8f);
     return bad ? 0 : len;
 }
 
-/* The protocol's texts are UTF-8; what is not could not be told to any client again. */
+/* proto3 strings are UTF-8; other bytes could not be sent back to a client. */
 static bool is_text(ProtobufCBinaryData text)
 {
     size_t len;
@@ -84,7 +84,7 @@ static bool convert_entries(const Rls__RateLimitDescriptor *from, weir_descripto
     return true;
 }
 
-/* More than any limit is never going to fit, however much more. */
+/* clamped: more never fits either */
 static int64_t hits_of(uint64_t hits, bool negative)
 {
     int64_t bounded = hits > UINT32_MAX ? UINT32_MAX : (int64_t)hits;
@@ -115,9 +115,9 @@ static bool convert(size_t index, struct weir__rls_evaluation *evaluation, struc
     return true;
 }
 
-/* ---- Asking ---- */
+/* ---- Decision ---- */
 
-/* Kept beyond the call: the texts are copied. */
+/* Copies the texts: they outlive the call. */
 static void keep_match(void *context, size_t descriptor, const weir_descriptor_match *match)
 {
     struct weir__rls_evaluation *evaluation = context;
@@ -135,7 +135,7 @@ static void keep_match(void *context, size_t descriptor, const weir_descriptor_m
         kept->metadata.data = memcpy(texts + match->limit_name.len, match->metadata.data, match->metadata.len);
 }
 
-/* envoyproxy/ratelimit answers UNKNOWN in the first two cases: who tells errors apart by their codes finds the same. */
+/* UNKNOWN in the first two cases, as in envoyproxy/ratelimit, for clients that distinguish the codes. */
 static bool is_sound(const Rls__RateLimitRequest *request, struct weir__rls_reply *reply)
 {
     if (request->domain.len == 0)
@@ -163,7 +163,7 @@ static bool prepare(struct weir__rls_evaluation *evaluation, struct weir__rls_re
     return true;
 }
 
-/* Rules whose counter could not be had: the log should know. */
+/* Reports rules whose counter is unavailable, for the log. */
 static void tell_failures(const struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
     for (size_t i = 0; i < evaluation->answer.outcomes; i++) {
@@ -185,13 +185,13 @@ bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitReque
                                    .descriptor_count = request->n_descriptors,
                                    .hits = request->hits_addend,
                                    .charge_denied = service->charge_denied,
-                                   .async = service->ask,
+                                   .async = service->async,
                                    .outcomes = evaluation->outcomes,
                                    .matched = keep_match,
                                    .matched_context = evaluation};
-    /* An error is the check's to tell. */
+    /* the check reports the error */
     reply->needs_store =
-        service->ask && !service->answered && weir_check_descriptors_begin(service->engine, &query) == 1;
+        service->async && !service->store_replied && weir_check_descriptors_begin(service->engine, &query) == 1;
     if (reply->needs_store)
         return false;
     int error = weir_check_descriptors(service->engine, &query, &evaluation->answer);

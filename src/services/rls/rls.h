@@ -1,27 +1,53 @@
 /*
- * Envoy's rate-limit service, version 3, its twin in JSON, and gRPC's health checking: the bytes of a request in, the
- * bytes of an answer out. Nothing here knows of HTTP: nginx does that (nginx/http/ngx_http_weir_rls.c), and tests and
- * fuzzers do without.
+ * Envoy's rate-limit service v3 over gRPC and as JSON, and gRPC health checking, without HTTP: bytes in, bytes out.
+ * docs/service-grpc.md describes it for its users. The way of a call:
  *
- *   frame      gRPC's five bytes before a message
- *   call       one gRPC call: the method found, the message read, the answer written
- *   evaluation   from a request to the library's query, and asking it
- *   answer     from what the library says to a response; metadata: the part of it that rules and requests are copied
- * into json       the same call with JSON on both sides; json_read, json_write: the messages' mapping to it memory what
- * a call takes its memory from
+ *   nginx/http/ngx_http_weir_rls.c      reads the request (ngx_http_weir_rls_json.c: with JSON)
+ *     weir__rls_call, weir__rls_json    call.c: gRPC frame or JSON to a RateLimitRequest; json.c: the JSON mapping
+ *       weir__rls_decide                request.c: validates, builds the library's descriptor query, decides
+ *       weir__rls_response              reply.c: statuses and headers; metadata.c: dynamic_metadata
+ *     call.c                            packs the RateLimitResponse
+ *   ngx_http_weir_rls.c                 sends it, with grpc-status as a trailer
+ *
+ * Strict rules: if the store must reply first, the call only collects the requests in service->async and sets
+ * reply->needs_store. nginx sends them and makes the same call again when the replies are there (store_replied).
  */
 #ifndef WEIR_SERVICES_RLS_RLS_H
 #define WEIR_SERVICES_RLS_RLS_H
 
-#include "services/rls/memory.h"
-
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <weir/store.h>
+
+/* ---- Memory of one call (memory.c): a bounded arena; most calls need the caller's first chunk only ---- */
+
+#define WEIR__RLS_MEMORY_MAX ((size_t)4 << 20) /* bytes: several times the largest sensible call */
+
+struct weir__rls_memory {
+    char *at, *end;                  /* free space of the current chunk */
+    size_t left;                     /* bytes that may still be allocated */
+    struct weir__rls_piece *pieces;  /* allocated chunks */
+    bool exhausted;                  /* an allocation failed */
+    ProtobufCAllocator for_messages; /* allocates from here, for protobuf-c */
+};
+
+/* `first`: the first chunk, the caller's, which must last as long. */
+void weir__rls_memory_begin(struct weir__rls_memory *memory, void *first, size_t size);
+/* Frees everything. */
+void weir__rls_memory_end(struct weir__rls_memory *memory);
+/* 16-byte aligned, not zeroed. NULL: out of memory, or the bound is reached. */
+void *weir__rls_take(struct weir__rls_memory *memory, size_t size);
+/* `count` zeroed elements. */
+void *weir__rls_array(struct weir__rls_memory *memory, size_t count, size_t size);
+
+/* ---- Calls ---- */
 
 #define WEIR__RLS_MESSAGE_MAX ((size_t)1 << 20) /* bytes of a message */
 #define WEIR__RLS_FRAME_MAX   (WEIR__RLS_MESSAGE_MAX + 5)
-#define WEIR__RLS_JSON_MAX    ((size_t)256 << 10) /* bytes of JSON: in memory it is some fifty times larger */
+#define WEIR__RLS_JSON_MAX    ((size_t)256 << 10) /* bytes of JSON: its tree takes about 50 times as much */
 
-/* gRPC's codes, those that are used. */
+/* gRPC status codes. */
 enum weir__grpc_code {
     WEIR__GRPC_OK = 0,
     WEIR__GRPC_UNKNOWN = 2,
@@ -34,33 +60,32 @@ enum weir__grpc_code {
     WEIR__GRPC_UNAUTHENTICATED = 16
 };
 
-/* What is asked, and how it is to answer. */
 struct weir__rls {
     weir *engine;
     bool headers;       /* response_headers_to_add */
     bool metadata;      /* dynamic_metadata */
     bool charge_denied; /* see weir_descriptor_query */
-    bool leaving;       /* about to end: the health check says so */
-    weir_async *ask;    /* for strict rules: what the call asks the store; or NULL */
-    bool answered;      /* what it says is known; else a call that needs it only adds to `ask` what it must know */
+    bool leaving;       /* shutting down: the health check reports NOT_SERVING */
+    weir_async *async;  /* requests to the store, for strict rules; or NULL */
+    bool store_replied; /* their replies are in `async` */
 };
 
 struct weir__rls_reply {
     enum weir__grpc_code code;
-    char message[160];   /* what is wrong; empty if nothing is */
-    bool compressed;     /* that was it: the message came compressed */
-    bool over_limit;     /* the overall code */
-    bool needs_store;    /* nothing was decided: the store is to be asked first, and then the call made again */
-    const uint8_t *body; /* in the call's memory, with gRPC's prefix or as JSON */
+    char message[160];   /* of an error; else empty */
+    bool compressed;     /* the error: the message was compressed */
+    bool over_limit;     /* overall_code is OVER_LIMIT */
+    bool needs_store;    /* nothing was decided: send service->async to the store, then call again */
+    const uint8_t *body; /* in the call's memory: a gRPC frame, or JSON */
     size_t len;
-    int error;        /* of the library, for the log: the whole call's, or that of `rule`; 0: none */
-    const char *rule; /* in the call's memory; "": the whole call */
+    int error;        /* of the library, for the log: of `rule`, or of the call; 0: none */
+    const char *rule; /* in the call's memory; "": the call */
 };
 
-/* A gRPC call: `method` is the request's path, `bytes` its whole body. */
+/* A gRPC call: `method` is the request's path, `bytes` its body. */
 void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text method,
                     const uint8_t *bytes, size_t len, struct weir__rls_reply *reply);
-/* The same with JSON, whatever the path. An error has a body, too. */
+/* A call with JSON on both sides. An error has a body, too. */
 void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *memory, const uint8_t *bytes, size_t len,
                     struct weir__rls_reply *reply);
 

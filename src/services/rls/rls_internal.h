@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* What the files of this folder share: call.c, request.c, reply.c, metadata.c, json.c. */
 #ifndef WEIR_SERVICES_RLS_RLS_INTERNAL_H
 #define WEIR_SERVICES_RLS_RLS_INTERNAL_H
 
@@ -7,41 +7,41 @@
 #include <jansson.h>
 #include <rls.pb-c.h>
 
-/* A request on its way to an answer. */
+/* A request under evaluation. */
 struct weir__rls_evaluation {
     const Rls__RateLimitRequest *request;
     weir_descriptor *descriptors;
-    weir_descriptor_match *matches; /* one a descriptor; of those without a rule all zeros */
+    weir_descriptor_match *matches; /* one a descriptor; zeros without a rule */
     weir_outcome *outcomes;
     weir_result answer;
     struct weir__rls_memory *memory;
 };
 
-/* Says what is wrong. Always false. */
+/* Sets code and message of the reply. Always false. */
 bool weir__rls_fail(struct weir__rls_reply *reply, enum weir__grpc_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* That there is no memory, or that the request wants more of it than it may have. */
+/* RESOURCE_EXHAUSTED: out of memory, or beyond the call's bound. */
 bool weir__rls_fail_memory(struct weir__rls_reply *reply);
 
-/* Finds the one message in the body of a unary call. */
+/* Finds the message in the body of a unary call. */
 bool weir__rls_unframe(const uint8_t *bytes, size_t len, weir_text *message, struct weir__rls_reply *reply);
-/* Room for a message of this length, after its prefix. NULL: no memory. */
+/* Allocates a frame for a message of this length; returns the message's place. NULL: out of memory. */
 uint8_t *weir__rls_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply);
 
-/* Asks the library. False: the reply says why not. */
+/* Decides the request. False: the reply has the error, or needs_store. */
 bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitRequest *request,
                       struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply);
-/* The length of a unit; 0: there is no such unit. */
+/* 0: no such unit. */
 int64_t weir__rls_unit_ns(Rls__Unit unit);
-/* The unit of this length; UNKNOWN: none has it. */
+/* UNKNOWN: no unit has this length. */
 Rls__Unit weir__rls_unit(int64_t window_ns);
 
-/* The answer as a message. NULL: no memory. */
+/* The response. NULL: out of memory. */
 Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
                                            const struct weir__rls_evaluation *evaluation);
 bool weir__rls_add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response);
 
-/* Messages from JSON and to it. The texts of the request stay the JSON's own. */
+/* The texts of the request stay in the JSON tree. */
 Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
                                            struct weir__rls_reply *reply);
 json_t *weir__rls_write_json(const Rls__RateLimitResponse *response);

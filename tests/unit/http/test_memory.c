@@ -1,5 +1,5 @@
-/* Pieces come from the room while there is some, are apart and aligned, and are the C library's else. */
-#include "services/http/memory.c"
+/* Pieces come from the arena while there is some, are apart and aligned, and are the C library's else. */
+#include "services/http/read.c"
 
 #include "../../test.h"
 
@@ -7,58 +7,58 @@
 
 static bool is_ours(const void *piece)
 {
-    return (uintptr_t)piece - (uintptr_t)room < ROOM;
+    return (uintptr_t)piece - (uintptr_t)arena < ARENA_BYTES;
 }
 
 TEST(pieces_of_any_size_are_apart)
 {
-    static const size_t sizes[] = {1, 16, 17, 0, 100, 4096, ROOM, 60000, 1, ROOM - 1};
+    static const size_t sizes[] = {1, 16, 17, 0, 100, 4096, ARENA_BYTES, 60000, 1, ARENA_BYTES - 1};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     unsigned char *piece[COUNT];
     weir__api_memory_use();
     weir__api_memory_begin();
     for (size_t i = 0; i < COUNT; i++) {
-        piece[i] = take(sizes[i]);
+        piece[i] = arena_take(sizes[i]);
         CHECK(piece[i] != NULL);
-        CHECK_EQ((uintptr_t)piece[i] % ALIGN, 0);
+        CHECK_EQ((uintptr_t)piece[i] % ALIGNMENT, 0);
         memset(piece[i], (int)i + 1, sizes[i]);
     }
     for (size_t i = 0; i < COUNT; i++) {
         for (size_t at = 0; at < sizes[i]; at++)
             if (piece[i][at] != i + 1)
                 CHECK_EQ(piece[i][at], i + 1);
-        give(piece[i]);
+        arena_free(piece[i]);
     }
-    give(NULL);
+    arena_free(NULL);
     weir__api_memory_end();
 }
 
-TEST(only_a_call_has_the_room)
+TEST(only_a_call_has_the_arena)
 {
-    void *outside = take(10);
+    void *outside = arena_take(10);
     CHECK(!is_ours(outside));
     weir__api_memory_begin();
-    give(outside); /* of another user of jansson */
+    arena_free(outside); /* of another user of jansson */
 #ifndef WEIR__SANITIZED
-    void *first = take(10);
+    void *first = arena_take(10);
     CHECK(is_ours(first));
-    CHECK(is_ours(take(ROOM - 2 * ALIGN)));
-    void *beyond = take(ALIGN);
+    CHECK(is_ours(arena_take(ARENA_BYTES - 2 * ALIGNMENT)));
+    void *beyond = arena_take(ALIGNMENT);
     CHECK(!is_ours(beyond));
-    give(beyond);
+    arena_free(beyond);
     weir__api_memory_end();
     weir__api_memory_begin();
-    CHECK(take(10) == first);
+    CHECK(arena_take(10) == first);
 #endif
     weir__api_memory_end();
-    void *after = take(10);
+    void *after = arena_take(10);
     CHECK(!is_ours(after));
-    give(after);
+    arena_free(after);
 }
 
-TEST(a_body_longer_than_the_room)
+TEST(a_body_longer_than_the_arena)
 {
-    size_t len = 3 * (size_t)ROOM;
+    size_t len = 3 * (size_t)ARENA_BYTES;
     char *text = malloc(len + 8);
     CHECK(text != NULL);
     memcpy(text, "{\"a\":\"", 6);

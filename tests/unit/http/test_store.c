@@ -21,37 +21,37 @@ static struct test_api *open_with_store(void)
     unlink(t->path);
     CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = t->path}, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
-    CHECK_EQ(weir_async_new(t->engine, &t->api.ask), 0);
+    CHECK_EQ(weir_async_new(t->engine, &t->api.async), 0);
     return t;
 }
 
 static void close_with_store(struct test_api *t)
 {
-    weir_async_free(t->api.ask);
+    weir_async_free(t->api.async);
     test_api_close(t);
 }
 
-/* What the store is asked by a call that has not been answered. */
+/* What the store is asked by a call that has not been store_replied. */
 static const struct weir__store_request *asked(struct test_api *t, enum weir__api_method method, const char *path,
                                                const char *body)
 {
-    weir_async_clear(t->api.ask);
-    t->api.answered = false;
+    weir_async_clear(t->api.async);
+    t->api.store_replied = false;
     test_call(t, method, path, body);
-    return weir_async_request(t->api.ask);
+    return weir_async_request(t->api.async);
 }
 
 /* The store lets pass whatever it is asked, and has so much left; then the call again. */
 static void answer(struct test_api *t, int error, enum weir__api_method method, const char *path, const char *body)
 {
-    struct weir__store_request *request = weir_async_request(t->api.ask);
+    struct weir__store_request *request = weir_async_request(t->api.async);
     request->error = error;
     for (uint32_t i = 0; i < request->op_count; i++) {
         struct weir__store_op *ask = &request->ops[i];
         ask->decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = 1000, .remaining = 77};
         ask->taken = ask->kind == WEIR__OP_TAKE;
     }
-    t->api.answered = true;
+    t->api.store_replied = true;
     test_call(t, method, path, body);
 }
 
@@ -65,7 +65,7 @@ TEST(check)
     CHECK_EQ(strlen(t->said), 0);
     answer(t, 0, WEIR__POST, "check", ITEM(3));
     SAYS(t, "\"remaining\":77");
-    CHECK(weir_async_rollback(t->api.ask) == NULL);
+    CHECK(weir_async_rollback(t->api.async) == NULL);
     close_with_store(t);
 }
 
@@ -120,12 +120,12 @@ TEST(settled_twice_asks_once)
     CHECK_EQ(request->ops[0].kind, WEIR__OP_REFUND);
     CHECK_EQ(request->ops[0].cost, 300);
     /* Another who settles the same while the store is being asked. */
-    weir_async *first = t->api.ask;
-    CHECK_EQ(weir_async_new(t->engine, &t->api.ask), 0);
+    weir_async *first = t->api.async;
+    CHECK_EQ(weir_async_new(t->engine, &t->api.async), 0);
     CHECK_EQ(asked(t, WEIR__POST, "commit", body)->op_count, 0);
     CHECK_EQ(t->status, 409);
-    weir_async_free(t->api.ask);
-    t->api.ask = first;
+    weir_async_free(t->api.async);
+    t->api.async = first;
     answer(t, 0, WEIR__POST, "commit", body);
     CHECK_EQ(t->status, 200);
     SAYS(t, "\"settled\":true");

@@ -1,6 +1,6 @@
 /* Which headers of a deferred request go along. */
 #include "../../test.h"
-#include "queue/delivery_headers.h"
+#include "queue/delivery.h"
 
 #include <curl/curl.h>
 

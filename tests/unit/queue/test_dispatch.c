@@ -1,6 +1,6 @@
 /* The dispatcher's turns over a queue of its own: what it holds, while clocks are set and rules come and go. */
 #include "../../engine.h"
-#include "queue/ingest_commit.h"
+#include "queue/ingest_internal.h"
 #include "queue/dispatcher_internal.h"
 
 #include <unistd.h>

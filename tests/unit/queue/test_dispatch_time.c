@@ -206,7 +206,7 @@ static void turn(void)
 {
     int woken;
     clock_now += TURN_MS;
-    if (clock_now >= dispatcher.claim_ms_next)
+    if (clock_now >= dispatcher.next_claim_ms)
         weir__dispatcher_claim(&dispatcher, clock_now);
     (void)weir__dispatcher_poll_timers(&dispatcher, clock_now);
     weir__dispatcher_receive(&dispatcher);

@@ -1,6 +1,6 @@
 /* What was put into Redis without an answer is taken back, and not delivered. */
 #include "queues.h"
-#include "queue/in_doubt.h"
+#include "queue/queue_internal.h"
 
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;

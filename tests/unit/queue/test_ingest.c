@@ -1,7 +1,7 @@
 /* A request as nginx brings it: what is read of it, what is refused, and which headers are kept. */
 #include "../../test.h"
 
-#include "queue/ingest_request.h"
+#include "queue/ingest_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

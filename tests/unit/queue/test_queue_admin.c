@@ -1,7 +1,7 @@
 /* What people are told of the queue, and what they are not. */
 #include "../../test.h"
-#include "queue/queue_admin.h"
-#include "queue/open.h"
+#include "queue/agent.h"
+#include "queue/queue_internal.h"
 
 #include <jansson.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* Requests of the Redis protocol: whole, in pieces, and broken. */
 #include "../../test.h"
-#include "services/resp/parse.h"
+#include "services/resp/resp.h"
 
 static struct weir__resp_command command;
 static char copy[2 * WEIR__RESP_COMMAND_MAX];

@@ -1,6 +1,6 @@
 /* CL.THROTTLE against its own arithmetic in nanoseconds, with the clock in the test's hand. */
 #include "../../test.h"
-#include "services/resp/throttle.h"
+#include "services/resp/resp.h"
 
 __extension__ typedef __int128 wide;
 

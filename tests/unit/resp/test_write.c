@@ -1,7 +1,6 @@
 /* Replies to the letter, in both versions of the protocol, and memory that is too small. */
 #include "../../test.h"
-#include "services/resp/secret.h"
-#include "services/resp/write.h"
+#include "services/resp/resp.h"
 
 #define WRITES(v, call, expected)                                                                                      \
     do {                                                                                                               \

@@ -1,4 +1,4 @@
-"""on_limit: queue in an nginx of one's own, as docs/nginx.md has it."""
+"""on_limit: queue in an nginx that weir does not manage, as docs/nginx.md has it."""
 import http.server
 import json
 import pathlib

@@ -300,8 +300,8 @@ def test_dead_and_back_again(queued, upstream):
     first, second, third = defer(one, count=3)
     wait_for(one, [first, second, third], "dead")
     dead = items(one, "--state", "dead")
-    assert [(d["why"], d["attempts"], d["last_status"]) for d in dead] == [("the answer was 500", 2, 500)] * 3
-    one.says("given up")
+    assert [(d["why"], d["attempts"], d["last_status"]) for d in dead] == [("status 500", 2, 500)] * 3
+    one.says("became dead")
     assert queue(one, "stats")["dead"] == 3
     upstream.answer = 200
     assert queue(one, "cancel", third)["items"][0]["state"] == "cancelled"
@@ -395,7 +395,7 @@ def test_rest_and_metrics(queued, upstream):
     except AssertionError as problem:
         raise AssertionError(f"{problem}: {metrics()}, {items(host)}, {host.said()}") from None
     last = metrics()
-    assert last["weir_queue_drains"] == "1" and last["weir_queue_accepted_total"] == "6"
+    assert last["weir_queue_dispatching"] == "1" and last["weir_queue_accepted_total"] == "6"
     assert float(last.get('weir_queue_waiting{rule="api"}', 0)) == 0
     audit = host.told("GET", "/v1/audit")["items"]
     assert [(line["action"], line["object"]) for line in audit if line["action"].startswith("queue")] == [
