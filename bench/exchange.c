@@ -90,13 +90,13 @@ int main(int argc, char **argv)
         used += seconds(CLOCK_PROCESS_CPUTIME_ID) - used_before;
         took += seconds(CLOCK_MONOTONIC) - before;
     }
-    if (weir_ledger_stats_read(engine, &stats) || !stats.asks)
+    if (weir_ledger_stats_read(engine, &stats) || !stats.ops)
         fail("nothing was exchanged");
     weir__blocking_client_stats(link, &wire);
     printf("{\"asks\": %llu, \"requests\": %ld, \"cpu_ns_an_ask\": %.0f, \"cpu_ns_a_request\": %.0f, "
            "\"took_ns_an_ask\": %.0f, \"check_ns_a_request\": %.0f, \"bytes_out\": %llu}\n",
-           (unsigned long long)stats.asks, requests * rounds, used * 1e9 / (double)stats.asks,
-           used * 1e9 / (double)(requests * rounds), took * 1e9 / (double)stats.asks,
+           (unsigned long long)stats.ops, requests * rounds, used * 1e9 / (double)stats.ops,
+           used * 1e9 / (double)(requests * rounds), took * 1e9 / (double)stats.ops,
            asked * 1e9 / (double)(requests * rounds), (unsigned long long)wire.bytes_out);
     weir__sync_free(sync);
     weir__blocking_client_free(link);

@@ -579,10 +579,10 @@ WEIR_MUST_CHECK int weir_times_read(weir *engine, weir_times *times);
 
 /* Of the engine's own connections to the store, since it was opened in this process. */
 typedef struct weir_store_stats {
-    uint64_t questions, failed; /* asked, and not answered in time or with an error */
-    uint64_t slow;              /* of these, those that met the deadline */
-    uint64_t refused;           /* of these, those that were not sent, as the store was known to be away */
-    uint64_t rolled_back;       /* counters */
+    uint64_t requests, failed; /* asked, and not answered in time or with an error */
+    uint64_t slow;             /* of these, those that met the deadline */
+    uint64_t refused;          /* of these, those that were not sent, as the store was known to be away */
+    uint64_t rolled_back;      /* counters */
     uint64_t connects;
     bool up;   /* a connection works */
     int error; /* why one does not, or did not the last time; 0: all did */
@@ -591,7 +591,7 @@ typedef struct weir_store_stats {
 typedef struct weir_engine_stats {
     uint64_t reloads;         /* sets swapped in */
     uint64_t reload_failures; /* broken ones kept out */
-    uint64_t looks;           /* at the disk */
+    uint64_t polls;           /* checks of the rule files for changes */
     uint64_t regex_limited;   /* regular expressions that reached their bound, or a cut, and counted as matching */
     size_t rules;
     size_t rule_bytes;      /* of the set in force */

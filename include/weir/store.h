@@ -105,14 +105,14 @@ typedef struct weir_ledger_stats {
     enum weir_store_state store;  /* as the last agent saw it */
     int64_t since_ns;             /* for how long */
     int last_error;               /* why it was away the last time; 0: it never was */
-    int64_t lag_ns;               /* for how long the oldest amount has not been told; 0: all has */
-    uint64_t exchanges, failures; /* questions to the store; of these, those without an answer */
-    uint64_t asks;                /* counters asked for */
-    uint64_t told;                /* that this host let pass, and the store knows */
-    uint64_t applied;             /* that others let pass, and this host has taken off its own counters */
-    uint64_t given_back;          /* by which this host's counters were behind the store's */
-    uint64_t dropped;             /* of windows that were over, or of rules that are gone */
-    uint64_t full;                /* times an amount found no room in the ledger and stayed local */
+    int64_t lag_ns;               /* age of the oldest amount that the store has not acknowledged; 0: none */
+    uint64_t requests, failures;  /* to the store; those without a reply */
+    uint64_t ops;                 /* operations on counters in the requests */
+    uint64_t units_sent;          /* admitted by this host, acknowledged by the store */
+    uint64_t units_received;      /* admitted by other hosts, charged to this host's counters */
+    uint64_t units_refunded;      /* refunded to this host's counters, which had counted more than the store */
+    uint64_t units_dropped;       /* not sent: their window had ended or their rule was removed */
+    uint64_t full;                /* times an amount stayed local because the ledger was full */
     uint64_t bytes_out, bytes_in; /* by the agent that is there now */
     uint64_t entries, used;       /* keys that fit, and how many are in it */
 } weir_ledger_stats;

@@ -113,7 +113,7 @@ void ngx_http_weir_log_metrics(ngx_http_weir_text_t *text)
     int error;
     if (ngx_http_weir_log_writer == NULL)
         return;
-    ngx_http_weir_text_add(text, "# HELP %s Lines of a log that this worker dropped, as the disk did not keep up.\n",
+    ngx_http_weir_text_add(text, "# HELP %s Log lines that this worker dropped because the disk did not keep up.\n",
                            name);
     ngx_http_weir_text_add(text, "# TYPE %s counter\n", name);
     for (unsigned i = 0; i < WEIR__LOG_KINDS; i++)

@@ -1,7 +1,7 @@
 /*
- * /metrics in Prometheus' text format. Labels are names of rules, decisions and classes, never keys, so there are as
- * many lines as the rules make. Everything in the segment is the sum over all who use it; what only the worker that
- * answers knows bears its number.
+ * The handler of weir_metrics: Prometheus' text format. Labels are names of rules, decisions and priorities, never
+ * keys, so that only the rules determine the number of lines. Values from the segment are sums over all processes;
+ * values that only the responding worker has carry the label `worker`.
  */
 #include "ngx_http_weir.h"
 
@@ -21,7 +21,7 @@ static void ngx_http_weir_number(ngx_http_weir_text_t *text, const char *name, c
     ngx_http_weir_text_add(text, "%s %uL\n", name, value);
 }
 
-/* A label's value: three characters have a meaning in it. */
+/* Escapes a label's value: backslash, double quote and line feed. */
 static void ngx_http_weir_label(const char *value, u_char to[2 * WEIR_NAME_MAX + 1])
 {
     u_char *last = to + 2 * WEIR_NAME_MAX;
@@ -35,27 +35,27 @@ static void ngx_http_weir_label(const char *value, u_char to[2 * WEIR_NAME_MAX +
 
 /* ---- Rules ---- */
 
-/* What is told of each rule. All lines of one name must stand together, so the rules are walked once for each. */
+/* Counters of a rule. All lines of one name must be adjacent, so the rules are visited once for each name. */
 static const struct {
     const char *name, *help;
-    const char *more; /* a label besides rule and shadow, or nothing */
+    const char *more; /* one more label, or "" */
     size_t offset;
 } ngx_http_weir_families[] = {
-    {"weir_decisions_total", "Requests under each rule; those of a shadow rule are what it would have said.",
-     ",decision=\"allow\"", offsetof(weir_rule_stats, allowed)},
+    {"weir_decisions_total", "Decisions by rule; those of a shadow rule are not enforced.", ",decision=\"allow\"",
+     offsetof(weir_rule_stats, allowed)},
     {"weir_decisions_total", NULL, ",decision=\"delay\"", offsetof(weir_rule_stats, delayed)},
     {"weir_decisions_total", NULL, ",decision=\"deny\"", offsetof(weir_rule_stats, denied)},
-    {"weir_shed_total", "Requests denied for the sake of more important ones; not among weir_decisions_total.",
+    {"weir_shed_total", "Requests shed under overload, by priority; not among weir_decisions_total.",
      ",class=\"critical\"", offsetof(weir_rule_stats, shed_of[WEIR_CRITICAL])},
     {"weir_shed_total", NULL, ",class=\"high\"", offsetof(weir_rule_stats, shed_of[WEIR_HIGH])},
     {"weir_shed_total", NULL, ",class=\"normal\"", offsetof(weir_rule_stats, shed_of[WEIR_NORMAL])},
     {"weir_shed_total", NULL, ",class=\"low\"", offsetof(weir_rule_stats, shed_of[WEIR_LOW])},
-    {"weir_listed_total", "Requests that an allow- or block-list decided.", "", offsetof(weir_rule_stats, listed)},
+    {"weir_listed_total", "Requests decided by an allow- or block-list.", "", offsetof(weir_rule_stats, listed)},
     {"weir_missing_key_total", "Requests without one of the attributes of the rule's key.", "",
      offsetof(weir_rule_stats, missing_key)},
-    {"weir_failures_total", "Requests that the rule's failure policy decided.", "",
+    {"weir_failures_total", "Requests decided by the rule's on_store_failure.", "",
      offsetof(weir_rule_stats, failures)},
-    {"weir_given_back_total", "Requests taken and given back, as another rule denied them at the same moment.", "",
+    {"weir_rollbacks_total", "Units taken and rolled back because another rule denied the request.", "",
      offsetof(weir_rule_stats, rolled_back)},
 };
 
@@ -63,7 +63,7 @@ enum { FAMILIES = sizeof(ngx_http_weir_families) / sizeof(*ngx_http_weir_familie
 
 typedef struct {
     ngx_http_weir_text_t *text;
-    ngx_uint_t family; /* the first of those that have its name */
+    ngx_uint_t family; /* the first entry with this name */
 } ngx_http_weir_walk_t;
 
 static int ngx_http_weir_metrics_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
@@ -91,24 +91,24 @@ static void ngx_http_weir_metrics_rules(ngx_http_weir_text_t *text, weir *engine
     }
 }
 
-/* ---- Rules: what they say, and what their keys do ---- */
+/* ---- Rules: limits and keys ---- */
 
-enum { LIMIT, WINDOW, KEYS, NEAR_LIMIT, MOST, GAUGES };
+enum { LIMIT, WINDOW, KEYS, NEAR_LIMIT, PEAK_USAGE, GAUGES };
 
 static const struct {
     const char *name, *help;
 } ngx_http_weir_gauges[GAUGES] = {
-    {"weir_rule_limit", "Units a window that the rule lets a key have, in its default tier."},
-    {"weir_rule_window_seconds", "Length of that window; calendar windows have none."},
-    {"weir_rule_keys", "About how many keys asked in the last ten minutes, where hot keys are noted."},
-    {"weir_rule_keys_near_limit", "Of these, those that had used 80 % of their limit or more; at most 64."},
-    {"weir_rule_most_used_ratio", "The most of its limit that any key had used in the last one or two minutes."},
+    {"weir_rule_limit", "Limit of the rule's default tier, in units a window."},
+    {"weir_rule_window_seconds", "Length of the window of weir_rule_limit; absent for calendar windows."},
+    {"weir_rule_keys", "Estimated number of keys in the last ten minutes, where hot keys are sampled."},
+    {"weir_rule_keys_near_limit", "Sampled keys that used 80 % of their limit or more; at most 64."},
+    {"weir_rule_peak_usage_ratio", "Highest usage of a key in the last one to two minutes, as a ratio of its limit."},
 };
 
 typedef struct {
     ngx_http_weir_text_t *text;
     ngx_uint_t gauge;
-    ngx_flag_t begun; /* the family's head is written with its first line */
+    ngx_flag_t begun; /* HELP and TYPE are written before the first line */
 } ngx_http_weir_gauge_walk_t;
 
 static int ngx_http_weir_gauge(ngx_http_weir_gauge_walk_t *walk, const weir_rule_info *info, double value)
@@ -152,42 +152,41 @@ static void ngx_http_weir_metrics_gauges(ngx_http_weir_text_t *text, weir *engin
     }
 }
 
-/* ---- The rest ---- */
+/* ---- Segment, rules and time of decisions ---- */
 
 static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engine)
 {
     const weir_segment *segment = weir_engine_segment(engine);
-    uint64_t looked = 0, live = 0;
+    uint64_t sampled = 0, live = 0;
     weir_stats stats;
     if (weir_stats_read(segment, &stats) != 0)
         return;
     ngx_http_weir_number(text, "weir_segment_bytes", "gauge", "Size of the segment.", stats.bytes);
     ngx_http_weir_number(text, "weir_segment_slots", "gauge", "Keys that the segment has room for.", stats.slots);
-    if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &looked, &live) == 0 && looked) {
+    if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &sampled, &live) == 0 && sampled) {
         ngx_http_weir_family(text, "weir_segment_fill_ratio", "gauge",
-                             "Part of the slots whose key has not recovered yet, from a sample.");
-        ngx_http_weir_text_add(text, "weir_segment_fill_ratio %.4f\n", (double)live / (double)looked);
+                             "Ratio of slots with a key that has not expired, from a sample.");
+        ngx_http_weir_text_add(text, "weir_segment_fill_ratio %.4f\n", (double)live / (double)sampled);
     }
     ngx_http_weir_number(text, "weir_segment_lost", "gauge",
-                         "1: the segment's file was cut short under the worker that answers.",
+                         "1 if the segment's file was truncated while the responding worker had it mapped.",
                          weir_segment_lost(segment) ? 1 : 0);
     ngx_http_weir_number(text, "weir_keys_created_total", "counter", "Keys that got a slot.", stats.created);
     ngx_http_weir_number(text, "weir_evicted_live_total", "counter",
-                         "Keys that lost their slot before they had recovered: the segment is too small.",
-                         stats.evicted_live);
+                         "Keys evicted before they expired: the segment is too small.", stats.evicted_live);
     ngx_http_weir_number(text, "weir_evicted_denied_total", "counter",
-                         "Of these, keys that were denied: their limits began anew.", stats.evicted_denied);
+                         "Evicted keys that were denied or blocked: their limits were reset.", stats.evicted_denied);
     ngx_http_weir_number(text, "weir_slab_full_total", "counter",
-                         "Requests for a log or wide counter that the segment had no room for.", stats.slab_full);
-    ngx_http_weir_number(text, "weir_soft_total", "counter", "Requests let through over the limit by soft.",
+                         "Requests for a log or wide counter that found the slab full.", stats.slab_full);
+    ngx_http_weir_number(text, "weir_soft_total", "counter", "Requests over the limit that `soft` allowed.",
                          stats.soft);
     ngx_http_weir_number(text, "weir_blocked_total", "counter", "Requests of keys that an operator blocked.",
                          stats.blocked);
-    ngx_http_weir_number(text, "weir_never_fits_total", "counter",
-                         "Requests that cost more than their limit ever holds.", stats.never_fits);
-    ngx_http_weir_number(text, "weir_wrong_secrets_total", "counter",
-                         "Wrong passwords and tokens that the services answered.", stats.auth_failures);
-    ngx_http_weir_number(text, "weir_errors_total", "counter", "Counters that could not be reached.", stats.errors);
+    ngx_http_weir_number(text, "weir_never_fits_total", "counter", "Requests whose cost exceeds the limit's capacity.",
+                         stats.never_fits);
+    ngx_http_weir_number(text, "weir_auth_failures_total", "counter", "Requests with a wrong password or token.",
+                         stats.auth_failures);
+    ngx_http_weir_number(text, "weir_errors_total", "counter", "Operations on counters that failed.", stats.errors);
 }
 
 static void ngx_http_weir_metrics_engine(ngx_http_weir_text_t *text, weir *engine)
@@ -195,16 +194,16 @@ static void ngx_http_weir_metrics_engine(ngx_http_weir_text_t *text, weir *engin
     weir_engine_stats stats;
     if (weir_engine_stats_read(engine, &stats) != 0)
         return;
-    ngx_http_weir_number(text, "weir_rules", "gauge", "Rules in force in the worker that answers.", stats.rules);
-    ngx_http_weir_number(text, "weir_rules_bytes", "gauge", "Memory of these rules.", stats.rule_bytes);
+    ngx_http_weir_number(text, "weir_rules", "gauge", "Active rules in the responding worker.", stats.rules);
+    ngx_http_weir_number(text, "weir_rules_bytes", "gauge", "Memory used by the active rules.", stats.rule_bytes);
     ngx_http_weir_family(text, "weir_rules_reloads_total", "counter",
-                         "Changes of the rules that this worker has taken up, or has found broken and kept out.");
+                         "Reloads of the rules in this worker, by result.");
     ngx_http_weir_text_add(text, "weir_rules_reloads_total{result=\"ok\",worker=\"%ui\"} %uL\n", ngx_worker,
                            stats.reloads);
     ngx_http_weir_text_add(text, "weir_rules_reloads_total{result=\"failed\",worker=\"%ui\"} %uL\n", ngx_worker,
                            stats.reload_failures);
     ngx_http_weir_family(text, "weir_regex_limited_total", "counter",
-                         "Regular expressions that reached their bound in this worker and counted as matching.");
+                         "Regular expressions that exceeded their match limit in this worker and counted as matching.");
     ngx_http_weir_text_add(text, "weir_regex_limited_total{worker=\"%ui\"} %uL\n", ngx_worker, stats.regex_limited);
 }
 
@@ -217,9 +216,8 @@ static void ngx_http_weir_metrics_times(ngx_http_weir_text_t *text, weir *engine
     int64_t from = 0;
     if (weir_times_read(engine, &times) != 0)
         return;
-    ngx_http_weir_family(
-        text, name, "histogram",
-        "How long a decision takes; about 1 in 64 is timed, and the sum is estimated from the buckets.");
+    ngx_http_weir_family(text, name, "histogram",
+                         "Duration of a decision; about 1 in 64 is timed, and the sum is estimated from the buckets.");
     for (ngx_uint_t i = 0; i < WEIR_TIMES; i++) {
         count += times.count[i];
         if (i + 1 < WEIR_TIMES) {
@@ -236,7 +234,7 @@ static void ngx_http_weir_metrics_times(ngx_http_weir_text_t *text, weir *engine
 
 static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
 {
-    ngx_http_weir_family(text, "weir_info", "gauge", "Which weir this is.");
+    ngx_http_weir_family(text, "weir_info", "gauge", "Version of weir.");
     ngx_http_weir_text_add(text, "weir_info{version=\"%s\"} 1\n", weir_version());
     ngx_http_weir_metrics_rules(text, mcf->engine);
     ngx_http_weir_metrics_gauges(text, mcf->engine);

@@ -1,4 +1,4 @@
-/* JSON for people and probes: what is in force, how full it is and what it has decided. */
+/* The handler of weir_status: rules, segment, decisions, store and agent as JSON. */
 #include "ngx_http_weir.h"
 
 #define SAMPLED_SLOTS 16384
@@ -6,19 +6,19 @@
 static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
 {
     const weir_segment *segment = weir_engine_segment(mcf->engine);
-    uint64_t looked = 0, live = 0;
+    uint64_t sampled = 0, live = 0;
     weir_stats stats;
     ngx_http_weir_text_add(text, "\"segment\":{\"path\":");
     ngx_http_weir_text_add_string(text, mcf->segment_path.data, mcf->segment_path.len);
     if (weir_stats_read(segment, &stats) == 0) {
         ngx_http_weir_text_add(text, ",\"bytes\":%uL,\"slots\":%uL", stats.bytes, stats.slots);
-        if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &looked, &live) == 0 && looked)
-            ngx_http_weir_text_add(text, ",\"fill\":%.6f", (double)live / (double)looked);
+        if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &sampled, &live) == 0 && sampled)
+            ngx_http_weir_text_add(text, ",\"fill\":%.6f", (double)live / (double)sampled);
         if (weir_segment_lost(segment))
             ngx_http_weir_text_add(text, ",\"lost\":true");
         ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"evicted_denied\":%uL", stats.created,
                                stats.evicted_live, stats.evicted_denied);
-        ngx_http_weir_text_add(text, ",\"slab_full\":%uL,\"moved\":%uL,\"retries\":%uL", stats.slab_full,
+        ngx_http_weir_text_add(text, ",\"slab_full\":%uL,\"displaced\":%uL,\"retries\":%uL", stats.slab_full,
                                stats.displaced, stats.retries);
         ngx_http_weir_text_add(text,
                                "},\"decisions\":{\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"never_fits\":%uL",
@@ -36,9 +36,9 @@ static void ngx_http_weir_status_rules(ngx_http_weir_text_t *text, ngx_http_weir
     ngx_http_weir_text_add_string(text, mcf->rules_path.data, mcf->rules_path.len);
     if (weir_engine_stats_read(mcf->engine, &stats) == 0)
         ngx_http_weir_text_add(text,
-                               ",\"count\":%uz,\"bytes\":%uz,\"reloads\":%uL,\"reload_failures\":%uL,\"looks\":%uL,"
+                               ",\"count\":%uz,\"bytes\":%uz,\"reloads\":%uL,\"reload_failures\":%uL,\"polls\":%uL,"
                                "\"regex_limited\":%uL",
-                               stats.rules, stats.rule_bytes, stats.reloads, stats.reload_failures, stats.looks,
+                               stats.rules, stats.rule_bytes, stats.reloads, stats.reload_failures, stats.polls,
                                stats.regex_limited);
     ngx_http_weir_text_add(text, "}");
 }

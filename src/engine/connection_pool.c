@@ -175,7 +175,7 @@ void weir__connection_pool_release(struct weir__pooled_connection *pooled)
 
 static void add_stats(weir_store_stats *to, const struct weir__client_stats *from)
 {
-    to->questions += from->requests;
+    to->requests += from->requests;
     to->failed += from->failed;
     to->slow += from->slow;
     to->refused += from->refused;

@@ -399,7 +399,7 @@ int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
     weir_engine_stats now = {.reloads = weir__load64(&engine->reloads),
                              .reload_failures = weir__load64(&engine->reload_failures),
-                             .looks = weir__load64(&engine->looks),
+                             .polls = weir__load64(&engine->looks),
                              .regex_limited = weir__load64(&engine->regex_limited),
                              .rules = ruleset->rules->count,
                              .rule_bytes = ruleset->rules->arena.bytes};

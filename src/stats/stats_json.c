@@ -128,9 +128,9 @@ static json_t *store_json(const struct weir__snapshot *snapshot)
     weir__delta_ledger_stats(&snapshot->deltas, &s);
     return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store], "agent", s.agent,
                      "since_s", (double)s.since_ns / 1e9, "lag_s", (double)s.lag_ns / 1e9, "last_error",
-                     s.last_error ? weir_strerror(s.last_error) : NULL, "exchanges", number(s.exchanges), "failures",
-                     number(s.failures), "told", number(s.told), "applied", number(s.applied), "dropped",
-                     number(s.dropped), "keys", number(s.used), "keys_max", number(s.entries));
+                     s.last_error ? weir_strerror(s.last_error) : NULL, "requests", number(s.requests), "failures",
+                     number(s.failures), "units_sent", number(s.units_sent), "units_received", number(s.units_received),
+                     "units_dropped", number(s.units_dropped), "keys", number(s.used), "keys_max", number(s.entries));
 }
 
 /* The time below which so many per mille of the timed checks stayed; 0: none was timed. */
@@ -199,8 +199,8 @@ static json_t *stats_json(const struct weir__snapshot *snapshot)
                              rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
                              "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", rates,
                              "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
-                             "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks",
-                             number(engine.looks), "rules", number(engine.rules), "history",
+                             "ok", number(engine.reloads), "failed", number(engine.reload_failures), "polls",
+                             number(engine.polls), "rules", number(engine.rules), "history",
                              snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "rules", walk.rules);
     walk.good &= json_object_set_new(root, "load", load_json(snapshot)) == 0;
     if (walk.good)

@@ -247,8 +247,8 @@ static void draw_store(struct picture *p)
     }
     weir__delta_ledger_stats(&snapshot->deltas, &s);
     weir__top_line(&p->canvas, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
-                   "store    %s, agent %s, lag %.2f s, %" PRIu64 " exchanges, %" PRIu64 " failed, %" PRIu64 " keys",
-                   states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.exchanges, s.failures,
+                   "store    %s, agent %s, lag %.2f s, %" PRIu64 " requests, %" PRIu64 " failed, %" PRIu64 " keys",
+                   states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.requests, s.failures,
                    s.used);
 }
 

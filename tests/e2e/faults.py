@@ -267,7 +267,7 @@ Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before wors
 def exchanged(fleet, host):
     """How often its agent told something, and heard of it."""
     ledger = fleet.status(host)["ledger"]
-    return ledger["exchanges"] - ledger["failures"]
+    return ledger["requests"] - ledger["failures"]
 
 
 def remaining(fleet, host, key):

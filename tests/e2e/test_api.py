@@ -372,7 +372,7 @@ def test_guessing_takes_its_time(api):
     for each in waiting:
         each.join()
     assert len(took) == 23 and sorted(took)[-15] >= 5, took  # after the seventh, as long as it gets
-    assert b"\nweir_wrong_secrets_total 23\n" in get(g.port, "/metrics").body
+    assert b"\nweir_auth_failures_total 23\n" in get(g.port, "/metrics").body
     left = socket.create_connection(("127.0.0.1", g.port), timeout=10)
     left.sendall(b"GET /v1/keys/a/b HTTP/1.1\r\nHost: x\r\nX-Weir-Token: a-wrong-token\r\n\r\n")
     left.close()
@@ -385,7 +385,7 @@ def test_guesses_that_are_given_up_learn_nothing(api):
                        location = /metrics {{ weir off; weir_metrics; }}""", workers=1)
 
     def checked():
-        return int(re.search(rb"^weir_wrong_secrets_total (\d+)$", get(g.port, "/metrics").body, re.M)[1])
+        return int(re.search(rb"^weir_auth_failures_total (\d+)$", get(g.port, "/metrics").body, re.M)[1])
 
     def ask(connection, token):
         body = json.dumps(direct())

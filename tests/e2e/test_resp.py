@@ -319,7 +319,7 @@ def test_guessing_takes_its_time(server):
         assert str(c.do("HELLO", 3, "AUTH", "default", "nope")).startswith("WRONGPASS ")
         assert time.monotonic() - began >= 3.2  # another connection of the same address
         assert c.do("AUTH", "secret") == "OK"
-    assert re.search(r"^weir_wrong_secrets_total 6$", get(s.port, "/metrics").body.decode(), re.M)
+    assert re.search(r"^weir_auth_failures_total 6$", get(s.port, "/metrics").body.decode(), re.M)
 
 
 def test_guesses_that_are_given_up_learn_nothing(server):
@@ -327,7 +327,7 @@ def test_guesses_that_are_given_up_learn_nothing(server):
     s = server(stream="weir_resp_password secret;", server="location = /metrics { weir off; weir_metrics; }", workers=1)
 
     def checked():
-        return int(re.search(r"^weir_wrong_secrets_total (\d+)$", get(s.port, "/metrics").body.decode(), re.M)[1])
+        return int(re.search(r"^weir_auth_failures_total (\d+)$", get(s.port, "/metrics").body.decode(), re.M)[1])
 
     def guess_on(connection, word=b"nope"):
         connection.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n" % (len(word), word))

@@ -292,7 +292,7 @@ def test_figures_of_keys_are_metrics(host):
     assert samples["weir_rule_limit", labels] == 20 and samples["weir_rule_window_seconds", labels] == 3600
     assert samples["weir_rule_keys_near_limit", labels] == 2
     assert 1 <= samples["weir_rule_keys", labels] <= 2  # about: of two keys in one part of 256 it knows one
-    assert samples["weir_rule_most_used_ratio", labels] == 1
+    assert samples["weir_rule_peak_usage_ratio", labels] == 1
 
 
 def test_the_board_is_whole():

@@ -96,12 +96,12 @@ def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
 
     def told():
         return json.loads(get(one.metrics, "/weir/status").body)["ledger"]
-    wait_until(lambda: told()["told"] >= 6 and told()["applied"] >= 4 and told()["lag_ms"] == 0, "the figures")
+    wait_until(lambda: told()["units_sent"] >= 6 and told()["units_received"] >= 4 and told()["lag_ms"] == 0, "the figures")
     assert told()["agent"] is True and told()["store"] == "up" and told()["full"] == 0 and told()["entries"] > 1000
     text = get(one.metrics, "/metrics").body.decode()
     figures = dict(line.split(" ") for line in text.splitlines() if re.match("weir_(agent|ledger)_", line))
-    assert figures["weir_agent_up"] == "1" and int(figures["weir_ledger_told_total"]) >= 6, figures
-    assert float(figures["weir_ledger_lag_seconds"]) < 1 and int(figures["weir_ledger_sent_bytes_total"]) > 100, figures
+    assert figures["weir_agent_up"] == "1" and int(figures["weir_sync_units_sent_total"]) >= 6, figures
+    assert float(figures["weir_sync_lag_seconds"]) < 1 and int(figures["weir_sync_sent_bytes_total"]) > 100, figures
     server.kill()
     wait_until(lambda: told()["store"] == "down" and told()["last_error"].startswith("WEIR_ESTORE"), "the store's absence")
     ask(one.port, 1)
@@ -189,7 +189,7 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
             always(False, passed - used())
         # A worker that stands still between taking and writing down, while the store first hears of the key, has it count twice.
         always(sum((used() - passed).values()) <= 3, used() - passed)
-        assert told()["exchanges"] > 6 / 0.5 + 6, told()
+        assert told()["requests"] > 6 / 0.5 + 6, told()
     finally:
         host.remove()
         backend.stop()

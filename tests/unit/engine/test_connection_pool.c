@@ -113,7 +113,7 @@ TEST(a_check_asks_by_itself)
     CHECK_EQ(links, 2);
     weir_engine_stats stats;
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
-    CHECK_EQ(stats.store.questions, 2);
+    CHECK_EQ(stats.store.requests, 2);
     CHECK_EQ(stats.store.failed, 1);
     CHECK(stats.store.up);
     /* Denied once, and asked no more. */
@@ -209,7 +209,7 @@ static void *read_figures(void *engine)
     while (__atomic_load_n(&read_on, __ATOMIC_RELAXED)) {
         weir_engine_stats seen;
         CHECK_EQ(weir_engine_stats_read(engine, &seen), 0);
-        CHECK(seen.store.questions <= UINT64_C(2) * WEIR__POOL_CONNECTIONS);
+        CHECK(seen.store.requests <= UINT64_C(2) * WEIR__POOL_CONNECTIONS);
     }
     return NULL;
 }
@@ -283,7 +283,7 @@ TEST(who_waits_gets_the_first_that_is_returned)
     }
     weir_engine_stats stats; /* of what is returned; nobody is waited for */
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
-    CHECK_EQ(stats.store.questions, 2 * WEIR__POOL_CONNECTIONS);
+    CHECK_EQ(stats.store.requests, 2 * WEIR__POOL_CONNECTIONS);
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
         weir__connection_pool_release(all[i]);
     weir_close(engine);

@@ -670,7 +670,7 @@ TEST(figures)
     begin(RULE("limit: 10, window: 1h"), 2);
     weir_ledger_stats stats;
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
-    CHECK(!stats.agent && stats.store == WEIR_STORE_UNKNOWN && stats.lag_ns == 0 && stats.exchanges == 0);
+    CHECK(!stats.agent && stats.store == WEIR_STORE_UNKNOWN && stats.lag_ns == 0 && stats.requests == 0);
     host_ask(&hosts[0], REQUEST, 4);
     host_ask(&hosts[1], REQUEST, 3);
     store.fate = REFUSES;
@@ -679,13 +679,13 @@ TEST(figures)
     weir__store64(&hosts[0].engine->deltas->ledger.header->acked_ms, weir__coarse_ms() - 500);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
-    CHECK(stats.exchanges == 3 && stats.failures == 3 && stats.told == 0);
+    CHECK(stats.requests == 3 && stats.failures == 3 && stats.units_sent == 0);
     CHECK(stats.lag_ns >= 400 * 1000000 && stats.lag_ns < 5 * WEIR_SECOND);
     store.fate = ANSWERS;
     hosts_sync(hosts, 2);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_UP && stats.lag_ns == 0);
-    CHECK(stats.told == 4 && stats.applied == 3 && stats.entries > 1000 && stats.full == 0);
+    CHECK(stats.units_sent == 4 && stats.units_received == 3 && stats.entries > 1000 && stats.full == 0);
     for (int i = 0; i < 200; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
