@@ -277,17 +277,19 @@ static void defaults(struct weir__config *config)
     config->denied_rate = 100;
 }
 
+bool weir__config_report(const char *file, const char *message, weir_diagnose *diagnose, void *context)
+{
+    if (diagnose)
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = message});
+    return false;
+}
+
 /* Sets the folder that relative paths are relative to: that of weir.yaml. */
 static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, void *context)
 {
     char *absolute_path = realpath(config->file, NULL);
-    if (!absolute_path) {
-        weir_diagnostic gone = {
-            .severity = WEIR_IS_ERROR, .file = config->file, .message = "cannot be read: no such file"};
-        if (diagnose)
-            diagnose(context, &gone);
-        return false;
-    }
+    if (!absolute_path)
+        return weir__config_report(config->file, "cannot be read: no such file", diagnose, context);
     const char *slash = strrchr(absolute_path, '/');
     size_t len = slash && slash > absolute_path ? (size_t)(slash - absolute_path) : 0;
     config->folder = weir__arena_copy(&config->arena, (weir_text){absolute_path, len}).data;
@@ -295,7 +297,7 @@ static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, vo
     return true;
 }
 
-int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
+static int load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
 {
     *config = (struct weir__config){.arena = {.bytes_max = (size_t)64 << 20}, .file = file, .rls_count_denied = true};
     int error = weir__sources_read(file, diagnose, context, &config->sources);
@@ -317,6 +319,16 @@ int weir__config_load(struct weir__config *config, const char *file, weir_diagno
     if (config->arena.failed)
         return WEIR_ENOMEM;
     return report.errors ? WEIR_ERULES : 0;
+}
+
+int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
+{
+    int error = load(config, file, diagnose, context);
+    if (error == WEIR_ERULESBUSY)
+        weir__config_report(file, "changed while it was read; try again", diagnose, context);
+    else if (error && error != WEIR_ERULES && error != WEIR_ERULESPATH)
+        weir__config_report(file, weir_strerror(error), diagnose, context);
+    return error;
 }
 
 static void text_wipe(const char *text)

@@ -207,12 +207,12 @@ struct weir__config {
     struct weir__place rules_place;
 };
 
-/*
- * Reads and validates the file. 0; WEIR_ERULES or WEIR_ERULESPATH after a report to `diagnose`; WEIR_ENOMEM; or
- * WEIR_ERULESBUSY: the file changed meanwhile. The caller frees `config` with weir__config_free in any case.
- */
+/* Reads and validates the file: 0, or an error after a report. The caller frees `config` with weir__config_free in any
+ * case. */
 int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context);
 void weir__config_free(struct weir__config *config);
+/* Reports an error of the file as a whole. Returns false. */
+bool weir__config_report(const char *file, const char *message, weir_diagnose *diagnose, void *context);
 /* Overwrites what only weir serve and nginx need: the text of the file, and the service's tokens and passwords. */
 void weir__config_wipe(struct weir__config *config);
 

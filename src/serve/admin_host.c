@@ -37,7 +37,7 @@ static json_t *seconds(int64_t ns)
 }
 
 /* Formats the object, and frees it. */
-static int told(json_t *object, char **json)
+static int format_json(json_t *object, char **json)
 {
     *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
@@ -62,7 +62,7 @@ static int key_state(void *context, const char *rule, weir_text key, char **json
         json_object_set_new(object, "retry_after_s", seconds(decision->retry_after_ns));
         json_object_set_new(object, "reset_s", seconds(decision->reset_after_ns));
     }
-    return told(object, json);
+    return format_json(object, json);
 }
 
 static int key_reset(void *context, const char *rule, weir_text key)
@@ -149,27 +149,27 @@ static int hosts(void *context, char **json)
     return done(host, weir__stats_json_hosts(&host->membership, json));
 }
 
-static void heard(void *context, weir_text text)
+static void record_heartbeat(void *context, weir_text text)
 {
     struct weir__host *host = context;
-    struct weir__heartbeat told;
-    if (weir__heartbeat_parse(text.data, text.len, &told))
-        weir__subscribers_record(host->subscribers, &told, (int64_t)weir__coarse_ms());
+    struct weir__heartbeat heartbeat;
+    if (weir__heartbeat_parse(text.data, text.len, &heartbeat))
+        weir__subscribers_record(host->subscribers, &heartbeat, (int64_t)weir__coarse_ms());
 }
 
-void weir__host_tell(struct weir__host *host, struct weir__heartbeat *told)
+void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat)
 {
     weir__watch(host->engine);
-    weir__heartbeat_of_self(told, look(host), host->config->store.url != NULL);
+    weir__heartbeat_of_self(heartbeat, look(host), host->config->store.url != NULL);
     (void)done(host, 0);
 }
 
-struct weir__subscribers *weir__host_followers(struct weir__host *host)
+struct weir__subscribers *weir__host_subscribers(struct weir__host *host)
 {
     return host->subscribers;
 }
 
-static void tell_history(const struct weir__host *host, int error, const char *ending)
+static void log_history_error(const struct weir__host *host, int error, const char *ending)
 {
     char path[4200], why[256];
     snprintf(path, sizeof path, "%s%s", host->config->segment_path, ending);
@@ -184,7 +184,7 @@ void weir__host_look(struct weir__host *host)
 {
     int error = host->observer ? weir__history_writer_tick(host->observer) : 0;
     if (error && error != host->look_error)
-        tell_history(host, error, ".history");
+        log_history_error(host, error, ".history");
     host->look_error = error;
     for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
         weir__logf(host->log, WEIR__LOG_ERROR, "a sidecar file of %s was truncated; %s until the agent restarts",
@@ -204,7 +204,7 @@ static void observe(struct weir__host *host)
     const char *ending;
     int error = weir__history_writer_open(host->engine, host->config->segment_path, &host->observer, &ending);
     if (error && error != WEIR_EBUSY)
-        tell_history(host, error, ending);
+        log_history_error(host, error, ending);
 }
 
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__logger *log)
@@ -244,7 +244,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .hot = hot,
                                                   .advice = advice,
                                                   .hosts = hosts,
-                                                  .record_heartbeat = heard,
+                                                  .record_heartbeat = record_heartbeat,
                                                   .published = published,
                                                   .log = log_warning};
         host->subscribers = weir__subscribers_new();

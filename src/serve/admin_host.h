@@ -16,9 +16,9 @@ void weir__host_close(struct weir__host *host);
 weir *weir__host_engine(struct weir__host *host);
 const struct weir__control_host *weir__host_calls(struct weir__host *host);
 /* Fills in this host's heartbeat. */
-void weir__host_tell(struct weir__host *host, struct weir__heartbeat *told);
+void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat);
 /* The hosts that poll their rules from this one. */
-struct weir__subscribers *weir__host_followers(struct weir__host *host);
+struct weir__subscribers *weir__host_subscribers(struct weir__host *host);
 /* Writes the history. To be called several times a second. */
 void weir__host_look(struct weir__host *host);
 

@@ -35,18 +35,15 @@ static uint64_t fingerprint_of(const char *file)
 static struct weir__config *config_read(const char *file, weir_diagnose *diagnose, void *context)
 {
     struct weir__config *config = calloc(1, sizeof *config);
-    int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
-    const char *wrong = error == WEIR_ENOMEM       ? weir_strerror(error)
-                        : error == WEIR_ERULESBUSY ? "changed while it was read; try again"
-                        : !error && !weir__agent_needed(config)
-                            ? "there is no store, no rules service, no queue and no load level in it: nothing to do"
-                            : NULL;
-    if (wrong && diagnose)
-        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
-    if (!error && !wrong)
+    if (!config)
+        return NULL;
+    if (weir__config_load(config, file, diagnose, context) == 0 &&
+        (weir__agent_needed(config) ||
+         weir__config_report(file,
+                             "there is no store, no rules service, no queue and no load level in it: nothing to do",
+                             diagnose, context)))
         return config;
-    if (config)
-        weir__config_free(config);
+    weir__config_free(config);
     free(config);
     return NULL;
 }

@@ -118,9 +118,9 @@ static void *record_history(void *context)
             start_ingest(threads, round == 0);
         weir__host_look(threads->host);
         if (threads->ingest) {
-            struct weir__ingest_counts figures;
-            weir__ingest_counts(threads->ingest, &figures);
-            weir__dispatcher_set_ingested(threads->dispatcher, figures.accepted, figures.refused);
+            struct weir__ingest_counts counts;
+            weir__ingest_counts(threads->ingest, &counts);
+            weir__dispatcher_set_ingested(threads->dispatcher, counts.accepted, counts.refused);
         }
     }
     return NULL;
@@ -204,10 +204,10 @@ static bool start_heartbeats(struct weir__agent_threads *threads)
 static size_t format_heartbeat(void *context, char *to, size_t size)
 {
     const struct weir__agent_threads *threads = context;
-    struct weir__heartbeat told;
-    weir__host_tell(threads->host, &told);
-    told.every_ms = threads->config->origin.poll_ms;
-    return weir__heartbeat_format(&told, to, size);
+    struct weir__heartbeat heartbeat;
+    weir__host_heartbeat(threads->host, &heartbeat);
+    heartbeat.every_ms = threads->config->origin.poll_ms;
+    return weir__heartbeat_format(&heartbeat, to, size);
 }
 
 static bool start_poller(struct weir__agent_threads *threads)

@@ -17,15 +17,10 @@ static struct weir__deployment *deployment_read(const char *file, const struct w
                                                 weir_diagnose *diagnose, void *context)
 {
     struct weir__deployment *deployment = calloc(1, sizeof *deployment);
-    int error = deployment ? weir__config_load(&deployment->config, file, diagnose, context) : WEIR_ENOMEM;
-    if (!error && weir__preflight(&deployment->config, ports ? running : &deployment->config, diagnose, context,
-                                  &deployment->facts))
+    if (deployment && weir__config_load(&deployment->config, file, diagnose, context) == 0 &&
+        weir__preflight(&deployment->config, ports ? running : &deployment->config, diagnose, context,
+                        &deployment->facts))
         return deployment;
-    if (diagnose && (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY))
-        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR,
-                                             .file = file,
-                                             .message = error == WEIR_ENOMEM ? weir_strerror(error)
-                                                                             : "changed while it was read; try again"});
     weir__deployment_free(deployment);
     return NULL;
 }

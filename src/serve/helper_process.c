@@ -1,6 +1,7 @@
 /* Helper processes with a deadline. See helper_process.h. */
 #define _GNU_SOURCE /* SYS_close_range */
 #include "serve/helper_process.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -37,11 +38,11 @@ void weir__close_descriptors(int keep, int keep_too)
 /* True when the child has ended within `ms`. */
 static bool wait_for(pid_t child, int64_t ms, int *status)
 {
-    for (int64_t waited = 0;; waited += STEP_MS) {
+    for (int64_t end = weir__monotonic_ms() + ms;;) {
         siginfo_t info = {0};
         if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child)
             break;
-        if (waited >= ms)
+        if (weir__monotonic_ms() >= end)
             return false;
         poll(NULL, 0, STEP_MS);
     }

@@ -49,17 +49,16 @@ static bool find_rules(struct opened *opened)
 struct weir__file_rules *weir__file_rules_open(const char *file, weir_diagnose *diagnose, void *context)
 {
     struct opened *opened = calloc(1, sizeof *opened);
-    int error = opened ? weir__config_load(&opened->config, file, diagnose, context) : WEIR_ENOMEM;
-    const char *wrong = NULL;
-    if (error == 0 && !find_rules(opened))
-        wrong = "nothing was published yet in the rules service that it takes its rules from: weir rules get published";
-    else if (error && error != WEIR_ERULES && error != WEIR_ERULESPATH)
-        wrong = weir_strerror(error);
-    if (wrong)
-        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
-    if (!error && !wrong)
+    if (!opened)
+        return NULL;
+    if (weir__config_load(&opened->config, file, diagnose, context) == 0 &&
+        (find_rules(opened) ||
+         weir__config_report(
+             file,
+             "nothing was published yet in the rules service that it takes its rules from: weir rules get published",
+             diagnose, context)))
         return &opened->rules;
-    weir__file_rules_close(opened ? &opened->rules : NULL);
+    weir__file_rules_close(&opened->rules);
     return NULL;
 }
 
@@ -74,35 +73,33 @@ void weir__file_rules_close(struct weir__file_rules *rules)
 
 /* ---- The database of the rules service ---- */
 
-static void report_error(const char *file, const char *message, weir_diagnose *diagnose, void *context)
+static bool database_find(const struct weir__config *config, weir_diagnose *diagnose, void *context, char *url,
+                          size_t size)
 {
-    diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = message});
+    const char *database = config->admin.database;
+    if (!database)
+        return weir__config_report(config->file, "it has no rules service: admin says where one listens", diagnose,
+                                   context);
+    if (strlen(database) >= size)
+        return weir__config_report(config->file, "the address of the database is too long", diagnose, context);
+    /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
+    (void)mkdir(config->state_path, 0755);
+    if (strncmp(database, "sqlite:", 7) == 0)
+        weir__handover_create(database + 7);
+    snprintf(url, size, "%s", database);
+    return true;
 }
 
 bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size)
 {
     struct weir__config *config = calloc(1, sizeof *config);
-    int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
-    const char *database = error ? NULL : config->admin.database, *wrong = NULL;
-    if (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY)
-        wrong = weir_strerror(error);
-    else if (!error && !database)
-        wrong = "it has no rules service: admin says where one listens";
-    else if (database && strlen(database) >= size)
-        wrong = "the address of the database is too long";
-    if (wrong) {
-        report_error(file, wrong, diagnose, context);
-    } else if (database) {
-        /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
-        (void)mkdir(config->state_path, 0755);
-        if (strncmp(database, "sqlite:", 7) == 0)
-            weir__handover_create(database + 7);
-        snprintf(url, size, "%s", database);
-    }
-    if (config)
-        weir__config_free(config);
+    if (!config)
+        return false;
+    bool found =
+        weir__config_load(config, file, diagnose, context) == 0 && database_find(config, diagnose, context, url, size);
+    weir__config_free(config);
     free(config);
-    return !wrong && database;
+    return found;
 }
 
 /* ---- The queue ---- */
@@ -119,16 +116,14 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
     struct weir__file_queue *queue = calloc(1, sizeof *queue);
     if (!queue)
         return NULL;
-    int error = weir__config_load(&queue->config, file, diagnose, context);
-    const char *wrong = error == WEIR_ENOMEM || error == WEIR_ERULESBUSY ? weir_strerror(error)
-                        : !error && !queue->config.queue.wanted ? "there is no queue in it: nothing is deferred here"
-                                                                : NULL;
-    if (wrong)
-        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
-    if (!error && !wrong && queue->config.queue.database)
-        weir__handover_create(queue->config.queue.database + strlen("sqlite:"));
-    if (!error && !wrong)
+    const struct weir__queue_config *config = &queue->config.queue;
+    if (weir__config_load(&queue->config, file, diagnose, context) == 0 &&
+        (config->wanted ||
+         weir__config_report(file, "there is no queue in it: nothing is deferred here", diagnose, context))) {
+        if (config->database)
+            weir__handover_create(config->database + strlen("sqlite:"));
         queue->admin = weir__queue_admin_open(&queue->config, &terminal);
+    }
     if (queue->admin)
         return queue;
     weir__file_queue_close(queue);

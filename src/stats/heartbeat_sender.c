@@ -151,7 +151,7 @@ void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender)
     struct weir__host_list *list = &sender->list;
     struct weir__heartbeat self;
     size_t len = 0;
-    weir__host_tell(sender->host, &self);
+    weir__host_heartbeat(sender->host, &self);
     memcpy(sender->id, self.id, sizeof sender->id);
     if (sender->link)
         exchange_with_store(sender, &self, (int64_t)weir__coarse_ms());
@@ -161,7 +161,7 @@ void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender)
     list->count = 1;
     list->hosts[0] = (struct weir__received_heartbeat){self, 0, WEIR__HOST_SELF};
     add_received(sender, self.id, now_ms);
-    weir__subscribers_append(weir__host_followers(sender->host), list, now_ms);
+    weir__subscribers_append(weir__host_subscribers(sender->host), list, now_ms);
     char *text = weir__host_list_format(list, &len);
     if (text)
         (void)weir__sidecar_write(sender->path, text, len);

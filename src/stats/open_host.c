@@ -30,9 +30,8 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
     weir_options how = {.segment = {.path = what, .flags = WEIR_OPEN_READONLY}, .rules_path = rules};
     if (!segment) {
         int error = weir__config_load(&host->config, what, diagnose, context);
-        if (error)
-            return error == WEIR_ERULES || error == WEIR_ERULESPATH ? false
-                                                                    : report_error(diagnose, context, what, error);
+        if (error) /* reported */
+            return false;
         how.segment.path = host->config.segment_path;
         if (!rules) {
             how.rules_path = host->config.rules_path;

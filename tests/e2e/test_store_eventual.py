@@ -259,7 +259,7 @@ def test_reload_renews_the_agent(redis_server, served):
     host.the_agent(first)
     ask(host.port, 3)
     wait_until(lambda: any(name == b"weir:e:a" for name in second.client().scan_iter("*")), "the other store")
-    assert "killed" not in host.said() and "ended (exit" not in host.said(), host.said()
+    assert "killed" not in host.said() and "exited (exit code" not in host.said(), host.said()
 
 
 # ---- weir agent, beside an nginx of somebody's own ----
