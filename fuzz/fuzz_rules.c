@@ -4,7 +4,7 @@
  * is more than its ceiling. A form feed parts files.
  */
 #include "algo/calendar.h"
-#include "algo/scaled_limit.h"
+#include "algo/algo.h"
 #include "rules/descriptors.h"
 
 #include <stdlib.h>

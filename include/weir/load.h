@@ -1,9 +1,7 @@
 /*
- * How loaded this host is, as the agent says it ten times a second (docs/pressure.md). Of an engine that was opened
- * with weir_options.load.
- *
- * And for programs that pass requests on, such as nginx: what they tell the agent of their upstreams. Each process has
- * a weir_load_worker; it is for one thread.
+ * The load level of this host, which the agent publishes ten times a second (docs/pressure.md), for engines opened with
+ * weir_options.load; and reports to the agent, for programs that forward requests to upstreams, as nginx does. Each
+ * such process has a weir_load_worker, for use by one thread.
  */
 #ifndef WEIR_LOAD_H
 #define WEIR_LOAD_H
@@ -21,22 +19,22 @@ extern "C" {
 #define WEIR_LOAD_SIGNALS 6
 #define WEIR_LOAD_CLASSES 4 /* critical, high, normal, low */
 
-/* All in per mille. Negative: there is no such signal, as it is not configured or the kernel does not have it. */
+/* In per mille. A negative signal is not configured, or not available on this kernel. */
 typedef struct weir_load {
-    bool known; /* false: no agent has said anything for two seconds, and nothing is done about the load */
+    bool known; /* false: no agent has published for two seconds; limits are as written and nothing is shed */
     int level;
-    int throttle;                /* how far adaptive limits are between their min (0) and their max (1000) */
-    int shed[WEIR_LOAD_CLASSES]; /* which share of the requests is shed */
+    int throttle;                /* position of adaptive limits between their min (0) and their max (1000) */
+    int shed[WEIR_LOAD_CLASSES]; /* share of the requests of each class that is shed */
     int signal[WEIR_LOAD_SIGNALS];
-    uint64_t in_flight; /* requests that workers say they have passed on */
-    unsigned workers;   /* who say so */
+    uint64_t in_flight; /* requests at upstreams, of live workers */
+    unsigned workers;   /* live ones */
 } weir_load;
 
 /* WEIR_ENOENT: the engine has no load level. */
 WEIR_MUST_CHECK int weir_load_read(weir *engine, weir_load *load);
-/* "cpu", "memory", "run_queue", "latency", "errors", "in_flight"; NULL: there are no more. */
+/* "cpu", "memory", "run_queue", "latency", "errors", "in_flight"; NULL beyond the last. */
 const char *weir_load_signal_name(int signal);
-/* "critical", "high", "normal", "low"; the same. */
+/* "critical", "high", "normal", "low"; NULL beyond the last. */
 const char *weir_load_class_name(int priority);
 
 /* ---- Workers ---- */
@@ -47,15 +45,16 @@ typedef struct weir_load_worker {
     uint32_t stripe;
 } weir_load_worker;
 
-/* Begins; without a load level all of these do nothing. */
+/* Registers the worker. Without a load level all of these do nothing. */
 void weir_load_join(weir *engine, weir_load_worker *worker);
-/* To be called at least once a second: who is silent for two counts as dead, and what it had in flight as gone. */
+/* Heartbeat, at least once a second. After two seconds without one the worker counts as dead, with nothing in flight.
+ */
 void weir_load_heartbeat(weir *engine, weir_load_worker *worker);
 void weir_load_leave(weir *engine, weir_load_worker *worker);
-/* A request is passed on; it is over. */
+/* A request goes to an upstream; it ends. */
 void weir_load_begin(weir *engine, weir_load_worker *worker);
 void weir_load_end(weir *engine, weir_load_worker *worker);
-/* An upstream has answered after so long, or (error) badly or not at all. */
+/* An upstream has responded after `took_ns`; `error`: with a 5xx, or not at all. */
 void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error);
 
 #if defined(__GNUC__)

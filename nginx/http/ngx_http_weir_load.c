@@ -1,19 +1,20 @@
 /*
- * The load level: what a worker tells the agent of its upstreams, and what is told of the level in status and metrics.
+ * The load level: the worker reports its upstreams to the agent, and formats the level for the status page and the
+ * metrics.
  *
- * A request is in flight from when it passes (after its wait, if it has one) until nginx logs it, which is at its end,
- * however it ends. The number is each worker's own and goes with it: one that is killed leaves none behind.
+ * A request is in flight from its admission (after its delay, if any) until nginx logs it, however it ends. Each worker
+ * keeps its own count, so a killed worker leaves none behind.
  */
 #include "ngx_http_weir.h"
 
 #include <weir/load.h>
 
-#define BEAT_MS 500
+#define HEARTBEAT_MS 500
 
 static weir_load_worker ngx_http_weir_load_worker;
 static ngx_event_t ngx_http_weir_load_event;
 
-/* ---- Telling the agent ---- */
+/* ---- Reports to the agent ---- */
 
 __attribute__((hot)) void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx)
 {
@@ -24,10 +25,10 @@ __attribute__((hot)) void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mc
 }
 
 /*
- * What one server did. Until its headers came: how long the rest takes depends on the client, too. A connection that
- * became another protocol's lasts as long as its client likes; one whose client has left had no answer to give.
+ * Reports the response of one server. Its latency ends with the headers: the body also depends on the client. Upgraded
+ * connections are no responses, and neither are those whose client has left.
  */
-static void ngx_http_weir_load_answer(ngx_http_request_t *r, weir *engine, const ngx_http_upstream_state_t *state)
+static void ngx_http_weir_load_response(ngx_http_request_t *r, weir *engine, const ngx_http_upstream_state_t *state)
 {
     ngx_msec_t none = (ngx_msec_t)-1, took = state->header_time != none ? state->header_time : state->response_time;
     ngx_uint_t left = r->headers_out.status == NGX_HTTP_CLIENT_CLOSED_REQUEST;
@@ -49,7 +50,7 @@ static ngx_int_t ngx_http_weir_load_log(ngx_http_request_t *r)
         return NGX_OK;
     const ngx_http_upstream_state_t *state = r->upstream_states->elts;
     for (ngx_uint_t i = 0; i < r->upstream_states->nelts; i++)
-        ngx_http_weir_load_answer(r, mcf->engine, &state[i]);
+        ngx_http_weir_load_response(r, mcf->engine, &state[i]);
     return NGX_OK;
 }
 
@@ -65,11 +66,11 @@ ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf
     return NGX_OK;
 }
 
-/* While a worker that is to end still has requests, it beats. */
-static void ngx_http_weir_load_beat(ngx_event_t *event)
+/* A worker that shuts down keeps its heartbeat while it has requests. */
+static void ngx_http_weir_load_heartbeat(ngx_event_t *event)
 {
     weir_load_heartbeat(event->data, &ngx_http_weir_load_worker);
-    ngx_add_timer(event, BEAT_MS);
+    ngx_add_timer(event, HEARTBEAT_MS);
 }
 
 void ngx_http_weir_load_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf)
@@ -78,11 +79,11 @@ void ngx_http_weir_load_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf
     if (!mcf->load)
         return;
     weir_load_join(mcf->engine, &ngx_http_weir_load_worker);
-    event->handler = ngx_http_weir_load_beat;
+    event->handler = ngx_http_weir_load_heartbeat;
     event->data = mcf->engine;
     event->log = cycle->log;
     event->cancelable = 1;
-    ngx_add_timer(event, BEAT_MS);
+    ngx_add_timer(event, HEARTBEAT_MS);
 }
 
 void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf)
@@ -91,7 +92,7 @@ void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf)
         weir_load_leave(mcf->engine, &ngx_http_weir_load_worker);
 }
 
-/* ---- What is told of it ---- */
+/* ---- Status and metrics ---- */
 
 static double ngx_http_weir_percent(int per_mille)
 {
@@ -105,27 +106,28 @@ void ngx_http_weir_load_metrics(ngx_http_weir_text_t *text, weir *engine)
     weir_load load;
     if (weir_load_read(engine, &load) != 0)
         return;
-    ngx_http_weir_text_add(text, "# HELP %s 1: the agent says how loaded the host is.\n# TYPE %s gauge\n%s %d\n", up,
-                           up, up, load.known);
-    ngx_http_weir_text_add(text, "# HELP %s How loaded the host is, 0 to 100.\n# TYPE %s gauge\n%s %.1f\n", level,
+    ngx_http_weir_text_add(
+        text, "# HELP %s 1 if the agent publishes the load level, 0 if it is unknown.\n# TYPE %s gauge\n%s %d\n", up,
+        up, up, load.known);
+    ngx_http_weir_text_add(text, "# HELP %s Load level of the host, 0 to 100.\n# TYPE %s gauge\n%s %.1f\n", level,
                            level, level, ngx_http_weir_percent(load.level));
     ngx_http_weir_text_add(text,
-                           "# HELP %s Where adaptive limits are, from their min (0) to their max (100).\n"
+                           "# HELP %s Position of adaptive limits between their min (0) and their max (100).\n"
                            "# TYPE %s gauge\n%s %.1f\n",
                            throttle, throttle, throttle, ngx_http_weir_percent(load.throttle));
-    ngx_http_weir_text_add(text, "# HELP %s What each signal says, 0 to 100; the highest counts.\n# TYPE %s gauge\n",
+    ngx_http_weir_text_add(text, "# HELP %s Level of each signal, 0 to 100; the highest counts.\n# TYPE %s gauge\n",
                            signal, signal);
     for (int i = 0; weir_load_signal_name(i); i++)
         if (load.signal[i] >= 0)
             ngx_http_weir_text_add(text, "%s{signal=\"%s\"} %.1f\n", signal, weir_load_signal_name(i),
                                    ngx_http_weir_percent(load.signal[i]));
     ngx_http_weir_text_add(
-        text, "# HELP %s How many per cent of the requests of a priority are shed.\n# TYPE %s gauge\n", shed, shed);
+        text, "# HELP %s Share of the requests of a class that is shed, in per cent.\n# TYPE %s gauge\n", shed, shed);
     for (int i = 0; weir_load_class_name(i); i++)
         ngx_http_weir_text_add(text, "%s{class=\"%s\"} %.1f\n", shed, weir_load_class_name(i),
                                ngx_http_weir_percent(load.shed[i]));
-    ngx_http_weir_text_add(text, "# HELP %s Requests that passed and are not over.\n# TYPE %s gauge\n%s %uL\n", flight,
-                           flight, flight, load.in_flight);
+    ngx_http_weir_text_add(text, "# HELP %s Requests in flight.\n# TYPE %s gauge\n%s %uL\n", flight, flight, flight,
+                           load.in_flight);
 }
 
 void ngx_http_weir_load_status(ngx_http_weir_text_t *text, weir *engine)

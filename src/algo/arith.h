@@ -1,4 +1,4 @@
-/* Integer helpers that every algorithm needs: time that goes backward, products that need 128 bits. */
+/* Integer helpers of the algorithms: elapsed time, and products of 128 bits. */
 #ifndef WEIR_ALGO_ARITH_H
 #define WEIR_ALGO_ARITH_H
 
@@ -7,21 +7,18 @@
 __extension__ typedef unsigned __int128 weir__u128;
 
 /*
- * The longest wait that is told apart, about nine years: only a debt takes so long to repay. Times are at most
- * INT64_MAX / 1000 microseconds, so sums of the two are far from overflow.
+ * Waits are clamped to this number of microseconds, about nine years; only a debt takes so long. Times are at most
+ * INT64_MAX / 1000 microseconds, so that their sum does not overflow.
  */
 #define WEIR__DEBT_MAX (INT64_C(1) << 48)
 
-/* How a duration in microseconds is told to the caller, in nanoseconds, without overflow; never less than none. */
+/* Microseconds to nanoseconds, clamped to 0 and INT64_MAX. */
 static inline int64_t weir__us_to_ns(int64_t us)
 {
     return us < 0 ? 0 : us > INT64_MAX / 1000 ? INT64_MAX : us * 1000;
 }
 
-/*
- * Time passed from `then` to `now`. Threads read their clocks at different moments, so `now` may lie before a
- * state that another one wrote: then no time has passed. The one place where this is decided.
- */
+/* Time from `then` to `now`; 0 if `now` is earlier, as threads read their clocks at different moments. */
 static inline int64_t weir__elapsed(int64_t now, int64_t then)
 {
     return now > then ? now - then : 0;

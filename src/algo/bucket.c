@@ -1,21 +1,21 @@
 /*
  * Token bucket and leaky bucket.
  *
- * Both are the same count: `used` units since `anchor_us`, of which `period_units` are given back in every
- * `period_us`. That ratio is window : limit in lowest terms, so moving the anchor by whole periods is exact, and
- * the remaining fraction of a period is never stored: no rounding error can build up, however long a key stays busy.
- * What was consumed is kept in units, not in time, so it stays consumed when the limit changes.
+ * Both count `used` units since `anchor_us`, of which `period_units` return in every `period_us`. That ratio is
+ * window : limit in lowest terms, so the anchor moves by whole periods exactly, and no rounding error accumulates
+ * however long a key stays busy. Consumption is kept in units, not in time, so it stays consumed when the limit
+ * changes.
  */
-#include "algo/decision.h"
+#include "algo/algo.h"
 
-/* Moves the anchor as far as whole periods go. Returns the units that dripped back since the (new) anchor. */
-static inline int64_t settle(const weir_limit *limit, struct weir__state *state, int64_t now_us)
+/* Moves the anchor by whole periods. Returns the units that have returned since the new anchor. */
+static inline int64_t advance(const weir_limit *limit, struct weir__state *state, int64_t now_us)
 {
     int64_t elapsed = weir__elapsed(now_us, state->anchor_us);
 
     if (state->used && elapsed >= limit->period_us) {
         int64_t periods = elapsed / limit->period_us;
-        /* Compared by division: periods * period_units could overflow after years of idleness. */
+        /* By division: periods * period_units could overflow after years of idleness. */
         if (periods > state->used / limit->period_units) {
             state->used = 0;
         } else {
@@ -25,9 +25,9 @@ static inline int64_t settle(const weir_limit *limit, struct weir__state *state,
         }
     }
     if (state->used && limit->period_units > 1) {
-        int64_t dripped = weir__mul_div(elapsed, limit->period_units, limit->period_us);
-        if (dripped < state->used)
-            return dripped;
+        int64_t returned = weir__mul_div(elapsed, limit->period_units, limit->period_us);
+        if (returned < state->used)
+            return returned;
         state->used = 0;
     }
     if (!state->used)
@@ -35,19 +35,19 @@ static inline int64_t settle(const weir_limit *limit, struct weir__state *state,
     return 0;
 }
 
-/* The moment at which `units` have dripped back since the anchor. */
-static inline int64_t dripped_at(const weir_limit *limit, const struct weir__state *state, int64_t units)
+/* The time at which `units` have returned since the anchor. */
+static inline int64_t returned_at(const weir_limit *limit, const struct weir__state *state, int64_t units)
 {
     int64_t wait = weir__mul_div_up(units, limit->period_us, limit->period_units);
-    return state->anchor_us + (wait > WEIR__DEBT_MAX ? WEIR__DEBT_MAX : wait); /* as refill_time */
+    return state->anchor_us + (wait > WEIR__DEBT_MAX ? WEIR__DEBT_MAX : wait); /* as in refill_time */
 }
 
 /*
- * What is left to give back of a refund (a negative cost) of units taken at now_us, when `returned` units have come
- * back since: those may have been the very same, and the bucket may have been full in between. Giving them back again
- * would let pass what never fitted.
+ * The part of a refund (a negative cost) of units taken at now_us that has not returned by itself: `returned` units
+ * have since, maybe the very same, and the bucket may have been full in between. Refunding them again would admit too
+ * much.
  */
-static inline int64_t still_owed(int64_t cost, int64_t returned)
+static inline int64_t unreturned(int64_t cost, int64_t returned)
 {
     return cost + returned < 0 ? cost + returned : 0;
 }
@@ -57,27 +57,27 @@ bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_
 {
     struct weir__state next = *state;
     if (cost < 0) {
-        mode = WEIR__CHARGE; /* also when nothing is left of it: a refund is never denied */
+        mode = WEIR__CHARGE; /* a refund is never denied, even if nothing of it is left */
         /*
-         * Rounded down: if the take found the bucket full, they came back one by one from then on; if not, the first
-         * to come back was another's.
+         * Rounded down: if the take found the bucket full, its units return one by one from then on; if not, the first
+         * to return was an earlier one.
          */
         if (next.used && now_us < next.anchor_us)
-            cost = still_owed(cost, weir__mul_div(next.anchor_us - now_us, limit->back_units, limit->back_us));
+            cost = unreturned(cost, weir__mul_div(next.anchor_us - now_us, limit->back_units, limit->back_us));
     }
-    int64_t dripped = settle(limit, &next, now_us);
-    int64_t in_use = next.used - dripped;
+    int64_t returned = advance(limit, &next, now_us);
+    int64_t in_use = next.used - returned;
     bool taken = weir__decide(limit, in_use, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY)
         decision->retry_after_ns =
-            weir__us_to_ns(dripped_at(limit, &next, dripped + in_use + cost - limit->cap) - now_us);
+            weir__us_to_ns(returned_at(limit, &next, returned + in_use + cost - limit->cap) - now_us);
     if (taken) {
         next.used += cost;
-        next.used = next.used <= dripped ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
-        decision->remaining = limit->hard - (next.used ? next.used - dripped : 0);
+        next.used = next.used <= returned ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
+        decision->remaining = limit->hard - (next.used ? next.used - returned : 0);
     }
-    int64_t full_us = dripped_at(limit, &next, next.used);
+    int64_t full_us = returned_at(limit, &next, next.used);
     decision->reset_after_ns = next.used ? weir__us_to_ns(weir__elapsed(full_us, now_us)) : 0;
     if (!taken || !cost)
         return false;
@@ -87,8 +87,8 @@ bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_
 }
 
 /*
- * The queue is never stored: unit i since the anchor leaves at anchor + i periods, so the next one leaves when all
- * before it have. `burst` is how many units the queue holds, the one that leaves now among them.
+ * The queue is not stored: unit i since the anchor leaves at anchor + i periods, so a new one leaves after all before
+ * it. `burst` is the capacity of the queue, including the unit that leaves now.
  */
 bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                       enum weir__mode mode, weir_decision *decision)
@@ -97,10 +97,10 @@ bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_
     bool taken = weir__token_take(limit, &next, now_us, cost, mode, decision);
 
     if (limit->delay && mode == WEIR__TAKE && cost >= 0) {
-        settle(limit, &queue, now_us);
-        int64_t wait = weir__elapsed(dripped_at(limit, &queue, queue.used), now_us);
+        advance(limit, &queue, now_us);
+        int64_t wait = weir__elapsed(returned_at(limit, &queue, queue.used), now_us);
         if (wait > limit->max_delay_us && decision->verdict != WEIR_NEVER_FITS) {
-            /* Too long a wait, whether or not there is room: it must shrink before anything passes. */
+            /* The wait exceeds max_delay, even if the queue has room. */
             int64_t shrink = weir__us_to_ns(wait - limit->max_delay_us);
             if (weir_passes(decision))
                 decision->remaining += cost;
@@ -120,24 +120,24 @@ bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_
     return taken;
 }
 
-/* How long after the anchor so many units have come back; capped, as a debt may take centuries. */
+/* Time from the anchor until `units` have returned; clamped, as a debt may take centuries. */
 static int64_t refill_time(const weir_limit *limit, int64_t units)
 {
     int64_t refills = (units + limit->limit - 1) / limit->limit;
     return refills > WEIR__DEBT_MAX / limit->window_us ? WEIR__DEBT_MAX : refills * limit->window_us;
 }
 
-/* Interval refill: `limit` units come back at once at each whole window after the request that found it full. */
+/* Interval refill: `limit` units return at once, at each whole window after the request that found the bucket full. */
 bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                          enum weir__mode mode, weir_decision *decision)
 {
     struct weir__state next = *state;
     int64_t windows = weir__elapsed(now_us, next.anchor_us) / limit->window_us;
     if (cost < 0) {
-        mode = WEIR__CHARGE; /* as above, but rounded up: the first refill may have brought back all */
+        mode = WEIR__CHARGE; /* as in weir__token_take, but rounded up: the first refill may have returned all */
         if (next.used && now_us < next.anchor_us) {
             int64_t refills = (next.anchor_us - now_us - 1) / limit->back_us + 1, units = limit->back_units;
-            cost = still_owed(cost, refills > WEIR__USED_MAX / units ? WEIR__USED_MAX : refills * units);
+            cost = unreturned(cost, refills > WEIR__USED_MAX / units ? WEIR__USED_MAX : refills * units);
         }
     }
 

@@ -1,20 +1,17 @@
 /*
  * Calendar windows.
  *
- * Local time may jump back, so the day is not taken from what the clock on the wall shows but from the latest time it
- * has ever shown: that never falls, and a midnight once passed stays passed. The start of a window is then the first
- * moment at which local time reaches its first midnight. These two are inverse to each other, which is why windows
- * hold their moment and tile, whatever a zone does: start <= now because the midnight was reached, now < end because
- * the next one was not.
+ * Local time may go back, so the day is derived from the latest local time ever shown, which never falls: a midnight
+ * once passed stays passed. A window starts at the first moment at which local time reaches its first midnight. The two
+ * functions are inverse to each other, so windows contain their moment and tile, whatever the zone does: start <= now
+ * because that midnight was reached, now < end because the next one was not.
  */
 #include "algo/calendar.h"
 
 #define DAY_S     86400
 #define SECOND_US 1000000
 
-/* No zone is further from UTC: src/engine/zone*.c take none that is. So only transitions this close to a moment matter
- * to it.
- */
+/* Bound of a zone's offset, which the loader checks: only transitions within it of a moment matter. */
 #define REACH_S (26 * 3600)
 
 /* a / b rounded towards minus infinity, for b > 0. */
@@ -136,7 +133,7 @@ void weir__calendar_window(const weir_zone *zone, enum weir_calendar unit, int64
 
     if (!zone)
         zone = &utc;
-    /* Whole seconds will do: all midnights and transitions are on one. */
+    /* Whole seconds: all midnights and transitions are on one. */
     unit_around(unit, floor_div(latest_local(zone, floor_div(now_us, SECOND_US)), DAY_S), &first, &next);
     *start_us = first_reaching(zone, first * DAY_S) * SECOND_US;
     *end_us = first_reaching(zone, next * DAY_S) * SECOND_US;

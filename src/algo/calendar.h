@@ -1,4 +1,4 @@
-/* Calendar windows: the day, week, month or year around a moment, in a time zone. Pure arithmetic. */
+/* Calendar windows: the day, week, month or year that contains a time, in a time zone. */
 #ifndef WEIR_ALGO_CALENDAR_H
 #define WEIR_ALGO_CALENDAR_H
 
@@ -10,7 +10,7 @@ struct weir__zone_transition {
     int32_t offset_s;
 };
 
-/* A zone as the arithmetic needs it: every change of offset, far enough into the future. Immutable. */
+/* A time zone: all transitions, far enough into the future. Immutable. */
 struct weir_zone {
     int32_t offset_s; /* before the first transition */
     int32_t count;
@@ -18,9 +18,8 @@ struct weir_zone {
 };
 
 /*
- * The window that holds now_us: *start_us <= now_us < *end_us, both microseconds since 1970, UTC. A NULL zone is
- * UTC. A local midnight that a change of offset skips is the first moment after the gap; one that happens twice
- * is the first of the two.
+ * The window that contains now_us: *start_us <= now_us < *end_us, both in microseconds since 1970, UTC. A NULL zone is
+ * UTC. A local midnight that a transition skips is the first moment after the gap; one that occurs twice is the first.
  */
 void weir__calendar_window(const weir_zone *zone, enum weir_calendar unit, int64_t now_us, int64_t *start_us,
                            int64_t *end_us);

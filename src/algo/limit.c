@@ -1,8 +1,9 @@
-/* Params -> a checked, immutable limit. Everything that could overflow later is refused here. */
+/* weir_limit_init: checks parameters and derives an immutable limit. Everything that could overflow later is refused
+ * here. */
 #include "algo/algo.h"
-#include "algo/arith.h"
 
-#define LEASE_NS (60 * WEIR_SECOND) /* how long a slot is held, if nobody says */
+#define LEASE_NS      (60 * WEIR_SECOND) /* default lease of a permit */
+#define PERIOD_MIN_US 1000 /* rounding up a period of at least 1 ms slows the limit by at most a thousandth */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -14,15 +15,15 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* What `amount` becomes with `percent` on top, rounded down. */
+/* `amount` plus `percent` of it, rounded down. */
 static int64_t with_soft(int64_t amount, int percent)
 {
     return amount + weir__mul_div(amount, percent, 100);
 }
 
 /*
- * The resolution of logged times: 32 bits must span four windows. 1, 2 or 5 times a power of ten, so that times
- * people write down fall on it.
+ * Resolution of logged times: 32 bits must span four windows. 1, 2 or 5 times a power of ten, so that round times are
+ * exact.
  */
 static int64_t log_quantum(int64_t window_us)
 {
@@ -34,17 +35,17 @@ static int64_t log_quantum(int64_t window_us)
 }
 
 /*
- * What sets the keys of this limit apart from those of others. States of different algorithms mean different things, so
- * an algorithm's keys are its own. All 64 bits must differ, as some of them choose the place and others are the tag.
+ * The salt of the limit's keys: limits with different ids or algorithms must not share counters, as a state means
+ * something else in each algorithm. All 64 bits must differ: some select the bucket, others are the tag.
  */
-static uint64_t spread(const weir_limit *made, uint64_t id)
+static uint64_t salt_of(const weir_limit *made, uint64_t id)
 {
     uint64_t kind = made->algorithm;
     if (kind == WEIR_CONCURRENCY)
-        kind = 8; /* the numbers before are those of the sliding window counter */
+        kind = 8; /* 5 to 7 are the sliding window counter's */
     if (kind == WEIR_SLIDING_WINDOW_COUNTER)
         kind += made->buckets > 2 ? 1 : weir__is_packed(made) ? 2 : 3;
-    /* Two slots with windows of another length would not fit together: a changed window is a new count there. */
+    /* Two states of windows of different lengths do not combine: a changed window starts new counters. */
     if (made->algorithm == WEIR_SLIDING_WINDOW_COUNTER && made->buckets == 2 && !weir__is_packed(made))
         id ^= (uint64_t)made->part_us << 16;
     uint64_t mixed = id * UINT64_C(0x9e3779b97f4a7c15) + (kind + 1) * UINT64_C(0xd1b54a32d192ed03);
@@ -59,7 +60,7 @@ static int check_enums(const weir_params *p)
                p->refill < WEIR_REFILL_CONTINUOUS || p->refill > WEIR_REFILL_INTERVAL || p->align < WEIR_ALIGN_CLOCK ||
                p->align > WEIR_ALIGN_CALENDAR || p->calendar < WEIR_CALENDAR_DAY || p->calendar > WEIR_CALENDAR_YEAR ||
                p->round < WEIR_ROUND_DOWN || p->round > WEIR_ROUND_UP;
-    /* What an algorithm does not have is refused rather than ignored: the caller meant something by it. */
+    /* Parameters that the algorithm does not have are refused rather than ignored. */
     bool bucket = p->algorithm == WEIR_TOKEN_BUCKET || p->algorithm == WEIR_LEAKY_BUCKET;
     bad |= p->burst && !bucket;
     bad |= p->refill && p->algorithm != WEIR_TOKEN_BUCKET;
@@ -131,11 +132,11 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
     made.period_units = made.limit / common;
     made.back_us = made.refill == WEIR_REFILL_INTERVAL ? made.window_us : made.period_us;
     made.back_units = made.refill == WEIR_REFILL_INTERVAL ? made.limit : made.period_units;
-    /* Rounded up: a window that does not divide evenly is a few microseconds longer, never shorter. */
+    /* Rounded up: a window that does not divide evenly becomes a few microseconds longer, never shorter. */
     made.part_us = made.buckets == 2 ? made.window_us : (made.window_us + made.buckets - 1) / made.buckets;
     made.quantum_us = log_quantum(made.window_us);
 
-    /* A bucket holds at most cap units plus the ones of a period that has not ended yet. */
+    /* A bucket holds at most `cap` units plus those of the current period. */
     if (made.cap + made.period_units > WEIR__USED_MAX + 1 && made.algorithm <= WEIR_LEAKY_BUCKET)
         return WEIR_EOVERFLOW;
     int64_t refills = (made.cap + made.limit - 1) / made.limit;
@@ -145,7 +146,60 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
     if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
     weir__limit_init_fast_path(&made);
-    made.spread = spread(&made, p->id);
+    made.spread = salt_of(&made, p->id);
     *limit = made;
     return 0;
+}
+
+/* ---- Scaled limits: see algo.h ---- */
+
+static int64_t at_least_one(int64_t units)
+{
+    return units < 1 ? 1 : units;
+}
+
+/* Sets the shortest period: one unit, or as many as return in 1 ms. Rounded up, so that the rate never exceeds the
+ * limit. */
+static void shorten(weir_limit *limit)
+{
+    int64_t units = at_least_one(weir__mul_div_up(PERIOD_MIN_US, limit->limit, limit->window_us));
+    limit->period_units = units < limit->limit ? units : limit->limit;
+    limit->period_us = weir__mul_div_up(limit->period_units, limit->window_us, limit->limit);
+    weir__limit_init_fast_path(limit);
+}
+
+/* A sliding window counter that needs two states at its largest scale has two at every scale. */
+static void keep_representation(weir_limit *limit, const weir_limit *largest)
+{
+    limit->wide = limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(largest);
+}
+
+void weir__limit_init_scaled(weir_limit *limit, const weir_limit *ceiling)
+{
+    limit->most = ceiling->most;
+    limit->back_us =
+        ceiling->back_us; /* refunds: the rate at which the units returned is unknown, so the highest is assumed */
+    limit->back_units = ceiling->back_units;
+    if (limit->algorithm <= WEIR_LEAKY_BUCKET)
+        shorten(limit);
+    limit->spread = ceiling->spread; /* the representation is part of the salt */
+    keep_representation(limit, ceiling);
+}
+
+void weir__limit_scale(const weir_limit *base, int64_t scale, weir_limit *scaled)
+{
+    *scaled = *base;
+    scaled->limit = at_least_one(weir__mul_div(base->limit, scale, WEIR__SCALE_ONE));
+    scaled->hard = at_least_one(weir__mul_div(base->hard, scale, WEIR__SCALE_ONE));
+    scaled->cap = weir__mul_div(scaled->hard, base->cap, base->hard);
+    if (base->algorithm <= WEIR_LEAKY_BUCKET)
+        shorten(scaled);
+}
+
+void weir__limit_without_reserve(weir_limit *limit, int percent)
+{
+    keep_representation(limit, limit);
+    limit->limit = at_least_one(weir__mul_div(limit->limit, 100 - percent, 100));
+    limit->hard = at_least_one(weir__mul_div(limit->hard, 100 - percent, 100));
+    limit->cap = at_least_one(weir__mul_div(limit->cap, 100 - percent, 100));
 }

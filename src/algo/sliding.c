@@ -1,7 +1,7 @@
 /* Sliding window counter and sliding window log. */
-#include "algo/decision.h"
+#include "algo/algo.h"
 
-/* What is still counted of `before` when x microseconds of the present window have passed. */
+/* The weighted count of `before`, x microseconds into the current window. */
 static int64_t weigh(const weir_limit *limit, int64_t before, int64_t x)
 {
     if (x >= limit->part_us)
@@ -10,7 +10,7 @@ static int64_t weigh(const weir_limit *limit, int64_t before, int64_t x)
                            : weir__mul_div(before, limit->part_us - x, limit->part_us);
 }
 
-/* The first x of a window at which weigh(before, x) <= room, for room >= 0. */
+/* The smallest x at which weigh(before, x) <= room, for room >= 0. */
 static int64_t room_at(const weir_limit *limit, int64_t before, int64_t room)
 {
     int64_t w = limit->part_us;
@@ -22,7 +22,7 @@ static int64_t room_at(const weir_limit *limit, int64_t before, int64_t room)
     return w - weir__mul_div_up(room + 1, w, before) + 1;
 }
 
-/* Counts, or gives back; a debt beyond all measure is cut off at what the state can hold. */
+/* Adds the cost, or refunds it; a debt is clamped to what the state can hold. */
 static void apply(const weir_limit *limit, struct weir__sliding *state, int64_t cost)
 {
     int64_t most = weir__is_packed(limit) ? 0xffff : INT32_MAX;
@@ -30,16 +30,14 @@ static void apply(const weir_limit *limit, struct weir__sliding *state, int64_t 
     state->current = state->current < 0 ? 0 : state->current > most ? most : state->current;
 }
 
-/*
- * A refund gives back to the part it was taken from, and only while that is the present one: what it took of an
- * earlier one stays taken, and of a later one it took nothing.
- */
+/* A refund counts only in the sub-window it was taken in, and only while that is the current one. */
 static int64_t of_this_part(const weir_limit *limit, const struct weir__sliding *state, int64_t now_us, int64_t cost)
 {
     return cost < 0 && weir__part_start(limit, now_us) != state->start_us ? 0 : cost;
 }
 
-/* Enters the part of now, or stays in a later one that somebody has reached already. Returns the time within it. */
+/* The time since the start of the state's sub-window, which another thread may have moved beyond `now`; less than
+ * part_us. */
 static int64_t enter(const weir_limit *limit, const struct weir__sliding *state, int64_t now_us)
 {
     int64_t x = weir__elapsed(now_us, state->start_us);
@@ -67,7 +65,7 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
         decision->remaining = limit->hard - state->current - before;
     }
     if (state->current || state->before) {
-        /* Untouched is when nothing weighs any more, which rounding down brings forward. */
+        /* The state expires when its weight is 0; rounding down makes that earlier. */
         int64_t at = state->current ? w + room_at(limit, state->current, 0) : room_at(limit, state->before, 0);
         decision->reset_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
@@ -80,7 +78,7 @@ bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64
     struct weir__sliding both = {weir__part_start(limit, now_us), 0, 0};
     int64_t start = state->anchor_us;
 
-    bool entered = state->used && start >= both.start_us; /* this window, or a later one that was reached already */
+    bool entered = state->used && start >= both.start_us; /* this window, or a later one */
     if (entered) {
         both = (struct weir__sliding){start, state->used & 0xffff, state->used >> 16};
     } else if (state->used && start == both.start_us - limit->part_us) {
@@ -104,7 +102,7 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
     bool taken = weir__decide(limit, in_use, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
-        /* The oldest part leaves first: part i leaves n - 1 - i parts after the present one has begun. */
+        /* The oldest sub-window expires first: i expires n - 1 - i sub-windows after the start of the current one. */
         int64_t missing = in_use + cost - limit->cap, i = n - 1;
         while (i > 0 && missing > 0)
             missing -= sub_windows[--i];
@@ -127,10 +125,10 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
 }
 
 /*
- * What a refund of `most` units taken at `at_us` gives back. They were logged then or, by a clock that was behind,
- * later: so none that was logged later may be given back in their place, as it would be forgotten too early.
+ * The units that a refund of `most` units taken at `at_us` removes. They were logged at that time or, if the clock was
+ * behind the log, later. No unit that was logged later is removed in their place: it would expire too early.
  */
-static struct weir__log_change give_back(const struct weir__log *log, int64_t at_us, int64_t most)
+static struct weir__log_change refund(const struct weir__log *log, int64_t at_us, int64_t most)
 {
     struct weir__log_change change = {0};
     while (change.newest < most && change.newest < log->live &&
@@ -151,19 +149,19 @@ struct weir__log_change weir__log_take(const weir_limit *limit, const struct wei
     struct weir__log_change change = {0};
 
     if (!taken && limit->count_rejected && cost > 0) {
-        /* Beyond `most` units nothing changes: the newest alone decide. */
+        /* Only the newest `most` units matter. */
         units = cost < limit->most ? cost : limit->most;
     }
-    /* What is logged now has this time. */
+    /* The time under which units are logged now. */
     int64_t stamp = weir__log_round(limit, log->least_us > now_us ? log->least_us : now_us);
     if (units < 0) {
-        change = give_back(log, weir__log_round(limit, now_us), -units);
+        change = refund(log, weir__log_round(limit, now_us), -units);
         units = -change.newest - change.oldest;
     } else {
         change.logged = units;
     }
     if (decision->verdict == WEIR_DENY) {
-        /* This many of the oldest must leave first; a denied request that was logged stands in its own way. */
+        /* `missing` of the oldest units must expire first, the units of a denied request that was logged included. */
         int64_t missing = log->live + units + cost - limit->cap;
         int64_t leaves = missing <= log->live ? log->time_of(log->context, missing - 1) : stamp;
         decision->retry_after_ns = weir__us_to_ns(leaves + limit->window_us - now_us);
@@ -171,7 +169,7 @@ struct weir__log_change weir__log_take(const weir_limit *limit, const struct wei
 
     int64_t left = log->live + units;
     if (units > 0 && left > limit->most)
-        left = limit->most; /* the newest alone decide, so no more are kept */
+        left = limit->most; /* only the newest matter */
     if (units || cost < 0)
         decision->remaining = limit->hard - left;
     if (left > 0) {

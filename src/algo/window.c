@@ -1,11 +1,11 @@
 /*
- * Fixed window: one count a window. The window is a whole one since 1970, a calendar one, or begins with the first
- * request; the anchor is its start.
+ * Fixed window: one count per window. Windows start at multiples of their length since 1970, at calendar boundaries, or
+ * with the first request. The anchor is the start.
  */
 #include "algo/calendar.h"
-#include "algo/decision.h"
+#include "algo/algo.h"
 
-/* The window now_us lies in by the clock or the calendar. */
+/* The window that contains now_us, by the clock or the calendar. */
 static void window_around(const weir_limit *limit, int64_t now_us, int64_t *start_us, int64_t *end_us)
 {
     if (limit->align == WEIR_ALIGN_CALENDAR) {
@@ -17,10 +17,10 @@ static void window_around(const weir_limit *limit, int64_t now_us, int64_t *star
 }
 
 /*
- * Finds the window to count in and returns its end; sets state->anchor_us to its start and empties the count if it
- * is a new one. A wall clock that was stepped back by at most one window stays in the window it had reached, so that
- * a step across an edge gives nobody a second helping; stepped back further, the window that was reached was wrong
- * and the present one begins anew, so that nobody is locked out for longer than two windows.
+ * Selects the window to count in and returns its end; sets state->anchor_us to its start, and resets the count if it is
+ * a new one. After the wall clock was stepped back by at most one window, the later window stays current, so that a
+ * step across a boundary does not reset the count. After a longer step the current window starts anew, so that no key
+ * is locked out for more than two windows.
  */
 static int64_t enter(const weir_limit *limit, struct weir__state *state, int64_t now_us)
 {
@@ -50,7 +50,7 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
     int64_t end = enter(limit, &next, now_us);
     if (cost < 0) {
         mode = WEIR__CHARGE; /* a refund is never denied */
-        /* Not taken in the window that counts: nothing to give back, and an older one is not to be forgotten for it. */
+        /* Taken in another window: there is nothing to refund, and the state must not change. */
         if (!next.used || now_us < next.anchor_us)
             cost = 0;
     }

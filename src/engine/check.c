@@ -102,7 +102,7 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     eval->quota = NULL;
     eval->shadow = rule->shadow;
     eval->quota_mode = eval->replaced = eval->report = false;
-    eval->strict = eval->skipped = eval->rest = false;
+    eval->strict = eval->skipped = eval->reserved = false;
     eval->held = 0;
     eval->error = eval->store_error = 0;
     eval->cost = query->has_cost ? query->cost

@@ -32,7 +32,7 @@ struct weir__rule_eval {
     bool skipped;            /* not sent: the request is already denied */
     bool skipped_in_prepare; /* so it was when the request was prepared */
     bool kept;               /* a shadow: what the store took is kept */
-    bool rest;               /* its quota is what a reserve leaves; see overload.h */
+    bool reserved;           /* its quota is without the rule's reserve; see overload.h */
     uint8_t held;            /* its slot in ctx->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;

@@ -1,4 +1,4 @@
-/* The file of the load page. See load_page.h. */
+/* The file of the load page, and the public functions of weir/load.h. */
 #include "engine/engine.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ int weir__load_page_open(const struct weir__making *where, struct weir__mapped *
 /* ---- The public calls ---- */
 
 _Static_assert((int)WEIR_LOAD_SIGNALS == (int)WEIR__SIGNALS && WEIR_LOAD_CLASSES == WEIR__LOAD_CLASSES,
-               "one list of signals");
+               "the public and the internal list of signals and classes are the same");
 
 static int64_t now_of(const weir *engine)
 {
@@ -71,18 +71,17 @@ const char *weir_load_class_name(int priority)
     return priority >= 0 && priority < WEIR_LOAD_CLASSES ? names[priority] : NULL;
 }
 
-/* An engine that only looks has nothing to tell. */
-static bool may_tell(const weir *engine)
+/* Workers of an engine that was opened read-only report nothing. */
+static bool may_report(const weir *engine)
 {
     return engine && engine->load && !engine->segment->read_only;
 }
 
-/* A number that no other worker has: of two with one process id, in two containers, neither is made at the same time.
- */
+/* The owner id has the time in it: process ids may be equal in two containers. */
 void weir_load_join(weir *engine, weir_load_worker *worker)
 {
     *worker = (weir_load_worker){.stripe = WEIR__LOAD_NO_SHARD};
-    if (!may_tell(engine))
+    if (!may_report(engine))
         return;
     int64_t now = now_of(engine);
     worker->owner = ((uint64_t)getpid() << 32 ^ (uint64_t)now) | 1;
@@ -91,7 +90,7 @@ void weir_load_join(weir *engine, weir_load_worker *worker)
 
 void weir_load_heartbeat(weir *engine, weir_load_worker *worker)
 {
-    if (!may_tell(engine))
+    if (!may_report(engine))
         return;
     int64_t now = now_of(engine);
     if (weir__load_page_heartbeat(engine->load, worker->stripe, worker->owner, now, worker->in_flight))
@@ -123,6 +122,6 @@ void weir_load_end(weir *engine, weir_load_worker *worker)
 
 void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error)
 {
-    if (may_tell(engine))
+    if (may_report(engine))
         weir__load_page_upstream(engine->load, worker->stripe, took_ns / 1000, error);
 }

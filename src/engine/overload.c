@@ -1,27 +1,28 @@
-/* What the load of the host does to a request under decision. See overload.h. */
+/* Overload control of a request under evaluation: see overload.h. */
 #include "engine/overload.h"
 
-#include "algo/scaled_limit.h"
+#include "algo/algo.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/strict.h"
 
-#define RETRY_LEAST_NS WEIR_SECOND
-#define RETRY_MORE_S   4 /* who was shed at the same moment must not come back at the same moment */
+/* Retry-After of shed requests is random, so that they do not return at the same moment. */
+#define RETRY_MIN_NS   WEIR_SECOND
+#define RETRY_JITTER_S 4
 
-/* An enforced rule has something to say about the request. */
+/* True if the rule is enforced and applies to the request. */
 static bool applies(const struct weir__rule_eval *eval)
 {
     return !eval->shadow && !eval->replaced && eval->reason != WEIR_BY_NOTHING && eval->reason != WEIR_BY_MISSING_KEY;
 }
 
-/* ---- Limits in force ---- */
+/* ---- Effective limits ---- */
 
-static void look(const weir *engine, weir_time now, struct weir__load_view *view)
+static void read_load(const weir *engine, weir_time now, struct weir__load_view *view)
 {
     *view = weir__load_view_neutral();
     if (engine->load && !weir__load32(&engine->level.lost))
         weir__load_page_read(engine->load, now.mono_ns, view);
-    /* A level that nobody knows is no reason to let more pass. */
+    /* Without a known level elastic limits are not stretched. */
     if (!view->known)
         view->elastic_level = WEIR__LOAD_FULL;
 }
@@ -35,7 +36,7 @@ static void scale(const struct weir__rule *rule, const struct weir__load_view *v
         weir__limit_scale(&quota->limit, at, &to->limit);
 }
 
-static bool is_varied(const struct weir__quota *quota)
+static bool is_scaled(const struct weir__quota *quota)
 {
     return quota && quota->kind == WEIR__LIMITED && quota->ceiling;
 }
@@ -45,26 +46,26 @@ const struct weir__quota *weir__quota_effective(const weir *engine, const struct
                                                 struct weir__quota *room)
 {
     struct weir__load_view view;
-    if (!is_varied(quota))
+    if (!is_scaled(quota))
         return quota;
-    look(engine, now, &view);
+    read_load(engine, now, &view);
     scale(rule, &view, quota, room);
     return room;
 }
 
 /* ---- A request ---- */
 
-/* The most important class that an enforced rule says which applies. */
+/* The highest priority of the enforced rules that apply; normal if none has one. */
 static enum weir_priority class_of(const struct weir__request_ctx *ctx)
 {
-    bool said = false;
+    bool found = false;
     enum weir_priority best = WEIR_NORMAL;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!applies(eval) || !eval->rule || !eval->rule->overload.has_class)
             continue;
-        best = said && best < eval->rule->overload.class ? best : eval->rule->overload.class;
-        said = true;
+        best = found && best < eval->rule->overload.class ? best : eval->rule->overload.class;
+        found = true;
     }
     return best;
 }
@@ -75,8 +76,8 @@ static bool keeps_reserve(const struct weir__request_ctx *ctx, const struct weir
            eval->quota->kind == WEIR__LIMITED && eval->cost > 0;
 }
 
-/* One for the whole request: what comes to decide later must come to the same. */
-static void throw_for(weir_async *ask, const struct weir__load_view *view, uint64_t dice)
+/* Draws once for an asynchronous request: its later phases must come to the same decision. */
+static void draw_once(weir_async *ask, const struct weir__load_view *view, uint64_t dice)
 {
     if (ask->dice)
         return;
@@ -90,21 +91,21 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (a ^ a >> 32) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* Which share of requests like it is shed, and a number for this one. */
-static void throw_dice(struct weir__request_ctx *ctx, const struct weir__load_view *view)
+/* Sets the share of such requests that is shed, and the random number of this one. */
+static void draw(struct weir__request_ctx *ctx, const struct weir__load_view *view)
 {
     const struct weir__rule_eval *first = ctx->evals;
     uint64_t counted = 0;
     if (first->rule) {
-        const struct weir__rule_stats_shard *stripe = weir__rule_tally_on(ctx->ruleset, first->rule, ctx->cpu);
-        counted = weir__load64(&stripe->allowed) + weir__load64(&stripe->denied) +
+        const struct weir__rule_stats_shard *shard = weir__rule_tally_on(ctx->ruleset, first->rule, ctx->cpu);
+        counted = weir__load64(&shard->allowed) + weir__load64(&shard->denied) +
                   weir__load64(weir__rule_stats_shed(ctx->ruleset->rule_stats[first->rule->index], (int)ctx->priority));
     }
     ctx->shed = view->shed[ctx->priority];
     ctx->dice = weir__hot_sampler_random(ctx->now, counted);
     if (!ctx->ask || !ctx->ruleset->strict)
         return;
-    throw_for(ctx->ask, view, ctx->dice);
+    draw_once(ctx->ask, view, ctx->dice);
     ctx->shed = ctx->ask->shed[ctx->priority];
     ctx->dice = ctx->ask->dice;
     if (first->key_len)
@@ -114,33 +115,33 @@ static void throw_dice(struct weir__request_ctx *ctx, const struct weir__load_vi
 void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *room)
 {
     struct weir__load_view view;
-    look(ctx->engine, ctx->now, &view);
+    read_load(ctx->engine, ctx->now, &view);
     ctx->priority = class_of(ctx);
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        bool varied = is_varied(eval->quota);
-        eval->rest = keeps_reserve(ctx, eval);
-        if (!varied && !eval->rest)
+        bool scaled = is_scaled(eval->quota);
+        eval->reserved = keeps_reserve(ctx, eval);
+        if (!scaled && !eval->reserved)
             continue;
-        if (varied)
+        if (scaled)
             scale(eval->rule, &view, eval->quota, &room[i]);
         else
             room[i] = *eval->quota;
-        if (eval->rest) {
+        if (eval->reserved) {
             room[i].full_cap = room[i].limit.cap;
             weir__limit_without_reserve(&room[i].limit, eval->rule->overload.reserve);
         }
         eval->quota = &room[i];
-        ctx->load_aware |= eval->rest;
+        ctx->load_aware |= eval->reserved;
     }
     if (ctx->count && !ctx->dry_run)
-        throw_dice(ctx, &view);
+        draw(ctx, &view);
     ctx->load_aware |= ctx->shed > 0;
 }
 
 /* ---- Shedding by utilisation ---- */
 
-static bool asks_for_something(const struct weir__request_ctx *ctx)
+static bool has_cost(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++)
         if (applies(&ctx->evals[i]) && ctx->evals[i].cost > 0)
@@ -150,12 +151,12 @@ static bool asks_for_something(const struct weir__request_ctx *ctx)
 
 bool weir__overload_must_shed(const struct weir__request_ctx *ctx)
 {
-    return ctx->shed && !ctx->dry_run && (ctx->dice >> 32) * WEIR__LOAD_FULL >> 32 < ctx->shed &&
-           asks_for_something(ctx) && !weir__request_denied(ctx);
+    return ctx->shed && !ctx->dry_run && (ctx->dice >> 32) * WEIR__LOAD_FULL >> 32 < ctx->shed && has_cost(ctx) &&
+           !weir__request_denied(ctx);
 }
 
-/* The rule that says how important it is, or the first. */
-static struct weir__rule_eval *speaker(const struct weir__request_ctx *ctx)
+/* The rule that gives the request its priority, or the first that applies. */
+static struct weir__rule_eval *reported_eval(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *first = NULL;
     for (size_t i = 0; i < ctx->count; i++) {
@@ -171,8 +172,8 @@ static struct weir__rule_eval *speaker(const struct weir__request_ctx *ctx)
 
 const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx)
 {
-    struct weir__rule_eval *by = speaker(ctx);
-    int64_t wait = RETRY_LEAST_NS + (int64_t)(ctx->dice & 0xffff) * (RETRY_MORE_S * WEIR_SECOND) / 0x10000;
+    struct weir__rule_eval *by = reported_eval(ctx);
+    int64_t wait = RETRY_MIN_NS + (int64_t)(ctx->dice & 0xffff) * (RETRY_JITTER_S * WEIR_SECOND) / 0x10000;
     for (size_t i = 0; i < ctx->count; i++) {
         ctx->evals[i].strict = false;
         ctx->evals[i].skipped = true;
@@ -186,15 +187,15 @@ const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx)
 
 /* ---- Shedding by a reserve ---- */
 
-/* True if the whole limit would have let it pass. */
-static bool whole_passes(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
+/* True if the request would pass without the reserve. */
+static bool passes_full(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_limit whole = eval->quota->limit;
+    weir_limit full = eval->quota->limit;
     weir_decision looked;
-    whole.cap = eval->quota->full_cap;
-    if (eval->strict) /* what is used was told with the denial */
-        return eval->decision.limit - eval->decision.remaining + eval->cost <= whole.cap;
-    return weir_peek(ctx->engine->segment, &whole, eval->key, eval->key_len, eval->cost, ctx->now, &looked) == 0 &&
+    full.cap = eval->quota->full_cap;
+    if (eval->strict) /* the store's denial has the used units */
+        return eval->decision.limit - eval->decision.remaining + eval->cost <= full.cap;
+    return weir_peek(ctx->engine->segment, &full, eval->key, eval->key_len, eval->cost, ctx->now, &looked) == 0 &&
            weir_passes(&looked);
 }
 
@@ -202,8 +203,8 @@ void weir__overload_mark_reserved(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (eval->rest && eval->quota && eval->reason == WEIR_BY_LIMIT && eval->decision.verdict == WEIR_DENY &&
-            whole_passes(ctx, eval))
+        if (eval->reserved && eval->quota && eval->reason == WEIR_BY_LIMIT && eval->decision.verdict == WEIR_DENY &&
+            passes_full(ctx, eval))
             eval->reason = WEIR_BY_SHED;
     }
 }

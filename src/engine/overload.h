@@ -1,6 +1,6 @@
 /*
- * What the load of the host does to a request under decision: limits in force, shedding, reserves. See
- * docs/pressure.md. A set of rules that has none of it never comes here.
+ * Overload control of a request under evaluation: effective limits of elastic and adaptive rules, shedding by priority
+ * and reserves (docs/pressure.md). Rule sets without any of these never come here.
  */
 #ifndef WEIR_ENGINE_OVERLOAD_H
 #define WEIR_ENGINE_OVERLOAD_H
@@ -8,19 +8,19 @@
 #include "engine/evaluation.h"
 
 /*
- * Replaces the quotas of evals whose rules are elastic or adaptive, or keep a reserve from this request, by copies in
- * `room`, one a eval: what follows need not know. Finds out how important the request is, and throws its dice.
+ * Sets the request's priority and its random number for shedding. Replaces each quota that the load scales, or a
+ * reserve reduces, by a copy in `room`, which has one element per eval.
  */
 void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *room);
 
-/* True if the settled evals do not deny it and it is to be shed before any counter is asked. */
+/* True if no list or ban denies the request and it is to be shed, before any counter is used. */
 bool weir__overload_must_shed(const struct weir__request_ctx *ctx);
-/* Then: every eval gets its decision, and the one that speaks is returned. */
+/* Sheds it: decides all evals, and returns the one that is reported to the client. */
 const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx);
-/* It is decided: what was denied for the sake of a reserve alone was shed. */
+/* After the decision: marks evals that were denied only because of a reserve as shed. */
 void weir__overload_mark_reserved(const struct weir__request_ctx *ctx);
 
-/* A quota as the load has it now, for those who come with a rule and a key: itself, or a copy in `room`. */
+/* The effective quota now, for operations on one key of a rule: the quota itself, or a scaled copy in `room`. */
 const struct weir__quota *weir__quota_effective(const weir *engine, const struct weir__rule *rule,
                                                 const struct weir__quota *quota, weir_time now,
                                                 struct weir__quota *room);

@@ -51,10 +51,10 @@ struct weir__overload_nodes {
 };
 void weir__native_overload(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
                            struct weir__rule *rule);
-/* Makes a quota of a rule that varies one that does: its numbers are `params`. False after an error. */
+/* Prepares the quota of an elastic or adaptive rule for scaling. False after an error. */
 bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
                                const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota);
-/* Whether an algorithm can have a reserve. False after an error. */
+/* Checks that the algorithm can have a reserve. False after an error. */
 bool weir__native_reserve(struct weir__diagnostics *report, const struct weir__overload_nodes *nodes,
                           enum weir_algorithm algorithm);
 

@@ -1,31 +1,33 @@
-/* weir's own dialect: what the load of the host does to a rule, and how important its requests are. */
+/* Native rules: elastic, adaptive, reserve and priority. */
 #include "algo/arith.h"
-#include "algo/scaled_limit.h"
+#include "algo/algo.h"
 #include "rules/native.h"
 
 #define FULL_PER_MILLE 1000
-#define EASING         100 /* per mille of load over which an elastic limit goes back to its own: 10 points */
+#define ELASTIC_RANGE  100 /* per mille of load: below `while` an elastic limit grows to up_to over this range */
 
-/* ---- What it comes to ---- */
+/* ---- Scale ---- */
 
 int64_t weir__overload_scale(const struct weir__overload_policy *policy, uint32_t level, uint32_t throttle)
 {
-    int64_t shrunk = 100 * FULL_PER_MILLE, stretched = 100 * EASING;
+    int64_t shrunk = 100 * FULL_PER_MILLE, stretched = 100 * ELASTIC_RANGE;
     if (throttle > FULL_PER_MILLE)
         throttle = FULL_PER_MILLE;
     if (policy->max)
         shrunk = (int64_t)policy->min * FULL_PER_MILLE + (int64_t)(policy->max - policy->min) * throttle;
-    /* An elastic limit that is also adaptive has something to give only while nothing is taken from it. */
+    /* A limit that is both is stretched only while the throttle is full. */
     if (policy->up_to && !(policy->max && throttle < FULL_PER_MILLE)) {
         int64_t room = (int64_t)policy->below * 10 - (int64_t)level;
-        stretched += (policy->up_to - 100) * (room < 0 ? 0 : room > EASING ? EASING : room);
+        stretched += (policy->up_to - 100) * (room < 0 ? 0 : room > ELASTIC_RANGE ? ELASTIC_RANGE : room);
     }
-    return shrunk * stretched; /* per cent × per mille × per cent × EASING: WEIR__SCALE_ONE is all of them at 100 % */
+    return shrunk *
+           stretched; /* per cent × per mille × per cent × ELASTIC_RANGE: WEIR__SCALE_ONE is all of them at 100 % */
 }
 
-_Static_assert(INT64_C(100) * FULL_PER_MILLE * 100 * EASING == WEIR__SCALE_ONE, "the product above is a scale");
+_Static_assert(INT64_C(100) * FULL_PER_MILLE * 100 * ELASTIC_RANGE == WEIR__SCALE_ONE,
+               "weir__overload_scale returns a scale");
 
-/* ---- Reading ---- */
+/* ---- Parsing ---- */
 
 static bool read_share(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int least,
                        int most, int *value)
@@ -47,7 +49,8 @@ static void read_elastic(struct weir__diagnostics *report, const struct weir__no
     if (!weir__native_pick(report, node, "elastic", names, WEIR__COUNT(names), at))
         return;
     if (!at[0])
-        weir__report_error(report, node->place, "up_to is missing: to what may the limit grow?");
+        weir__report_error(report, node->place,
+                           "up_to is missing: how much may the limit grow, in per cent of the limit?");
     else if (read_share(report, at[0], "up_to", 101, WEIR__PERCENT_MAX, &up_to) &&
              (!at[1] || read_share(report, at[1], "while", 1, 100, &below))) {
         to->up_to = (uint16_t)up_to;
@@ -64,7 +67,7 @@ static void read_adaptive(struct weir__diagnostics *report, const struct weir__n
     if (!weir__native_pick(report, node, "adaptive", names, WEIR__COUNT(names), at))
         return;
     if (!at[0])
-        weir__report_error(report, node->place, "min is missing: what is left of the limit under overload?");
+        weir__report_error(report, node->place, "min is missing: the limit under overload, in per cent of the limit");
     else if (read_share(report, at[0], "min", 1, WEIR__PERCENT_MAX, &min) &&
              (!at[1] || read_share(report, at[1], "max", 1, WEIR__PERCENT_MAX, &max))) {
         if (min >= max) {
@@ -76,7 +79,7 @@ static void read_adaptive(struct weir__diagnostics *report, const struct weir__n
     }
 }
 
-/* A class, or as ever a number that says which of several denials speaks. */
+/* A class, or a number: of several rules that deny, the one with the highest number is reported. */
 static void read_priority(struct weir__diagnostics *report, const struct weir__node *node, struct weir__rule *rule)
 {
     static const char *const classes[] = {"critical", "high", "normal", "low"};
@@ -108,11 +111,10 @@ void weir__native_overload(struct weir__builder *builder, const struct weir__ove
     if (nodes->reserve && read_share(report, nodes->reserve, "reserve", 1, 99, &reserve))
         rule->overload.reserve = (uint8_t)reserve;
     if (nodes->priority && rule->shadow && rule->overload.has_class)
-        weir__report_warning(report, nodes->priority->place,
-                             "a shadow rule does not say how important a request is: its priority has no effect");
+        weir__report_warning(report, nodes->priority->place, "priority has no effect in a shadow rule");
     else if (nodes->reserve && rule->overload.has_class && rule->overload.class == WEIR_CRITICAL)
         weir__report_warning(report, nodes->reserve->place,
-                             "every request of this rule is critical: there is nobody to keep the reserve from");
+                             "the reserve has no effect: every request of this rule is critical");
 }
 
 bool weir__native_reserve(struct weir__diagnostics *report, const struct weir__overload_nodes *nodes,
@@ -121,12 +123,12 @@ bool weir__native_reserve(struct weir__diagnostics *report, const struct weir__o
     if (!nodes->reserve || (algorithm != WEIR_TOKEN_BUCKET && algorithm != WEIR_LEAKY_BUCKET))
         return true;
     weir__report_error(report, nodes->reserve->name->place,
-                       "a bucket has no reserve: the others would take all that comes back; use fixed_window, "
-                       "sliding_window_log, sliding_window_counter or concurrency");
+                       "token and leaky buckets cannot have a reserve; use fixed_window, sliding_window_log, "
+                       "sliding_window_counter or concurrency");
     return false;
 }
 
-/* ---- Limits that vary ---- */
+/* ---- Scaled limits ---- */
 
 static int64_t scaled(int64_t units, int64_t scale)
 {
@@ -134,9 +136,9 @@ static int64_t scaled(int64_t units, int64_t scale)
     return units && at < 1 ? 1 : at;
 }
 
-/* The limit at a scale, as if its author had written it so: checked like any other. */
-static bool make_at(struct weir__diagnostics *report, const struct weir__node *blamed, const weir_params *params,
-                    int64_t scale, weir_limit *limit)
+/* The limit at a scale, checked as if it were written in the rule. */
+static bool limit_at(struct weir__diagnostics *report, const struct weir__node *field, const weir_params *params,
+                     int64_t scale, weir_limit *limit)
 {
     weir_params there = *params;
     there.limit = scaled(params->limit, scale);
@@ -144,7 +146,7 @@ static bool make_at(struct weir__diagnostics *report, const struct weir__node *b
     int error = weir_limit_init(limit, &there);
     if (!error)
         return true;
-    weir__report_error(report, blamed->name->place, "%s: a limit of %lld is too much: %s", blamed->name->text.data,
+    weir__report_error(report, field->name->place, "%s: a limit of %lld is too much: %s", field->name->text.data,
                        (long long)there.limit, weir_strerror(error));
     return false;
 }
@@ -159,10 +161,10 @@ bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir_
     ceiling = weir__arena_take(&builder->set->arena, sizeof *ceiling);
     if (!ceiling)
         return false;
-    if (!make_at(builder->report, nodes->elastic ? nodes->elastic : nodes->adaptive, params,
-                 weir__overload_scale(policy, 0, FULL_PER_MILLE), ceiling) ||
+    if (!limit_at(builder->report, nodes->elastic ? nodes->elastic : nodes->adaptive, params,
+                  weir__overload_scale(policy, 0, FULL_PER_MILLE), ceiling) ||
         (nodes->adaptive &&
-         !make_at(builder->report, nodes->adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
+         !limit_at(builder->report, nodes->adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
         return false;
     weir__limit_init_scaled(ceiling, ceiling);
     weir__limit_init_scaled(&quota->limit, ceiling);

@@ -46,24 +46,24 @@ struct weir__quota {
     weir_limit limit;          /* if LIMITED */
     int64_t units;             /* as written */
     int64_t window_ns;         /* the same; calendar months and years by their longest */
-    const weir_limit *ceiling; /* of one that varies with the load: the limit at its largest; else NULL */
-    int64_t full_cap;          /* of a copy that is only the rest of a reserve: limit.cap without it; else 0 */
+    const weir_limit *ceiling; /* of a scaled limit: the limit at its largest scale; else NULL */
+    int64_t full_cap;          /* of a copy without the reserve: limit.cap with it; else 0 */
 };
 
-/* ---- pressure: what the load of the host does to a rule (docs/pressure.md) ---- */
+/* ---- overload: elastic, adaptive, reserve, priority (docs/pressure.md) ---- */
 
 struct weir__overload_policy {
-    uint16_t min, max;        /* adaptive: per cent of the limit; max 0: it is not */
-    uint16_t up_to, below;    /* elastic: per cent of the limit, and of load; up_to 0: it is not */
+    uint16_t min, max;        /* adaptive: per cent of the limit; max 0: not adaptive */
+    uint16_t up_to, below;    /* elastic: per cent of the limit, and of load; up_to 0: not elastic */
     uint8_t reserve;          /* per cent that only critical requests may use */
-    bool has_class;           /* `priority` is a word */
-    enum weir_priority class; /* which */
+    bool has_class;           /* `priority` is a class, not a number */
+    enum weir_priority class; /* if has_class */
 };
 
-/* What the load makes of the rule's limits: a scale as in algo/vary.h. Level and throttle are in per mille. */
+/* The scale of the rule's limits, for weir__limit_scale. Level and throttle are in per mille. */
 int64_t weir__overload_scale(const struct weir__overload_policy *policy, uint32_t level, uint32_t throttle);
 
-/* True if the rule's limits are not always as they are written. */
+/* True if the load scales the rule's limits. */
 static inline bool weir__overload_is_scaled(const struct weir__overload_policy *policy)
 {
     return policy->max || policy->up_to;

@@ -6,7 +6,7 @@
 #ifndef WEIR_TABLE_FAST_PATH_H
 #define WEIR_TABLE_FAST_PATH_H
 
-#include "algo/fast_path.h"
+#include "algo/algo.h"
 #include "table/table.h"
 
 /* weir__expiry_decode of every code: one load for a dozen instructions, and few of its lines are ever touched. */

@@ -1,10 +1,10 @@
 /* The load page: see load_page.h. */
 #include "table/load_page.h"
 
-#define BITS  10 /* of a number from 0 to 1000, and one more that means none */
-#define NONE  ((UINT64_C(1) << BITS) - 1)
-#define TAKEN (5 * WEIR__LOAD_STALE_NS) /* a shard whose owner has been silent for longer may be another's */
-#define SHEDS 2                         /* where the shares begin, behind level and throttle */
+#define BITS     10 /* per packed number: 0 to 1000, or NONE */
+#define NONE     ((UINT64_C(1) << BITS) - 1)
+#define OWNED_NS (5 * WEIR__LOAD_STALE_NS) /* a shard without heartbeat for this time is free */
+#define SHED_POS 2                         /* position of the shares in the word, after level and throttle */
 
 bool weir__load_page_init(void *memory, size_t bytes)
 {
@@ -33,15 +33,16 @@ static uint64_t packed(uint32_t value, unsigned place)
     return bits << place * BITS;
 }
 
-/* No number that was read is above 1000, whatever is in the file. */
+/* Clamps: the file may be damaged. */
 static uint32_t unpacked(uint64_t word, unsigned place)
 {
     uint64_t bits = word >> place * BITS & NONE;
     return bits > WEIR__LOAD_FULL ? WEIR__LOAD_FULL : (uint32_t)bits;
 }
 
-/* Within `for_ns` of each other: either may be a moment ahead, as a clock that was read earlier is used later. */
-static bool lately(uint64_t then, int64_t mono_ns, int64_t for_ns)
+/* True if the two times are at most `for_ns` apart. Either may be the later one: processes read the clock before they
+ * use it. */
+static bool is_recent(uint64_t then, int64_t mono_ns, int64_t for_ns)
 {
     uint64_t apart = (uint64_t)mono_ns - then;
     return then && (apart <= (uint64_t)for_ns || -apart <= (uint64_t)for_ns);
@@ -58,18 +59,18 @@ struct weir__load_view weir__load_view_neutral(void)
 void weir__load_page_read(const struct weir__load_page *load, int64_t mono_ns, struct weir__load_view *view)
 {
     *view = weir__load_view_neutral();
-    /* Acquires: pairs with the writer's last store, so that a page that was stale is not fresh with what was in it. */
-    if (!lately(weir__load64(&load->written), mono_ns, WEIR__LOAD_STALE_NS))
+    /* Acquire, pairs with the writer's last store: a fresh time must not come with stale values. */
+    if (!is_recent(weir__load64(&load->written), mono_ns, WEIR__LOAD_STALE_NS))
         return;
     uint64_t state = weir__load64(&load->state), signals = weir__load64(&load->signals);
     view->known = true;
     view->level = unpacked(state, 0);
     view->throttle = unpacked(state, 1);
     view->elastic_level = unpacked(weir__load64(&load->elastic_level), 0);
-    if (view->elastic_level < view->level) /* another moment's, or of an agent that does not know of it */
+    if (view->elastic_level < view->level) /* of another write, or of an older agent */
         view->elastic_level = view->level;
-    for (unsigned i = 1; i < WEIR__LOAD_CLASSES; i++) /* the first are critical, whatever is in the file */
-        view->shed[i] = unpacked(state, SHEDS + i);
+    for (unsigned i = 1; i < WEIR__LOAD_CLASSES; i++) /* critical requests are never shed, whatever is in the file */
+        view->shed[i] = unpacked(state, SHED_POS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
         if ((signals >> i * BITS & NONE) != NONE)
             view->signal[i] = unpacked(signals, i);
@@ -79,7 +80,7 @@ void weir__load_page_write(struct weir__load_page *load, int64_t mono_ns, const 
 {
     uint64_t state = packed(view->level, 0) | packed(view->throttle, 1), signals = 0;
     for (unsigned i = 0; i < WEIR__LOAD_CLASSES; i++)
-        state |= packed(view->shed[i], SHEDS + i);
+        state |= packed(view->shed[i], SHED_POS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
         signals |= packed(view->signal[i], i);
     weir__store64(&load->elastic_level, packed(view->elastic_level, 0));
@@ -90,7 +91,8 @@ void weir__load_page_write(struct weir__load_page *load, int64_t mono_ns, const 
 
 uint64_t weir__load_page_baseline(const struct weir__load_page *load, int64_t mono_ns)
 {
-    return lately(weir__load64(&load->written), mono_ns, WEIR__LOAD_BASELINE_NS) ? weir__load64(&load->baseline_us) : 0;
+    return is_recent(weir__load64(&load->written), mono_ns, WEIR__LOAD_BASELINE_NS) ? weir__load64(&load->baseline_us)
+                                                                                    : 0;
 }
 
 void weir__load_page_set_baseline(struct weir__load_page *load, uint64_t baseline_us)
@@ -104,11 +106,11 @@ unsigned weir__load_page_join(struct weir__load_page *load, uint64_t owner, int6
 {
     for (unsigned i = 0; i < WEIR__LOAD_SHARDS; i++) {
         struct weir__load_shard *shard = &load->shard[i];
-        uint64_t held = weir__load64(&shard->owner);
-        if (held && lately(weir__load64(&shard->beat), mono_ns, TAKEN))
+        uint64_t previous = weir__load64(&shard->owner);
+        if (previous && is_recent(weir__load64(&shard->beat), mono_ns, OWNED_NS))
             continue;
-        if (!weir__cas64(&shard->owner, &held, owner))
-            continue; /* somebody was faster; there are more */
+        if (!weir__cas64(&shard->owner, &previous, owner))
+            continue; /* another worker has acquired it */
         weir__store64(&shard->in_flight, 0);
         weir__store64(&shard->beat, (uint64_t)mono_ns);
         return i;
@@ -128,7 +130,7 @@ bool weir__load_page_heartbeat(struct weir__load_page *load, unsigned shard, uin
 
 void weir__load_page_leave(struct weir__load_page *load, unsigned shard, uint64_t owner)
 {
-    if (shard < WEIR__LOAD_SHARDS) /* whoever takes it begins at 0; it may be another's already */
+    if (shard < WEIR__LOAD_SHARDS) /* fails if another worker has acquired it; the next owner resets it */
         weir__cas64(&load->shard[shard].owner, &owner, 0);
 }
 
@@ -162,11 +164,10 @@ void weir__load_page_sum(const struct weir__load_page *load, int64_t mono_ns, st
         sums->took_us += weir__load64(&shard->took_us);
         sums->errors += weir__load64(&shard->errors);
         sums->failed_us += weir__load64(&shard->failed_us);
-        if (!weir__load64(&shard->owner) || !lately(weir__load64(&shard->beat), mono_ns, WEIR__LOAD_STALE_NS))
+        if (!weir__load64(&shard->owner) || !is_recent(weir__load64(&shard->beat), mono_ns, WEIR__LOAD_STALE_NS))
             continue;
         int64_t in_flight = (int64_t)weir__load64(&shard->in_flight);
-        sums->in_flight +=
-            in_flight > 0 ? (uint64_t)in_flight : 0; /* below 0 for a moment: see weir__load_page_heartbeat */
+        sums->in_flight += in_flight > 0 ? (uint64_t)in_flight : 0; /* may be negative until the next heartbeat */
         sums->workers++;
     }
 }

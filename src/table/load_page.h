@@ -1,12 +1,13 @@
 /*
- * The load page: how loaded this host is, and what that means for its limits. One small file beside the segment. The
- * agent writes the level ten times a second; whoever decides reads it; nginx workers add what they see of the upstream.
+ * The load page: a small file next to the segment through which the agent publishes the load level, the throttle and
+ * the shed shares ten times a second, and nginx workers report what they see of upstreams.
  *
- * What deciders read is in two words, each written and read whole: level, throttle and shares of one moment belong
- * together. An agent that has not written for WEIR__LOAD_STALE_NS says nothing, and the page is neutral.
+ * Level, throttle and shares are packed in one word, so that a reader sees those of one moment. A page that the agent
+ * has not written for WEIR__LOAD_STALE_NS reads as neutral.
  *
- * A worker has a shard of its own while it runs, with a beat. The sums in it only grow and stay when the shard goes
- * to another; its requests in flight count only while it beats: those of one that was killed are gone with it.
+ * Each worker owns a shard while it runs, and refreshes its heartbeat. The totals in a shard only grow, and stay when
+ * the shard changes its owner; requests in flight count only while the heartbeat is fresh, so that those of a killed
+ * worker vanish with it.
  */
 #ifndef WEIR_TABLE_LOAD_PAGE_H
 #define WEIR_TABLE_LOAD_PAGE_H
@@ -15,10 +16,9 @@
 
 #include <stddef.h>
 
-#define WEIR__LOAD_LAYOUT 1
-#define WEIR__LOAD_MAGIC  UINT64_C(0x0a44414f4c5245f7)
-#define WEIR__LOAD_STALE_NS                                                                                            \
-    (2 * INT64_C(1000000000)) /* an agent, or a worker, that has been silent for so long is gone */
+#define WEIR__LOAD_LAYOUT   1
+#define WEIR__LOAD_MAGIC    UINT64_C(0x0a44414f4c5245f7)
+#define WEIR__LOAD_STALE_NS (2 * INT64_C(1000000000)) /* older pages and heartbeats are those of a dead process */
 #define WEIR__LOAD_SHARDS   128
 #define WEIR__LOAD_FULL     1000 /* per mille */
 #define WEIR__LOAD_CLASSES  4    /* of priority: critical, high, normal, low */
@@ -36,25 +36,25 @@ enum weir__signal {
 
 #define WEIR__SIGNAL_NONE UINT32_MAX
 
-/* All in per mille, 0 to 1000. */
+/* What the agent publishes, in per mille, 0 to 1000. */
 struct weir__load_view {
-    uint32_t level;                    /* smoothed, with hysteresis; shown as 0 to 100 */
-    uint32_t elastic_level;            /* the level for elastic limits: at least that, and comes down slowly */
-    uint32_t throttle;                 /* of adaptive limits: 1000 is their max, 0 their min */
-    uint32_t shed[WEIR__LOAD_CLASSES]; /* which share of the requests of a class is shed; critical is 0 */
-    uint32_t signal[WEIR__SIGNALS];    /* each one's own level; WEIR__SIGNAL_NONE: not configured, or not to be had */
-    bool known;                        /* false: nobody says, and all of this is neutral */
+    uint32_t level;                    /* smoothed, with hysteresis */
+    uint32_t elastic_level;            /* for elastic limits: at least `level`, falls slowly */
+    uint32_t throttle;                 /* position of adaptive limits between min (0) and max (1000) */
+    uint32_t shed[WEIR__LOAD_CLASSES]; /* share of each class that is shed; 0 for critical */
+    uint32_t signal[WEIR__SIGNALS];    /* WEIR__SIGNAL_NONE: not configured or not available */
+    bool known;                        /* false: the page is stale, and the rest is neutral */
 };
 
-/* What a worker saw. */
+/* What one worker reports. */
 struct weir__load_shard {
-    uint64_t owner;     /* whose it is; 0: free */
-    uint64_t beat;      /* when it was last known to be alive */
-    uint64_t in_flight; /* its requests with an upstream */
-    uint64_t done;      /* answers of upstreams; errors: those of 5xx, and those that did not come */
-    uint64_t took_us;   /* by those that were no errors: what fails at once is not fast */
-    uint64_t errors;
-    uint64_t failed_us; /* by errors */
+    uint64_t owner;     /* id of the worker; 0: free */
+    uint64_t beat;      /* time of the last heartbeat, in ns */
+    uint64_t in_flight; /* requests at an upstream now */
+    uint64_t done;      /* responses of upstreams, errors included */
+    uint64_t took_us;   /* total latency of responses without error */
+    uint64_t errors;    /* 5xx, and responses that did not come */
+    uint64_t failed_us; /* total latency of errors */
     uint64_t pad;
 } __attribute__((aligned(64)));
 
@@ -64,59 +64,60 @@ struct weir__load_page {
     uint32_t shards;
     uint64_t bytes;
     uint64_t pad[5];
-    uint64_t state;       /* level, throttle, shares */
-    uint64_t signals;     /* in their order */
-    uint64_t written;     /* when; 0: never */
-    uint64_t baseline_us; /* microseconds that upstreams usually take; 0: nobody knows */
+    uint64_t state;       /* packed: level, throttle, shed shares */
+    uint64_t signals;     /* packed, in the order of enum weir__signal */
+    uint64_t written;     /* time of the last write, in ns; 0: never */
+    uint64_t baseline_us; /* latency of upstreams without load; 0: unknown */
     uint64_t elastic_level;
     uint64_t rest[4096 / 8 - 13];
     struct weir__load_shard shard[WEIR__LOAD_SHARDS];
 };
 
-_Static_assert(offsetof(struct weir__load_page, shard) == 4096, "the words of deciders have a page of their own");
+_Static_assert(offsetof(struct weir__load_page, shard) == 4096,
+               "the words that requests read have a page of their own");
 
-/* Makes an empty page of zeroed memory. False: it does not fit. */
+/* Initialises zeroed memory as an empty page. False: it does not fit. */
 bool weir__load_page_init(void *memory, size_t bytes);
-/* True if there is a sound one: all else of a damaged file is numbers, none of which can lead astray. */
+/* True if the header is valid. The rest of a damaged page is numbers, which are clamped when they are read. */
 bool weir__load_page_valid(const void *memory, size_t bytes);
 
-/* By a clock that the agent shares with all who ask: weir_time.mono_ns. Reading is three loads, and never waits. */
+/* `mono_ns` is weir_time.mono_ns, one clock for all processes. Wait-free. */
 void weir__load_page_read(const struct weir__load_page *load, int64_t mono_ns, struct weir__load_view *view);
 void weir__load_page_write(struct weir__load_page *load, int64_t mono_ns, const struct weir__load_view *view);
 /*
- * How long upstreams usually take, in microseconds: for the agent that comes next, which would have to take what it
- * sees first for the baseline. 0: nobody knows, or nobody has written anything for WEIR__LOAD_BASELINE_NS.
+ * The latency baseline, for the next agent: without it that agent would learn the baseline from what may be an
+ * overload. 0: unknown, or the page was not written for WEIR__LOAD_BASELINE_NS.
  */
 #define WEIR__LOAD_BASELINE_NS (60 * INT64_C(1000000000))
 uint64_t weir__load_page_baseline(const struct weir__load_page *load, int64_t mono_ns);
 void weir__load_page_set_baseline(struct weir__load_page *load, uint64_t baseline_us);
-/* What there is when nobody says. */
+/* The values of a stale page: level 0, throttle full, nothing shed, no signals. */
 struct weir__load_view weir__load_view_neutral(void);
 
 /*
- * Takes a shard for a worker: `owner` is any number of its own but 0. Its in-flight begins at 0. WEIR__LOAD_NO_SHARD:
- * all are taken by the living, and the worker goes without.
+ * Acquires a shard for a worker, with 0 requests in flight. `owner` is unique and not 0. WEIR__LOAD_NO_SHARD: all are
+ * owned by live workers; this worker's reports are ignored.
  */
 unsigned weir__load_page_join(struct weir__load_page *load, uint64_t owner, int64_t mono_ns);
 /*
- * Says that the worker lives, and how many requests it has in flight: so what went wrong meanwhile is put right. False:
- * the shard is another's by now (it was silent for too long), and it has to join again. At least once a second.
+ * Heartbeat, at least once a second; also corrects the number of requests in flight. False: another worker has acquired
+ * the shard after this one was silent for too long; join again.
  */
 bool weir__load_page_heartbeat(struct weir__load_page *load, unsigned shard, uint64_t owner, int64_t mono_ns,
                                uint64_t in_flight);
 void weir__load_page_leave(struct weir__load_page *load, unsigned shard, uint64_t owner);
 
-/* An upstream has answered, or failed to. */
+/* Reports a response of an upstream, or its failure to respond. */
 void weir__load_page_upstream(struct weir__load_page *load, unsigned shard, int64_t took_us, bool error);
-/* A request goes to an upstream; it is over. Between two beats these keep the number right. */
+/* A request starts, or ends: updates the number in flight between two heartbeats. */
 void weir__load_page_begin(struct weir__load_page *load, unsigned shard);
 void weir__load_page_end(struct weir__load_page *load, unsigned shard);
 
-/* Over all shards; the first four since the page was made. */
+/* Totals of all shards, since the page was created. */
 struct weir__upstream_sums {
     uint64_t done, took_us, errors, failed_us;
-    uint64_t in_flight; /* of those who beat */
-    unsigned workers;   /* the same */
+    uint64_t in_flight; /* now, of live workers */
+    unsigned workers;   /* live ones */
 };
 
 void weir__load_page_sum(const struct weir__load_page *load, int64_t mono_ns, struct weir__upstream_sums *sums);

@@ -7,7 +7,7 @@
  */
 #include "table/permits.h"
 
-#include "algo/decision.h"
+#include "algo/algo.h"
 #include "table/permit_slots.h"
 
 #define FIRST_ROOM 5 /* permit slots of a first record, unless the limit is smaller: two chunks */

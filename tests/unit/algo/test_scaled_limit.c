@@ -1,5 +1,5 @@
 /* Limits at a scale: integers, rounded down, at least one; and periods as short as can be. */
-#include "algo/scaled_limit.h"
+#include "algo/algo.h"
 
 #include "../../test.h"
 

@@ -5,7 +5,7 @@
  * What windows, logs and counters hold does not depend on the limit: they are compared with the models of the limit at
  * its largest, step by step. Buckets are compared with what any bucket of these sizes may let pass in any time.
  */
-#include "algo/scaled_limit.h"
+#include "algo/algo.h"
 
 #include "../../test.h"
 #include "models.h"

@@ -6,7 +6,6 @@
 
 #include "algo/algo.h"
 #include "algo/calendar.h"
-#include "algo/scaled_limit.h"
 
 #include <time.h>
 

@@ -30,15 +30,14 @@ static const struct {
     {RULE "    key: '{{ client_ip }}'\n", "5:10: the key is this very text for every request;"},
     {RULE "    key: header:X-Plan\n", "5:10: the key is this very text for every request;"},
     {RULE "    key: everybody\n", ""},
-    {RULE "    shadow: true\n    priority: high\n",
-     "6:15: a shadow rule does not say how important a request is: its priority has"},
+    {RULE "    shadow: true\n    priority: high\n", "6:15: priority has no effect in a shadow rule"},
     {RULE "    algorithm: fixed_window\n    priority: critical\n    reserve: 10%\n",
-     "7:14: every request of this rule is critical: there is nobody to keep the reserve"},
+     "7:14: the reserve has no effect: every request of this rule is critical"},
     {"rules: [{ name: a, limit: unlimited, priority: high }]\n", ""},
     {"rules: [{ name: a, limit: unlimited, priority: 5 }]\n", "1:27: unlimited: the rule limits nothing"},
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: 5, window: 1h, priority: critical, shadow: true }]\n",
-     "2:52: a shadow rule does not say how important a request is: its priority has\n"
+     "2:52: priority has no effect in a shadow rule\n"
      "1:9: \"a\" keeps a reserve, but no rule says priority: critical: nobody may"},
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: unlimited, priority: critical }]\n",

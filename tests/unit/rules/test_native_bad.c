@@ -335,19 +335,20 @@ static const struct {
     {RULE "    priority: hihg\n", "5:15: priority must be critical, high, normal or low, not \"hihg\" -> high"},
     {RULE "    priority: [high]\n", "5:15: priority must be a number from -2147483648 to 2147483647, not a list"},
     {RULE "    elastic: 200%\n", "5:14: elastic"},
-    {RULE "    elastic: { while: 70% }\n", "5:14: up_to is missing: to what may the limit grow?"},
+    {RULE "    elastic: { while: 70% }\n",
+     "5:14: up_to is missing: how much may the limit grow, in per cent of the limit?"},
     {RULE "    elastic: { up_to: 100% }\n", "5:23: up_to is 101% to 1000%, not 100%"},
     {RULE "    elastic: { up_to: twice }\n", "5:23: up_to must be a percentage from 0% to 1000%, not \"twice\""},
     {RULE "    elastic: { up_to: 200%, while: 101% }\n", "5:36: while is 1% to 100%, not 101%"},
     {RULE "    elastic: { upto: 200% }\n", "5:16: \"upto\" -> up_to"},
-    {RULE "    adaptive: { max: 70% }\n", "5:15: min is missing: what is left of the limit under overload?"},
+    {RULE "    adaptive: { max: 70% }\n", "5:15: min is missing: the limit under overload, in per cent of the limit"},
     {RULE "    adaptive: { min: 0 }\n", "5:22: min is 1% to 1000%, not 0%"},
     {RULE "    adaptive: { min: 100% }\n", "5:22: min must be less than max, which is 100%"},
     {RULE "    adaptive: { min: 50%, max: 40% }\n", "5:22: min must be less than max, which is 40%"},
-    {RULE "    reserve: 20%\n", "5:5: a bucket has no reserve: the others would take all that comes back;"},
+    {RULE "    reserve: 20%\n", "5:5: token and leaky buckets cannot have a reserve;"},
     {RULE "    reserve: 20%\n"
           "    algorithm: leaky_bucket\n",
-     "5:5: a bucket has no reserve: the others would take all that comes back;"},
+     "5:5: token and leaky buckets cannot have a reserve;"},
     {RULE "    reserve: 100%\n"
           "    algorithm: fixed_window\n",
      "5:14: reserve is 1% to 99%, not 100%"},
@@ -355,7 +356,7 @@ static const struct {
      "  - name: a\n"
      "    reserve: 5%\n"
      "    limits: [{ limit: 1, window: 1s, algorithm: fixed_window }, { limit: 1, window: 1m }]\n",
-     "3:5: a bucket has no reserve: the others would take all that comes back;"},
+     "3:5: token and leaky buckets cannot have a reserve;"},
     {"rules:\n"
      "  - name: a\n"
      "    limits: [{ limit: 1, window: 1s, elastic: { up_to: 200% } }]\n",
