@@ -10,6 +10,7 @@ CC := $(if $(CROSS),$(CROSS)gcc,$(if $(filter default undefined,$(origin CC)),gc
 AR := $(CROSS)ar
 VERSION := $(shell sed -n 's/.*WEIR_VERSION "\(.*\)"/\1/p' include/weir/weir.h)
 SONAME := libweir.so.0
+STORE_SONAME := libweir-store.so.0
 
 # Every way of building has a folder of its own, so that none disturbs another.
 B := build/$(subst /,_,$(CC))$(if $(SANITIZER),-$(SANITIZER))$(if $(COVERAGE),-coverage)
@@ -30,17 +31,21 @@ HARDEN_HOT := -fstack-protector -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 endif
 ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(HARDEN) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -Iinclude -Isrc \
 	-I$B/include
-# What the library stands on, besides xxHash's header. A cross build takes it from a folder that ./dev fills.
-PACKAGES := yaml-0.1 libpcre2-8 hiredis openssl
+# What the libraries stand on, besides xxHash's header: libweir, and libweir-store. A cross build takes it from a folder that ./dev fills.
+LIB_PACKAGES := yaml-0.1 libpcre2-8
+STORE_PACKAGES := hiredis openssl
 ifdef CROSS
 FOREIGN ?= build/$(CROSS)libs
 ALL_CFLAGS += -isystem $(FOREIGN)/usr/include -isystem $(FOREIGN)/usr/include/$(CROSS:-=)
-LDLIBS := -L$(FOREIGN)/usr/lib/$(CROSS:-=) -lyaml -lpcre2-8 -lhiredis -lssl -lcrypto -pthread
+LIB_LIBS := -L$(FOREIGN)/usr/lib/$(CROSS:-=) -lyaml -lpcre2-8 -pthread
+STORE_LIBS := -L$(FOREIGN)/usr/lib/$(CROSS:-=) -lhiredis -lssl -lcrypto
 else
 # Both machines have 64-bit offsets anyway; the macro would only rename the calls that tests make fail.
-ALL_CFLAGS += $(filter-out -D_FILE_OFFSET_BITS=64,$(shell pkg-config --cflags $(PACKAGES)))
-LDLIBS := $(shell pkg-config --libs $(PACKAGES)) -pthread
+ALL_CFLAGS += $(filter-out -D_FILE_OFFSET_BITS=64,$(shell pkg-config --cflags $(LIB_PACKAGES) $(STORE_PACKAGES)))
+LIB_LIBS := $(shell pkg-config --libs $(LIB_PACKAGES)) -pthread
+STORE_LIBS := $(shell pkg-config --libs $(STORE_PACKAGES))
 endif
+LDLIBS = $(STORE_LIBS) $(LIB_LIBS)
 
 ifeq ($(SANITIZER),address)
 SAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DWEIR__SANITIZED
@@ -48,7 +53,7 @@ else ifeq ($(SANITIZER),thread)
 # TSan wants the compiler's 16-byte operation, which needs -mcx16 and libatomic; see src/base/atomic.h.
 # Its model knows no fences, and needs none: it runs every atomic in one total order.
 SAN := -fsanitize=thread -DWEIR__TSAN -mcx16 $(if $(findstring gcc,$(CC)),-Wno-tsan)
-LDLIBS += -latomic
+LIB_LIBS += -latomic
 else ifeq ($(SANITIZER),fuzzer)
 SAN := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -DWEIR__SANITIZED
 endif
@@ -58,8 +63,9 @@ SAN += $(if $(SANITIZER),-ftrivial-auto-var-init=pattern)
 ALL_CFLAGS += $(SAN) $(if $(SANITIZER),$(if $(findstring gcc,$(CC)),-Wno-format-truncation -Wno-maybe-uninitialized))
 ALL_LDFLAGS := $(LDFLAGS) $(HARDEN_LINK) $(SAN)
 
-# libweir: decisions in shared memory, rules, and the client of a store.
-LIB_SRC := $(wildcard $(patsubst %,src/%/*.c,base algo table rules remote engine))
+# libweir: decisions in shared memory, and rules. libweir-store: the client of a store, by which alone hiredis and OpenSSL are needed.
+LIB_SRC := $(wildcard $(patsubst %,src/%/*.c,base algo table rules engine))
+STORE_SRC := $(wildcard src/remote/*.c)
 # The daemons, for the weir command only: weir serve and weir agent, the rules service, the queue, statistics.
 DAEMON_SRC := $(wildcard $(patsubst %,src/%/*.c,config sync overload stats queue control serve))
 # Another machine's curl, microhttpd, seccomp and databases are not at hand: a cross build leaves out what needs them.
@@ -75,7 +81,10 @@ CLI_SRC := $(wildcard src/cli/*.c)
 API_SRC := $(wildcard src/services/http/*.c)
 API_PACKAGES := jansson libcrypto
 # Scripts that run in the store are put together from lua/.
-LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/remote/script_text.o
+LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
+STORE_OBJ := $(STORE_SRC:%.c=$B/%.o) $B/src/remote/script_text.o
+# In the order in which the linker needs them.
+LIBWEIR := $B/libweir-store.a $B/libweir.a
 DAEMON_OBJ := $(DAEMON_SRC:%.c=$B/%.o) $B/src/control/dashboard_files.o $B/src/stats/membership_script.o $(if $(CROSS),,$B/src/queue/redis_scripts.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/services/resp/*.c))
@@ -98,7 +107,7 @@ TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/u
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
 # Another machine's libraries for the agent's HTTP are not at hand: a cross build has no command.
-all: $B/libweir.a $B/libweir.so $(if $(CROSS),,$B/weir) $B/weir.pc
+all: $(LIBWEIR) $B/libweir.so $B/libweir-store.so $(if $(CROSS),,$B/weir) $B/weir.pc $B/weir-store.pc
 
 help:
 	@echo "make            the library (static and shared), the weir command and weir.pc, in build/"
@@ -165,6 +174,10 @@ $B/libweir.a: $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
+$B/libweir-store.a: $(STORE_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
 # The Redis protocol, for the service alone: not a part of the library.
 $B/libweir-resp.a: $(RESP_OBJ)
 	rm -f $@
@@ -205,21 +218,27 @@ $B/src/queue/redis_scripts.o: $B/src/queue/redis_scripts.c
 $(DAEMON_OBJ): ALL_CFLAGS += $(if $(CROSS),,$(shell pkg-config --cflags $(DAEMON_PACKAGES)))
 
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
-	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LIB_LIBS)
 	mv $@.new $@
 	ln -sf libweir.so $B/$(SONAME)
+
+$B/libweir-store.so: $(STORE_OBJ) $B/libweir.so src/libweir.map
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(STORE_SONAME) -Wl,--version-script=src/libweir.map $(STORE_OBJ) -o $@.new \
+		$B/libweir.so $(STORE_LIBS)
+	mv $@.new $@
+	ln -sf libweir-store.so $B/$(STORE_SONAME)
 
 # In an archive, so that a test takes only what it needs of it, and not what that stands on.
 $B/libweir-daemon.a: $(DAEMON_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$B/weir: $(CLI_OBJ) $B/libweir-daemon.a $B/libweir.a
+$B/weir: $(CLI_OBJ) $B/libweir-daemon.a $(LIBWEIR)
 	$(CC) -pie $(ALL_LDFLAGS) $^ -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
-nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
-	+WEIR_CFLAGS="$(if $(SANITIZER),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a \
+nginx: $(LIBWEIR) $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
+	+WEIR_CFLAGS="$(if $(SANITIZER),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx "$(LIBWEIR)" $B/libweir-resp.a \
 		$B/libweir-rls.a $B/libweir-api.a
 
 # All sources, each time: what clang-tidy finds depends on what they include. CC=clang: with clang's own warnings.
@@ -232,7 +251,7 @@ $(TIDY): tidy/%: %.c FORCE | $B/include/xxhash.h $(PROTO_C)
 		-isystem $(shell pkg-config --variable=includedir libpq) -Xclang -analyzer-config -Xclang max-nodes=$(TIDY_NODES)
 
 PREFIX ?= /usr/local
-$B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
+$B/weir.pc $B/weir-store.pc: $B/%.pc: src/%.pc.in include/weir/weir.h FORCE
 	@mkdir -p $(@D)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
@@ -282,64 +301,64 @@ $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
 # The daemons are no part of the library: their tests are linked with their objects.
 DAEMON_TESTS := $(foreach folder,config sync overload stats queue control serve,$(filter $B/tests/unit/$(folder)/%,$(TESTS)))
-$(DAEMON_TESTS): $B/tests/%: tests/%.c $B/libweir-daemon.a $B/libweir.a
+$(DAEMON_TESTS): $B/tests/%: tests/%.c $B/libweir-daemon.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir-daemon.a $(LIBWEIR) -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
 # So are those of the Redis protocol.
-$B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a
+$B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-resp.a $(LIBWEIR) -o $@ -lm $(LDLIBS)
 
 # The service's tests and fuzz targets need what it needs.
 RLS_TESTS := $(filter $B/tests/unit/rls/%,$(TESTS)) $B/fuzz/fuzz_rls
 $(RLS_TESTS): $B/libweir-rls.a
 $(RLS_TESTS): ALL_CFLAGS += $(RLS_CFLAGS)
-$(RLS_TESTS): LDLIBS := $B/libweir-rls.a $B/libweir.a $(RLS_LIBS) $(LDLIBS)
+$(RLS_TESTS): LDLIBS := $B/libweir-rls.a $(LIBWEIR) $(RLS_LIBS) $(LDLIBS)
 
 # And those of the HTTP API.
-$B/tests/unit/http/%: tests/unit/http/%.c $B/libweir-api.a $B/libweir.a
+$B/tests/unit/http/%: tests/unit/http/%.c $B/libweir-api.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-api.a $(LIBWEIR) -o $@ \
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
-$B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
+$B/tests/%: tests/%.c $(LIBWEIR) $B/tests/vectors.h
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(LIBWEIR) -o $@ -lm $(LDLIBS)
 
-$B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
+$B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-api.a $(LIBWEIR) -o $@ \
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
 # The command's own reading of rule files.
 DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text json options values)
 $B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
 DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest fleet control)
-$(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $B/libweir.a
+$(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(filter %.o,$^) $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(filter %.o,$^) $B/libweir-daemon.a $(LIBWEIR) -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
-$B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
+$B/fuzz/%: fuzz/%.c $B/libweir-resp.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-resp.a $(LIBWEIR) -o $@ $(LDLIBS)
 
 # The queue's storage, and the exchange with the store.
-$B/bench/queue $B/bench/exchange: $B/bench/%: bench/%.c $B/libweir-daemon.a $B/libweir.a
+$B/bench/queue $B/bench/exchange: $B/bench/%: bench/%.c $B/libweir-daemon.a $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-daemon.a $(LIBWEIR) -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
 # The core: how fast and how small a decision is.
 CORE_BENCH := $(wildcard bench/core*.c)
-$B/bench/core: $(CORE_BENCH) bench/core.h $B/libweir.a
+$B/bench/core: $(CORE_BENCH) bench/core.h $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(CORE_BENCH) $B/libweir.a -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(CORE_BENCH) $(LIBWEIR) -o $@ -lm $(LDLIBS)
 
 # It must cost its processor less than any server costs its own.
 $B/bench/resp_load: ALL_CFLAGS += -O3
-$B/bench/%: bench/%.c $B/libweir.a
+$B/bench/%: bench/%.c $(LIBWEIR)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $(LIBWEIR) -o $@ -lm $(LDLIBS)
 
 # What weir says of itself, and docs/, as man pages; the former as a completion for bash, too.
 MAN := $(addprefix $B/man/,weir.1 weir.yaml.5 weir-rules.5)
@@ -356,11 +375,12 @@ install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
 	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/weir/*.h $(DESTDIR)$(PREFIX)/include/weir/
-	install -m 644 $B/libweir.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $B/libweir.so $(DESTDIR)$(PREFIX)/lib/libweir.so.$(VERSION)
-	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
-	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libweir.so
-	install -m 644 $B/weir.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	install -m 644 $(LIBWEIR) $(DESTDIR)$(PREFIX)/lib/
+	for library in libweir libweir-store; do \
+	    install -m 755 $B/$$library.so $(DESTDIR)$(PREFIX)/lib/$$library.so.$(VERSION) && \
+	    ln -sf $$library.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$$library.so.0 && \
+	    ln -sf $$library.so.0 $(DESTDIR)$(PREFIX)/lib/$$library.so || exit 1; done
+	install -m 644 $B/weir.pc $B/weir-store.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter %.1,$(MAN))
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(filter %.5,$(MAN))
 	install -D -m 644 $B/weir.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
@@ -385,5 +405,5 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers dashboard nginx man tidy install deb clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(DAEMON_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
+-include $(LIB_OBJ:.o=.d) $(STORE_OBJ:.o=.d) $(DAEMON_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(TESTS:=.d)

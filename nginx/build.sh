@@ -2,16 +2,17 @@
 # Builds ngx_http_weir_module.so and ngx_stream_weir_module.so for the distribution's nginx, from the sources of its
 # nginx-dev package. Two files: one that needs stream cannot be loaded where stream is not.
 #
-#   nginx/build.sh OUT LIBRARY RESP RLS API   OUT: a folder; LIBRARY: libweir.a; RESP, RLS, API: libweir-resp.a and so on
+#   nginx/build.sh OUT LIBRARIES RESP RLS API   OUT: a folder; LIBRARIES: "libweir-store.a libweir.a"; RESP, RLS, API: libweir-resp.a and so on
 #   WEIR_CFLAGS, WEIR_LDFLAGS                 more flags, e.g. for a sanitizer
 set -euo pipefail
-[ $# -eq 5 ] || { echo "usage: nginx/build.sh OUT LIBRARY RESP RLS API" >&2; exit 2; }
+[ $# -eq 5 ] || { echo "usage: nginx/build.sh OUT LIBRARIES RESP RLS API" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 sources=${NGINX_SOURCES:-/usr/share/nginx/src}
 [ -f "$sources/conf_flags" ] || { echo "nginx/build.sh: no nginx sources in $sources; install nginx-dev" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-WEIR_LIBRARY=$(realpath "$2")
+# shellcheck disable=SC2086
+WEIR_LIBRARY=$(realpath $2 | tr '\n' ' ')
 WEIR_RESP_LIBRARY=$(realpath "$3")
 WEIR_RLS_LIBRARY=$(realpath "$4")
 WEIR_API_LIBRARY=$(realpath "$5")

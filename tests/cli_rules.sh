@@ -244,7 +244,7 @@ EOC
 sanitize=
 case "$weir" in *-address/*) sanitize=-fsanitize=address,undefined ;; esac
 # shellcheck disable=SC2046,SC2086 # words on purpose
-gcc $sanitize -I../../include "$work/make.c" "$(dirname "$weir")/libweir.a" $(pkg-config --libs yaml-0.1 libpcre2-8 hiredis openssl) -pthread \
+gcc $sanitize -I../../include "$work/make.c" "$(dirname "$weir")/libweir.a" $(pkg-config --libs yaml-0.1 libpcre2-8) -pthread \
     -o "$work/make"
 "$work/make" "$work/segment"
 on_segment() { "$weir" check --rules shop.yaml --segment "$work/segment" --json -A user_id=1 "$@" /api/x; }

@@ -14,7 +14,7 @@ has() {
     grep -Eq -e "$3" "$scratch/$4" || { echo "$1: no $2"; bad=1; }
 }
 
-for file in weir libweir.so nginx/ngx_http_weir_module.so nginx/ngx_stream_weir_module.so; do
+for file in weir libweir.so libweir-store.so nginx/ngx_http_weir_module.so nginx/ngx_stream_weir_module.so; do
     path=$1/$file
     for listing in file-header program-headers dynamic dyn-syms notes; do
         readelf --wide --$listing "$path" >"$scratch/$listing"
@@ -43,4 +43,4 @@ for file in weir libweir.so nginx/ngx_http_weir_module.so nginx/ngx_stream_weir_
     [ "$marked" -ge 100 ] || { echo "$file: $marked functions begin with $entry: no branch protection"; bad=1; }
 done
 [ "$bad" -eq 0 ] || exit 1
-echo "hardened: weir, libweir.so and both modules"
+echo "hardened: weir, libweir.so, libweir-store.so and both modules"

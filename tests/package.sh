@@ -29,7 +29,7 @@ for script in postinst prerm postrm; do
     sh -n "DEBIAN/$script"
 done
 md5sum --quiet -c DEBIAN/md5sums
-for file in usr/bin/weir usr/include/weir/weir.h usr/lib/libweir.so.0 usr/lib/pkgconfig/weir.pc \
+for file in usr/bin/weir usr/include/weir/weir.h usr/lib/libweir.so.0 usr/lib/libweir-store.so.0 usr/lib/pkgconfig/weir.pc usr/lib/pkgconfig/weir-store.pc \
     usr/lib/nginx/modules/ngx_stream_weir_module.so usr/share/nginx/modules-available/mod-http-weir.conf \
     usr/share/nginx/modules-available/mod-stream-weir.conf \
     usr/share/man/man1/weir.1.gz usr/share/man/man5/weir.yaml.5.gz usr/share/man/man5/weir-rules.5.gz \

@@ -3,7 +3,7 @@
 #define WEIR_TESTS_STORE_H
 
 #include "engine.h"
-#include "remote/request.h"
+#include "engine/store_request.h"
 
 #include <weir/store.h>
 

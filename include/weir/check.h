@@ -101,7 +101,8 @@ typedef struct weir_options {
     weir_diagnose *diagnose;      /* hears what is wrong with rules, now and at each reload; may be NULL */
     void *diagnose_context;
     int flags;
-    const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check asks it and waits */
+    const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check asks it and waits.
+                          Needs the store library: see weir_store_use */
     enum weir_consistency default_consistency; /* of rules that do not say, with a store: the descriptor dialect's */
     /*
      * With a store: where rules of `consistency: eventual` write down what they let pass, for weir agent to tell it. A

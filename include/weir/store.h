@@ -37,6 +37,13 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
+/*
+ * In libweir-store (pkg-config weir-store), which links hiredis and OpenSSL; libweir itself does not. To be called
+ * before weir_open with weir_options.store; not needed with WEIR_NO_CONNECT. 0, or WEIR_ESTORELIB: libweir is of
+ * another version.
+ */
+WEIR_MUST_CHECK int weir_store_use(void);
+
 WEIR_MUST_CHECK int weir_async_new(weir *engine, weir_async **ask);
 /* NULL is allowed. */
 void weir_async_free(weir_async *ask);

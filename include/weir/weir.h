@@ -107,7 +107,11 @@ extern "C" {
     X(ESTOREDISK, 52,                                                                                                  \
       "the store takes no writes, as it cannot write to its disk (MISCONF); give it room, or see its log")             \
     X(ESTORECLIENTS, 53, "the store lets in no more clients; raise its maxclients, or see who has connections open")   \
-    X(EOWNER, 54, "another user has put the file where everybody may make files; remove it, or use a folder of its own")
+    X(EOWNER, 54,                                                                                                      \
+      "another user has put the file where everybody may make files; remove it, or use a folder of its own")           \
+    X(ESTORELIB, 55,                                                                                                   \
+      "weir_options.store needs the store library; link libweir-store (pkg-config weir-store) and call "               \
+      "weir_store_use() first")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

@@ -38,19 +38,20 @@ install -d "$docs/packaging"
 cp -r "$top/packaging/grafana" "$top/packaging/prometheus" "$docs/packaging/"
 mv "$docs/LICENSE" "$docs/copyright"
 gzip -9n "$root"/usr/share/man/man?/*
-libraries="$root/usr/lib/libweir.so.$version $root$modules/ngx_http_weir_module.so $root$modules/ngx_stream_weir_module.so"
+libraries="$root/usr/lib/libweir.so.$version $root/usr/lib/libweir-store.so.$version $root$modules/ngx_http_weir_module.so $root$modules/ngx_stream_weir_module.so"
 # shellcheck disable=SC2086 # a list
 strip --strip-unneeded "$root/usr/bin/weir" $libraries
-strip --strip-debug "$root/usr/lib/libweir.a"
-chmod 644 "$root/usr/lib/libweir.so.$version"
+strip --strip-debug "$root/usr/lib/libweir.a" "$root/usr/lib/libweir-store.a"
+chmod 644 "$root/usr/lib/libweir.so.$version" "$root/usr/lib/libweir-store.so.$version"
 
 control=$root/DEBIAN
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 install -d "$control" "$scratch/debian"
 printf 'Source: weir\n\nPackage: weir\nArchitecture: any\n' >"$scratch/debian/control" # it asks for one
+echo "libweir 0 weir" >"$scratch/debian/shlibs.local" # libweir-store needs it: of the same package
 # shellcheck disable=SC2086
-depends=$(cd "$scratch" && dpkg-shlibdeps -O "$root/usr/bin/weir" $libraries 2>said) ||
+depends=$(cd "$scratch" && dpkg-shlibdeps -l"$root/usr/lib" -xweir -O "$root/usr/bin/weir" $libraries 2>said) ||
     { cat "$scratch/said" >&2; exit 1; }
 cat >"$control/control" <<EOF
 Package: weir
@@ -68,7 +69,7 @@ Description: rate limiter: gateway, service and library
  which share their counters.
 EOF
 echo /etc/weir/weir.yaml >"$control/conffiles"
-echo "libweir 0 weir (>= $version)" >"$control/shlibs" # for packages of programs that use the library
+printf 'libweir 0 weir (>= %s)\nlibweir-store 0 weir (>= %s)\n' "$version" "$version" >"$control/shlibs" # for packages of programs that use the library
 echo "activate-noawait ldconfig" >"$control/triggers"
 install -m 755 "$here/postinst" "$here/prerm" "$here/postrm" "$control/"
 (cd "$root" && find . -path ./DEBIAN -prune -o -type f ! -path './etc/*' -print | sort | cut -c3- | xargs md5sum >DEBIAN/md5sums)

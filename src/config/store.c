@@ -1,7 +1,7 @@
 /* weir.yaml: `store`: a URL, or a map with a URL and settings; and the URL for libweir that results from it. */
 #include "config/config.h"
 #include "rules/field.h"
-#include "remote/options.h"
+#include "engine/store_options.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 
 #include <weir/store.h>
 
-#include "remote/request.h"
+#include "engine/store_request.h"
 
 #define WEIR__ASYNC_OPS_MAX 65536 /* of one request */
 

@@ -1,6 +1,6 @@
 /* Loading rules: the files, the compiler of src/rules, and what it needs from the system (time zones). */
 #include "engine/compile_rules.h"
-#include "remote/script.h"
+#include "algo/algo.h"
 
 #include <errno.h>
 #include <time.h>
@@ -14,6 +14,13 @@ static int open_zone(const char *name, weir_zone **zone)
     return error == WEIR_EZONE && passing ? WEIR_ESYS : error;
 }
 
+bool weir__store_limit_fits(const weir_limit *limit)
+{
+    /* The bounds within which the script's division, in steps, is exact. weir_limit_init refuses other limits. */
+    return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
+           limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
+}
+
 /* What the reader of rules cannot know: whether the store can do what they want of it. */
 static void check_consistency(const weir_rules *rules, bool storeless, struct weir__diagnostics *report)
 {
@@ -24,7 +31,7 @@ static void check_consistency(const weir_rules *rules, bool storeless, struct we
             continue;
         bool fits = true;
         for (size_t j = 0; j < rule->quota_count; j++)
-            fits &= rule->quotas[j].kind != WEIR__LIMITED || weir__script_fits(&rule->quotas[j].limit);
+            fits &= rule->quotas[j].kind != WEIR__LIMITED || weir__store_limit_fits(&rule->quotas[j].limit);
         if (!fits)
             weir__report_error(report, rule->consistency_place, "consistency: %s: %s", names[rule->consistency],
                                weir_strerror(WEIR_ESTORELIMIT));

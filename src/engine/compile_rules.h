@@ -19,4 +19,7 @@ int weir__load_sources(const struct weir__source *sources, size_t count, const s
 int weir__load_path(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
                     weir_rules **rules);
 
+/* Whether the store's script computes this limit exactly, with doubles. If not, loading the rules fails. */
+bool weir__store_limit_fits(const weir_limit *limit);
+
 #endif

@@ -6,10 +6,10 @@
  */
 #include "engine/connection_pool.h"
 #include "base/clock.h"
-#include "remote/blocking_client.h"
 #include "engine/engine.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SETTLE_US 100000 /* for outstanding refunds when the engine is closed */
@@ -29,6 +29,25 @@ struct weir__connection_pool {
     pthread_cond_t given; /* signalled at each release */
     struct place place[WEIR__POOL_CONNECTIONS];
 };
+
+/* ---- The store library ---- */
+
+static uint64_t store_ops; /* const struct weir__store_ops *; 0: none */
+
+const struct weir__store_ops *weir__store_ops(void)
+{
+    return (const struct weir__store_ops *)(uintptr_t)weir__load64(&store_ops);
+}
+
+int weir_store_register(const struct weir__store_ops *ops)
+{
+    if (strcmp(ops->version, WEIR_VERSION) != 0)
+        return WEIR_ESTORELIB;
+    weir__store64(&store_ops, (uint64_t)(uintptr_t)ops);
+    return 0;
+}
+
+/* ---- The pool ---- */
 
 struct weir__connection_pool *weir__connection_pool_new(void)
 {
@@ -53,9 +72,9 @@ static void free_one(struct weir__connection_pool *pool)
         if (pool->place[i].taken) /* by a thread of the parent, which does not exist here: left alone */
             continue;
         if (pooled->client && ours)
-            weir__blocking_client_flush_refunds(pooled->client, SETTLE_US);
+            weir__store_ops()->flush_refunds(pooled->client, SETTLE_US);
         if (pooled->client)
-            weir__blocking_client_free(pooled->client);
+            weir__store_ops()->close(pooled->client);
         weir_async_free(pooled->ask);
     }
     if (ours) { /* else a thread of the parent may be waiting on them */
@@ -125,7 +144,7 @@ static void give(struct place *place)
     struct weir__connection_pool *pool = place->pool;
     pthread_mutex_lock(&pool->lock);
     if (place->pooled.client)
-        weir__blocking_client_stats(place->pooled.client, &place->stats);
+        weir__store_ops()->stats(place->pooled.client, &place->stats);
     place->taken = false;
     pthread_cond_signal(&pool->given);
     pthread_mutex_unlock(&pool->lock);
@@ -134,7 +153,7 @@ static void give(struct place *place)
 static int fill(weir *engine, struct weir__pooled_connection *pooled)
 {
     if (!pooled->client)
-        pooled->client = weir__blocking_client_new(engine->store);
+        pooled->client = weir__store_ops()->open(engine->store);
     if (!pooled->client)
         return WEIR_ENOMEM;
     return pooled->ask ? 0 : weir_async_new(engine, &pooled->ask);
@@ -162,14 +181,14 @@ struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int 
 void weir__connection_pool_request(struct weir__pooled_connection *pooled)
 {
     struct weir__store_request *request = weir_async_request(pooled->ask);
-    request->error = weir__blocking_client_request(pooled->client, request);
+    request->error = weir__store_ops()->request(pooled->client, request);
 }
 
 void weir__connection_pool_release(struct weir__pooled_connection *pooled)
 {
     struct weir__store_request *back = weir_async_rollback(pooled->ask);
     if (back)
-        weir__blocking_client_refund(pooled->client, back);
+        weir__store_ops()->refund(pooled->client, back);
     give((struct place *)pooled);
 }
 

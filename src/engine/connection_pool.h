@@ -3,11 +3,10 @@
 #define WEIR_ENGINE_CONNECTION_POOL_H
 
 #include "engine/async.h"
-#include "remote/client.h"
+#include "engine/store_ops.h"
 
 #define WEIR__POOL_CONNECTIONS 16 /* at once in a process; more callers wait for one */
 
-struct weir__blocking_client;
 struct weir__connection_pool;
 
 /* One connection and its ops, for one caller at a time. */

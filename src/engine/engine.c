@@ -267,6 +267,10 @@ static int read_store(weir *engine, const weir_options *options)
     if (!engine->store)
         return WEIR_ENOMEM;
     error = weir__store_parse(options->store, engine->store, why, sizeof why);
+    if (!error && !(options->flags & WEIR_NO_CONNECT) && !weir__store_ops()) {
+        error = WEIR_ESTORELIB;
+        snprintf(why, sizeof why, "%s", weir_strerror(error));
+    }
     if (error && engine->diagnose)
         engine->diagnose(engine->diagnose_context,
                          &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});

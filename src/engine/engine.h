@@ -7,7 +7,7 @@
 #include "engine/compile_rules.h"
 #include "engine/hazard_pointers.h"
 #include "base/arena.h"
-#include "remote/options.h"
+#include "engine/store_options.h"
 #include "table/rule_stats.h"
 
 /* A ruleset snapshot: a compiled set of rules with its runtime state. Hazard pointers protect it. */

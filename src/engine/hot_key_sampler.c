@@ -1,10 +1,9 @@
 /* Noting hot keys. See hot_key_sampler.h. */
 #include "engine/hot_key_sampler.h"
+#include "base/sha256.h"
 #include "table/hash.h"
 
 #include <endian.h>
-#include <openssl/crypto.h>
-#include <openssl/hmac.h>
 #include <stdlib.h>
 
 #define MINUTE_NS  (60 * WEIR_SECOND)
@@ -74,12 +73,13 @@ uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len
 
 uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash)
 {
-    uint8_t key[WEIR_SECRET_BYTES], whole[EVP_MAX_MD_SIZE];
+    uint8_t key[WEIR_SECRET_BYTES], whole[WEIR__SHA256_BYTES];
     uint64_t shown = 0;
-    if (weir_segment_secret(segment, "pseudonyms of keys", key) == 0 &&
-        HMAC(EVP_sha256(), key, sizeof key, (const uint8_t *)&hash, sizeof hash, whole, NULL))
+    if (weir_segment_secret(segment, "pseudonyms of keys", key) == 0) {
+        weir__hmac_sha256(key, sizeof key, &hash, sizeof hash, whole);
         memcpy(&shown, whole, sizeof shown);
-    OPENSSL_cleanse(key, sizeof key);
+    }
+    explicit_bzero(key, sizeof key);
     return be64toh(shown); /* its digits are the first of the HMAC's */
 }
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "engine/counter_by_hash.h"
 #include "base/hash.h"
-#include "remote/counter_name.h"
+#include "engine/counter_name.h"
 
 #include <weir/store.h>
 

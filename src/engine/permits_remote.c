@@ -2,7 +2,7 @@
 #include "engine/permits.h"
 
 #include "algo/algo.h"
-#include "remote/counter_name.h"
+#include "engine/counter_name.h"
 
 #include <errno.h>
 #include <string.h>

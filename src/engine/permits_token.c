@@ -5,10 +5,7 @@
  * not leave its host, and all that weir runs on have the same.
  */
 #include "engine/permits.h"
-
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include "base/sha256.h"
 
 #define FORMAT    1
 #define MAC_BYTES 16 /* of HMAC-SHA256's 32 */
@@ -20,19 +17,48 @@ _Static_assert(sizeof(weir_lease) == 48, "no bytes that nobody has set");
 
 static bool mac_of(const weir *engine, const uint8_t *bytes, size_t len, uint8_t mac[MAC_BYTES])
 {
-    uint8_t key[WEIR_SECRET_BYTES], whole[EVP_MAX_MD_SIZE];
-    unsigned whole_len = 0;
-    if (weir_segment_secret(engine->segment, "slots of requests in flight", key) != 0 ||
-        !HMAC(EVP_sha256(), key, sizeof key, bytes, len, whole, &whole_len) || whole_len < MAC_BYTES)
+    uint8_t key[WEIR_SECRET_BYTES], whole[WEIR__SHA256_BYTES];
+    if (weir_segment_secret(engine->segment, "slots of requests in flight", key) != 0)
         return false;
+    weir__hmac_sha256(key, sizeof key, bytes, len, whole);
     memcpy(mac, whole, MAC_BYTES);
     return true;
 }
 
-static void replace(char *text, size_t len, const char *from, const char *to)
+/* ---- base64url without padding ---- */
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+static size_t encode(const uint8_t *bytes, size_t len, char *text)
 {
-    for (size_t i = 0; i < len; i++)
-        text[i] = text[i] == from[0] ? to[0] : text[i] == from[1] ? to[1] : text[i];
+    size_t to = 0;
+    for (size_t i = 0; i < len; i += 3) {
+        size_t some = len - i < 3 ? len - i : 3;
+        uint32_t word =
+            (uint32_t)bytes[i] << 16 | (some > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (some > 2 ? bytes[i + 2] : 0);
+        for (size_t j = 0; j <= some; j++)
+            text[to++] = alphabet[word >> (18 - 6 * j) & 63];
+    }
+    text[to] = 0;
+    return to;
+}
+
+/* How many bytes a text stands for; 0: it is malformed. */
+static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX])
+{
+    size_t to = 0;
+    uint32_t word = 0;
+    if (text.len % 4 == 1 || text.len / 4 * 3 + (text.len % 4 ? text.len % 4 - 1 : 0) > BYTES_MAX)
+        return 0;
+    for (size_t i = 0; i < text.len; i++) {
+        const char *found = text.data[i] ? strchr(alphabet, text.data[i]) : NULL;
+        if (!found)
+            return 0;
+        word = word << 6 | (uint32_t)(found - alphabet);
+        if (i % 4)
+            bytes[to++] = (uint8_t)(word >> (6 - 2 * (i % 4)));
+    }
+    return to;
 }
 
 size_t weir_permits_to_text(weir *engine, const weir_permits *held, char text[WEIR_PERMITS_TEXT_MAX + 1])
@@ -48,29 +74,7 @@ size_t weir_permits_to_text(weir *engine, const weir_permits *held, char text[WE
     memcpy(bytes + HEAD + leases, held->names, held->names_len);
     if (!mac_of(engine, bytes, len, bytes + len))
         return 0;
-    size_t text_len = (size_t)EVP_EncodeBlock((unsigned char *)text, bytes, (int)(len + MAC_BYTES));
-    while (text_len && text[text_len - 1] == '=')
-        text_len--;
-    text[text_len] = 0;
-    replace(text, text_len, "+/", "-_");
-    return text_len;
-}
-
-/* The bytes that a text stands for; 0: it is no such text. */
-static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX + 4])
-{
-    char padded[WEIR_PERMITS_TEXT_MAX + 4];
-    size_t missing = (4 - text.len % 4) % 4;
-    if (!text.len || text.len + missing > (BYTES_MAX + 2) / 3 * 4 || missing == 3)
-        return 0;
-    for (size_t i = 0; i < text.len; i++) /* the library forgives white space and signs of the other alphabet */
-        if (text.data[i] <= ' ' || strchr("+/=", text.data[i]))
-            return 0;
-    memcpy(padded, text.data, text.len);
-    memset(padded + text.len, '=', missing);
-    replace(padded, text.len, "-_", "+/");
-    int len = EVP_DecodeBlock(bytes, (unsigned char *)padded, (int)(text.len + missing));
-    return len > (int)missing ? (size_t)len - missing : 0;
+    return encode(bytes, len + MAC_BYTES, text);
 }
 
 /* The slots in the bytes that this engine may give back. `ours`: this host made them. */
@@ -86,11 +90,11 @@ static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool 
 
 int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held)
 {
-    uint8_t bytes[BYTES_MAX + 4], mac[MAC_BYTES];
+    uint8_t bytes[BYTES_MAX] = {0}, mac[MAC_BYTES];
     if (!engine || !held || (!text.data && text.len))
         return WEIR_EINVAL;
     size_t len = decode(text, bytes);
-    uint32_t count = len ? bytes[1] : 0;
+    uint32_t count = len > HEAD ? bytes[1] : 0;
     size_t around = HEAD + count * sizeof(weir_lease) + MAC_BYTES;
     if (!count || count > WEIR_PERMITS_MAX || bytes[0] != FORMAT || len < around ||
         len - around > WEIR_PERMITS_NAMES_MAX || !mac_of(engine, bytes, len - MAC_BYTES, mac))
@@ -99,7 +103,7 @@ int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held)
     read.count = 0;
     read.names_len = (uint32_t)(len - around);
     memcpy(read.names, bytes + HEAD + count * sizeof(weir_lease), read.names_len);
-    read_slots(engine, bytes + HEAD, count, CRYPTO_memcmp(mac, bytes + len - MAC_BYTES, MAC_BYTES) == 0, &read);
+    read_slots(engine, bytes + HEAD, count, weir__equal_secrets(mac, bytes + len - MAC_BYTES, MAC_BYTES), &read);
     if (!read.count)
         return WEIR_ELEASE;
     memcpy(held, &read, weir_permits_size(&read));

@@ -3,7 +3,6 @@
 #include "engine/fast_path.h"
 #include "engine/cpu.h"
 #include "engine/hot_key_sampler.h"
-#include "remote/script.h"
 
 #include <stdlib.h>
 
@@ -19,7 +18,7 @@ struct weir__rule_stats_shard *weir__rule_tally(const struct weir__ruleset *rule
  */
 static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
 {
-    bool fits = weir__script_fits(limit) && !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
+    bool fits = weir__store_limit_fits(limit) && !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
     return wanted == WEIR__LOCAL || fits ? wanted : WEIR__LOCAL;
 }
 

@@ -4,7 +4,7 @@
 #include "engine/permits.h"
 #include "engine/connection_pool.h"
 #include "engine/overload.h"
-#include "remote/counter_name.h"
+#include "engine/counter_name.h"
 
 #include "algo/calendar.h"
 

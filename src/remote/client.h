@@ -13,8 +13,7 @@
 #ifndef WEIR_REMOTE_CLIENT_H
 #define WEIR_REMOTE_CLIENT_H
 
-#include "remote/options.h"
-#include "remote/request.h"
+#include "engine/store_ops.h"
 
 struct weir__client;
 
@@ -34,21 +33,6 @@ struct weir__driver {
     void (*done)(void *context, struct weir__store_request *request);
     /* A server became available (`up`, error 0) or unavailable (why): for the log. `where` is its address. */
     void (*changed)(void *context, bool up, int error, const char *where);
-};
-
-enum weir__store_state { WEIR__STORE_NEW, WEIR__STORE_UP, WEIR__STORE_DOWN, WEIR__STORE_PROBING };
-
-/* Totals since weir__client_new. */
-struct weir__client_stats {
-    uint64_t requests, replied, failed; /* submitted; completed without and with an error */
-    uint64_t slow;                      /* of the failed: missed their deadline */
-    uint64_t refused;                   /* of the failed: refused by the open breaker, not sent */
-    uint64_t commands, bytes_out, bytes_in;
-    uint64_t connects, disconnects;
-    uint64_t script_loads, redirects, refunds;
-    uint64_t opened; /* times a breaker opened */
-    enum weir__store_state state;
-    int last_error; /* of the last failure of a server */
 };
 
 /* `seed`: of the jitter. NULL: no memory. `options` must outlive the client. */

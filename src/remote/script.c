@@ -81,13 +81,6 @@ static int64_t clamp(int64_t number, int64_t most)
     return number > most ? most : number < -most ? -most : number;
 }
 
-bool weir__script_fits(const weir_limit *limit)
-{
-    /* The bounds within which the script's division, in steps, is exact. weir_limit_init refuses other limits. */
-    return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
-           limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
-}
-
 /* The parameters of a limit. */
 static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
 {

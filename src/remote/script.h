@@ -2,7 +2,7 @@
 #ifndef WEIR_REMOTE_SCRIPT_H
 #define WEIR_REMOTE_SCRIPT_H
 
-#include "remote/request.h"
+#include "engine/store_request.h"
 
 struct redisReply;
 
@@ -57,9 +57,6 @@ int weir__script_read(const struct redisReply *reply, const struct weir__group_r
 
 /* The error code of an error reply (LOADING, READONLY, OOM …); WEIR_ESTOREERROR for unknown ones. */
 int weir__store_error(const char *text, size_t len);
-
-/* Whether the script computes this limit exactly, with doubles. If not, loading the rules fails. */
-bool weir__script_fits(const weir_limit *limit);
 
 /* ---- Numbers that the script and the library share, encoded as MessagePack ---- */
 

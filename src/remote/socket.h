@@ -2,7 +2,7 @@
 #ifndef WEIR_REMOTE_SOCKET_H
 #define WEIR_REMOTE_SOCKET_H
 
-#include "remote/options.h"
+#include "engine/store_options.h"
 
 #include <netdb.h>
 #include <poll.h>

@@ -220,6 +220,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     snprintf(load, sizeof load, "%s.load", config->segment_path);
+    if (!error && *url)
+        error = weir_store_use();
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
                                         /* No REBUILD: nginx may have a broken one mapped. */

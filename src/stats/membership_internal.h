@@ -3,7 +3,7 @@
 #define WEIR_STATS_MEMBERSHIP_INTERNAL_H
 
 #include "stats/membership.h"
-#include "remote/options.h"
+#include "engine/store_options.h"
 
 #include <jansson.h>
 

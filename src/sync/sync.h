@@ -35,8 +35,8 @@
 #define WEIR_SYNC_SYNC_H
 
 #include "engine/ledger.h"
-#include "remote/counter_name.h"
-#include "remote/request.h"
+#include "engine/counter_name.h"
+#include "engine/store_request.h"
 
 /* Sends a request to the store and waits for the reply. Returns request->error. */
 typedef int weir__sync_send(void *context, struct weir__store_request *request);

@@ -6,6 +6,8 @@
  */
 #include "stress.h"
 
+#include <weir/store.h>
+
 #include "../engine.h"
 #include "../unit/remote/server.h"
 
@@ -34,7 +36,7 @@ static weir *host(void)
     weir_options how = {
         .segment = {.size = 1 << 20}, .rules_text = rules, .diagnose = test_print_diagnostic, .store = url};
     weir *engine = NULL;
-    if (weir_open(&how, &engine) != 0)
+    if (weir_store_use() != 0 || weir_open(&how, &engine) != 0)
         exit(1);
     return engine;
 }

@@ -4,6 +4,8 @@
  */
 #include "stress.h"
 
+#include <weir/store.h>
+
 #include "../awake.h"
 #include "../engine.h"
 #include "../unit/remote/server.h"
@@ -35,7 +37,9 @@ static weir *host(const char *with, const char *text)
     weir_options how = {
         .segment = {.size = 8 << 20}, .rules_text = text, .diagnose = test_print_diagnostic, .store = url};
     weir *engine = NULL;
-    int error = weir_open(&how, &engine);
+    int error = weir_store_use();
+    if (!error)
+        error = weir_open(&how, &engine);
     if (error) {
         printf("  weir_open: %s\n", weir_strerror(error));
         exit(1);
@@ -218,6 +222,7 @@ TEST(without_a_store_an_engine_opens_all_the_same)
     snprintf(url, sizeof url, "redis+unix:///nonexistent/socket");
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = policies, .store = url};
     weir *engine = NULL;
+    CHECK_EQ(weir_store_use(), 0);
     CHECK_EQ(weir_open(&how, &engine), 0);
     weir_result answer = ask_now(engine, "GET /shut");
     CHECK(!weir_passes(&answer.decision));

@@ -97,7 +97,7 @@ static weir *begin(const char *url)
                         .diagnose = test_print_diagnostic,
                         .store = url ? url : "redis://127.0.0.1:1"};
     weir *engine = NULL;
-    if (weir_open(&how, &engine) != 0)
+    if (weir_store_use() != 0 || weir_open(&how, &engine) != 0)
         exit(1);
     return engine;
 }

@@ -4,7 +4,7 @@
 #include "engine/ledger.h"
 #include "engine/fast_path.h"
 #include "engine/counter_by_hash.h"
-#include "remote/counter_name.h"
+#include "engine/counter_name.h"
 
 #include "../../engine.h"
 

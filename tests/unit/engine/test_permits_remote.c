@@ -21,7 +21,7 @@ static weir *host_with(const char *text, const char *with, int flags)
                          .store = url,
                          .flags = flags};
     weir *engine = NULL;
-    if (weir_open(&kind, &engine) != 0)
+    if (weir_store_use() != 0 || weir_open(&kind, &engine) != 0)
         exit(1);
     return engine;
 }
@@ -484,6 +484,7 @@ TEST(policies_when_the_store_is_away)
         .segment = {.size = 8 << 20}, .rules_text = policies, .store = "redis+unix:///nonexistent/socket"};
     weir *a = NULL;
     weir_permits held[3], none;
+    CHECK_EQ(weir_store_use(), 0);
     CHECK_EQ(weir_open(&kind, &a), 0);
     CHECK(hold(a, "GET /near user_id=7", &held[0])); /* the host's own slots */
     CHECK(hold(a, "GET /near user_id=7", &held[1]));

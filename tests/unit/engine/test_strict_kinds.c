@@ -238,6 +238,11 @@ TEST(says_what_a_store_cannot_do)
     CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, hear, &heard, &rules), 0);
     CHECK_EQ(heard.warnings, 1);
     weir_rules_free(rules);
+    kind.flags = 0; /* this program never calls weir_store_use */
+    CHECK_EQ(weir_open(&kind, &engine), WEIR_ESTORELIB);
+    CHECK_EQ(heard.errors, 1);
+    heard.errors = 0;
+    kind.flags = WEIR_NO_CONNECT;
     kind.store = "http://127.0.0.1";
     CHECK_EQ(weir_open(&kind, &engine), WEIR_ESTOREURL);
     CHECK_EQ(heard.errors, 1);

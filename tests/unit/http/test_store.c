@@ -2,7 +2,7 @@
  */
 #include "api.h"
 
-#include "remote/request.h"
+#include "engine/store_request.h"
 
 static const char rules[] =
     "rules:\n"

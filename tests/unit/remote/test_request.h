@@ -2,7 +2,7 @@
 #ifndef WEIR_TEST_TEST_REQUEST_H
 #define WEIR_TEST_TEST_REQUEST_H
 
-#include "remote/request.h"
+#include "engine/store_request.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* The call of the script and its answer, without a server: bytes out, bytes in, and bytes that make no sense. */
 #include "../../test.h"
+#include "engine/compile_rules.h"
 #include "remote/script.h"
 
 #include "algo/algo.h"
@@ -301,7 +302,7 @@ TEST(errors_have_names)
 
 TEST(every_limit_that_can_be_made_fits)
 {
-    CHECK(weir__script_fits(&(weir_limit){0}) == false);
+    CHECK(weir__store_limit_fits(&(weir_limit){0}) == false);
     uint64_t seed = 6;
     for (int i = 0; i < 20000; i++) {
         weir_limit limit;
@@ -309,7 +310,7 @@ TEST(every_limit_that_can_be_made_fits)
                               .window_ns = (int64_t)(test_random(&seed) >> (test_random(&seed) % 64)) / 1000 * 1000,
                               .algorithm = (enum weir_algorithm)(test_random(&seed) % 5)};
         if (weir_limit_init(&limit, &params) == 0)
-            CHECK(weir__script_fits(&limit));
+            CHECK(weir__store_limit_fits(&limit));
     }
 }
 

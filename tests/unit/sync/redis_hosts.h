@@ -7,7 +7,7 @@
 #include "../../redis.h"
 
 #include "remote/blocking_client.h"
-#include "remote/options.h"
+#include "engine/store_options.h"
 
 #include <time.h>
 

@@ -1,8 +1,8 @@
 /* Names of counters in the store: prefix:rule:key. docs/store.md describes them. */
-#ifndef WEIR_REMOTE_COUNTER_NAME_H
-#define WEIR_REMOTE_COUNTER_NAME_H
+#ifndef WEIR_ENGINE_COUNTER_NAME_H
+#define WEIR_ENGINE_COUNTER_NAME_H
 
-#include "remote/request.h"
+#include "engine/store_request.h"
 
 #define WEIR__NAME_KEY_MAX 80 /* bytes of a key that is used unchanged; of a longer one */
 #define WEIR__NAME_KEY_CUT 40 /* its first bytes */

@@ -1,6 +1,6 @@
 /* Options of the store: parsed and checked from a URL and from named options. */
-#ifndef WEIR_REMOTE_OPTIONS_H
-#define WEIR_REMOTE_OPTIONS_H
+#ifndef WEIR_ENGINE_STORE_OPTIONS_H
+#define WEIR_ENGINE_STORE_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

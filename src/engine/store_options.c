@@ -1,5 +1,5 @@
 /* Parsing of the store's URL and options. */
-#include "remote/options.h"
+#include "engine/store_options.h"
 
 #include "rules/field.h"
 #include "base/text.h"

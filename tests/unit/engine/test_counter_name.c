@@ -1,7 +1,13 @@
 /* What counters are called in the store. */
 #include "../../test.h"
 #include "base/text.h"
-#include "remote/counter_name.h"
+#include "engine/counter_name.h"
+#include "base/sha256.h"
+
+#include <openssl/hmac.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
 
 static const struct weir__naming usual = {.prefix = "weir"}, hashed = {.prefix = "weir", .hash_keys = true};
 
@@ -98,6 +104,30 @@ TEST(every_name_has_room)
         }
     CHECK(most > 350);
     CHECK(weir__store_name(&naming, (weir_text){worst, 65535}, true, (weir_text){worst, 65535}, got) <= most);
+}
+
+/* Against OpenSSL, around the lengths at which SHA-256 pads into another block. */
+TEST(hashes)
+{
+    char text[300], digits[WEIR__NAME_DIGITS], want[3];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i * 7 + 3);
+    for (size_t len = 0; len <= sizeof text; len++) {
+        unsigned char hash[SHA256_DIGEST_LENGTH];
+        SHA256((const unsigned char *)text, len, hash);
+        weir__store_digits((weir_text){text, len}, digits);
+        for (int i = 0; i < WEIR__NAME_DIGITS / 2; i++) {
+            snprintf(want, sizeof want, "%02x", hash[i]);
+            CHECK(memcmp(want, digits + 2 * i, 2) == 0);
+        }
+        uint8_t mac[WEIR__SHA256_BYTES], mine[WEIR__SHA256_BYTES];
+        size_t key_len = len < 64 ? len : 64;
+        HMAC(EVP_sha256(), text, (int)key_len, (const unsigned char *)text, len, mac, NULL);
+        weir__hmac_sha256(text, key_len, text, len, mine);
+        CHECK(memcmp(mac, mine, sizeof mac) == 0 && weir__equal_secrets(mac, mine, sizeof mac));
+        mine[len % sizeof mine] ^= 1;
+        CHECK(!weir__equal_secrets(mac, mine, sizeof mac));
+    }
 }
 
 TEST_MAIN

@@ -1,6 +1,6 @@
 /* The store's URL and its options. */
 #include "../../test.h"
-#include "remote/options.h"
+#include "engine/store_options.h"
 
 #include <weir/weir.h>
 

@@ -1,6 +1,7 @@
-#include "remote/counter_name.h"
+/* Names of counters in the store. */
+#include "engine/counter_name.h"
+#include "base/sha256.h"
 
-#include <openssl/sha.h>
 #include <string.h>
 
 #define KEY_MAX    WEIR__NAME_KEY_MAX
@@ -58,8 +59,8 @@ static char *add_escaped(char *to, weir_text text, unsigned where)
 
 void weir__store_digits(weir_text key, char *to)
 {
-    uint8_t hash[SHA256_DIGEST_LENGTH];
-    SHA256((const unsigned char *)key.data, key.len, hash);
+    uint8_t hash[WEIR__SHA256_BYTES];
+    weir__sha256(key.data, key.len, hash);
     for (int i = 0; i < WEIR__NAME_DIGITS; i++)
         to[i] = digits[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
 }

@@ -4,8 +4,8 @@
  * The caller owns the request and must not move or free it until the client has completed it (`done`) or it was
  * cancelled.
  */
-#ifndef WEIR_REMOTE_REQUEST_H
-#define WEIR_REMOTE_REQUEST_H
+#ifndef WEIR_ENGINE_STORE_REQUEST_H
+#define WEIR_ENGINE_STORE_REQUEST_H
 
 #include <weir/weir.h>
 
