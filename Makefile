@@ -207,7 +207,7 @@ $B/src/services/http/route.o: src/services/http/openapi.json
 $B/src/control/openapi.o: src/control/openapi.json
 
 # In the order of enum weir__rq_which.
-QUEUE_LUA := $(patsubst %,lua/queue_%.lua,put claim change expire look)
+QUEUE_LUA := $(patsubst %,lua/queue_%.lua,put claim change expire list)
 $B/src/queue/redis_scripts.c: tools/lua_to_c.py lua/queue.lua $(QUEUE_LUA)
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py $(QUEUE_LUA) > $@.new && mv $@.new $@

@@ -1,22 +1,22 @@
--- What the scripts of the queue share. KEYS[1] is the base of all names, which so are in one slot:
+-- What the queue's scripts share. KEYS[1] is the common hash tag of all keys, so they are in one cluster slot:
 --
---   BASE              hash: sequence, count and bytes of what waits or is under way, dead, dead_bytes, ended
+--   BASE              hash: sequence, count and bytes of waiting and under-way requests, dead, dead_bytes, ended
 --   BASE:t:TICKET     hash: s state, r rule, k key, q sequence, c cost, m method, u target, a accepted, d due, x expires,
 --                     e ended, n attempts, w why, h status, b bytes, o session that claimed it
 --   BASE:p:TICKET     headers and body
---   BASE:s:RULE       stream: what was accepted and is neither delivered nor cancelled, ID sequence-0; its group
---                     'weir' has pending what is under way
+--   BASE:s:RULE       stream: requests neither delivered nor cancelled, ID sequence-0; pending in its group
+--                     'weir': the under-way ones
 --   BASE:r:RULE       hash: waiting, under_way, dead, bytes, from (nothing older waits or is under way)
---   BASE:rules        set of their names
---   BASE:l:LANE       sorted set: what waits of a rule and key, by sequence
---   BASE:a:GROUP:LANE sorted set: what waits aside, and so is not in BASE:l:LANE, by sequence; the ticket's field g is GROUP
---   BASE:aside        sorted set of 'GROUP:LANE' by when its oldest comes back
---   BASE:busy         hash: lane with one under way, and which
+--   BASE:rules        set of the rules' names
+--   BASE:l:LANE       sorted set: waiting requests of a rule and key, by sequence
+--   BASE:a:GROUP:LANE sorted set: requests set aside, and not in BASE:l:LANE, by sequence; the ticket's field g is GROUP
+--   BASE:aside        sorted set of 'GROUP:LANE' by when its oldest returns
+--   BASE:busy         hash: lane to its under-way request
 --   BASE:later:RULE   sorted set of its lanes that are not busy, by when their head is due
---   BASE:ready:RULE   those whose head is, by its sequence
---   BASE:expires      sorted set of what waits, by when it expires
---   BASE:ended, dead  sorted sets by sequence; BASE:ended_at, dead_at by when that was
---   BASE:lease        who drains
+--   BASE:ready:RULE   its lanes whose head is due, by the head's sequence
+--   BASE:expires      sorted set of waiting requests, by expiry
+--   BASE:ended, dead  sorted sets by sequence; BASE:ended_at, dead_at by when they ended
+--   BASE:lease        the dispatching agent
 local call, number, format = redis.call, tonumber, string.format
 local base = KEYS[1]
 local FOREVER = 9007199254740992
@@ -29,7 +29,7 @@ end
 local function id_of(sequence)
     return format('%.0f-0', sequence)
 end
--- The least ID of a stream after this one. Servers before version 6.2 know no ranges that leave out where they begin.
+-- The least ID of a stream after this one. Redis before 6.2 has no exclusive ranges.
 local function next_id(id)
     local first, second = string.match(id, '^(%d+)-(%d+)$')
     if number(second) < FOREVER then
@@ -37,7 +37,7 @@ local function next_id(id)
     end
     return format('%.0f-0', first + 1) -- none of ours
 end
--- Counts a request of a state in (sign 1) or out (-1).
+-- Adds `sign` (1 or -1) to the stats of a state.
 local function count(rule, state, sign, bytes)
     local figures = base .. ':r:' .. rule
     if state < 2 then
@@ -53,7 +53,7 @@ local function count(rule, state, sign, bytes)
         call('HINCRBY', base, 'ended', sign)
     end
 end
--- Looks up who is the lane's head now.
+-- Finds the lane's head anew.
 local function set_head(rule, lane)
     call('ZREM', base .. ':ready:' .. rule, lane)
     local head = call('HEXISTS', base .. ':busy', lane) == 0 and call('ZRANGE', base .. ':l:' .. lane, 0, 0)[1]
@@ -71,7 +71,7 @@ local function find(ticket)
                 group = f[10]}
     end
 end
--- Out of everything that knows of its state.
+-- Removes it from all indexes of its state.
 local function leave(one)
     count(one.rule, one.state, -1, one.bytes)
     if one.state == 0 then
@@ -93,7 +93,7 @@ local function leave(one)
         call('ZREM', base .. name .. '_at', over_name(one.sequence, one.ticket))
     end
 end
--- The hash is as it should be, but for the state. `group`: it waits aside, and the group until `due`.
+-- Makes it waiting; its hash has all fields but the state. `group`: it is set aside, and the group until `due`.
 local function to_waiting(one, group, due)
     leave(one)
     count(one.rule, 0, 1, one.bytes)
@@ -122,6 +122,6 @@ local function to_over(one, state, now)
         call('XDEL', base .. ':s:' .. one.rule, id_of(one.sequence))
     end
 end
-local function told(ticket)
+local function fields_of(ticket)
     return call('HMGET', base .. ':t:' .. ticket, 'q', 'r', 'k', 'c', 'm', 'u', 'a', 'd', 'x', 'e', 'n', 's', 'w', 'h')
 end

@@ -1,5 +1,6 @@
--- What becomes of one request. ARGV: kind (0 delivered, 1 again, 2 dead, 3 cancel, 4 requeue), ticket, now, due, why, status,
--- whether it counts as an attempt, session, bounds of all (count, bytes), its group if it waits aside (0: it does not). The answer: 0, or an error of the queue's list.
+-- A state transition of one request. ARGV: kind (0 delivered, 1 retry, 2 dead, 3 cancel, 4 requeue), ticket, now, due, why, status,
+-- whether it counts as an attempt, session, bounds of all (count, bytes), group
+-- in which it is set aside (0: none). Reply: 0, or an error of enum weir__queue_error.
 --@queue.lua
 local kind, now = number(ARGV[1]), ARGV[3]
 local one = find(ARGV[2])
@@ -29,7 +30,7 @@ if kind == 4 then
     end
     call('HSET', hash, 'd', now, 'n', 0)
     call('HDEL', hash, 'e')
-    -- Older than what was the oldest, perhaps.
+    -- It may be older than the oldest.
     local figures = base .. ':r:' .. one.rule
     if number(call('HGET', figures, 'from') or 0) > one.sequence then
         call('HSET', figures, 'from', one.sequence)

@@ -1,7 +1,7 @@
--- Claims heads. ARGV: now, how long a claim lasts, how many at most (0: this agent drains no more), bytes at most, name,
--- session, how long the lease lasts, 1 for the handle's first, when something is due at the latest, 1 to leave some for rules
--- that have nothing, how many groups aside bring back one each, and pairs of a rule and how many of it are under way. The answer: 1 if another agent drains, else for
--- each that was claimed its ticket, its headers and body, and what is told of it.
+-- Claims due heads. ARGV: now, claim duration, maximum number (0: release the lease), maximum bytes, name,
+-- session, lease duration, 1 for the handle's first claim, latest valid due time, 1 for fair shares, how many groups set
+-- aside return one request each, and pairs of a rule and its number under way. Reply: 1 if another agent has the lease,
+-- else for each claimed request its ticket, payload and fields.
 --@queue.lua
 local PROMOTED = 128
 local now, claim_ms, left, most, name, session = ARGV[1], number(ARGV[2]), number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
@@ -27,8 +27,7 @@ local function release(rule, id)
         call('XACK', base .. ':s:' .. rule, 'weir', id)
     end
 end
--- Claims that have ended: those of this name before, and those that last for too long (servers before version 6.2 know no
--- XAUTOCLAIM).
+-- Ends earlier claims of this name, and expired ones (Redis before 6.2 has no XAUTOCLAIM).
 local function release_ended(rule)
     if ARGV[8] == '1' then
         for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096, name)) do
@@ -43,7 +42,7 @@ local function release_ended(rule)
         end
     end
 end
--- Lanes whose heads have become due.
+-- Marks lanes whose heads have become due.
 local function promote(rule, from, to, most_of_it)
     for _, lane in ipairs(call('ZRANGEBYSCORE', base .. ':later:' .. rule, from, to, 'LIMIT', 0, most_of_it)) do
         call('ZREM', base .. ':later:' .. rule, lane)
@@ -54,7 +53,7 @@ local function look(turn)
     local first = call('ZRANGE', base .. ':ready:' .. turn.rule, 0, 0, 'WITHSCORES')
     turn.lane, turn.sequence = first[1], number(first[2] or 0)
 end
--- The oldest of each group aside that is due; a group stays due, behind the others that are. Empty, it is gone.
+-- Returns the oldest request of each due group to its lane. The group stays due, behind the others; an empty one is removed.
 local function bring_back(from, to)
     for _, name in ipairs(call('ZRANGEBYSCORE', base .. ':aside', from, to, 'LIMIT', 0, ARGV[11])) do
         local ticket = call('ZRANGE', base .. ':a:' .. name, 0, 0)[1]
@@ -89,7 +88,7 @@ for _, rule in ipairs(rules) do
     look(turn)
     turns[#turns + 1] = turn
 end
--- Who has the least; among these, who waits the longest.
+-- The rule with the fewest under way, then with the oldest head.
 local function next_turn()
     local best
     for _, turn in ipairs(turns) do
@@ -100,7 +99,7 @@ local function next_turn()
     end
     return best
 end
-local answer, bytes = {}, 0
+local reply, bytes = {}, 0
 for _ = 1, 2 * left do
     local turn = left > 0 and next_turn()
     if not turn then
@@ -109,7 +108,7 @@ for _ = 1, 2 * left do
     local ticket = call('ZRANGE', base .. ':l:' .. turn.lane, 0, 0)[1]
     local one = ticket and find(ticket)
     bytes = bytes + (one and one.bytes or 0)
-    if bytes > most and #answer > 0 then
+    if bytes > most and #reply > 0 then
         break
     end
     if one then
@@ -118,14 +117,14 @@ for _ = 1, 2 * left do
         count(one.rule, 1, 1, one.bytes)
         call('HSET', base .. ':t:' .. ticket, 's', 1, 'o', session)
         call('XCLAIM', base .. ':s:' .. one.rule, 'weir', name, 0, id_of(one.sequence), 'FORCE', 'JUSTID')
-        answer[#answer + 1] = {ticket, call('GET', base .. ':p:' .. ticket) or '', told(ticket)}
+        reply[#reply + 1] = {ticket, call('GET', base .. ':p:' .. ticket) or '', fields_of(ticket)}
         turn.held, left = turn.held + 1, left - 1
     else
-        -- Somebody else removed it: the others of its lane must not wait for it.
+        -- Its hash is gone (removed from outside): it must not block its lane.
         call('ZREM', base .. ':l:' .. turn.lane, ticket or '')
         set_head(turn.rule, turn.lane)
     end
     look(turn)
 end
-table.sort(answer, function(one, other) return number(one[3][1]) < number(other[3][1]) end)
-return answer
+table.sort(reply, function(one, other) return number(one[3][1]) < number(other[3][1]) end)
+return reply

@@ -1,5 +1,5 @@
--- What time does. ARGV: now, how many at most of each kind, until when what is over was kept (ended, dead), how many of these
--- are kept (ended, dead), and how many bytes of dead ones (0: any). The answer: how many that were.
+-- Expiry and retention. ARGV: now, maximum of each kind, removal times (ended, dead), maximum number kept (ended, dead),
+-- maximum bytes of dead ones (0: any). Reply: the number of changes.
 --@queue.lua
 local now, most = ARGV[1], number(ARGV[2])
 local done = 0
@@ -42,7 +42,7 @@ for _ = 1, bytes > 0 and most or 0 do
     end
     forget(call('ZRANGE', base .. ':dead_at', 0, 0), ':dead')
 end
--- Rules of which nothing is left.
+-- Removes rules without requests.
 for _, rule in ipairs(call('SMEMBERS', base .. ':rules')) do
     local f = call('HMGET', base .. ':r:' .. rule, 'waiting', 'under_way', 'dead')
     if number(f[1] or 0) + number(f[2] or 0) + number(f[3] or 0) == 0 then

@@ -1,10 +1,10 @@
--- Puts requests that fit. ARGV: bounds of all (count, bytes), then for each: ticket, rule, key, cost, method, target,
--- headers and body, accepted, due, expires, bytes, bounds of the rule (count, bytes). The answer: for each its sequence, or 0.
+-- Enqueues the requests that fit their bounds. ARGV: bounds of all (count, bytes), then for each: ticket, rule, key, cost, method, target,
+-- headers and body, accepted, due, expires, bytes, bounds of the rule (count, bytes). Reply: for each its sequence, or 0 if it does not fit.
 --@queue.lua
 local max, max_bytes = number(ARGV[1]), number(ARGV[2])
 local all = call('HMGET', base, 'count', 'bytes', 'sequence')
 local held, held_bytes, sequence = number(all[1] or 0), number(all[2] or 0), number(all[3] or 0)
-local rules, answer = {}, {}
+local rules, reply = {}, {}
 local function fits(has, has_bytes, most, most_bytes, bytes)
     return (most <= 0 or has < most) and (most_bytes <= 0 or has_bytes + bytes <= most_bytes)
 end
@@ -37,9 +37,9 @@ for i = 3, #ARGV, 13 do
         if call('ZCARD', base .. ':l:' .. lane) == 1 and call('HEXISTS', base .. ':busy', lane) == 0 then
             call('ZADD', base .. ':later:' .. name, ARGV[i + 8], lane)
         end
-        answer[#answer + 1] = sequence
+        reply[#reply + 1] = sequence
     else
-        answer[#answer + 1] = 0
+        reply[#reply + 1] = 0
     end
 end
 for name, rule in pairs(rules) do
@@ -49,4 +49,4 @@ for name, rule in pairs(rules) do
     end
 end
 call('HSET', base, 'count', held, 'bytes', held_bytes, 'sequence', sequence)
-return answer
+return reply

@@ -1,9 +1,9 @@
-/* The decision API: from a request to src/api, which decides and writes, and back. */
+/* The HTTP decision API in nginx: authenticates the caller, reads the body, runs src/services/http, sends its reply. */
 #include "ngx_http_weir.h"
 
-#define REPLY_BYTES 16384 /* on the stack; longer answers go to the heap */
+#define REPLY_BYTES 16384 /* on the stack; longer replies are allocated */
 
-/* ---- Answering ---- */
+/* ---- Replies ---- */
 
 static ngx_int_t ngx_http_weir_api_header(ngx_http_request_t *r, const char *name, u_char *lowcase, const char *value)
 {
@@ -43,9 +43,9 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
     return rc;
 }
 
-/* ---- Who asks ---- */
+/* ---- Authentication and login throttle ---- */
 
-/* Marks a connection whose last token was right: its data is a flag. */
+/* A pool cleanup as a marker: the last token of the connection was right; its data is a flag. */
 static void ngx_http_weir_known(void *data)
 {
     (void)data;
@@ -106,7 +106,7 @@ static void ngx_http_weir_check_later(ngx_http_request_t *r)
     ngx_http_finalize_request(r, r->content_handler(r));
 }
 
-/* Lets `later` go on after `ms`, unless the client leaves. */
+/* Runs `later` after `ms`, unless the client disconnects. */
 static ngx_int_t ngx_http_weir_pause(ngx_http_request_t *r, ngx_msec_t ms, ngx_http_event_handler_pt later)
 {
     ngx_connection_t *c = r->connection;
@@ -124,7 +124,7 @@ ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     if (!(who & (NGX_HTTP_WEIR_BY_TOKEN | NGX_HTTP_WEIR_BAD_TOKEN)) || r != r->main)
-        return NGX_DECLINED; /* the connection's timer is the main request's */
+        return NGX_DECLINED; /* the connection's timer belongs to the main request */
     const ngx_uint_t *known = ngx_http_weir_kept_with(ngx_http_weir_connection_pool(r), ngx_http_weir_known);
     if (known && *known)
         return NGX_DECLINED;
@@ -134,7 +134,7 @@ ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who)
     if (check == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     ngx_msec_t ms = 0;
-    if (check->peer_len) /* it is over */
+    if (check->peer_len) /* the pause is over */
         ngx_weir_check_release(check);
     else
         ms = ngx_weir_check_hold(check, mcf->segment, r->connection);
@@ -230,7 +230,7 @@ ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, n
     return ngx_http_weir_unauthorized(r, bearer, who);
 }
 
-/* ---- Where it leads ---- */
+/* ---- Routing ---- */
 
 static enum weir__api_method ngx_http_weir_api_method(ngx_http_request_t *r)
 {
@@ -249,7 +249,7 @@ static enum weir__api_method ngx_http_weir_api_method(ngx_http_request_t *r)
     }
 }
 
-/* What comes after the location's own path, as it came: keys may have %2F in them, or two slashes. */
+/* The unparsed path after the location's own: keys may contain %2F or "//". */
 static weir_text ngx_http_weir_api_path(ngx_http_request_t *r)
 {
     ngx_http_core_loc_conf_t *clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
@@ -277,7 +277,7 @@ static ngx_int_t ngx_http_weir_api_allow(ngx_http_request_t *r, unsigned allowed
     return ngx_http_weir_api_header(r, "Allow", (u_char *)"allow", lists[allowed]);
 }
 
-/* Absent, JSON, or something that is written as JSON. */
+/* No content type, application/json, or a +json type. */
 static ngx_uint_t ngx_http_weir_api_is_json(ngx_http_request_t *r)
 {
     static u_char json[] = "application/json";
@@ -303,10 +303,10 @@ static ngx_uint_t ngx_http_weir_api_wants_status(ngx_http_request_t *r)
            value.data[0] == '1';
 }
 
-/* NGX_BUSY: the store is asked first. (NGX_AGAIN: the answer is on its way to the client.) */
+/* NGX_BUSY: waits for the store. (NGX_AGAIN: the reply is being sent.) */
 static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body);
 
-/* With the whole body; and once more when the store has store_replied. */
+/* With the complete body; again when the store has replied. */
 static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
 {
     struct weir__api_route route;
@@ -316,14 +316,14 @@ static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
         ngx_http_finalize_request(r, rc);
 }
 
-/* What has begun to be settled or given back is, whether the client hears of it or not. */
+/* A settlement or release that has begun is completed even if the client disconnects. */
 static ngx_uint_t ngx_http_weir_api_goes_on(enum weir__api_action action)
 {
     return action == WEIR__API_COMMIT || action == WEIR__API_CANCEL || action == WEIR__API_RELEASE ||
            action == WEIR__API_RENEW;
 }
 
-/* Runs it, if need be in two parts: NGX_AGAIN, then the store is asked in between. */
+/* Runs the action; NGX_AGAIN: waits for the store, then the call runs again. */
 static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body,
                                        struct weir__api_reply *reply)
 {
@@ -365,7 +365,7 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
                                             : "a request of the API cannot be decided",
                           api->failed_rule);
     if (reply.has_result && r == r->main && !ngx_http_weir_find(r) &&
-        ngx_http_weir_keep(r, &reply.answer, reply.outcomes, 0) == NULL)
+        ngx_http_weir_keep(r, &reply.result, reply.outcomes, 0) == NULL)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (rc == NGX_OK && route->action == WEIR__API_NO_METHOD)
         rc = ngx_http_weir_api_allow(r, route->allowed);

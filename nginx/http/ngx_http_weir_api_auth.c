@@ -1,10 +1,9 @@
 /*
- * Forward authentication: another proxy asks before it serves, and describes the request in headers. Rules see what
- * they would see in that proxy's place: its client is the other end, and the header of forwarded addresses is what
- * came before.
- *
- * Proxies pass on the headers of their clients, so a client can send those that describe a request as well. Only one
- * family of them counts, X-Forwarded-… or X-Original-…, one line of each, and only from peers that are trusted.
+ * Forward authentication (weir_auth): another proxy sends a subrequest before it serves, and describes the client's
+ * request in headers. Rules see the request as that proxy received it: its peer is the client, and X-Forwarded-For
+ * lists the hops before. Proxies pass on their clients' headers, so a client can send the describing headers, too.
+ * Therefore only one family counts, X-Forwarded-… or X-Original-…, one line of each header, and only from trusted
+ * peers.
  */
 #include "ngx_http_weir.h"
 
@@ -13,13 +12,16 @@
 
 typedef struct {
     ngx_http_request_t *r;
-    weir_lookup *usual; /* of the request that asks */
+    weir_lookup *own_lookup; /* of the subrequest */
     ngx_str_t target, method, host, forwarded_for;
     u_char address[16];
-    ngx_uint_t several; /* lines of one header that a rule forwarded for */
+    ngx_uint_t several; /* a header that a rule reads has several lines */
 } ngx_http_weir_forwarded_t;
 
-/* Reads the headers of a family. The number of their lines, or more than all may have if one of them has several. */
+/*
+ * Reads the headers of a family. The number of their lines; 4 for a header with several lines, which is more than
+ * allowed.
+ */
 static ngx_uint_t ngx_http_weir_forwarded_read(ngx_http_request_t *r, ngx_uint_t family,
                                                ngx_http_weir_forwarded_t *forwarded)
 {
@@ -36,8 +38,8 @@ static ngx_uint_t ngx_http_weir_forwarded_read(ngx_http_request_t *r, ngx_uint_t
 }
 
 /*
- * Takes the last address of X-Forwarded-For, which the asking proxy added, from the list. Without it, or if it is
- * none, the client is who asks.
+ * Removes the last address of X-Forwarded-For, which the proxy added: the client. Without a valid one, the proxy is the
+ * client.
  */
 static void ngx_http_weir_forwarded_client(ngx_http_weir_forwarded_t *forwarded, weir_query *query)
 {
@@ -88,7 +90,7 @@ static bool ngx_http_weir_forwarded_lookup(void *context, enum weir_attribute_ki
                               !ngx_http_weir_is_list(name.data, name.len);
         break;
     case WEIR_ATTR_NAMED:
-        return forwarded->usual(forwarded->r, kind, name, value);
+        return forwarded->own_lookup(forwarded->r, kind, name, value);
     case WEIR_ATTR_PATH: /* they follow from the target */
     case WEIR_ATTR_QUERY:
     case WEIR_ATTR_PEER:
@@ -98,7 +100,7 @@ static bool ngx_http_weir_forwarded_lookup(void *context, enum weir_attribute_ki
     return found.len > 0;
 }
 
-/* Why the request cannot be decided, or NULL. */
+/* The error, or NULL. */
 static const char *ngx_http_weir_forwarded_describe(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf,
                                                     ngx_http_weir_forwarded_t *forwarded, weir_query *query)
 {
@@ -106,7 +108,7 @@ static const char *ngx_http_weir_forwarded_describe(ngx_http_request_t *r, const
     ngx_http_weir_describe(r, query);
     query->path = (weir_text){NULL, 0}; /* it follows from the target */
     forwarded->r = r;
-    forwarded->usual = query->lookup;
+    forwarded->own_lookup = query->lookup;
     forwarded->method = r->method_name;
     forwarded->host = r->headers_in.server;
     if (conf->auth_headers != NGX_HTTP_WEIR_ORIGINAL)
@@ -147,7 +149,7 @@ static ngx_uint_t ngx_http_weir_is_loopback(const struct sockaddr *peer)
     return 0;
 }
 
-/* The value of a variable that another module has; empty where there is none. */
+/* The value of another module's variable; empty if there is none. */
 static ngx_str_t ngx_http_weir_variable_of(ngx_http_request_t *r, const char *text)
 {
     ngx_str_t name = {ngx_strlen(text), (u_char *)text};
@@ -157,7 +159,7 @@ static ngx_str_t ngx_http_weir_variable_of(ngx_http_request_t *r, const char *te
     return (ngx_str_t){found->len, found->data};
 }
 
-/* TLS has verified a certificate of the peer. */
+/* TLS verified the peer's certificate. */
 static ngx_uint_t ngx_http_weir_has_certificate(ngx_http_request_t *r)
 {
     ngx_str_t verified = ngx_http_weir_variable_of(r, "ssl_client_verify");
@@ -165,8 +167,8 @@ static ngx_uint_t ngx_http_weir_has_certificate(ngx_http_request_t *r)
 }
 
 /*
- * May the peer describe requests? Its tokens were checked before. The peer is the connection's, also where realip has
- * put the client's address in its place. The permissions of a Unix socket are its guard.
+ * True if the peer may describe requests. Its token was checked before. The peer is that of the connection, also where
+ * realip replaced its address. A Unix socket is protected by its permissions.
  */
 static ngx_uint_t ngx_http_weir_is_trusted(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf)
 {
@@ -220,7 +222,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    ngx_http_weir_forwarded_t forwarded = {.usual = NULL};
+    ngx_http_weir_forwarded_t forwarded = {.own_lookup = NULL};
     weir_outcome outcomes[OUTCOMES_MAX];
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};

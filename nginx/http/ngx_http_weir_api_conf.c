@@ -1,4 +1,4 @@
-/* The directives of the API, and its tokens. */
+/* Directives of the API and of forward authentication, and the API's tokens. */
 #include "ngx_http_weir.h"
 
 #include <openssl/crypto.h>
@@ -8,10 +8,10 @@
 
 #define BUFFER_BYTES 16384
 #define TOKEN_MIN    8
-#define TOKENS_MAX   65536 /* bytes of a file of them */
+#define TOKENS_MAX   65536 /* bytes of a token file */
 #define DIGEST_BYTES sizeof(((ngx_http_weir_token_t *)0)->digest)
 
-/* ---- What there is once ---- */
+/* ---- Main configuration ---- */
 
 void *ngx_http_weir_api_create_conf(ngx_conf_t *cf)
 {
@@ -128,10 +128,11 @@ char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ng
         return NGX_CONF_OK;
     if (conf->mode == NGX_CONF_UNSET_UINT)
         conf->mode = NGX_HTTP_WEIR_OFF;
-    /* Bodies are bounded by us, so that those who send too much hear it as they hear everything else. */
+    /* The API bounds bodies itself, so that the error is JSON like all others. */
     ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->client_max_body_size = 0;
-    clcf->client_body_buffer_size = BUFFER_BYTES; /* who only says that much will come takes no more than this */
+    clcf->client_body_buffer_size =
+        BUFFER_BYTES; /* a client that only announces a long body occupies no more than this */
     return NGX_CONF_OK;
 }
 
@@ -142,7 +143,7 @@ static void ngx_http_weir_mac_free(void *data)
     EVP_MAC_CTX_free(data);
 }
 
-/* With a random key of its own; made once, for making one takes longer than using it. */
+/* HMAC with a random key, initialized once because that costs more than a use. */
 static ngx_int_t ngx_http_weir_mac_make(ngx_conf_t *cf, ngx_http_weir_api_conf_t *acf)
 {
     u_char key[DIGEST_BYTES];
@@ -151,7 +152,7 @@ static ngx_int_t ngx_http_weir_mac_make(ngx_conf_t *cf, ngx_http_weir_api_conf_t
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
     EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
     EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
-    EVP_MAC_free(hmac); /* the context keeps it */
+    EVP_MAC_free(hmac); /* the context keeps a reference */
     if (cleanup && mac && RAND_bytes(key, sizeof(key)) == 1 && EVP_MAC_init(mac, key, sizeof(key), how) == 1) {
         cleanup->handler = ngx_http_weir_mac_free;
         cleanup->data = acf->token_mac = mac;
@@ -185,7 +186,7 @@ static char *ngx_http_weir_add_token(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *l
     return NGX_CONF_OK;
 }
 
-/* A token a line; empty lines and those that begin with '#' are no tokens. */
+/* One token a line; empty lines and '#' comments are skipped. */
 static char *ngx_http_weir_add_tokens(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_str_t text,
                                       ngx_uint_t is_operator)
 {
@@ -247,7 +248,7 @@ char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return ngx_http_weir_add_token(cf, lcf, value[1], is_operator);
 }
 
-/* ---- Who asks ---- */
+/* ---- The caller ---- */
 
 static ngx_uint_t ngx_http_weir_bearer(ngx_http_request_t *r, ngx_str_t *token)
 {

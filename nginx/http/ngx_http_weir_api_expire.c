@@ -1,4 +1,4 @@
-/* What the API keeps in a worker, and the look for reservations that have expired. */
+/* The API's state in a worker, and the timer that refunds expired reservations. */
 #include "ngx_http_weir.h"
 #include "engine/mapped_file.h"
 
@@ -17,7 +17,7 @@ static void ngx_http_weir_reservations_close(void *data)
     weir__reservations_close(data);
 }
 
-/* The file is beside the segment, opened by the master like it, and inherited. */
+/* A sidecar file of the segment, opened by the master and inherited. */
 ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
 {
     ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
@@ -51,7 +51,7 @@ ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
     return NGX_OK;
 }
 
-/* Every worker looks; the reservation's marker in the segment sees to it that only one gives back. */
+/* Every worker scans; the reservation's marker in the segment makes sure that only one refunds it. */
 static void ngx_http_weir_expire(ngx_event_t *event)
 {
     struct weir__api *api = &ngx_http_weir_api_own;
@@ -85,7 +85,7 @@ ngx_int_t ngx_http_weir_api_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t 
     event->handler = ngx_http_weir_expire;
     event->data = mcf;
     event->log = cycle->log;
-    event->cancelable = 1; /* a worker that is to end does not wait for it */
+    event->cancelable = 1; /* does not delay the worker's shutdown */
     ngx_add_timer(event, LOOK_MS);
     return NGX_OK;
 }

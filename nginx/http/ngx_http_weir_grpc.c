@@ -1,11 +1,11 @@
 /*
- * gRPC calls that end with a status alone: HTTP says 200, and headers without anything after them ("trailers only") say
- * what is the matter. One that is denied is told RESOURCE_EXHAUSTED and when to try again.
+ * gRPC replies without a message: HTTP status 200 and grpc-status in the headers ("trailers only"). A denied call gets
+ * RESOURCE_EXHAUSTED and grpc-retry-pushback-ms.
  */
 #include "ngx_http_weir.h"
 
 #define RESOURCE_EXHAUSTED 8
-#define UNAVAILABLE        14 /* of what was shed: as 503 is beside 429 */
+#define UNAVAILABLE        14 /* for shed calls, as 503 instead of 429 */
 
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
 {
@@ -24,7 +24,7 @@ const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
     return NULL;
 }
 
-/* As the protocol writes messages: what is not printable ASCII, and the per cent sign, as %XX. */
+/* Percent-encodes a grpc-message: all but printable ASCII, and '%'. */
 static ngx_int_t ngx_http_weir_grpc_message(ngx_http_request_t *r, const u_char *text, size_t len, ngx_str_t *message)
 {
     static const u_char digits[] = "0123456789ABCDEF";
@@ -75,27 +75,27 @@ ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type)
     return ngx_http_send_special(r, NGX_HTTP_LAST);
 }
 
-/* ---- A call that is denied ---- */
+/* ---- Denied calls ---- */
 
 static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_result *answer)
 {
-    u_char usual[96], *at;
+    u_char text[96], *at;
     int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
     if (answer->decided_by.reason == WEIR_BY_SHED) {
-        at = ngx_snprintf(usual, sizeof(usual), "The service is busy. Please retry after %L second%s.", seconds,
+        at = ngx_snprintf(text, sizeof(text), "The service is busy. Please retry after %L second%s.", seconds,
                           seconds == 1 ? "" : "s");
-        return ngx_http_weir_grpc_status(r, UNAVAILABLE, usual, (size_t)(at - usual));
+        return ngx_http_weir_grpc_status(r, UNAVAILABLE, text, (size_t)(at - text));
     }
     if (answer->message.len)
         return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, (const u_char *)answer->message.data,
                                          answer->message.len);
-    at = seconds ? ngx_snprintf(usual, sizeof(usual), "Too many requests. Please retry after %L second%s.", seconds,
+    at = seconds ? ngx_snprintf(text, sizeof(text), "Too many requests. Please retry after %L second%s.", seconds,
                                 seconds == 1 ? "" : "s")
-                 : ngx_snprintf(usual, sizeof(usual), "Requests of this kind are not allowed.");
-    return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, usual, (size_t)(at - usual));
+                 : ngx_snprintf(text, sizeof(text), "Requests of this kind are not allowed.");
+    return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, text, (size_t)(at - text));
 }
 
-/* Milliseconds, rounded up; -1 tells the client not to try again. */
+/* Milliseconds, rounded up; -1: the client must not retry. */
 static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_result *answer, ngx_str_t *pushback)
 {
     int64_t wait = answer->decision.retry_after_ns, ms = wait < 0 ? -1 : wait / 1000000 + (wait % 1000000 > 0);

@@ -1,11 +1,11 @@
 /*
- * Denied requests that are kept for later. The request goes on in a named location, which passes it to whoever keeps
- * it: nginx reads and bounds its body there, and waits for slow clients. Whatever goes wrong on that way comes to
- * weir_denied, through error_page, and the client gets the denial that it would have got at once.
+ * Defers denied requests (on_limit: queue). The request is redirected to a named location that passes it to the agent's
+ * ingest (src/queue/ingest.c); nginx reads and bounds its body there. Any error leads to weir_denied, by error_page,
+ * and the client gets the original denial.
  */
 #include "ngx_http_weir.h"
 
-/* A redirect there, one to weir_denied, and one to spare: nginx answers 500 to what would be one too many. */
+/* one redirect to the location, one to weir_denied, and one in reserve: nginx replies 500 if they are used up */
 #define CHANGES_MIN 4
 
 static ngx_uint_t ngx_http_weir_has_location(ngx_http_request_t *r, const ngx_str_t *name)
@@ -19,10 +19,7 @@ static ngx_uint_t ngx_http_weir_has_location(ngx_http_request_t *r, const ngx_st
     return 0;
 }
 
-/*
- * What cannot wait: too long a body, as far as that is known yet; calls and connections whose clients would not
- * understand the answer.
- */
+/* Not deferrable: bodies known to be too long, gRPC calls and upgrades, whose clients would not understand 202. */
 static ngx_uint_t ngx_http_weir_may_wait(ngx_http_request_t *r, const ngx_http_weir_queue_t *queue)
 {
     if (queue->body >= 0 && r->headers_in.content_length_n > queue->body)
@@ -84,7 +81,7 @@ ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r)
     const weir_result *answer = &ctx->deferred->answer;
     weir_query query = {.lookup = NULL};
     ctx->deferred = NULL;
-    r->err_status = 0; /* of what went wrong */
+    r->err_status = 0; /* clears the error that led here */
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_tell_denied(r, conf, &query, answer, 0);
     if (ngx_http_discard_request_body(r) != NGX_OK)

@@ -1,16 +1,17 @@
 /*
- * The service that Envoy asks, over gRPC: a content handler. It reads the call whole, has src/rls answer it, and sends
- * that with the status as a trailer. What src/rls cannot see, HTTP, is dealt with here.
+ * Envoy's rate-limit service over gRPC and as JSON: content handlers. They read the complete call, run
+ * src/services/rls, and send its reply, over gRPC with the status as a trailer.
  */
 #include "ngx_http_weir.h"
 
 #include "services/rls/rls.h"
 
-#define FIRST_PIECE 8192 /* of a call's memory: enough for a dozen descriptors */
+#define FIRST_PIECE 8192 /* first chunk of a call's memory: enough for a dozen descriptors */
 #define GRPC_TYPE   "application/grpc"
+#define JSON_TYPE   "application/json"
 
-/* "application/grpc", "application/grpc+proto", either with parameters. */
-static ngx_uint_t ngx_http_weir_rls_speaks(ngx_http_request_t *r)
+/* application/grpc or application/grpc+proto, with or without parameters. */
+static ngx_uint_t ngx_http_weir_rls_is_grpc(ngx_http_request_t *r)
 {
     static const u_char proto[] = "+proto";
     if (r->headers_in.content_type == NULL)
@@ -24,7 +25,7 @@ static ngx_uint_t ngx_http_weir_rls_speaks(ngx_http_request_t *r)
     return type.len == at || type.data[at] == ';' || type.data[at] == ' ';
 }
 
-/* ---- Answering ---- */
+/* ---- Replies ---- */
 
 static ngx_int_t ngx_http_weir_rls_fail(ngx_http_request_t *r, const struct weir__rls_reply *reply)
 {
@@ -38,9 +39,9 @@ static ngx_int_t ngx_http_weir_rls_fail(ngx_http_request_t *r, const struct weir
 }
 
 /*
- * nginx writes headers to the socket at once, and what follows with a second system call; each costs more than
- * everything else in a call. As long as it believes that the socket takes nothing, it only queues. The connection's
- * turn to write comes after the other calls that were read with this one: all their answers go with one system call.
+ * nginx writes headers at once and the body with a second system call; each costs more than the rest of a call. While
+ * the write event is not ready it only queues. The posted write event runs after the other calls that were read
+ * together with this one, so one system call sends all their replies.
  */
 static ngx_int_t ngx_http_weir_rls_queue(ngx_http_request_t *r, ngx_chain_t *out)
 {
@@ -81,7 +82,7 @@ static ngx_int_t ngx_http_weir_rls_send(ngx_http_request_t *r, const u_char *bod
 
 static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body);
 
-/* NGX_BUSY: the store is asked first. (NGX_AGAIN: the answer is on its way to the client.) */
+/* NGX_BUSY: waits for the store. (NGX_AGAIN: the reply is being sent.) */
 static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -103,9 +104,9 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
     if (reply.needs_store) {
         weir__rls_memory_end(&memory);
-        ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
-        if (asked != NGX_OK)
-            return asked == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
+        if (waited != NGX_OK)
+            return waited == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
         service.store_replied = true;
         weir__rls_memory_begin(&memory, first, sizeof(first));
         weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
@@ -177,8 +178,8 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
     if (rc != NGX_OK)
         return rc;
     if (r->http_version < NGX_HTTP_VERSION_20)
-        return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no trailers to be relied on */
-    if (!ngx_http_weir_rls_speaks(r))
+        return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no reliable trailers */
+    if (!ngx_http_weir_rls_is_grpc(r))
         return NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
     ngx_uint_t admits = ngx_http_weir_rls_admits(r, &who);
     rc = ngx_http_weir_check_hold(r, who);
@@ -203,7 +204,7 @@ ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
 {
     static const u_char text[] = "the message is longer than client_max_body_size allows";
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (!conf->rls || r != r->main || r->http_version < NGX_HTTP_VERSION_20 || !ngx_http_weir_rls_speaks(r))
+    if (!conf->rls || r != r->main || r->http_version < NGX_HTTP_VERSION_20 || !ngx_http_weir_rls_is_grpc(r))
         return NGX_OK;
     ngx_http_clear_content_length(r);
     r->headers_out.content_length_n = -1;
@@ -211,7 +212,7 @@ ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
     r->headers_out.status_line.len = 0;
     ngx_str_set(&r->headers_out.content_type, GRPC_TYPE);
     r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->header_only = 1; /* the page that was to follow stays unsent */
+    r->header_only = 1; /* the error page is not sent */
     return ngx_http_weir_grpc_status(r, WEIR__GRPC_RESOURCE_EXHAUSTED, text, sizeof(text) - 1);
 }
 
@@ -222,6 +223,95 @@ char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     (void)cmd;
     ((ngx_http_weir_loc_conf_t *)conf)->rls = 1;
     clcf->handler = ngx_http_weir_rls_handler;
+    ngx_http_weir_want(cf);
+    return NGX_CONF_OK;
+}
+
+/* ---- JSON: 200, or 429 over the limit, or 400 with the error ---- */
+
+static ngx_uint_t ngx_http_weir_rls_json_status(const struct weir__rls_reply *reply)
+{
+    if (reply->code == WEIR__GRPC_OK)
+        return reply->over_limit ? NGX_HTTP_TOO_MANY_REQUESTS : NGX_HTTP_OK;
+    return reply->code == WEIR__GRPC_INTERNAL ? NGX_HTTP_INTERNAL_SERVER_ERROR : NGX_HTTP_BAD_REQUEST;
+}
+
+static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body);
+
+/* NGX_BUSY: waits for the store. */
+static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_str_t *body)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    struct weir__rls service = {.engine = mcf->engine,
+                                .headers = conf->rls_headers,
+                                .metadata = conf->rls_metadata,
+                                .charge_denied = conf->rls_count_denied};
+    struct weir__rls_memory memory;
+    struct weir__rls_reply reply;
+    ngx_uint_t store_replied;
+    u_char first[FIRST_PIECE];
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
+    service.async = wait ? wait->ask : NULL;
+    service.store_replied = store_replied != 0;
+    weir__rls_memory_begin(&memory, first, sizeof(first));
+    weir__rls_json(&service, &memory, body->data, body->len, &reply);
+    if (reply.needs_store) {
+        weir__rls_memory_end(&memory);
+        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_json_again, body);
+        if (waited != NGX_OK)
+            return waited == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        service.store_replied = true;
+        weir__rls_memory_begin(&memory, first, sizeof(first));
+        weir__rls_json(&service, &memory, body->data, body->len, &reply);
+    }
+    ngx_http_weir_wait_over(wait);
+    if (reply.error)
+        ngx_weir_complain(r->connection->log, reply.error,
+                          *reply.rule ? "on_store_failure decides for rule" : "a request stays undecided", reply.rule);
+    r->headers_out.status = ngx_http_weir_rls_json_status(&reply);
+    ngx_int_t rc = ngx_http_weir_send(r, reply.body, reply.len, JSON_TYPE);
+    weir__rls_memory_end(&memory);
+    return rc;
+}
+
+static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body)
+{
+    ngx_int_t rc = ngx_http_weir_rls_json_call(r, body);
+    if (rc != NGX_BUSY)
+        ngx_http_finalize_request(r, rc);
+}
+
+static void ngx_http_weir_rls_json_body_read(ngx_http_request_t *r)
+{
+    ngx_str_t body;
+    ngx_int_t rc = ngx_http_weir_body(r, WEIR__RLS_JSON_MAX, &body);
+    if (rc == NGX_OK)
+        ngx_http_weir_rls_json_again(r, &body);
+    else
+        ngx_http_finalize_request(r, rc == NGX_DECLINED ? NGX_HTTP_REQUEST_ENTITY_TOO_LARGE
+                                                        : NGX_HTTP_INTERNAL_SERVER_ERROR);
+}
+
+static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
+{
+    ngx_int_t rc = ngx_http_weir_only_post(r);
+    if (rc != NGX_OK)
+        return rc;
+    rc = ngx_http_weir_admit(r, 0, 1);
+    if (rc != NGX_DECLINED)
+        return rc;
+    rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_json_body_read);
+    return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
+}
+
+/* `weir_rls_json` */
+char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    (void)cmd;
+    (void)conf;
+    clcf->handler = ngx_http_weir_rls_json_handler;
     ngx_http_weir_want(cf);
     return NGX_CONF_OK;
 }

@@ -146,8 +146,8 @@ typedef struct {
 
 /* 0 after an error reply. */
 ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
-/* As weir_check; with a NULL answer as weir_check_begin. */
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer);
+/* As weir_check; with a NULL result as weir_check_begin. */
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *result);
 
 /* The session's requests to the store; NULL: no store. */
 weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session);

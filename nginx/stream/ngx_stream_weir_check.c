@@ -101,12 +101,12 @@ static ngx_uint_t ngx_stream_weir_is_header(weir_text name, weir_text header)
 /* weir_lookup: the attributes are the pairs. */
 static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
-    static const weir_text words[] = {
+    static const weir_text names[] = {
         [WEIR_ATTR_PATH] = {"path", 4},     [WEIR_ATTR_TARGET] = {"target", 6}, [WEIR_ATTR_QUERY] = {"query", 5},
         [WEIR_ATTR_METHOD] = {"method", 6}, [WEIR_ATTR_HOST] = {"host", 4},     [WEIR_ATTR_PEER] = {"ip", 2},
         [WEIR_ATTR_HEADER] = {"header", 6}, [WEIR_ATTR_NAMED] = {"", 0}};
     const ngx_stream_weir_check_t *check = context;
-    weir_text wanted = kind == WEIR_ATTR_NAMED ? name : words[kind];
+    weir_text wanted = kind == WEIR_ATTR_NAMED ? name : names[kind];
     for (size_t i = 0; i < check->pair_count; i++) {
         weir_text given = check->pairs[2 * i];
         if (kind == WEIR_ATTR_HEADER ? ngx_stream_weir_is_header(given, name) : ngx_stream_weir_equal(given, wanted)) {
@@ -117,7 +117,7 @@ static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind,
     return false;
 }
 
-static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer)
+static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *check, weir_result *result)
 {
     weir_query query = {.lookup = ngx_stream_weir_lookup,
                         .lookup_context = check,
@@ -126,10 +126,10 @@ static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *ch
                         .dry_run = check->dry_run,
                         .async = check->async,
                         .permits = check->permits};
-    return answer ? weir_check(engine, &query, answer) : weir_check_begin(engine, &query);
+    return result ? weir_check(engine, &query, result) : weir_check_begin(engine, &query);
 }
 
-static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer)
+static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *check, weir_result *result)
 {
     weir_descriptor_entry entries[PAIRS_MAX];
     weir_outcome outcome;
@@ -143,13 +143,13 @@ static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *c
                                    .dry_run = check->dry_run,
                                    .async = check->async,
                                    .outcomes = &outcome};
-    return answer ? weir_check_descriptors(engine, &query, answer) : weir_check_descriptors_begin(engine, &query);
+    return result ? weir_check_descriptors(engine, &query, result) : weir_check_descriptors_begin(engine, &query);
 }
 
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *answer)
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *result)
 {
-    return check->domain.data ? ngx_stream_weir_check_domain(engine, check, answer)
-                              : ngx_stream_weir_check_rules(engine, check, answer);
+    return check->domain.data ? ngx_stream_weir_check_domain(engine, check, result)
+                              : ngx_stream_weir_check_rules(engine, check, result);
 }
 
 /* ---- Reply ---- */
@@ -161,16 +161,16 @@ static int64_t ngx_stream_weir_ms(int64_t ns)
 }
 
 /* `lease`: the permits as a text; empty: none. */
-static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const weir_result *answer, const char *lease)
+static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const weir_result *result, const char *lease)
 {
-    const weir_decision *decision = &answer->decision;
+    const weir_decision *decision = &result->decision;
     const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
-    ngx_uint_t shed = answer->decided_by.reason == WEIR_BY_SHED && !weir_passes(decision);
+    ngx_uint_t shed = result->decided_by.reason == WEIR_BY_SHED && !weir_passes(decision);
     weir__resp_map(out, 8 + (*lease != '\0') + shed);
     weir__resp_named_text(out, "decision", word);
-    weir__resp_named_text(out, "rule", answer->decided_by.rule);
+    weir__resp_named_text(out, "rule", result->decided_by.rule);
     weir__resp_bulk(out, "key", 3);
-    weir__resp_bulk(out, answer->decided_by.key, answer->decided_by.key_len);
+    weir__resp_bulk(out, result->decided_by.key, result->decided_by.key_len);
     weir__resp_named_number(out, "limit", decision->limit);
     weir__resp_named_number(out, "remaining", decision->remaining);
     weir__resp_named_number(out, "reset_ms", ngx_stream_weir_ms(decision->reset_after_ns));
@@ -187,23 +187,23 @@ static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint
     weir_permits permits;
     ngx_stream_weir_check_t check = {.dry_run = dry_run, .permits = &permits};
     char lease[WEIR_PERMITS_TEXT_MAX + 1] = "";
-    weir_result answer;
+    weir_result result;
     permits.count = 0;
     if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_check(call, &check) ||
         ngx_stream_weir_needs_store(call, &check))
         return;
-    int error = ngx_stream_weir_decide(call->session->engine, &check, &answer);
+    int error = ngx_stream_weir_decide(call->session->engine, &check, &result);
     ngx_stream_weir_store_used(call->session);
     if (error) {
         ngx_stream_weir_failure(call, error);
         return;
     }
-    if (answer.decided_by.error)
-        ngx_weir_complain(call->session->stream->connection->log, answer.decided_by.error,
-                          "on_store_failure decides for rule", answer.decided_by.rule);
+    if (result.decided_by.error)
+        ngx_weir_complain(call->session->stream->connection->log, result.decided_by.error,
+                          "on_store_failure decides for rule", result.decided_by.rule);
     if (permits.count)
         (void)weir_permits_to_text(call->session->engine, &permits, lease);
-    ngx_stream_weir_reply_decision(call->out, &answer, lease);
+    ngx_stream_weir_reply_decision(call->out, &result, lease);
 }
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call)
@@ -241,15 +241,15 @@ void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
     ngx_stream_weir_session_t *session = call->session;
     if (!ngx_stream_weir_read_lease(call, &permits))
         return;
-    weir_async *ask = ngx_stream_weir_permits_async(call, &permits);
-    if (ask && !session->prepared) {
-        call->needs_store = weir_permits_release_begin(session->engine, &permits, ask) == 1;
+    weir_async *async = ngx_stream_weir_permits_async(call, &permits);
+    if (async && !session->prepared) {
+        call->needs_store = weir_permits_release_begin(session->engine, &permits, async) == 1;
         if (call->needs_store)
             return;
     }
-    int released = ask ? weir_permits_release_finish(session->engine, &permits, ask)
-                       : weir_permits_release(session->engine, &permits);
-    if (ask)
+    int released = async ? weir_permits_release_finish(session->engine, &permits, async)
+                         : weir_permits_release(session->engine, &permits);
+    if (async)
         ngx_stream_weir_store_used(session);
     if (released < 0)
         ngx_stream_weir_failure(call, released);
@@ -265,15 +265,15 @@ void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
     ngx_stream_weir_session_t *session = call->session;
     if (!ngx_stream_weir_read_lease(call, &permits))
         return;
-    weir_async *ask = ngx_stream_weir_permits_async(call, &permits);
-    if (ask && !session->prepared) {
-        call->needs_store = weir_permits_renew_begin(session->engine, &permits, false, ask) == 1;
+    weir_async *async = ngx_stream_weir_permits_async(call, &permits);
+    if (async && !session->prepared) {
+        call->needs_store = weir_permits_renew_begin(session->engine, &permits, false, async) == 1;
         if (call->needs_store)
             return;
     }
-    int error = ask ? weir_permits_renew_finish(session->engine, &permits, false, ask)
-                    : weir_permits_renew(session->engine, &permits);
-    if (ask)
+    int error = async ? weir_permits_renew_finish(session->engine, &permits, false, async)
+                      : weir_permits_renew(session->engine, &permits);
+    if (async)
         ngx_stream_weir_store_used(session);
     size_t len = error ? 0 : weir_permits_to_text(session->engine, &permits, text);
     if (error)

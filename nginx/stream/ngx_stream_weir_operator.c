@@ -42,13 +42,13 @@ void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         return;
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
-    weir_async *ask = ngx_stream_weir_session_async(call->session);
-    if (ask && !call->session->prepared) {
-        call->needs_store = weir_key_reset_begin(engine, rule, key.data, key.len, now, ask) == 1;
+    weir_async *async = ngx_stream_weir_session_async(call->session);
+    if (async && !call->session->prepared) {
+        call->needs_store = weir_key_reset_begin(engine, rule, key.data, key.len, now, async) == 1;
         if (call->needs_store)
             return;
     }
-    int error = ask      ? weir_key_reset_finish(engine, rule, key.data, key.len, now, ask)
+    int error = async    ? weir_key_reset_finish(engine, rule, key.data, key.len, now, async)
                 : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
                          : WEIR_ENORULE;
     ngx_stream_weir_store_used(call->session);

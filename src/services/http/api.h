@@ -134,8 +134,8 @@ struct weir__api_reply {
     struct weir__out out;
     /* With `http`: the decision, for the headers. */
     bool has_result;
-    weir_result answer;
-    const weir_outcome *outcomes; /* answer.outcomes of them */
+    weir_result result;
+    const weir_outcome *outcomes; /* result.outcomes of them */
 };
 
 /* Runs the action. `status_wanted`: ?status=1, as `http` in the body. reply->out must have begun. */
@@ -164,14 +164,14 @@ void weir__api_memory_end(void);
 void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool status_wanted,
                      struct weir__api_reply *reply);
 /* Decides one item; the outcomes are in the scratch memory. */
-int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer);
+int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *result);
 /* True if the store must reply before the item can be decided; the request is in api->async. */
 bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item);
 /* The result of a direct item. */
 void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
-                             weir_result *answer);
+                             weir_result *result);
 /* Sets status and decision of the reply, for `http`. */
-void weir__api_set_http(struct weir__api *api, const weir_result *answer, struct weir__api_reply *reply);
+void weir__api_set_http(struct weir__api *api, const weir_result *result, struct weir__api_reply *reply);
 
 void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply);
 void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply);
@@ -184,7 +184,7 @@ void weir__api_write_lease(struct weir__api *api, struct weir__out *out);
 /* The members of a decision's object, without the braces. */
 void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision);
 /* An object of the decision and its rules, left open for more members. */
-void weir__api_write_result(struct weir__out *out, const weir_result *answer, const weir_outcome *outcomes);
+void weir__api_write_result(struct weir__out *out, const weir_result *result, const weir_outcome *outcomes);
 
 extern const char weir__openapi[];
 size_t weir__openapi_len(void);

@@ -5,8 +5,8 @@
 
 /* ---- One item ---- */
 
-/* `answer` NULL: only collects the requests to the store, as weir_check_begin does. */
-static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
+/* `result` NULL: only collects the requests to the store, as weir_check_begin does. */
+static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *result)
 {
     weir_query query = {.lookup = weir__api_lookup,
                         .lookup_context = item,
@@ -20,13 +20,13 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
                         .permits = &api->scratch->permits,
                         .outcomes = api->scratch->outcomes,
                         .outcomes_max = WEIR__API_DESCRIPTORS_MAX};
-    if (!answer)
+    if (!result)
         return weir_check_begin(api->engine, &query);
-    return weir_check(api->engine, &query, answer);
+    return weir_check(api->engine, &query, result);
 }
 
 static int decide_descriptors(struct weir__api *api, const struct weir__api_item *item, weir_time now,
-                              weir_result *answer)
+                              weir_result *result)
 {
     struct weir__api_scratch *scratch = api->scratch;
     size_t count = weir__api_descriptors(item, scratch->descriptors, scratch->entries);
@@ -41,16 +41,16 @@ static int decide_descriptors(struct weir__api *api, const struct weir__api_item
                                    .now = now,
                                    .async = api->async,
                                    .outcomes = scratch->outcomes};
-    if (!answer)
+    if (!result)
         return weir_check_descriptors_begin(api->engine, &query);
-    return weir_check_descriptors(api->engine, &query, answer);
+    return weir_check_descriptors(api->engine, &query, result);
 }
 
 void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
-                             weir_result *answer)
+                             weir_result *result)
 {
     size_t shown = item->key.len < WEIR_KEY_SHOWN_MAX ? item->key.len : WEIR_KEY_SHOWN_MAX;
-    *answer = (weir_result){.decision = *decision,
+    *result = (weir_result){.decision = *decision,
                             .decided_by = {.decision = *decision,
                                            .reason = WEIR_BY_LIMIT,
                                            .cost = item->cost,
@@ -62,10 +62,10 @@ void weir__api_direct_result(const struct weir__api_item *item, const weir_decis
                             .status = weir_passes(decision) ? 0 : 429,
                             .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
                             .now = now};
-    memcpy(answer->decided_by.key, item->key.data, shown);
+    memcpy(result->decided_by.key, item->key.data, shown);
 }
 
-static int decide_direct(struct weir__api *api, const struct weir__api_item *item, weir_time now, weir_result *answer)
+static int decide_direct(struct weir__api *api, const struct weir__api_item *item, weir_time now, weir_result *result)
 {
     weir_segment *segment = weir_engine_segment(api->engine);
     weir_decision made;
@@ -74,19 +74,19 @@ static int decide_direct(struct weir__api *api, const struct weir__api_item *ite
     int error = item->dry_run ? weir_peek(segment, &item->limit, item->key.data, item->key.len, item->cost, now, &made)
                               : weir_take(segment, &item->limit, item->key.data, item->key.len, item->cost, now, &made);
     if (!error)
-        weir__api_direct_result(item, &made, now, answer);
+        weir__api_direct_result(item, &made, now, result);
     return error;
 }
 
-static int decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
+static int decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *result)
 {
     switch (item->kind) {
     case WEIR__API_RULES:
-        return decide_rules(api, item, now, answer);
+        return decide_rules(api, item, now, result);
     case WEIR__API_DESCRIPTORS:
-        return decide_descriptors(api, item, now, answer);
+        return decide_descriptors(api, item, now, result);
     case WEIR__API_DIRECT:
-        return decide_direct(api, item, now, answer);
+        return decide_direct(api, item, now, result);
     }
     return WEIR_EINVAL;
 }
@@ -107,50 +107,50 @@ static void note_failure(struct weir__api *api, int error, const char *rule)
     memcpy(api->failed_rule, rule, strlen(rule) + 1);
 }
 
-int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *answer)
+int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *result)
 {
     api->scratch->permits.count = 0;
-    int error = decide(api, item, now, answer);
+    int error = decide(api, item, now, result);
     if (error)
         note_failure(api, error, "");
-    for (size_t i = 0; !error && i < answer->outcomes; i++)
+    for (size_t i = 0; !error && i < result->outcomes; i++)
         if (api->scratch->outcomes[i].reason == WEIR_BY_FAILURE || api->scratch->outcomes[i].error == WEIR_EFULL)
             note_failure(api, api->scratch->outcomes[i].error, api->scratch->outcomes[i].rule);
     return error;
 }
 
-void weir__api_set_http(struct weir__api *api, const weir_result *answer, struct weir__api_reply *reply)
+void weir__api_set_http(struct weir__api *api, const weir_result *result, struct weir__api_reply *reply)
 {
-    if (!weir_passes(&answer->decision))
-        reply->status = answer->status ? answer->status : 429;
+    if (!weir_passes(&result->decision))
+        reply->status = result->status ? result->status : 429;
     reply->has_result = true;
-    reply->answer = *answer;
-    reply->outcomes = answer->outcomes ? api->scratch->outcomes : NULL;
+    reply->result = *result;
+    reply->outcomes = result->outcomes ? api->scratch->outcomes : NULL;
 }
 
 static void check_one(struct weir__api *api, struct weir__api_item *item, struct weir__api_reply *reply)
 {
-    weir_result answer;
-    int error = weir__api_decide(api, item, (weir_time){0, 0}, &answer);
+    weir_result result;
+    int error = weir__api_decide(api, item, (weir_time){0, 0}, &result);
     if (error) {
         weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
         return;
     }
-    weir__api_write_result(&reply->out, &answer, api->scratch->outcomes);
+    weir__api_write_result(&reply->out, &result, api->scratch->outcomes);
     weir__api_write_lease(api, &reply->out);
     weir__out_text(&reply->out, "}\n");
     if (item->http)
-        weir__api_set_http(api, &answer, reply);
+        weir__api_set_http(api, &result, reply);
 }
 
 /* ---- A batch ---- */
 
-static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_result *answer)
+static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_result *result)
 {
     if (out->len && out->at[out->len - 1] == '}')
         weir__out_text(out, ",\n");
     if (!error) {
-        weir__api_write_result(out, answer, api->scratch->outcomes);
+        weir__api_write_result(out, result, api->scratch->outcomes);
         weir__api_write_lease(api, out);
         weir__out_text(out, "}");
         return;
@@ -172,12 +172,12 @@ static void take_together(struct weir__api *api, size_t from, size_t to, weir_ti
                                               .cost = scratch->items[i].cost};
     int error = weir_take_batch(weir_engine_segment(api->engine), scratch->requests + from, to - from, now);
     for (size_t i = from; i < to; i++) {
-        weir_result answer;
-        weir__api_direct_result(&scratch->items[i], &scratch->requests[i].decision, now, &answer);
+        weir_result result;
+        weir__api_direct_result(&scratch->items[i], &scratch->requests[i].decision, now, &result);
         int failed = error < 0 ? error : scratch->requests[i].error;
         if (failed)
             note_failure(api, failed, "");
-        write_result(api, out, failed, &answer);
+        write_result(api, out, failed, &result);
     }
 }
 
@@ -200,8 +200,8 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
             i = end;
             continue;
         }
-        weir_result answer;
-        write_result(api, out, weir__api_decide(api, &scratch->items[i], now, &answer), &answer);
+        weir_result result;
+        write_result(api, out, weir__api_decide(api, &scratch->items[i], now, &result), &result);
         i++;
     }
     weir__out_text(out, "]}\n");

@@ -115,9 +115,9 @@ int64_t weir__reservations_claim(struct weir__reservations *reservations, uint64
     uint32_t probes = reservations->count < PROBES ? reservations->count : PROBES;
     for (uint32_t i = 0; i < probes; i++) {
         uint32_t slot = (uint32_t)((first_slot + i) % reservations->count);
-        uint64_t nobody = FREE;
+        uint64_t expected = FREE;
         if (weir__load64(&reservations->states[slot]) == FREE &&
-            weir__cas64(&reservations->states[slot], &nobody, word(due_us, WRITING)))
+            weir__cas64(&reservations->states[slot], &expected, word(due_us, WRITING)))
             return slot;
     }
     return -1;

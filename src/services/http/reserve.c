@@ -157,7 +157,7 @@ static bool begin_settling(struct weir__api *api, const struct weir__reservation
 {
     bool first = false;
     if (now.mono_ns >= token->due_ns) {
-        weir__api_fail(reply, 410, "expired", "the reservation has expired: its estimate is given back", "reservation");
+        weir__api_fail(reply, 410, "expired", "the reservation has expired: its estimate is refunded", "reservation");
         return false;
     }
     int error = take_marker(api, token, now, &first);
@@ -208,7 +208,7 @@ size_t weir__api_expire(struct weir__api *api)
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
     uint32_t at = 0;
     int64_t due_us = 0;
-    size_t given_back = 0, len;
+    size_t refunded = 0, len;
     for (size_t i = 0; i < AT_ONCE_MAX; i++) {
         len = weir__reservations_next_due(api->reservations, &at, now.mono_ns / 1000, bytes, &due_us);
         if (!len)
@@ -220,9 +220,9 @@ size_t weir__api_expire(struct weir__api *api)
         if (!first)
             continue;
         settle_all(api, &token, 0, now, NULL);
-        given_back++;
+        refunded++;
     }
-    return given_back;
+    return refunded;
 }
 
 /* ---- Reserving ---- */
@@ -248,12 +248,12 @@ static bool add_outcomes(const weir_outcome *outcomes, size_t count, struct weir
 }
 
 /* The length of the token, or 0 if it does not fit. */
-static size_t make_token(struct weir__api *api, const struct weir__api_item *item, const weir_result *answer,
+static size_t make_token(struct weir__api *api, const struct weir__api_item *item, const weir_result *result,
                          struct weir__reservation_token *token, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX])
 {
     token->count = 0;
     if (item->kind != WEIR__API_DIRECT) {
-        if (!add_outcomes(api->scratch->outcomes, answer->outcomes, token))
+        if (!add_outcomes(api->scratch->outcomes, result->outcomes, token))
             return 0;
     } else {
         token->charges[0] = (struct weir__reservation_charge){.cost = item->cost,
@@ -272,18 +272,18 @@ static size_t make_token(struct weir__api *api, const struct weir__api_item *ite
  * be refundable. The length of the token; 0: denied, or the reply has the error.
  */
 static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, struct weir__reservation_token *token,
-                            uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], weir_result *answer,
+                            uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], weir_result *result,
                             struct weir__api_reply *reply)
 {
     size_t len = 1;
     for (int round = 0; round < 2; round++) {
         item->dry_run = round == 0;
-        int error = weir__api_decide(api, item, token->taken, answer);
+        int error = weir__api_decide(api, item, token->taken, result);
         if (error) {
             weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
             return 0;
         }
-        len = make_token(api, item, answer, token, bytes);
+        len = make_token(api, item, result, token, bytes);
         if (!len) {
             weir__api_fail(
                 reply, 422, "too_large",
@@ -292,7 +292,7 @@ static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, 
                 NULL);
             return 0;
         }
-        if (!weir_passes(&answer->decision) && round == 1)
+        if (!weir_passes(&result->decision) && round == 1)
             return 0;
     }
     return len;
@@ -309,11 +309,11 @@ static bool needs_store(struct weir__api *api, struct weir__api_item *item)
     return needs;
 }
 
-static void write_reservation(struct weir__api *api, const weir_result *answer, const uint8_t *bytes, size_t len,
+static void write_reservation(struct weir__api *api, const weir_result *result, const uint8_t *bytes, size_t len,
                               int64_t expires_s, struct weir__out *out)
 {
     char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
-    weir__api_write_result(out, answer, api->scratch->outcomes);
+    weir__api_write_result(out, result, api->scratch->outcomes);
     weir__api_write_lease(api, out);
     weir__out_text(out, ",\"reservation\":");
     if (len)
@@ -331,7 +331,7 @@ static void write_reservation(struct weir__api *api, const weir_result *answer, 
 static void reserve_item(struct weir__api *api, struct weir__api_item *item, int64_t expires_s,
                          struct weir__api_reply *reply)
 {
-    weir_result answer;
+    weir_result result;
     uint64_t first_slot;
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
     if (needs_store(api, item)) {
@@ -352,16 +352,16 @@ static void reserve_item(struct weir__api *api, struct weir__api_item *item, int
         return;
     }
     token.slot = (uint32_t)slot;
-    size_t len = take_estimate(api, item, &token, bytes, &answer, reply);
+    size_t len = take_estimate(api, item, &token, bytes, &result, reply);
     if (len)
         weir__reservations_publish(api->reservations, token.slot, token.due_ns / 1000, bytes, len);
     else
         weir__reservations_release(api->reservations, token.slot, token.due_ns / 1000);
     if (reply->status != 200)
         return;
-    write_reservation(api, &answer, bytes, len, expires_s, &reply->out);
+    write_reservation(api, &result, bytes, len, expires_s, &reply->out);
     if (item->http)
-        weir__api_set_http(api, &answer, reply);
+        weir__api_set_http(api, &result, reply);
 }
 
 void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply)

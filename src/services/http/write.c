@@ -295,12 +295,12 @@ static void write_rule(struct weir__out *out, const weir_outcome *outcome)
     out->len = (size_t)(to - out->at);
 }
 
-void weir__api_write_result(struct weir__out *out, const weir_result *answer, const weir_outcome *outcomes)
+void weir__api_write_result(struct weir__out *out, const weir_result *result, const weir_outcome *outcomes)
 {
     weir__out_text(out, "{");
-    weir__api_write_decision(out, &answer->decided_by, &answer->decision);
+    weir__api_write_decision(out, &result->decided_by, &result->decision);
     weir__out_text(out, ",\"rules\":[");
-    for (size_t i = 0; i < answer->outcomes; i++) {
+    for (size_t i = 0; i < result->outcomes; i++) {
         if (i)
             weir__out_text(out, ",");
         write_rule(out, &outcomes[i]);

@@ -50,7 +50,7 @@ static void make_status(struct status *to, const struct weir__rls_evaluation *ev
     to->limit.unit = weir__rls_unit(match->window_ns);
     to->limit.name.data = (uint8_t *)match->limit_name.data;
     to->limit.name.len = match->limit_name.len;
-    to->reset.seconds = seconds_until_reset(outcome, match, evaluation->answer.now);
+    to->reset.seconds = seconds_until_reset(outcome, match, evaluation->result.now);
     to->status.current_limit = &to->limit;
     to->status.limit_remaining = weir_passes(&outcome->decision) ? bounded(outcome->decision.remaining) : 0;
     to->status.duration_until_reset = &to->reset;
@@ -128,7 +128,7 @@ Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
     if (!response)
         return NULL;
     rls__rate_limit_response__init(response);
-    response->overall_code = weir_passes(&evaluation->answer.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
+    response->overall_code = weir_passes(&evaluation->result.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
                                                                        : RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT;
     if (!add_statuses(evaluation, response) || (service->headers && !add_headers(evaluation, response)) ||
         (service->metadata && !weir__rls_add_metadata(evaluation, response)))

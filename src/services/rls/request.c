@@ -164,9 +164,9 @@ static bool prepare(struct weir__rls_evaluation *evaluation, struct weir__rls_re
 }
 
 /* Reports rules whose counter is unavailable, for the log. */
-static void tell_failures(const struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
+static void report_failures(const struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    for (size_t i = 0; i < evaluation->answer.outcomes; i++) {
+    for (size_t i = 0; i < evaluation->result.outcomes; i++) {
         if (evaluation->outcomes[i].reason != WEIR_BY_FAILURE && evaluation->outcomes[i].error != WEIR_EFULL)
             continue;
         reply->error = evaluation->outcomes[i].error;
@@ -194,14 +194,14 @@ bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitReque
         service->async && !service->store_replied && weir_check_descriptors_begin(service->engine, &query) == 1;
     if (reply->needs_store)
         return false;
-    int error = weir_check_descriptors(service->engine, &query, &evaluation->answer);
+    int error = weir_check_descriptors(service->engine, &query, &evaluation->result);
     if (error == WEIR_ETOOMANY)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has more than 64 limits of its own");
     if (error) {
         reply->error = error;
         return weir__rls_fail(reply, WEIR__GRPC_INTERNAL, "%s", weir_strerror(error));
     }
-    tell_failures(evaluation, reply);
-    reply->over_limit = !weir_passes(&evaluation->answer.decision);
+    report_failures(evaluation, reply);
+    reply->over_limit = !weir_passes(&evaluation->result.decision);
     return true;
 }

@@ -13,7 +13,7 @@ struct weir__rls_evaluation {
     weir_descriptor *descriptors;
     weir_descriptor_match *matches; /* one a descriptor; zeros without a rule */
     weir_outcome *outcomes;
-    weir_result answer;
+    weir_result result;
     struct weir__rls_memory *memory;
 };
 

@@ -1,24 +1,24 @@
--- Looks. ARGV[1] 'find': ARGV[2] ticket; the answer: ticket, headers and body, what is told of it, or nothing.
--- 'list': state (-1: any), rule ('': any), after, how many, bytes; the answer: after which one to go on, or 0 if that was
--- all, and what was found.
--- 'figures': the answer: 1 if there is more to look at before all is known, and for each rule its name, waiting, under way,
--- dead, bytes, when the oldest was accepted.
+-- Find, list, stats. ARGV[1] 'find': ARGV[2] ticket. Reply: ticket, payload, fields; or empty.
+-- 'list': state (-1: any), rule ('': any), after, maximum number, maximum bytes. Reply: the sequence to
+-- continue after, or 0 at the end; then the requests.
+-- 'figures': stats. Reply: 1 if another call is needed to find all ages; then for each rule its name, waiting, under way,
+-- dead, bytes, accepted time of the oldest.
 --@queue.lua
--- At once, as the server does nothing else meanwhile.
-local LOOKS = 1000
+-- Entries scanned by one call, which blocks the server.
+local SCANNED_MAX = 1000
 if ARGV[1] == 'find' then
-    local item = told(ARGV[2])
+    local item = fields_of(ARGV[2])
     return item[1] and {ARGV[2], call('GET', base .. ':p:' .. ARGV[2]) or '', item} or {}
 end
 local function share_of(sources)
-    return math.max(math.floor(LOOKS / sources), 16)
+    return math.max(math.floor(SCANNED_MAX / sources), 16)
 end
 local function sequence_of(id)
     return string.match(id, '^%d+')
 end
 local rules = call('SMEMBERS', base .. ':rules')
 if ARGV[1] == 'figures' then
-    local answer, share = {0}, share_of(#rules + 1)
+    local reply, share = {0}, share_of(#rules + 1)
     table.sort(rules)
     for _, rule in ipairs(rules) do
         local figures = base .. ':r:' .. rule
@@ -26,7 +26,7 @@ if ARGV[1] == 'figures' then
         local lives = number(f[1] or 0) + number(f[2] or 0) > 0
         local page = lives and call('XRANGE', base .. ':s:' .. rule, f[5] or '-', '+', 'COUNT', share) or {}
         local oldest, from
-        -- Dead ones may be before it: where they end is remembered.
+        -- Dead requests may precede it: remembers where the search ended.
         for _, entry in ipairs(page) do
             local hash = call('HMGET', base .. ':t:' .. entry[2][2], 's', 'a')
             from = sequence_of(entry[1])
@@ -39,11 +39,11 @@ if ARGV[1] == 'figures' then
             call('HSET', figures, 'from', from)
         end
         if not oldest and #page == share then
-            answer[1] = 1
+            reply[1] = 1
         end
-        answer[#answer + 1] = {rule, f[1] or '0', f[2] or '0', f[3] or '0', f[4] or '0', oldest or '0'}
+        reply[#reply + 1] = {rule, f[1] or '0', f[2] or '0', f[3] or '0', f[4] or '0', oldest or '0'}
     end
-    return answer
+    return reply
 end
 local state, wanted, after, limit, most = ARGV[2], ARGV[3], ARGV[4], number(ARGV[5]), number(ARGV[6])
 local ended = state == '2' or state == '4'
@@ -53,14 +53,14 @@ for _, rule in ipairs(rules) do
         streams[#streams + 1] = rule
     end
 end
--- How much of each source is looked at; and up to where all of them were.
+-- How many entries of each source are scanned; and the sequence up to which all sources were.
 local share, edge = share_of(#streams + 1), FOREVER
 local found = {}
 local function matches(ticket)
     local f = call('HMGET', base .. ':t:' .. ticket, 's', 'r')
     return f[1] and (state == '-1' or f[1] == state) and (wanted == '' or f[2] == wanted)
 end
--- What one source has next: each a sequence and a ticket.
+-- Adds the next entries {sequence, ticket} of a source.
 local function add(entries)
     local count = 0
     for _, entry in ipairs(entries) do
@@ -91,13 +91,13 @@ local function in_stream(rule)
     end
     return entries
 end
--- What is under way is pending, and that are few.
+-- Under-way requests are the pending ones: few.
 local function pending(rule)
     local entries = {}
     for _, entry in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', next_id(after .. '-0'), '+', share)) do
         local sequence = number(sequence_of(entry[1]))
         local kept = call('XRANGE', base .. ':s:' .. rule, entry[1], entry[1])[1]
-        entries[#entries + 1] = {sequence, kept and kept[2][2] or ''} -- somebody else removed it: no ticket matches
+        entries[#entries + 1] = {sequence, kept and kept[2][2] or ''} -- removed from outside: no ticket matches
     end
     return entries
 end
@@ -110,17 +110,17 @@ elseif ended or state == '-1' then
     add(in_set(':ended'))
 end
 table.sort(found, function(one, other) return one[1] < other[1] end)
-local answer, bytes = {edge < FOREVER and edge or 0}, 0
+local reply, bytes = {edge < FOREVER and edge or 0}, 0
 for i = 1, math.min(limit, #found) do
     if found[i][1] > edge then
         break
     end
-    local item = told(found[i][2])
+    local item = fields_of(found[i][2])
     bytes = bytes + 512 + #item[2] + #item[3] + #item[5] + #item[6]
     if bytes > most and i > 1 then
-        answer[1] = found[i - 1][1]
+        reply[1] = found[i - 1][1]
         break
     end
-    answer[#answer + 1] = {found[i][2], '', item}
+    reply[#reply + 1] = {found[i][2], '', item}
 end
-return answer
+return reply
