@@ -1,7 +1,7 @@
 /*
- * A simulated host for the control laws, request by request: a gateway with limits by tenant, and behind it an upstream
- * as bench/upstream.c is one, which works on some requests at once and lets others wait. Clients that get no answer
- * leave; the gateway notices, and the upstream does not, so it goes on to work on what nobody waits for.
+ * A host simulated request by request, for the overload controller: a gateway with limits per tenant, and an upstream
+ * like bench/upstream.c, with a number of slots and a queue. Clients leave after their patience; the gateway notices,
+ * the upstream does not and works on their requests all the same.
  */
 #ifndef WEIR_TESTS_PLANT_H
 #define WEIR_TESTS_PLANT_H
@@ -12,22 +12,22 @@
 
 #include <math.h>
 
-#define PLANT_DT      0.005
-#define PLANT_TURN    20 /* steps between two turns of the agent */
-#define PLANT_ROOM    (1 << 20)
-#define PLANT_SECONDS 200
-#define PLANT_STREAMS 9
+#define PLANT_DT           0.005
+#define PLANT_SAMPLE       20 /* steps between two samples of the agent */
+#define PLANT_REQUESTS_MAX (1 << 20)
+#define PLANT_SECONDS      200
+#define PLANT_STREAMS      9
 
-/* Shares are of what is offered; the critical is of the capacity. */
+/* Shares of the offered load; critical requests are a share of the capacity instead. */
 struct plant_stream {
-    int tenant; /* -1: has no limit */
+    int tenant; /* -1: no limit */
     enum weir_priority priority;
     double share;
 };
 
 struct plant {
-    /* What it is. */
-    double slots, service_s, queue; /* as many wait at the most */
+    /* Parameters. */
+    double slots, service_s, queue; /* capacity of the queue */
     double patience_s;              /* of clients */
     double critical;                /* of the capacity */
     double limit, min;              /* of a tenant, of the capacity; 0: none. Adaptive down to `min` of it. */
@@ -35,7 +35,7 @@ struct plant {
     struct weir__controller_settings settings;
     uint64_t seed;
 
-    /* How it fares. */
+    /* State. */
     struct weir__signals signals;
     struct weir__load_sample reading;
     struct weir__controller controller;
@@ -50,7 +50,7 @@ struct plant {
                     */
     size_t first, busy, last, leaving;
 
-    /* What came of it, by seconds. */
+    /* Results per second. */
     struct {
         double good, critical, critical_sent, passed, level, throttle, shed;
     } second[PLANT_SECONDS];
@@ -68,7 +68,7 @@ static inline double plant_capacity(const struct plant *plant)
 
 static inline void plant_begin(struct plant *plant)
 {
-    plant->request = calloc(PLANT_ROOM, sizeof *plant->request);
+    plant->request = calloc(PLANT_REQUESTS_MAX, sizeof *plant->request);
     if (!plant->request)
         exit(1);
     plant->reading.mono_ns = 1000000000;
@@ -87,7 +87,7 @@ static inline double plant_random(struct plant *plant)
     return ((double)(test_random(&plant->seed) >> 11) + 1) / 9007199254740993.0;
 }
 
-/* A bucket of a twentieth of a second, as the load has it now. */
+/* Shedding, then the tenant's token bucket, which holds a twentieth of a second. */
 static inline bool plant_admits(struct plant *plant, const struct plant_stream *stream)
 {
     double share = plant->view.shed[stream->priority] / 1000.0;
@@ -115,7 +115,7 @@ static inline void plant_arrive(struct plant *plant, const struct plant_stream *
         plant->reading.upstream.errors++;
         return;
     }
-    plant->request[plant->last++ % PLANT_ROOM] =
+    plant->request[plant->last++ % PLANT_REQUESTS_MAX] =
         (struct plant_request){.sent_s = plant->now_s, .priority = stream->priority};
     plant->reading.upstream.in_flight++;
 }
@@ -136,30 +136,31 @@ static inline void plant_answer(struct plant *plant, struct plant_request *reque
 static inline void plant_work(struct plant *plant)
 {
     struct plant_request *all = plant->request;
-    for (; plant->first < plant->busy && all[plant->first % PLANT_ROOM].until_s <= plant->now_s; plant->first++)
-        plant_answer(plant, &all[plant->first % PLANT_ROOM]);
+    for (; plant->first < plant->busy && all[plant->first % PLANT_REQUESTS_MAX].until_s <= plant->now_s; plant->first++)
+        plant_answer(plant, &all[plant->first % PLANT_REQUESTS_MAX]);
     for (; plant->busy < plant->last && (double)(plant->busy - plant->first) < plant->slots; plant->busy++)
-        all[plant->busy % PLANT_ROOM].until_s = plant->now_s + plant->service_s;
-    /* Who waits for too long leaves. */
-    for (; plant->leaving < plant->last && plant->now_s - all[plant->leaving % PLANT_ROOM].sent_s > plant->patience_s;
+        all[plant->busy % PLANT_REQUESTS_MAX].until_s = plant->now_s + plant->service_s;
+    /* Clients leave. */
+    for (; plant->leaving < plant->last &&
+           plant->now_s - all[plant->leaving % PLANT_REQUESTS_MAX].sent_s > plant->patience_s;
          plant->leaving++) {
-        struct plant_request *request = &all[plant->leaving % PLANT_ROOM];
+        struct plant_request *request = &all[plant->leaving % PLANT_REQUESTS_MAX];
         if (request->over)
             continue;
         request->over = true;
         plant->reading.upstream.in_flight--;
-        plant->reading.upstream.done++; /* no error, but an answer that took so long at least */
+        plant->reading.upstream.done++; /* no error, but a response of at least this latency */
         plant->reading.upstream.took_us += (uint64_t)(plant->patience_s * 1e6);
     }
 }
 
-static inline void plant_look(struct plant *plant)
+static inline void plant_sample(struct plant *plant)
 {
     double signal[WEIR__SIGNALS];
-    plant->reading.mono_ns += (int64_t)(PLANT_DT * PLANT_TURN * 1e9);
+    plant->reading.mono_ns += (int64_t)(PLANT_DT * PLANT_SAMPLE * 1e9);
     double highest = weir__signals_update(&plant->signals, &plant->config, &plant->reading, signal);
     weir__controller_step(&plant->controller, &plant->settings, highest, weir__signals_sojourn(&plant->signals),
-                          PLANT_DT * PLANT_TURN);
+                          PLANT_DT * PLANT_SAMPLE);
     weir__controller_view(&plant->controller, &plant->settings, &plant->view);
     size_t at = (size_t)plant->now_s;
     plant->second[at].level = plant->controller.level;
@@ -167,7 +168,7 @@ static inline void plant_look(struct plant *plant)
     plant->second[at].shed = plant->controller.shed;
 }
 
-/* So many seconds of so many times the capacity. */
+/* Runs for `seconds` at `times` the capacity. */
 static inline void plant_run(struct plant *plant, double seconds, double times)
 {
     double capacity = plant_capacity(plant), until_s = plant->now_s + seconds;
@@ -189,13 +190,13 @@ static inline void plant_run(struct plant *plant, double seconds, double times)
             }
         }
         plant_work(plant);
-        if (++plant->step % PLANT_TURN == 0)
-            plant_look(plant);
+        if (++plant->step % PLANT_SAMPLE == 0)
+            plant_sample(plant);
         plant->now_s = (double)plant->step * PLANT_DT;
     }
 }
 
-/* Of what was sent in these seconds: what was answered in time, of the capacity. */
+/* Requests sent in these seconds that were answered in time, as a share of the capacity. */
 static inline double plant_goodput(const struct plant *plant, int from, int to)
 {
     double good = 0;

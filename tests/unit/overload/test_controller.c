@@ -1,6 +1,7 @@
 /*
- * The control laws against simulated hosts: their response to a step, to a saw-tooth, and to noise. With
- * WEIR_CONTROLLER_CSV the courses go into that file, for the plots of docs/pressure.md (bench/pressure.py draws them).
+ * The overload controller against simulated hosts: response to a step, to a saw-tooth and to noise. With
+ * WEIR_CONTROLLER_CSV the courses are written to that file, for the plots of docs/pressure.md (bench/pressure.py); with
+ * WEIR_CONTROLLER_PRINT the measured values are printed.
  */
 #include "../../test.h"
 
@@ -9,12 +10,12 @@
 #include <math.h>
 
 #define DT        0.1
-#define SERVICE   0.05 /* seconds that a request takes */
+#define SERVICE   0.05 /* service time in seconds */
 #define QUEUE     2.0  /* seconds of work: clients that would wait longer leave */
 #define STEPS(s)  ((int)((s) / DT + 0.5))
 #define STEPS_MAX 2000
 
-/* What is limited: requests of some class, offered as multiples of the capacity. */
+/* The signal of the host. */
 enum kind { PROCESSOR, IN_FLIGHT, IN_FLIGHT_NEAR, LATENCY, KINDS };
 static const char *const kind_names[KINDS] = {"processor", "in_flight", "in_flight_near", "latency"};
 
@@ -23,12 +24,12 @@ struct host {
     double min;    /* of the adaptive limits */
     double queued; /* seconds of work */
     double passed, served, offered;
-    double lag[2]; /* what is admitted shows up so many turns later */
+    double lag[2]; /* admitted requests reach the host two steps later */
 };
 
-static const struct weir__controller_settings usual = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
+static const struct weir__controller_settings defaults = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
 
-/* A turn of the host under the throttle; the signal that it shows. */
+/* One step of the host under the throttle; returns its signal. */
 static double host_step(struct host *host, double offered, double throttle)
 {
     double share = host->min + (1 - host->min) * throttle;
@@ -42,7 +43,7 @@ static double host_step(struct host *host, double offered, double throttle)
     host->offered += offered * DT;
     host->served += done;
     switch (host->kind) {
-    case PROCESSOR: /* half of the time somebody waits is full, so more than 2 is never seen */
+    case PROCESSOR: /* full is 50 % stall time, so the signal is at most 2 */
         return fmin(passed, 2);
     case IN_FLIGHT: /* 100 % is four times as many as a host without a queue has at its capacity */
         return (host->queued + fmin(passed, 1) * SERVICE) / (4 * SERVICE);
@@ -67,9 +68,9 @@ static FILE *csv(void)
     return to;
 }
 
-static bool knows; /* how long requests stay; false: there is no nginx that tells it */
+static bool has_sojourn; /* false: no nginx reports requests in flight */
 
-/* Lets it run under `offered`, a function of time, for so long. */
+/* Runs the host and the controller under the offered load, a function of time. */
 static void run(struct course *course, const char *name, struct host *host, double seconds, double (*offered)(double))
 {
     struct weir__controller controller;
@@ -77,13 +78,13 @@ static void run(struct course *course, const char *name, struct host *host, doub
     course->count = STEPS(seconds);
     for (int i = 0; i < course->count; i++) {
         double before = host->served, load = offered(i * DT);
-        double signal = host_step(host, load, weir__controller_throttle(&controller, &usual));
-        weir__controller_step(&controller, &usual, signal, knows ? host->queued + SERVICE : 0, DT);
+        double signal = host_step(host, load, weir__controller_throttle(&controller, &defaults));
+        weir__controller_step(&controller, &defaults, signal, has_sojourn ? host->queued + SERVICE : 0, DT);
         course->level[i] = controller.level;
-        course->throttle[i] = weir__controller_throttle(&controller, &usual);
+        course->throttle[i] = weir__controller_throttle(&controller, &defaults);
         course->offered[i] = load;
         course->served[i] = (host->served - before) / DT;
-        if (knows && csv())
+        if (has_sojourn && csv())
             fprintf(csv(), "%s,%s,%.1f,%.3f,%.4f,%.4f,%.4f\n", name, kind_names[host->kind], i * DT, load,
                     controller.level, course->throttle[i], course->served[i]);
     }
@@ -97,7 +98,7 @@ static double mean(const double *values, int from, int to)
     return sum / (to - from);
 }
 
-/* The time after which the values stay within `band` of what they come to. */
+/* Time until the values stay within `band` of their final mean. */
 static double settled_after(const double *values, int from, int to, double band)
 {
     double last = mean(values, to - STEPS(5), to);
@@ -107,7 +108,7 @@ static double settled_after(const double *values, int from, int to, double band)
     return (at - from) * DT;
 }
 
-/* How often the values turn by more than `least`: what swings does so again and again. */
+/* Number of reversals by more than `least`. */
 static int turns(const double *values, int from, int to, double least)
 {
     double high = values[from], low = values[from];
@@ -164,7 +165,7 @@ TEST(step)
         for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
             char name[32];
             struct host host = {.kind = (enum kind)(kind % KINDS), .min = 0.05};
-            knows = kind < KINDS;
+            has_sojourn = kind < KINDS;
             times = loads[i];
             snprintf(name, sizeof name, "step_%g", times);
             run(&course, name, &host, 160, a_step);
@@ -180,12 +181,13 @@ TEST(step)
                 printf("  %-14s x%-4g settle %.1f s, swings %d, range %.3f, rest %.3f, lowest %.3f, goodput %.2f, back "
                        "%.1f s\n",
                        kind_names[host.kind], times, settle, swings, range, rest, lowest, goodput, back);
-            CHECK(course.throttle[STEPS(10) - 1] >= 1); /* nothing happens before there is too much */
+            CHECK(course.throttle[STEPS(10) - 1] >= 1); /* full before the overload */
             CHECK(settle <= 12);
             CHECK(swings <= 2);
             CHECK(range <= 0.03);
-            CHECK(fabs(mean(course.level, to - STEPS(30), to) - usual.adapt_to) <= 0.15);
-            CHECK(goodput >= (host.kind == PROCESSOR ? 0.75 : 0.9)); /* 80 % of a processor are 80 % */
+            CHECK(fabs(mean(course.level, to - STEPS(30), to) - defaults.adapt_to) <= 0.15);
+            CHECK(goodput >=
+                  (host.kind == PROCESSOR ? 0.75 : 0.9)); /* the set point of a processor is 80 % of its capacity */
             CHECK(back <= 20);
         }
     }
@@ -200,7 +202,7 @@ TEST(saw_tooth)
 {
     for (int kind = 0; kind < 2 * KINDS; kind++) {
         struct host host = {.kind = (enum kind)(kind % KINDS), .min = 0.05};
-        knows = kind < KINDS;
+        has_sojourn = kind < KINDS;
         times = 5;
         run(&course, "saw", &host, 160, a_saw);
         int swings = turns(course.throttle, 0, course.count, 0.08), full = 0;
@@ -209,7 +211,7 @@ TEST(saw_tooth)
         if (getenv("WEIR_CONTROLLER_PRINT"))
             printf("  saw %-9s swings %d, goodput %.2f, full %.0f %%\n", kind_names[host.kind], swings,
                    host.served / 160, 100.0 * full / course.count);
-        /* Four teeth: each is a swing up and one down, and one around what may pass. */
+        /* Four teeth, each with a reversal up, one down and one around the capacity. */
         CHECK(swings <= 16);
         CHECK(full <= course.count / 20);
         CHECK(host.served / 160 >= (host.kind == PROCESSOR ? 0.7 : 0.8));
@@ -225,32 +227,32 @@ TEST(noise_moves_nothing)
     controller.integral = -0.5;
     for (int i = 0; i < STEPS(120); i++) {
         double noise = (double)(test_random(&seed) % 1000) / 1000 - 0.5;
-        weir__controller_step(&controller, &usual, usual.adapt_to + 0.2 * noise, 0, DT);
+        weir__controller_step(&controller, &defaults, defaults.adapt_to + 0.2 * noise, 0, DT);
         if (i < STEPS(5))
             continue;
-        low = fmin(low, weir__controller_throttle(&controller, &usual));
-        high = fmax(high, weir__controller_throttle(&controller, &usual));
+        low = fmin(low, weir__controller_throttle(&controller, &defaults));
+        high = fmax(high, weir__controller_throttle(&controller, &defaults));
     }
     CHECK(high - low <= 0.08);
 }
 
-/* However long an overload was: some time after it a short peak costs as little as one without. */
+/* A minute after an overload of an hour the controller responds to a peak as a new one does. */
 TEST(a_long_overload_is_forgotten)
 {
     struct weir__controller after, fresh;
     weir__controller_init(&after);
     weir__controller_init(&fresh);
     for (int i = 0; i < STEPS(3600); i++)
-        weir__controller_step(&after, &usual, 1, 0, DT);
+        weir__controller_step(&after, &defaults, 1, 0, DT);
     for (int i = 0; i < STEPS(60); i++) {
-        weir__controller_step(&after, &usual, 0.2, 0, DT);
-        weir__controller_step(&fresh, &usual, 0.2, 0, DT);
+        weir__controller_step(&after, &defaults, 0.2, 0, DT);
+        weir__controller_step(&fresh, &defaults, 0.2, 0, DT);
     }
     for (int i = 0; i < STEPS(2); i++) {
-        weir__controller_step(&after, &usual, 1, 0, DT);
-        weir__controller_step(&fresh, &usual, 1, 0, DT);
+        weir__controller_step(&after, &defaults, 1, 0, DT);
+        weir__controller_step(&fresh, &defaults, 1, 0, DT);
     }
-    CHECK(fabs(weir__controller_throttle(&after, &usual) - weir__controller_throttle(&fresh, &usual)) < 0.001);
+    CHECK(fabs(weir__controller_throttle(&after, &defaults) - weir__controller_throttle(&fresh, &defaults)) < 0.001);
 }
 
 /* ---- The level ---- */
@@ -259,35 +261,35 @@ TEST(level_follows_within_a_second)
 {
     struct weir__controller controller;
     weir__controller_init(&controller);
-    CHECK(weir__controller_throttle(&controller, &usual) >= 1);
+    CHECK(weir__controller_throttle(&controller, &defaults) >= 1);
     for (int i = 0; i < STEPS(0.8); i++)
-        weir__controller_step(&controller, &usual, 1, 0, DT);
+        weir__controller_step(&controller, &defaults, 1, 0, DT);
     CHECK(controller.level > 0.75);
     for (int i = 0; i < STEPS(5); i++)
-        weir__controller_step(&controller, &usual, 1, 0, DT);
+        weir__controller_step(&controller, &defaults, 1, 0, DT);
     CHECK(controller.level >= 1);
     for (int i = 0; i < STEPS(0.8); i++)
-        weir__controller_step(&controller, &usual, 0, 0, DT);
+        weir__controller_step(&controller, &defaults, 0, 0, DT);
     CHECK(controller.level < 0.25);
     for (int i = 0; i < STEPS(5); i++)
-        weir__controller_step(&controller, &usual, 0, 0, DT);
+        weir__controller_step(&controller, &defaults, 0, 0, DT);
     CHECK(controller.level <= 0);
 }
 
-/* Elastic limits see it rise at once, and sink by two points a second. */
-TEST(what_is_claimed_comes_down_slowly)
+/* The elastic level rises with the level, and falls by two points a second. */
+TEST(elastic_level_falls_slowly)
 {
     struct weir__controller controller;
     weir__controller_init(&controller);
     for (int i = 0; i < STEPS(3); i++) {
-        weir__controller_step(&controller, &usual, 0.7, 0, DT);
+        weir__controller_step(&controller, &defaults, 0.7, 0, DT);
         CHECK(controller.elastic_level >= controller.level && controller.elastic_level <= controller.level);
     }
     for (int i = 0; i < STEPS(5); i++)
-        weir__controller_step(&controller, &usual, 0, 0, DT);
+        weir__controller_step(&controller, &defaults, 0, 0, DT);
     CHECK(controller.level <= 0 && controller.elastic_level > 0.58 && controller.elastic_level < 0.62);
     for (int i = 0; i < STEPS(60); i++)
-        weir__controller_step(&controller, &usual, 0, 0, DT);
+        weir__controller_step(&controller, &defaults, 0, 0, DT);
     CHECK(controller.elastic_level <= 0);
 }
 
@@ -299,47 +301,47 @@ TEST(level_does_not_flicker)
     weir__controller_init(&controller);
     for (int i = 0; i < 200; i++) {
         double before = controller.level;
-        weir__controller_step(&controller, &usual, 0.5 + (double)(test_random(&seed) % 1000) / 1000 * 0.02, 0, DT);
+        weir__controller_step(&controller, &defaults, 0.5 + (double)(test_random(&seed) % 1000) / 1000 * 0.02, 0, DT);
         changes += i > STEPS(5) && fabs(controller.level - before) > 0;
     }
     CHECK_EQ(changes, 0);
 }
 
-/* An agent that comes after another goes on where that one was. */
-TEST(goes_on_from_what_was_said)
+/* A new agent continues from the values that the previous one published. */
+TEST(resumes_from_published_values)
 {
-    struct weir__controller_settings sheds = usual;
+    struct weir__controller_settings sheds = defaults;
     struct weir__controller controller, after;
-    struct weir__load_view said, view;
+    struct weir__load_view published, view;
     sheds.shed_above = 0.9;
     weir__controller_init(&controller);
     for (int i = 0; i < STEPS(10); i++) {
         weir__controller_step(&controller, &sheds, i < STEPS(4) ? 2 : 0.7, 0, DT);
-        weir__controller_view(&controller, &sheds, &said);
-        weir__controller_resume(&after, &sheds, &said, 1);
+        weir__controller_view(&controller, &sheds, &published);
+        weir__controller_resume(&after, &sheds, &published, 1);
         weir__controller_view(&after, &sheds, &view);
-        CHECK_EQ(view.level, said.level);
-        CHECK_EQ(view.elastic_level, said.elastic_level);
-        CHECK(view.throttle + 1 >= said.throttle && view.throttle <= said.throttle + 1);
+        CHECK_EQ(view.level, published.level);
+        CHECK_EQ(view.elastic_level, published.elastic_level);
+        CHECK(view.throttle + 1 >= published.throttle && view.throttle <= published.throttle + 1);
         for (int c = 0; c < 4; c++)
-            CHECK(view.shed[c] + 1 >= said.shed[c] && view.shed[c] <= said.shed[c] + 1);
+            CHECK(view.shed[c] + 1 >= published.shed[c] && view.shed[c] <= published.shed[c] + 1);
     }
-    CHECK(said.throttle < 1000 && said.shed[3] > 0);
-    /* The first of all: a full host is not empty until it has been smoothed. */
-    said = weir__load_view_neutral();
-    weir__controller_resume(&after, &sheds, &said, 1.5);
+    CHECK(published.throttle < 1000 && published.shed[3] > 0);
+    /* Without published values the level starts at the first sample. */
+    published = weir__load_view_neutral();
+    weir__controller_resume(&after, &sheds, &published, 1.5);
     weir__controller_step(&after, &sheds, 1.5, 0, DT);
     CHECK(after.level >= 1);
     CHECK(weir__controller_throttle(&after, &sheds) > 0.75); /* the proportional part alone */
-    weir__controller_resume(&after, &sheds, &said, -1);
+    weir__controller_resume(&after, &sheds, &published, -1);
     CHECK(after.level <= 0 && weir__controller_throttle(&after, &sheds) >= 1);
 }
 
-/* Whatever a signal and a clock say, all stays within its bounds. */
+/* All outputs stay within their bounds for any signal and any step. */
 TEST(bad_steps)
 {
     static const double highest[] = {-1, 0, 0.5, 1, 2, 1e300}, passed[] = {-5, 0, 1e-9, 0.1, 3600, 1e300};
-    struct weir__controller_settings sheds = usual;
+    struct weir__controller_settings sheds = defaults;
     struct weir__controller controller;
     struct weir__load_view view;
     uint64_t seed = 1;
@@ -358,7 +360,7 @@ TEST(bad_steps)
 
 TEST(sheds_the_lowest_first)
 {
-    struct weir__controller_settings sheds = usual;
+    struct weir__controller_settings sheds = defaults;
     struct weir__controller controller;
     sheds.shed_above = 0.9;
     weir__controller_init(&controller);
@@ -367,11 +369,11 @@ TEST(sheds_the_lowest_first)
         weir__controller_step(&controller, &sheds, 1, 0, DT);
         CHECK(weir__controller_shed(&controller, 2) <= 0 || weir__controller_shed(&controller, 3) >= 1);
     }
-    CHECK(i * DT >= 1 && i * DT <= 3); /* the level needs more than a second to come so high */
+    CHECK(i * DT >= 1 && i * DT <= 3); /* the level needs more than a second to exceed shed_above */
     for (i = 0; i < STEPS(10); i++)
         weir__controller_step(&controller, &sheds, 1, 0, DT);
     CHECK(weir__controller_shed(&controller, 1) >= 1 && weir__controller_shed(&controller, 0) <= 0);
-    /* Below the threshold it stays for a while, and comes back a class in ten seconds, the most important first. */
+    /* Within the dead band nothing returns; below it one class in ten seconds, the most important first. */
     for (i = 0; i < STEPS(20); i++)
         weir__controller_step(&controller, &sheds, 0.87, 0, DT);
     CHECK(weir__controller_shed(&controller, 1) >= 1);
@@ -383,12 +385,12 @@ TEST(sheds_the_lowest_first)
     CHECK(weir__controller_shed(&controller, 3) <= 0);
 }
 
-TEST(sheds_nothing_unless_asked)
+TEST(sheds_nothing_unless_configured)
 {
     struct weir__controller controller;
     weir__controller_init(&controller);
     for (int i = 0; i < STEPS(60); i++)
-        weir__controller_step(&controller, &usual, 1, 0, DT);
+        weir__controller_step(&controller, &defaults, 1, 0, DT);
     CHECK(weir__controller_shed(&controller, 3) <= 0);
 }
 

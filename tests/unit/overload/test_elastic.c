@@ -10,10 +10,10 @@
 #include <math.h>
 
 #define DT   0.01
-#define TURN 10 /* steps between two turns of the agent */
+#define TURN 10 /* steps between two samples of the agent */
 #define KEYS 5
 
-static const struct weir__controller_settings usual = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
+static const struct weir__controller_settings defaults = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
 
 /* So many a second are asked for; 100 a second each, and up to 300 while there is room. */
 struct host {
@@ -22,7 +22,7 @@ struct host {
     double capacity; /* requests a second that are a load of 100 */
     double others;   /* a load that is not ours */
     double asks[KEYS], owed[KEYS];
-    int64_t step, passed[KEYS], lately; /* lately: since the agent's last turn */
+    int64_t step, passed[KEYS], recent; /* recent: since the last sample */
 };
 
 static void begin(struct host *host, double capacity)
@@ -39,14 +39,14 @@ static void begin(struct host *host, double capacity)
     weir__controller_init(&host->controller);
 }
 
-static void agent_turn(struct host *host)
+static void agent_sample(struct host *host)
 {
     struct weir__load_view view = weir__load_view_neutral();
-    double passes = (double)host->lately / (TURN * DT) / host->capacity;
-    weir__controller_step(&host->controller, &usual, passes + host->others, 0, TURN * DT);
-    weir__controller_view(&host->controller, &usual, &view);
+    double passes = (double)host->recent / (TURN * DT) / host->capacity;
+    weir__controller_step(&host->controller, &defaults, passes + host->others, 0, TURN * DT);
+    weir__controller_view(&host->controller, &defaults, &view);
     weir__load_page_write(host->engine->load, test_seconds((double)host->step * DT).mono_ns, &view);
-    host->lately = 0;
+    host->recent = 0;
 }
 
 /* What passes of each key in so many seconds is in `passed`. */
@@ -55,7 +55,7 @@ static void run(struct host *host, double seconds)
     memset(host->passed, 0, sizeof host->passed);
     for (int64_t end = host->step + (int64_t)(seconds / DT + 0.5); host->step < end; host->step++) {
         if (host->step % TURN == 0)
-            agent_turn(host);
+            agent_sample(host);
         for (int i = 0; i < KEYS; i++) {
             char line[32];
             snprintf(line, sizeof line, "GET / user_id=%d", i);
@@ -64,7 +64,7 @@ static void run(struct host *host, double seconds)
                 bool passes = test_passes(host->engine, line, (double)host->step * DT);
                 host->owed[i] -= 1;
                 host->passed[i] += passes;
-                host->lately += passes;
+                host->recent += passes;
             }
         }
     }

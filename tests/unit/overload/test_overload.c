@@ -1,7 +1,6 @@
 /*
- * The whole way from what nginx sees to what may pass, against a host that is simulated request by request, up to ten
- * times its capacity: how soon it works again, how well then, and that no state is left from which it does not come
- * back.
+ * Signals and controller together, against a host that is simulated request by request at up to ten times its capacity:
+ * how soon it works again, its goodput then, and that every state recovers.
  */
 #include "../../test.h"
 
@@ -11,7 +10,7 @@
 #define DURING 40
 #define AFTER  40
 
-/* As ./dev bench pressure has it: 320 a second, two seconds of them may wait, clients wait for one. */
+/* The host of ./dev bench pressure: 320 requests/s, a queue of two seconds, clients that wait for one. */
 static struct plant bench(double in_flight, double latency)
 {
     struct plant plant = {.slots = 32,
@@ -28,7 +27,7 @@ static struct plant bench(double in_flight, double latency)
     return plant;
 }
 
-struct came_of_it {
+struct outcome {
     int dead_s;      /* seconds of its first twenty with less than half of the capacity */
     double lost_s;   /* of the capacity, in its first twenty seconds */
     double goodput;  /* in its last ten */
@@ -36,76 +35,76 @@ struct came_of_it {
     double after;    /* goodput of what is offered, from 20 s after its end on */
 };
 
-static struct came_of_it overload(struct plant *plant, double times, const char *name)
+static struct outcome overload(struct plant *plant, double times, const char *name)
 {
-    struct came_of_it came = {0};
+    struct outcome result = {0};
     double sent = 0, in_time = 0;
     plant_begin(plant);
     plant_run(plant, BEFORE, 0.5);
     plant_run(plant, DURING, times);
     plant_run(plant, AFTER, 0.5);
     for (int i = BEFORE; i < BEFORE + 20; i++)
-        came.dead_s += plant_goodput(plant, i, i + 1) < 0.5;
-    came.lost_s = 20 * (1 - plant_goodput(plant, BEFORE, BEFORE + 20));
-    came.goodput = plant_goodput(plant, BEFORE + DURING - 10, BEFORE + DURING);
+        result.dead_s += plant_goodput(plant, i, i + 1) < 0.5;
+    result.lost_s = 20 * (1 - plant_goodput(plant, BEFORE, BEFORE + 20));
+    result.goodput = plant_goodput(plant, BEFORE + DURING - 10, BEFORE + DURING);
     for (int i = BEFORE + DURING - 10; i < BEFORE + DURING; i++) {
         sent += plant->second[i].critical_sent;
         in_time += plant->second[i].critical;
     }
-    came.critical = in_time / sent;
-    came.after = plant_goodput(plant, BEFORE + DURING + 20, BEFORE + DURING + AFTER) / 0.5;
+    result.critical = in_time / sent;
+    result.after = plant_goodput(plant, BEFORE + DURING + 20, BEFORE + DURING + AFTER) / 0.5;
     if (getenv("WEIR_CONTROLLER_PRINT")) {
         printf("  %-28s x%-4g %2d s dead, %4.1f s lost in 20, goodput %.2f, critical %.3f, after %.2f\n", name, times,
-               came.dead_s, came.lost_s, came.goodput, came.critical, came.after);
+               result.dead_s, result.lost_s, result.goodput, result.critical, result.after);
         for (int i = BEFORE; getenv("WEIR_CONTROLLER_PRINT")[0] == '2' && i < BEFORE + DURING; i++)
             printf("    %2d good %.2f passed %.2f level %.2f throttle %.3f shed %.2f\n", i - BEFORE,
                    plant_goodput(plant, i, i + 1), plant->second[i].passed / plant_capacity(plant),
                    plant->second[i].level, plant->second[i].throttle, plant->second[i].shed);
     }
     plant_end(plant);
-    return came;
+    return result;
 }
 
 static const double times[] = {1.5, 2, 5, 10};
 #define LOADS (sizeof times / sizeof *times)
 
-/* Under each of the loads: nothing worse than this comes of it. */
-static void withstands(struct plant host, const char *name, struct came_of_it worst)
+/* Checks that no load has a worse outcome. */
+static void withstands(struct plant host, const char *name, struct outcome worst)
 {
     for (size_t i = 0; i < LOADS; i++) {
         struct plant plant = host;
-        struct came_of_it came = overload(&plant, times[i], name);
-        CHECK(came.dead_s <= worst.dead_s && came.lost_s <= worst.lost_s);
-        CHECK(came.goodput >= worst.goodput && came.critical >= worst.critical && came.after >= worst.after);
+        struct outcome result = overload(&plant, times[i], name);
+        CHECK(result.dead_s <= worst.dead_s && result.lost_s <= worst.lost_s);
+        CHECK(result.goodput >= worst.goodput && result.critical >= worst.critical && result.after >= worst.after);
     }
 }
 
-/* A signal that shows a queue at once: hardly a second is lost. */
+/* in_flight shows a queue at once. */
 TEST(adaptive_by_what_is_in_flight)
 {
-    withstands(bench(48, 0), "in flight", (struct came_of_it){2, 4, 0.9, 0.99, 0.93});
+    withstands(bench(48, 0), "in flight", (struct outcome){2, 4, 0.9, 0.99, 0.93});
 }
 
-/* One that shows it when those have their answer who have waited in it. */
+/* latency shows a queue only when requests have waited in it. */
 TEST(adaptive_by_latency)
 {
-    withstands(bench(0, 3), "latency", (struct came_of_it){13, 13, 0.85, 0.99, 0.93});
+    withstands(bench(0, 3), "latency", (struct outcome){13, 13, 0.85, 0.99, 0.93});
 }
 
 TEST(adaptive_and_shedding)
 {
     struct plant plant = bench(48, 0);
     plant.settings.shed_above = 0.85;
-    withstands(plant, "in flight, and shedding", (struct came_of_it){2, 4, 0.85, 0.99, 0.93});
+    withstands(plant, "in flight, and shedding", (struct outcome){2, 4, 0.85, 0.99, 0.93});
 }
 
-/* Nothing is asked of its first twenty seconds. */
+/* Without bounds for the first twenty seconds. */
 TEST(shedding_alone)
 {
     struct plant plant = bench(48, 0);
     plant.settings.shed_above = 0.7;
     plant.limit = 0;
-    withstands(plant, "shedding", (struct came_of_it){20, 20, 0.7, 0.97, 0.93});
+    withstands(plant, "shedding", (struct outcome){20, 20, 0.7, 0.97, 0.93});
 }
 
 static double between(struct plant *plant, double low, double high)
@@ -114,8 +113,8 @@ static double between(struct plant *plant, double low, double high)
 }
 
 /*
- * Hosts of all kinds under all kinds of settings: none is left with limits that stay low, shares that stay shed or a
- * level that stays high when the overload is over; and during it none stands still that could work.
+ * Random hosts and settings: after the overload the throttle is full, nothing is shed and the load is served; during it
+ * the goodput does not vanish.
  */
 TEST(no_host_is_left_behind)
 {
@@ -135,14 +134,14 @@ TEST(no_host_is_left_behind)
         if (i % 3 != 0)
             plant.config.target[WEIR__SIGNAL_LATENCY] = between(&plant, 2, 5);
         double factor = between(&plant, 1.5, 20);
-        struct came_of_it came = overload(&plant, factor, "some host");
-        bool well =
-            came.goodput > 0.35 && came.after > 0.93 && plant.controller.integral >= 0 && plant.controller.shed <= 0;
+        struct outcome result = overload(&plant, factor, "some host");
+        bool well = result.goodput > 0.35 && result.after > 0.93 && plant.controller.integral >= 0 &&
+                    plant.controller.shed <= 0;
         if (!well)
             printf(
                 "  host %d: x%g, goodput %.2f, after %.2f, throttle %.2f, shed %.2f, level %.2f; queue %.0f, patience "
                 "%.1f, critical %.2f, limit %.2f, min %.2f, adapt %.2f, shed %.2f, in flight %.0f, latency %.1f\n",
-                (int)i, factor, came.goodput, came.after, plant.controller.integral, plant.controller.shed,
+                (int)i, factor, result.goodput, result.after, plant.controller.integral, plant.controller.shed,
                 plant.controller.level, plant.queue, plant.patience_s, plant.critical, plant.limit, plant.min,
                 plant.settings.adapt_to, plant.settings.shed_above, plant.config.target[WEIR__SIGNAL_IN_FLIGHT],
                 plant.config.target[WEIR__SIGNAL_LATENCY]);
