@@ -1,8 +1,7 @@
--- Token bucket with continuous refill, and leaky bucket. Limit: period, units a period, longest delay (-1: no delay);
--- for who may give back, of a limit that varies with the load, instead of the delay: the period at its fastest, and its
--- units; these are 0 otherwise.
--- `used` units since `since`, of which `q` come back in every `p` microseconds.
--- How long until so many units have come back; nine years at most.
+-- Token bucket with continuous refill, and leaky bucket. Limit: period, units a period, longest delay (-1: no delay). Refunds and
+-- charges of a scaled limit have, instead of the delay, the period and the units of its fastest refill; else 0.
+-- `used` units since `since`, of which `q` refill in every `p` microseconds.
+-- How long until so many units have refilled; at most nine years.
 local function drip(limit, units)
     local p, q = a[limit + 3], a[limit + 4]
     local wait = units * p
@@ -26,9 +25,9 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
         return -43
     end
     local cap, hard, p, q = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
-    -- Used in what is the future now: the clock was set back. No time has passed since, and from now on it does; that is
-    -- written even if nothing is taken, or it would begin anew with each request. (The library cannot do so: to it a time
-    -- ahead is one that another thread has read a moment later, and that moment would count twice.)
+    -- The stored time is ahead: the clock was stepped back. No time counts as passed, and from now on it does; that is written
+    -- even if nothing is taken, or it would start anew with each request. (The library cannot do so: there a time ahead is one that
+    -- another thread read a moment later, and that moment would count twice.)
     local ahead = used > 0 and since > now
     if ahead then
         since = now
@@ -109,7 +108,7 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
     local reset = till > time and till - time or 0
     local most = a[limit + 5]
     if most >= 0 and not charge then
-        -- All before it must have left.
+        -- Leaky bucket: all units before it must have drained.
         local queue = used > 0 and since + drip(limit, used) - time or 0
         if queue > most and code ~= 3 then
             local shrink = queue - most

@@ -1,6 +1,6 @@
--- Requests in flight. Limit: how long a lease is. The value is a sorted set: leases (26 hexadecimal digits) by when they
--- end. A refund gives the ask's lease back. A renewal lets it end later; with a cost it is taken again if it is gone and
--- there is room. Charges mean nothing here. What has ended does not count, and is removed by the next who takes.
+-- Permits (requests in flight). Limit: duration of a lease. The value is a sorted set: leases (26 hexadecimal digits), scored by
+-- expiry. A refund releases the lease of the operation. A renewal extends it; with a cost, an expired lease is taken again if
+-- there is room. Charges have no effect. Expired leases do not count, and the next take removes them.
 -- `before`: what the group has taken under this name already.
 flight = function(limit, how, cost, name, before)
     local cap, hard = a[limit + 1], a[limit + 2]
@@ -61,7 +61,7 @@ enter = function(name, value, ttl)
         call('ZREMRANGEBYSCORE', name, '-inf', format('%d', now))
     end
     call('ZADD', name, format('%d', value.ends), value.lease)
-    -- Others may have longer leases.
+    -- other leases may be longer
     if call('PTTL', name) < ttl + 0 then
         call('PEXPIRE', name, ttl)
     end

@@ -8,7 +8,7 @@ for i = 1, count do
     results[i] = r
     pass = pass and r[1] >= 0 and r[1] % 8 < 2
     if r[5] ~= nil then
-        -- What is denied is logged alone, not on top of what is not taken after all.
+        -- A denied request is logged alone, without what the group does not take after all.
         r[7] = r[10] or (r[7] and pending[r[8]] == nil)
         if r[10] or not r[7] then
             pending[r[8]] = r[5]

@@ -1,41 +1,41 @@
 -- The script that decides in the store: several groups of counters in one run, each taken as a whole or not at all.
 --
--- KEYS: one name a counter, in order; with a third argument, the sender's own key after them.
--- ARGV[1]: whole numbers in MessagePack, one after the other; if there are thousands, as an array:
---     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
---     then for each group: number of counters, gate (0, or the number of the group that must have passed),
---     then for each counter: the limit's place among them, how, cost; of requests in flight also the lease (two
---     numbers), else for a refund its time (or, negative, how long ago that was), for an exchange level, what is left of the host's window, negative
---     if it is over (of all but fixed windows: for how long it could not be told), and 1 if what is stored may be less than the host was told before,
---     or 2 if it is less and each host tells its own part of that again.
--- ARGV[2], of exchanges: this server's time when they were sent, as their sender estimates it from earlier replies; 0:
--- it does not know. ARGV[3]: the number of the sender's batch, as text; ARGV[4]: that of the batch before it.
--- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
--- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
--- instead how many of the sender's batches before this one are not known here (2^40: all).
+-- KEYS: the name of each counter, in order; with a third argument, the key of the sender after them.
+-- ARGV[1]: integers in MessagePack, one after the other; if there are thousands, as an array:
+--     number of limits; 7 numbers a limit (kind, cap, hard and four more, see the file of each kind);
+--     then for each group: number of counters, gate (0, or the number of the group that must have passed);
+--     then for each counter: the offset of its limit, kind of operation, cost; then for permits the lease (two numbers);
+--     else for a refund the time of the take (negative: its age); for an exchange: the host's level, what is left of the host's
+--     window (negative: it is over; algorithms other than fixed windows: how long the delta accumulated), and 1 to reseed (the
+--     store may have lost deltas: minimum of server and host), or 2 if it lost deltas that each host re-sends itself.
+-- ARGV[2], exchanges: this server's time when the command was sent, estimated by the sender from earlier replies; 0: unknown.
+-- ARGV[3]: the number of the sender's batch, as text; ARGV[4]: that of the batch before it.
+-- Reply: the server's time (8 bytes), then for each counter a code (1 byte), what remains, time to reset, time to wait (8 bytes
+-- each), big-endian, in microseconds. An exchange has, instead of the time to wait, the number of the sender's batches before
+-- this one that the server does not know (2^40: it does not know the sender).
 --
--- How: see enum weir__store_op_kind. A counter that is counted (7) is charged whether or not it, or its group, passes.
+-- Kind of operation: see enum weir__store_op_kind. COUNT (7) is charged whether or not it, or its group, passes.
 --
--- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
+-- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or a negative error.
 --
--- Every algorithm is a function (limit's place, value, time, cost, whether it is charged, what is left of the host's
--- window or how late it is, name, whether the value is all there is, level) -> code, remaining, reset, wait, new value (nil: as it was, false:
--- none), until when it is needed, whether it is written even if the group is denied; or an error alone.
+-- Every algorithm is a function (offset of the limit, value, time, cost, whether it is charged unconditionally, what is left of
+-- the host's window or the delay, name, whether the value is complete, level) -> code, remaining, reset, wait, new value (nil:
+-- unchanged, false: deleted), expiry, whether it is written even if the group is denied; or an error alone.
 --
--- Functions and tables are made only for what a run needs: most runs decide a few buckets. Numbers stay below 2^53,
+-- Functions and tables are created only when a run needs them: most runs decide a few buckets. Numbers stay below 2^53,
 -- where doubles are exact.
 local call, ask = redis.call, redis.pcall
 local byte, sub, format, tonumber = string.byte, string.sub, string.format, tonumber
 local keys = KEYS
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
--- In this way the table has its size at once; but there is room for some thousands of results only.
+-- So the table is allocated at once; unpack returns some thousands of results at most.
 local a = {cmsgpack.unpack(ARGV[1])}
 if not a[2] then
     a = a[1]
 end
--- How long exchanges were on their way, in a socket of a server that stood still or of a network that did; 0 if that is
--- no more than a busy machine adds. A clock that was stepped looks the same: hence the bound.
+-- How long exchanges were delayed, by a server or a network that stalled; 0 if by no more than a busy machine adds. A
+-- stepped clock looks the same: hence the bound.
 local transit = ARGV[2] and ARGV[2] + 0 or 0
 transit = transit > 0 and now - transit or 0
 transit = transit < 100000 and 0 or transit > 14400000000 and 14400000000 or transit
@@ -103,7 +103,7 @@ for _ = 1, a[1] do
 end
 
 local counter = 0
--- The next counter, on what is stored or what the group has not written yet.
+-- The next counter, on its stored value or on what the group has not written yet.
 local function evaluate(pending, others)
     counter = counter + 1
     local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
@@ -134,7 +134,7 @@ local function evaluate(pending, others)
     local value, whole = pending and pending[name], false
     if value == nil or not pending then
         if decide == log then
-            -- A long log is not read whole, unless another counter of the group has its name, or an exchange is late.
+            -- A long log is not read as a whole, unless another counter of the group has its name, or an exchange is late.
             whole = others and others[name] > 1 or level and left > 0
             value = whole and ask('GET', name) or ask('GETRANGE', name, 0, 1045)
             value = value ~= '' and value
@@ -144,7 +144,7 @@ local function evaluate(pending, others)
     else
         whole = true
     end
-    -- A text has no field of that name; an error has.
+    -- An error reply is a table with the field err; a text has no such field.
     if value and value.err then
         local first = ask('ZRANGE', name, 0, 0)
         if first.err or not is_lease(first[1]) then
@@ -157,8 +157,8 @@ local function evaluate(pending, others)
             cost = 0
         end
         if not value then
-            -- What the host knows of it, and not less than it has used: its own counter may have recovered since. But
-            -- what this server never got, each host tells again, and is not to be brought back by the others.
+            -- An unknown counter is seeded with the host's level, and not with less than its delta: the host's counter may have
+            -- recovered since. After a store reset each host re-sends its own deltas, so the level, which has all of them, is not used.
             local owed = a[limit + 2] - level
             if owed > cost and doubt < 2 and (missed == 0 or missed == all) then
                 cost = owed
@@ -171,14 +171,14 @@ local function evaluate(pending, others)
         decide(limit, value, time, cost, charge, left, name, whole, level)
     if level then
         if doubt == 1 and value and code >= 0 and code < 32 and remaining > level then
-            -- No more is left than the host knows of.
+            -- Reseed: the minimum of server and host.
             cost = cost + remaining - level
             code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole, level)
         end
         wait = missed
         if fresh == false and cost < 0 then
-            -- Given back to the last unit. Were it gone, the next host would bring back what it knows: a value that
-            -- counts nothing under this algorithm stays until all have asked.
+            -- Refunded to the last unit. If the key were deleted, the next host would seed it with its own level: a value of 0
+            -- stays until all hosts have exchanged.
             fresh, till = format(decide == fixed and 'b%d:0' or 'w%d:0', now), now + 10000000
         end
     end
@@ -201,7 +201,7 @@ local function write(name, value, till)
         call('DEL', name)
         return
     end
-    -- Rounded up twice: the server counts from a whole millisecond that has begun before.
+    -- Rounded up twice, since the server counts expiry from the last whole millisecond.
     local ttl = till - now
     ttl = format('%d', ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1)
     if enter and (value.count or value.dropped) then

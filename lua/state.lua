@@ -1,4 +1,4 @@
--- Whether a value looks like one of some algorithm of ours.
+-- Whether a value looks like one of this script.
 local function ours(value)
     local first, second = byte(value, 1, 2)
     return #value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bw]%d+:%d+$') or
@@ -6,7 +6,7 @@ local function ours(value)
         string.find(value, '^s%d+:%d+:%d+$') or first == 110 and (second or 0) > 143 and second < 222 or
         first == 108 and #value >= 22 and second < 2
 end
--- The same of a member of a sorted set.
+-- Whether a member of a sorted set looks like one of this script.
 local function is_lease(member)
     return member and #member == 26 and not string.find(member, '[^0-9a-f]')
 end
@@ -14,11 +14,11 @@ end
 -- integer, which the server keeps without a string of its own: kind, microseconds modulo a power of ten, units.
 --     k tttttttttttttt uuuu     kind 1 bucket, 2 window: 14 digits of time, 4 of units
 --     k tttttttttttt uuuuuu     kind 4 bucket, 5 window: 12 digits of time, 6 of units
--- What does not fit is a letter (b, w), the time, a colon and the units.
--- A time more than three years ahead is nobody's.
--- A bucket may have two more numbers after colons: units that it regained while it was full and nobody told what was
--- used, and until when these count; see bucket.lua.
--- Returns time and units (0, 0: none, also if it is another algorithm's), and these two; or nil if it is none of ours.
+-- A value that does not fit is a letter (b, w), the time, a colon and the units.
+-- A time more than three years ahead is invalid.
+-- A bucket may have two more numbers after colons: units that refilled while it was full and no exchange arrived, and until when
+-- they count; see late.lua.
+-- Returns time and units (0, 0: none, or of another algorithm), and these two; nil: not written by this script.
 local beyond = now + 100000000000000
 local function stored(value, kind)
     if not value then
@@ -39,7 +39,7 @@ local function stored(value, kind)
             end
             return nil
         end
-        -- At most seven eighths of the modulus ago; what seems older is ahead, as the clock was stepped back.
+        -- At most seven eighths of the modulus ago; what seems older is ahead: the clock was stepped back.
         local age = (now - since) % modulus
         if age >= modulus / 8 * 7 then
             age = age - modulus

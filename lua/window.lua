@@ -29,18 +29,18 @@ fixed = function(limit, value, time, cost, charge, left)
             since = now
         end
         if used == 0 or time - since >= a[limit + 3] then
-            -- An exchange: it began with the host's, or the two would never end together.
+            -- An exchange: the window starts with the host's, or the two would never end together.
             since, used = left and left > 0 and time - a[limit + 3] + left or time, 0
         end
         finish = since + a[limit + 3]
     else
         local start
         if cost < 0 and kind > 1 and time < a[limit + 3] then
-            -- Taken in a window that is over for long: there is nothing to give back to.
+            -- Taken in a window that is over: there is nothing to refund.
             time, cost, charge = now, 0, true
         end
         start, finish = around(limit, time)
-        -- Stepped back by at most one window: the one that was reached stays.
+        -- The clock was stepped back by at most one window: the window that was reached stays.
         if start and used > 0 and since >= finish and since - time <= finish - start then
             start, finish = around(limit, since)
         end

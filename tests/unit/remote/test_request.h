@@ -1,4 +1,4 @@
-/* Questions for tests of the client and the link. */
+/* Requests for tests of the client and of the blocking client. */
 #ifndef WEIR_TEST_TEST_REQUEST_H
 #define WEIR_TEST_TEST_REQUEST_H
 
