@@ -117,7 +117,7 @@ static bool check_health(const struct weir__rls *service, struct weir__rls_memor
 void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text method,
                     const uint8_t *bytes, size_t len, struct weir__rls_reply *reply)
 {
-    weir_text message;
+    weir_text message = {NULL, 0};
     *reply = (struct weir__rls_reply){.rule = ""};
     bool is_rate_limit = weir__text_is(method, "/" RLS_SERVICE "/ShouldRateLimit");
     if (!is_rate_limit && !weir__text_is(method, "/grpc.health.v1.Health/Check"))
