@@ -101,7 +101,7 @@ printed 'would be: 3 created, 0 changed, 0 deleted, 0 as before; nothing was wri
 "$weir" rules list --json "$db" | json 'd["items"] == []'
 "$weir" rules apply "$db" shop.yaml --reason "the first" >"$work/out"
 printed '3 created, 0 changed, 0 deleted, 0 as before'
-printed 'these are drafts: --publish enforced, or weir rules publish, puts them in force'
+printed 'these are drafts: --publish enforced, or weir rules publish, publishes them'
 "$weir" rules list --json "$db" | json '[(i["name"], i["version"], i["stage"]) for i in d["items"]] == \
     [("login", 1, "draft"), ("settings", 1, "draft"), ("user-api", 1, "draft")]'
 "$weir" rules history login --json "$db" | json 'd["items"][0]["reason"] == "the first" and d["items"][0]["author"]'
@@ -126,7 +126,7 @@ sed 's/$/\r/' shop.yaml >dos.yaml
 
 # ---- changes, stages ----
 "$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
-printed '0 created, 0 changed, 0 deleted, 3 as before; revision 1 is in force'
+printed '0 created, 0 changed, 0 deleted, 3 as before; revision 1 is published'
 "$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
 printed '0 created, 0 changed, 0 deleted, 3 as before'
 "$weir" rules get published "$db" >published.yaml
@@ -143,7 +143,7 @@ printed '+limit: 50'
 "$weir" rules diff login --from 2 --to 1 --json "$db" | json 'd["from"] == 2 and "+limit: 5\n" in d["unified"]'
 "$weir" rules publish login --stage enforced --reason "it is good" "$db" >"$work/out"
 printed 'login: enforced'
-printed 'revision 3 is in force'
+printed 'revision 3 is published'
 "$weir" rules publish login --stage enforced "$db" | grep -qx 'login: as before'
 "$weir" rules publish settings login --stage enforced --json "$db" | json 'd["ok"] and d["revision"] is None and \
     [p["changed"] for p in d["published"]] == [False, False]'
@@ -153,7 +153,7 @@ fails 1 "$weir" rules publish settings --stage shadow --version 1 "$db"
 "$weir" rules rollback login --to 1 --publish enforced "$db" | grep -qx 'login: v3 has the text of v1'
 "$weir" rules get login "$db" | grep -qx 'limit: 5'
 fails 1 "$weir" rules rollback login --to 77 "$db"
-"$weir" rules rollback --revision 3 --reason "as it was" "$db" | grep -qx 'revision 5 is in force, as revision 3 was'
+"$weir" rules rollback --revision 3 --reason "as it was" "$db" | grep -qx 'revision 5 is published, as revision 3 was'
 "$weir" rules get published "$db" | grep -q 'limit: 50'
 "$weir" rules history --json "$db" | json '[i["revision"] for i in d["items"]] == [5, 4, 3, 2, 1] and \
     d["items"][0]["reason"] == "as it was"'
@@ -163,10 +163,10 @@ fails 1 "$weir" rules rollback --revision 99 "$db"
 "$weir" rules apply "$db" login.yaml --prune --dry-run --publish enforced >"$work/out"
 printed 'would be: 0 created, 0 changed, 2 deleted, 1 as before; nothing was written'
 fails 1 "$weir" rules apply "$db" login.yaml --prune
-said "user-api: error: it is in force and in no file"
+said "user-api: error: it is published and in no file"
 said "nothing was written"
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced >"$work/out" 2>"$work/err"
-printed '2 created, 0 changed, 3 deleted, 0 as before; revision 6 is in force'
+printed '2 created, 0 changed, 3 deleted, 0 as before; revision 6 is published'
 grep -q '10-messages.yaml:19:5: warning' "$work/err"
 "$weir" rules list --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced 2>/dev/null |
@@ -190,7 +190,7 @@ said "clash.yaml:4:5: error: "
 fails 1 "$weir" rules publish fine none --stage enforced "$db"
 said "none: there is no document of this name"
 "$weir" rules publish fine m --stage enforced --json "$db" | json 'd["revision"] == 7 and len(d["published"]) == 2'
-"$weir" rules publish fine m --stage draft "$db" | grep -qx 'revision 8 is in force'
+"$weir" rules publish fine m --stage draft "$db" | grep -qx 'revision 8 is published'
 
 # ---- mistakes ----
 fails 1 "$weir" rules validate "$db" "$rules/wide.yaml"

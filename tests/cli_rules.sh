@@ -221,7 +221,7 @@ descriptors --json remote_address=192.0.2.1 | json 'd["decision"] == "allow" and
 descriptors --json x-plan=free remote_address=192.0.2.2 nobody=knows | json 'd["decision"] == "deny" and \
     [r["reason"] for r in d["rules"]] == ["ban", "limit", "no_rule"]'
 descriptors --json 'kind=a\,b,to=x' | json 'd["rules"][0]["reason"] == "no_rule"'
-descriptors x-plan=free | grep -q '^Envoy is told OVER_LIMIT'
+descriptors x-plan=free | grep -q '^Envoy gets OVER_LIMIT'
 
 "$weir" check --rules many --domain mesages --json kind=other 2>"$work/err" | json 'd["reason"] == "no_rule"'
 said "no limits of the domain 'mesages'"

@@ -30,7 +30,7 @@ EXCEPTIONS = {
     ("cli/advise.c", "serve/serve.h"), ("cli/agent.c", "serve/serve.h"), 
     ("cli/input.c", "serve/serve.h"), ("cli/serve.c", "serve/serve.h"), ("cli/top.c", "serve/serve.h"),
     ("cli/service_local.c", "serve/serve.h"), ("cli/service_local.c", "control/rest.h"),
-    ("cli/rules_result.c", "control/call.h"), ("cli/documents.h", "control/split.h"), ("cli/check_print.c", "rules/target.h"),
+    ("cli/rules_result.c", "control/call.h"), ("cli/rules.h", "control/split.h"), ("cli/check_print.c", "rules/target.h"),
     ("queue/dispatcher.c", "control/publish_file.h"), ("queue/ingest.c", "control/publish_file.h"),
     ("queue/queue.c", "control/publish_file.h"), ("queue/queue_admin.c", "control/call.h"), ("queue/agent.h", "control/host.h"),
     ("serve/preflight.c", "services/http/reservations.h"),

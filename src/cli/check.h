@@ -11,7 +11,7 @@
 
 enum { WEIR__CHECK_OUTCOMES = 256, WEIR__CHECK_TEXT = 16384 };
 
-/* What is asked for. Made by weir__check_parse, dropped by weir__check_drop. */
+/* The parsed command line of weir check; freed by weir__check_drop. */
 struct weir__check {
     const char *rules, *segment;
     bool json, take, exit_code, all;

@@ -1,4 +1,4 @@
-/* weir check: what is told, for people and as JSON. */
+/* weir check: prints the result as text and as JSON. */
 #define _GNU_SOURCE /* gmtime_r */
 #include "cli/check.h"
 #include "cli/names.h"
@@ -94,7 +94,7 @@ static void print_outcome(FILE *to, const weir_outcome *outcome, const char *des
         fprintf(to, in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
                 weir__window_text(outcome->window_ns, text));
         if (outcome->effective_limit != outcome->quota)
-            fprintf(to, ", %" PRId64 " in force", outcome->effective_limit);
+            fprintf(to, ", %" PRId64 " effective", outcome->effective_limit);
         if (outcome->cost != 1)
             fprintf(to, ", this costs %" PRId64, outcome->cost);
         fputc('\n', to);
@@ -214,7 +214,7 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
     const char *type = NULL;
     struct printed_headers headers = {to, ""};
     if (check->domain) {
-        fprintf(to, "\nEnvoy is told %s", passes ? "OK" : "OVER_LIMIT");
+        fprintf(to, "\nEnvoy gets %s", passes ? "OK" : "OVER_LIMIT");
         headers.title = ", with\n";
     } else if (passes) {
         fputs("\nthe client sees the application's answer", to);

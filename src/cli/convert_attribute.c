@@ -1,5 +1,5 @@
 /* weir convert: attributes, and conditions on them. */
-#include "cli/convert_attribute.h"
+#include "cli/convert.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -4,7 +4,6 @@
  * values that stand beside it.
  */
 #include "cli/convert.h"
-#include "cli/convert_attribute.h"
 #include "cli/diagnose.h"
 
 #include <stdlib.h>
@@ -245,7 +244,7 @@ static bool is_sound(struct weir__convert *convert, const char *source, size_t l
 {
     struct weir__findings findings = {.to = stderr};
     weir_rules *rules = NULL;
-    int error = weir_rules_parse(convert->file, source, len, weir__lookup, &findings, &rules);
+    int error = weir_rules_parse(convert->file, source, len, weir__add_finding, &findings, &rules);
     if (error)
         weir__find_failure(&findings, convert->file, error);
     weir_rules_free(rules);

@@ -6,9 +6,7 @@
  */
 #define _GNU_SOURCE /* strndup */
 #include "cli/convert.h"
-#include "cli/convert_attribute.h"
 #include "cli/nginx_conf.h"
-#include "cli/nginx_places.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,7 +266,7 @@ static void trust(struct weir__convert *convert, const struct weir__directive *d
     free(network.text);
 }
 
-/* nginx takes the client's address from X-Real-IP unless it is told otherwise; weir from X-Forwarded-For. */
+/* nginx takes the client's address from X-Real-IP by default; weir from X-Forwarded-For. */
 static void warn_of_header(struct nginx *nginx, const struct weir__directive *set_real_ip_from)
 {
     const char *header = "X-Real-IP";

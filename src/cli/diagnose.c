@@ -107,7 +107,7 @@ static void keep(struct weir__findings *findings, const weir_diagnostic *d)
                                                                .suggestion = copy_of(findings, d->suggestion)};
 }
 
-void weir__lookup(void *context, const weir_diagnostic *diagnostic)
+void weir__add_finding(void *context, const weir_diagnostic *diagnostic)
 {
     struct weir__findings *findings = context;
     bool error = diagnostic->severity == WEIR_IS_ERROR;
@@ -124,7 +124,7 @@ void weir__lookup(void *context, const weir_diagnostic *diagnostic)
 void weir__find_errors(void *context, const weir_diagnostic *diagnostic)
 {
     if (diagnostic->severity == WEIR_IS_ERROR)
-        weir__lookup(context, diagnostic);
+        weir__add_finding(context, diagnostic);
 }
 
 void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity)
@@ -162,7 +162,7 @@ void weir__find_failure(struct weir__findings *findings, const char *path, int e
              system ? strerror(errno) : "");
     weir_diagnostic failure = {.severity = WEIR_IS_ERROR, .file = path, .message = message};
     if (findings->errors == 0)
-        weir__lookup(findings, &failure);
+        weir__add_finding(findings, &failure);
 }
 
 bool weir__is_stream(const char *path)

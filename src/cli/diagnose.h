@@ -6,14 +6,14 @@
 
 #include <weir/weir.h>
 
-/* What was told, for --json. */
+/* The collected diagnostics, for --json. */
 struct weir__finding {
     enum weir_severity severity;
     int line, column;
     char *file, *message, *suggestion;
 };
 
-/* Zero it, set the first two, and hand it to the library with weir__lookup. */
+/* Zero it, set the first two, and hand it to the library with weir__add_finding. */
 struct weir__findings {
     FILE *to;    /* show each here as it comes; NULL: keep them for JSON */
     bool strict; /* warnings are errors */
@@ -24,7 +24,7 @@ struct weir__findings {
 };
 
 /* A weir_diagnose; the context is a struct weir__findings. */
-void weir__lookup(void *context, const weir_diagnostic *diagnostic);
+void weir__add_finding(void *context, const weir_diagnostic *diagnostic);
 /* The same for those who leave warnings to weir lint. */
 void weir__find_errors(void *context, const weir_diagnostic *diagnostic);
 /* The kept ones of one severity, as members of an open list. */

@@ -1,5 +1,5 @@
-/* Rule files for the commands. */
-#include "cli/documents.h"
+/* Reads rule files for the commands and splits them into documents. See rules.h. */
+#include "cli/rules.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static bool report_duplicates(const struct weir__documents *documents, struct we
             "a rule is a version of it: apply it alone with --publish shadow",
             sorted[i]->name);
         what.message = message;
-        weir__documents_diagnose(documents, sorted[i], &what, weir__lookup, findings);
+        weir__documents_diagnose(documents, sorted[i], &what, weir__add_finding, findings);
         good = false;
     }
     free(sorted);
@@ -58,10 +58,10 @@ static bool read_stream(struct weir__documents *documents, const char *path, str
     errno = 0;
     char *text = weir__read_all(path, WEIR__INPUT_MAX, &len);
     if (text)
-        return weir__documents_take(documents, shown, text, len, weir__lookup, findings);
+        return weir__documents_take(documents, shown, text, len, weir__add_finding, findings);
     weir_diagnostic what = {
         .severity = WEIR_IS_ERROR, .file = shown, .message = errno ? strerror(errno) : "it cannot be read"};
-    weir__lookup(findings, &what);
+    weir__add_finding(findings, &what);
     return false;
 }
 
@@ -69,7 +69,7 @@ bool weir__rule_files_read(struct weir__documents *documents, const char *path, 
 {
     *documents = (struct weir__documents){0};
     if (!(weir__is_stream(path) ? read_stream(documents, path, findings)
-                                : weir__documents_read(documents, path, weir__lookup, findings)))
+                                : weir__documents_read(documents, path, weir__add_finding, findings)))
         return false;
     settings_first(documents);
     return report_duplicates(documents, findings);

@@ -17,7 +17,7 @@ void weir__input_find(void *context, const weir_diagnostic *diagnostic)
     if (input->errors_only)
         weir__find_errors(input->findings, &located);
     else
-        weir__lookup(input->findings, &located);
+        weir__add_finding(input->findings, &located);
 }
 
 static bool read_stream(struct weir__input *input, const char *path)

@@ -8,7 +8,7 @@
 const char *weir__algorithm_name(enum weir_algorithm algorithm);
 /* "allow", "delay" or "deny". */
 const char *weir__verdict_name(enum weir_verdict verdict);
-/* True if its limit is one of requests in flight: nobody knows when the slots are back. */
+/* True for a limit of requests in flight, whose retry time is unknown. */
 bool weir__is_in_flight(const weir_outcome *outcome);
 /* One word for why: "limit", "no_rule", "block_list" … */
 const char *weir__reason_name(const weir_outcome *outcome);

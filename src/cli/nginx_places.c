@@ -1,7 +1,7 @@
 /* weir convert: servers and locations as hosts and paths. */
 #define _GNU_SOURCE /* strdup */
-#include "cli/nginx_places.h"
-#include "cli/convert_attribute.h"
+#include "cli/nginx_conf.h"
+#include "cli/convert.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
     "Which queue:\n"                                                                                                   \
     "  --url URL            of a rules service: https://host:9091, also by WEIR_URL;\n"                                \
     "                       with --ca FILE, and --token-file FILE or WEIR_TOKEN\n"                                     \
-    "  --file weir.yaml     the one that this file names; weir.yaml is asked without\n"                                \
+    "  --file weir.yaml     the one that this file names; weir.yaml is used without\n"                                 \
     "                       any of these\n"                                                                            \
     "  --json               for scripts\n"                                                                             \
     "\n"                                                                                                               \

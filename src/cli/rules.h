@@ -1,12 +1,19 @@
 /*
- * weir rules: rules.c has what there is and its help; rules_look.c shows, rules_publish.c puts in force and takes back,
- * rules_check.c judges files, rules_apply.c brings the service to what files say, and rules_result.c says what it did.
+ * weir rules: rules.c has the subcommands and their help; rules_look.c lists, rules_publish.c publishes and rolls back,
+ * rules_check.c reads and validates files, rules_apply.c applies files to the service, rules_result.c prints the
+ * outcome.
  */
 #ifndef WEIR_CLI_RULES_H
 #define WEIR_CLI_RULES_H
 
-#include "cli/documents.h"
 #include "cli/subcommand.h"
+#include "control/split.h"
+
+/*
+ * Reads a file, a folder's *.yaml and *.yml, or "-". False: what is wrong was told to `findings`. To be freed either
+ * way.
+ */
+bool weir__rule_files_read(struct weir__documents *documents, const char *path, struct weir__findings *findings);
 
 int weir__rules_list(struct weir__command_line *given);
 int weir__rules_get(struct weir__command_line *given);
@@ -19,11 +26,11 @@ int weir__rules_apply(struct weir__command_line *given);
 
 /* True for a stage that --publish and --stage know; `draft` is one for --stage. Otherwise it was said. */
 bool weir__rules_stage(const struct weir__command_line *given, enum weir__with option, bool draft);
-/* A document that is to be put in force; version 0: the current one. NULL: no memory, or not UTF-8. */
+/* A document to publish; version 0: the current one. NULL: no memory, or not UTF-8. */
 json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version);
 /*
- * Puts all of these (which it takes over) in force as one publication, or none. 1, 0 if all was so already, -1: the
- * answer says why not, or it was said that there is none (status 0). The answer is to be freed.
+ * Publishes all documents (which it takes over) in one publication, or none. 1; 0: unchanged; -1: the reply says why,
+ * or the error was printed (status 0). Free the reply.
  */
 int weir__rules_put(const struct weir__command_line *given, json_t *documents, struct weir__service_reply *reply);
 
@@ -38,7 +45,7 @@ json_t *weir__rules_findings(const struct weir__findings *findings, enum weir_se
 
 enum weir__action { WEIR__KEEP, WEIR__CREATE, WEIR__UPDATE, WEIR__DELETE };
 
-/* What is to be done with one document, and what was. */
+/* The planned change of one document, and its outcome. */
 struct weir__document_change {
     const struct weir__rule_document *document; /* NULL: it is in no file */
     const char *name;
@@ -47,8 +54,8 @@ struct weir__document_change {
     int64_t enforced, shadow;
     char *diff;
     bool done;
-    bool due;              /* is to be put in force, or taken out of it */
-    const char *published; /* the stage it was put in force in */
+    bool due;              /* to be published or withdrawn */
+    const char *published; /* the stage it was published in */
     char *error;
 };
 
@@ -63,9 +70,9 @@ struct weir__changes {
 /* How a document changes, as a unified diff. From malloc, or NULL. */
 char *weir__rules_unified(const struct weir__document_change *change, const struct weir__documents *documents,
                           const char *before);
-/* What is going to change, for people. */
+/* Prints the planned changes. */
 void weir__rules_show(const struct weir__changes *changes);
-/* What was done. The exit code. */
+/* Prints the outcome. Returns the exit code. */
 int weir__rules_report(const struct weir__command_line *given, const struct weir__changes *changes,
                        const struct weir__findings *findings, bool good);
 

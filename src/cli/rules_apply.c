@@ -129,7 +129,7 @@ static bool decide_all(struct apply *apply)
 
 /* ---- Writing ---- */
 
-/* One request; what the service refuses is told, and kept for --json. */
+/* Sends one request; a refusal is printed and kept for --json. */
 static bool write_one(struct apply *apply, struct weir__document_change *change)
 {
     struct weir__command_line *given = apply->given;
@@ -174,7 +174,7 @@ static bool write_all(struct apply *apply)
     return good;
 }
 
-/* After what replaces them is in force. */
+/* Deletes documents after their replacements are published. */
 static bool delete_all(struct apply *apply)
 {
     bool good = true;
@@ -262,7 +262,7 @@ static bool publish_all(struct apply *apply, const char *stage)
 
 /* ---- All of it ---- */
 
-/* What is in force is not taken out of force by the way. */
+/* Refuses to withdraw published documents implicitly. */
 static bool may_delete(struct apply *apply)
 {
     bool good = true;
@@ -272,8 +272,8 @@ static bool may_delete(struct apply *apply)
             continue;
         weir_diagnostic what = {.severity = WEIR_IS_ERROR,
                                 .file = change->name,
-                                .message = "it is in force and in no file: --prune deletes it only with --publish"};
-        weir__lookup(&apply->findings, &what);
+                                .message = "it is published and in no file: --prune deletes it only with --publish"};
+        weir__add_finding(&apply->findings, &what);
         good = false;
     }
     return good;

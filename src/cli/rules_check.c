@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <errno.h>
 
 enum { INDENT = 4 }; /* of a rule in the set that it is tried in */
 
@@ -28,9 +29,9 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
         const char *about = json_string_value(json_object_get(problem, "document"));
         if (about && strcmp(about, document->name) != 0) { /* of a document that is not in the files */
             what.file = about;
-            weir__lookup(findings, &what);
+            weir__add_finding(findings, &what);
         } else {
-            weir__documents_diagnose(documents, document, &what, weir__lookup, findings);
+            weir__documents_diagnose(documents, document, &what, weir__add_finding, findings);
         }
     }
     return json_array_size(problems) > 0;
@@ -69,7 +70,7 @@ static void locate_problem(void *context, const weir_diagnostic *what)
         moved.line -= (int)located_rule->before;
         moved.column = what->column > INDENT ? what->column - INDENT : 1;
     }
-    weir__documents_diagnose(located_rule->documents, located_rule->document, &moved, weir__lookup,
+    weir__documents_diagnose(located_rule->documents, located_rule->document, &moved, weir__add_finding,
                              located_rule->findings);
 }
 

@@ -123,7 +123,7 @@ int weir__rules_get(struct weir__command_line *given)
     char *path = weir__service_path(name, query);
     if (!path)
         return out_of_memory();
-    /* The published set is YAML whoever asks. */
+    /* The published set is always YAML. */
     bool yaml = !given->json || strcmp(name, "published") == 0;
     struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = yaml};
     struct weir__service_reply reply;

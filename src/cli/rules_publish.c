@@ -107,7 +107,7 @@ int weir__rules_publish(struct weir__command_line *given)
         good &= weir__print_json(all) == 0;
         json_decref(all);
     } else if (revision) {
-        printf("revision %" JSON_INTEGER_FORMAT " is in force\n", json_integer_value(revision));
+        printf("revision %" JSON_INTEGER_FORMAT " is published\n", json_integer_value(revision));
     }
     json_decref(published);
     weir__service_reply_free(&reply);
@@ -125,7 +125,7 @@ static int roll_back_revision(struct weir__command_line *given, int64_t number)
     if (good && given->json)
         good = weir__print_json(reply.json) == 0;
     else if (good)
-        printf("revision %" JSON_INTEGER_FORMAT " is in force, as revision %" PRId64 " was\n",
+        printf("revision %" JSON_INTEGER_FORMAT " is published, as revision %" PRId64 " was\n",
                json_integer_value(json_object_get(reply.json, "revision")), number);
     weir__service_reply_free(&reply);
     return good ? 0 : 1;
@@ -151,7 +151,7 @@ static int roll_back_document(struct weir__command_line *given, const char *name
         revision = json_integer_value(json_object_get(put.json, "revision"));
         weir__service_reply_free(&put);
         if (good && !given->json)
-            printf("revision %" PRId64 " is in force\n", revision);
+            printf("revision %" PRId64 " is published\n", revision);
     }
     if (good && given->json) {
         json_t *all = json_pack("{s:s, s:I, s:I, s:o}", "name", name, "version", (json_int_t)version, "of",

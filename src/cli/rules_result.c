@@ -105,10 +105,10 @@ static void print_sum(const struct weir__changes *changes, bool published)
     if (failed > 0)
         printf(", %zu not done", failed);
     if (changes->revision > 0)
-        printf("; revision %" PRId64 " is in force", changes->revision);
+        printf("; revision %" PRId64 " is published", changes->revision);
     puts(changes->dry_run ? "; nothing was written" : "");
     if (!changes->dry_run && !published && counts[WEIR__CREATE] + counts[WEIR__UPDATE] > 0)
-        puts("these are drafts: --publish enforced, or weir rules publish, puts them in force");
+        puts("these are drafts: --publish enforced, or weir rules publish, publishes them");
 }
 
 static json_t *change_json(const struct weir__document_change *change)

@@ -13,7 +13,7 @@ static const char usage[] =
     "  --check         only say whether it would run\n"
     "  --print-nginx   only show the nginx configuration\n"
     "\n"
-    "SIGHUP or a changed FILE reloads; a broken one is told, and what ran before goes on. SIGTERM and\n"
+    "SIGHUP or a changed FILE reloads; a broken one is reported, and what ran before goes on. SIGTERM and\n"
     "SIGINT (Ctrl-C) stop: requests under way may end, a second one ends them at once.\n"
     "WEIR_NGINX is the nginx to use, WEIR_MODULES the folder of ngx_http_weir_module.so.\n"
     "\n"
@@ -44,5 +44,5 @@ int weir__cmd_serve(int argc, char **argv)
         if (option == WEIR__ARG_WORD)
             file = args.value;
     }
-    return weir__serve(file ? file : "weir.yaml", mode, weir__lookup, &findings);
+    return weir__serve(file ? file : "weir.yaml", mode, weir__add_finding, &findings);
 }

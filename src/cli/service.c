@@ -155,7 +155,7 @@ static void show_problems(const json_t *problems, const char *about)
                                 .column = (int)json_integer_value(json_object_get(problem, "column")),
                                 .message = message ? message : "",
                                 .suggestion = json_string_value(json_object_get(problem, "suggestion"))};
-        weir__lookup(&findings, &what);
+        weir__add_finding(&findings, &what);
     }
     weir__findings_free(&findings);
 }

@@ -1,6 +1,6 @@
 /*
- * The rules service as the commands see it: a question in, an answer out, over HTTP to a host or in this process with
- * the database opened here. docs/control.md has what can be asked.
+ * The commands' client of the rules service: over HTTP, or in this process on the database itself. docs/control.md has
+ * the API.
  */
 #ifndef WEIR_CLI_SERVICE_H
 #define WEIR_CLI_SERVICE_H
@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-/* Where the service is: `url`, `database` or `file`, or what the environment and the folder say. */
+/* How to reach the service: `url`, `database` or `file`, or the environment and the current folder. */
 struct weir__service_options {
     const char *command; /* for messages: "rules apply" */
     const char *url, *token, *token_file, *ca;
@@ -39,17 +39,19 @@ struct weir__service_reply {
 
 struct weir__service;
 
-/* NULL after it was said; *code is the exit code then. */
+/* NULL: the error was printed; *code is the exit code. */
 struct weir__service *weir__service_open(const struct weir__service_options *options, int *code);
 void weir__service_close(struct weir__service *service);
 
-/* False after it was said that there is no answer. To be freed either way. */
+/* False: there was no reply, and the reason was printed. Free `reply` either way. */
 bool weir__service_call(struct weir__service *service, const struct weir__service_request *request,
                         struct weir__service_reply *reply);
 void weir__service_reply_free(struct weir__service_reply *reply);
 
-/* True for 2xx with what was asked for. Otherwise says what the service said; `about` (may be NULL) is the document
- * that was sent. */
+/*
+ * True for 2xx with the expected content. Otherwise prints the service's error; `about` (may be NULL) is the document
+ * that was sent.
+ */
 bool weir__service_reply_is_good(const struct weir__service *service, const struct weir__service_reply *reply,
                                  const char *about);
 /* The list of what is wrong with documents, or NULL. */
@@ -64,7 +66,7 @@ char *weir__query_escape(const char *text);
 
 /* ---- Between the files ---- */
 
-/* The two ways of asking. Each says on standard error why there is no answer. */
+/* The two transports. Each prints why there is no reply. */
 struct weir__http;
 struct weir__http *weir__http_open(const struct weir__service_options *options);
 void weir__http_close(struct weir__http *http);

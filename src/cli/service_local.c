@@ -13,7 +13,7 @@ enum { NAME_MAX_BYTES = 256, URL_MAX = 4096 };
 
 struct weir__local {
     struct weir__control *control;
-    struct weir__file_queue *queue; /* NULL: nobody asks about it */
+    struct weir__file_queue *queue; /* NULL: not needed */
     struct weir__control_host host;
     char user[NAME_MAX_BYTES];
 };
@@ -30,7 +30,7 @@ static void name_user(char *name, size_t size)
         snprintf(name, size, "uid %ld", (long)getuid());
 }
 
-/* Which database; and the queue, if it is asked about. False: told. */
+/* Finds the database, and opens the queue if it is needed. False: the error was printed. */
 static bool places_find(struct weir__local *local, const struct weir__service_options *options, char *url)
 {
     struct weir__findings findings = {.to = stderr};
@@ -39,7 +39,7 @@ static bool places_find(struct weir__local *local, const struct weir__service_op
         local->queue = weir__file_queue_open(options->file, weir__find_errors, &findings);
         found = local->queue != NULL;
         const char *rules = found ? weir__file_queue_rules(local->queue) : NULL;
-        snprintf(url, URL_MAX, "%s", rules ? rules : "sqlite::memory:"); /* without a service nobody keeps a log */
+        snprintf(url, URL_MAX, "%s", rules ? rules : "sqlite::memory:"); /* without a service there is no audit log */
     } else if (options->file) {
         found = weir__rules_database(options->file, weir__find_errors, &findings, url, URL_MAX);
     } else {

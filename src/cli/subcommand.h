@@ -1,4 +1,4 @@
-/* Commands that have commands: weir rules, weir token, weir queue. All of them talk to a rules service. */
+/* Commands with subcommands: weir rules, weir token, weir queue. All use the rules service. */
 #ifndef WEIR_CLI_SUBCOMMAND_H
 #define WEIR_CLI_SUBCOMMAND_H
 
@@ -95,7 +95,7 @@ const char *weir__member_time(const json_t *object, const char *name, char *buff
     "                       --token-file FILE or WEIR_TOKEN\n"                                                         \
     "  --db sqlite:/PATH    its database, or postgresql://…: no token, who may open\n"                               \
     "                       it is an operator\n"                                                                       \
-    "  --file weir.yaml     the database that this file names; weir.yaml is asked\n"                                   \
+    "  --file weir.yaml     the database that this file names; weir.yaml is used\n"                                    \
     "                       without any of these\n"                                                                    \
     "  --json               for scripts\n"                                                                             \
     "\n"                                                                                                               \

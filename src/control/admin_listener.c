@@ -320,7 +320,7 @@ int weir__admin_bind(const struct weir__listener *listener, char *why, size_t wh
 
 static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
 {
-    /* A thread a connection: a request that waits for the database keeps nobody else waiting. */
+    /* One thread per connection: a request that waits for the database does not block others. */
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, admin->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, admin->key},

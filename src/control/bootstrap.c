@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* How a file begins that is in force only until there is a better one. */
+/* First line of a rules file that is active only until the database has rules. */
 static const char none[] = "# No rules are known yet.\n";
 static const char meanwhile[] = "# The rules of weir.yaml, until the rules service has published some.\n";
 
 /* ---- What is there ---- */
 
-/* There are rules in force that are here to stay. */
+/* True if the rules file comes from the database or another host, and is not provisional. */
 static bool any_known(const char *path)
 {
     char begin[sizeof meanwhile] = "";
@@ -103,7 +103,7 @@ static int import_meanwhile(const struct weir__config *config, const struct weir
         error = WEIR__DB_GONE; /* what comes next says why it cannot be written */
     weir__control_close(control);
     if (!error)
-        weir__logf(log, WEIR__LOG_WARNING, "the rules that %s names are in force until the rules service has some",
+        weir__logf(log, WEIR__LOG_WARNING, "the rules that %s names are active until the rules service has some",
                    config->file);
     return error;
 }
@@ -159,7 +159,7 @@ bool weir__bootstrap(const struct weir__config *config, const struct weir__logge
     if (!error || any_known(config->rules_path))
         return true;
     if (error < WEIR__IMPORT_WRONG)
-        return false; /* they are wrong, which was told */
+        return false; /* errors were reported */
     weir__logf(log, WEIR__LOG_WARNING, "no rules are known yet: everything passes until there are some");
     int len = snprintf(text, sizeof text, "%srules: []\n", none);
     if (weir__publish(config->rules_path, text, (size_t)len))

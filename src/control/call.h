@@ -1,4 +1,4 @@
-/* One request on its way through the service. */
+/* The context of one REST request, and what the handlers share. */
 #ifndef WEIR_CONTROL_CALL_H
 #define WEIR_CONTROL_CALL_H
 
@@ -15,7 +15,7 @@ enum weir__role weir__role_of(const char *name);
 #define WEIR__REASON_MAX 1000
 #define WEIR__WHO_MAX    128
 
-/* Handlers return 0 when they have replied, or a WEIR__DB_… error, of which the dispatcher tells. */
+/* Handlers return 0 when they have replied, or a WEIR__DB_… error, for which the dispatcher replies. */
 struct weir__call {
     struct weir__control *control;
     struct weir__db *db;
@@ -23,46 +23,46 @@ struct weir__call {
     struct weir__rest_reply *reply;
     char param[WEIR__PARAMS][WEIR__PARAM_MAX + 1]; /* of the path, decoded, without zero bytes inside */
     char who[WEIR__WHO_MAX];
-    char token_id[WEIR__TOKEN_ID]; /* of who; "" for a command */
+    char token_id[WEIR__TOKEN_ID]; /* the token's id; "" for a local command */
     enum weir__role role;
     int64_t session_expires_ms; /* 0: not by a session */
     int64_t now_ms;
-    bool has_database;     /* the database is this request's; else `db` must not be used */
-    bool has_compute_lock; /* between weir__work_begin and weir__work_end */
-    bool only_reads;       /* the route writes nothing: it computes in the turn `trial` */
+    bool has_database;     /* holds the database lock; `db` must not be used otherwise */
+    bool has_compute_lock; /* holds the compile lock, between weir__work_begin and weir__work_end */
+    bool only_reads;       /* the route writes nothing: it computes under dry_run_lock */
     char *dry_run;         /* its place among control->trials; NULL: none */
 };
 
 /*
- * The turn is for the database. Nothing that takes long (parsing, compiling, comparing, asking the store) may be done
- * while a request has it:
- * weir__call_release_database gives it up; weir__work_begin gives it up in order to compute: one request that writes
- * and one that does not compute at a time, so that a client which sends many expensive requests takes one processor,
- * not all, and none that may only read delays a publication; weir__work_end waits for the turn again, after either.
- * False: 503 was replied.
+ * A request must not do slow work (parsing, compiling, comparing, store access) while it holds the database lock.
+ * weir__call_release_database releases it. weir__work_begin releases it and takes a compute lock: one writing and one
+ * read-only request compute at a time, so that a client with many expensive requests uses one processor and read-only
+ * requests never delay a publication. weir__work_end takes the database lock again. False: 503 was replied.
  */
 void weir__call_release_database(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_begin(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_end(struct weir__call *call);
 
-/* ---- Asking the request ---- */
+/* ---- Reading the request ---- */
 
-/* A parameter of the query, decoded into `to`; "" if it is missing. False: it does not fit, and 400 was replied. */
+/* Decodes a query parameter; "" if it is missing. False: it does not fit, and 400 was replied. */
 WEIR_MUST_CHECK bool weir__query_text(struct weir__call *call, const char *name, char *to, size_t size);
-/* The same as a number; false: a fault was replied. `otherwise` if it is missing. */
+/* A numeric query parameter, or `otherwise` if it is missing. False: an error was replied. */
 WEIR_MUST_CHECK bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most,
                                         int64_t otherwise, int64_t *number);
-/* NULL if every value of the query is well encoded, UTF-8 without control characters, and of bounded length. */
+/*
+ * NULL if all query values are well encoded UTF-8 without control characters, and of bounded length; else the reason.
+ */
 const char *weir__query_wrong(weir_text query);
 /*
- * Decodes %XX into `to`, which has at least one byte and is terminated whatever comes: empty after an error. Returns
- * the length, or one of these. `plus`: '+' is a blank.
+ * Decodes %XX into `to` (one byte or more), always terminated; empty after an error. Returns the length or one of these
+ * errors. `plus`: '+' is a blank.
  */
 enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
 WEIR_MUST_CHECK int weir__decode(weir_text text, bool plus, char *to, size_t size);
-/* UTF-8 without control characters, which every text from outside must be. */
+/* True for UTF-8 without control characters, required of all input text. */
 WEIR_MUST_CHECK bool weir__text_sound(weir_text text);
-/* Why: by the header, or by the query. False: a fault was replied. */
+/* Reads the reason from the header or the query. False: an error was replied. */
 WEIR_MUST_CHECK bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
 /* The body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. NULL: replied. */
 json_t *weir__call_json(struct weir__call *call, const char *members);
@@ -78,8 +78,8 @@ void weir__reply_header(struct weir__call *call, const char *name, const char *f
 int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors);
 void weir__reply_etag(struct weir__call *call, int64_t version);
 /*
- * A page of a list, newest first: `sql` has the number to go on below as $1 and how many as $2, `add` appends a row's
- * object to the array that is its context, and `number` is the member that a next page goes on from.
+ * Replies with a page of a list, newest first. `sql` takes the number to continue below as $1 and the page size as $2;
+ * `add` appends a row's object to the array given as context; `number` is the member that the next page continues from.
  */
 int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number,
                      void (*edit)(const struct weir__call *call,
@@ -91,9 +91,9 @@ void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
 json_t *weir__json_time(int64_t ms);
 json_t *weir__text_json(weir_text text);
 
-/* Keys are user names, addresses, perhaps API keys: admin.key_texts has the least role that sees their texts. */
+/* Keys may be personal data: admin.key_texts has the least role that sees them. */
 bool weir__sees_keys(const struct weir__call *call);
-/* "~" and 16 digits of the hash by which hot keys are known, too; "~" alone where there are no counters. */
+/* "~" and the hash by which hot keys are listed; "~" alone without counters. */
 json_t *weir__hidden_key(const struct weir__call *call, weir_text key);
 
 /* ---- What is done ---- */
@@ -108,7 +108,7 @@ struct weir__stored {
     bool deleted;
 };
 
-/* found->version 0: there is none of this name. */
+/* found->version 0: no such document. */
 int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found);
 /* Adds a version; the document's row is made or changed with it. */
 int weir__stored_add(struct weir__call *call, const struct weir__document *document, int64_t version,
@@ -119,42 +119,42 @@ weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
 
 /*
- * A new revision of the set. weir__publication_run calls `change` within a transaction: it changes what is staged,
- * calls weir__publication_make, and records what it did if that returned 0 with neither `refused` nor `unchecked`. The
- * first time the set is not compiled: the transaction is undone, the set is compiled while others have the database,
- * and `change` is called again. If somebody else has published meanwhile, that is repeated; the last time, the set is
- * compiled within the transaction.
+ * Publishes a new revision of the set. weir__publication_run calls `change` in a transaction: it changes what is
+ * staged, calls weir__publication_make, and records what it did if that returned 0 with neither `refused` nor
+ * `unchecked`. The first attempt rolls back with `unchecked`; the set is compiled without the database lock, and
+ * `change` runs again. That repeats if another publication came between; the last attempt compiles within the
+ * transaction.
  */
 struct weir__publication {
     struct weir__set set;
     int64_t revision;
     char digest[WEIR__DIGEST_TEXT];
-    json_t *about; /* as of weir__set_compile; NULL: warnings of no document */
+    json_t *about; /* documents whose warnings are wanted (weir__set_compile); NULL: none */
     json_t *warnings;
     bool refused;                    /* replied */
-    bool unchecked;                  /* the set has to be compiled first */
-    char checked[WEIR__DIGEST_TEXT]; /* of a set that was compiled, and its number of rules */
+    bool unchecked;                  /* the set must be compiled first */
+    char checked[WEIR__DIGEST_TEXT]; /* digest of the last set that compiled, and its number of rules */
     size_t rules;
-    bool last;    /* compile at once, within the transaction */
-    bool guarded; /* refuse if the database is older than what is in force */
+    bool last;    /* last attempt: compile within the transaction */
+    bool guarded; /* refuse if the database is older than the published set */
 };
 
 typedef int weir__publication_step(struct weir__call *call, struct weir__publication *made, void *context);
-/* 0 and not refused: committed, and in force if there is a revision. The caller zeroes `made` and frees it. */
+/* 0 and not refused: committed, and published if there is a revision. The caller zeroes and frees `made`. */
 int weir__publication_run(struct weir__call *call, weir__publication_step *change, void *context,
                           struct weir__publication *made);
 /* Assembles what is staged now, and adds the revision if the set is known to be good. */
 int weir__publication_make(struct weir__call *call, const char *reason, struct weir__publication *made);
-/* True if what weir__publication_make and others after it do has to be undone: `error`, refused or unchecked. */
+/* True if the transaction must be rolled back: error, refused or unchecked. */
 static inline bool weir__publication_stopped(const struct weir__publication *made, int error)
 {
     return error || made->refused || made->unchecked;
 }
-/* Records that a document of the new revision has other versions in force than before. */
+/* Records that a document's published versions differ from the last revision's. */
 int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name);
-/* The same for all whose versions differ from what was published before. */
+/* Records it for all documents that differ. */
 int weir__publication_changes(struct weir__call *call, const struct weir__publication *made);
-/* After the commit: in force from now on, in memory and for the workers. */
+/* After the commit: replaces the published set in memory and in the workers' file. */
 void weir__publication_apply(struct weir__call *call, struct weir__publication *made);
 void weir__publication_free(struct weir__publication *made);
 /* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
@@ -163,7 +163,7 @@ int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
 /* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);
 
-/* ---- Who ---- */
+/* ---- Authentication ---- */
 
 /* Sets who and role by the request's token or cookie. False: replied. */
 bool weir__authenticate(struct weir__call *call, int *error);
@@ -177,14 +177,14 @@ void weir__digest(const char *salt, const char *text, size_t len, char *hash);
 WEIR_MUST_CHECK bool weir__random_hex(char *to, size_t bytes);
 WEIR_MUST_CHECK bool weir__random_word(char *to, size_t bytes);
 
-/* The login throttle: how often tokens may be wrong, by address and in all. */
+/* The login throttle: limits wrong tokens by address and in total. */
 struct weir__login_throttle *weir__login_throttle_open(void);
 void weir__login_throttle_close(struct weir__login_throttle *throttle);
-/* Counts a wrong token. 0: it is within the limits; else nanoseconds that this client should wait, at most a minute. */
+/* Counts a wrong token. 0: within the limits; else nanoseconds that the client must wait, at most a minute. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address);
-/* What it would return, without counting one. */
+/* The same, without counting. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address);
-/* Replies to a wrong token, which is counted: 401, or 429 with a delay that grows. Always returns 0. */
+/* Counts a wrong token and replies 401, or 429 with a growing delay. Always returns 0. */
 int weir__fail_wrong_token(struct weir__call *call, const char *message);
 
 /* ---- Routes ---- */
@@ -193,9 +193,9 @@ typedef int weir__handler(struct weir__call *call);
 
 struct weir__rest_route {
     const char *method;
-    const char *path; /* with {name} for a part, and {key} for all that is left */
+    const char *path; /* with {name} for a segment, and {key} for the rest */
     enum weir__role role;
-    bool no_database; /* also answered without one */
+    bool no_database; /* served also without a database */
     weir__handler *run;
 };
 
@@ -214,7 +214,7 @@ weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_upd
 extern const char weir__control_openapi[];
 size_t weir__control_openapi_len(void);
 
-/* The request may say who asks. */
+/* Records the heartbeat of the polling host, if the request has one. */
 void weir__rest_record_heartbeat(const struct weir__call *call);
 
 #endif

@@ -52,7 +52,7 @@ bool weir__control_ready(struct weir__control *control)
         return true;
     if (control->tried_ms && now - control->tried_ms < RETRY_MS && now >= control->tried_ms)
         return false;
-    /* With something in force there was a database. An empty one in its place would hide that it is missing. */
+    /* If a set is published, the database existed: do not create an empty one in its place. */
     int error = weir__db_open(control->url, control->published.revision == 0, &control->db, why);
     if (error && error != control->error)
         weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);

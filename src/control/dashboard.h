@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* What goes with every one of the files: scripts, styles and requests to this listener only, nothing inline, in no
  * frame. */
@@ -29,6 +30,12 @@ extern const struct weir__dashboard_file weir__dashboard_files[];
 extern const size_t weir__dashboard_count;
 
 /* The file of a path as the client sent it, without query; NULL if there is none. Nothing is decoded or resolved. */
-const struct weir__dashboard_file *weir__dashboard_find(const char *path);
+static inline const struct weir__dashboard_file *weir__dashboard_find(const char *path)
+{
+    for (size_t i = 0; i < weir__dashboard_count; i++)
+        if (strcmp(weir__dashboard_files[i].path, path) == 0)
+            return &weir__dashboard_files[i];
+    return NULL;
+}
 
 #endif

@@ -11,11 +11,11 @@
 
 /* Code, and what to tell who asked. */
 #define WEIR__DB_ERRORS(X)                                                                                             \
-    X(BUSY, 1, "the database is locked by somebody else; nothing was changed, try again")                              \
+    X(BUSY, 1, "the database is locked by another process; nothing was changed, try again")                            \
     X(GONE, 2, "the database cannot be reached; nothing was changed")                                                  \
     X(FULL, 3, "the database has no space left; nothing was changed")                                                  \
     X(READONLY, 4, "the database cannot be written to; nothing was changed")                                           \
-    X(CONFLICT, 5, "somebody else made the same thing at the same time; look, and try again")                          \
+    X(CONFLICT, 5, "the same was created concurrently; read it, and try again")                                        \
     X(UNKNOWN, 6, "the connection broke while the change was being committed; look whether it is there")               \
     X(BROKEN, 7, "the database is damaged or of another kind")                                                         \
     X(NEWER, 8, "the database was made by a later version of weir; use that one")                                      \

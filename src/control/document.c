@@ -97,8 +97,8 @@ static enum line_kind line_kind(struct markers *markers, const char *line, size_
 }
 
 /*
- * Breaks that YAML knows besides the usual ones would begin a line that nobody sees, and that the set, in which each
- * line is indented, would take for its own.
+ * Unicode line breaks, which YAML also knows, would start a line that editors do not show, and that the set, in which
+ * each
  */
 static bool has_hidden_break(weir_text text)
 {
@@ -111,7 +111,10 @@ static bool has_hidden_break(weir_text text)
     return false;
 }
 
-/* A copy with one kind of line break, one at its end, and without markers. NULL: an error was told, or no memory. */
+/*
+ * Copies the text with uniform line breaks, one at its end, and without document markers. NULL: an error was reported,
+ * or no memory.
+ */
 static char *copy_text(weir_text text, size_t *len, json_t *errors)
 {
     struct weir__place place = {0, 1, 1};

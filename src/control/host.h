@@ -1,9 +1,9 @@
 /*
- * What the rules service needs to know about the host it runs on: live figures and keys. The agent fills it in. Any
- * pointer may be NULL: then there is no such thing here, and clients are told 501.
+ * Callbacks by which the rules service reads the host's statistics and keys; the agent provides them. Any pointer may
+ * be NULL: the service then replies 501.
  *
- * Those that answer with JSON leave a text from malloc in *json and return 0, or an error of the library's
- * (WEIR_ENORULE: 404; others: 503).
+ * Those that return JSON leave a text from malloc in *json and return 0, or a library error (WEIR_ENORULE: 404; others:
+ * 503).
  */
 #ifndef WEIR_CONTROL_HOST_H
 #define WEIR_CONTROL_HOST_H
@@ -18,18 +18,18 @@ struct weir__host_hot {
     int64_t n;   /* 1 to 1000 */
 };
 
-/* Which of the deferred requests; 0 and NULL: any. */
+/* Filter of deferred requests; 0 and NULL: any. */
 struct weir__host_deferred {
     const char *state, *rule;
     int64_t after;     /* a sequence */
     int64_t limit;     /* 1 to 1000 */
-    bool full_tickets; /* with whole tickets: who has one may cancel it */
+    bool full_tickets; /* show complete tickets, which allow cancelling */
 };
 
-/* Besides the library's errors, of the queue's own. */
+/* Errors of the queue besides the library's. */
 enum {
     WEIR__HOST_NO_TICKET = 1,        /* 404 */
-    WEIR__HOST_OTHER_STATE = 2,      /* 409: it cannot be cancelled, or put back, any more */
+    WEIR__HOST_OTHER_STATE = 2,      /* 409: cannot be cancelled or requeued in this state */
     WEIR__HOST_QUEUE_FULL = 3,       /* 409 */
     WEIR__HOST_QUEUE_UNAVAILABLE = 4 /* 503 */
 };
@@ -50,15 +50,15 @@ struct weir__control_host {
     int (*key_state)(void *context, const char *rule, weir_text key, char **json);
     int (*key_reset)(void *context, const char *rule, weir_text key);
     int (*key_block)(void *context, const char *rule, weir_text key, int64_t for_ns); /* 0 unblocks */
-    uint64_t (*key_hash)(void *context, weir_text key); /* the one that stands for a hidden key */
+    uint64_t (*key_hash)(void *context, weir_text key); /* shown in place of a hidden key */
     int (*stats)(void *context, char **json);
     /* `rule` NULL: all of them together. */
     int (*history)(void *context, const char *rule, int64_t seconds, int64_t step, char **json);
     int (*hot)(void *context, const struct weir__host_hot *what, char **json);
     int (*advice)(void *context, const char *rule, char **json);  /* `rule` NULL: all */
     int (*hosts)(void *context, char **json);                     /* which hosts there are */
-    void (*record_heartbeat)(void *context, weir_text heartbeat); /* what a host told that asked for the rules */
-    void (*published)(void *context, int64_t revision);           /* the file has just been replaced */
+    void (*record_heartbeat)(void *context, weir_text heartbeat); /* heartbeat of a host that polls the rules */
+    void (*published)(void *context, int64_t revision);           /* called after the file was replaced */
     void (*log)(void *context, const char *message);
     const struct weir__control_queue *queue; /* NULL: nothing is deferred here */
 };

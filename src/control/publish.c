@@ -273,7 +273,7 @@ int weir__rest_revision(struct weir__call *call)
     return error;
 }
 
-/* From memory: what is in force, whatever the database says by now. */
+/* Replies from memory, also while the database is unavailable. */
 int weir__rest_published(struct weir__call *call)
 {
     struct weir__control *control = call->control;

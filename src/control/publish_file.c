@@ -1,4 +1,4 @@
-/* Rules in force as a file: see publish_file.h. */
+/* Writes published rules to a file. See publish_file.h. */
 #include "control/publish_file.h"
 #include "control/published.h"
 

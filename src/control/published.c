@@ -1,4 +1,4 @@
-/* What is in force, in memory and on the disk. */
+/* The published set, in memory and on disk. See published.h. */
 #define _GNU_SOURCE /* asprintf */
 #include "control/published.h"
 
@@ -162,8 +162,8 @@ static void write_file(struct weir__control *control, const struct weir__publish
     snprintf(head, sizeof head, HEAD_FORMAT, set->revision, set->at_ms, set->digest);
     int error = weir__file_replace(control->path, head, set->text, set->len);
     if (error)
-        weir__control_log(control, "%s cannot be written: %s; the rules before stay in force, and it is tried again",
-                          control->path, strerror(-error));
+        weir__control_log(control, "%s cannot be written: %s; the old rules stay active; retrying", control->path,
+                          strerror(-error));
     pthread_mutex_lock(&control->published_lock);
     control->written = !error;
     pthread_mutex_unlock(&control->published_lock);
@@ -208,8 +208,7 @@ static int take_over(struct weir__control *control, struct weir__published_rules
     int error = weir__set_of(control->db, newest->revision, &set);
     bool good = !error && weir__set_compile(&set, NULL, problems, &rules) == 0;
     if (!error && !good)
-        weir__control_log(control,
-                          "revision %" PRId64 " of the database cannot be used; the rules before stay in force",
+        weir__control_log(control, "revision %" PRId64 " of the database cannot be used; the old rules stay active",
                           newest->revision);
     if (good) {
         newest->text = set.text;
@@ -218,7 +217,7 @@ static int take_over(struct weir__control *control, struct weir__published_rules
         weir__digest("", set.text, set.len, newest->digest);
         set.text = NULL;
         weir__published_set(control, newest);
-        weir__control_log(control, "revision %" PRId64 " is in force", newest->revision);
+        weir__control_log(control, "revision %" PRId64 " is published", newest->revision);
     }
     weir__set_free(&set);
     json_decref(problems);

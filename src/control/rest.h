@@ -1,7 +1,4 @@
-/*
- * The service's REST without HTTP: what a request says in, what is to be answered out. Safe to be called by several
- * threads at once.
- */
+/* The REST API without HTTP: a request in, a reply out. Thread-safe. */
 #ifndef WEIR_CONTROL_REST_H
 #define WEIR_CONTROL_REST_H
 
@@ -17,11 +14,11 @@ struct weir__rest_request {
     weir_text query; /* as it came, without '?' */
     weir_text authorization, cookie, content_type, accept, if_match, if_none_match, origin, host;
     weir_text reason;    /* X-Weir-Reason */
-    weir_text heartbeat; /* X-Weir-Host: what a host that takes its rules from here tells of itself */
+    weir_text heartbeat; /* X-Weir-Host: the heartbeat of a host that polls its rules from here */
     weir_text body;
-    const char *address;    /* whose request it is, as text */
+    const char *address;    /* client's address as text */
     bool tls;               /* cookies are for TLS only */
-    const char *local_user; /* not NULL: a command on this host, which may do everything, under this name */
+    const char *local_user; /* not NULL: a local command, with all rights, under this name */
 };
 
 #define WEIR__REST_HEADERS 6
@@ -37,12 +34,12 @@ struct weir__rest_reply {
     size_t len;
     bool right_token; /* or session */
     bool wrong_token;
-    bool last; /* the connection is to be closed after it */
+    bool last; /* close the connection afterwards */
 };
 
 /*
- * How long to wait before weir__rest_run: at most 1 s, where a request shows a token or a session and too many wrong
- * ones came from its address or in all; else 0. Requests on a connection that has shown a right one need not wait.
+ * Delay before weir__rest_run, at most 1 s: for a request with a token or session while too many wrong ones come from
+ * its address or in total; else 0. A connection that has shown a valid one is exempt.
  */
 int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request);
 void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,

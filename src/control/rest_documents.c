@@ -167,7 +167,7 @@ static bool matches(struct weir__call *call, int64_t version)
     if (weir__text_is(given, etag) || weir__text_is(given, "*"))
         return true;
     weir__reply_etag(call, version);
-    weir__fail(call, 412, "changed", "somebody else has changed it since; look at the current version first", NULL);
+    weir__fail(call, 412, "changed", "it was changed since; look at the current version first", NULL);
     return false;
 }
 
@@ -244,7 +244,7 @@ static int delete_one(struct weir__call *call, struct weir__publication *made, v
     bool published = !made->refused && (found.enforced || found.shadow);
     if (published && !deletion->withdraw) {
         made->refused = true;
-        weir__fail(call, 409, "in_force", "it is in force; publish it as draft first, or delete with ?withdraw=true",
+        weir__fail(call, 409, "in_force", "it is published; publish it as draft first, or delete with ?withdraw=true",
                    NULL);
     } else if (published) {
         error = withdraw(call, &found, deletion->reason, made);

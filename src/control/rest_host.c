@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-static const struct weir__control_host nobody;
+static const struct weir__control_host no_host;
 
 static const struct weir__control_host *host_of(const struct weir__call *call)
 {
-    return call->control->host ? call->control->host : &nobody;
+    return call->control->host ? call->control->host : &no_host;
 }
 
 static int not_here(struct weir__call *call)

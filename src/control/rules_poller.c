@@ -21,12 +21,12 @@ struct weir__rules_poller {
     const struct weir__logger *log;
     CURL *curl;
     char tag[TAG_MAX];                  /* of what is on disk; "": ask for it whatever it is */
-    char trouble[CURL_ERROR_SIZE + 64]; /* the last, so that each is told once */
+    char trouble[CURL_ERROR_SIZE + 64]; /* last error, to log each once */
     unsigned failures;                  /* in a row */
     char *body;
     size_t len, size;
     char new_tag[TAG_MAX];
-    size_t (*format_heartbeat)(void *context, char *to, size_t size); /* NULL: nobody has anything to tell */
+    size_t (*format_heartbeat)(void *context, char *to, size_t size); /* NULL: no heartbeat */
     void *heartbeat_context;
 };
 
@@ -65,8 +65,8 @@ static int trouble(struct weir__rules_poller *poller, const char *what)
     if (strcmp(poller->trouble, what) == 0)
         return -1;
     snprintf(poller->trouble, sizeof poller->trouble, "%s", what);
-    weir__logf(poller->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay in force",
-               poller->config->origin.url, what);
+    weir__logf(poller->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay active", poller->config->origin.url,
+               what);
     return -1;
 }
 
@@ -113,7 +113,7 @@ static size_t take_header(char *data, size_t one, size_t count, void *context)
 
 /* ---- Asking ---- */
 
-/* The token as it is now, into `to`. False after it was told. */
+/* Reads the token file. False: the error was logged. */
 static bool token_read(struct weir__rules_poller *poller, char *to, size_t size)
 {
     const struct weir__origin *origin = &poller->config->origin;
@@ -215,7 +215,7 @@ static int replace(struct weir__rules_poller *poller)
         return trouble(poller, what);
     }
     memcpy(poller->tag, poller->new_tag, sizeof poller->tag);
-    weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are in force", count, count == 1 ? "" : "s",
+    weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are active", count, count == 1 ? "" : "s",
                poller->config->origin.url, *poller->tag ? poller->tag : "without a tag");
     return 1;
 }

@@ -171,7 +171,7 @@ static bool has_member(const struct weir__set *set, const char *name)
 
 bool weir__set_finish(struct weir__set *set)
 {
-    /* Nothing limited is a set, too, if somebody published it: an empty list says so to the reader of rules. */
+    /* A published set may be empty: an empty list makes the text valid. */
     if (!set->complete && !has_member(set, "allow:"))
         put_line(set, "allow: { networks: [] }");
     return !set->failed;

@@ -1,17 +1,17 @@
-/* A whole set: documents become one text that weir_rules_parse reads, and what it says finds back to their lines. */
+/* Joins documents to one text that weir_rules_parse reads, and maps its diagnostics back to their lines. */
 #ifndef WEIR_CONTROL_SET_H
 #define WEIR_CONTROL_SET_H
 
 #include "control/document.h"
 
-/* Where a document went. Its lines stand in one piece. */
+/* The contiguous lines of one document in the set. */
 struct weir__set_piece {
     char name[WEIR__DOCUMENT_NAME];
     uint32_t first_line, lines; /* in the set */
-    uint32_t columns;           /* that its lines were moved to the right */
+    uint32_t columns;           /* columns by which its lines are indented */
     struct {
         uint32_t line, column, len;
-    } added;       /* what was put into one of its lines; line 0: nothing */
+    } added;       /* text inserted into one of its lines; line 0: none */
     size_t offset; /* of its first line */
     bool shadow;
 };
@@ -19,11 +19,11 @@ struct weir__set_piece {
 struct weir__set {
     char *text;
     size_t len, room;
-    uint32_t line; /* that comes next */
+    uint32_t line; /* next line */
     struct weir__set_piece *pieces;
     size_t count, piece_room;
     bool has_rules, has_domains; /* their heading has been written */
-    bool complete;               /* something is in it that makes a set */
+    bool complete;               /* has what a valid set needs */
     bool failed;                 /* no memory, or a document that cannot be read */
 };
 

@@ -64,7 +64,7 @@ static void pass_on(void *context, const weir_diagnostic *what)
 {
     struct split *s = context;
     if (what->severity == WEIR_IS_WARNING)
-        return; /* those are for whoever looks at a document by itself */
+        return; /* warnings about single documents are shown elsewhere */
     s->errors++;
     if (s->diagnose)
         s->diagnose(s->context, what);
@@ -93,7 +93,7 @@ static void tell(struct split *s, const struct piece *at, const char *message)
     s->failed = true;
 }
 
-/* What cannot be read is told as weir lint tells it. */
+/* YAML errors are reported as by weir lint. */
 static void blame(struct split *s, const char *otherwise)
 {
     const struct weir__rule_file *file = file_of(s);

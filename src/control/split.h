@@ -1,7 +1,7 @@
 /*
- * Rule files taken apart into the documents that the rules service keeps: each rule, each domain of descriptors, and
- * the settings (identity, normalize, allow, block, response). A document is the text as it was written, comments and
- * all, moved to the left; what is wrong with it finds back to the place in the file.
+ * Splits rule files into the documents of the rules service: each rule, each domain of descriptors, and the settings
+ * (identity, normalize, allow, block, response). A document is the original text with its comments, unindented;
+ * diagnostics map back to the file.
  */
 #ifndef WEIR_CONTROL_SPLIT_H
 #define WEIR_CONTROL_SPLIT_H
@@ -11,7 +11,7 @@
 #define WEIR__SETTINGS_NAME "settings"
 #define WEIR__DOMAIN_PREFIX "domain:"
 
-/* A file, with the places where its lines begin. */
+/* A file and the offsets of its lines. */
 struct weir__rule_file {
     char *path; /* as it is shown */
     char *text;
@@ -20,7 +20,7 @@ struct weir__rule_file {
     size_t line_count;
 };
 
-/* Lines of a document that stand together in a file. */
+/* A run of lines of a document, contiguous in a file. */
 struct weir__stretch {
     size_t file;
     size_t document_line, file_line, count; /* from 0 */
@@ -47,20 +47,20 @@ struct weir__documents {
 };
 
 /*
- * Reads a file, or a folder's *.yaml and *.yml by name. False: what is wrong was told to `diagnose` (may be NULL), and
- * errno is not 0 if something could not be read. Zeroed at first, and to be freed either way.
+ * Reads a file, or a folder's *.yaml and *.yml in order of name. False: errors went to `diagnose` (may be NULL); errno
+ * is not 0 if something was unreadable. Zero `documents` first, and free it in any case.
  */
 bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context);
-/* The same for a text (from malloc, with a zero byte behind it), which it takes over; `path` is how it is shown. */
+/* The same for a text from malloc, terminated, which it takes over; `path` is its name in messages. */
 bool weir__documents_take(struct weir__documents *documents, const char *path, char *text, size_t len,
                           weir_diagnose *diagnose, void *context);
 void weir__documents_free(struct weir__documents *documents);
 
-/* Tells what is wrong at a place of a document (line and column from 1; line 0: all of it), as of its file. */
+/* Reports a diagnostic about a document (line and column from 1; line 0: all of it) at its place in the file. */
 void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
                               const weir_diagnostic *what, weir_diagnose *diagnose, void *context);
 
-/* ---- Between the files ---- */
+/* ---- Internal ---- */
 
 /* Takes one file apart. */
 bool weir__documents_split(struct weir__documents *documents, size_t file, weir_diagnose *diagnose, void *context);

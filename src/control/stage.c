@@ -6,7 +6,7 @@
 
 #define STAGED_MAX 10000 /* documents at once */
 
-/* What is asked for one document, and what comes of it. */
+/* A requested change of one document's stage, and its outcome. */
 struct staged {
     char name[WEIR__DOCUMENT_NAME];
     char stage[16];
@@ -31,7 +31,7 @@ static int refuse(struct weir__call *call, const struct staging *all, const stru
     return weir__fail(call, status, code, all->many ? full_message : message, NULL);
 }
 
-/* ---- What is asked for ---- */
+/* ---- Reading the request ---- */
 
 static bool read_stage(struct weir__call *call, const struct staging *all, const json_t *given, struct staged *one)
 {

@@ -59,7 +59,7 @@ static const struct {
     {"host", WEIR__ATTR_HOST},
 };
 
-/* All that may be meant by a bare name: the built-in ones and the usual named ones. */
+/* Built-in and well-known attribute names, for suggestions. */
 static const char *const known_names[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
 
 /* What others call the built-in ones. */

@@ -1,6 +1,6 @@
 /*
- * Attributes of a request: which ones a rule set refers to, and their values for one request, each looked up at most
- * once and only when it is needed.
+ * Attributes of a request: those that a rule set refers to, and their values for one request, each looked up at most
+ * once and on demand.
  */
 #ifndef WEIR_RULES_ATTRIBUTE_H
 #define WEIR_RULES_ATTRIBUTE_H
@@ -9,7 +9,7 @@
 #include "rules/report.h"
 #include "rules/target.h"
 
-#define WEIR__ATTRIBUTES_MAX 256 /* different ones that a set may refer to */
+#define WEIR__ATTRIBUTES_MAX 256 /* distinct attributes of one set */
 
 enum weir__attribute_kind {
     WEIR__ATTR_PATH,
@@ -19,20 +19,20 @@ enum weir__attribute_kind {
     WEIR__ATTR_HEADER, /* name in lower case */
     WEIR__ATTR_COOKIE,
     WEIR__ATTR_QUERY,   /* one argument, percent-decoded */
-    WEIR__ATTR_SEGMENT, /* the Nth part of the path, from 1 */
-    WEIR__ATTR_NAMED    /* what the application gave under this name, else its source by `identity` */
+    WEIR__ATTR_SEGMENT, /* the Nth segment of the path, from 1 */
+    WEIR__ATTR_NAMED    /* given by the application, else taken from its source of `identity` */
 };
 
 struct weir__attribute {
     enum weir__attribute_kind kind;
     int segment;
-    uint8_t form;   /* of a path and its parts: the normal form, WEIR__FORM_… */
-    int16_t source; /* of a named one: the attribute that identity names for it, or -1 */
+    uint8_t form;   /* of a path and its segments: the normal form, WEIR__FORM_… */
+    int16_t source; /* of a named one: the attribute that `identity` maps it to, or -1 */
     weir_text name;
 };
 
-/* How the client's address is found. */
-/* In which header proxies tell the client's address. Both are forgeable where no proxy of one's own writes them. */
+/* The configuration of the client's address. */
+/* The header in which proxies send the client's address. Both are forgeable unless a trusted proxy overwrites them. */
 enum weir__forwarded_header {
     WEIR__FORWARDED_EITHER, /* X-Forwarded-For, or Forwarded if that is not there */
     WEIR__FORWARDED_X,
@@ -40,17 +40,17 @@ enum weir__forwarded_header {
 };
 
 struct weir__identity {
-    const struct weir__networks *trusted; /* NULL: nobody */
+    const struct weir__networks *trusted; /* NULL: no proxy is trusted */
     int ipv4_prefix, ipv6_prefix;         /* 32 and 64 unless set */
     enum weir__forwarded_header forwarded_header;
 };
 
-/* All attributes of a set; an index into it is how rules refer to one. */
+/* All attributes of a set. Rules refer to them by index. */
 struct weir__attributes {
     struct weir__attribute list[WEIR__ATTRIBUTES_MAX];
     int count;
-    int arguments; /* of them, those of kind WEIR__ATTR_QUERY */
-    uint8_t form;  /* of paths that are added: that of the rule which is being read */
+    int arguments; /* number of kind WEIR__ATTR_QUERY */
+    uint8_t form;  /* normal form of paths added next: that of the rule being read */
     struct weir__identity identity;
 };
 
@@ -58,22 +58,22 @@ struct weir__attributes {
 int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena, enum weir__attribute_kind kind,
                         weir_text name, int segment);
 /*
- * The attribute that a text such as "client_ip", "header:X-Plan", "cookie:sid", "query:q", "path:2" or "user_id" means.
- * -1 after an error, which was reported at `place`. Bare names other than the built-in ones are named attributes; one
- * that looks like a misspelt built-in or usual one is an error, unless the table has it already (identity names it).
+ * Parses "client_ip", "header:X-Plan", "cookie:sid", "query:q", "path:2" or "user_id". -1: an error was reported at
+ * `place`. Other bare names are named attributes; one that resembles a built-in or well-known name is an error, unless
+ * `identity` defines it.
  */
 #define WEIR__SEGMENT_MAX 32 /* of path:N */
 int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__diagnostics *report,
                           struct weir__place place, weir_text text);
 
-#define WEIR__PATH_MAX     4096 /* bytes of a path that are looked at */
-#define WEIR__ARGUMENT_MAX 1024 /* of an argument's value; less in a set that uses more than four of them */
-#define WEIR__HOST_MAX     256  /* of a host that are put into lower case; no name is longer */
-#define WEIR__METHOD_MAX   32   /* of a method that are put into upper case */
+#define WEIR__PATH_MAX     4096 /* bytes of a path that are evaluated */
+#define WEIR__ARGUMENT_MAX 1024 /* bytes of an argument's value; less in a set that uses more than four arguments */
+#define WEIR__HOST_MAX     256  /* bytes of a host; DNS names are shorter */
+#define WEIR__METHOD_MAX   32   /* bytes of a method */
 
 /*
- * One request's values. Lives on the stack of weir_check; start with weir__values_begin. Not copied. Large, but only
- * what a request needs of it is ever touched: what every request needs comes first.
+ * One request's values, on the stack of weir_check; begin with weir__values_begin. Do not copy. Large, but a request
+ * touches only what it uses: the fields that every request needs come first.
  */
 struct weir__values {
     const struct weir__attributes *all;
@@ -81,8 +81,8 @@ struct weir__values {
     uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
     enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
     bool have_target, have_path, have_arguments, have_cookies;
-    bool path_cut;     /* `path` is not all of it */
-    bool two_readings; /* a path parameter of the target may have an encoded slash: spelling 1 may be another path */
+    bool path_cut;     /* `path` was cut */
+    bool two_readings; /* a path parameter of the target may contain %2F: spelling 1 may differ */
     uint32_t scratch_used;
     uint64_t cut[WEIR__ATTRIBUTES_MAX / 64], several[WEIR__ATTRIBUTES_MAX / 64]; /* set when it is looked for */
     struct weir__address client;                                                 /* ungrouped */
@@ -100,10 +100,10 @@ struct weir__values {
 };
 
 void weir__values_begin(struct weir__values *values, const struct weir__attributes *all, const weir_query *query);
-/* The slow way of weir__value. */
+/* Slow path of weir__value: looks the attribute up. */
 bool weir__value_find(struct weir__values *values, int attribute, weir_text *value);
 
-/* True if the request has the attribute with this index, and it is not empty. */
+/* True if the request has the attribute, and it is not empty. */
 static inline bool weir__value(struct weir__values *values, int attribute, weir_text *value)
 {
     uint64_t bit = UINT64_C(1) << (attribute & 63);
@@ -113,23 +113,23 @@ static inline bool weir__value(struct weir__values *values, int attribute, weir_
     return values->found[attribute >> 6] & bit;
 }
 
-/* True if the value that weir__value found, or missed, is not all that was sent. */
+/* True if the value that weir__value found, or missed, was cut. */
 static inline bool weir__value_is_cut(const struct weir__values *values, int attribute)
 {
     return values->cut[attribute >> 6] >> (attribute & 63) & 1;
 }
 
-/* True if weir__value, which was called before, met several cookies or arguments of one name with different values. */
+/* True if weir__value found several cookies or arguments of one name with different values. */
 static inline bool weir__value_is_several(const struct weir__values *values, int attribute)
 {
     return values->several[attribute >> 6] >> (attribute & 63) & 1;
 }
 
 /*
- * The different values of an attribute that has several. Upstream servers take the first, the last or all of them, so
- * rules go by all of them.
+ * The distinct values of an attribute that has several. Upstream servers take the first, the last or all of them, so
+ * rules consider all.
  */
-#define WEIR__SEVERAL_MAX 8 /* that are looked at; a request with more of them is decided by the safe side */
+#define WEIR__SEVERAL_MAX 8 /* evaluated; a request with more is decided on the safe side */
 struct weir__several {
     size_t count; /* at most WEIR__SEVERAL_MAX */
     bool more;    /* than that */
@@ -138,7 +138,7 @@ struct weir__several {
     char room[WEIR__ARGUMENT_MAX];
 };
 void weir__value_several(struct weir__values *values, int attribute, struct weir__several *several);
-/* One of them, which may be empty; valid until the next call. */
+/* One value, which may be empty; valid until the next call. */
 weir_text weir__several_value(struct weir__several *several, size_t number, bool *cut);
 
 /* The path; empty: neither it nor the target was given. */
@@ -151,12 +151,12 @@ struct weir__spelling {
     char room[WEIR__PATH_MAX];
 };
 /*
- * Number 0 is the normal form of the path. Number 1 is that of the target with its parameters taken off before it is
- * decoded, if that may differ. Servers do it either way, so rules hold for both. False: there is no such one.
+ * Number 0 is the normal form of the path. Number 1 is that of the target with its path parameters removed before
+ * decoding, if that may differ: servers do either, so rules apply to both. False: there is no such spelling.
  */
 enum { WEIR__SPELLINGS = 2 };
 bool weir__value_spelling(struct weir__values *values, unsigned form, int number, struct weir__spelling *spelling);
-/* False if all normal forms with any of the options are the path itself. */
+/* False if the path equals its normal form for every option in `form`. */
 bool weir__value_is_spelled(struct weir__values *values, unsigned form);
 /* The client's address, ungrouped; NULL if there is none. */
 const struct weir__address *weir__value_client(struct weir__values *values);

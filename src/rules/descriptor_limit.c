@@ -1,5 +1,5 @@
-/* descriptor_limit.h: unit and number, or unlimited; its name and whom it replaces. */
-#include "rules/descriptor_limit.h"
+/* Reads the rate_limit of a descriptor: unit and number, or unlimited; its name and what it replaces. */
+#include "rules/descriptor_tree.h"
 
 #include "rules/algorithm.h"
 

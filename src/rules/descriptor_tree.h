@@ -1,7 +1,7 @@
 /*
- * The trees of all domains in one hash table. A node is found by its parent, key and value; domains are nodes without
- * a parent. Each look-up is one probe, whatever the number of siblings. The hash needs no secret: requests only look,
- * and how long that takes has been decided by the file.
+ * The trees of all domains in one hash table, keyed by parent, key and value; a domain is a node without a parent. Each
+ * lookup is one probe, independent of the number of siblings. The hash is unkeyed: only the rule file inserts, so
+ * requests cannot cause collisions.
  */
 #ifndef WEIR_RULES_DESCRIPTOR_TREE_H
 #define WEIR_RULES_DESCRIPTOR_TREE_H
@@ -9,25 +9,26 @@
 #include "rules/descriptors.h"
 #include "base/hash.h"
 
-/* Levels of descriptors: each is a list and a map in the file. */
+/* Levels of descriptors; each level is a list and a map in YAML. */
 #define WEIR__DESCRIPTOR_DEPTH (WEIR__YAML_DEPTH / 2)
 
 struct weir__descriptor_node {
     const struct weir__descriptor_node *parent; /* NULL: a domain */
     weir_text key, value;                       /* no value: the bare key */
-    uint64_t hash;                              /* of all of the way from the domain down to here */
+    uint64_t hash;                              /* of the path from the domain to this node */
     struct weir__place place;
-    bool declared;        /* false: only holds the wildcards of its key */
-    bool share;           /* share_threshold: its pattern takes the value's place in the counter's key */
+    bool declared;        /* false: a placeholder that holds the wildcards of its key */
+    bool share;           /* share_threshold: the pattern replaces the value in the counter's key */
     bool value_to_metric; /* here or further up */
     const struct weir__rule *rule;
-    struct weir__descriptor_node *wildcards, *last_wildcard; /* of a bare key: those with '*' in the value, in order */
+    struct weir__descriptor_node *wildcards,
+        *last_wildcard; /* of a bare key: nodes with '*' in the value, in file order */
     struct weir__descriptor_node *next_wildcard;
 };
 
-/* A set of hashes: for names of which only one may exist. */
+/* A set of hashes, to find duplicate names. */
 struct weir__hashes {
-    uint64_t *slots; /* 0: free; a power of two of them, at most half of them in use */
+    uint64_t *slots; /* 0: free; a power of two, at most half full */
     size_t slot_count, count;
 };
 
@@ -35,7 +36,7 @@ struct weir__hashes {
 struct weir__domain {
     struct weir__descriptor_node **slots; /* the same */
     size_t slot_count, count;
-    struct weir__hashes names; /* of rules; while they are read */
+    struct weir__hashes names; /* rule names; used while reading */
 };
 
 static inline uint64_t weir__descriptor_key_hash(const struct weir__descriptor_node *parent, weir_text key)
@@ -66,8 +67,8 @@ static inline struct weir__descriptor_node *weir__descriptor_get(const struct we
 const struct weir__descriptor_node *weir__domain_get(const weir_rules *set, weir_text domain);
 
 /*
- * A new node under `parent` (NULL: a domain), with copies of the texts. If there is one already that was declared,
- * that one and *twice = true. NULL: no memory.
+ * Adds a node under `parent` (NULL: a domain) with copies of the texts. If it was declared already, returns that one
+ * and sets *twice. NULL: no memory.
  */
 struct weir__descriptor_node *weir__descriptor_add(weir_rules *set, const struct weir__descriptor_node *parent,
                                                    weir_text key, weir_text value, bool *twice);
@@ -75,5 +76,16 @@ struct weir__descriptor_node *weir__descriptor_add(weir_rules *set, const struct
 bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash);
 /* False: it was there already, or there is no memory. */
 bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash);
+
+/* ---- rate_limit ---- */
+
+/* True for a member without a value, which the dialect treats as missing. */
+bool weir__node_is_nothing(const struct weir__node *node);
+
+/*
+ * Reads a rate_limit into a rule that has its name and shadow already: quota, limit_name, replaces. False after an
+ * error, which was reported.
+ */
+bool weir__descriptor_limit_read(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule);
 
 #endif

@@ -1,9 +1,8 @@
 /* descriptors.h: reading. Depth first over the lists of descriptors, with a stack of those that are not finished. */
 #include "rules/descriptors.h"
 
-#include "rules/descriptor_limit.h"
 #include "rules/descriptor_tree.h"
-#include "rules/metadata.h"
+#include "rules/yaml.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

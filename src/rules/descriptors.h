@@ -1,8 +1,8 @@
 /*
  * The descriptor dialect of envoyproxy/ratelimit: a tree of (key, value) per domain.
  *
- * Look-up per entry: exact key and value, then wildcard values in file order, then the bare key; the first that is
- * there is taken, and nobody comes back to try the next. A limit applies only at exactly the depth of the descriptor.
+ * Each entry is looked up as the exact key and value, then wildcard values in file order, then the bare key. The first
+ * match is taken, without backtracking. A limit applies only to a descriptor of exactly its depth.
  */
 #ifndef WEIR_RULES_DESCRIPTORS_H
 #define WEIR_RULES_DESCRIPTORS_H
@@ -15,20 +15,20 @@ void weir__descriptors_read(struct weir__builder *builder, const struct weir__no
 struct weir__descriptor_match {
     const struct weir__rule *rule; /* NULL: nothing matched */
     const struct weir__quota *quota;
-    int key_len; /* of the counter's key, written to `key`; 0 for what needs none: banned and unlimited */
+    int key_len; /* length of the counter's key in `key`; 0: no counter (banned, unlimited) */
 };
 
 /*
- * What applies to one descriptor. The counter's key is made of the domain and the entries (with a wildcard's pattern
- * in place of the value under share_threshold), unambiguously; one that is too long is shortened as in key.h. `size` is
- * at least WEIR__KEY_MAX, or else there is no key.
+ * Finds the limit of one descriptor and builds its counter's key from the domain and the entries, unambiguously (under
+ * share_threshold a wildcard's pattern replaces the value); a key that is too long is shortened as in key.h. With
+ * `size` less than WEIR__KEY_MAX there is no key.
  */
 void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_descriptor *descriptor, char *key,
                            size_t size, struct weir__descriptor_match *hit);
 
-/* For descriptors with a limit of their own, which count only in a domain that is known: */
+/* For descriptors that bring their own limit, which count only in a known domain. */
 bool weir__domain_known(const weir_rules *set, weir_text domain);
-/* the same key without any rule. Returns its length. */
+/* The same key, without a rule. Returns its length. */
 int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, char *key, size_t size);
 
 #endif

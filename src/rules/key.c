@@ -1,4 +1,4 @@
-/* Keys that are too long: their beginning, and a hash that is the same in every process. */
+/* Keys that are too long: their beginning and a hash, which is the same in every process. */
 #include "rules/key.h"
 #include "base/hash.h"
 

@@ -1,7 +1,7 @@
 /*
- * A key that is being put together. It is at most WEIR__KEY_MAX bytes: one that has as many or more keeps its
- * beginning and ends in '#' and 32 hex digits of a 128-bit hash of all of it, just WEIR__KEY_MAX together; so a key
- * that was not cut can never be the same as one that was.
+ * Builds a counter's key of at most WEIR__KEY_MAX bytes. A longer one keeps its first WEIR__KEY_KEPT bytes and ends in
+ * '#' and 32 hex digits of a 128-bit hash of the whole, WEIR__KEY_MAX bytes together; a key that was not cut is
+ * shorter, so the two never collide.
  */
 #ifndef WEIR_RULES_KEY_H
 #define WEIR_RULES_KEY_H
@@ -9,12 +9,12 @@
 #include "base/text.h"
 
 #define WEIR__KEY_MAX  256
-#define WEIR__KEY_KEPT (WEIR__KEY_MAX - 33) /* bytes of a key that is too long, before '#' and the digits */
-#define WEIR__KEY_HASH 640                  /* room for the state of a hash; touched only by long keys */
+#define WEIR__KEY_KEPT (WEIR__KEY_MAX - 33) /* bytes kept of a key that is too long */
+#define WEIR__KEY_HASH 640                  /* bytes for the hash state; touched only by long keys */
 
 struct weir__key {
     char *text; /* WEIR__KEY_MAX bytes of the caller's */
-    size_t len; /* written; WEIR__KEY_MAX: it is full, and the hash goes on */
+    size_t len; /* bytes written; WEIR__KEY_MAX: full, and the rest only goes into the hash */
     _Alignas(64) char hash[WEIR__KEY_HASH];
 };
 
@@ -24,7 +24,7 @@ static inline void weir__key_begin(struct weir__key *key, char *text)
     key->len = 0;
 }
 
-/* The slow way of weir__key_add. */
+/* Slow path of weir__key_add. */
 void weir__key_add_long(struct weir__key *key, weir_text piece);
 
 static inline void weir__key_add(struct weir__key *key, weir_text piece)
@@ -37,7 +37,7 @@ static inline void weir__key_add(struct weir__key *key, weir_text piece)
     }
 }
 
-/* The slow way of weir__key_end. */
+/* Slow path of weir__key_end. */
 void weir__key_end_long(struct weir__key *key);
 
 /* Returns the key's length. */

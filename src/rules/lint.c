@@ -174,7 +174,7 @@ static bool compare(struct weir__diagnostics *report, const struct weir__rule *e
 
 /* ---- Reserves ---- */
 
-/* A reserve that nobody may use is a lower limit. */
+/* A reserve that no request may use only lowers the limit. */
 static void warn_of_reserves(const weir_rules *set, struct weir__diagnostics *report)
 {
     bool critical = false;
@@ -185,7 +185,7 @@ static void warn_of_reserves(const weir_rules *set, struct weir__diagnostics *re
     for (size_t i = 0; i < set->count && !critical; i++)
         if (set->rules[i]->overload.reserve)
             weir__report_warning(report, set->rules[i]->place,
-                                 "\"%.*s\" keeps a reserve, but no rule says priority: critical: nobody may use it",
+                                 "\"%.*s\" keeps a reserve, but no rule says priority: critical: no request may use it",
                                  (int)set->rules[i]->name.len, set->rules[i]->name.data);
 }
 

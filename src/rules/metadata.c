@@ -1,5 +1,5 @@
-/* metadata.h: first measured, then written, by the same code. */
-#include "rules/metadata.h"
+/* YAML nodes as JSON: measured first, then written, by the same code. See yaml.h. */
+#include "rules/yaml.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

@@ -1,4 +1,4 @@
-/* The readers of weir's own dialect, each of one part of docs/rules.md. They report what they do not like. */
+/* Readers of the native rule dialect, one per section of docs/rules.md. Each reports the errors it finds. */
 #ifndef WEIR_RULES_NATIVE_H
 #define WEIR_RULES_NATIVE_H
 
@@ -7,12 +7,11 @@
 #define WEIR__COUNT(array) (sizeof(array) / sizeof *(array))
 
 /*
- * The members of a map by field: nodes[i] is the one called names[i], or NULL. False if it is no map, or if it has
- * members of other names, which are reported; nodes[] is set either way.
+ * Sets nodes[i] to the member names[i] of the map, or NULL. False: not a map, or unknown members, which are reported.
  */
 bool weir__native_pick(struct weir__diagnostics *report, const struct weir__node *map, const char *what,
                        const char *const *names, size_t count, const struct weir__node **nodes);
-/* A hash of what was written: the same for the same fields in another order. 0 for NULL, never for anything else. */
+/* Hash of a node that does not depend on the order of fields. 0 only for NULL. */
 uint64_t weir__native_written(const struct weir__node *node);
 
 /* One CIDR or a list of them. False after an error. */
@@ -22,27 +21,27 @@ bool weir__native_networks(struct weir__builder *builder, const struct weir__nod
 bool weir__native_list(struct weir__builder *builder, const struct weir__node *node, const char *what,
                        struct weir__access_list *list);
 
-/* A rule and all that its `limits` make of it, added to the set. */
+/* Reads a rule; each of its `limits` is added to the set as a rule. */
 void weir__native_rule(struct weir__builder *builder, const struct weir__node *node);
-/* `match`, or what matches everything if node is NULL. NULL after an error. */
+/* Reads `match`; NULL matches everything. Returns NULL after an error. */
 const struct weir__match *weir__native_match(struct weir__builder *builder, const struct weir__node *node);
 /* One pattern of a path, as in match. False after an error. */
 bool weir__native_path(struct weir__builder *builder, weir_text text, struct weir__place place,
                        struct weir__pattern *pattern);
 /*
- * The pattern that a path's normal form is compared with. One that has a ';' is left as it is, so that no normal form
- * matches it; so is a regular expression. False: no memory.
+ * The pattern for a path's normal form. One with ';' (which no normal form has) and a regular expression stay as they
+ * are. False: no memory.
  */
 bool weir__native_normal(struct weir__builder *builder, const struct weir__pattern *pattern,
                          struct weir__pattern *normal);
-/* `normalize` of a match or of the set; *form has what it does not say. */
+/* Reads `normalize` of a match or of the set into *form, which holds the defaults. */
 void weir__native_normalize(struct weir__diagnostics *report, const struct weir__node *node, uint8_t *form);
 /* `cost`. */
 void weir__native_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost);
-/* `response` of a rule or of the set; *response has the defaults of what it does not say. */
+/* Reads `response` of a rule or of the set into *response, which holds the defaults. */
 void weir__native_response(struct weir__builder *builder, const struct weir__node *node,
                            struct weir__response *response);
-/* `queue`: how much of it may wait. */
+/* Reads `queue`: the bounds of deferred requests. */
 void weir__native_queue(struct weir__diagnostics *report, const struct weir__node *node, struct weir__deferral *queue);
 
 /* `elastic`, `adaptive`, `reserve` and `priority`, each NULL if it is not there. */
@@ -58,28 +57,28 @@ bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir_
 bool weir__native_reserve(struct weir__diagnostics *report, const struct weir__overload_nodes *nodes,
                           enum weir_algorithm algorithm);
 
-/* ---- Warnings where something is read ---- */
+/* ---- Warnings about one field ---- */
 
 void weir__lint_path(struct weir__diagnostics *report, struct weir__place place, weir_text path);
-/* Spellings that an exact path does not limit, as the normal form leaves them. */
+/* Warns about spellings of an exact path that the normal form does not cover. */
 void weir__lint_spellings(struct weir__diagnostics *report, struct weir__place place,
                           const struct weir__pattern *pattern, unsigned form);
 void weir__lint_method(struct weir__diagnostics *report, struct weir__place place, weir_text method);
 void weir__lint_host(struct weir__diagnostics *report, struct weir__place place, weir_text host);
-/* Attributes in a key that anybody can forge, or that nobody has named. */
+/* Warns about attributes in a key that clients can forge, or that are not defined. */
 void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key);
-/* Listed keys that a key which ends in a path never is. */
+/* Warns about listed keys that the key template can never produce. */
 void weir__lint_listed(struct weir__builder *builder, struct weir__place place, const struct weir__template *key,
                        const struct weir__access_list *list);
-/* A tier that the client chooses. */
+/* Warns about a tier that the client can choose. */
 void weir__lint_tier(struct weir__builder *builder, struct weir__place place, int attribute);
-/* The numbers of one limit. */
+/* Warns about odd numbers of a limit. */
 void weir__lint_limit(struct weir__diagnostics *report, struct weir__place place, const weir_limit *limit);
-/* A cost that no limit of the rule can ever take. */
+/* Warns about a cost that exceeds every limit of the rule. */
 void weir__lint_cost(struct weir__diagnostics *report, struct weir__place place, const struct weir__rule *rule,
                      bool max_given);
 
-/* True if the attribute is one that the rules know: built in, of `identity`, or one of the usual names. */
+/* True for built-in attributes, those of `identity`, and well-known names. */
 bool weir__native_known(const struct weir__attributes *all, weir_text name);
 
 #endif

@@ -285,7 +285,7 @@ static bool ignores_case(const struct weir__attributes *all, int attribute)
     return source >= 0 && all->list[source].form & WEIR__FORM_CASE;
 }
 
-/* A named attribute: what `identity` names, and the usual ones. */
+/* A named attribute: of `identity`, or a well-known one. */
 static bool read_named(struct match_reader *reader, const struct weir__node *node)
 {
     enum { FIXED = 10 };

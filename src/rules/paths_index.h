@@ -1,9 +1,9 @@
 /*
- * How the index of paths lies in memory, for its builder and its reader.
+ * Memory layout of the path index, for its builder (paths_build.c) and its reader (paths.c).
  *
- * Patterns that share their first segments share nodes. A node stands for what has been consumed of a path, up to but
- * not including a '/' or the end; children are found in one hash map for all nodes, by the parent's number and the
- * segment. Everything is an array and refers to others by index; 0 is "none" in each.
+ * Patterns with common leading segments share nodes. A node stands for a consumed prefix of a path, up to but excluding
+ * a '/' or the end. Children of all nodes are in one hash map, keyed by parent and segment. Everything is an array
+ * indexed by number; 0 is "none".
  */
 #ifndef WEIR_RULES_PATHS_INDEX_H
 #define WEIR_RULES_PATHS_INDEX_H
@@ -12,11 +12,11 @@
 #include "rules/target.h"
 
 enum {
-    WEIR__PATH_DEPTH = 32, /* segments that become nodes; what is behind them in a pattern is compared as a tail */
+    WEIR__PATH_DEPTH = 32, /* segments that become nodes; the rest of a pattern is compared as a tail */
     WEIR__HOST_LABEL = 255 /* bytes; longer hosts are compared one by one */
 };
 
-/* Who has children in the map, besides the nodes themselves. */
+/* Parents in the map that are not nodes. */
 #define WEIR__LABEL_NODES_MAX (UINT32_C(1) << 30)
 #define WEIR__LABEL_HEADS     (UINT32_C(1) << 31)         /* + node: heads of its partial segments */
 #define WEIR__LABEL_HOSTS     (WEIR__LABEL_NODES_MAX)     /* whole hosts */
@@ -51,8 +51,8 @@ static inline uint64_t weir__label_word(const char *text, size_t len)
 }
 
 /*
- * Requests are only looked up, never put in: they cannot make the map slow, and the hash needs no secret. Most labels
- * have some three to ten bytes, of which one or two multiplications are enough.
+ * Unkeyed: only rules are inserted, so requests cannot cause collisions. Most labels have three to ten bytes, for which
+ * one or two multiplications suffice.
  */
 static inline uint64_t weir__label_hash(weir_text label)
 {
@@ -68,7 +68,7 @@ static inline uint64_t weir__label_hash(weir_text label)
     return hash ^ hash >> 32;
 }
 
-/* The label's hash does not depend on the parent, so that one segment of a request is hashed once for all trees. */
+/* The label's hash does not depend on the parent, so a segment of a request is hashed once for all trees. */
 static inline uint64_t weir__label_place(uint32_t parent, uint64_t label_hash)
 {
     return label_hash + parent * UINT64_C(0x9e3779b97f4a7c15);

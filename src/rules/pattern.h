@@ -6,7 +6,7 @@
 #include "rules/report.h"
 
 enum weir__pattern_kind {
-    WEIR__PATTERN_ANY, /* "*": present and not empty */
+    WEIR__PATTERN_ANY, /* "*": any value that is not empty */
     WEIR__PATTERN_EXACT,
     WEIR__PATTERN_GLOB, /* '*' any run of characters; in paths of other characters than '/', unless it is "**" */
     WEIR__PATTERN_REGEX
@@ -23,31 +23,31 @@ struct weir__pattern {
 };
 
 /*
- * Decides what kind of pattern a text is, by its stars; a copy of the text goes to the arena, in lower case with
- * `nocase`. Stars alone are WEIR__PATTERN_ANY, and for paths also after a '/'. False: no memory.
+ * Classifies a text by its stars and copies it to the arena, in lower case with `nocase`. Stars alone are
+ * WEIR__PATTERN_ANY, for paths also after a '/'. False: no memory.
  */
 bool weir__pattern_compile(struct weir__pattern *pattern, weir_text text, bool path, bool nocase,
                            struct weir__arena *arena);
 
-/* What a regular expression needs to run; from a pool of the engine's, so that no request allocates. */
+/* Scratch memory of a regular expression, from a pool of the engine, so that no request allocates. */
 struct weir__regex_room;
 struct weir__regex_room *weir__regex_room_make(void); /* NULL: no memory */
 void weir__regex_room_free(struct weir__regex_room *room);
 
-/* Who matches, and what it met. */
+/* The state of matching one request. */
 struct weir__matching {
     struct weir__regex_room *room; /* NULL: regular expressions count as limited */
-    uint64_t limited;              /* reached their bound: counted as matching, which is the safe side */
+    uint64_t limited;              /* expressions that reached their bound, which count as matching, the safe side */
 };
 
 /* `matching` may be NULL if the pattern is no regular expression. */
 bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
 /*
- * For a text that was cut: false if nothing that begins with `text` and is longer matches. A regular expression that
- * may match is counted as limited unless it matches before the cut.
+ * For a text that was cut: false if no longer text that begins with it matches. A regular expression that may match
+ * counts as limited unless it matches before the cut.
  */
 bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
-/* The globs alone; linear in pattern × text, no recursion. */
+/* Globs; O(pattern × text), without recursion. */
 bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase);
 bool weir__glob_may_match(weir_text pattern, weir_text text, bool path, bool nocase);
 
@@ -58,7 +58,7 @@ const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struc
 #define WEIR__REGEX_SUBJECT_MAX 4096
 bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
 bool weir__regex_may_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
-/* Compiled expressions are not the arena's: the set gives each back. */
+/* Compiled expressions are not in the arena: the set frees each. */
 void weir__regex_free(const struct weir__regex *regex);
 
 #endif

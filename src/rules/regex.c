@@ -30,7 +30,7 @@ struct weir__regex {
 struct weir__regex_room {
     pcre2_match_data *data;
     pcre2_match_context *context;
-    bool ready; /* what is asked for from now on is for frames */
+    bool ready; /* allocations from now on are for match frames */
     bool taken[2];
     _Alignas(16) unsigned char frames[2][HEAP_KIB * 1024];
 };

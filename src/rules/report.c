@@ -275,7 +275,7 @@ void weir__report_suggest(struct weir__diagnostics *report, struct weir__place p
 void weir__report_unknown(struct weir__diagnostics *report, struct weir__place place, weir_text word,
                           const char *const *choices, size_t count, const char *format, ...)
 {
-    /* Only if it is going to be told: a file may have a million unknown words. */
+    /* Suggestions cost time: only for errors that are shown. A file may have a million unknown words. */
     bool shown = report->diagnose && report->errors < WEIR__ERRORS_MAX;
     const char *nearest = shown ? weir__suggest(word, choices, count) : NULL;
     va_list arguments;

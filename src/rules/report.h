@@ -1,4 +1,4 @@
-/* Telling the author of a rule file what is wrong with it, and where. */
+/* Diagnostics: errors and warnings about rule files, with their place and a suggestion. */
 #ifndef WEIR_RULES_REPORT_H
 #define WEIR_RULES_REPORT_H
 
@@ -16,7 +16,7 @@ struct weir__place {
 };
 
 #define WEIR__ERRORS_MAX                                                                                               \
-    100 /* of one load: then one says that there are more, and the rest is silent; warnings alike */
+    100 /* errors of one load; one more says that there are more, then they are suppressed. The same for warnings */
 #define WEIR__MESSAGE_MAX 512 /* bytes of a message with its zero byte; a longer one is cut */
 
 struct weir__diagnostics {
@@ -28,35 +28,35 @@ struct weir__diagnostics {
     struct {
         uint32_t source, line;
         size_t offset;
-    } found; /* the line that was looked for last: the next one is rarely far away; line 0: none */
+    } found; /* the line found last, from which the next search starts; line 0: none */
 };
 
-/* printf-like. What is not printable in the message is escaped, whatever the arguments were. */
+/* printf-like. Unprintable characters of the message are escaped. */
 __attribute__((format(printf, 3, 4))) void weir__report_error(struct weir__diagnostics *report,
                                                               struct weir__place place, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__diagnostics *report,
                                                                 struct weir__place place, const char *format, ...);
-/* An error about `word`, with that one of the `count` words as a suggestion that is likely to have been meant. */
+/* Reports an error about `word`, suggesting the most similar of `choices`. */
 __attribute__((format(printf, 6, 7))) void weir__report_unknown(struct weir__diagnostics *report,
                                                                 struct weir__place place, weir_text word,
                                                                 const char *const *choices, size_t count,
                                                                 const char *format, ...);
-/* An error with a suggestion that the caller knows; NULL: none. */
+/* Reports an error with the caller's suggestion; NULL: none. */
 __attribute__((format(printf, 4, 5))) void weir__report_suggest(struct weir__diagnostics *report,
                                                                 struct weir__place place, const char *suggestion,
                                                                 const char *format, ...);
-/* "file:line" of a place, for messages that name a second one; into a buffer of the caller's. */
+/* Formats "file:line" of a second place for a message, into the caller's buffer. */
 const char *weir__place_text(const struct weir__diagnostics *report, struct weir__place place, char *buffer,
                              size_t size);
-/* The place of a byte of a source: its line, and its column in characters. */
+/* The line and column (in characters) of a byte of a source. */
 struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32_t source, size_t offset);
 
 /* The source from the beginning of the place's line on; false if there is no such line. */
 bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest);
 
 /*
- * A text of somebody's for a message: control characters, invalid UTF-8 and what would turn or hide text around it
- * become \\n, \\t or \\xHH, and what does not fit is cut and ends in "...". `size` is at least 8. Returns the buffer.
+ * Escapes untrusted text for a message: control characters, invalid UTF-8 and bidirectional or invisible characters
+ * become \\n, \\t or \\xHH; what does not fit is cut and ends in "...". `size` is at least 8. Returns the buffer.
  */
 const char *weir__printable(weir_text text, char *buffer, size_t size);
 #define WEIR__SHOWN 64 /* a buffer for a word or a value */

@@ -1,4 +1,4 @@
-/* What a rule is, once it has been read and checked. Read-only from then on. */
+/* A compiled rule. Immutable once the set is built. */
 #ifndef WEIR_RULES_RULE_H
 #define WEIR_RULES_RULE_H
 
@@ -19,20 +19,19 @@ struct weir__condition {
     bool normal_differs;                /* from the patterns */
 };
 
-/* Methods as bits, since most rules name one: the usual nine from WEIR__METHOD_KNOWN on, any other, and none at all. */
+/* Methods as bits: the nine known ones from WEIR__METHOD_KNOWN on, any other, and none at all. */
 enum { WEIR__METHOD_NONE = 1, WEIR__METHOD_OTHER = 2, WEIR__METHOD_KNOWN = 4, WEIR__METHOD_ANY = (1 << 11) - 1 };
-extern const char *const weir__methods[]; /* the usual ones, in the order of their bits; ends in NULL */
+extern const char *const weir__methods[]; /* the known methods in the order of their bits; ends in NULL */
 
 struct weir__match {
-    const struct weir__path_entry *entries; /* hosts × paths that the index can hold; `rule` is not set here */
+    const struct weir__path_entry *entries; /* hosts × paths for the index; `rule` is not set here */
     size_t entry_count;
-    unsigned methods; /* the ones that may pass; looked at first */
-    const struct weir__condition
-        *conditions; /* what the index does not decide: method, headers, query, named, regex, not */
+    unsigned methods;                         /* allowed methods; tested first */
+    const struct weir__condition *conditions; /* not decided by the index: method, headers, query, named, regex, not */
     size_t condition_count;
     const struct weir__networks *networks; /* NULL: any client */
     bool networks_negate;
-    uint8_t form;     /* what is taken off paths, WEIR__FORM_…: in the match, in costs by path and in the key */
+    uint8_t form;     /* normal form of paths, WEIR__FORM_…: in the match, in costs by path and in the key */
     uint64_t written; /* hash of what the author wrote: rules with the same one match the same requests */
 };
 
@@ -72,9 +71,9 @@ static inline bool weir__overload_is_scaled(const struct weir__overload_policy *
 /* ---- cost ---- */
 
 struct weir__cost {
-    int64_t fallback;  /* 1 unless set */
-    int16_t attribute; /* take the number from here; -1: no */
-    int64_t max;       /* of what comes from an attribute */
+    int64_t fallback;  /* used where no path or attribute gives a cost; 1 unless set */
+    int16_t attribute; /* the attribute that holds the cost; -1: none */
+    int64_t max;       /* bound of a cost from an attribute */
     struct weir__path_cost {
         struct weir__pattern path, normal; /* for the path as it was sent, and for its normal form */
         int64_t cost;
@@ -94,18 +93,18 @@ struct weir__response {
     int status;       /* 429 */
     unsigned headers; /* WEIR_HEADERS_… */
     enum weir_body body;
-    weir_text message;   /* empty: the usual */
+    weir_text message;   /* empty: the default message */
     weir_text body_text; /* with WEIR_BODY_TEXT, or of the rule's own JSON */
 };
 
 #define WEIR__RESPONSE_TEXT_MAX 8192
 
-/* Bounds of the requests that `on_limit: queue` keeps for later; 0: none but those of the whole queue. */
+/* Bounds of deferred requests (`on_limit: queue`); 0: only those of the whole queue. */
 struct weir__deferral {
     int64_t max, max_bytes, max_age_ms;
 };
 
-/* Keys (filled-in templates, exact or globs) and networks that pass or are denied whatever they have consumed. */
+/* An allow or block list: keys (exact or globs) and networks that pass or are denied regardless of their counters. */
 struct weir__access_list {
     const struct weir__networks *networks; /* NULL: none */
     const struct weir__pattern *globs;     /* keys with '*' */
@@ -122,14 +121,14 @@ static inline int weir__text_order(weir_text a, weir_text b)
     return a.len ? memcmp(a.data, b.data, a.len) : 0;
 }
 
-/* Of a key that was cut: whether it is on the list for certain, as an allow list needs it. */
+/* True if a key is certainly listed, even if it was cut: for allow lists. */
 bool weir__list_has_key(const struct weir__access_list *list, weir_text key);
-/* Of a key that was cut: whether it may be on the list, as a block list needs it. */
+/* True if a key may be listed, if it was cut: for block lists. */
 bool weir__list_may_have_key(const struct weir__access_list *list, weir_text key);
 
 struct weir__rule {
     weir_text name;   /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
-    weir_text base;   /* the name without the part that `limits` adds: the rule's, as its author wrote it */
+    weir_text base;   /* the name as its author wrote it, without the suffix that `limits` adds */
     weir_text domain; /* descriptor dialect; else empty */
     struct weir__place place;
     uint32_t index; /* in the set */
@@ -148,7 +147,7 @@ struct weir__rule {
     enum weir_on_limit on_limit;
     struct weir__deferral queue;
     enum weir__consistency consistency;
-    bool consistency_given; /* by its author: else the engine's default counts */
+    bool consistency_given; /* set by its author; else the engine's default applies */
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int priority;
@@ -167,8 +166,8 @@ struct weir__rule {
 };
 
 /*
- * The id of a rule's counters: the 64-bit XXH3 of the name's bytes with the seed 0, or 1 for a shadow rule. Counters in
- * segments on disk and on other hosts are found by it, so this never changes.
+ * The id of a rule's counters: XXH3-64 of the name, seed 0, or 1 for a shadow rule. Segments on disk and other hosts
+ * depend on it: it must never change.
  */
 uint64_t weir__rule_id(weir_text name, bool shadow);
 

@@ -1,4 +1,4 @@
-/* A rule set from its sources: the builder that both dialects add to, the compiling, the giving back. */
+/* Compiles a rule set from its sources: the builder that both dialects add to, and freeing. */
 #include "rules/descriptors.h"
 #include "algo/algo.h"
 #include "base/hash.h"

@@ -1,4 +1,4 @@
-/* A rule set: everything that a request is matched against. Built once, then read by everybody without a lock. */
+/* A rule set: everything that a request is matched against. Built once, then read without locks. */
 #ifndef WEIR_RULES_SET_H
 #define WEIR_RULES_SET_H
 
@@ -7,9 +7,9 @@
 
 #define WEIR__RULES_MAX     65536
 #define WEIR__SET_BYTES_MAX ((size_t)512 << 20)
-#define WEIR__REGEXES_MAX   16384 /* compiled ones are not the arena's, so they have a bound of their own */
+#define WEIR__REGEXES_MAX   16384 /* bound of compiled expressions, which are not in the arena */
 
-/* The first attributes of every set: what each request is asked for has a fixed index. */
+/* Fixed indices of the attributes that every request needs. */
 enum { WEIR__AT_PATH, WEIR__AT_HOST, WEIR__AT_METHOD };
 
 struct weir__domain;
@@ -19,27 +19,27 @@ struct weir_rules {
     struct weir__attributes attributes;
     struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
     size_t count;
-    const struct weir__paths *paths;       /* own dialect */
-    const struct weir__gate *gates;        /* by rule */
-    struct weir__access_list allow, block; /* for the whole set */
-    struct weir__response response;        /* of rules that say nothing else, and of what `block` denies */
-    struct weir__domain *domains;          /* descriptor dialect */
-    bool has_regex;                        /* a request may need a weir__regex_room */
-    bool load_aware;                       /* some rule is elastic or adaptive, or has a class or a reserve */
-    bool by_host, by_path;                 /* some rule names hosts, paths: the index needs them */
-    uint8_t form;                          /* of rules that have none of their own */
-    uint16_t forms; /* which normal forms rules have that the index finds by their path: a bit each */
-    uint8_t odd;    /* all options of these */
-    const struct weir__path_entry *open_ends; /* of the index: globs that do not only have a '*' behind a last '/' */
+    const struct weir__paths *paths;          /* own dialect */
+    const struct weir__gate *gates;           /* by rule */
+    struct weir__access_list allow, block;    /* for the whole set */
+    struct weir__response response;           /* default of rules without one, and of requests that `block` denies */
+    struct weir__domain *domains;             /* descriptor dialect */
+    bool has_regex;                           /* a request may need a weir__regex_room */
+    bool load_aware;                          /* some rule is elastic or adaptive, or has a class or a reserve */
+    bool by_host, by_path;                    /* some rule names hosts, paths: the index needs them */
+    uint8_t form;                             /* of rules that have none of their own */
+    uint16_t forms;                           /* bit set of the normal forms under which the index has paths */
+    uint8_t odd;                              /* union of their options */
+    const struct weir__path_entry *open_ends; /* globs of the index with a '*' elsewhere than behind the last '/' */
     size_t open_end_count;
-    size_t own_count;                 /* rules of the own dialect */
+    size_t own_count;                 /* rules of the native dialect */
     const char *const *source_names;  /* by weir__place.source */
-    struct weir__regex_list *regexes; /* to be given back */
+    struct weir__regex_list *regexes; /* freed with the set */
     struct weir__zone_list *zones;
     void (*close_zone)(weir_zone *zone);
 };
 
-/* A set under construction: what the dialects' readers add to. */
+/* A set under construction, to which the dialects' readers add. */
 struct weir__builder {
     weir_rules *set;
     struct weir__diagnostics *report;
@@ -50,7 +50,7 @@ struct weir__builder {
     struct weir__place identity_place, response_place, allow_place, block_place, normalize_place;
     struct weir__place none_place; /* of a list without rules */
     size_t regex_count;
-    bool full; /* there were more than WEIR__RULES_MAX rules, and it was said */
+    bool full; /* more than WEIR__RULES_MAX rules, which was reported */
 };
 
 /* Adds a rule. Sets index and id, reports a double name with both places. False: not added. */
@@ -61,14 +61,16 @@ const struct weir__regex *weir__builder_regex(struct weir__builder *builder, str
 /* A time zone that lives as long as the set; NULL after an error, which was reported. */
 const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
 
-/* Reads the normal form of paths, which `identity` may use: of all documents before weir__native_basis of any. */
+/* Reads `normalize`, which `identity` may need: of all documents before weir__native_basis of any. */
 void weir__native_form(struct weir__builder *builder, const struct weir__node *root);
-/* Reads what rules of any file build upon, `identity` and `response`: of all documents before the rest of any. */
+/*
+ * Reads `identity` and `response`, which rules of any file depend on: of all documents before weir__native_read of any.
+ */
 void weir__native_basis(struct weir__builder *builder, const struct weir__node *root);
-/* Reads the rest of one document of the own dialect into the set. */
+/* Reads the rest of one document of the native dialect. */
 void weir__native_read(struct weir__builder *builder, const struct weir__node *root);
 
-/* What the reading of files needs from the engine, which alone may open things. */
+/* Services of the engine that the reader needs: time zones. */
 struct weir__surroundings {
     int (*open_zone)(const char *name, weir_zone **zone);
     void (*close_zone)(weir_zone *zone);
@@ -77,25 +79,22 @@ struct weir__surroundings {
 /* Compiles sources into a set. WEIR_ERULES after reported errors, WEIR_ENOMEM. */
 int weir__rules_compile(struct weir__diagnostics *report, const struct weir__surroundings *around, weir_rules **set);
 
-/* A member of a document that only a weir.yaml has, which is no rule file; or NULL. */
+/* A top-level member that only weir.yaml has, or NULL: to report a weir.yaml given as a rule file. */
 const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root);
 
-/* Warnings that need all rules at once: never match, shadow one another, spoofable keys … */
+/* Warnings that take all rules: rules that never match, duplicates, forgeable keys. */
 void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report);
 
 /*
- * The rules of the own dialect that match, in order. The index finds, conditions and networks verify.
+ * The rules of the native dialect that match, in order: the index finds candidates, conditions and networks verify
+ * them.
  */
 void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
                        struct weir__found *found);
 
-/* The quota of a rule for this request: by tier, or the only one. NULL: its tier is not listed and there is no default.
- */
+/* The quota for this request, by tier. NULL: the tier is not listed and there is no default. */
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);
-/*
- * True if a request has nothing to do with the rule but to be counted under its key: enforced, one limit, one cost, and
- * no key is listed. The limit may be of any kind.
- */
+/* True if the rule only counts under its key: enforced, one limit, one cost, no lists. */
 bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule);
 /* The cost of this request under a rule. */
 int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching);

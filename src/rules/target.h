@@ -1,22 +1,22 @@
-/* Request targets, query strings and cookies: finding and decoding what rules ask about. */
+/* Parses and normalises request targets, query strings and cookies. */
 #ifndef WEIR_RULES_TARGET_H
 #define WEIR_RULES_TARGET_H
 
 #include "base/text.h"
 
 /*
- * A raw request target into a path and a query: the query is cut off (and a fragment), "%xx" decoded, an absolute
- * form's scheme and authority dropped, "//" merged, "." and ".." resolved, as nginx does. The path begins with '/', or
- * is "*". One that is too long for the buffer is cut, after it was resolved; what does not decode stays as it is.
- * Returns the path's length. path_size is at least 1; `query` and `cut` may be NULL.
+ * Splits a raw request target into path and query as nginx does: drops a fragment and an absolute form's scheme and
+ * authority, decodes %XX, merges "//", resolves "." and "..". The path begins with '/', or is "*". It is cut to the
+ * buffer after resolving; broken escapes stay. Returns its length. path_size is at least 1; `query` and `cut` may be
+ * NULL.
  */
 size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query, bool *cut);
 /* Only the raw query. */
 weir_text weir__target_query(weir_text target);
 
 /*
- * The normal form of a path: what is taken off, so that spellings that many servers take for the same resource become
- * one. Options, as in `normalize` of docs/rules.md.
+ * Options of a path's normal form: spellings that many servers treat as the same resource become one. `normalize` of
+ * docs/rules.md.
  */
 enum {
     WEIR__FORM_PARAMETERS = 1, /* ";…" of each segment */
@@ -28,16 +28,16 @@ enum {
 };
 
 /*
- * A decoded path in a normal form; empty segments and dots that appear are resolved. `to` has `size` bytes, 1 or more,
- * and may be the path's own. One that does not begin with '/' stays as it is. Returns the length.
+ * Writes the normal form of a decoded path to `to` (1 byte or more; may be the path itself), and resolves the empty
+ * segments and dots that appear. A path that does not begin with '/' stays. Returns the length.
  */
 size_t weir__path_normalise(weir_text path, unsigned form, char *to, size_t size, bool *cut);
 /*
- * The same of a raw target, whose parameters are taken off before it is decoded: up to the next '/' as it was sent,
- * whatever "%2F" are among them.
+ * Normal form of a raw target whose path parameters are removed before decoding, up to the next literal '/', whatever
+ * "%2F" they contain.
  */
 size_t weir__target_form(weir_text target, unsigned form, char *to, size_t size, bool *cut);
-/* False if the normal forms with any of the options in `form` are the path itself, provided that it is resolved. */
+/* False if the resolved path equals its normal form for every option in `form`. */
 bool weir__path_is_spelled(weir_text path, unsigned form);
 
 /* ---- For each request ---- */
@@ -56,7 +56,7 @@ static inline bool weir__has_odd16(weir__bytes16 bytes)
 #endif
 }
 
-/* True if the text has a ';' or a byte up to ' ': 16 bytes at once, the last of them twice. */
+/* True if the text has ';' or a byte up to ' '. Tests 16 bytes at a time; the last block overlaps. */
 static inline bool weir__text_is_odd(weir_text text)
 {
     weir__bytes16 bytes;
@@ -88,7 +88,7 @@ static inline bool weir__text_is_odd(weir_text text)
     return weir__has_odd16(bytes);
 }
 
-/* As weir__path_is_spelled, or true where one of the options is not asked for. `form` is not 0. */
+/* As weir__path_is_spelled, but may return true for options that are not in `form`. `form` is not 0. */
 static inline bool weir__path_may_be_spelled(weir_text path, unsigned form)
 {
     return path.len > 1 && (path.data[path.len - 1] == '/' || weir__text_is_odd(path) ||
@@ -98,20 +98,19 @@ static inline bool weir__path_may_be_spelled(weir_text path, unsigned form)
 /* ---- Cookies and arguments ---- */
 
 /*
- * The different values of the cookies of this name (letters in this case) in a Cookie header, in their order, without
- * quotes around them. Returns their number, or max + 1 if there are more than the `max` that are written. `max` is at
- * least 1.
+ * The distinct values of the cookies of this name (case-sensitive) in a Cookie header, in order and unquoted. Writes at
+ * most `max` (1 or more); returns their number, or max + 1 if there are more.
  */
 size_t weir__cookie_find(weir_text header, weir_text name, weir_text *values, size_t max);
 
 /*
- * The same of arguments, whose names may be encoded in the query. Values are given as they stand there, and differ if
- * they do when decoded.
+ * The distinct values of a query argument, as weir__cookie_find. Names are decoded before comparison; values are raw,
+ * and are distinct if they differ once decoded.
  */
 size_t weir__argument_find(weir_text query, weir_text name, weir_text *raw, size_t max);
-/* True if decoding would not change it. */
+/* True if decoding does not change it. */
 bool weir__argument_is_plain(weir_text raw);
-/* Decodes "%xx" and '+' into a buffer of `size` bytes; what does not fit is cut off. Returns the length. */
+/* Decodes %XX and '+' into `size` bytes, cutting the rest. Returns the length. */
 size_t weir__argument_decode(weir_text raw, char *to, size_t size, bool *cut);
 
 #endif

@@ -18,9 +18,9 @@
 #define WEIR__TEMPLATE_MAX    1024 /* bytes of one; more literal text would only be cut off */
 
 struct weir__template_piece {
-    weir_text literal; /* comes first, as it stands in keys; may be empty */
-    int16_t attribute; /* comes after it; -1: none, the template ends here */
-    char stop;         /* to be escaped in the value besides '%'; 0: the value ends the template */
+    weir_text literal; /* precedes the attribute; may be empty */
+    int16_t attribute; /* follows the literal; -1: none, the template ends here */
+    char stop;         /* escaped in the value like '%'; 0: the value ends the template */
 };
 
 struct weir__template {
@@ -29,29 +29,29 @@ struct weir__template {
     int piece_count;
 };
 
-/* False after an error (all are reported). Warns of two values side by side. "$$" is a dollar. */
+/* False after reported errors. Warns about two adjacent values. "$$" is a dollar. */
 bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes *all, struct weir__arena *arena,
                             struct weir__diagnostics *report, struct weir__place place, weir_text text);
 
-/* What on_missing_key: share puts in the place of a missing value. No value can be the same. */
+/* Replaces a missing value under on_missing_key: share. No value can equal it. */
 #define WEIR__MISSING_VALUE "%missing"
 
 /*
- * Stands for several cookies or arguments of one name with different values: all requests with such have one key, so
- * that a value beside the one that the upstream takes is no other counter.
+ * Replaces several cookies or arguments of one name with different values: such requests share one key, so that a value
+ * next to the one the upstream takes does not select another counter.
  */
 #define WEIR__SEVERAL_VALUE "%several"
 
 /*
- * Fills it in. Returns the key's length (at most WEIR__KEY_MAX), or -1 if an attribute is missing and `share` is false.
- * With share, the missing value is WEIR__MISSING_VALUE. `size` is at least WEIR__KEY_MAX, or else there is no key (-1).
+ * Builds the key. Returns its length (at most WEIR__KEY_MAX), or -1 if an attribute is missing and `share` is false, or
+ * if `size` is less than WEIR__KEY_MAX.
  */
 int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
                         size_t size);
 
 /*
- * After weir__template_fill: 0 if WEIR__SEVERAL_VALUE is not in the key. Else the number of keys that it stands for, or
- * more than WEIR__KEYS_MAX.
+ * After weir__template_fill: the number of keys that WEIR__SEVERAL_VALUE stands for (WEIR__KEYS_MAX + 1 or more: too
+ * many), or 0 if it is not in the key.
  */
 #define WEIR__KEYS_MAX 16
 size_t weir__template_keys(const struct weir__template *tmpl, struct weir__values *values);
@@ -60,8 +60,8 @@ int weir__template_fill_one(const struct weir__template *tmpl, struct weir__valu
                             char key[WEIR__KEY_MAX]);
 
 /*
- * By far most keys: some text, and the address of a client who is behind no proxy and in no group. It holds nothing to
- * be escaped, and is written without a look at anything else if it has four bytes.
+ * Fast path for the most common key: a literal and the address of a client without proxy and prefix group. An IPv4
+ * address needs no escaping and is formatted directly.
  */
 bool weir__template_is_address(const struct weir__template *tmpl, const struct weir__attributes *all);
 static inline size_t weir__template_dotted(const struct weir__template *tmpl, const uint8_t address[4],

@@ -1,19 +1,19 @@
-/* From figures to advice. See advise.h; docs/seeing.md has the thresholds for people. */
+/* Derives advice from a rule's statistics. docs/seeing.md documents the thresholds. */
 #include "stats/advise.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What it takes before anything is said. */
+/* Minimum evidence before any advice is given. */
 #define SECONDS_MIN        600  /* of history */
 #define REQUESTS_MIN       1000 /* in it */
 #define DENIED_MIN         50
 #define DENIED_SHARE_MIN   0.02
-#define KEYS_MIN           5    /* that were denied: fewer are those whom the rule is for */
+#define KEYS_MIN           5    /* denied keys; fewer are the clients that the rule is meant for */
 #define KEYS_SHARE_MIN     0.05 /* of all keys */
 #define FEW                3
-#define FEW_SHARE_MAX      0.8 /* of what was denied, by so few keys */
+#define FEW_SHARE_MAX      0.8 /* largest share of denials that the FEW heaviest keys may have */
 #define KIND_SHARE_MIN     0.6 /* of what was denied: by keys that fit on average, or by keys that do not */
 #define EDGE_SHARE_MIN     0.3 /* of what passes, in the first tenth of the windows */
 #define EDGE_LATE_MIN      0.5 /* of what is denied, in the last half */
@@ -36,7 +36,7 @@ static void add_number(struct weir__advice *advice, const char *name, double val
     }
 }
 
-/* Up to two digits that count: nobody writes 1,037 into a rule. */
+/* Rounds up to two significant digits: 1037 becomes 1100. */
 static int64_t round_up(double value)
 {
     double unit = 1;
@@ -52,10 +52,10 @@ struct recent {
     double denied_share; /* of the requests */
     double keys_share;   /* of the keys */
     double few_share;    /* of what was denied, by the few heaviest */
-    /* Of what was denied: by keys that the limit could carry on average, and by keys that ask for more. */
+    /* Shares of the denied cost: of keys below the limit on average, and of keys whose mean demand exceeds it. */
     double burst_share, steady_share;
-    double demand_90;  /* what nine of ten denied keys ask for, in units a window */
-    double over_burst; /* what bursting keys wanted, as a multiple of what they got */
+    double demand_90;  /* 90th percentile of the denied keys' demand, in units a window */
+    double over_burst; /* demand of bursting keys divided by what they were granted */
 };
 
 static int by_value(const void *a, const void *b)
@@ -104,7 +104,7 @@ static struct recent sum_recent(const struct weir__evidence *e)
     return r;
 }
 
-/* Enough was denied, to enough keys, that it is not just those whom the rule is for. */
+/* True if denials are many and spread over many keys, so that they do not only hit the abusers the rule is for. */
 static bool denies_many(const struct weir__evidence *e, const struct recent *r)
 {
     return e->second_count >= SECONDS_MIN && r->passed + r->denied >= REQUESTS_MIN && r->denied >= DENIED_MIN &&
@@ -126,7 +126,7 @@ static const char *at_least(const struct weir__evidence *e)
     return e->key_count == WEIR__EVIDENCE_KEYS ? "at least " : "";
 }
 
-/* Most of what is denied is asked for by keys that always want more than the limit. */
+/* Most denials hit keys whose mean demand exceeds the limit: the limit is too low. */
 static bool too_strict(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
 {
     if (!denies_many(e, r) || r->steady_share < KIND_SHARE_MIN || r->demand_90 <= (double)e->limit)
@@ -149,7 +149,7 @@ static bool too_strict(const struct weir__evidence *e, const struct recent *r, s
     return true;
 }
 
-/* Most of what is denied is asked for by keys that stay below the limit on average: they come in bursts. */
+/* Most denials hit keys below the limit on average: they come in bursts that a larger bucket would absorb. */
 static bool bursts(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
 {
     if (!denies_many(e, r) || r->burst_share < KIND_SHARE_MIN)
@@ -217,7 +217,7 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
     for (size_t i = e->hour_count - LOOSE_HOURS; i < e->hour_count; i++) {
         const struct weir__history_hour *hour = &e->hour[i];
         if (hour->most == WEIR__HISTORY_UNSEEN)
-            return false; /* hot keys were not noted: nobody knows */
+            return false; /* hot keys were not sampled in this hour: peak use is unknown */
         passed += hour->allowed;
         denied += hour->denied;
         busy += hour->allowed > 0;
@@ -238,8 +238,8 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
     add_number(advice, "most_percent", (double)most / 10);
     snprintf(
         advice->message, sizeof advice->message,
-        "too loose: in the last 7 days %llu requests passed, none was denied, and nobody used more than %.1f %% of the "
-        "limit; %lld would still be twice what anybody needs",
+        "too loose: in the last 7 days %llu requests passed, none was denied, and no key used more than %.1f %% of the "
+        "limit; %lld would still be twice the largest use",
         (unsigned long long)passed, (double)most / 10, (long long)needed);
     return true;
 }
@@ -247,7 +247,7 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
 size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice advice[WEIR__ADVICE_MAX])
 {
     size_t count = 0;
-    if (evidence->shadow || evidence->limit <= 0) /* a shadow is advice already */
+    if (evidence->shadow || evidence->limit <= 0) /* a shadow rule is under test already */
         return 0;
     struct recent recent = sum_recent(evidence);
     bool edge = edge_bursts(evidence, &recent, &advice[count]);

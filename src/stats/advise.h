@@ -1,31 +1,32 @@
 /*
- * Is a rule what it should be? From figures to advice: too strict, too loose, or the wrong algorithm, with the numbers
- * that say so and the changed rule, ready to be tried as a shadow. Says nothing when the figures say nothing.
+ * Advice about rules: derives from a rule's statistics whether it is too strict, too loose or of the wrong algorithm,
+ * with the numbers behind it and the changed rule, to be tried as a shadow rule. Returns no advice when the evidence is
+ * too thin.
  */
 #ifndef WEIR_STATS_ADVISE_H
 #define WEIR_STATS_ADVISE_H
 
 #include "stats/snapshot.h"
 
-#define WEIR__HOT_KEYS_MINUTES 10 /* of keys that are near their limit, and of how much keys use */
+#define WEIR__HOT_KEYS_MINUTES 10 /* minutes of recent use that the lists of keys near their limit cover */
 #define WEIR__EVIDENCE_KEYS    256
 
-/* A key that was denied something. */
+/* A key of the list of most denied keys. */
 struct weir__denied_key {
-    uint64_t denied, admitted; /* cost, in the seconds that the weights stand for */
+    uint64_t denied, admitted; /* cost, accumulated over `stands_for_s` seconds */
 };
 
-/* Everything that advice about one rule is made of. */
+/* The input of weir__advise: one rule's parameters, history and hottest keys. */
 struct weir__evidence {
     enum weir_algorithm algorithm;
-    int64_t limit, hard; /* units a window, and at once */
-    double window_s;     /* 0: a calendar's; nothing is known then of how fast a key may be */
-    bool by_clock;       /* a fixed window of whole ones since 1970 */
+    int64_t limit, hard; /* units a window; `hard`: largest burst */
+    double window_s;     /* 0: a calendar window, whose length varies; rates are unknown */
+    bool by_clock;       /* a fixed window aligned to the epoch */
     bool shadow, tiers;
 
-    struct weir__history_second second[WEIR__HISTORY_SECONDS]; /* the newest last */
+    struct weir__history_second second[WEIR__HISTORY_SECONDS]; /* oldest first */
     size_t second_count;
-    uint64_t newest_wall; /* the newest one's second since 1970 */
+    uint64_t newest_wall; /* Unix time of the newest second */
     struct weir__history_hour hour[WEIR__HISTORY_HOURS];
     size_t hour_count;
 
@@ -33,7 +34,7 @@ struct weir__evidence {
     size_t key_count;
     uint64_t denied_total; /* of all keys */
     uint64_t stands_for_s; /* seconds; 0: unknown */
-    uint64_t keys;         /* about as many were there lately */
+    uint64_t keys;         /* estimated number of active keys */
 };
 
 /* From malloc; NULL: no memory. */
@@ -44,10 +45,10 @@ enum weir__advice_kind { WEIR__TOO_STRICT, WEIR__TOO_LOOSE, WEIR__BURSTS, WEIR__
 /* "too_strict" ... */
 const char *weir__advice_kind_name(enum weir__advice_kind kind);
 
-/* What to change; 0 and NULL: leave it as it is. */
+/* The recommended change; 0 and NULL: keep that field. */
 struct weir__rule_change {
     int64_t limit, burst;
-    double limit_factor; /* for rules with tiers: each limit times this */
+    double limit_factor; /* multiplies each tier's limit */
     const char *algorithm;
 };
 
@@ -68,23 +69,22 @@ struct weir__advice {
 /* Returns how many there are. */
 size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice advice[WEIR__ADVICE_MAX]);
 
-/* Where rules were read from: a file or a directory; or with `path` NULL a text. */
+/* Where the rules were read from: a file or a directory, or with `path` NULL a text. */
 struct weir__rule_source {
     const char *path;
     weir_text text;
-    struct weir__rule_trees *trees; /* what was read, by the first weir__advice_rule; NULL before */
+    struct weir__rule_trees *trees; /* parsed on first use by weir__advice_rule */
 };
 
 /*
- * The rule with the change, from malloc: to be tried beside the enforced one as a whole rule file with a shadow, or
- * alone, as the document that the rules service takes, where being a shadow is not the document's business. NULL: the
- * rule is not written as one that can be changed so (of several limits, of the descriptor dialect), or not there any
- * more.
+ * The changed rule as YAML, from malloc. WEIR__ADVICE_FILE: a complete rule file with the rule in shadow.
+ * WEIR__ADVICE_DOCUMENT: the document that the rules service takes, without `shadow`. NULL: the rule is gone, or has a
+ * form that cannot be changed (several limits, descriptor dialect).
  */
 enum weir__advice_form { WEIR__ADVICE_FILE, WEIR__ADVICE_DOCUMENT };
 char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info,
                         const struct weir__rule_change *change, enum weir__advice_form form);
-/* Frees what weir__advice_rule has read; the next one reads again. */
+/* Frees the parsed rules; the next weir__advice_rule reads them again. */
 void weir__rule_source_free(struct weir__rule_source *source);
 
 #endif

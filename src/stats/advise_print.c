@@ -1,4 +1,4 @@
-/* weir advise: advice for people. As JSON it is what stats_json.c tells. */
+/* weir advise: prints advice as text, or as JSON by stats_json.c. */
 #include "serve/serve.h"
 #include "stats/stats_json.h"
 #include "stats/open_host.h"

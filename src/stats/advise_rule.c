@@ -1,4 +1,4 @@
-/* A rule with a change, written as a shadow to try. See advise.h. */
+/* Applies a recommended change to a rule and writes it as YAML. See advise.h. */
 #include "stats/advise.h"
 #include "control/document.h"
 #include "engine/rule_files.h"
@@ -16,7 +16,7 @@
 #define NUMBER_TEXT 32 /* bytes */
 #define TREES_BYTES ((size_t)256 << 20)
 
-/* A changed copy of a rule's members; what is below them is the rule's own. */
+/* A copy of a rule's members, to be changed; deeper nodes are shared with the rule. */
 struct copy {
     struct weir__arena *arena;
     struct weir__node *list; /* room for all members and ADDED */
@@ -60,7 +60,7 @@ static struct weir__node *add(struct copy *copy, const char *name)
     return node;
 }
 
-/* A limit with tiers: each times the same. */
+/* Multiplies each tier's limit by `factor`. */
 static void change_tiers(struct copy *copy, struct weir__node *limit, double factor)
 {
     struct weir__node *tiers = weir__arena_array(copy->arena, limit->count, sizeof *tiers);
@@ -120,7 +120,7 @@ static char *write_changed(const struct weir__node *rule, const struct weir__rul
 
 /* ---- Finding ---- */
 
-/* The rule of the own dialect that begins on this line, with one limit. */
+/* Finds the rule of the native dialect by its name, if it has a single limit. */
 static const struct weir__node *find_rule(const struct weir__node *root, const weir_rule_info *info)
 {
     const struct weir__node *rules = root && root->kind == WEIR__MAP ? weir__node_get(root, "rules") : NULL;
@@ -138,7 +138,7 @@ static char *write_rule(const struct weir__node *rule, const struct weir__rule_c
 {
     weir_rules *rules = NULL;
     char *text = write_changed(rule, change, WEIR__ADVICE_FILE, arena);
-    /* What is recommended has to be a rule. */
+    /* The recommendation must compile. */
     bool good = text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) == 0;
     weir_rules_free(rules);
     if (good && form == WEIR__ADVICE_FILE)

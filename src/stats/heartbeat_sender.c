@@ -1,4 +1,4 @@
-/* The agent's part of the fleet. See heartbeat_sender.h. */
+/* The agent's heartbeat sender. See heartbeat_sender.h. */
 #include "stats/heartbeat_sender.h"
 #include "base/clock.h"
 #include "base/sidecar.h"
@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATIENCE_US  INT64_C(500000)
-#define READ_EACH_MS 20 /* and host: what all hosts together read grows with them, and not with their square */
+#define PATIENCE_US INT64_C(500000)
+#define READ_EACH_MS                                                                                                   \
+    20 /* per host: n hosts read the list every 20 n ms, so that the total load grows with n, not with its square */
 
 struct weir__heartbeat_sender {
     const struct weir__config *config;
@@ -21,10 +22,10 @@ struct weir__heartbeat_sender {
     char path[4096], lines[4096];
     struct weir__store_options options;
     struct weir__heartbeat_store *link; /* NULL: no store */
-    struct weir__host_list received;    /* from the store, when it was last read */
-    struct weir__host_list list;        /* that is written down */
-    int64_t due_ms;                     /* when it is read again */
-    int error;                          /* of the last turn */
+    struct weir__host_list received;    /* the store's list, as of the last read */
+    struct weir__host_list list;        /* what the .hosts file gets */
+    int64_t due_ms;                     /* next read of the store's list */
+    int error;                          /* of the last exchange */
     char id[WEIR__HOST_ID + 1];
 };
 
@@ -78,7 +79,7 @@ void weir__heartbeat_sender_free(struct weir__heartbeat_sender *sender)
 
 /* ---- The store ---- */
 
-/* That the store is away is told by who exchanges with it; that it refuses this alone is told here, once. */
+/* Logs that the store refuses heartbeats, once. The sync exchange already logs that a store is unavailable. */
 static void log_refusal(struct weir__heartbeat_sender *sender, int error, const char *why)
 {
     bool refused = error == WEIR_ESTOREAUTH || error == WEIR_ESTOREERROR || error == WEIR_ESTOREWRONGTYPE;
@@ -90,9 +91,9 @@ static void exchange_with_store(struct weir__heartbeat_sender *sender, struct we
 {
     int64_t count = 0;
     bool reads = now_ms >= sender->due_ms;
-    enum weir__host_store seen = self->store; /* by the exchange; UNKNOWN: there is none */
+    enum weir__host_store seen = self->store; /* as the sync exchange sees it; UNKNOWN: there is none */
     if (seen != WEIR__HOST_STORE_UNAVAILABLE)
-        self->store = WEIR__HOST_STORE_UP; /* or nobody hears it */
+        self->store = WEIR__HOST_STORE_UP; /* the store can only receive this if it is up */
     sender->list.why[0] = 0;
     int error =
         weir__heartbeat_store_exchange(sender->link, self, reads ? &sender->received : NULL, &count, sender->list.why);
@@ -115,7 +116,7 @@ static void exchange_with_store(struct weir__heartbeat_sender *sender, struct we
 static void add_received(struct weir__heartbeat_sender *sender, const char *self, int64_t now_ms)
 {
     struct weir__host_list *list = &sender->list;
-    /* Until the next time to read, what was read counts as it was. */
+    /* Between two reads of the list, its ages stay as they were read. */
     int64_t late_ms = now_ms > sender->due_ms ? now_ms - sender->due_ms : 0;
     for (size_t i = 0; i < sender->received.count; i++) {
         struct weir__received_heartbeat *received = &sender->received.hosts[i];
@@ -155,7 +156,7 @@ void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender)
     memcpy(sender->id, self.id, sizeof sender->id);
     if (sender->link)
         exchange_with_store(sender, &self, (int64_t)weir__coarse_ms());
-    int64_t now_ms = (int64_t)weir__coarse_ms(); /* it may have taken a while */
+    int64_t now_ms = (int64_t)weir__coarse_ms(); /* the exchange may have blocked */
     list->left_out = sender->received.left_out;
     list->written_ms = now_ms;
     list->count = 1;

@@ -1,4 +1,4 @@
-/* The history's writer, and the one who ages hot keys. See history_writer.h. */
+/* The agent's history writer, which also ages hot keys. See history_writer.h. */
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include "stats/history_writer.h"
 #include "base/sidecar.h"
@@ -21,10 +21,10 @@ struct weir__history_writer {
     struct weir__mapped mapped;
     struct weir__history history;
     char history_path[4096], hot_path[4096];
-    struct weir__hot_sampler *hot; /* to be aged; NULL: not there yet */
+    struct weir__hot_sampler *hot; /* hot keys to age; NULL: not there yet */
     uint64_t last;                 /* second */
     int lock;
-    int error; /* of the last look */
+    int error; /* of the last tick */
 };
 
 /* ---- Opening ---- */
@@ -43,7 +43,7 @@ static int check(void *memory, uint64_t bytes)
 
 static uint32_t rows_for(size_t rules)
 {
-    size_t rows = rules + rules / 4 + 16; /* rules that went keep theirs for a while */
+    size_t rows = rules + rules / 4 + 16; /* removed rules keep their rows for a while */
     return (uint32_t)(rows < ROWS_MIN ? ROWS_MIN : rows > ROWS_MAX ? ROWS_MAX : rows);
 }
 
@@ -60,10 +60,7 @@ static int history_attach(struct weir__history_writer *o, const struct weir__mak
     return error;
 }
 
-/*
- * The history, made anew if it has too few rows for the rules: removed first, so that one function opens it. What
- * cannot be removed stays.
- */
+/* Opens the history; one with too few rows for the rules is unlinked and created anew. */
 static int history_open_for(struct weir__history_writer *o, size_t rules, unsigned owner)
 {
     struct weir__making making = {.path = o->history_path,
@@ -81,7 +78,10 @@ static int history_open_for(struct weir__history_writer *o, size_t rules, unsign
     return history_attach(o, &making);
 }
 
-/* An agent that root started may not make files there: root makes the history then, which is waited for. */
+/*
+ * An agent that root started cannot create files beside the segment: it asks the supervisor to create the history and
+ * waits up to a second.
+ */
 static int history_open(struct weir__history_writer *o)
 {
     enum { ROUNDS = 20 };
@@ -112,7 +112,7 @@ int weir__history_writer_prepare(const char *segment_path, size_t rules)
     return error;
 }
 
-/* One observer a segment. The file of the lock stays when the history is replaced. */
+/* Takes the segment's writer lock. The lock file stays when the history is replaced. */
 static int lock_segment(struct weir__history_writer *o, const char *segment_path)
 {
     char path[4096];
@@ -172,11 +172,11 @@ void weir__history_writer_close(struct weir__history_writer *writer)
 
 /* ---- Hot keys ---- */
 
-/* Follows the file that those who note use, as the sight sees it; it is theirs to make. */
+/* Attaches to the current .hot file, which the sampling processes create. */
 static void hot_reattach(struct weir__history_writer *o)
 {
     hot_detach(o);
-    /* Attached as by one who notes: this is never the one who makes it. */
+    /* Never creates it. */
     if (o->snapshot.hot_file.memory && o->snapshot.hot.rule_slots)
         (void)!weir__hot_sampler_attach(o->hot_path, o->snapshot.engine->segment->owner, &o->hot);
 }
@@ -188,7 +188,9 @@ static void hot_halve(const struct weir__hot *hot, int times)
             weir__hot_age(&hot->rule_slot[i]);
 }
 
-/* What was noted while nobody counted the seconds says nothing about how fast it came, so it goes. */
+/*
+ * Halves the weights once per AGE_SECONDS. Weights from before this writer ran have no known duration and are dropped.
+ */
 static void hot_age(struct weir__history_writer *o, uint64_t passed)
 {
     uint64_t *seconds = &o->hot->hot.header->seconds, stands = weir__load64(seconds);
@@ -223,7 +225,7 @@ static int add_rule(void *context, const struct weir__rule_snapshot *rule)
     return 0;
 }
 
-/* A history that was cut short is made anew. WEIR_ELOST: it was; or why that fails. */
+/* Creates a truncated history anew. WEIR_ELOST: it was truncated; or why that fails. */
 static int history_remake(struct weir__history_writer *o)
 {
     bool lost = weir__load32(&o->mapped.lost) != 0;

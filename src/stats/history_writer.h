@@ -1,6 +1,6 @@
 /*
- * What the agent does so that others see: once a second it writes what was counted under each rule into the history,
- * and every five minutes it halves the weights of hot keys, so that their lists are of the recent past.
+ * The agent's history writer: once a second it appends each rule's counts to the history file, and every five minutes
+ * it halves the weights of hot keys, so that their lists cover the recent past.
  */
 #ifndef WEIR_STATS_HISTORY_WRITER_H
 #define WEIR_STATS_HISTORY_WRITER_H
@@ -9,18 +9,18 @@
 
 struct weir__history_writer;
 
-/* The size of a new history for so many rules. */
+/* The size in bytes of a new history file for this many rules. */
 uint64_t weir__history_writer_bytes(size_t rules);
 
 /*
- * Beside the engine's segment. 0; WEIR_EBUSY: another process does it already; or why the history cannot be made. What
- * lasts longer than the observer: the engine. *ending: of the file that an error is about.
+ * Opens the history beside the engine's segment. 0; WEIR_EBUSY: another process writes it already; or why it cannot be
+ * opened, with *ending the file name's ending. The engine must outlive the writer.
  */
 int weir__history_writer_open(weir *engine, const char *segment_path, struct weir__history_writer **writer,
                               const char **ending);
 /*
- * To be called several times a second; does nothing but once in each. 0, WEIR_ELOST: the history's file was cut short
- * and is made anew, or why it cannot be made; the same until the next second.
+ * Call it several times a second; it writes once a second. 0; WEIR_ELOST: the history's file was truncated and is
+ * created anew; or why that failed. Returns the same until the next second.
  */
 int weir__history_writer_tick(struct weir__history_writer *writer);
 /* For root, before an agent of another user starts: makes the history if there is none or if it has too few rows. */

@@ -1,4 +1,4 @@
-/* Who there is, for who looks. See membership.h. */
+/* Membership as readers see it: this host, and those of the .hosts file. See membership.h. */
 #include "stats/membership.h"
 #include "base/clock.h"
 
@@ -18,7 +18,7 @@ void weir__membership_close(struct weir__membership *membership)
     *membership = (struct weir__membership){0};
 }
 
-/* What most of those say who tell; 0: nobody says. */
+/* The rules checksum of most running hosts; 0: unknown. */
 static uint64_t rules_of_most(const struct weir__membership *membership)
 {
     uint64_t best = 0;
@@ -55,7 +55,7 @@ static void mark_hosts(struct weir__membership *membership)
     }
 }
 
-/* Those of the file but this one. */
+/* Adds the hosts of the file, except this one and those not heard from for too long. */
 static void add_others(struct weir__membership *membership, const struct weir__host_list *list, int64_t since_ms)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -75,13 +75,13 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
     struct weir__heartbeat self;
     bool there = weir__host_list_read(membership->path, snapshot->engine->segment->owner, &list);
     int64_t now_ms = (int64_t)weir__coarse_ms(), since_ms = now_ms - list.written_ms;
-    if (since_ms < 0) /* it is from before the machine started */
+    if (since_ms < 0) /* written before the last boot */
         weir__host_list_free(&list);
     free(membership->hosts);
     membership->count = 0;
     membership->hosts = calloc(list.count + 1, sizeof *membership->hosts);
     weir__heartbeat_of_self(&self, snapshot, membership->has_store);
-    /* The agent knows what this process may not: rules by their names, the store. */
+    /* The agent's own entry is better than what this process can see: it knows rule names and the store's state. */
     membership->agent = there && list.count && list.hosts[0].via == WEIR__HOST_SELF &&
                         since_ms <= weir__heartbeat_timeout_ms(&list.hosts[0].heartbeat);
     membership->store = membership->agent ? list.store : self.store;

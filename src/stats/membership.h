@@ -1,27 +1,27 @@
 /*
- * The fleet: which hosts there are, how each is, and when it was last heard of. docs/seeing.md, "Hosts", says what
- * holds.
+ * Membership: which hosts exist, their status, and when each was last heard from. docs/seeing.md, "Hosts", has the
+ * guarantees.
  *
- *   fleet_told       what one host tells of itself, as text and back
- *   fleet_self       the same of this host, from its sight
- *   fleet_file       all that were heard of, in a file beside the segment that the agent writes and all who look read
- *   fleet_store      telling the store and hearing from it who else is there (lua/hosts.lua)
- *   fleet_teller     the agent's part: every two seconds both of these
- *   fleet            the looker's part: this host, which is always there, and those of the file
+ *   heartbeat         one host's status as JSON; filled in for this host from its snapshot
+ *   membership_file   the .hosts file: all known hosts; the agent writes it, readers load it
+ *   membership_store  exchange of heartbeats with the store (lua/hosts.lua)
+ *   heartbeat_sender  the agent's loop: every two seconds both of these
+ *   subscribers       heartbeats of hosts that poll their rules from this one
+ *   membership        the readers' view: this host first, then those of the file
  */
 #ifndef WEIR_STATS_MEMBERSHIP_H
 #define WEIR_STATS_MEMBERSHIP_H
 
 #include "stats/snapshot.h"
 
-#define WEIR__HOSTS_MAX          1024 /* hosts in a list; in the store there is room for no more */
-#define WEIR__HEARTBEAT_MAX      1024 /* bytes of what a host tells of itself */
-#define WEIR__HOST_ID            16   /* digits */
+#define WEIR__HOSTS_MAX          1024 /* hosts in a list, and in the store */
+#define WEIR__HEARTBEAT_MAX      1024 /* bytes of a heartbeat */
+#define WEIR__HOST_ID            16   /* hexadecimal digits */
 #define WEIR__HEARTBEAT_NAME_MAX 64
 #define WEIR__HEARTBEAT_EVERY_MS 2000
 #define WEIR__HOSTS_FORGET_MS    (5 * 60 * 1000)
 
-/* The store, as a host sees it. */
+/* The store's state as a host sees it. */
 enum weir__host_store {
     WEIR__HOST_STORE_NONE,
     WEIR__HOST_STORE_UNKNOWN,
@@ -29,38 +29,38 @@ enum weir__host_store {
     WEIR__HOST_STORE_UNAVAILABLE
 };
 
-/* What a host tells of itself. Texts are UTF-8 of anybody's: whoever shows them makes them harmless. */
+/* A host's status. The texts are untrusted UTF-8: escape them before display. */
 struct weir__heartbeat {
     char id[WEIR__HOST_ID + 1]; /* of its segment */
     char name[WEIR__HEARTBEAT_NAME_MAX + 1];
     char version[25];
     struct weir__rates rates; /* under its enforced rules */
-    double level;             /* of load, 0 to 100; negative: it has none, or nobody says */
+    double level;             /* load, 0 to 100; negative: unknown */
     enum weir__host_store store;
-    uint64_t rules; /* what those in force say (weir__rules_checksum); 0: unknown */
+    uint64_t rules; /* checksum of the active rules (weir__rules_checksum); 0: unknown */
     int64_t rule_count;
-    int64_t every_ms; /* how often it tells */
+    int64_t every_ms; /* interval between its heartbeats */
 };
 
-/* As JSON in ASCII, with a zero byte. Its length; 0: it does not fit, or there is no memory. */
+/* Formats JSON in ASCII, terminated. Returns its length; 0: it does not fit, or no memory. */
 size_t weir__heartbeat_format(const struct weir__heartbeat *heartbeat, char *to, size_t size);
-/* What anybody may have written. False: it is nothing of the kind. What is missing or beyond reason is unknown. */
+/* Parses untrusted text. False: not a heartbeat. Missing or implausible values become unknown. */
 bool weir__heartbeat_parse(const char *text, size_t len, struct weir__heartbeat *heartbeat);
 const char *weir__host_store_name(enum weir__host_store store);
-/* A host that has told nothing for so long is silent. */
+/* A host without a heartbeat for this long is silent. */
 int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat);
 
-/* What this host has to tell. */
+/* Fills in this host's heartbeat. */
 void weir__heartbeat_of_self(struct weir__heartbeat *heartbeat, const struct weir__snapshot *snapshot, bool has_store);
 
 /* ---- The file ---- */
 
 enum weir__host_via { WEIR__HOST_SELF, WEIR__HOST_VIA_STORE, WEIR__HOST_VIA_RULES };
 
-/* A host that was heard of. */
+/* A heartbeat that was received. */
 struct weir__received_heartbeat {
     struct weir__heartbeat heartbeat;
-    int64_t ago_ms; /* when the list was made */
+    int64_t ago_ms; /* age when the list was made */
     enum weir__host_via via;
 };
 
@@ -69,44 +69,44 @@ struct weir__received_heartbeat {
 struct weir__host_list {
     int64_t written_ms; /* by weir__coarse_ms: monotonic, since boot */
     enum weir__host_store store;
-    char why[WEIR__HOSTS_WHY]; /* it is away; "" */
-    int64_t left_out;          /* hosts beyond what there is room for */
+    char why[WEIR__HOSTS_WHY]; /* why the store is unavailable; "": it is not */
+    int64_t left_out;          /* hosts beyond WEIR__HOSTS_MAX */
     size_t count;
     struct weir__received_heartbeat *hosts; /* this one first; from malloc */
 };
 
-/* The text of a list, from malloc; NULL: no memory. And back, whatever it is: false, and the list is empty. */
+/* Formats a list as JSON, from malloc (NULL: no memory), and parses one (false: malformed, and the list is empty). */
 char *weir__host_list_format(const struct weir__host_list *list, size_t *len);
 bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list *list);
-/* The same of the file beside a segment; one of another user (weir__file_is_trusted) is not read. */
+/* Reads the .hosts file; one of another user is refused (weir__file_is_trusted). */
 bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir__host_list *list);
 void weir__host_list_free(struct weir__host_list *list);
 
-/* ---- For who looks ---- */
+/* ---- For readers ---- */
 
 struct weir__host_status {
     struct weir__heartbeat heartbeat;
     int64_t received_ms; /* ago */
     enum weir__host_via via;
     bool silent;
-    bool differs; /* its rules are not those of most hosts */
+    bool differs; /* its rules differ from those of most hosts */
 };
 
 struct weir__membership {
     char path[4096];
     bool has_store;
 
-    /* By weir__membership_refresh. */
+    /* Set by weir__membership_refresh. */
     struct weir__host_status *hosts; /* the first is this one */
     size_t count, silent, differ;
     int64_t left_out;
     enum weir__host_store store;
     char why[WEIR__HOSTS_WHY];
-    bool agent; /* the list is no older than an agent lets it become */
+    bool agent; /* an agent runs: the list is recent */
 };
 
 void weir__membership_open(struct weir__membership *membership, const char *segment_path, bool has_store);
-/* Looks anew. The sight must have looked lately. Without memory: nobody is there. */
+/* Reads the file again. The snapshot must be recent. Without memory the list is empty. */
 void weir__membership_refresh(struct weir__membership *membership, const struct weir__snapshot *snapshot);
 void weir__membership_close(struct weir__membership *membership);
 

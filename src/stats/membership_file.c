@@ -1,4 +1,4 @@
-/* All hosts that were heard of, in a file beside the segment. See membership.h. */
+/* The .hosts file: all hosts that the agent knows of, as JSON. See membership.h. */
 #define _GNU_SOURCE /* O_NOFOLLOW */
 #include "stats/membership_internal.h"
 
@@ -38,7 +38,7 @@ char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
     return text;
 }
 
-/* A whole number from 0 on that a double holds. */
+/* A non-negative integer up to 2^53; else 0. */
 static int64_t integer_of(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);
@@ -99,7 +99,7 @@ bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir_
     bool sound = file >= 0 && weir__file_is_trusted(file, path, segment_owner) && fstat(file, &at) == 0 &&
                  at.st_size <= FILE_MAX;
     char *text = sound ? malloc((size_t)at.st_size + 1) : NULL;
-    ssize_t len = text ? read(file, text, (size_t)at.st_size) : -1; /* it is replaced, never changed */
+    ssize_t len = text ? read(file, text, (size_t)at.st_size) : -1; /* the agent replaces the file, never changes it */
     *list = (struct weir__host_list){0};
     bool good = len > 0 && weir__host_list_parse(text, (size_t)len, list);
     free(text);

@@ -1,4 +1,4 @@
-/* Telling the store, and hearing from it who else is there. See membership_internal.h. */
+/* Exchanges heartbeats with the store by lua/hosts.lua. See membership_internal.h. */
 #include "base/clock.h"
 #include "stats/membership_internal.h"
 #include "remote/blocking_client.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBE_US  INT64_C(200000) /* in which a connection can be made again */
+#define PROBE_US  INT64_C(200000) /* time for reconnecting after an error */
 #define KEY_MAX   96
 #define ARGUMENTS 9
 
@@ -16,10 +16,10 @@ struct weir__heartbeat_store {
     struct weir__store_options options;
     struct weir__blocking_client *link;
     int64_t patience_us;
-    char key[KEY_MAX]; /* not a counter's: none has a rule without a name */
+    char key[KEY_MAX]; /* cannot collide with a counter: those have a non-empty rule name */
 };
 
-/* What is asked, and where the answer goes. */
+/* One call of the script, and where its reply goes. */
 struct host_exchange {
     struct weir__store_request request;
     struct weir__raw_command raw;
@@ -33,7 +33,7 @@ struct weir__heartbeat_store *weir__heartbeat_store_new(const struct weir__store
     if (!link)
         return NULL;
     link->options = *options;
-    link->options.deadline_us = link->patience_us = patience_us; /* a request's is not ours */
+    link->options.deadline_us = link->patience_us = patience_us; /* not the deadline of a client's request */
     snprintf(link->key, sizeof link->key, "%s::hosts", options->prefix);
     link->link = weir__blocking_client_new(&link->options);
     if (link->link)
@@ -58,7 +58,7 @@ static void read_host(struct weir__host_list *list, const redisReply *id, const 
     if (id->type != REDIS_REPLY_STRING || ago->type != REDIS_REPLY_INTEGER || ago->integer < 0 ||
         text->type != REDIS_REPLY_STRING || !weir__heartbeat_parse(text->str, text->len, &received->heartbeat) ||
         id->len != WEIR__HOST_ID || memcmp(id->str, received->heartbeat.id, WEIR__HOST_ID) != 0)
-        return; /* somebody else's, or of a weir to come */
+        return; /* not a heartbeat, or one of a newer version */
     received->ago_ms = ago->integer;
     received->via = WEIR__HOST_VIA_STORE;
     list->count++;
@@ -113,11 +113,11 @@ int weir__heartbeat_store_exchange(struct weir__heartbeat_store *link, const str
         return WEIR_ENOMEM;
     int error = run_script(link, &exchange, heartbeat->id, text, link->patience_us);
     *count = exchange.count;
-    if (error) /* what the server says is of any bytes */
+    if (error) /* the server's message may have any bytes */
         weir__printable((weir_text){exchange.raw.why, strlen(exchange.raw.why)}, why, WEIR__HOSTS_WHY);
     if (error && !*why)
         snprintf(why, WEIR__HOSTS_WHY, "%s", weir_strerror(error));
-    if (error) /* it is asked so rarely that nothing would come of it between two questions */
+    if (error) /* exchanges are too rare for the client to reconnect between two of them */
         weir__blocking_client_work(link->link, PROBE_US);
     return error;
 }

@@ -1,4 +1,4 @@
-/* Opening a host to look at it. See open_host.h. */
+/* Opens a host read-only. See open_host.h. */
 #include "stats/open_host.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static bool report_error(weir_diagnose *diagnose, void *context, const char *fil
     return false;
 }
 
-/* True if it is a segment, whatever its state; a text file is none. */
+/* True for a segment in any state, false for a text file. */
 static bool is_segment(const char *path)
 {
     weir_segment_options how = {.path = path, .flags = WEIR_OPEN_READONLY};
@@ -38,14 +38,14 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
             how.rules_text = how.rules_path ? NULL : host->config.rules_text.data;
         }
     }
-    if (unnamed) /* there must be one; it is not shown */
+    if (unnamed) /* the engine needs a rule; this one is not shown */
         how.rules_text = "rules: [{ name: none, limit: 1, window: 1s }]\n";
     host->source = (struct weir__rule_source){.path = how.rules_path,
                                               .text = {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
     how.diagnose = diagnose;
     how.diagnose_context = context;
     int error = weir_open(&how, &host->engine);
-    if (error == WEIR_ERULES || error == WEIR_ERULESPATH) /* was told */
+    if (error == WEIR_ERULES || error == WEIR_ERULESPATH) /* reported already */
         return false;
     if (error)
         return report_error(diagnose, context, how.segment.path, error);

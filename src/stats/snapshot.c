@@ -1,4 +1,4 @@
-/* What there is to see. See snapshot.h. */
+/* The read-only view of a host. See snapshot.h. */
 #define _GNU_SOURCE /* gethostname */
 #include "stats/snapshot.h"
 #include "base/clock.h"
@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STALE_SECONDS 5 /* a history that ended longer ago says nothing of the present */
+#define STALE_SECONDS 5 /* an older end of the history means that no agent writes it */
 
 /* ---- Files ---- */
 
-/* True if it has changed: what was there is left, and mapped is what is there now, if anything is. */
+/* Maps the file anew if it was created, replaced or removed. True: it was. */
 static bool remap_if_replaced(const struct weir__snapshot *snapshot, struct weir__mapped *file, const char *ending)
 {
     char path[4096];
@@ -145,7 +145,7 @@ void weir__snapshot_save_totals(struct weir__snapshot *snapshot)
     snapshot->previous_count = 0;
     snapshot->previous_at = snapshot->now;
     snapshot->previous = calloc(saved_rules.count + 1, sizeof *snapshot->previous);
-    if (snapshot->previous) /* rules may have become more meanwhile */
+    if (snapshot->previous) /* there may be more rules by now */
         (void)weir__snapshot_each_rule(snapshot, remember_within, &saved_rules);
 }
 

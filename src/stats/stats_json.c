@@ -1,6 +1,6 @@
-/* Figures as JSON. See stats_json.h. */
+/* A host's statistics as JSON. See stats_json.h. */
 #define _GNU_SOURCE /* getloadavg */
-#include "stats/stats_json_internal.h"
+#include "stats/stats_json.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <weir/load.h>
+#include <stdio.h>
 
 #define SAMPLED_SLOTS 16384
 
@@ -16,14 +17,14 @@ static json_t *number(uint64_t value)
     return json_integer((json_int_t)(value & INT64_MAX));
 }
 
-/* Rates are told in hundredths. */
+/* Rates are rounded to hundredths. */
 static json_t *rounded(double value)
 {
     return json_real((double)(int64_t)(value * 100 + 0.5) / 100);
 }
 
-/* Names and keys come from outside: what is no UTF-8 is shown by its bytes. */
-json_t *weir__stats_json_text(const char *data, size_t len)
+/* Names and keys are untrusted: those that are not UTF-8 are shown as \xHH. */
+static json_t *text_json(const char *data, size_t len)
 {
     json_t *made = json_stringn(data, len);
     if (made)
@@ -45,7 +46,7 @@ static double rounded_ms(int64_t ns)
     return (double)ms / 1e3;
 }
 
-int weir__stats_json_finish(json_t *root, bool good, char **json)
+static int finish(json_t *root, bool good, char **json)
 {
     *json = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(root);
@@ -54,7 +55,7 @@ int weir__stats_json_finish(json_t *root, bool good, char **json)
 
 /* ---- Now ---- */
 
-json_t *weir__stats_json_rates(const struct weir__rates *rates)
+static json_t *rates_json(const struct weir__rates *rates)
 {
     if (!rates->known)
         return json_null();
@@ -87,14 +88,14 @@ static int stats_rule(void *context, const struct weir__rule_snapshot *rule)
     for (int i = 0; i < 3; i++) {
         struct weir__rates some = weir__snapshot_rates(walk->snapshot, rule, spans[i]);
         weir__rates_add(&walk->all[i], rule, &some);
-        walk->good &= json_object_set_new(rates, span_names[i], weir__stats_json_rates(&some)) == 0;
+        walk->good &= json_object_set_new(rates, span_names[i], rates_json(&some)) == 0;
     }
     bool counted = rule->info.bytes_per_key > 0;
     json_t *one =
         json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
-                  weir__stats_json_text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow,
-                  "domain", rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL,
-                  "limit", rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
+                  text_json(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
+                  rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
+                  rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
                   counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
                   "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
                   number(s->listed), "missing_key", number(s->missing_key), "failures", number(s->failures),
@@ -133,7 +134,7 @@ static json_t *store_json(const struct weir__snapshot *snapshot)
                      "units_dropped", number(s.units_dropped), "keys", number(s.used), "keys_max", number(s.entries));
 }
 
-/* The time below which so many per mille of the timed checks stayed; 0: none was timed. */
+/* A quantile of the sampled check times, in seconds; 0: none was sampled. */
 static double time_below(const weir_times *times, uint64_t per_mille)
 {
     uint64_t all = 0, sum = 0;
@@ -153,8 +154,8 @@ static json_t *host_json(const struct weir__snapshot *snapshot)
     double load[3] = {0};
     weir__snapshot_host_name(snapshot, name);
     (void)!getloadavg(load, 3);
-    return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__stats_json_text(name, strlen(name)), "load", load[0], load[1],
-                     load[2], "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    return json_pack("{s:o,s:[f,f,f],s:i}", "name", text_json(name, strlen(name)), "load", load[0], load[1], load[2],
+                     "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static json_t *percent(uint32_t per_mille)
@@ -162,7 +163,7 @@ static json_t *percent(uint32_t per_mille)
     return json_real((double)per_mille / 10);
 }
 
-/* How loaded the host is; null where nothing says so. */
+/* The host's load; null where there is none. */
 static json_t *load_json(const struct weir__snapshot *snapshot)
 {
     struct weir__load_view view;
@@ -194,7 +195,7 @@ static json_t *stats_json(const struct weir__snapshot *snapshot)
     (void)!weir_times_read(snapshot->engine, &times);
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++)
-        walk.good &= json_object_set_new(rates, span_names[i], weir__stats_json_rates(&walk.all[i])) == 0;
+        walk.good &= json_object_set_new(rates, span_names[i], rates_json(&walk.all[i])) == 0;
     json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
                              rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
                              "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", rates,
@@ -212,7 +213,7 @@ static json_t *stats_json(const struct weir__snapshot *snapshot)
 int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
 {
     json_t *root = stats_json(snapshot);
-    return weir__stats_json_finish(root, root != NULL, json);
+    return finish(root, root != NULL, json);
 }
 
 /* ---- The last hour ---- */
@@ -251,7 +252,7 @@ static int series_rule(void *context, const struct weir__rule_snapshot *rule)
     return 0;
 }
 
-/* Means of `step` seconds each, so that all steps are rates. */
+/* Means over `step` seconds each. */
 static json_t *series_json(const double *sum, size_t seconds, size_t step)
 {
     json_t *list = json_array();
@@ -289,7 +290,7 @@ int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *
         bool good = root != NULL;
         for (int i = 0; i < SERIES && good; i++)
             good = json_object_set_new(root, series_names[i], series_json(s.sum[i], count, each)) == 0;
-        error = weir__stats_json_finish(root, good, json);
+        error = finish(root, good, json);
     }
     free(sums);
     free(s.one);
@@ -319,8 +320,8 @@ static json_t *key_json(const weir_segment *segment, const struct weir__hot_key 
                         const struct weir__stats_json_hot_keys *what)
 {
     bool hidden = what->hide || key->len == 0, cut = !hidden && key->shown < key->len;
-    json_t *name = hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash))
-                          : weir__stats_json_text(key->text, key->shown);
+    json_t *name =
+        hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash)) : text_json(key->text, key->shown);
     if (what->near)
         return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", hidden, "cut", cut, "used",
                          (double)key->weight / 1000);
@@ -379,14 +380,58 @@ int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struc
                                             : "admitted",
                              "seconds", number(seconds), "total", number(total), "keys",
                              keys_json(snapshot, panel, what), "uses", uses_json(snapshot, panel));
-    return weir__stats_json_finish(root, root != NULL, json);
+    return finish(root, root != NULL, json);
 }
+
+/* ---- Hosts ---- */
+
+static json_t *member_json(const struct weir__host_status *host)
+{
+    static const char *const ways[] = {"here", "store", "rules"};
+    const struct weir__heartbeat *heartbeat = &host->heartbeat;
+    char rules[24];
+    snprintf(rules, sizeof rules, "%016" PRIx64, heartbeat->rules);
+    return json_pack("{s:s,s:o,s:b,s:s,s:f,s:s,s:o,s:o,s:o?,s:s,s:s?,s:I,s:b}", "id", heartbeat->id, "name",
+                     text_json(heartbeat->name, strlen(heartbeat->name)), "here", host->via == WEIR__HOST_SELF, "state",
+                     host->silent ? "silent" : "running", "heard_s", (double)host->received_ms / 1000, "via",
+                     ways[host->via], "version", text_json(heartbeat->version, strlen(heartbeat->version)), "rates",
+                     rates_json(&heartbeat->rates), "level", heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL,
+                     "store", weir__host_store_name(heartbeat->store), "rules", heartbeat->rules ? rules : NULL,
+                     "rule_count", (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
+}
+
+static json_t *membership_json(const struct weir__membership *membership)
+{
+    json_t *hosts = json_array();
+    bool good = hosts != NULL;
+    for (size_t i = 0; i < membership->count && good; i++)
+        good = json_array_append_new(hosts, member_json(&membership->hosts[i])) == 0;
+    json_t *root =
+        json_pack("{s:{s:I,s:I,s:I,s:I,s:s,s:o?,s:b},s:o}", "fleet", "running",
+                  (json_int_t)(membership->count - membership->silent), "silent", (json_int_t)membership->silent,
+                  "left_out", (json_int_t)membership->left_out, "rules_differ", (json_int_t)membership->differ, "store",
+                  weir__host_store_name(membership->store), "why",
+                  *membership->why ? text_json(membership->why, strlen(membership->why)) : NULL, "agent",
+                  membership->agent, "hosts", hosts);
+    if (good)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+int weir__stats_json_hosts(const struct weir__membership *membership, char **json)
+{
+    json_t *root = membership_json(membership);
+    return finish(root, root != NULL, json);
+}
+
+/* ---- All in one ---- */
 
 /* Adds to each rule of the list its hottest keys. */
 int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
                          char **json)
 {
-    json_t *root = stats_json(snapshot), *rule, *hosts = weir__stats_json_membership(membership);
+    json_t *root = stats_json(snapshot), *rule, *hosts = membership_json(membership);
     bool good = root && hosts && json_object_update(root, hosts) == 0;
     json_decref(hosts);
     size_t i;
@@ -404,7 +449,7 @@ int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct wei
                             : json_null();
         good &= json_object_set_new(rule, "hot", hot) == 0;
     }
-    return weir__stats_json_finish(root, good, json);
+    return finish(root, good, json);
 }
 
 /* ---- Advice ---- */
@@ -425,10 +470,9 @@ static json_t *advice_json(const struct weir__rule_snapshot *rule, const struct 
     json_t *numbers = json_object();
     for (size_t i = 0; i < advice->number_count; i++)
         (void)json_object_set_new(numbers, advice->numbers[i].name, rounded(advice->numbers[i].value));
-    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule",
-                            weir__stats_json_text(rule->info.name, strlen(rule->info.name)), "kind",
-                            weir__advice_kind_name(advice->kind), "message", advice->message, "figures", numbers,
-                            "changed", changed, "document", document);
+    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", text_json(rule->info.name, strlen(rule->info.name)),
+                            "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures",
+                            numbers, "changed", changed, "document", document);
     free(changed);
     free(document);
     return one;
@@ -460,5 +504,5 @@ int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *r
         return WEIR_ENORULE;
     }
     json_t *root = json_pack("{s:o}", "advice", a.list);
-    return weir__stats_json_finish(root, root && a.good, json);
+    return finish(root, root && a.good, json);
 }

@@ -1,4 +1,4 @@
-/* Hosts that take their rules from this one. See subscribers.h. */
+/* Hosts that poll their rules from this one. See subscribers.h. */
 #include "stats/subscribers.h"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ void weir__subscribers_free(struct weir__subscribers *subscribers)
     free(subscribers);
 }
 
-/* Where it belongs: its own place, a free one, that of the most silent; NULL: there is none. */
+/* The host's entry, a free one, or that of the longest silent host; NULL: none. */
 static struct subscriber *place_for(struct weir__subscribers *subscribers, const char *id, int64_t now_ms)
 {
     struct subscriber *oldest = NULL;

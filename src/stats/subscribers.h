@@ -1,4 +1,4 @@
-/* Hosts that take their rules from this one: what each has told with its last request for them. For any thread. */
+/* Subscribers: hosts that poll their rules from this one, each with the heartbeat of its last poll. Thread-safe. */
 #ifndef WEIR_STATS_SUBSCRIBERS_H
 #define WEIR_STATS_SUBSCRIBERS_H
 
@@ -10,10 +10,10 @@ struct weir__subscribers;
 struct weir__subscribers *weir__subscribers_new(void);
 /* NULL is allowed. */
 void weir__subscribers_free(struct weir__subscribers *subscribers);
-/* What one told. Without room the one that has been silent for longest gives way, if it is silent. */
+/* Records a heartbeat. If the table is full, it replaces the host that has been silent longest, if one is silent. */
 void weir__subscribers_record(struct weir__subscribers *subscribers, const struct weir__heartbeat *heartbeat,
                               int64_t now_ms);
-/* Adds them to a list that has room for WEIR__HOSTS_MAX; of a host that is in it already, what is newer. */
+/* Appends them to a list with room for WEIR__HOSTS_MAX; of a host that is listed already, the newer heartbeat stays. */
 void weir__subscribers_append(struct weir__subscribers *subscribers, struct weir__host_list *list, int64_t now_ms);
 
 #endif

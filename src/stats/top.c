@@ -67,7 +67,7 @@ static void screen_size(struct weir__top_screen *screen)
     screen->width = screen->width < WIDTH_MIN ? WIDTH_MIN : screen->width;
 }
 
-/* The whole picture in one write, so that nobody sees half of it. */
+/* One write per frame, to avoid tearing. */
 static void draw(struct weir__top *top)
 {
     char *text = NULL;
@@ -98,10 +98,10 @@ static void choose(struct weir__top *top, int step)
     }
     if (step < 0 ? top->chosen > 0 : top->chosen + 1 < top->rules)
         top->chosen = step < 0 ? top->chosen - 1 : top->chosen + 1;
-    top->chosen_name[0] = 0; /* the line counts now */
+    top->chosen_name[0] = 0; /* selected by line from now on */
 }
 
-/* False: it is time to go. */
+/* False: quit. */
 static bool press(struct weir__top *top, char key)
 {
     static const struct {
@@ -123,7 +123,7 @@ static bool press(struct weir__top *top, char key)
     return key != 'q';
 }
 
-/* What was typed; arrows come as ESC [ A and ESC [ B. */
+/* Reads typed keys; arrows arrive as ESC [ A and ESC [ B. */
 static bool read_keys(struct weir__top *top)
 {
     char keys[64];
@@ -143,7 +143,7 @@ static bool read_keys(struct weir__top *top)
 
 /* ---- The loop ---- */
 
-/* Ctrl-Z: the terminal is the shell's until it says to go on. */
+/* Ctrl-Z: restores the terminal until SIGCONT. */
 static void pause_here(void)
 {
     stopped = 0;
@@ -164,7 +164,7 @@ static bool take_signals(sigset_t *during)
         if (sigaction(numbers[i], &action, NULL) != 0)
             return false;
     }
-    /* Only ppoll lets them through: none comes between a look at what it set and the wait. */
+    /* Signals are delivered in ppoll only, so that none is lost between a test of its flag and the wait. */
     return sigprocmask(SIG_BLOCK, &blocked, during) == 0;
 }
 
@@ -210,7 +210,7 @@ static int live(struct weir__opened_host *host, int64_t interval_ms)
     return 0;
 }
 
-/* Two looks, unless a history knows the rates already. */
+/* Takes two snapshots to compute rates, unless a history has them. */
 static int once(struct weir__opened_host *host, const struct weir__top_options *options)
 {
     struct weir__top top = {.snapshot = &host->snapshot, .membership = &host->membership, .sort = WEIR__BY_DENIED};

@@ -1,6 +1,6 @@
 /*
- * weir top: what a host does, in a terminal. Drawing (top_view.c, top_hosts.c) knows no terminal but its width and
- * height, and is what --once prints; top.c has the keys, the signals and the loop.
+ * weir top: a live view of a host in the terminal. top_view.c and top_hosts.c draw to any stream of a given width and
+ * height, also for --once; top.c has keys, signals and the loop.
  */
 #ifndef WEIR_STATS_TOP_H
 #define WEIR_STATS_TOP_H
@@ -16,7 +16,7 @@ enum weir__top_sort {
     WEIR__BY_DELAYED,
     WEIR__BY_SHED,
     WEIR__BY_SHARE,
-    WEIR__BY_LEVEL, /* of hosts, as the next; rules have none and are by name then */
+    WEIR__BY_LEVEL, /* hosts only, as the next; rules are sorted by name then */
     WEIR__BY_SEEN
 };
 enum weir__top_page { WEIR__TOP_RULES, WEIR__TOP_HOSTS };
@@ -24,25 +24,46 @@ enum weir__top_list { WEIR__TOP_DENIED, WEIR__TOP_ADMITTED, WEIR__TOP_NEAR, WEIR
 
 struct weir__top {
     struct weir__snapshot *snapshot;
-    const struct weir__membership *membership; /* that has looked */
+    const struct weir__membership *membership; /* refreshed */
     enum weir__top_page page;
     enum weir__top_sort sort;
     enum weir__top_list list;
     size_t chosen;                       /* line of the rule whose keys are shown */
-    char chosen_name[WEIR_NAME_MAX + 1]; /* it stays chosen when the order changes; "": by the line */
+    char chosen_name[WEIR_NAME_MAX + 1]; /* stays chosen when the order changes; "": by line */
     bool chosen_shadow;
     bool paused;
-    size_t host;         /* line of the host that is marked */
-    size_t rules, hosts; /* out: how many there were */
+    size_t host;         /* line of the selected host */
+    size_t rules, hosts; /* out: numbers of rules and hosts */
 };
 
 struct weir__top_screen {
     FILE *to;
-    int width, height; /* height 0: as long as it takes */
+    int width, height; /* height 0: unlimited */
     bool plain;        /* without escapes */
 };
 
-/* One picture of what the sight saw. Nobody's text reaches the terminal but in printable characters. */
+/* Draws the snapshot. Untrusted text is escaped to printable characters. */
 void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen);
+
+/* ---- Shared by the files that draw ---- */
+
+/* A screen being drawn. */
+struct weir__canvas {
+    const struct weir__top_screen *screen;
+    int line; /* next line */
+};
+
+/* Prints as many characters of a printable UTF-8 line as fit. */
+void weir__top_cut(FILE *to, const char *line, int width);
+/* Prints one line, cut at the width; `style` is an SGR sequence or "". Lines below the screen are left out. */
+void weir__top_line(struct weir__canvas *canvas, const char *style, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* "12345", "1.23M": six columns at the most. */
+const char *weir__top_number(double value, char buffer[16]);
+
+/* Draws the list of hosts in `space` lines; 0: all of them. */
+void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t space);
+/* Draws one line about all hosts; nothing if this host is alone. */
+void weir__top_membership(const struct weir__top *top, struct weir__canvas *canvas);
 
 #endif

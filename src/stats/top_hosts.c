@@ -1,12 +1,12 @@
-/* The hosts of weir top. See top_internal.h. */
+/* weir top: the list of hosts. See top.h. */
 #define _GNU_SOURCE /* qsort_r */
-#include "stats/top_internal.h"
+#include "stats/top.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS_MORE 58 /* besides the name */
+#define COLUMNS_MORE 58 /* width of the other columns */
 #define NAME_MIN     10
 #define RULES_DIGITS 7
 

@@ -1,6 +1,6 @@
 /* One picture of weir top. See top.h. */
 #define _GNU_SOURCE /* qsort_r */
-#include "stats/top_internal.h"
+#include "stats/top.h"
 #include "stats/advise.h"
 
 #include <inttypes.h>
@@ -8,11 +8,61 @@
 #include <string.h>
 #include <time.h>
 #include <weir/load.h>
+#include <stdarg.h>
 
 #define SAMPLED_SLOTS 16384
 #define KEYS_SHOWN    20
 #define KEYS_ONCE     5
 #define HEAD_LINES    8
+
+/* ---- Lines ---- */
+
+void weir__top_cut(FILE *to, const char *line, int width)
+{
+    int columns = 0;
+    for (const char *c = line; *c; c++) {
+        columns += ((unsigned char)*c & 0xc0) != 0x80;
+        if (columns > width)
+            break;
+        fputc(*c, to);
+    }
+}
+
+void weir__top_line(struct weir__canvas *canvas, const char *style, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    const struct weir__top_screen *screen = canvas->screen;
+    if (screen->height && canvas->line >= screen->height)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    bool styled = *style && !screen->plain;
+    if (canvas->line++ && !screen->plain)
+        fputs("\r\n", screen->to);
+    if (styled)
+        fprintf(screen->to, "\033[%sm", style);
+    weir__top_cut(screen->to, text, screen->width);
+    if (styled)
+        fputs("\033[0m", screen->to);
+    fputs(screen->plain ? "\n" : "\033[K", screen->to);
+}
+
+const char *weir__top_number(double value, char buffer[16])
+{
+    static const char units[] = " kMGT";
+    int unit = 0;
+    while (value >= 99999.5 && unit < 4) {
+        value /= 1000;
+        unit++;
+    }
+    if (unit)
+        snprintf(buffer, 16, "%.*f%c", value < 999.5 ? 1 : 0, value, units[unit]);
+    else
+        snprintf(buffer, 16, "%.*f", value > 0 && value < 99.95 ? 1 : 0, value);
+    return buffer;
+}
 
 struct row {
     char name[WEIR_NAME_MAX + 1];
@@ -101,7 +151,7 @@ static int by_sort(const void *a, const void *b, void *context)
     return names ? names : left->shadow - right->shadow;
 }
 
-/* The chosen rule keeps being it, wherever it is now. */
+/* Keeps the selected rule selected when the order changes. */
 static void keep_chosen(struct picture *p)
 {
     struct weir__top *top = p->top;
@@ -116,7 +166,7 @@ static void keep_chosen(struct picture *p)
     }
 }
 
-/* Requests are shed where there is a load level: only there is a column for it. */
+/* The SHED column exists only where there is a load level. */
 static int name_width(const struct picture *p)
 {
     int wide = p->canvas.screen->width - (p->sheds ? 58 : 50);
@@ -150,7 +200,7 @@ static void draw_rules(struct picture *p)
                    : known   ? "  SHED/s"
                              : "    SHED",
                    known ? "DELAY/s" : "DELAYED", "DENIED", "KEYS", "NEAR");
-    /* A third of the screen is for the keys, and the chosen rule is always among those shown. */
+    /* Keys get a third of the screen; the selected rule is always visible. */
     size_t space =
         p->canvas.screen->height
             ? (size_t)(p->canvas.screen->height > HEAD_LINES + 9 ? (p->canvas.screen->height - HEAD_LINES) * 2 / 3 : 3)
@@ -252,7 +302,7 @@ static void draw_store(struct picture *p)
                    s.used);
 }
 
-/* One line of at most 80 columns; none where there is no level. */
+/* One line of at most 80 columns; none without a load level. */
 static void draw_load(struct picture *p)
 {
     struct weir__load_view view;
@@ -266,7 +316,7 @@ static void draw_load(struct picture *p)
         weir__top_line(&p->canvas, "31", "level    the agent says nothing: limits are as they are written");
         return;
     }
-    /* The two highest say why. */
+    /* The two highest signals explain the level. */
     for (int rank = 0; rank < 2; rank++) {
         int highest = -1;
         for (int i = 0; i < WEIR__SIGNALS; i++)
@@ -341,7 +391,7 @@ static void draw_rules_and_keys(struct picture *p)
     draw_keys(p, &p->rows[p->top->chosen], left > 1 ? (size_t)left - 1 : 1);
 }
 
-/* All there is, one below the other. */
+/* --once: everything, one section below the other. */
 static void draw_plain(struct picture *p)
 {
     draw_rules(p);

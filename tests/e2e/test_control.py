@@ -188,7 +188,7 @@ def test_another_host_takes_its_rules_from_here_and_runs_without(host):
     print(f"published there, enforced here: {time.monotonic() - begin:.2f} s")
     first.signal(signal.SIGTERM)
     assert first.end() == 0
-    second.says("those on disk stay in force")
+    second.says("those on disk stay active")
     assert second.get("/ten").status == 429
     second.signal(signal.SIGTERM)
     assert second.end() == 0
@@ -243,7 +243,7 @@ def test_what_is_no_good_is_refused(host, origin, bad):
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     kept = (one.folder / "state" / "retrieved.yaml").read_text()
     origin.now = bad
-    one.says("those on disk stay in force")
+    one.says("those on disk stay active")
     assert (one.folder / "state" / "retrieved.yaml").read_text() == kept
     assert one.get("/two").status == 429 and "secret" not in one.said()
     origin.now = (200, {"ETag": '"3"'}, RULES.replace("two", "new").encode())

@@ -212,7 +212,7 @@ def test_weir_check_shows_the_limit_in_force(pressed):
     press(0)
     weir = [WEIR, "check", "--rules", g.folder / "rules", "--segment", g.segment, "GET", "/x"]
     text = subprocess.run(weir, capture_output=True, text=True, timeout=60, check=True, env=ENVIRONMENT).stdout
-    assert "1000 in 1h, 3000 in force" in text and "X-RateLimit-Limit: 3000" in text, text
+    assert "1000 in 1h, 3000 effective" in text and "X-RateLimit-Limit: 3000" in text, text
 
 
 def in_flight(g):
