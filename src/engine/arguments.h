@@ -5,7 +5,7 @@
 #include "engine/cpu.h" /* define _GNU_SOURCE */
 #include "engine/segment.h"
 
-enum { WEIR__KEY_MAX = 65535 };
+enum { WEIR__KEY_BYTES_MAX = 65535 };
 
 /* The line of counters for this processor, so that threads that run at the same time rarely write the same one. */
 static inline struct weir__stats_shard *weir__stripe_here(const weir_segment *segment)
@@ -21,7 +21,7 @@ static inline int weir__request_fault(const weir_limit *limit, const void *key, 
         return WEIR_EINVAL;
     if (!key_len)
         return WEIR_EKEYEMPTY;
-    if (key_len > WEIR__KEY_MAX)
+    if (key_len > WEIR__KEY_BYTES_MAX)
         return WEIR_EKEYLONG;
     if (cost < -WEIR__USED_MAX || cost > WEIR__USED_MAX)
         return WEIR_ECOST;
@@ -33,7 +33,7 @@ static inline int weir__request_fault(const weir_limit *limit, const void *key, 
 static inline int weir__request_check(const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
                                       weir_time now)
 {
-    bool good = limit && key && limit->made == WEIR__LIMIT_MADE && key_len - 1 < WEIR__KEY_MAX &&
+    bool good = limit && key && limit->made == WEIR__LIMIT_MADE && key_len - 1 < WEIR__KEY_BYTES_MAX &&
                 (uint64_t)cost + WEIR__USED_MAX <= 2 * WEIR__USED_MAX && (now.mono_ns | now.wall_ns) >= 0;
     return good ? 0 : weir__request_fault(limit, key, key_len, cost, now);
 }

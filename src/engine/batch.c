@@ -72,7 +72,7 @@ STEP void hash_group(struct batch *b, struct batch_group *g)
     for (weir_request *r = g->request, *end = b->request; r < end; r++, k++) {
         const weir_limit *limit = r->limit;
         r->error = 0;
-        if (limit != known || r->cost != known_cost || !r->key || r->key_len - 1 >= WEIR__KEY_MAX) {
+        if (limit != known || r->cost != known_cost || !r->key || r->key_len - 1 >= WEIR__KEY_BYTES_MAX) {
             r->error = weir__request_check(limit, r->key, r->key_len, r->cost, b->now);
             fast &= !r->error && weir__may_take_fast(limit, r->cost);
             if (r->error) {

@@ -1,4 +1,4 @@
-/* weir_check: from a request's attributes to an answer. */
+/* weir_check: matches the rules of a request, evaluates it under all of them, and reports the result. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/fast_path.h"
 #include "engine/cpu.h"
@@ -6,19 +6,9 @@
 #include "engine/overload.h"
 #include "engine/strict.h"
 
-#define TIMED_ONE_IN 64
+#include <stdlib.h>
 
-/* Everything a check needs, on its stack; what is large is touched only as far as it is used. */
-struct work {
-    size_t keys_used;
-    struct weir__matching matching;
-    uint32_t found[WEIR__MATCHES_MAX];
-    struct weir__values values;
-    weir_permits held; /* for a caller who does not give any back */
-    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
-    struct weir__quota effective[WEIR__MATCHES_MAX]; /* see overload.h */
-    char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
-};
+#define TIMED_ONE_IN 64
 
 static bool on_network(const struct weir__access_list *list, struct weir__values *values)
 {
@@ -38,21 +28,52 @@ static bool blocks(const struct weir__access_list *list, weir_text key)
     return (list->key_count || list->glob_count) && weir__list_may_have_key(list, key);
 }
 
-/* Fills in the key. False: an attribute is missing. */
-static bool fill_key(struct work *work, const struct weir__rule *rule, struct weir__rule_eval *eval)
+/* The request's attributes; begun by the first that needs them, as an address in a key does not. */
+static inline struct weir__values *values_of(const struct weir__request_ctx *ctx, const weir_query *query)
 {
-    eval->key = WEIR__SHARED_KEY;
+    struct weir__scratch *scratch = ctx->scratch;
+    if (!scratch->has_values)
+        weir__values_begin(&scratch->values, &ctx->ruleset->rules->attributes, query);
+    scratch->has_values = true;
+    return &scratch->values;
+}
+
+/* True if two rules of which the plans are known have the same key, whatever the request. */
+static inline bool has_same_key(const struct weir__rule *a, const struct weir__rule *b)
+{
+    return weir__text_equal(a->key.pieces[0].literal, b->key.pieces[0].literal);
+}
+
+/* Fills in the key. False: an attribute is missing. */
+static inline bool fill_key(const struct weir__request_ctx *ctx, const weir_query *query, unsigned plan_flags,
+                            struct weir__rule_eval *eval)
+{
+    const struct weir__rule *rule = eval->rule;
+    char *to = ctx->scratch->keys + ctx->scratch->keys_used;
+    int len;
+    static const char shared[WEIR__PLAN_TEXT_STEP] = WEIR__SHARED_KEY; /* keys are copied in such steps */
+    eval->key = shared;
     eval->key_len = sizeof WEIR__SHARED_KEY - 1;
     if (!rule->key.piece_count)
         return true;
-    char *to = work->keys + work->keys_used;
-    int len =
-        weir__template_fill(&rule->key, &work->values, rule->on_missing == WEIR__MISSING_SHARE, to, WEIR__KEY_MAX);
+    if (plan_flags & WEIR__PLAN_ADDRESS && query->peer && query->peer_len == 4) {
+        if (eval > ctx->evals && eval[-1].by_address && has_same_key(rule, eval[-1].rule)) {
+            eval->key = eval[-1].key; /* one hash for both */
+            eval->key_len = eval[-1].key_len;
+            eval->by_address = true;
+            return true;
+        }
+        len = (int)weir__template_dotted(&rule->key, query->peer, to);
+        eval->by_address = true;
+    } else {
+        len = weir__template_fill(&rule->key, values_of(ctx, query), rule->on_missing == WEIR__MISSING_SHARE, to,
+                                  WEIR__KEY_MAX);
+    }
     if (len < 0)
         return false;
     eval->key = to;
     eval->key_len = (uint32_t)len;
-    work->keys_used += (size_t)len;
+    ctx->scratch->keys_used += (size_t)len;
     return true;
 }
 
@@ -94,29 +115,30 @@ static enum weir_reason listed(const weir_rules *rules, const struct weir__rule 
     return on_network(&rule->allow, values) ? WEIR_BY_ALLOW_LIST : reason;
 }
 
-static void make_hit(struct work *work, const weir_rules *rules, const struct weir__rule *rule, const weir_query *query,
-                     struct weir__rule_eval *eval)
+/* One rule that matches: its key, its cost, and what the lists and its tiers make of them. */
+static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__rule *rule,
+                             const struct weir__rule_plan *plan, const weir_query *query, struct weir__rule_eval *eval)
 {
-    bool plain = rules->gates[rule->index].plain;
-    eval->rule = rule;
-    eval->quota = NULL;
-    eval->shadow = rule->shadow;
-    eval->quota_mode = eval->replaced = eval->report = false;
-    eval->strict = eval->skipped = eval->reserved = false;
-    eval->held = 0;
-    eval->error = eval->store_error = 0;
-    eval->cost = query->has_cost ? query->cost
-                 : plain         ? rule->cost.fallback
-                                 : weir__rule_cost(rule, &work->values, &work->matching);
-    if (!fill_key(work, rule, eval)) {
-        eval->key_len = 0;
-        eval->reason = WEIR_BY_MISSING_KEY;
+    *eval = (struct weir__rule_eval){.rule = rule, .shadow = rule->shadow, .reason = WEIR_BY_LIMIT};
+    bool has_key = fill_key(ctx, query, plan ? plan->flags : 0, eval);
+    if (has_key && plan && !query->has_cost) {
+        eval->quota = rule->quotas;
+        eval->cost = plan->cost;
         return;
     }
-    eval->reason = plain ? WEIR_BY_LIMIT : listed(rules, rule, &work->values, (weir_text){eval->key, eval->key_len});
+    struct weir__values *values = values_of(ctx, query);
+    eval->cost = query->has_cost ? query->cost : weir__rule_cost(rule, values, &ctx->scratch->matching);
+    if (!has_key) {
+        eval->key_len = 0;
+        eval->reason = WEIR_BY_MISSING_KEY;
+        ctx->fast = false;
+        return;
+    }
+    if (!plan)
+        eval->reason = listed(ctx->ruleset->rules, rule, values, (weir_text){eval->key, eval->key_len});
     if (eval->reason != WEIR_BY_LIMIT)
         return;
-    eval->quota = plain ? rule->quotas : weir__rule_quota(rule, &work->values);
+    eval->quota = plan ? rule->quotas : weir__rule_quota(rule, values);
     if (!eval->quota) /* of no tier that the rule knows */
         eval->reason = WEIR_BY_MISSING_KEY;
     else
@@ -137,24 +159,41 @@ static void leave_out(const weir_rules *rules, const weir_query *query, struct w
     found->count = count;
 }
 
-/* `asked` has the rules that match, if that is known already. */
-static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query,
-                     const struct weir__asked *asked, struct weir__request_ctx *ctx)
+/* Finds the rules that match: by one lookup of the path where they are few, and by their other conditions if any. */
+static inline void find_rules(const struct weir__request_ctx *ctx, const weir_query *query, struct weir__found *found)
 {
-    struct weir__found found = {.rules = work->found, .max = WEIR__MATCHES_MAX, .count = asked->count};
-    for (uint32_t i = 0; i < asked->count; i++)
-        work->found[i] = asked->rules[i];
-    if (!asked->count)
-        weir__rules_match(rules, &work->values, &work->matching, &found);
+    const weir_rules *rules = ctx->ruleset->rules;
+    bool open = true;
+    if (rules->own_count && query->path.len <= WEIR__PATH_MAX)
+        found->count = weir__paths_few(rules->paths, query->path, found->rules, WEIR__FAST_MAX);
+    for (size_t i = 0; i < found->count; i++)
+        open &= rules->gates[found->rules[i]].open;
+    if (!found->count)
+        weir__rules_match(rules, values_of(ctx, query), &ctx->scratch->matching, found);
+    else if (!open)
+        weir__rules_filter(rules, values_of(ctx, query), &ctx->scratch->matching, found);
+}
+
+/* Makes an eval of each rule that matches. */
+static inline int match(struct weir__request_ctx *ctx, const weir_query *query)
+{
+    const struct weir__ruleset *ruleset = ctx->ruleset;
+    struct weir__scratch *scratch = ctx->scratch;
+    struct weir__found found = {.rules = scratch->found, .max = WEIR__MATCHES_MAX};
+    find_rules(ctx, query, &found);
     if (found.overflow)
         return WEIR_ETOOMANY;
     if (query->not_taken_count && query->has_cost && query->cost < 0)
-        leave_out(rules, query, &found);
-    for (size_t i = 0; i < found.count; i++)
-        make_hit(work, rules, rules->rules[found.rules[i]], query, &work->evals[i]);
+        leave_out(ruleset->rules, query, &found);
+    ctx->fast = found.count - 1 < WEIR__FAST_MAX && !query->dry_run && !query->has_cost;
+    for (size_t i = 0; i < found.count; i++) {
+        const struct weir__rule_plan *plan = ruleset->plan ? ruleset->plan[found.rules[i]] : NULL;
+        ctx->fast &= plan && plan->flags & WEIR__PLAN_FAST;
+        make_eval(ctx, ruleset->rules->rules[found.rules[i]], plan, query, &ctx->evals[i]);
+    }
     ctx->count = found.count;
-    if (rules->load_aware)
-        weir__overload_apply(ctx, work->effective);
+    if (ruleset->rules->load_aware)
+        weir__overload_apply(ctx, scratch->quotas);
     return 0;
 }
 
@@ -233,60 +272,61 @@ static void tell(const struct weir__request_ctx *ctx, const struct weir__rule_ev
         tell_texts(ctx, by, query, answer);
 }
 
-/* A request that has found its set of rules. */
-struct request {
-    struct weir__asked asked;
-    struct weir__regex_room *room;
+/* Inlined into the check, as are its other steps: calls between them cost as much as a step. */
+#define STEP __attribute__((always_inline)) static inline
+
+STEP int acquire(struct weir__request_ctx *ctx, weir *engine, weir_time now)
+{
+    unsigned cpu = weir__cpu();
     int hazard;
-};
-
-/* From the query to the rules that it evals. 1: a list of the whole set decided already, in `answer`. */
-static int begin(struct work *work, const struct request *request, const weir_query *query,
-                 struct weir__request_ctx *ctx, weir_result *answer)
-{
-    const weir_rules *rules = request->asked.ruleset->rules;
-    weir__values_begin(&work->values, &rules->attributes, query);
-    work->matching = (struct weir__matching){.room = request->room};
-    work->keys_used = 0;
-    *ctx = (struct weir__request_ctx){.engine = request->asked.engine,
-                                      .ruleset = request->asked.ruleset,
-                                      .now = request->asked.now,
-                                      .dry_run = query->dry_run,
-                                      .cpu = request->asked.cpu,
-                                      .evals = work->evals,
-                                      .held = query->permits ? query->permits : &work->held,
-                                      .priority = WEIR_NORMAL,
-                                      .ask = query->async};
-    ctx->held->count = ctx->held->names_len = 0;
-    return whole_list(rules, &work->values, query, request->asked.now, answer)
-               ? 1
-               : find_hits(work, rules, query, &request->asked, ctx);
-}
-
-static int check_with(const struct request *request, const weir_query *query, weir_result *answer,
-                      struct weir__fast_result *fast)
-{
-    struct work work;
-    struct weir__request_ctx ctx;
-    int begun = begin(&work, request, query, &ctx, answer);
-    if (begun == 0) {
-        const struct weir__rule_eval *by = weir__evaluate(&ctx);
-        if (!fast || !weir__fast_result_fill(&ctx, by, query, fast))
-            tell(&ctx, by, query, answer);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire_on(&engine->hazards, cpu, &hazard);
+    struct weir__scratch *scratch = hazard >= 0 ? &engine->scratch[hazard] : malloc(sizeof *scratch);
+    if (!scratch) {
+        weir__hazard_release(&engine->hazards, hazard);
+        return WEIR_ENOMEM;
     }
-    if (work.matching.limited)
-        weir__count(&request->asked.engine->regex_limited, work.matching.limited);
-    return begun < 0 ? begun : 0;
+    scratch->keys_used = 0;
+    scratch->has_values = false;
+    *ctx = (struct weir__request_ctx){.engine = engine,
+                                      .ruleset = ruleset,
+                                      .now = now.mono_ns || now.wall_ns ? now : weir__clock_fast(engine->segment),
+                                      .cpu = cpu,
+                                      .evals = scratch->evals,
+                                      .priority = WEIR_NORMAL,
+                                      .scratch = scratch,
+                                      .hazard = hazard};
+    return 0;
 }
 
-/* The same without deciding: what the store is to be asked. */
-static int prepare_with(const struct request *request, const weir_query *query)
+int weir__ctx_begin(struct weir__request_ctx *ctx, weir *engine, weir_time now)
 {
-    struct work work;
-    struct weir__request_ctx ctx;
-    weir_result unused;
-    int begun = begin(&work, request, query, &ctx, &unused);
-    return begun == 0 ? weir__strict_prepare(&ctx, query->async) : begun < 0 ? begun : 0;
+    return acquire(ctx, engine, now);
+}
+
+void weir__ctx_end(const struct weir__request_ctx *ctx)
+{
+    if (ctx->hazard < 0)
+        free(ctx->scratch);
+    weir__hazard_release(&ctx->engine->hazards, ctx->hazard);
+}
+
+/* From the query to the rules that match. 1: a list of the whole set decided already, in `answer`. */
+STEP int begin(struct weir__request_ctx *ctx, const weir_query *query, weir_result *answer)
+{
+    struct weir__scratch *scratch = ctx->scratch;
+    const weir_rules *rules = ctx->ruleset->rules;
+    ctx->dry_run = query->dry_run;
+    ctx->ask = query->async;
+    ctx->held = query->permits ? query->permits : &scratch->held;
+    ctx->held->count = ctx->held->names_len = 0;
+    /* Only rulesets with expressions have rooms: they are made before the first such ruleset is published. */
+    scratch->matching = (struct weir__matching){0};
+    if (ctx->hazard >= 0 && rules->has_regex)
+        scratch->matching.room = ctx->engine->room[ctx->hazard];
+    if ((rules->block.networks || rules->allow.networks) &&
+        whole_list(rules, values_of(ctx, query), query, ctx->now, answer))
+        return 1;
+    return match(ctx, query);
 }
 
 /* Two more looks at the clock would cost as much as a decision, so only some checks are timed: by the clock's own dice.
@@ -315,34 +355,25 @@ static int query_fault(const weir *engine, const weir_query *query)
     return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
-/* Pins the rules in force; to be unpinned. */
-static inline struct request begin_request(weir *engine, const weir_query *query)
-{
-    bool given = query->now.mono_ns || query->now.wall_ns;
-    struct request request;
-    request.asked.engine = engine;
-    request.asked.cpu = weir__cpu();
-    request.asked.count = 0;
-    request.room = NULL;
-    request.asked.ruleset = weir__hazard_acquire_on(&engine->hazards, request.asked.cpu, &request.hazard);
-    request.asked.now = given ? query->now : weir__clock_fast(engine->segment);
-    /* Only sets with expressions: the rooms were made before the first of them was put in force. */
-    if (request.hazard >= 0 && request.asked.ruleset->rules->has_regex)
-        request.room = engine->room[request.hazard];
-    return request;
-}
-
 __attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_result *answer,
                                       struct weir__fast_result *fast)
 {
-    struct request request = begin_request(engine, query);
-    int error = 0;
-    if (!fast || !weir__evaluate_fast(&request.asked, query, fast))
-        error = check_with(&request, query, answer, fast);
-    weir__hazard_release(&engine->hazards, request.hazard);
-    if (!query->now.mono_ns && !query->now.wall_ns && is_timed(request.asked.now) && !query->dry_run)
-        note_time(engine, request.asked.now);
-    return error;
+    struct weir__request_ctx ctx;
+    int error = acquire(&ctx, engine, query->now);
+    if (error)
+        return error;
+    error = begin(&ctx, query, answer);
+    if (error == 0) {
+        const struct weir__rule_eval *by = weir__evaluate(&ctx);
+        if (!fast || !weir__fast_result_fill(&ctx, by, query, fast))
+            tell(&ctx, by, query, answer);
+    }
+    if (ctx.scratch->matching.limited)
+        weir__count(&engine->regex_limited, ctx.scratch->matching.limited);
+    weir__ctx_end(&ctx);
+    if (!query->now.mono_ns && !query->now.wall_ns && is_timed(ctx.now) && !query->dry_run)
+        note_time(engine, ctx.now);
+    return error < 0 ? error : 0;
 }
 
 int weir_check(weir *engine, const weir_query *query, weir_result *answer)
@@ -369,13 +400,15 @@ int weir_check_begin(weir *engine, const weir_query *query)
     int error = query_fault(engine, query);
     if (error || !query->async)
         return error ? error : WEIR_EINVAL;
-    int at;
-    bool strict = ((const struct weir__ruleset *)weir__hazard_acquire(&engine->hazards, &at))->strict;
-    weir__hazard_release(&engine->hazards, at);
-    if (!strict) /* most never ask, and need not look at the clock for it */
+    if (!weir__ruleset_is_strict(engine)) /* most are not, and need not read the clock for it */
         return 0;
-    struct request request = begin_request(engine, query);
-    error = prepare_with(&request, query);
-    weir__hazard_release(&engine->hazards, request.hazard);
+    struct weir__request_ctx ctx;
+    weir_result unused;
+    error = weir__ctx_begin(&ctx, engine, query->now);
+    if (error)
+        return error;
+    error = begin(&ctx, query, &unused);
+    error = error == 0 ? weir__strict_prepare(&ctx, query->async) : error < 0 ? error : 0;
+    weir__ctx_end(&ctx);
     return error;
 }

@@ -1,19 +1,9 @@
-/* weir_check_descriptors: the descriptor dialect's way to a decision. */
-#define _GNU_SOURCE /* sched_getcpu */
-#include "engine/cpu.h"
+/* weir_check_descriptors: evaluates a request that consists of descriptors (Envoy's rate limit protocol). */
 #include "engine/overload.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 
-#define OWN_LIMITS_MAX 64 /* limits that a request brings itself */
-
-struct work {
-    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
-    char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
-    size_t keys_used;
-    struct weir__quota own[OWN_LIMITS_MAX];
-    size_t own_count;
-};
+#define OVERRIDES_MAX 64 /* limits that the descriptors of one request may bring */
 
 /* Counters of requests' own limits are apart from those of rules, and by window: another window, another count. */
 static uint64_t own_id(int64_t window_ns)
@@ -21,12 +11,13 @@ static uint64_t own_id(int64_t window_ns)
     return weir__rule_id(WEIR__TEXT("a limit of the request's own"), false) ^ (uint64_t)window_ns;
 }
 
-static int override_limit(struct work *work, weir_text domain, const weir_descriptor *descriptor,
+static int override_limit(struct weir__request_ctx *ctx, weir_text domain, const weir_descriptor *descriptor,
                           struct weir__rule_eval *eval)
 {
-    if (work->own_count == OWN_LIMITS_MAX)
+    struct weir__scratch *scratch = ctx->scratch;
+    if (scratch->quotas_used == OVERRIDES_MAX)
         return WEIR_ETOOMANY;
-    struct weir__quota *quota = &work->own[work->own_count];
+    struct weir__quota *quota = &scratch->quotas[scratch->quotas_used];
     weir_params params = {.algorithm = WEIR_FIXED_WINDOW,
                           .limit = descriptor->override_limit,
                           .window_ns = descriptor->override_window_ns,
@@ -37,19 +28,22 @@ static int override_limit(struct work *work, weir_text domain, const weir_descri
     int error = quota->kind == WEIR__LIMITED ? weir_limit_init(&quota->limit, &params) : 0;
     if (error)
         return error;
-    work->own_count++;
-    eval->key = work->keys + work->keys_used;
-    eval->key_len = (uint32_t)weir__descriptor_key(domain, descriptor, work->keys + work->keys_used, WEIR__KEY_MAX);
-    work->keys_used += eval->key_len;
+    scratch->quotas_used++;
+    eval->key = scratch->keys + scratch->keys_used;
+    eval->key_len =
+        (uint32_t)weir__descriptor_key(domain, descriptor, scratch->keys + scratch->keys_used, WEIR__KEY_MAX);
+    scratch->keys_used += eval->key_len;
     eval->quota = quota;
     eval->reason = WEIR_BY_LIMIT;
     return 0;
 }
 
-static int make_hit(struct work *work, const weir_rules *rules, const weir_descriptor_query *query, size_t i)
+static int make_eval(struct weir__request_ctx *ctx, const weir_descriptor_query *query, size_t i)
 {
+    const weir_rules *rules = ctx->ruleset->rules;
+    struct weir__scratch *scratch = ctx->scratch;
     const weir_descriptor *descriptor = &query->descriptors[i];
-    struct weir__rule_eval *eval = &work->evals[i];
+    struct weir__rule_eval *eval = &ctx->evals[i];
     int64_t usual = query->hits ? query->hits : 1;
     if (descriptor->entry_count && !descriptor->entries)
         return WEIR_EINVAL;
@@ -61,10 +55,10 @@ static int make_hit(struct work *work, const weir_rules *rules, const weir_descr
     if (eval->cost > WEIR__USED_MAX || eval->cost < -WEIR__USED_MAX)
         return WEIR_ECOST;
     if (descriptor->override_window_ns)
-        return weir__domain_known(rules, query->domain) ? override_limit(work, query->domain, descriptor, eval) : 0;
+        return weir__domain_known(rules, query->domain) ? override_limit(ctx, query->domain, descriptor, eval) : 0;
 
     struct weir__descriptor_match found;
-    char *key = work->keys + work->keys_used;
+    char *key = scratch->keys + scratch->keys_used;
     weir__descriptor_find(rules, query->domain, descriptor, key, WEIR__KEY_MAX, &found);
     if (!found.rule)
         return 0;
@@ -75,7 +69,7 @@ static int make_hit(struct work *work, const weir_rules *rules, const weir_descr
     eval->quota_mode = found.rule->quota_mode && found.quota->kind != WEIR__UNLIMITED;
     eval->key = key;
     eval->key_len = (uint32_t)found.key_len;
-    work->keys_used += eval->key_len;
+    scratch->keys_used += eval->key_len;
     return 0;
 }
 
@@ -126,56 +120,27 @@ static void tell(const struct weir__request_ctx *ctx, const weir_descriptor_quer
     }
 }
 
-static int begin(struct work *work, weir *engine, const struct weir__ruleset *ruleset,
-                 const weir_descriptor_query *query, struct weir__request_ctx *ctx)
+/* Acquires the ruleset, and makes an eval of each descriptor. To be ended unless it fails. */
+static int begin(struct weir__request_ctx *ctx, weir *engine, const weir_descriptor_query *query)
 {
-    bool given = query->now.mono_ns || query->now.wall_ns;
-    work->keys_used = work->own_count = 0;
-    for (size_t i = 0; i < query->descriptor_count; i++) {
-        int error = make_hit(work, ruleset->rules, query, i);
-        if (error)
-            return error;
-    }
-    replace(work->evals, query->descriptor_count);
-    *ctx = (struct weir__request_ctx){.engine = engine,
-                                      .ruleset = ruleset,
-                                      .now = given ? query->now : weir__clock_fast(engine->segment),
-                                      .dry_run = query->dry_run,
-                                      .charge_denied = query->charge_denied,
-                                      .cpu = weir__cpu(),
-                                      .evals = work->evals,
-                                      .count = query->descriptor_count,
-                                      .priority = WEIR_NORMAL,
-                                      .ask = query->async};
-    if (ruleset->rules->load_aware)
-        weir__overload_apply(ctx, NULL); /* descriptors have limits as they are written */
-    return 0;
-}
-
-static int check_with(weir *engine, const struct weir__ruleset *ruleset, const weir_descriptor_query *query,
-                      weir_result *answer)
-{
-    struct work work;
-    struct weir__request_ctx ctx;
-    int error = begin(&work, engine, ruleset, query, &ctx);
+    int error = weir__ctx_begin(ctx, engine, query->now);
     if (error)
         return error;
-    const struct weir__rule_eval *by = weir__evaluate(&ctx);
-    weir__request_result(&ctx, by, answer);
-    tell(&ctx, query);
-    answer->outcomes = ctx.count;
-    answer->matched = 0;
-    for (size_t i = 0; i < ctx.count; i++)
-        answer->matched += ctx.evals[i].reason != WEIR_BY_NOTHING;
+    ctx->dry_run = query->dry_run;
+    ctx->charge_denied = query->charge_denied;
+    ctx->ask = query->async;
+    ctx->count = query->descriptor_count;
+    ctx->scratch->quotas_used = 0;
+    for (size_t i = 0; i < query->descriptor_count && !error; i++)
+        error = make_eval(ctx, query, i);
+    if (error) {
+        weir__ctx_end(ctx);
+        return error;
+    }
+    replace(ctx->evals, ctx->count);
+    if (ctx->ruleset->rules->load_aware)
+        weir__overload_apply(ctx, NULL); /* descriptors have limits as they are written */
     return 0;
-}
-
-static int prepare_with(weir *engine, const struct weir__ruleset *ruleset, const weir_descriptor_query *query)
-{
-    struct work work;
-    struct weir__request_ctx ctx;
-    int error = begin(&work, engine, ruleset, query, &ctx);
-    return error ? error : weir__strict_prepare(&ctx, query->async);
 }
 
 static int query_fault(const weir *engine, const weir_descriptor_query *query)
@@ -196,12 +161,19 @@ int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, wei
     if (error)
         return error;
     weir__watch(engine);
-
-    int at;
-    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    error = check_with(engine, ruleset, query, answer);
-    weir__hazard_release(&engine->hazards, at);
-    return error;
+    struct weir__request_ctx ctx;
+    error = begin(&ctx, engine, query);
+    if (error)
+        return error;
+    const struct weir__rule_eval *by = weir__evaluate(&ctx);
+    weir__request_result(&ctx, by, answer);
+    tell(&ctx, query);
+    answer->outcomes = ctx.count;
+    answer->matched = 0;
+    for (size_t i = 0; i < ctx.count; i++)
+        answer->matched += ctx.evals[i].reason != WEIR_BY_NOTHING;
+    weir__ctx_end(&ctx);
+    return 0;
 }
 
 int weir_check_descriptors_begin(weir *engine, const weir_descriptor_query *query)
@@ -209,9 +181,13 @@ int weir_check_descriptors_begin(weir *engine, const weir_descriptor_query *quer
     int error = query_fault(engine, query);
     if (error || !query->async)
         return error ? error : WEIR_EINVAL;
-    int at;
-    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    error = ruleset->strict ? prepare_with(engine, ruleset, query) : 0;
-    weir__hazard_release(&engine->hazards, at);
+    if (!weir__ruleset_is_strict(engine))
+        return 0;
+    struct weir__request_ctx ctx;
+    error = begin(&ctx, engine, query);
+    if (error)
+        return error;
+    error = weir__strict_prepare(&ctx, query->async);
+    weir__ctx_end(&ctx);
     return error;
 }

@@ -1,6 +1,7 @@
 /* Opening an engine, and keeping its rules as the disk has them. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/ledger.h"
+#include "engine/evaluation.h"
 #include "base/clock.h"
 #include "engine/negative_cache.h"
 #include "engine/connection_pool.h"
@@ -319,7 +320,8 @@ static void open_level(weir *engine, const weir_options *options)
 static int open_both(weir *engine, const weir_options *options)
 {
     weir_rules *rules;
-    int error = read_store(engine, options);
+    engine->scratch = calloc(WEIR__HAZARD_SLOTS, sizeof *engine->scratch); /* large: most of it is never touched */
+    int error = engine->scratch ? read_store(engine, options) : WEIR_ENOMEM;
     if (!error)
         error = read_rules(engine, options, &rules);
     if (error)
@@ -378,6 +380,7 @@ void weir_close(weir *engine)
     for (int i = 0; i < WEIR__HAZARD_SLOTS; i++)
         if (engine->room[i])
             weir__regex_room_free(engine->room[i]);
+    free(engine->scratch);
     weir__connection_pool_free((struct weir__connection_pool *)(uintptr_t)weir__load64(&engine->connection_pool));
     weir__hot_sampler_close(engine->hot_sampler);
     weir__mapped_close(&engine->level);

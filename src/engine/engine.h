@@ -31,6 +31,7 @@ struct weir {
     struct weir__regex_room
         *room[WEIR__HAZARD_SLOTS]; /* regex scratch, one a hazard slot; made with the first set that has regexes */
 
+    struct weir__scratch *scratch; /* one a hazard slot */
     weir_segment *segment;
     bool own_segment;
     struct weir__rule_stats untold;    /* where rules count for which the segment has no room; nobody reads it */
@@ -71,9 +72,10 @@ void weir__watch(weir *engine);
 uint64_t weir__rules_checksum(weir *engine);
 
 /* What is counted under a rule, for this processor. */
-struct weir__rule_stats_shard *weir__rule_tally(const struct weir__ruleset *ruleset, const struct weir__rule *rule);
+struct weir__rule_stats_shard *weir__rule_stats_here(const struct weir__ruleset *ruleset,
+                                                     const struct weir__rule *rule);
 /* The same for those who know which it is. */
-static inline struct weir__rule_stats_shard *weir__rule_tally_on(const struct weir__ruleset *ruleset,
+static inline struct weir__rule_stats_shard *weir__rule_stats_on(const struct weir__ruleset *ruleset,
                                                                  const struct weir__rule *rule, unsigned cpu)
 {
     return &ruleset->rule_stats[rule->index]->shard[cpu % WEIR__RULE_STATS_SHARDS];
@@ -86,6 +88,8 @@ void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stat
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
                                             const struct weir__rule *rule, const weir_limit *limit);
 
+/* True if some rule of the published ruleset is decided by the store. */
+bool weir__ruleset_is_strict(weir *engine);
 /* True if some rule may need the store, and it is the engine that asks it. */
 bool weir__asks_store(weir *engine);
 

@@ -9,9 +9,12 @@
 #define WEIR_ENGINE_EVALUATION_H
 
 #include "engine/engine.h"
+#include "rules/attribute.h"
 #include "rules/key.h"
+#include "rules/pattern.h"
 
 #define WEIR__MATCHES_MAX 256 /* rules that apply to one request */
+#define WEIR__FAST_MAX    6   /* rules that one request may match on the fast path */
 
 /* The counter of a rule without a key template. */
 #define WEIR__SHARED_KEY "*"
@@ -32,6 +35,7 @@ struct weir__rule_eval {
     bool skipped;            /* not sent: the request is already denied */
     bool skipped_in_prepare; /* so it was when the request was prepared */
     bool kept;               /* a shadow: what the store took is kept */
+    bool by_address;         /* the key is some text and the address of the query's peer */
     bool reserved;           /* its quota is without the rule's reserve; see overload.h */
     uint8_t held;            /* its slot in ctx->held, from 1 on; 0: it has none */
     enum weir_reason reason;
@@ -63,7 +67,35 @@ struct weir__request_ctx {
     enum weir_priority priority;
     uint32_t shed; /* per mille of the requests like it */
     uint64_t dice; /* whether it is one of them */
+    /* Set by weir__ctx_begin. */
+    struct weir__scratch *scratch;
+    int hazard; /* slot of the hazard pointer that protects `ruleset`; -1: none was free */
+    bool fast;  /* every eval's plan has WEIR__PLAN_FAST, and the request takes: weir__take_all_fast may
+                 * decide it. After weir__evaluate: it has. */
 };
+
+/*
+ * The memory of one evaluation: too large for a stack, and touched only as far as it is used. Each hazard slot has one,
+ * which belongs to the request that holds the slot.
+ */
+struct weir__scratch {
+    size_t keys_used, quotas_used;
+    bool has_values; /* `values` was begun for this request */
+    struct weir__matching matching;
+    uint32_t found[WEIR__MATCHES_MAX];
+    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
+    struct weir__values values;
+    weir_permits held; /* for a caller that gives no place for permits */
+    char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
+    struct weir__quota quotas[WEIR__MATCHES_MAX]; /* effective limits (overload.h), or those that a descriptor brings */
+};
+
+/*
+ * Acquires the published ruleset and a scratch, reads the clock unless `now` is given, and clears the rest of *ctx. To
+ * be ended, unless it returns WEIR_ENOMEM: that is so only if all hazard slots are in use.
+ */
+int weir__ctx_begin(struct weir__request_ctx *ctx, weir *engine, weir_time now);
+void weir__ctx_end(const struct weir__request_ctx *ctx);
 
 /* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */
 enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key);
@@ -79,7 +111,14 @@ bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__
 /* The cost of all of a rule's limits together: of requests in flight it is one, whatever it costs the others. */
 int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by);
 
-/* Decides. Every eval has its decision and reason afterwards. Returns the eval that speaks, or NULL without any. */
+/*
+ * Takes from the counters of all evals if each is in one slot, in place, and has enough: looks at all of them, then
+ * swaps each. False: nothing is taken; what others' requests made it roll back is counted.
+ */
+bool weir__take_all_fast(const struct weir__request_ctx *ctx);
+
+/* Decides: on the fast path if ctx->fast. Every eval has its decision and reason afterwards. Returns the eval that
+ * speaks, or NULL without any. */
 const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx);
 /* True if the enforced evals, as they stand, deny. */
 bool weir__request_denied(const struct weir__request_ctx *ctx);

@@ -1,6 +1,6 @@
-/* What rules say each time, written when they are read. See fast_path.h. */
+/* The rules' plans, made at load time. See fast_path.h. */
 #include "engine/fast_path.h"
-#include "engine/evaluation.h"
+#include "engine/permits.h"
 
 /* What RateLimit's value ends in when both numbers are 0. */
 #define NUMBERS "0;t=0"
@@ -34,13 +34,16 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
     return plan;
 }
 
-/* True if nothing but the rule's own counter in the segment has a say. */
-static bool is_quick(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
+/* What the plan of a rule with one limit and one cost allows. */
+static unsigned flags_of(const struct weir__ruleset *ruleset, const struct weir__rule *rule, bool read_only)
 {
     const weir_rules *rules = ruleset->rules;
-    return rules->gates[rule->index].open && !rules->load_aware && !ruleset->strict &&
-           ruleset->consistency[rule->index] != WEIR__STRICT && weir__is_one_slot(&rule->quotas[0].limit) &&
-           rule->cost.fallback > 0;
+    bool local =
+        !read_only && !rules->load_aware && !ruleset->strict && ruleset->consistency[rule->index] != WEIR__STRICT;
+    unsigned flags = 0;
+    if (local && weir__is_one_slot(&rule->quotas[0].limit) && rule->cost.fallback > 0)
+        flags |= WEIR__PLAN_FAST;
+    return weir__template_is_address(&rule->key, &rules->attributes) ? flags | WEIR__PLAN_ADDRESS : flags;
 }
 
 void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
@@ -51,15 +54,9 @@ void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
     for (size_t i = 0; i < rules->count && ruleset->plan; i++) {
         const struct weir__rule *rule = rules->rules[i];
         struct weir__rule_plan *plan = ruleset->plan[i] = rules->gates[i].plain ? make(memory, rule) : NULL;
-        if (!plan || read_only || !is_quick(ruleset, rule))
+        if (!plan)
             continue;
-        plan->quick = &rule->quotas[0].limit;
-        plan->key = &rule->key;
-        plan->address = weir__template_is_address(&rule->key, &rules->attributes) &&
-                        rule->key.pieces[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_KEY_SHOWN_MAX;
-        plan->share = rule->on_missing == WEIR__MISSING_SHARE;
-        plan->rule_stats = ruleset->rule_stats[i];
-        plan->cost = rule->cost.fallback;
-        plan->written = ruleset->consistency[i] == WEIR__EVENTUAL;
+        plan->flags = flags_of(ruleset, rule, read_only);
+        plan->cost = weir__units_of(rule->quotas, rule->cost.fallback);
     }
 }

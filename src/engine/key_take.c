@@ -198,39 +198,34 @@ static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_
 int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *held,
                   weir_outcome *outcome)
 {
-    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
-    struct weir__quota in_force[WEIR__MATCHES_MAX];
     struct other others[WEIR_OTHERS_MAX];
-    weir_permits unheld;
+    struct weir__request_ctx ctx;
     char text[WEIR__KEY_MAX], room[WEIR_OTHERS_BYTES];
-    int at, error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
+    int error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
     int other_count = error ? 0 : read_others(what->others, room, others);
     if (error || other_count < 0)
         return error ? error : WEIR_EINVAL;
     weir__watch(engine);
     weir_text key = weir__key_counted((weir_text){what->key, what->key_len}, text);
-    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    const struct weir__rule *named = enforced_named(ruleset->rules, what->rule);
-    struct weir__request_ctx ctx = {.engine = engine,
-                                    .ruleset = ruleset,
-                                    .now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment),
-                                    .cpu = weir__cpu(),
-                                    .evals = evals,
-                                    .held = held ? held : &unheld,
-                                    .priority = WEIR_NORMAL};
+    error = weir__ctx_begin(&ctx, engine, now);
+    if (error)
+        return error;
+    const weir_rules *rules = ctx.ruleset->rules;
+    const struct weir__rule *named = enforced_named(rules, what->rule);
+    ctx.held = held ? held : &ctx.scratch->held;
     ctx.held->count = ctx.held->names_len = 0;
     error = named ? 0 : WEIR_ENORULE;
     if (named)
-        ctx.count = find_others(ruleset->rules, others, other_count, evals,
-                                find_hits(ruleset->rules, named, what, key, cost, evals, 0));
+        ctx.count =
+            find_others(rules, others, other_count, ctx.evals, find_hits(rules, named, what, key, cost, ctx.evals, 0));
     if (named && !ctx.count)
         error = WEIR_ETOOMANY;
-    if (!error && ruleset->rules->load_aware)
-        weir__overload_apply(&ctx, in_force);
+    if (!error && rules->load_aware)
+        weir__overload_apply(&ctx, ctx.scratch->quotas);
     if (!error) {
         const struct weir__rule_eval *by = weir__evaluate(&ctx);
-        weir__eval_outcome(by ? by : evals, outcome);
+        weir__eval_outcome(by ? by : ctx.evals, outcome);
     }
-    weir__hazard_release(&engine->hazards, at);
+    weir__ctx_end(&ctx);
     return error;
 }

@@ -97,7 +97,7 @@ static void draw(struct weir__request_ctx *ctx, const struct weir__load_view *vi
     const struct weir__rule_eval *first = ctx->evals;
     uint64_t counted = 0;
     if (first->rule) {
-        const struct weir__rule_stats_shard *shard = weir__rule_tally_on(ctx->ruleset, first->rule, ctx->cpu);
+        const struct weir__rule_stats_shard *shard = weir__rule_stats_on(ctx->ruleset, first->rule, ctx->cpu);
         counted = weir__load64(&shard->allowed) + weir__load64(&shard->denied) +
                   weir__load64(weir__rule_stats_shed(ctx->ruleset->rule_stats[first->rule->index], (int)ctx->priority));
     }

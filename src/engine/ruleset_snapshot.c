@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
-struct weir__rule_stats_shard *weir__rule_tally(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
+struct weir__rule_stats_shard *weir__rule_stats_here(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {
-    return weir__rule_tally_on(ruleset, rule, weir__cpu());
+    return weir__rule_stats_on(ruleset, rule, weir__cpu());
 }
 
 /* ---- Consistency ---- */
@@ -39,13 +39,17 @@ enum weir__consistency weir__consistency_of(const weir *engine, const struct wei
     return engine->store ? fitting(engine->default_consistency, limit) : WEIR__LOCAL;
 }
 
-bool weir__asks_store(weir *engine)
+bool weir__ruleset_is_strict(weir *engine)
 {
     int at;
-    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    bool strict = ruleset->strict;
+    bool strict = ((const struct weir__ruleset *)weir__hazard_acquire(&engine->hazards, &at))->strict;
     weir__hazard_release(&engine->hazards, at);
-    return strict && weir__load64(&engine->connection_pool);
+    return strict;
+}
+
+bool weir__asks_store(weir *engine)
+{
+    return weir__ruleset_is_strict(engine) && weir__load64(&engine->connection_pool);
 }
 
 uint64_t weir__rules_checksum(weir *engine)

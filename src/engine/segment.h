@@ -45,31 +45,5 @@ int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, 
 /* Marks a key that was looked at and is denied: weir__table_deny. */
 void weir__deny_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                    weir_time now);
-/*
- * weir__take_on if it is the usual case: a counter in one slot that has enough (weir__is_one_slot), in its place, and a
- * positive cost. False: nothing was taken.
- */
-bool weir__take_fast(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
-                     int64_t cost, weir_time now, weir_decision *decision);
-
-/* One of several counters that a request takes from. */
-struct weir__share {
-    const weir_limit *limit;
-    const void *key; /* where two have the same, the same pointer saves a hash */
-    size_t key_len;
-    int64_t cost;
-    weir_decision decision; /* out */
-    /* The taking's own. */
-    weir__cell *slot;
-    uint64_t tag;
-    struct weir__step step;
-};
-
-/*
- * weir__take_fast from all of them: looks at each before it takes from any, as the long way does. False: nothing was
- * taken, or other requests came between, and what the first *back had given was given back.
- */
-bool weir__take_few(unsigned cpu, weir_segment *segment, struct weir__share *shares, size_t count, weir_time now,
-                    size_t *back);
 
 #endif

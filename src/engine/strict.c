@@ -382,6 +382,6 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
         }
         eval->decision.remaining += eval->cost;
         if (eval->rule)
-            weir__count(&weir__rule_tally(ctx->ruleset, eval->rule)->rolled_back, 1);
+            weir__count(&weir__rule_stats_here(ctx->ruleset, eval->rule)->rolled_back, 1);
     }
 }

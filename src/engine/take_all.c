@@ -170,7 +170,7 @@ static void give_back(const struct weir__request_ctx *ctx, size_t end)
             continue;
         ask(ctx, eval, GIVE_BACK);
         if (eval->rule && !eval->error)
-            weir__count(&weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
+            weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
     if (ctx->held)
         ctx->held->count = 0; /* so far only these had any: shadows come later */
@@ -377,10 +377,9 @@ static bool is_tighter(const struct weir__rule_eval *a, const struct weir__rule_
     return a->decision.reset_after_ns > b->decision.reset_after_ns;
 }
 
-static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx)
+static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx, bool deny)
 {
     const struct weir__rule_eval *best = NULL;
-    bool deny = weir__request_denied(ctx);
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!enforced(eval) || weir__eval_denies(eval) != deny)
@@ -392,11 +391,11 @@ static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx)
 }
 
 /* Counts one eval of a request that was denied, or not, as a whole. */
-static void count_hit(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, bool denied)
+static inline void count_eval(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, bool denied)
 {
     if (!eval->rule || eval->replaced || eval->cost <= 0 || eval->skipped)
         return;
-    struct weir__rule_stats_shard *to = weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu);
+    struct weir__rule_stats_shard *to = weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu);
     bool denies = weir__eval_denies(eval);
     if (eval->reason == WEIR_BY_MISSING_KEY) {
         weir__count(&to->missing_key, 1);
@@ -423,7 +422,7 @@ static void count(const struct weir__request_ctx *ctx)
 {
     bool denied = weir__request_denied(ctx);
     for (size_t i = 0; i < ctx->count; i++)
-        count_hit(ctx, &ctx->evals[i], denied);
+        count_eval(ctx, &ctx->evals[i], denied);
 }
 
 /* Finds the strict evals, and asks the store if nobody else did and the engine can. */
@@ -478,12 +477,33 @@ static const struct weir__rule_eval *decide_simple(const struct weir__request_ct
     }
     if (ctx->charge_denied && weir__eval_denies(eval))
         charge_denied(ctx);
-    count_hit(ctx, eval, weir__eval_denies(eval));
+    count_eval(ctx, eval, weir__eval_denies(eval));
     return eval;
+}
+
+/* The fast path: every rule allows the request, and each counter is in one slot. False: nothing is taken. */
+static inline bool decide_fast(const struct weir__request_ctx *ctx)
+{
+    const bool records = ctx->ruleset->deltas != NULL;
+    for (size_t i = 0; records && i < ctx->count; i++)
+        if (weir__delta_ledger_unavailable(ctx->ruleset, ctx->evals[i].rule))
+            return false;
+    if (!weir__take_all_fast(ctx))
+        return false;
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (records)
+            write_down(ctx, eval, TAKE, 0, &eval->decision);
+        count_eval(ctx, eval, false);
+    }
+    return true;
 }
 
 const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
 {
+    if (ctx->fast && decide_fast(ctx))
+        return ctx->count == 1 ? ctx->evals : choose(ctx, false);
+    ctx->fast = false;
     if (is_simple(ctx))
         return decide_simple(ctx);
     struct weir__rule_eval *only = NULL;
@@ -517,5 +537,5 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
         weir__overload_mark_reserved(ctx);
     if (!ctx->dry_run)
         count(ctx);
-    return choose(ctx);
+    return choose(ctx, weir__request_denied(ctx));
 }

@@ -1,149 +1,95 @@
-/* The takes of the quick way: see fast_path.h. What is not usual is left to the calls of take.c, untouched. */
+/* Takes of the fast path: counters of one slot each, in place and with enough left. Everything else is left untouched.
+ */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/arguments.h"
+#include "engine/evaluation.h"
 #include "table/hash.h"
 #include "table/fast_path.h"
 
-#define SWAP_TRIES 8 /* of an entry that others keep changing */
-#define BACK_TRIES 8
+#define SWAP_TRIES     8 /* of an entry that other requests keep changing */
+#define ROLLBACK_TRIES 8
 
-/* What a look needs; an operation is made of it only where that is asked for. */
-struct asking {
-    const weir_segment *segment;
-    struct weir__stats_shard *stats;
-    weir_time now;
-    int64_t mono_us;
+struct fast_take {
+    weir__cell *slot;
+    uint64_t tag;
+    struct weir__step step;
 };
 
-static inline struct asking begin(unsigned cpu, const weir_segment *segment, weir_time now)
+static __attribute__((noinline)) bool look_any(const struct weir__op *op, const struct weir__rule_eval *eval,
+                                               struct fast_take *take)
 {
-    return (struct asking){segment, &segment->table.stats[cpu % WEIR__STATS_SHARDS], now, now.mono_ns / 1000};
+    return weir__slot_look(op, &eval->quota->limit, take->slot, take->tag, eval->cost, &take->step);
 }
 
-static inline bool may_be_usual(const struct asking *asking)
+/* Token buckets are decided inline, other limits of one slot by a call. */
+__attribute__((always_inline)) static inline bool look(const struct weir__op *op, const struct weir__rule_eval *eval,
+                                                       struct fast_take *take)
 {
-    const struct weir__op op = {.table = &asking->segment->table, .mono_us = asking->mono_us};
-    return !weir__any_blocked(&op) && !weir__lost(asking->segment);
+    const weir_limit *limit = &eval->quota->limit;
+    return limit->usual
+               ? weir__fast_look(op->mono_us, limit, take->slot, weir__tag_bits_of(take->tag), eval->cost, &take->step)
+               : look_any(op, eval, take);
 }
 
-static inline uint64_t hash_of(const struct asking *asking, const void *key, size_t key_len)
+/* Another request may change the entry between look and swap: as long as it has enough, that is tried again. */
+__attribute__((noinline)) static bool swap_again(const struct weir__op *op, const struct weir__rule_eval *eval,
+                                                 struct fast_take *take)
 {
-    return weir__hash(key, key_len, asking->segment->table.header->secret);
-}
-
-/* The slot where the entry is, if it is in its place; a look tells. */
-static inline weir__cell *slot_of(const struct asking *asking, const weir_limit *limit, uint64_t hash, uint64_t *tag)
-{
-    const struct weir__table *table = &asking->segment->table;
-    struct weir__key_location where;
-    weir__locate_primary(table, hash ^ limit->spread, &where);
-    *tag = where.tag;
-    return weir__slot_at(&table->bucket[where.primary], where.tag);
-}
-
-static __attribute__((noinline)) bool look_other(const weir_segment *segment, struct weir__stats_shard *stats,
-                                                 weir_time now, const weir_limit *limit, const weir__cell *slot,
-                                                 uint64_t tag, int64_t cost, struct weir__step *step)
-{
-    const struct weir__op op = weir__operation(segment, stats, now);
-    return weir__slot_look(&op, limit, slot, tag, cost, step);
-}
-
-static inline bool look(const struct asking *asking, const weir_limit *limit, const weir__cell *slot, uint64_t tag,
-                        int64_t cost, struct weir__step *step)
-{
-    return limit->usual ? weir__fast_look(asking->mono_us, limit, slot, weir__tag_bits_of(tag), cost, step)
-                        : look_other(asking->segment, asking->stats, asking->now, limit, slot, tag, cost, step);
-}
-
-static inline void tell(const weir_limit *limit, const struct weir__step *step, weir_decision *decision)
-{
-    weir__fast_decision_init(limit, decision);
-    decision->remaining = step->remaining;
-    decision->reset_after_ns = step->reset_after_ns;
-}
-
-/* Of any limit but a usual one. */
-static __attribute__((noinline)) bool take_other(const struct asking *asking, const weir_limit *limit, weir__cell *slot,
-                                                 uint64_t tag, int64_t cost, weir_decision *decision)
-{
-    struct weir__step step;
-    if (!look(asking, limit, slot, tag, cost, &step) || !weir__cell_cas(slot, &step.seen, step.next))
-        return false;
-    tell(limit, &step, decision);
-    return true;
-}
-
-__attribute__((hot)) bool weir__take_fast(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key,
-                                          size_t key_len, int64_t cost, weir_time now, weir_decision *decision)
-{
-    const struct asking asking = begin(cpu, segment, now);
-    uint64_t tag;
-    weir__cell *slot = slot_of(&asking, limit, hash_of(&asking, key, key_len), &tag);
-    if (!may_be_usual(&asking))
-        return false;
-    if (limit->usual ? !weir__fast_take(asking.mono_us, limit, slot, tag, cost, decision)
-                     : !take_other(&asking, limit, slot, tag, cost, decision))
-        return false;
-    weir__count(&asking.stats->verdict[WEIR_ALLOW], 1);
-    return true;
-}
-
-/* ---- Several ---- */
-
-static inline bool look_share(const struct asking *asking, struct weir__share *share)
-{
-    return look(asking, share->limit, share->slot, share->tag, share->cost, &share->step);
-}
-
-/* Others may come between the look and the swap; as long as it stays usual, that is no reason to go the long way. */
-static inline bool swap(const struct asking *asking, struct weir__share *share)
-{
-    for (int i = 0; i < SWAP_TRIES; i++) {
-        if (weir__cell_cas(share->slot, &share->step.seen, share->step.next))
-            return true;
-        if (!look_share(asking, share))
+    for (int i = 1; i < SWAP_TRIES; i++)
+        if (!look(op, eval, take))
             return false;
-    }
+        else if (weir__cell_cas(take->slot, &take->step.seen, take->step.next))
+            return true;
     return false;
 }
 
-static void give_back(weir_segment *segment, const struct weir__share *shares, size_t count, weir_time now)
+/* The first `count` evals have taken, and another one cannot. */
+static __attribute__((noinline)) void roll_back(const struct weir__request_ctx *ctx, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct weir__share *share = &shares[i];
+        const struct weir__rule_eval *eval = &ctx->evals[i];
         weir_decision unused;
         int error = WEIR_EBUSY;
-        for (int left = BACK_TRIES; left > 0 && error == WEIR_EBUSY; left--)
-            error = weir_refund(segment, share->limit, share->key, share->key_len, share->cost, now, &unused);
+        for (int left = ROLLBACK_TRIES; left > 0 && error == WEIR_EBUSY; left--)
+            error = weir_refund(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, eval->cost,
+                                ctx->now, &unused);
+        weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
 }
 
-__attribute__((hot)) bool weir__take_few(unsigned cpu, weir_segment *segment, struct weir__share *shares, size_t count,
-                                         weir_time now, size_t *back)
+__attribute__((hot)) bool weir__take_all_fast(const struct weir__request_ctx *ctx)
 {
-    const struct asking asking = begin(cpu, segment, now);
+    const weir_segment *segment = ctx->engine->segment;
+    struct weir__stats_shard *stats = &segment->table.stats[ctx->cpu % WEIR__STATS_SHARDS];
+    const struct weir__op op = weir__operation(segment, stats, ctx->now);
+    struct fast_take takes[WEIR__FAST_MAX];
     uint64_t hash = 0;
-    *back = 0;
-    if (!may_be_usual(&asking))
+    if (weir__any_blocked(&op) || weir__lost(segment))
         return false;
-    for (size_t i = 0; i < count; i++) {
-        struct weir__share *share = &shares[i];
-        if (i == 0 || share->key != shares[i - 1].key)
-            hash = hash_of(&asking, share->key, share->key_len);
-        share->slot = slot_of(&asking, share->limit, hash, &share->tag);
-        if (!look_share(&asking, share))
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        struct weir__key_location where;
+        if (i == 0 || eval->key != eval[-1].key)
+            hash = weir__hash(eval->key, eval->key_len, op.table->header->secret);
+        weir__locate_primary(op.table, hash ^ eval->quota->limit.spread, &where);
+        takes[i].tag = where.tag;
+        takes[i].slot = weir__slot_at(&op.table->bucket[where.primary], where.tag);
+        if (!look(&op, eval, &takes[i]))
             return false;
     }
-    for (size_t i = 0; i < count; i++) {
-        if (swap(&asking, &shares[i]))
+    for (size_t i = 0; i < ctx->count; i++) {
+        if (weir__cell_cas(takes[i].slot, &takes[i].step.seen, takes[i].step.next) ||
+            swap_again(&op, &ctx->evals[i], &takes[i]))
             continue;
-        give_back(segment, shares, i, now);
-        *back = i;
+        roll_back(ctx, i);
         return false;
     }
-    for (size_t i = 0; i < count; i++)
-        tell(shares[i].limit, &shares[i].step, &shares[i].decision);
-    weir__count(&asking.stats->verdict[WEIR_ALLOW], count);
+    for (size_t i = 0; i < ctx->count; i++) {
+        weir_decision *decision = &ctx->evals[i].decision;
+        weir__fast_decision_init(&ctx->evals[i].quota->limit, decision);
+        decision->remaining = takes[i].step.remaining;
+        decision->reset_after_ns = takes[i].step.reset_after_ns;
+    }
+    weir__count(&stats->verdict[WEIR_ALLOW], ctx->count);
     return true;
 }

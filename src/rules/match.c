@@ -183,6 +183,17 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
     found->context = NULL;
 }
 
+void weir__rules_filter(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
+                        struct weir__found *found)
+{
+    struct verdict verdict = {set, values, matching, 0};
+    size_t count = 0;
+    for (size_t i = 0; i < found->count; i++)
+        if (set->gates[found->rules[i]].open || verify(&verdict, found->rules[i]))
+            found->rules[count++] = found->rules[i];
+    found->count = count;
+}
+
 /* ---- Under a rule ---- */
 
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values)

@@ -91,6 +91,9 @@ void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report);
  */
 void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
                        struct weir__found *found);
+/* Keeps those of the rules that weir__paths_few found whose other conditions hold as well. */
+void weir__rules_filter(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
+                        struct weir__found *found);
 
 /* The quota for this request, by tier. NULL: the tier is not listed and there is no default. */
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);

@@ -8,6 +8,7 @@
 
 #include "../../engine.h"
 
+#include "engine/evaluation.h"
 #include "engine/ledger.h"
 #include "engine/fast_path.h"
 #include "table/load_page.h"
@@ -20,14 +21,18 @@
 static int64_t quick,
     by_several; /* requests that were decided on the quick way, and those of them under several rules */
 
-bool __real_weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast);
-bool __wrap_weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast);
+static const weir *slow_engine; /* which takes the slow path only */
 
-bool __wrap_weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast)
+bool __real_weir__take_all_fast(const struct weir__request_ctx *ctx);
+bool __wrap_weir__take_all_fast(const struct weir__request_ctx *ctx);
+
+bool __wrap_weir__take_all_fast(const struct weir__request_ctx *ctx)
 {
-    bool taken = __real_weir__evaluate_fast(asked, query, fast);
+    if (ctx->engine == slow_engine)
+        return false;
+    bool taken = __real_weir__take_all_fast(ctx);
     quick += taken;
-    by_several += taken && asked->count > 1;
+    by_several += taken && ctx->count > 1;
     return taken;
 }
 
@@ -57,6 +62,7 @@ static bool open_twins(const char *rules, struct twins *twins)
 {
     twins->model = open_one(rules);
     twins->engine = twins->model ? open_one(rules) : NULL;
+    slow_engine = twins->model;
     if (!twins->engine)
         return false;
     memcpy(twins->engine->segment->memory, twins->model->segment->memory, twins->model->segment->bytes);

@@ -1,6 +1,7 @@
 /* What is told briefly at its edges: lengths, numbers, ties, and limits that are not as they were written. */
 #include "overloaded.h"
 
+#include "engine/evaluation.h"
 #include "engine/fast_path.h"
 #include "rules/attribute.h"
 
@@ -97,11 +98,11 @@ static weir *engine_of(int count)
 /* As many as are a few, and one more. All are as tight as each other: the first one speaks. */
 TEST(as_many_rules_as_are_told_briefly)
 {
-    for (int count = 1; count <= WEIR__FEW_MAX + 1; count++) {
+    for (int count = 1; count <= WEIR__FAST_MAX + 1; count++) {
         weir *engine = engine_of(count);
         for (int i = 0; i < 2; i++) {
             struct weir__fast_result fast = ask_root(engine, 1);
-            CHECK_EQ(fast.told, count <= WEIR__FEW_MAX);
+            CHECK_EQ(fast.told, count <= WEIR__FAST_MAX);
             if (fast.told)
                 CHECK(fast.rule_len == 2 && memcmp(told.text, "r0", 2) == 0);
             else
