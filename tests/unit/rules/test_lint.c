@@ -38,7 +38,7 @@ static const struct {
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: 5, window: 1h, priority: critical, shadow: true }]\n",
      "2:52: priority has no effect in a shadow rule\n"
-     "1:9: \"a\" keeps a reserve, but no rule says priority: critical: nobody may"},
+     "1:9: \"a\" keeps a reserve, but no rule says priority: critical: no request may use it"},
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: unlimited, priority: critical }]\n",
      ""},
