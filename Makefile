@@ -29,7 +29,7 @@ HARDEN_LINK := -Wl,-z,relro,-z,now,-z,noexecstack
 # address is taken cost it 4 % of its instructions. Functions with character arrays keep theirs.
 HARDEN_HOT := -fstack-protector -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 endif
-ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(HARDEN) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -Iinclude -Isrc \
+ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(HARDEN) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -DWEIR__BUILD -Iinclude -Isrc \
 	-I$B/include
 # What the libraries stand on, besides xxHash's header: libweir, and libweir-store. A cross build takes it from a folder that ./dev fills.
 LIB_PACKAGES := yaml-0.1 libpcre2-8
@@ -237,7 +237,7 @@ $B/weir: $(CLI_OBJ) $B/libweir-daemon.a $(LIBWEIR)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $(LIBWEIR) $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
-	+WEIR_CFLAGS="$(if $(SANITIZER),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx "$(LIBWEIR)" $B/libweir-resp.a \
+	+WEIR_CFLAGS="-DWEIR__BUILD $(if $(SANITIZER),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx "$(LIBWEIR)" $B/libweir-resp.a \
 		$B/libweir-rls.a $B/libweir-api.a
 
 # All sources, each time: what clang-tidy finds depends on what they include. CC=clang: with clang's own warnings.

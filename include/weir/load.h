@@ -39,12 +39,6 @@ const char *weir_load_class_name(int priority);
 
 /* ---- Workers ---- */
 
-typedef struct weir_load_worker {
-    uint64_t owner;
-    uint64_t in_flight;
-    uint32_t stripe;
-} weir_load_worker;
-
 /* Registers the worker. Without a load level all of these do nothing. */
 void weir_load_join(weir *engine, weir_load_worker *worker);
 /* Heartbeat, at least once a second. After two seconds without one the worker counts as dead, with nothing in flight.

@@ -184,30 +184,41 @@ typedef struct weir_params {
     uint64_t id;                 /* counters of limits with different ids never meet */
 } weir_params;
 
-/* Made by weir_limit_init and read-only from then on. Copy it freely. The fields are the library's own. */
-typedef struct weir_limit {
-    uint32_t made; /* set by weir_limit_init */
-    uint8_t algorithm, refill, align, calendar;
-    uint8_t round_up, count_rejected, delay, buckets;
-    uint8_t usual; /* token bucket that gives back one unit at a time: has a short way */
-    uint8_t wide;  /* sliding counter in two slots, though it would fit into one: it may grow */
-    int64_t limit; /* units a window */
-    int64_t hard;  /* what the key may hold at once: burst or limit */
-    int64_t cap;   /* the same with soft on top */
-    int64_t most;  /* the largest cap that it may have with the load (docs/pressure.md); else the same as cap */
-    int64_t window_us;
-    int64_t period_us; /* window : limit in lowest terms: period_units drip in every period_us, exactly */
-    int64_t period_units;
-    int64_t part_us;    /* length of one of the counter's buckets */
-    int64_t quantum_us; /* resolution of logged times */
-    int64_t max_delay_us;
-    const weir_zone *zone;
-    uint64_t inverse; /* 2^64 / period_us */
-    uint64_t spread;  /* of id and algorithm: what keeps the counters of different limits apart */
-    /* As fast as units may have come back at most, with the load: by this a refund is what is still owed. */
-    int64_t back_us, back_units;
-} weir_limit;
+/*
+ * Opaque storage: these structs live in the caller's memory, their sizes are part of the ABI, and their contents are
+ * private to the library.
+ */
+#define WEIR_LIMIT_BYTES       192
+#define WEIR_LEASE_BYTES       48
+#define WEIR_LOAD_WORKER_BYTES 32
 
+#ifdef WEIR__BUILD
+#include "base/opaque.h"
+#else
+/* A checked limit: made by weir_limit_init, read-only from then on. Copy it freely within the process. */
+typedef struct weir_limit {
+    union {
+        unsigned char bytes[WEIR_LIMIT_BYTES];
+        uint64_t align;
+    } opaque;
+} weir_limit;
+/* A permit of a limit of WEIR_CONCURRENCY. Copy it freely, to other processes and hosts, too. */
+typedef struct weir_lease {
+    union {
+        unsigned char bytes[WEIR_LEASE_BYTES];
+        uint64_t align;
+    } opaque;
+} weir_lease;
+/* The state of a process that reports its load, see load.h. */
+typedef struct weir_load_worker {
+    union {
+        unsigned char bytes[WEIR_LOAD_WORKER_BYTES];
+        uint64_t align;
+    } opaque;
+} weir_load_worker;
+#endif
+
+/* Checks `params` and makes a limit of them. */
 WEIR_MUST_CHECK int weir_limit_init(weir_limit *limit, const weir_params *params);
 
 /* ---- The segment ---- */
@@ -334,13 +345,6 @@ WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, c
                                int64_t for_ns, weir_time now);
 
 /* ---- Requests in flight ---- */
-
-/* What gives a slot back. The fields are the library's own; copy it freely, to other processes and machines, too. */
-typedef struct weir_lease {
-    uint64_t primary, tag, word, mark;
-    int64_t for_us;
-    uint32_t record, place;
-} weir_lease;
 
 /*
  * Takes one of the key's slots under a limit of WEIR_CONCURRENCY, if one is free: *lease is written if the decision

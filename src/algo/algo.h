@@ -75,8 +75,9 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
 /* Derives from the period what the fast path of token buckets needs. */
 static inline void weir__limit_init_fast_path(weir_limit *limit)
 {
-    limit->usual = limit->algorithm == WEIR_TOKEN_BUCKET && limit->refill == WEIR_REFILL_CONTINUOUS &&
-                   limit->period_units == 1 && limit->period_us > 4; /* the least that table/fast_path.h encodes */
+    limit->has_fast_path = limit->algorithm == WEIR_TOKEN_BUCKET && limit->refill == WEIR_REFILL_CONTINUOUS &&
+                           limit->period_units == 1 &&
+                           limit->period_us > 4; /* the least that table/fast_path.h encodes */
     /* floor(2^64 / period), with 64-bit arithmetic. */
     uint64_t period = (uint64_t)limit->period_us;
     limit->inverse = period > 1 ? UINT64_MAX / period + ((period & (period - 1)) == 0) : 0;
@@ -184,8 +185,8 @@ static inline int64_t weir__log_round(const weir_limit *limit, int64_t us)
 /* ---- Fast path of token buckets ---- */
 
 /*
- * Fast path of the token bucket, short enough to be inlined: units return one at a time (limit->usual), the clock has
- * not gone back, and the request passes without soft. bucket.c decides the same.
+ * Fast path of the token bucket, short enough to be inlined: units return one at a time (limit->has_fast_path), the
+ * clock has not gone back, and the request passes without soft. bucket.c decides the same.
  *
  * Branches only for what hardly ever happens: whether a key has expired, and how much has returned, is unpredictable,
  * and a misprediction costs more than the arithmetic.

@@ -146,7 +146,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
     if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
     weir__limit_init_fast_path(&made);
-    made.spread = salt_of(&made, p->id);
+    made.salt = salt_of(&made, p->id);
     *limit = made;
     return 0;
 }
@@ -182,7 +182,7 @@ void weir__limit_init_scaled(weir_limit *limit, const weir_limit *ceiling)
     limit->back_units = ceiling->back_units;
     if (limit->algorithm <= WEIR_LEAKY_BUCKET)
         shorten(limit);
-    limit->spread = ceiling->spread; /* the representation is part of the salt */
+    limit->salt = ceiling->salt; /* the representation is part of the salt */
     keep_representation(limit, ceiling);
 }
 

@@ -82,7 +82,7 @@ STEP void hash_group(struct batch *b, struct batch_group *g)
             known = limit;
             known_cost = r->cost;
         }
-        uint64_t hash = weir__hash(r->key, r->key_len, secret) ^ limit->spread;
+        uint64_t hash = weir__hash(r->key, r->key_len, secret) ^ limit->salt;
         k->tag_bits = weir__tag_bits_of(hash);
         if (__builtin_expect(weir__with_tag(hash) != hash, 0))
             k->tag_bits = weir__tag_bits_of(weir__with_tag(hash));

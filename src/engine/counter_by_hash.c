@@ -6,7 +6,7 @@
 
 uint64_t weir__counter_hash(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len)
 {
-    return weir__hash(key, key_len, segment->table.header->secret) ^ limit->spread;
+    return weir__hash(key, key_len, segment->table.header->secret) ^ limit->salt;
 }
 
 void weir__counter_expect(const weir_segment *segment, uint64_t hash)

@@ -80,12 +80,12 @@ static bool may_report(const weir *engine)
 /* The owner id has the time in it: process ids may be equal in two containers. */
 void weir_load_join(weir *engine, weir_load_worker *worker)
 {
-    *worker = (weir_load_worker){.stripe = WEIR__LOAD_NO_SHARD};
+    *worker = (weir_load_worker){.shard = WEIR__LOAD_NO_SHARD};
     if (!may_report(engine))
         return;
     int64_t now = now_of(engine);
     worker->owner = ((uint64_t)getpid() << 32 ^ (uint64_t)now) | 1;
-    worker->stripe = weir__load_page_join(engine->load, worker->owner, now);
+    worker->shard = weir__load_page_join(engine->load, worker->owner, now);
 }
 
 void weir_load_heartbeat(weir *engine, weir_load_worker *worker)
@@ -93,35 +93,35 @@ void weir_load_heartbeat(weir *engine, weir_load_worker *worker)
     if (!may_report(engine))
         return;
     int64_t now = now_of(engine);
-    if (weir__load_page_heartbeat(engine->load, worker->stripe, worker->owner, now, worker->in_flight))
+    if (weir__load_page_heartbeat(engine->load, worker->shard, worker->owner, now, worker->in_flight))
         return;
-    worker->stripe = weir__load_page_join(engine->load, worker->owner, now);
-    (void)!weir__load_page_heartbeat(engine->load, worker->stripe, worker->owner, now, worker->in_flight);
+    worker->shard = weir__load_page_join(engine->load, worker->owner, now);
+    (void)!weir__load_page_heartbeat(engine->load, worker->shard, worker->owner, now, worker->in_flight);
 }
 
 void weir_load_leave(weir *engine, weir_load_worker *worker)
 {
     if (engine && engine->load)
-        weir__load_page_leave(engine->load, worker->stripe, worker->owner);
-    worker->stripe = WEIR__LOAD_NO_SHARD;
+        weir__load_page_leave(engine->load, worker->shard, worker->owner);
+    worker->shard = WEIR__LOAD_NO_SHARD;
 }
 
 void weir_load_begin(weir *engine, weir_load_worker *worker)
 {
     worker->in_flight++;
     if (engine->load)
-        weir__load_page_begin(engine->load, worker->stripe);
+        weir__load_page_begin(engine->load, worker->shard);
 }
 
 void weir_load_end(weir *engine, weir_load_worker *worker)
 {
     worker->in_flight--;
     if (engine->load)
-        weir__load_page_end(engine->load, worker->stripe);
+        weir__load_page_end(engine->load, worker->shard);
 }
 
 void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error)
 {
     if (may_report(engine))
-        weir__load_page_upstream(engine->load, worker->stripe, took_ns / 1000, error);
+        weir__load_page_upstream(engine->load, worker->shard, took_ns / 1000, error);
 }

@@ -26,7 +26,7 @@ static weir_limit place_of(const weir_limit *negative_cache, const weir_request 
     uint64_t apart = mix((uint64_t)request->cost, (uint64_t)limit->cap);
     apart = mix(apart, (uint64_t)limit->limit);
     apart = mix(apart, (uint64_t)limit->window_us);
-    place.spread ^= mix(apart, limit->spread);
+    place.salt ^= mix(apart, limit->salt);
     return place;
 }
 

@@ -18,7 +18,7 @@ static weir_limit stand_in(const struct weir__request_ctx *ctx, const struct wei
     made.buckets = 2;
     made.part_us = made.window_us;
     made.count_rejected = false;
-    made.spread ^= APART;
+    made.salt ^= APART;
     made.wide = !weir__is_packed(&made); /* by the whole limit: its form must not depend on what is taken off */
     if (weir_peek(ctx->engine->segment, limit, eval->key, eval->key_len, 0, ctx->now, &looked) == 0) {
         int64_t logged = limit->hard - looked.remaining;

@@ -26,7 +26,7 @@ __attribute__((always_inline)) static inline bool look(const struct weir__op *op
                                                        struct fast_take *take)
 {
     const weir_limit *limit = &eval->quota->limit;
-    return limit->usual
+    return limit->has_fast_path
                ? weir__fast_look(op->mono_us, limit, take->slot, weir__tag_bits_of(take->tag), eval->cost, &take->step)
                : look_any(op, eval, take);
 }
@@ -71,7 +71,7 @@ __attribute__((hot)) bool weir__take_all_fast(const struct weir__request_ctx *ct
         struct weir__key_location where;
         if (i == 0 || eval->key != eval[-1].key)
             hash = weir__hash(eval->key, eval->key_len, op.table->header->secret);
-        weir__locate_primary(op.table, hash ^ eval->quota->limit.spread, &where);
+        weir__locate_primary(op.table, hash ^ eval->quota->limit.salt, &where);
         takes[i].tag = where.tag;
         takes[i].slot = weir__slot_at(&op.table->bucket[where.primary], where.tag);
         if (!look(&op, eval, &takes[i]))

@@ -29,7 +29,7 @@ static const int64_t weir__expiry_table[256] = {WEIR__EXPIRY_64(0), WEIR__EXPIRY
 /* True if a request of this limit and cost may have the usual case at all. */
 static inline bool weir__may_take_fast(const weir_limit *limit, int64_t cost)
 {
-    return limit->usual && cost > 0;
+    return limit->has_fast_path && cost > 0;
 }
 
 /* What is told alike to all that pass; the rest comes from weir__fast_swap. */

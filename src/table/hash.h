@@ -44,7 +44,7 @@ static inline uint64_t weir__hash(const void *key, size_t key_len, const uint8_t
 static inline void weir__key_primary(const struct weir__table *table, const weir_limit *limit, const void *key,
                                      size_t key_len, struct weir__key_location *where)
 {
-    weir__locate_primary(table, weir__hash(key, key_len, table->header->secret) ^ limit->spread, where);
+    weir__locate_primary(table, weir__hash(key, key_len, table->header->secret) ^ limit->salt, where);
 }
 
 /* Both buckets of a key under a limit. */

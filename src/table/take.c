@@ -28,7 +28,7 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
             weir__cell_life(*seen, op->mono_us, op->wall_us) > 0) {
             state.anchor_us = weir__anchor_expand(current.anchor, now_us);
             state.used = (int64_t)current.used;
-            denied = weir__cell_is_denied(*seen) && !limit->usual; /* as in table/fast_path.h */
+            denied = weir__cell_is_denied(*seen) && !limit->has_fast_path; /* as in table/fast_path.h */
         }
         fields.version = weir__version_kept(*seen);
     }

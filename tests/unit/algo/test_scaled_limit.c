@@ -16,7 +16,7 @@ TEST(rounded_down_and_at_least_one)
     weir__limit_init_scaled(&base, &base);
     weir__limit_scale(&base, WEIR__SCALE_ONE, &at);
     CHECK(at.limit == base.limit && at.hard == base.hard && at.cap == base.cap && at.period_us == base.period_us &&
-          at.period_units == base.period_units && at.spread == base.spread && at.inverse == base.inverse);
+          at.period_units == base.period_units && at.salt == base.salt && at.inverse == base.inverse);
     weir__limit_scale(&base, WEIR__SCALE_ONE - 1, &at);
     CHECK_EQ(at.limit, 9);
     CHECK_EQ(at.hard, 6);
@@ -67,7 +67,7 @@ TEST(periods_are_short_and_never_faster)
         CHECK(allowed - made_of <= allowed / 1000 + 1);
         CHECK(limit.period_units >= 1 && limit.period_units <= units);
         CHECK(limit.period_units == 1 || limit.period_us <= 2001 || limit.period_us <= window_us);
-        CHECK(limit.usual == (limit.period_units == 1 && limit.period_us > 4));
+        CHECK(limit.has_fast_path == (limit.period_units == 1 && limit.period_us > 4));
     }
 }
 

@@ -123,12 +123,12 @@ TEST(workers)
     weir_load_end(engine, &a);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && load.workers == 2);
     /* Whatever happens to its stripe, the next beat puts it right. */
-    engine->load->shard[a.stripe].in_flight = 77;
-    engine->load->shard[b.stripe].owner = 5; /* as one who takes it over does */
-    engine->load->shard[b.stripe].in_flight = 0;
+    engine->load->shard[a.shard].in_flight = 77;
+    engine->load->shard[b.shard].owner = 5; /* as one who takes it over does */
+    engine->load->shard[b.shard].in_flight = 0;
     weir_load_heartbeat(engine, &a);
     weir_load_heartbeat(engine, &b);
-    CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && b.stripe != a.stripe);
+    CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && b.shard != a.shard);
     weir_load_leave(engine, &a);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 1);
     weir_load_leave(engine, &b);

@@ -141,7 +141,7 @@ TEST(sliding_counters_that_outgrow_their_slot)
     params.limit = 20000;
     struct varying v = vary(params, 200);
     CHECK(v.base.wide && !weir__is_packed(&v.base));
-    CHECK(v.base.spread == v.ceiling.spread);
+    CHECK(v.base.salt == v.ceiling.salt);
     v = vary(params, 160);
     CHECK(!v.base.wide && weir__is_packed(&v.base) && weir__is_packed(&v.ceiling));
 }

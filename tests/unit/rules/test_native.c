@@ -346,7 +346,7 @@ TEST(tiers)
         if (quota && quota->kind == WEIR__LIMITED)
             CHECK_EQ(quota->limit.limit, expected[i].units);
         /* An upgrade keeps what was consumed. */
-        CHECK(!quota || quota->kind != WEIR__LIMITED || quota->limit.spread == rule->quotas[0].limit.spread);
+        CHECK(!quota || quota->kind != WEIR__LIMITED || quota->limit.salt == rule->quotas[0].limit.salt);
     }
     weir_rule_info info;
     weir_rules_info(set, 0, &info);
