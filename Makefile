@@ -331,7 +331,7 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $(LIBWEIR)
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
 # The command's own reading of rule files.
-DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text json options values)
+DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text options values)
 $B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
 DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest fleet control)
 $(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $(LIBWEIR)

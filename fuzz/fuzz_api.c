@@ -49,14 +49,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     open_once();
     const char *path = paths[data[0] % 6];
-    weir__out_begin(&reply.out, room, 1 + data[1]);
+    weir__buffer_borrow(&reply.out, room, 1 + data[1]);
     weir__api_find_route(data[0] % 6 == 5 ? WEIR__PUT : WEIR__POST, (weir_text){path, strlen(path)}, &route);
     weir__api_run(&api, &route, (weir_text){(const char *)data + 2, size - 2}, data[0] & 64, &reply);
-    json_t *said = json_loadb(reply.out.at, reply.out.len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *said = json_loadb(reply.out.data, reply.out.len, JSON_REJECT_DUPLICATES, NULL);
     check(json_is_object(said));
     check((json_object_get(said, "error") != NULL) == (reply.status >= 400 && !json_object_get(said, "decision")));
     json_decref(said);
-    weir__out_free(&reply.out);
+    weir__buffer_free(&reply.out);
 
     /* The same bytes as a path. */
     weir__api_find_route((enum weir__api_method)(1 << data[0] % 5), (weir_text){(const char *)data + 2, size - 2},

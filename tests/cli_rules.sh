@@ -137,7 +137,7 @@ for header in nonsense ': value' 'a b: c' 'X'; do wrong "'Name: value'" -H "$hea
 for address in 1.2.3 1.2.3.4.5 example.com 'fe80::1%eth0' ::g ''; do wrong 'address' --ip "$address" /; done
 for cost in x 1.5 99999999999 ''; do wrong '--cost' --cost "$cost" /; done
 for count in 0 -1 1000001 many 99999999999999999999; do wrong '--repeat' --repeat "$count" /; done
-for duration in fast 1y 5x -1s 1e3 ''; do wrong '--every' --every "$duration" /; done
+for duration in fast 1ns 5x -1s 1e3 ''; do wrong '--every' --every "$duration" /; done
 for pair in user_id User=1 =1 1a=1; do wrong 'name=value' -A "$pair" /; done
 wrong "did you mean '--repeat'?" --repaet 3 /
 wrong 'needs a value' --ip

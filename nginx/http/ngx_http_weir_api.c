@@ -17,7 +17,7 @@ static ngx_int_t ngx_http_weir_api_send(ngx_http_request_t *r, const struct weir
     ngx_chain_t out = {.buf = buf, .next = NULL};
     if (buf == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    buf->last = ngx_cpymem(buf->pos, reply->out.at, reply->out.len);
+    buf->last = ngx_cpymem(buf->pos, reply->out.data, reply->out.len);
     buf->last_buf = r == r->main;
     buf->last_in_chain = 1;
     r->headers_out.status = (ngx_uint_t)reply->status;
@@ -36,10 +36,10 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
     struct weir__api_reply reply = {.status = status};
     if (ngx_http_discard_request_body(r) != NGX_OK)
         r->keepalive = 0;
-    weir__out_begin(&reply.out, room, sizeof(room));
-    weir__out_error(&reply.out, code, message, NULL);
+    weir__buffer_borrow(&reply.out, room, sizeof(room));
+    weir__api_write_error(&reply.out, code, message, NULL);
     ngx_int_t rc = ngx_http_weir_api_send(r, &reply);
-    weir__out_free(&reply.out);
+    weir__buffer_free(&reply.out);
     return rc;
 }
 
@@ -353,10 +353,10 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
     char room[REPLY_BYTES];
     struct weir__api_reply reply;
     struct weir__api *api = ngx_http_weir_api_here();
-    weir__out_begin(&reply.out, room, sizeof(room));
+    weir__buffer_borrow(&reply.out, room, sizeof(room));
     ngx_int_t rc = ngx_http_weir_api_run(r, route, body, &reply);
     if (rc != NGX_OK) {
-        weir__out_free(&reply.out);
+        weir__buffer_free(&reply.out);
         return rc == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     if (api->failure)
@@ -373,7 +373,7 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
         rc = ngx_http_weir_api_header(r, "Cache-Control", (u_char *)"cache-control", "no-store");
     if (rc == NGX_OK)
         rc = ngx_http_weir_api_send(r, &reply);
-    weir__out_free(&reply.out);
+    weir__buffer_free(&reply.out);
     return rc;
 }
 

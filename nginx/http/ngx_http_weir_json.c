@@ -1,56 +1,17 @@
 /* Writing JSON. Keys and paths are whatever clients send: what is not UTF-8 must not make the line unreadable. */
 #include "ngx_http_weir.h"
 
+#include "base/json_writer.h"
+
 #define ADD_MAX    1024
 #define STRING_MAX 2048
 #define BLOCK_MAX  16384
 
-/* The length of the character at `at`, or 0 if it is not well-formed UTF-8. */
-static size_t ngx_http_weir_utf8(const u_char *at, const u_char *last)
-{
-    size_t len = *at < 0x80                  ? 1
-                 : *at >= 0xc2 && *at < 0xe0 ? 2
-                 : (*at & 0xf0) == 0xe0      ? 3
-                 : *at >= 0xf0 && *at < 0xf5 ? 4
-                                             : 0;
-    if (len == 0 || (size_t)(last - at) < len)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    /* Longer than needed, a surrogate, or beyond the last character. */
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
-        (at[0] == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return len;
-}
-
 u_char *ngx_http_weir_json_string(u_char *to, u_char *last, const u_char *text, size_t len)
 {
-    static const u_char digits[] = "0123456789abcdef";
-    const u_char *end = text + len;
     if (last - to < 2)
         return to;
-    *to++ = '"';
-    while (text < end && last - to > 6) {
-        size_t size = ngx_http_weir_utf8(text, end);
-        if (size == 0) {
-            to = ngx_cpymem(to, "\\ufffd", 6);
-            text++;
-        } else if (*text == '"' || *text == '\\') {
-            *to++ = '\\';
-            *to++ = *text++;
-        } else if (*text < 0x20 || *text == 0x7f) {
-            to = ngx_cpymem(to, "\\u00", 4);
-            *to++ = digits[*text >> 4];
-            *to++ = digits[*text++ & 15];
-        } else {
-            to = ngx_cpymem(to, text, size);
-            text += size;
-        }
-    }
-    *to++ = '"';
-    return to;
+    return (u_char *)weir__json_put_string((char *)to, (size_t)(last - to), (weir_text){(const char *)text, len});
 }
 
 /* ---- A text that grows ---- */

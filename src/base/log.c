@@ -1,14 +1,14 @@
 /* The log. A line of up to 4 KiB is one write, so that lines of several processes do not mix. See log.h. */
 #define _GNU_SOURCE /* O_CLOEXEC, gmtime_r */
 #include "base/log.h"
-#include "rules/report.h"
+#include "base/text.h"
+#include "base/json_writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,23 +46,6 @@ static void write_all(int file, const char *text, size_t len)
 
 /* ---- Lines ---- */
 
-/* Writes a JSON string with its quotes; UTF-8 is unchanged. Returns the length: at most 6 bytes per byte, and 2. */
-static size_t quote(const char *text, char *to)
-{
-    size_t used = 0;
-    to[used++] = '"';
-    for (const char *c = text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            to[used++] = '\\';
-        if ((unsigned char)*c < 0x20)
-            used += (size_t)snprintf(to + used, 7, "\\u%04x", (unsigned char)*c);
-        else
-            to[used++] = *c;
-    }
-    to[used++] = '"';
-    return used;
-}
-
 enum { LINE_BYTES = 6 * WEIR__LOG_MESSAGE_MAX + 128 };
 
 /* Formats the line of a message; returns its length. */
@@ -78,7 +61,7 @@ static size_t compose(const struct weir__logger *log, enum weir__log_level level
     if (log->json) {
         strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
         used = (size_t)snprintf(line, LINE_BYTES, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", at, names[level]);
-        used += quote(message, line + used);
+        used = (size_t)(weir__json_put_string(line + used, LINE_BYTES - used - 2, weir__text_of(message)) - line);
         line[used++] = '}';
     } else {
         strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S", &utc);

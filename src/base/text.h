@@ -2,10 +2,16 @@
 #ifndef WEIR_BASE_TEXT_H
 #define WEIR_BASE_TEXT_H
 
+#include <stdint.h>
 #include <string.h>
 #include <weir/weir.h>
 
 #define WEIR__TEXT(literal) ((weir_text){(literal), sizeof(literal) - 1})
+
+static inline weir_text weir__text_of(const char *text)
+{
+    return (weir_text){text, strlen(text)};
+}
 
 static inline bool weir__text_equal(weir_text a, weir_text b)
 {
@@ -57,5 +63,21 @@ static inline bool weir__text_listed(weir_text list, weir_text word)
     }
     return false;
 }
+
+/* ---- UTF-8 (text.c) ---- */
+
+/* Decodes the first character. Returns its length in bytes; 0 if the text is empty or does not begin with valid UTF-8.
+ */
+size_t weir__utf8_decode(const char *data, size_t len, uint32_t *point);
+bool weir__utf8_valid(weir_text text);
+
+/* False for control characters and for those that hide text or change its direction. */
+bool weir__is_printable(uint32_t point);
+/*
+ * Escapes text from outside for a message: bytes that are not printable UTF-8 become \\n, \\t or \\xHH. Text that does
+ * not fit is cut and ends in "...". `size` is at least 8. Returns the buffer.
+ */
+const char *weir__printable(weir_text text, char *buffer, size_t size);
+#define WEIR__SHOWN 64 /* size of a buffer for a word or a value */
 
 #endif

@@ -1,6 +1,7 @@
 /* weir check: plays a request, or descriptors, against rules. */
 #define _GNU_SOURCE /* open_memstream */
 #include "cli/check.h"
+#include "base/json_writer.h"
 #include "cli/cli.h"
 #include "cli/input.h"
 

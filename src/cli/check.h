@@ -5,7 +5,7 @@
 #ifndef WEIR_CLI_CHECK_H
 #define WEIR_CLI_CHECK_H
 
-#include "cli/json.h"
+#include "base/json_writer.h"
 
 #include <weir/weir.h>
 

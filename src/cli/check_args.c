@@ -1,4 +1,6 @@
 /* weir check: the command line. */
+#include "base/text.h"
+#include "base/duration.h"
 #include "cli/check.h"
 #include "cli/input.h"
 #include "cli/options.h"
@@ -107,8 +109,8 @@ static bool take_option(struct weir__check *check, int option, const char *value
         return weir__read_int(value, 1, REPEAT_MAX, &check->repeat) ||
                wrong("--repeat", value, "use a number from 1 to 1000000");
     case EVERY:
-        return weir__read_duration(value, &check->every_ns) ||
-               wrong("--every", value, "not a duration; use seconds, or a number with us, ms, s, m, h or d");
+        return weir__parse_duration(weir__text_of(value), INT64_C(90000) * 86400 * WEIR_SECOND, &check->every_ns) ||
+               wrong("--every", value, "not a duration; use seconds, or a number with us, ms, s, m, h, d, w, mo or y");
     case COST:
         check->has_cost = weir__read_int(value, -COST_MAX, COST_MAX, &check->cost);
         return check->has_cost || wrong("--cost", value, "use a whole number from -4294967295 to 4294967295");

@@ -1,4 +1,6 @@
 /* weir convert: the command line, and the whole of the result. */
+#include "base/suggest.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/convert.h"
 #include "cli/diagnose.h"
@@ -68,31 +70,33 @@ static bool convert_file(struct weir__convert *convert, const char *path, enum s
 }
 
 /* The result as one text. */
-static void put_all(const struct weir__convert *convert, struct weir__convert_buffer *to)
+static void put_all(const struct weir__convert *convert, struct weir__buffer *to)
 {
-    if (convert->head.text)
-        weir__put(to, "%s\n", convert->head.text);
+    if (convert->head.data)
+        weir__buffer_printf(to, "%s\n", convert->head.data);
     if (convert->identity.len > 0 || convert->trusted.len > 0)
-        weir__put(to, "identity:\n");
+        weir__buffer_printf(to, "identity:\n");
     if (convert->identity.len > 0)
-        weir__put(to, "  # Where an attribute comes from if the application does not give it. These are guesses: set\n"
-                      "  # them right, and let only a trusted proxy set such headers.\n");
-    for (const char *at = convert->identity.text; at && *at;) {
+        weir__buffer_printf(
+            to, "  # Where an attribute comes from if the application does not give it. These are guesses: set\n"
+                "  # them right, and let only a trusted proxy set such headers.\n");
+    for (const char *at = convert->identity.data; at && *at;) {
         size_t len = strcspn(at, "\n");
-        weir__put(to, "  %.*s\n", (int)len, at);
+        weir__buffer_printf(to, "  %.*s\n", (int)len, at);
         at += len + 1;
     }
     if (convert->trusted.len > 0)
-        weir__put(to, "  client_ip: { trusted_proxies: [%s] }\n", convert->trusted.text);
-    weir__put(to, "rules:%s\n%s", convert->name_count ? "" : " []", convert->rules.text ? convert->rules.text : "");
+        weir__buffer_printf(to, "  client_ip: { trusted_proxies: [%s] }\n", convert->trusted.data);
+    weir__buffer_printf(to, "rules:%s\n%s", convert->name_count ? "" : " []",
+                        convert->rules.data ? convert->rules.data : "");
 }
 
 /* Whatever was read, what comes out must be rules: the library has the last word. Its warnings are for weir lint. */
-static bool is_good(const struct weir__convert_buffer *result)
+static bool is_good(const struct weir__buffer *result)
 {
     struct weir__findings findings = {.to = stderr};
     weir_rules *rules = NULL;
-    int error = weir_rules_parse("<converted>", result->text, result->len, weir__find_errors, &findings, &rules);
+    int error = weir_rules_parse("<converted>", result->data, result->len, weir__find_errors, &findings, &rules);
     if (error)
         weir__find_failure(&findings, "<converted>", error);
     weir_rules_free(rules);
@@ -103,7 +107,7 @@ static bool is_good(const struct weir__convert_buffer *result)
 static int convert_all(char **paths, size_t count, enum source from)
 {
     struct weir__convert convert = {0};
-    struct weir__convert_buffer result = {0};
+    struct weir__buffer result = {0};
     bool good = true;
     for (size_t i = 0; i < count; i++)
         good &= convert_file(&convert, paths[i], from);
@@ -112,11 +116,11 @@ static int convert_all(char **paths, size_t count, enum source from)
         good = false;
     }
     put_all(&convert, &result);
-    if (convert.failed || result.failed || !result.text) {
+    if (convert.failed || result.failed || !result.data) {
         fprintf(stderr, "weir convert: nothing was converted\n");
         good = false;
     } else if (convert.name_count > 0) {
-        fputs(result.text, stdout);
+        fputs(result.data, stdout);
         good &= is_good(&result);
     }
     if (convert.warnings > 0)
@@ -125,11 +129,11 @@ static int convert_all(char **paths, size_t count, enum source from)
     for (size_t i = 0; i < convert.name_count; i++)
         free(convert.names[i]);
     free(convert.names);
-    free(convert.rules.text);
-    free(convert.identity.text);
-    free(convert.trusted.text);
-    free(convert.head.text);
-    free(result.text);
+    free(convert.rules.data);
+    free(convert.identity.data);
+    free(convert.trusted.data);
+    free(convert.head.data);
+    free(result.data);
     if (fflush(stdout)) {
         perror("weir: standard output");
         good = false;
@@ -145,7 +149,7 @@ static bool read_source(const char *text, enum source *from)
             *from = i == 0 ? DESCRIPTORS : NGINX;
             return true;
         }
-    const char *likely = weir__likely_word(text, formats, 2);
+    const char *likely = weir__suggest(weir__text_of(text), formats, 2);
     fprintf(stderr, "weir convert: --from '%s': ", text);
     if (likely)
         fprintf(stderr, "did you mean '%s'?\n", likely);

@@ -5,36 +5,30 @@
 #ifndef WEIR_CLI_CONVERT_H
 #define WEIR_CLI_CONVERT_H
 
+#include "base/buffer.h"
+
 #include <weir/weir.h>
 
-/* A text that grows. Zero it to begin; after a failed allocation it says so and stays as it is. */
-struct weir__convert_buffer {
-    char *text;
-    size_t len, room;
-    bool failed;
-};
-
-void weir__put(struct weir__convert_buffer *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A YAML scalar that is read as this text again: bare where that is safe, in quotes where not. */
-void weir__put_scalar(struct weir__convert_buffer *to, const char *text);
+void weir__put_scalar(struct weir__buffer *to, const char *text);
 
 /* One rule, as far as it is known. Fields are made of YAML; an empty one is left out. */
 struct weir__new_rule {
-    struct weir__convert_buffer name;  /* plain text; made unique and short enough */
-    struct weir__convert_buffer notes; /* comments, each line of them without '#' */
-    struct weir__convert_buffer match; /* "path: /x\n", one line a field */
-    struct weir__convert_buffer key;   /* plain text */
-    struct weir__convert_buffer more;  /* "limit: 5\n" and all others */
+    struct weir__buffer name;  /* plain text; made unique and short enough */
+    struct weir__buffer notes; /* comments, each line of them without '#' */
+    struct weir__buffer match; /* "path: /x\n", one line a field */
+    struct weir__buffer key;   /* plain text */
+    struct weir__buffer more;  /* "limit: 5\n" and all others */
 };
 
 /* What is being converted. */
 struct weir__convert {
-    const char *file;                     /* for messages */
-    struct weir__convert_buffer rules;    /* all that were made */
-    struct weir__convert_buffer identity; /* "name: source\n" */
-    struct weir__convert_buffer trusted;  /* networks, "a, b" */
-    struct weir__convert_buffer head;     /* comments for the top */
-    char **names;                         /* of the rules, to keep them apart */
+    const char *file;             /* for messages */
+    struct weir__buffer rules;    /* all that were made */
+    struct weir__buffer identity; /* "name: source\n" */
+    struct weir__buffer trusted;  /* networks, "a, b" */
+    struct weir__buffer head;     /* comments for the top */
+    char **names;                 /* of the rules, to keep them apart */
     size_t name_count;
     int warnings;
     bool failed; /* out of memory, or the input cannot be read: said */
@@ -78,7 +72,7 @@ void weir__attribute_for_key(const char *key, int number, struct weir__attribute
 bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name);
 
 /* "${client_ip}" */
-void weir__put_template(struct weir__convert_buffer *to, const struct weir__attribute_name *name);
+void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name);
 
 /* A value with '*' anywhere ("": any), but for its rivals, which count elsewhere. */
 struct weir__condition_text {
@@ -91,12 +85,12 @@ struct weir__condition_text {
 void weir__condition_rival(struct weir__condition_text *condition, const char *value);
 void weir__condition_drop(struct weir__condition_text *condition);
 /* A line of `match`, or nothing if any value will do. False if it cannot be said of this attribute. */
-bool weir__put_condition(struct weir__convert_buffer *match, const struct weir__attribute_name *name,
+bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition);
 
 /* "10.0.0.0/8" or "2001:db8::1" */
 bool weir__is_network(const char *text);
 /* Regular expressions: the text itself, or with '*' for any run. */
-void weir__put_regex(struct weir__convert_buffer *to, const char *text, bool stars);
+void weir__put_regex(struct weir__buffer *to, const char *text, bool stars);
 
 #endif

@@ -129,10 +129,10 @@ bool weir__attribute_for_variable(const char *variable, size_t len, struct weir_
     return false;
 }
 
-void weir__put_template(struct weir__convert_buffer *to, const struct weir__attribute_name *name)
+void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name)
 {
     static const char *const prefixes[] = {"client_ip", "path", "method", "host", "header:", "cookie:", "query:", ""};
-    weir__put(to, "${%s%s}", prefixes[name->kind], name->text);
+    weir__buffer_printf(to, "${%s%s}", prefixes[name->kind], name->text);
 }
 
 /* ---- Conditions ---- */
@@ -152,13 +152,13 @@ void weir__condition_drop(struct weir__condition_text *condition)
     free(condition->rivals);
 }
 
-void weir__put_regex(struct weir__convert_buffer *to, const char *text, bool stars)
+void weir__put_regex(struct weir__buffer *to, const char *text, bool stars)
 {
     for (; *text; text++) {
         if (*text == '*' && stars)
-            weir__put(to, ".*");
+            weir__buffer_printf(to, ".*");
         else
-            weir__put(to, "%s%c", strchr("\\^$.[]|()?*+{}", *text) ? "\\" : "", *text);
+            weir__buffer_printf(to, "%s%c", strchr("\\^$.[]|()?*+{}", *text) ? "\\" : "", *text);
     }
 }
 
@@ -181,71 +181,71 @@ bool weir__is_network(const char *text)
 }
 
 /* A value as a pattern: in paths a '*' stops at '/', so it becomes "**" unless it is the last part. */
-static void put_pattern(struct weir__convert_buffer *to, const struct weir__attribute_name *name, const char *value)
+static void put_pattern(struct weir__buffer *to, const struct weir__attribute_name *name, const char *value)
 {
-    struct weir__convert_buffer pattern = {0};
+    struct weir__buffer pattern = {0};
     for (const char *c = value; *c; c++) {
         bool last = c[1] == '\0' && c > value && c[-1] == '/';
-        weir__put(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
+        weir__buffer_printf(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
     }
-    weir__put_scalar(to, pattern.text ? pattern.text : "");
+    weir__put_scalar(to, pattern.data ? pattern.data : "");
     to->failed |= pattern.failed;
-    free(pattern.text);
+    free(pattern.data);
 }
 
-static void put_not(struct weir__convert_buffer *to, const struct weir__attribute_name *name,
+static void put_not(struct weir__buffer *to, const struct weir__attribute_name *name,
                     const struct weir__condition_text *condition)
 {
-    weir__put(to, "{ not: [");
+    weir__buffer_printf(to, "{ not: [");
     for (size_t i = 0; i < condition->rival_count; i++) {
-        weir__put(to, "%s", i ? ", " : "");
+        weir__buffer_printf(to, "%s", i ? ", " : "");
         put_pattern(to, name, condition->rivals[i]);
     }
-    weir__put(to, "] }");
+    weir__buffer_printf(to, "] }");
 }
 
 /* The pattern but not its rivals: only a regular expression can say both. */
-static void put_but(struct weir__convert_buffer *to, const struct weir__condition_text *condition)
+static void put_but(struct weir__buffer *to, const struct weir__condition_text *condition)
 {
-    struct weir__convert_buffer regex = {0};
-    weir__put(&regex, "(?s)^(?!(?:");
+    struct weir__buffer regex = {0};
+    weir__buffer_printf(&regex, "(?s)^(?!(?:");
     for (size_t i = 0; i < condition->rival_count; i++) {
-        weir__put(&regex, "%s", i ? "|" : "");
+        weir__buffer_printf(&regex, "%s", i ? "|" : "");
         weir__put_regex(&regex, condition->rivals[i], true);
     }
-    weir__put(&regex, ")$)");
+    weir__buffer_printf(&regex, ")$)");
     weir__put_regex(&regex, condition->value, true);
-    weir__put(&regex, "$");
-    weir__put(to, "{ regex: ");
-    weir__put_scalar(to, regex.text ? regex.text : "");
-    weir__put(to, " }");
+    weir__buffer_printf(&regex, "$");
+    weir__buffer_printf(to, "{ regex: ");
+    weir__put_scalar(to, regex.data ? regex.data : "");
+    weir__buffer_printf(to, " }");
     to->failed |= regex.failed;
-    free(regex.text);
+    free(regex.data);
 }
 
 /* A member of a map such as `header: { a: x }`, which may be there already: a field stands once in `match`. */
-static void put_member(struct weir__convert_buffer *match, const char *field, const char *name, const char *pattern)
+static void put_member(struct weir__buffer *match, const char *field, const char *name, const char *pattern)
 {
-    struct weir__convert_buffer all = {0}, member = {0}, start = {0};
+    struct weir__buffer all = {0}, member = {0}, start = {0};
     weir__put_scalar(&member, name);
-    weir__put(&member, ": %s }\n", pattern);
-    weir__put(&start, "%s: { ", field);
+    weir__buffer_printf(&member, ": %s }\n", pattern);
+    weir__buffer_printf(&start, "%s: { ", field);
     char *line = NULL;
-    for (char *at = match->text; at && *at && start.text && !line; at += strcspn(at, "\n") + 1)
-        if (strncmp(at, start.text, start.len) == 0)
+    for (char *at = match->data; at && *at && start.data && !line; at += strcspn(at, "\n") + 1)
+        if (strncmp(at, start.data, start.len) == 0)
             line = at;
     if (!line) {
-        weir__put(match, "%s%s", start.text ? start.text : "", member.text ? member.text : "");
+        weir__buffer_printf(match, "%s%s", start.data ? start.data : "", member.data ? member.data : "");
     } else {
         size_t end = strcspn(line, "\n") - strlen(" }");
-        weir__put(&all, "%.*s%.*s, %s%s", (int)(line - match->text), match->text, (int)end, line,
-                  member.text ? member.text : "", line + end + strlen(" }\n"));
-        free(match->text);
+        weir__buffer_printf(&all, "%.*s%.*s, %s%s", (int)(line - match->data), match->data, (int)end, line,
+                            member.data ? member.data : "", line + end + strlen(" }\n"));
+        free(match->data);
         *match = all;
     }
     match->failed |= member.failed || start.failed || all.failed;
-    free(member.text);
-    free(start.text);
+    free(member.data);
+    free(start.data);
 }
 
 static bool all_networks(const struct weir__condition_text *condition)
@@ -256,11 +256,11 @@ static bool all_networks(const struct weir__condition_text *condition)
     return good;
 }
 
-bool weir__put_condition(struct weir__convert_buffer *match, const struct weir__attribute_name *name,
+bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition)
 {
     static const char *const fields[] = {"network", "path", "method", "host", "header", "", "query", ""};
-    struct weir__convert_buffer pattern = {0};
+    struct weir__buffer pattern = {0};
     if (!*condition->value && condition->rival_count == 0)
         return true;
     if (name->kind == WEIR__NAME_CLIENT_IP && !all_networks(condition))
@@ -271,12 +271,12 @@ bool weir__put_condition(struct weir__convert_buffer *match, const struct weir__
         put_but(&pattern, condition);
     else
         put_pattern(&pattern, name, condition->value);
-    const char *text = pattern.text ? pattern.text : "";
+    const char *text = pattern.data ? pattern.data : "";
     if (name->kind == WEIR__NAME_HEADER || name->kind == WEIR__NAME_QUERY)
         put_member(match, fields[name->kind], name->text, text);
     else
-        weir__put(match, "%s: %s\n", name->kind == WEIR__NAME_NAMED ? name->text : fields[name->kind], text);
+        weir__buffer_printf(match, "%s: %s\n", name->kind == WEIR__NAME_NAMED ? name->text : fields[name->kind], text);
     match->failed |= condition->failed || pattern.failed;
-    free(pattern.text);
+    free(pattern.data);
     return true;
 }

@@ -106,7 +106,7 @@ static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, 
                            step->key, step->value);
     weir__condition_drop(&condition);
     if (any && !step->share) {
-        weir__put(&rule->key, "%s", rule->key.len > 0 ? ":" : "");
+        weir__buffer_printf(&rule->key, "%s", rule->key.len > 0 ? ":" : "");
         weir__put_template(&rule->key, &name);
     }
     return expressed;
@@ -128,9 +128,9 @@ static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule
     bool calendar = get(walk, limit, "timezone");
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strcasecmp(unit, units[i].name) == 0)
-            weir__put(&rule->more, "window: %ld%s\n",
-                      (calendar ? 1 : units[i].count) * (*times ? strtol(times, NULL, 10) : 1),
-                      calendar ? units[i].calendar : units[i].letter);
+            weir__buffer_printf(&rule->more, "window: %ld%s\n",
+                                (calendar ? 1 : units[i].count) * (*times ? strtol(times, NULL, 10) : 1),
+                                calendar ? units[i].calendar : units[i].letter);
 }
 
 /* `algorithm` and its parameters, which are weir's own words. */
@@ -139,7 +139,7 @@ static void put_parameters(struct descriptor_walk *walk, struct weir__new_rule *
     static const char *const theirs[] = {"unit", "requests_per_unit", "unit_multiplier", "unlimited",
                                          "name", "replaces"};
     if (!get(walk, limit, "algorithm"))
-        weir__put(&rule->more, "algorithm: fixed_window\n");
+        weir__buffer_printf(&rule->more, "algorithm: fixed_window\n");
     for (yaml_node_pair_t *pair = limit->data.mapping.pairs.start; pair < limit->data.mapping.pairs.top; pair++) {
         const yaml_node_t *key = yaml_document_get_node(&walk->document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(&walk->document, pair->value);
@@ -148,7 +148,7 @@ static void put_parameters(struct descriptor_walk *walk, struct weir__new_rule *
         for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
             own &= strcmp(name, theirs[i]) != 0;
         if (own)
-            weir__put(&rule->more, "%s: %s\n", name, (const char *)value->data.scalar.value);
+            weir__buffer_printf(&rule->more, "%s: %s\n", name, (const char *)value->data.scalar.value);
     }
 }
 
@@ -158,16 +158,16 @@ static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule,
     struct weir__convert *convert = walk->convert;
     yaml_node_t *replaces = get(walk, limit, "replaces");
     if (replaces && replaces->type == YAML_SEQUENCE_NODE) {
-        struct weir__convert_buffer names = {0};
+        struct weir__buffer names = {0};
         for (yaml_node_item_t *item = replaces->data.sequence.items.start; item < replaces->data.sequence.items.top;
              item++)
-            weir__put(&names, "%s%s", names.len ? ", " : "",
-                      text(walk, yaml_document_get_node(&walk->document, *item), "name"));
+            weir__buffer_printf(&names, "%s%s", names.len ? ", " : "",
+                                text(walk, yaml_document_get_node(&walk->document, *item), "name"));
         weir__convert_warn(convert, rule, line_of(replaces),
                            "replaces has no counterpart: here the limits it replaces (%s) count, too, unless their "
                            "match leaves these requests out",
-                           names.text ? names.text : "");
-        free(names.text);
+                           names.data ? names.data : "");
+        free(names.data);
     }
     if (is_true(walk, entry, "quota_mode"))
         weir__convert_warn(
@@ -176,19 +176,21 @@ static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule,
             "each denies by itself");
     if (get(walk, entry, "metadata") || is_true(walk, entry, "detailed_metric") ||
         is_true(walk, entry, "value_to_metric"))
-        weir__put(&rule->notes, "metadata, detailed_metric and value_to_metric are left out: they decide nothing\n");
+        weir__buffer_printf(&rule->notes,
+                            "metadata, detailed_metric and value_to_metric are left out: they decide nothing\n");
 }
 
 static void put_name(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
     const char *name = text(walk, limit, "name");
     if (*name) {
-        weir__put(&rule->name, "%s", name);
+        weir__buffer_printf(&rule->name, "%s", name);
         return;
     }
-    weir__put(&rule->name, "%s", walk->domain);
+    weir__buffer_printf(&rule->name, "%s", walk->domain);
     for (int i = 0; i < walk->depth; i++)
-        weir__put(&rule->name, "/%s%s%s", walk->steps[i].key, *walk->steps[i].value ? "=" : "", walk->steps[i].value);
+        weir__buffer_printf(&rule->name, "/%s%s%s", walk->steps[i].key, *walk->steps[i].value ? "=" : "",
+                            walk->steps[i].value);
 }
 
 static void make_rule(struct descriptor_walk *walk, yaml_node_t *entry, yaml_node_t *limit)
@@ -196,20 +198,20 @@ static void make_rule(struct descriptor_walk *walk, yaml_node_t *entry, yaml_nod
     struct weir__new_rule rule = {0};
     bool expressed = true;
     put_name(walk, &rule, limit);
-    weir__put(&rule.notes, "%s:%d\n", walk->convert->file, line_of(entry));
+    weir__buffer_printf(&rule.notes, "%s:%d\n", walk->convert->file, line_of(entry));
     for (int i = 0; i < walk->depth; i++)
         expressed &= add_step(walk, &rule, &walk->steps[i]);
     if (is_true(walk, limit, "unlimited")) {
-        weir__put(&rule.notes, "%s is unlimited: no rule; those of the values beside it leave it out\n",
-                  rule.name.text);
+        weir__buffer_printf(&rule.notes, "%s is unlimited: no rule; those of the values beside it leave it out\n",
+                            rule.name.data);
         expressed = false;
     } else {
-        weir__put(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));
+        weir__buffer_printf(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));
         put_window(walk, &rule, limit);
         put_parameters(walk, &rule, limit);
     }
     if (is_true(walk, entry, "shadow_mode"))
-        weir__put(&rule.more, "shadow: true\n");
+        weir__buffer_printf(&rule.more, "shadow: true\n");
     add_notes(walk, &rule, entry, limit);
     weir__convert_rule(walk->convert, &rule, expressed);
 }

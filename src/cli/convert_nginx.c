@@ -114,7 +114,7 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
     int pieces = 0;
     while (*at) {
         if (*at != '$') {
-            weir__put(&rule->key, "%c", *at++);
+            weir__buffer_printf(&rule->key, "%c", *at++);
             after_value = false;
             pieces++;
             continue;
@@ -131,9 +131,9 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
                 "with match, allow and block what it says",
                 (int)len, at, name.text);
         } else if (len == strlen("request_uri") && strncmp(at, "request_uri", len) == 0) {
-            weir__put(&rule->notes, "$request_uri has the query, too; ${path} has not\n");
+            weir__buffer_printf(&rule->notes, "$request_uri has the query, too; ${path} has not\n");
         }
-        weir__put(&rule->key, "%s", after_value ? ":" : "");
+        weir__buffer_printf(&rule->key, "%s", after_value ? ":" : "");
         weir__put_template(&rule->key, &name);
         may_miss |= name.kind >= WEIR__NAME_HEADER;
         after_value = true;
@@ -144,7 +144,7 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
     /* nginx leaves a request out only if all of the key is empty: to leave out a part of it must not be a way around.
      */
     if (may_miss && pieces > 1)
-        weir__put(&rule->more, "on_missing_key: share\n");
+        weir__buffer_printf(&rule->more, "on_missing_key: share\n");
 }
 
 /* "10r/s" */
@@ -158,7 +158,7 @@ static bool put_rate(struct nginx *nginx, struct weir__new_rule *rule, const str
                            rate ? rate : "");
         return false;
     }
-    weir__put(&rule->more, "limit: %ld\nwindow: 1%c\n", count, end[2]);
+    weir__buffer_printf(&rule->more, "limit: %ld\nwindow: 1%c\n", count, end[2]);
     return true;
 }
 
@@ -171,11 +171,11 @@ static bool put_burst(struct nginx *nginx, struct weir__new_rule *rule, const st
         return false;
     }
     bool waits = !use->nodelay && burst > 0 && delay < burst;
-    weir__put(&rule->more, "burst: %ld\n", burst + 1);
+    weir__buffer_printf(&rule->more, "burst: %ld\n", burst + 1);
     if (waits && delay == 0)
-        weir__put(&rule->more, "algorithm: leaky_bucket\non_limit: delay\n");
+        weir__buffer_printf(&rule->more, "algorithm: leaky_bucket\non_limit: delay\n");
     else
-        weir__put(&rule->more, "algorithm: token_bucket\n");
+        weir__buffer_printf(&rule->more, "algorithm: token_bucket\n");
     if (waits && delay > 0)
         weir__convert_warn(
             nginx->convert, rule, line,
@@ -183,7 +183,7 @@ static bool put_burst(struct nginx *nginx, struct weir__new_rule *rule, const st
             "the burst waits; here all of it passes at once",
             delay, delay);
     else if (burst > 0)
-        weir__put(&rule->notes, "burst=%ld: %ld beyond the one that is due\n", burst, burst);
+        weir__buffer_printf(&rule->notes, "burst=%ld: %ld beyond the one that is due\n", burst, burst);
     return true;
 }
 
@@ -212,11 +212,11 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     for (size_t i = 0; i < nginx->use_count; i++)
         if (same_use(&nginx->uses[i], use))
             nginx->uses[i].place->chosen = true;
-    weir__put(&rule.name, "%s", use->zone);
-    weir__put(&rule.notes, "%s:%d:", nginx->convert->file, limit_req->line);
+    weir__buffer_printf(&rule.name, "%s", use->zone);
+    weir__buffer_printf(&rule.notes, "%s:%d:", nginx->convert->file, limit_req->line);
     for (int i = 0; i < limit_req->count; i++)
-        weir__put(&rule.notes, " %s", limit_req->arguments[i]);
-    weir__put(&rule.notes, "\n");
+        weir__buffer_printf(&rule.notes, " %s", limit_req->arguments[i]);
+    weir__buffer_printf(&rule.notes, "\n");
     const struct weir__directive *zone = find_zone(nginx, use->zone);
     if (!zone) {
         weir__convert_warn(nginx->convert, &rule, limit_req->line,
@@ -227,14 +227,14 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     }
     warn_shared(nginx, &rule, use);
     if (*place->hosts)
-        weir__put(&rule.match, "host: %s\n", place->hosts);
+        weir__buffer_printf(&rule.match, "host: %s\n", place->hosts);
     bool good = weir__put_places(nginx->convert, &rule, places, place->hosts, limit_req->line);
     put_key(nginx, &rule, zone);
     good = good && put_rate(nginx, &rule, zone) && put_burst(nginx, &rule, use, limit_req->line);
     if (use->dry)
-        weir__put(&rule.more, "shadow: true\n");
+        weir__buffer_printf(&rule.more, "shadow: true\n");
     if (*use->status && !use->dry)
-        weir__put(&rule.more, "response: { status: %s }\n", use->status);
+        weir__buffer_printf(&rule.more, "response: { status: %s }\n", use->status);
     else if (!*use->status)
         weir__convert_head(nginx->convert, "nginx denies with 503 unless limit_req_status says otherwise; these rules "
                                            "deny with 429.\n");
@@ -255,15 +255,15 @@ static bool is_made(const struct nginx *nginx, const struct use *use)
 /* A proxy whose word about the client's address counts. */
 static void trust(struct weir__convert *convert, const struct weir__directive *directive)
 {
-    struct weir__convert_buffer network = {0};
-    weir__put(&network, "'%s'", directive->arguments[1]);
+    struct weir__buffer network = {0};
+    weir__buffer_printf(&network, "'%s'", directive->arguments[1]);
     if (!weir__is_network(directive->arguments[1]))
         weir__convert_warn(convert, NULL, directive->line, "set_real_ip_from %s is left out: it is not a network",
                            directive->arguments[1]);
-    else if (network.text && (!convert->trusted.text || !strstr(convert->trusted.text, network.text)))
-        weir__put(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network.text);
+    else if (network.data && (!convert->trusted.data || !strstr(convert->trusted.data, network.data)))
+        weir__buffer_printf(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network.data);
     convert->failed |= network.failed;
-    free(network.text);
+    free(network.data);
 }
 
 /* nginx takes the client's address from X-Real-IP by default; weir from X-Forwarded-For. */

@@ -1,5 +1,6 @@
 /* weir convert: writing rules. */
 #define _GNU_SOURCE /* strdup */
+#include "base/text.h"
 #include "cli/convert.h"
 #include "cli/text.h"
 
@@ -9,44 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-/* Room for `more` bytes and a zero. */
-static bool make_room(struct weir__convert_buffer *to, size_t more)
-{
-    size_t room = to->room ? to->room : 256;
-    while (room - to->len <= more)
-        room *= 2;
-    if (room > to->room) {
-        char *text = realloc(to->text, room);
-        if (!text) {
-            to->failed = true;
-            return false;
-        }
-        to->text = text;
-        to->room = room;
-    }
-    return true;
-}
-
-static void put_variable(struct weir__convert_buffer *to, const char *format, va_list arguments)
-{
-    va_list again;
-    va_copy(again, arguments);
-    int len = vsnprintf(NULL, 0, format, again);
-    va_end(again);
-    if (len < 0 || !make_room(to, (size_t)len))
-        return;
-    vsnprintf(to->text + to->len, to->room - to->len, format, arguments);
-    to->len += (size_t)len;
-}
-
-void weir__put(struct weir__convert_buffer *to, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    put_variable(to, format, arguments);
-    va_end(arguments);
-}
 
 /* Text that YAML reads as nothing but text, wherever it stands. */
 static bool is_plain(const char *text)
@@ -63,92 +26,92 @@ static bool is_plain(const char *text)
     return true;
 }
 
-void weir__put_scalar(struct weir__convert_buffer *to, const char *text)
+void weir__put_scalar(struct weir__buffer *to, const char *text)
 {
     bool control = false;
     if (is_plain(text)) {
-        weir__put(to, "%s", text);
+        weir__buffer_printf(to, "%s", text);
         return;
     }
     size_t len = strlen(text);
     for (size_t i = 0; i < len; i++)
         control |= (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
     /* In single quotes nothing is special but the quote: regular expressions stay readable. */
-    weir__put(to, "%c", control ? '"' : '\'');
+    weir__buffer_printf(to, "%c", control ? '"' : '\'');
     for (size_t at = 0; at < len;) {
         uint32_t point;
-        size_t bytes = weir__utf8_next(text + at, len - at, &point);
+        size_t bytes = weir__utf8_decode(text + at, len - at, &point);
         if (bytes == 0)
-            weir__put(to, "\xef\xbf\xbd"); /* no YAML can hold this byte */
+            weir__buffer_printf(to, "\xef\xbf\xbd"); /* no YAML can hold this byte */
         else if (control && (point < 0x20 || point == 0x7f))
-            weir__put(to, "\\x%02x", (unsigned)point);
+            weir__buffer_printf(to, "\\x%02x", (unsigned)point);
         else if (control && (point == '"' || point == '\\'))
-            weir__put(to, "\\%c", (char)point);
+            weir__buffer_printf(to, "\\%c", (char)point);
         else
-            weir__put(to, "%s%.*s", !control && point == '\'' ? "'" : "", (int)bytes, text + at);
+            weir__buffer_printf(to, "%s%.*s", !control && point == '\'' ? "'" : "", (int)bytes, text + at);
         at += bytes ? bytes : 1;
     }
-    weir__put(to, "%c", control ? '"' : '\'');
+    weir__buffer_printf(to, "%c", control ? '"' : '\'');
 }
 
 void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
 {
-    struct weir__convert_buffer message = {0};
+    struct weir__buffer message = {0};
     va_list arguments;
     va_start(arguments, format);
-    put_variable(&message, format, arguments);
+    weir__buffer_vprintf(&message, format, arguments);
     va_end(arguments);
     convert->warnings++;
-    if (!message.text) {
+    if (!message.data) {
         convert->failed = true;
         return;
     }
     weir__print_text(stderr, convert->file, SIZE_MAX, false);
     fprintf(stderr, ":%d: warning: ", line);
-    weir__print_text(stderr, message.text, SIZE_MAX, false);
+    weir__print_text(stderr, message.data, SIZE_MAX, false);
     fputc('\n', stderr);
     if (rule)
-        weir__put(&rule->notes, "%s\n", message.text);
-    free(message.text);
+        weir__buffer_printf(&rule->notes, "%s\n", message.data);
+    free(message.data);
 }
 
 /* Every line of `text` behind "# ", at `indent`; what cannot stand in a comment is '?'. */
-static void put_comment(struct weir__convert_buffer *to, const char *text, int indent)
+static void put_comment(struct weir__buffer *to, const char *text, int indent)
 {
     size_t len = strlen(text);
     bool begins = true;
     for (size_t at = 0; at < len;) {
         uint32_t point = 0;
-        size_t bytes = weir__utf8_next(text + at, len - at, &point);
+        size_t bytes = weir__utf8_decode(text + at, len - at, &point);
         if (begins)
-            weir__put(to, "%*s# ", indent, "");
+            weir__buffer_printf(to, "%*s# ", indent, "");
         begins = bytes == 1 && point == '\n';
         if (begins)
-            weir__put(to, "\n");
+            weir__buffer_printf(to, "\n");
         else if (bytes == 0 || point < 0x20 || (point >= 0x7f && point < 0xa0))
-            weir__put(to, "?");
+            weir__buffer_printf(to, "?");
         else
-            weir__put(to, "%.*s", (int)bytes, text + at);
+            weir__buffer_printf(to, "%.*s", (int)bytes, text + at);
         at += bytes ? bytes : 1;
     }
 }
 
 void weir__convert_head(struct weir__convert *convert, const char *text)
 {
-    struct weir__convert_buffer line = {0};
+    struct weir__buffer line = {0};
     put_comment(&line, text, 0);
-    if (line.text && (!convert->head.text || !strstr(convert->head.text, line.text)))
-        weir__put(&convert->head, "%s", line.text);
-    free(line.text);
+    if (line.data && (!convert->head.data || !strstr(convert->head.data, line.data)))
+        weir__buffer_printf(&convert->head, "%s", line.data);
+    free(line.data);
 }
 
 /* Lines of fields, each behind `indent` blanks. */
-static void put_fields(struct weir__convert_buffer *to, const struct weir__convert_buffer *fields, int indent)
+static void put_fields(struct weir__buffer *to, const struct weir__buffer *fields, int indent)
 {
-    const char *at = fields->text;
+    const char *at = fields->data;
     while (at && *at) {
         size_t len = strcspn(at, "\n");
-        weir__put(to, "%*s%.*s\n", indent, "", (int)len, at);
+        weir__buffer_printf(to, "%*s%.*s\n", indent, "", (int)len, at);
         at += len + (at[len] == '\n');
     }
 }
@@ -169,7 +132,7 @@ static void choose_name(struct weir__convert *convert, const char *wanted, char 
     size_t cut = 0, len = strlen(wanted);
     for (size_t at = 0; at < len;) {
         uint32_t point = 0;
-        size_t bytes = weir__utf8_next(wanted + at, len - at, &point);
+        size_t bytes = weir__utf8_decode(wanted + at, len - at, &point);
         bool good = bytes > 0 && point >= 0x20 && point != 0x7f && point != '"' && point != '\\';
         bytes = good ? bytes : 1;
         if (cut + bytes > WEIR_NAME_MAX - NUMBER_MAX)
@@ -196,59 +159,59 @@ static void choose_name(struct weir__convert *convert, const char *wanted, char 
 
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
 {
-    struct weir__convert_buffer *to = &convert->rules;
+    struct weir__buffer *to = &convert->rules;
     enum { BUFFERS = 5 };
-    struct weir__convert_buffer *buffers[BUFFERS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
+    struct weir__buffer *buffers[BUFFERS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
     if (to->len > 0)
-        weir__put(to, "\n");
-    if (rule->notes.text)
-        put_comment(to, rule->notes.text, 2);
+        weir__buffer_printf(to, "\n");
+    if (rule->notes.data)
+        put_comment(to, rule->notes.data, 2);
     if (kept) {
         char name[WEIR_NAME_MAX + 1];
-        choose_name(convert, rule->name.text ? rule->name.text : "", name);
-        weir__put(to, "  - name: ");
+        choose_name(convert, rule->name.data ? rule->name.data : "", name);
+        weir__buffer_printf(to, "  - name: ");
         weir__put_scalar(to, name);
-        weir__put(to, "\n");
+        weir__buffer_printf(to, "\n");
         if (rule->match.len > 0)
-            weir__put(to, "    match:\n");
+            weir__buffer_printf(to, "    match:\n");
         put_fields(to, &rule->match, 6);
         if (rule->key.len > 0) {
-            weir__put(to, "    key: ");
-            weir__put_scalar(to, rule->key.text);
-            weir__put(to, "\n");
+            weir__buffer_printf(to, "    key: ");
+            weir__put_scalar(to, rule->key.data);
+            weir__buffer_printf(to, "\n");
         }
         put_fields(to, &rule->more, 4);
     }
     for (size_t i = 0; i < BUFFERS; i++) {
         convert->failed |= buffers[i]->failed;
-        free(buffers[i]->text);
-        *buffers[i] = (struct weir__convert_buffer){0};
+        free(buffers[i]->data);
+        *buffers[i] = (struct weir__buffer){0};
     }
 }
 
 void weir__convert_identity(struct weir__convert *convert, const char *name)
 {
-    struct weir__convert_buffer *to = &convert->identity;
-    struct weir__convert_buffer line = {0};
+    struct weir__buffer *to = &convert->identity;
+    struct weir__buffer line = {0};
     bool begins = true;
-    weir__put(&line, "%s: header:X-", name);
+    weir__buffer_printf(&line, "%s: header:X-", name);
     for (const char *c = name; *c; c++) {
         if (*c != '_')
-            weir__put(&line, "%c", begins ? toupper((unsigned char)*c) : *c);
+            weir__buffer_printf(&line, "%c", begins ? toupper((unsigned char)*c) : *c);
         else if (!begins && c[1])
-            weir__put(&line, "-");
+            weir__buffer_printf(&line, "-");
         begins = *c == '_';
     }
-    weir__put(&line, "\n");
-    size_t len = line.text ? strlen(line.text) : 0;
-    const char *at = to->text;
+    weir__buffer_printf(&line, "\n");
+    size_t len = line.data ? strlen(line.data) : 0;
+    const char *at = to->data;
     bool known = false;
-    while (len && (at = at ? strstr(at, line.text) : NULL) && !known) {
-        known = at == to->text || at[-1] == '\n';
+    while (len && (at = at ? strstr(at, line.data) : NULL) && !known) {
+        known = at == to->data || at[-1] == '\n';
         at++;
     }
     if (len && !known)
-        weir__put(to, "%s", line.text);
+        weir__buffer_printf(to, "%s", line.data);
     convert->failed |= line.failed;
-    free(line.text);
+    free(line.data);
 }

@@ -1,6 +1,8 @@
 /* What is wrong with rules: the place, the line and a caret. */
 #define _GNU_SOURCE /* strdup */
 #include "cli/diagnose.h"
+#include "base/text.h"
+#include "base/json_writer.h"
 #include "cli/text.h"
 
 #include <errno.h>
@@ -14,7 +16,7 @@ enum { TAB = 8, EXCERPT = 100, BEFORE_CARET = 60 };
 static size_t source_next(const char *text, size_t left, size_t column, size_t *width, bool *blank, bool *clean)
 {
     uint32_t point = 0;
-    size_t bytes = weir__utf8_next(text, left, &point);
+    size_t bytes = weir__utf8_decode(text, left, &point);
     *blank = bytes > 0 && point == '\t';
     *clean = bytes > 0 && point >= 0x20 && point != 0x7f && !(point >= 0x80 && point < 0xa0);
     *width = *blank ? TAB - column % TAB : *clean ? (size_t)weir__point_width(point) : 1;

@@ -2,7 +2,7 @@
 #ifndef WEIR_CLI_DIAGNOSE_H
 #define WEIR_CLI_DIAGNOSE_H
 
-#include "cli/json.h"
+#include "base/json_writer.h"
 
 #include <weir/weir.h>
 

@@ -1,7 +1,10 @@
 /* weir lint: are these rules good, and what is in them? */
+#include "base/duration.h"
+#include "base/json_writer.h"
 #include "cli/cli.h"
 #include "cli/input.h"
-#include "cli/json.h"
+#include "base/duration.h"
+#include "base/json_writer.h"
 #include "cli/options.h"
 #include "cli/text.h"
 #include "cli/names.h"

@@ -1,4 +1,6 @@
 /* The weir command. */
+#include "base/suggest.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
@@ -69,7 +71,7 @@ static int run(const char *name, int argc, char **argv)
     }
     const char *likely = called_here(name);
     if (!likely)
-        likely = weir__likely_word(name, names, COMMANDS);
+        likely = weir__suggest(weir__text_of(name), names, COMMANDS);
     fprintf(stderr, "weir: no command '%s'", name);
     if (strcmp(name, "reload") == 0)
         fprintf(stderr, ": weir serve takes up a changed file by itself, and again after SIGHUP\n");

@@ -15,18 +15,18 @@ static const struct weir__directive *server_of(const struct weir__directive *blo
     return block;
 }
 
-static void put_host(struct weir__convert_buffer *to, const char *name)
+static void put_host(struct weir__buffer *to, const char *name)
 {
     if (*name == '~') {
-        weir__put(to, "%s{ regex: ", to->len ? ", " : "");
+        weir__buffer_printf(to, "%s{ regex: ", to->len ? ", " : "");
         weir__put_scalar(to, name + 1);
-        weir__put(to, " }");
+        weir__buffer_printf(to, " }");
         return;
     }
-    weir__put(to, "%s", to->len ? ", " : "");
+    weir__buffer_printf(to, "%s", to->len ? ", " : "");
     if (*name == '.') { /* the domain, and all in it */
         weir__put_scalar(to, name + 1);
-        weir__put(to, ", '*%s'", name);
+        weir__buffer_printf(to, ", '*%s'", name);
     } else {
         weir__put_scalar(to, name);
     }
@@ -35,7 +35,7 @@ static void put_host(struct weir__convert_buffer *to, const char *name)
 /* The hosts of a server as YAML; "" for any, NULL without memory. */
 static char *hosts_of(const struct weir__directive *server)
 {
-    struct weir__convert_buffer list = {0}, all = {0};
+    struct weir__buffer list = {0}, all = {0};
     bool several = false;
     for (const struct weir__directive *d = server ? server->first : NULL; d; d = d->next) {
         for (int i = 1; i < d->count && weir__directive_is(d, "server_name"); i++) {
@@ -45,12 +45,12 @@ static char *hosts_of(const struct weir__directive *server)
             put_host(&list, d->arguments[i]);
         }
     }
-    weir__put(&all, several ? "[%s]" : "%s", list.text ? list.text : "");
+    weir__buffer_printf(&all, several ? "[%s]" : "%s", list.data ? list.data : "");
     bool failed = list.failed || all.failed;
-    free(list.text);
+    free(list.data);
     if (!failed)
-        return all.text;
-    free(all.text);
+        return all.data;
+    free(all.data);
     return NULL;
 }
 
@@ -124,33 +124,33 @@ void weir__places_drop(struct weir__places *places)
 
 /* ---- Paths ---- */
 
-static void put_regex_pattern(struct weir__convert_buffer *to, const struct weir__convert_buffer *regex)
+static void put_regex_pattern(struct weir__buffer *to, const struct weir__buffer *regex)
 {
-    weir__put(to, "{ regex: ");
-    weir__put_scalar(to, regex->text ? regex->text : "");
-    weir__put(to, " }");
+    weir__buffer_printf(to, "{ regex: ");
+    weir__put_scalar(to, regex->data ? regex->data : "");
+    weir__buffer_printf(to, " }");
     to->failed |= regex->failed;
 }
 
 /* A place as a pattern of `path`. */
-static void put_path(struct weir__convert_buffer *to, const struct weir__place_text *place)
+static void put_path(struct weir__buffer *to, const struct weir__place_text *place)
 {
-    struct weir__convert_buffer text = {0};
+    struct weir__buffer text = {0};
     bool ends = *place->path && place->path[strlen(place->path) - 1] == '/';
     if (place->kind == WEIR__PLACE_REGEX) {
-        weir__put(&text, "%s%s", place->nocase ? "(?i)" : "", place->path);
+        weir__buffer_printf(&text, "%s%s", place->nocase ? "(?i)" : "", place->path);
         put_regex_pattern(to, &text);
     } else if (strchr(place->path, '*')) { /* a star of its own, which no pattern but this can hold */
-        weir__put(&text, "^");
+        weir__buffer_printf(&text, "^");
         weir__put_regex(&text, place->path, false);
-        weir__put(&text, "%s", place->kind == WEIR__PLACE_EXACT ? "$" : "");
+        weir__buffer_printf(&text, "%s", place->kind == WEIR__PLACE_EXACT ? "$" : "");
         put_regex_pattern(to, &text);
     } else {
-        weir__put(&text, "%s%s", place->path, place->kind == WEIR__PLACE_EXACT ? "" : ends ? "*" : "**");
-        weir__put_scalar(to, text.text ? text.text : "");
+        weir__buffer_printf(&text, "%s%s", place->path, place->kind == WEIR__PLACE_EXACT ? "" : ends ? "*" : "**");
+        weir__put_scalar(to, text.data ? text.data : "");
     }
     to->failed |= text.failed;
-    free(text.text);
+    free(text.data);
 }
 
 /* True if `inner` is a place inside the prefix `outer`, and another one. */
@@ -171,30 +171,30 @@ static bool is_other(const struct weir__place_text *place, const char *hosts)
 }
 
 /* A prefix without the places inside it that are limited otherwise: only a regular expression can say both. */
-static void put_path_but(struct weir__convert_buffer *to, const struct weir__places *places,
+static void put_path_but(struct weir__buffer *to, const struct weir__places *places,
                          const struct weir__place_text *place, const char *hosts)
 {
-    struct weir__convert_buffer regex = {0};
+    struct weir__buffer regex = {0};
     bool any = false;
-    weir__put(&regex, "^");
+    weir__buffer_printf(&regex, "^");
     for (size_t i = 0; i < places->count; i++) {
         const struct weir__place_text *other = &places->list[i];
         if (!is_other(other, hosts) || !is_inside(other, place))
             continue;
-        weir__put(&regex, "%s", any ? "|" : "(?!(?:");
+        weir__buffer_printf(&regex, "%s", any ? "|" : "(?!(?:");
         weir__put_regex(&regex, other->path, false);
-        weir__put(&regex, "%s", other->kind == WEIR__PLACE_EXACT ? "$" : "");
+        weir__buffer_printf(&regex, "%s", other->kind == WEIR__PLACE_EXACT ? "$" : "");
         any = true;
     }
     if (any) {
-        weir__put(&regex, "))");
+        weir__buffer_printf(&regex, "))");
         weir__put_regex(&regex, place->path, false);
         put_regex_pattern(to, &regex);
     } else {
         put_path(to, place);
     }
     to->failed |= regex.failed;
-    free(regex.text);
+    free(regex.data);
 }
 
 /* True if leaving out another place leaves this one out, too. */
@@ -210,12 +210,12 @@ static bool is_left_out(const struct weir__places *places, const struct weir__pl
 static void put_all_but(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
                         const char *hosts, int line)
 {
-    struct weir__convert_buffer others = {0};
+    struct weir__buffer others = {0};
     for (size_t i = 0; i < places->count; i++) {
         const struct weir__place_text *other = &places->list[i];
         if (!is_other(other, hosts) || is_left_out(places, other, hosts))
             continue;
-        weir__put(&others, "%s", others.len ? ", " : "");
+        weir__buffer_printf(&others, "%s", others.len ? ", " : "");
         put_path(&others, other);
         for (size_t j = 0; j < places->count; j++)
             if (places->list[j].chosen && is_inside(&places->list[j], other))
@@ -224,15 +224,15 @@ static void put_all_but(struct weir__convert *convert, struct weir__new_rule *ru
                                    places->list[j].path, other->path);
     }
     if (others.len > 0)
-        weir__put(&rule->match, "path: { not: [%s] }\n", others.text);
+        weir__buffer_printf(&rule->match, "path: { not: [%s] }\n", others.data);
     rule->match.failed |= others.failed;
-    free(others.text);
+    free(others.data);
 }
 
 bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
                       const char *hosts, int line)
 {
-    struct weir__convert_buffer paths = {0};
+    struct weir__buffer paths = {0};
     int count = 0;
     bool regex = false, prefix = false;
     for (size_t i = 0; i < places->count; i++) {
@@ -241,23 +241,24 @@ bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule
         prefix |= place->chosen && place->kind == WEIR__PLACE_PREFIX;
         if (place->chosen && place->kind == WEIR__PLACE_ALL) {
             put_all_but(convert, rule, places, hosts, line);
-            free(paths.text);
+            free(paths.data);
             return true;
         }
         if (!place->chosen || place->kind == WEIR__PLACE_NAMED)
             continue;
-        weir__put(&paths, "%s", count++ ? ", " : "");
+        weir__buffer_printf(&paths, "%s", count++ ? ", " : "");
         put_path_but(&paths, places, place, hosts);
     }
     if (count == 0) {
         weir__convert_warn(convert, rule, line, "not converted: no request comes to a named location by itself");
         return false;
     }
-    weir__put(&rule->match, count > 1 ? "path: [%s]\n" : "path: %s\n", paths.text ? paths.text : "");
+    weir__buffer_printf(&rule->match, count > 1 ? "path: [%s]\n" : "path: %s\n", paths.data ? paths.data : "");
     if (regex && prefix)
-        weir__put(&rule->notes, "where a regular expression's location takes a request from this one in nginx, here "
-                                "this rule counts it, too\n");
+        weir__buffer_printf(&rule->notes,
+                            "where a regular expression's location takes a request from this one in nginx, here "
+                            "this rule counts it, too\n");
     rule->match.failed |= paths.failed;
-    free(paths.text);
+    free(paths.data);
     return true;
 }

@@ -29,13 +29,8 @@ struct weir__args {
 /* The index of the next option, or one of WEIR__ARG_…; BAD has been said on standard error. */
 int weir__args_next(struct weir__args *args);
 
-/* The one of `words` that `word` was perhaps meant to be, or NULL. */
-const char *weir__likely_word(const char *word, const char *const *candidates, size_t count);
-
 /* Each is true if all of the text is such a value, and only then sets it. */
 bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value);
-/* "100ms", "1.5s", "5m", "2h", "1d", "250us"; a bare number is seconds. */
-bool weir__read_duration(const char *text, int64_t *ns);
 /* Seconds since 1970, or ISO 8601 ("2026-01-02", "2026-01-02T03:04:05.5+01:00"; UTC unless it says). Up to 2199. */
 bool weir__read_time(const char *text, int64_t *ns);
 

@@ -1,4 +1,5 @@
 /* weir queue: deferred requests, listed, looked at, cancelled and put back. */
+#include "base/duration.h"
 #include "cli/cli.h"
 #include "cli/subcommand.h"
 #include "cli/table.h"

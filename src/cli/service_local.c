@@ -1,5 +1,6 @@
 /* The rules service in this process: the database is opened here, and who runs the command is its operator. */
 #define _GNU_SOURCE /* getlogin_r */
+#include "base/text.h"
 #include "serve/serve.h"
 #include "cli/service.h"
 #include "control/rest.h"
@@ -77,11 +78,6 @@ void weir__local_close(struct weir__local *local)
     free(local);
 }
 
-static weir_text text_of(const char *text)
-{
-    return (weir_text){text, strlen(text)};
-}
-
 bool weir__local_call(struct weir__local *local, const struct weir__service_request *q,
                       struct weir__service_reply *reply)
 {
@@ -89,16 +85,17 @@ bool weir__local_call(struct weir__local *local, const struct weir__service_requ
     char tag[40] = "";
     if (q->if_match)
         snprintf(tag, sizeof tag, "\"v%lld\"", (long long)q->if_match);
-    struct weir__rest_request request = {.method = text_of(q->method),
-                                         .path = {q->path, query ? (size_t)(query - q->path) : strlen(q->path)},
-                                         .query = text_of(query ? query + 1 : ""),
-                                         .content_type = text_of(q->yaml ? "application/yaml" : "application/json"),
-                                         .accept = text_of(q->wants_yaml ? "application/yaml" : "application/json"),
-                                         .if_match = text_of(tag),
-                                         .reason = text_of(q->reason ? q->reason : ""),
-                                         .body = {q->body ? q->body : "", q->body ? q->len : 0},
-                                         .address = "local",
-                                         .local_user = local->user};
+    struct weir__rest_request request = {
+        .method = weir__text_of(q->method),
+        .path = {q->path, query ? (size_t)(query - q->path) : strlen(q->path)},
+        .query = weir__text_of(query ? query + 1 : ""),
+        .content_type = weir__text_of(q->yaml ? "application/yaml" : "application/json"),
+        .accept = weir__text_of(q->wants_yaml ? "application/yaml" : "application/json"),
+        .if_match = weir__text_of(tag),
+        .reason = weir__text_of(q->reason ? q->reason : ""),
+        .body = {q->body ? q->body : "", q->body ? q->len : 0},
+        .address = "local",
+        .local_user = local->user};
     struct weir__rest_reply internal = {0};
     weir__rest_run(local->control, &request, &internal);
     const char *etag = weir__rest_header(&internal, "ETag");

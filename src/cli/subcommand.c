@@ -1,5 +1,7 @@
 /* Commands that have commands. */
 #include "cli/subcommand.h"
+#include "base/suggest.h"
+#include "base/text.h"
 #include "cli/options.h"
 
 #include <inttypes.h>
@@ -25,7 +27,7 @@ static const struct weir__subcommand *find(const char *command, const struct wei
         if (known < SUBCOMMANDS_MAX)
             names[known++] = list[i].name;
     }
-    const char *likely = weir__likely_word(name, names, known);
+    const char *likely = weir__suggest(weir__text_of(name), names, known);
     fprintf(stderr, "weir %s: no command '%s'", command, name);
     if (likely)
         fprintf(stderr, "; did you mean '%s'?\n", likely);

@@ -1,4 +1,6 @@
 /* weir top: what a host does, live. */
+#include "base/text.h"
+#include "base/duration.h"
 #include "serve/serve.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
@@ -49,7 +51,7 @@ int weir__cmd_top(int argc, char **argv)
         if (option == WEIR__ARG_WORD && how.what)
             return wrong("one file or segment");
         if (option == INTERVAL &&
-            (!weir__read_duration(args.value, &ns) || ns < WEIR_SECOND / 10 || ns > 3600 * WEIR_SECOND))
+            (!weir__parse_duration(weir__text_of(args.value), 3600 * WEIR_SECOND, &ns) || ns < WEIR_SECOND / 10))
             return wrong("--interval is a time from 100ms to 1h");
         if (option == KEYS && !weir__read_int(args.value, 1, 256, &how.keys))
             return wrong("--keys is a number from 1 to 256");

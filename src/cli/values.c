@@ -1,5 +1,7 @@
 /* Numbers, durations and times of the command line. */
 #define _GNU_SOURCE /* timegm */
+#include "base/text.h"
+#include "base/number.h"
 #include "cli/options.h"
 
 #include <string.h>
@@ -10,19 +12,8 @@
 
 bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value)
 {
-    bool negative = *text == '-';
-    const char *at = text + (negative || *text == '+');
-    int64_t number = 0;
-    if (*at == '\0')
-        return false;
-    for (; *at != '\0'; at++) {
-        if (*at < '0' || *at > '9' || number > (INT64_MAX - 9) / 10)
-            return false;
-        number = number * 10 + (*at - '0');
-    }
-    if (negative)
-        number = -number;
-    if (number < min || number > max)
+    int64_t number;
+    if (!weir__parse_int(weir__text_of(text + (*text == '+')), &number) || number < min || number > max)
         return false;
     *value = number;
     return true;
@@ -50,27 +41,6 @@ static bool read_decimal(const char *text, int64_t max, const char **end, int64_
     *end = at;
     *billionths = integer * SECOND_NS + part;
     return true;
-}
-
-bool weir__read_duration(const char *text, int64_t *ns)
-{
-    static const struct value_unit {
-        const char *name;
-        int64_t times, by; /* of a second */
-    } units[] = {{"", 1, 1},   {"us", 1, 1000000}, {"ms", 1, 1000}, {"s", 1, 1},
-                 {"m", 60, 1}, {"h", 3600, 1},     {"d", 86400, 1}};
-    enum { COUNT_MAX = 90000 }; /* so that as many days still fit into nanoseconds */
-    const char *end;
-    int64_t count;
-    if (!read_decimal(text, COUNT_MAX, &end, &count))
-        return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(end, units[i].name) != 0)
-            continue;
-        *ns = count / units[i].by * units[i].times;
-        return true;
-    }
-    return false;
 }
 
 /* Exactly `count` digits. */

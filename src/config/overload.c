@@ -1,4 +1,6 @@
 /* weir.yaml: `load`: `on`, or a map with signals, their targets and the reaction. */
+#include "base/text.h"
+#include "base/number.h"
 #include "config/config.h"
 #include "rules/field.h"
 

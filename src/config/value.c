@@ -1,4 +1,6 @@
 /* Values of weir.yaml: paths, sizes, times, addresses, URLs, users. */
+#include "base/text.h"
+#include "base/number.h"
 #include "config/config.h"
 #include "rules/address.h"
 #include "rules/field.h"

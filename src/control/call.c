@@ -1,5 +1,6 @@
 /* What requests say, and how replies are put together. */
 #include "control/call.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -23,26 +24,12 @@ enum weir__role weir__role_of(const char *name)
 
 /* ---- Texts from outside ---- */
 
-/* The length of the UTF-8 character at `at`; 0 if there is none. */
-static size_t character(const unsigned char *at, size_t left)
-{
-    size_t len = *at < 0x80 ? 1 : *at < 0xc2 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : *at < 0xf5 ? 4 : 0;
-    if (!len || len > left)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xf0 && at[1] < 0x90);
-    bool outside = (*at == 0xed && at[1] > 0x9f) || (*at == 0xf4 && at[1] > 0x8f);
-    return overlong || outside ? 0 : len;
-}
-
 bool weir__text_sound(weir_text text)
 {
     for (size_t i = 0; i < text.len;) {
-        const unsigned char *at = (const unsigned char *)text.data + i;
-        size_t len = character(at, text.len - i);
-        if (!len || *at < 0x20 || *at == 0x7f)
+        uint32_t point;
+        size_t len = weir__utf8_decode(text.data + i, text.len - i, &point);
+        if (!len || point < 0x20 || point == 0x7f)
             return false;
         i += len;
     }

@@ -1,5 +1,6 @@
 /* Looking at documents: the list, one of them, its versions, and how two of those differ. */
 #define _GNU_SOURCE /* fputs_unlocked */
+#include "base/json_writer.h"
 #include "control/call.h"
 
 #include <inttypes.h>
@@ -19,26 +20,10 @@ struct rest_listing {
     bool more;
 };
 
-static void put_string(FILE *to, weir_text text)
-{
-    size_t done = 0;
-    fputc_unlocked('"', to);
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        if (c >= 0x20 && c != '"' && c != '\\')
-            continue;
-        fwrite_unlocked(text.data + done, 1, i - done, to);
-        fprintf(to, "\\u%04x", c);
-        done = i + 1;
-    }
-    fwrite_unlocked(text.data + done, 1, text.len - done, to);
-    fputc_unlocked('"', to);
-}
-
 static void put_member(FILE *to, const char *name, weir_text text)
 {
     fprintf(to, ",\"%s\":", name);
-    put_string(to, text);
+    weir__json_print_string(to, text);
 }
 
 static void put_number(FILE *to, const char *name, const struct weir__db_row *row, int column)
@@ -58,7 +43,7 @@ static int add_item(void *context, const struct weir__db_row *row)
     }
     snprintf(listing->last, sizeof listing->last, "%s", weir__row_text(row, 0).data);
     fputs_unlocked(listing->count++ ? ",{\"name\":" : "{\"name\":", to);
-    put_string(to, weir__row_text(row, 0));
+    weir__json_print_string(to, weir__row_text(row, 0));
     put_member(to, "kind", weir__row_text(row, 1));
     put_number(to, "version", row, 2);
     put_member(to, "stage", weir__stage_name(version, weir__row_number(row, 4), weir__row_number(row, 5)));
@@ -93,7 +78,7 @@ static int list_all(struct weir__call *call, const struct weir__db_value *by, in
         by, 5, add_item, &listing);
     fputs("],\"next\":", listing.to);
     if (listing.more)
-        put_string(listing.to, (weir_text){listing.last, strlen(listing.last)});
+        weir__json_print_string(listing.to, (weir_text){listing.last, strlen(listing.last)});
     else
         fputs("null", listing.to);
     fputc('}', listing.to);

@@ -1,17 +1,19 @@
 /* The body of a denial, as in docs/rules.md. The same for the gateway, the services and the command line. */
-#include "base/digits.h"
+#include "base/text.h"
+#include "base/json_writer.h"
+#include "base/number.h"
 #include "engine/seconds.h"
 
 /*
  * A text that grows up to its buffer's end and always ends in a zero byte; what does not fit is left out. An attack is
  * mostly denied requests, so it is not printf that writes.
  */
-struct writer {
+struct body_writer {
     char *at;
     size_t len, size;
 };
 
-static inline void put_bytes(struct writer *to, const char *bytes, size_t len)
+static inline void put_bytes(struct body_writer *to, const char *bytes, size_t len)
 {
     if (len >= to->size - to->len)
         return;
@@ -22,41 +24,25 @@ static inline void put_bytes(struct writer *to, const char *bytes, size_t len)
 
 #define PUT(to, literal) put_bytes((to), (literal), sizeof(literal) - 1)
 
-static inline void put_char(struct writer *to, char c)
+static inline void put_char(struct body_writer *to, char c)
 {
     put_bytes(to, &c, 1);
 }
 
-static void put_number(struct writer *to, int64_t number)
+static void put_number(struct body_writer *to, int64_t number)
 {
     char digits[WEIR__DIGITS_MAX];
-    if (number < 0)
-        put_char(to, '-');
-    const char *end = weir__write_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+    const char *end = weir__write_int(digits, number);
     put_bytes(to, digits, (size_t)(end - digits));
 }
 
-static void put_json(struct writer *to, weir_text text)
+static void put_json(struct body_writer *to, weir_text text)
 {
-    size_t plain = 0; /* where a run of bytes began that stand for themselves */
-    put_char(to, '"');
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        if (c >= 0x20 && c != '"' && c != '\\')
-            continue;
-        put_bytes(to, text.data + plain, i - plain);
-        plain = i + 1;
-        PUT(to, "\\u00");
-        put_char(to, "0123456789abcdef"[c >> 4]);
-        put_char(to, "0123456789abcdef"[c & 15]);
-    }
-    put_bytes(to, text.data + plain, text.len - plain);
-    put_char(to, '"');
-}
-
-static weir_text text_of(const char *text)
-{
-    return (weir_text){text, strlen(text)};
+    size_t room = to->size - to->len - 1;
+    if (room < 2)
+        return;
+    to->len = (size_t)(weir__json_put_string(to->at + to->len, room, text) - to->at);
+    to->at[to->len] = 0;
 }
 
 /* The rule's own message, or what fits the reason; `room` is where the latter is written. */
@@ -66,12 +52,12 @@ static weir_text message_of(const weir_result *answer, char *room, size_t size)
     if (answer->message.len)
         return answer->message;
     if (answer->decision.verdict == WEIR_NEVER_FITS && answer->decided_by.reason == WEIR_BY_LIMIT)
-        return text_of("This request costs more than the limit allows at once; it can never pass.");
+        return weir__text_of("This request costs more than the limit allows at once; it can never pass.");
     if (answer->decided_by.reason == WEIR_BY_MISSING_KEY)
-        return text_of("The request lacks a header or something else that is needed here.");
+        return weir__text_of("The request lacks a header or something else that is needed here.");
     if (!wait)
-        return text_of("Requests of this kind are not allowed.");
-    struct writer to = {room, 0, size};
+        return weir__text_of("Requests of this kind are not allowed.");
+    struct body_writer to = {room, 0, size};
     if (answer->decided_by.reason == WEIR_BY_SHED)
         PUT(&to, "The service is busy with more important requests. Please retry after ");
     else
@@ -83,7 +69,7 @@ static weir_text message_of(const weir_result *answer, char *room, size_t size)
     return (weir_text){room, to.len};
 }
 
-static void put_plain_json(struct writer *to, const weir_result *answer, weir_text message)
+static void put_plain_json(struct body_writer *to, const weir_result *answer, weir_text message)
 {
     if (answer->decided_by.reason == WEIR_BY_SHED)
         PUT(to, "{\"error\":\"overloaded\",\"message\":");
@@ -92,7 +78,7 @@ static void put_plain_json(struct writer *to, const weir_result *answer, weir_te
     put_json(to, message);
     if (answer->decided_by.rule[0]) {
         PUT(to, ",\"rule\":");
-        put_json(to, text_of(answer->decided_by.rule));
+        put_json(to, weir__text_of(answer->decided_by.rule));
     }
     if (answer->decided_by.reason == WEIR_BY_LIMIT) {
         PUT(to, ",\"limit\":");
@@ -107,7 +93,7 @@ static void put_plain_json(struct writer *to, const weir_result *answer, weir_te
     PUT(to, "}\n");
 }
 
-static void put_problem(struct writer *to, const weir_result *answer, weir_text message)
+static void put_problem(struct body_writer *to, const weir_result *answer, weir_text message)
 {
     bool shed = answer->decided_by.reason == WEIR_BY_SHED;
     if (shed)
@@ -125,14 +111,14 @@ static void put_problem(struct writer *to, const weir_result *answer, weir_text 
     }
     PUT(to, ",\"violated-policies\":[");
     if (answer->decided_by.rule[0])
-        put_json(to, text_of(answer->decided_by.rule));
+        put_json(to, weir__text_of(answer->decided_by.rule));
     PUT(to, "]}\n");
 }
 
 size_t weir_result_body(const weir_result *answer, bool accepts_problem, char *buffer, size_t size, const char **type)
 {
     char room[128];
-    struct writer to = {buffer, 0, size};
+    struct body_writer to = {buffer, 0, size};
     if (!size)
         return 0;
     buffer[0] = 0;

@@ -1,7 +1,7 @@
 /* What is told of the usual request, and how it is decided. See fast_path.h. */
 #include "engine/fast_path.h"
 #include "engine/evaluation.h"
-#include "base/digits.h"
+#include "base/number.h"
 #include "engine/seconds.h"
 
 /* What is between the numbers in RateLimit's value. */

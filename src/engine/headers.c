@@ -5,7 +5,7 @@
  * They are written for every request that is limited: one behind the other into one buffer that has room for the
  * longest of each, so that nothing needs to be looked at on the way.
  */
-#include "base/digits.h"
+#include "base/number.h"
 #include "engine/seconds.h"
 
 #define NAME_ROOM   (2 * WEIR_NAME_MAX + 2)                               /* quoted, every character escaped */
@@ -19,26 +19,19 @@ _Static_assert(LIST_MAX <= UINT16_MAX, "lengths are told in 16 bits");
 
 #define PUT(to, literal) ((char *)memcpy((to), (literal), sizeof(literal) - 1) + sizeof(literal) - 1)
 
-static char *put_number(char *to, int64_t number)
-{
-    if (number < 0)
-        *to++ = '-';
-    return weir__write_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
-}
-
 /* A number that is told more than once. */
-struct number {
+struct number_text {
     char text[WEIR__DIGITS_MAX];
     size_t len;
 };
 
-static void set_number(struct number *number, int64_t value)
+static void set_number(struct number_text *number, int64_t value)
 {
     number->len = (size_t)(weir__write_digits(number->text, (uint64_t)weir__at_least(value, 0)) - number->text);
 }
 
 /* There is always room for the longest number, so a fixed amount is copied. */
-static inline char *put_again(char *to, const struct number *number)
+static inline char *put_again(char *to, const struct number_text *number)
 {
     memcpy(to, number->text, sizeof number->text);
     return to + number->len;
@@ -47,7 +40,7 @@ static inline char *put_again(char *to, const struct number *number)
 /* An answer, and those of its numbers. */
 struct told {
     const weir_result *answer;
-    struct number limit, remaining;
+    struct number_text limit, remaining;
 };
 
 /* A structured field's string holds printable ASCII; names of rules may be anything else. */
@@ -80,11 +73,11 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
     to = outcome->effective_limit == told->answer->decision.limit ? put_again(to, &told->limit)
-                                                                  : put_number(to, outcome->effective_limit);
+                                                                  : weir__write_int(to, outcome->effective_limit);
     if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
         return to;
     to = PUT(to, ";w=");
-    return put_number(to, weir__at_least(weir__seconds_up(outcome->window_ns), 1));
+    return weir__write_int(to, weir__at_least(weir__seconds_up(outcome->window_ns), 1));
 }
 
 /* True if the rule that RateLimit speaks of is not among those that the caller had room for. */
@@ -120,7 +113,7 @@ static char *put_ratelimit(char *to, const struct told *told)
     if (whole && decision->reset_after_ns < 0)
         return to;
     to = PUT(to, ";t=");
-    return put_number(to, whole ? weir__seconds_up(decision->reset_after_ns) : weir__retry_seconds(told->answer));
+    return weir__write_int(to, whole ? weir__seconds_up(decision->reset_after_ns) : weir__retry_seconds(told->answer));
 }
 
 size_t weir_result_header_values(const weir_result *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
@@ -145,16 +138,16 @@ size_t weir_result_header_values(const weir_result *answer, const weir_outcome *
         VALUE(LIMIT, put_again(to, &told.limit));
         VALUE(REMAINING, put_again(to, &told.remaining));
         if (decision->reset_after_ns >= 0)
-            VALUE(RESET, put_number(to, weir__seconds_up(reset)));
+            VALUE(RESET, weir__write_int(to, weir__seconds_up(reset)));
         if (retry)
-            VALUE(X_RETRY_AFTER, put_number(to, retry));
+            VALUE(X_RETRY_AFTER, weir__write_int(to, retry));
     }
     if (limited && answer->headers & WEIR_HEADERS_DRAFT) {
         VALUE(POLICY, put_policies(to, &told, outcomes));
         VALUE(RATELIMIT, put_ratelimit(to, &told));
     }
     if (retry && answer->headers & WEIR_HEADERS_RETRY_AFTER)
-        VALUE(RETRY_AFTER, put_number(to, retry));
+        VALUE(RETRY_AFTER, weir__write_int(to, retry));
     if (denied)
         VALUE(CACHE_CONTROL, PUT(to, "no-store"));
 #undef VALUE

@@ -1,5 +1,6 @@
 /* A request whose rule and key are known already: kept earlier, or named by whoever asks. */
 #define _GNU_SOURCE /* sched_getcpu */
+#include "base/number.h"
 #include "engine/cpu.h"
 #include "engine/permits.h"
 #include "engine/overload.h"

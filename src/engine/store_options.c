@@ -1,5 +1,7 @@
 /* Parsing of the store's URL and options. */
 #include "engine/store_options.h"
+#include "base/duration.h"
+#include "base/number.h"
 
 #include "rules/field.h"
 #include "base/text.h"
@@ -87,16 +89,14 @@ static bool skip(weir_text *rest, const char *word)
 
 static int set_duration(int64_t *to, const char *name, const char *value, int64_t least_us, const struct why *why)
 {
-    struct weir__parsed_window window;
-    int64_t bare;
+    weir_text text = weir__text_of(value);
+    int64_t bare, ns;
 
     /* Refuses a number without a unit: seconds or milliseconds could be meant. */
-    if (weir__parse_int((weir_text){value, strlen(value)}, &bare) ||
-        !weir__parse_window((weir_text){value, strlen(value)}, &window) || window.ns / 1000 < least_us ||
-        window.ns / 1000 > HOUR_US)
+    if (weir__parse_int(text, &bare) || !weir__parse_duration(text, HOUR_US * 1000, &ns) || ns / 1000 < least_us)
         return wrong(why, "%s: '%.40s' is not a duration between %lld us and 1 hour; write it as in 20ms or 1s", name,
                      value, (long long)least_us);
-    *to = window.ns / 1000;
+    *to = ns / 1000;
     return 0;
 }
 

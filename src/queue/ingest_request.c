@@ -1,5 +1,6 @@
 /* Parses what nginx sends about a deferred request, and selects the headers that are stored. */
 #include "queue/ingest_internal.h"
+#include "base/number.h"
 #include "rules/field.h"
 #include "rules/key.h"
 

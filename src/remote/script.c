@@ -17,40 +17,7 @@
 #define LATE_MAX    (INT64_C(1) << 44) /* microseconds: the script divides by it */
 #define ROWS_LOOKED 16                 /* newest rows that are compared; a duplicate row only costs bytes */
 
-/* ---- Buffers and numbers ---- */
-
-char *weir__buffer_grow(struct weir__buffer *buffer, size_t len)
-{
-    size_t size = buffer->size ? buffer->size : BUFFER_MIN;
-    if (buffer->failed)
-        return NULL;
-    while (size - buffer->len < len && size <= SIZE_MAX / 2)
-        size *= 2;
-    char *more = size - buffer->len < len ? NULL : realloc(buffer->data, size);
-    if (!more) {
-        buffer->failed = true;
-        buffer->size = buffer->len; /* so that weir__buffer_room finds no room */
-        return NULL;
-    }
-    buffer->data = more;
-    buffer->size = size;
-    return more + buffer->len;
-}
-
-void weir__buffer_add(struct weir__buffer *buffer, const void *data, size_t len)
-{
-    char *to = len ? weir__buffer_room(buffer, len) : NULL;
-    if (!to)
-        return;
-    memcpy(to, data, len);
-    buffer->len += len;
-}
-
-void weir__buffer_free(struct weir__buffer *buffer)
-{
-    free(buffer->data);
-    *buffer = (struct weir__buffer){0};
-}
+/* ---- Numbers ---- */
 
 void weir__number_add(struct weir__buffer *to, int64_t number)
 {

@@ -2,6 +2,7 @@
 #ifndef WEIR_REMOTE_SCRIPT_H
 #define WEIR_REMOTE_SCRIPT_H
 
+#include "base/buffer.h"
 #include "engine/store_request.h"
 
 struct redisReply;
@@ -10,23 +11,6 @@ struct redisReply;
 extern const char weir__script[];
 size_t weir__script_len(void);
 extern const char weir__script_sha[41];
-
-/* A growing buffer. After an allocation failed, `failed` is set and nothing more is added. */
-struct weir__buffer {
-    char *data;
-    size_t len, size;
-    bool failed;
-};
-
-void weir__buffer_add(struct weir__buffer *buffer, const void *data, size_t len);
-/* Ensures room for `len` more bytes. Where to write them; NULL: no memory. */
-char *weir__buffer_grow(struct weir__buffer *buffer, size_t len);
-/* weir__buffer_grow, inlined for the case that there is room. The caller adds what it has written to `len`. */
-static inline char *weir__buffer_room(struct weir__buffer *buffer, size_t len)
-{
-    return len <= buffer->size - buffer->len ? buffer->data + buffer->len : weir__buffer_grow(buffer, len);
-}
-void weir__buffer_free(struct weir__buffer *buffer);
 
 /* One group of a request. */
 struct weir__group_ref {

@@ -1,5 +1,8 @@
 /* Typed readers of YAML nodes. */
 #include "rules/field.h"
+#include "base/duration.h"
+#include "base/text.h"
+#include "base/number.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -135,25 +138,6 @@ bool weir__field_bool(struct weir__diagnostics *report, const struct weir__node 
 
 /* ---- Whole numbers ---- */
 
-bool weir__parse_int(weir_text text, int64_t *value)
-{
-    bool negative = text.len > 0 && text.data[0] == '-';
-    size_t i = negative;
-    int64_t number = 0; /* negative all along: there is one more of these */
-
-    if (i == text.len || (text.data[i] == '0' && text.len > i + 1))
-        return false;
-    for (; i < text.len; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9' || __builtin_mul_overflow(number, 10, &number) ||
-            __builtin_sub_overflow(number, text.data[i] - '0', &number))
-            return false;
-    }
-    if (!negative && number == INT64_MIN)
-        return false;
-    *value = negative ? number : -number;
-    return true;
-}
-
 static bool is_digits(weir_text text)
 {
     size_t i = text.len > 1 && text.data[0] == '-';
@@ -259,22 +243,17 @@ bool weir__field_network(struct weir__diagnostics *report, const struct weir__no
 
 /* ---- Sizes ---- */
 
-static const struct size_unit {
-    const char *name;
-    int64_t bytes;
-} size_units[] = {{"KiB", INT64_C(1) << 10}, {"MiB", INT64_C(1) << 20}, {"GiB", INT64_C(1) << 30}, {"B", 1}, {"", 1}};
-
 /* What "64MB", "64m" or "64 MiB" probably means, as weir writes it. */
 static bool size_meant(weir_text number, weir_text unit, char *buffer, size_t size)
 {
-    static const char letters[] = "kmg";
+    static const char letters[] = "kmg", *const units[] = {"KiB", "MiB", "GiB"};
     unit = weir__text_trim(unit);
     if (number.len == 0 || number.len > 12 || unit.len == 0 || unit.len > 3)
         return false;
     const char *letter = strchr(letters, weir__lower(unit.data[0]));
     if (!letter || (unit.len > 1 && weir__lower(unit.data[unit.len - 1]) != 'b'))
         return false;
-    snprintf(buffer, size, "%.*s%s", (int)number.len, number.data, size_units[letter - letters].name);
+    snprintf(buffer, size, "%.*s%s", (int)number.len, number.data, units[letter - letters]);
     return true;
 }
 
@@ -283,7 +262,6 @@ bool weir__field_size(struct weir__diagnostics *report, const struct weir__node 
 {
     weir_text text;
     char shown[WEIR__SHOWN], meant[24];
-    int64_t count;
     if (!weir__field_text(report, node, what, &text))
         return false;
     weir_text number = text, rest;
@@ -291,10 +269,8 @@ bool weir__field_size(struct weir__diagnostics *report, const struct weir__node 
     while (number.len < text.len && text.data[number.len] >= '0' && text.data[number.len] <= '9')
         number.len++;
     rest = (weir_text){text.data + number.len, text.len - number.len};
-    for (size_t i = 0; i < sizeof size_units / sizeof *size_units; i++) {
-        if (!weir__text_is(rest, size_units[i].name) || !weir__parse_int(number, &count))
-            continue;
-        if (__builtin_mul_overflow(count, size_units[i].bytes, bytes) || *bytes > INT64_C(1) << 50)
+    if (weir__parse_size(text, bytes)) {
+        if (*bytes == INT64_MAX)
             weir__report_error(report, node->place, "%s must be at most 1048576GiB", what);
         else if (*bytes < min)
             weir__report_error(report, node->place, "%s must be at least %" PRId64 "KiB", what, min >> 10);

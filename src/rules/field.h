@@ -42,8 +42,4 @@ bool weir__field_window(struct weir__diagnostics *report, const struct weir__nod
 bool weir__field_size(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int64_t min,
                       int64_t *bytes);
 
-/* Parse all of a text, without diagnostics. */
-bool weir__parse_int(weir_text text, int64_t *value);
-bool weir__parse_window(weir_text text, struct weir__parsed_window *value);
-
 #endif

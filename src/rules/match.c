@@ -1,5 +1,6 @@
 /* From a request to its rules, and from a rule to its quota and cost. Runs for every request: nothing here allocates.
  */
+#include "base/number.h"
 #include "rules/set.h"
 
 const char *const weir__methods[] = {"GET",    "HEAD",    "POST",  "PUT",     "PATCH",

@@ -1,4 +1,5 @@
 /* weir's own dialect: what a request costs, what a denied one is answered, and how many of them may wait. */
+#include "base/number.h"
 #include "rules/native.h"
 
 #define COST_MAX INT64_C(0xffffffff) /* what a counter can hold */

@@ -1,4 +1,5 @@
 /* weir's own dialect: a rule, and what its limits make of it. */
+#include "base/number.h"
 #include "rules/algorithm.h"
 #include "rules/native.h"
 

@@ -1,5 +1,6 @@
 /* Telling the author of a rule file what is wrong with it, and where. */
 #include "rules/report.h"
+#include "base/text.h"
 #include "base/suggest.h"
 
 #include <limits.h>
@@ -7,36 +8,6 @@
 #include <stdio.h>
 
 #define LINE_SHOWN 200 /* bytes of a line that are shown */
-
-/* ---- Characters ---- */
-
-/* Length of the UTF-8 character that `left` > 0 bytes begin with, and its number; 0 if they begin with none. */
-static size_t character(const char *at, size_t left, uint32_t *number)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: a smaller number is overlong */
-    unsigned char first = (unsigned char)*at;
-    size_t length = first < 0x80 ? 1 : first < 0xc0 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf8 ? 4 : 0;
-
-    if (length == 0 || length > left)
-        return 0;
-    uint32_t value = length == 1 ? first : first & (0x7fU >> length);
-    for (size_t i = 1; i < length; i++) {
-        if (((unsigned char)at[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | ((unsigned char)at[i] & 0x3f);
-    }
-    if (value < least[length] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
-        return 0;
-    *number = value;
-    return length;
-}
-
-/* Neither a control character nor one that hides or turns around what stands near it. */
-static bool is_printable(uint32_t number)
-{
-    return number >= 0x20 && !(number >= 0x7f && number < 0xa0) && !(number >= 0x200b && number <= 0x200f) &&
-           !(number >= 0x2028 && number <= 0x202e) && !(number >= 0x2060 && number <= 0x206f) && number != 0xfeff;
-}
 
 /* Length of the line break at `at`, or 0. What libyaml takes for one is one, so that its line numbers are ours. */
 static size_t line_break(const char *at, size_t left)
@@ -53,48 +24,6 @@ static size_t line_break(const char *at, size_t left)
     default:
         return 0;
     }
-}
-
-/* How many bytes of `at` to write for it, at most 4, into `escaped` or as they are; *taken is what it was made of. */
-static size_t printable_piece(const char *at, size_t left, char escaped[5], const char **piece, size_t *taken)
-{
-    uint32_t number = 0;
-    size_t length = character(at, left, &number);
-
-    *taken = length ? length : 1;
-    *piece = at;
-    if (length && is_printable(number))
-        return length;
-    *piece = escaped;
-    *taken = 1; /* each byte of a character that is not to be shown speaks for itself */
-    if (*at == '\n' || *at == '\t')
-        return (size_t)snprintf(escaped, 5, *at == '\n' ? "\\n" : "\\t");
-    return (size_t)snprintf(escaped, 5, "\\x%02x", (unsigned)(unsigned char)*at);
-}
-
-const char *weir__printable(weir_text text, char *buffer, size_t size)
-{
-    static const char dots[] = "...";
-    size_t used = 0, cut_at = 0, i = 0;
-
-    while (i < text.len) {
-        char escaped[5];
-        const char *piece;
-        size_t taken, length = printable_piece(text.data + i, text.len - i, escaped, &piece, &taken);
-        if (used + length >= size)
-            break;
-        memcpy(buffer + used, piece, length);
-        used += length;
-        i += taken;
-        if (used + sizeof dots <= size)
-            cut_at = used; /* the dots fit behind it */
-    }
-    if (i < text.len) {
-        memcpy(buffer + cut_at, dots, sizeof dots);
-        return buffer;
-    }
-    buffer[used] = 0;
-    return buffer;
 }
 
 /* ---- Places ---- */
@@ -147,8 +76,8 @@ static const char *line_shown(struct weir__diagnostics *report, struct weir__pla
         i = 3; /* a byte order mark has no column */
     while (i < rest.len && !line_break(rest.data + i, rest.len - i)) {
         uint32_t number = 0;
-        size_t length = character(rest.data + i, rest.len - i, &number);
-        bool as_is = length && is_printable(number);
+        size_t length = weir__utf8_decode(rest.data + i, rest.len - i, &number);
+        bool as_is = length && weir__is_printable(number);
         if (used + (as_is ? length : 1) > LINE_SHOWN) {
             if (place.column > columns)
                 return NULL;
@@ -182,7 +111,7 @@ struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32
             place.column = 1;
         } else {
             uint32_t number;
-            length = character(text.data + i, text.len - i, &number);
+            length = weir__utf8_decode(text.data + i, text.len - i, &number);
             if (length && i + length > offset)
                 break; /* it is inside this one */
             place.column++;

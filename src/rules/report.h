@@ -54,11 +54,4 @@ struct weir__place weir__place_at(const struct weir__diagnostics *report, uint32
 /* The source from the beginning of the place's line on; false if there is no such line. */
 bool weir__place_find(struct weir__diagnostics *report, struct weir__place place, weir_text *rest);
 
-/*
- * Escapes untrusted text for a message: control characters, invalid UTF-8 and bidirectional or invisible characters
- * become \\n, \\t or \\xHH; what does not fit is cut and ends in "...". `size` is at least 8. Returns the buffer.
- */
-const char *weir__printable(weir_text text, char *buffer, size_t size);
-#define WEIR__SHOWN 64 /* a buffer for a word or a value */
-
 #endif

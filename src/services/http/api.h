@@ -19,6 +19,8 @@
 #ifndef WEIR_SERVICES_HTTP_API_H
 #define WEIR_SERVICES_HTTP_API_H
 
+#include "base/json_writer.h"
+
 #include "services/http/read.h"
 #include "services/http/reservations.h"
 
@@ -26,44 +28,8 @@
 
 #define WEIR__API_BODY_MAX (1u << 20)
 
-/* ---- A growing buffer, and JSON in it (write.c): without a tree, because every check has a reply ---- */
-
-struct weir__out {
-    char *at;
-    size_t len, size;
-    bool own;    /* `at` is from malloc */
-    bool failed; /* out of memory: the content is invalid */
-};
-
-/* Begins in the caller's buffer; grows by malloc, which weir__out_free frees. */
-void weir__out_begin(struct weir__out *out, char *buffer, size_t size);
-void weir__out_free(struct weir__out *out);
-
-/* Space for `len` more bytes at the end, or NULL. The caller writes there and advances out->len. */
-char *weir__out_room(struct weir__out *out, size_t len);
-
-/* Write to `to`, which must have the space, and return the end. */
-#define WEIR__INT_MAX         20
-#define WEIR__SECONDS_MAX     24
-#define WEIR__STRING_MAX(len) (6 * (len) + 2)
-char *weir__put_int(char *to, int64_t value);
-/* Seconds with at most three decimals, rounded up; null if negative. */
-char *weir__put_seconds(char *to, int64_t ns);
-/* A JSON string; invalid UTF-8 becomes U+FFFD. */
-char *weir__put_string(char *to, weir_text text);
-
-/* Append to the buffer. */
-void weir__out_bytes(struct weir__out *out, const char *bytes, size_t len);
-#define weir__out_text(out, literal) weir__out_bytes((out), (literal), sizeof(literal) - 1)
-void weir__out_int(struct weir__out *out, int64_t value);
-void weir__out_seconds(struct weir__out *out, int64_t ns);
-void weir__out_string(struct weir__out *out, weir_text text);
-/* A string, or null if it is empty. */
-void weir__out_name(struct weir__out *out, const char *text);
-void weir__out_bool(struct weir__out *out, bool value);
-
 /* Replaces the content by {"error":{"code","message","field"}}; `field` may be NULL. */
-void weir__out_error(struct weir__out *out, const char *code, const char *message, const char *field);
+void weir__api_write_error(struct weir__buffer *out, const char *code, const char *message, const char *field);
 
 /* ---- The API ---- */
 
@@ -131,7 +97,7 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
 struct weir__api_reply {
     int status;
     bool needs_store; /* nothing was done: send api->async to the store, then run the call again */
-    struct weir__out out;
+    struct weir__buffer out;
     /* With `http`: the decision, for the headers. */
     bool has_result;
     weir_result result;
@@ -179,12 +145,12 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
 void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
 void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
 /* The members "lease" and "lease_s", if scratch->permits has any. */
-void weir__api_write_lease(struct weir__api *api, struct weir__out *out);
+void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out);
 
 /* The members of a decision's object, without the braces. */
-void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision);
+void weir__api_write_decision(struct weir__buffer *out, const weir_outcome *by, const weir_decision *decision);
 /* An object of the decision and its rules, left open for more members. */
-void weir__api_write_result(struct weir__out *out, const weir_result *result, const weir_outcome *outcomes);
+void weir__api_write_result(struct weir__buffer *out, const weir_result *result, const weir_outcome *outcomes);
 
 extern const char weir__openapi[];
 size_t weir__openapi_len(void);

@@ -138,30 +138,30 @@ static void check_one(struct weir__api *api, struct weir__api_item *item, struct
     }
     weir__api_write_result(&reply->out, &result, api->scratch->outcomes);
     weir__api_write_lease(api, &reply->out);
-    weir__out_text(&reply->out, "}\n");
+    weir__buffer_add_literal(&reply->out, "}\n");
     if (item->http)
         weir__api_set_http(api, &result, reply);
 }
 
 /* ---- A batch ---- */
 
-static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_result *result)
+static void write_result(struct weir__api *api, struct weir__buffer *out, int error, const weir_result *result)
 {
-    if (out->len && out->at[out->len - 1] == '}')
-        weir__out_text(out, ",\n");
+    if (out->len && out->data[out->len - 1] == '}')
+        weir__buffer_add_literal(out, ",\n");
     if (!error) {
         weir__api_write_result(out, result, api->scratch->outcomes);
         weir__api_write_lease(api, out);
-        weir__out_text(out, "}");
+        weir__buffer_add_literal(out, "}");
         return;
     }
-    weir__out_text(out, "{\"error\":{\"code\":\"undecided\",\"message\":");
-    weir__out_name(out, weir_strerror(error));
-    weir__out_text(out, ",\"field\":null}}");
+    weir__buffer_add_literal(out, "{\"error\":{\"code\":\"undecided\",\"message\":");
+    weir__json_add_name(out, weir_strerror(error));
+    weir__buffer_add_literal(out, ",\"field\":null}}");
 }
 
 /* Takes consecutive direct items as one batch, so that the memory of the next ones is prefetched. */
-static void take_together(struct weir__api *api, size_t from, size_t to, weir_time now, struct weir__out *out)
+static void take_together(struct weir__api *api, size_t from, size_t to, weir_time now, struct weir__buffer *out)
 {
     struct weir__api_scratch *scratch = api->scratch;
     scratch->permits.count = 0;
@@ -186,11 +186,11 @@ static bool is_taken_together(const struct weir__api_item *item)
     return item->kind == WEIR__API_DIRECT && !item->dry_run;
 }
 
-static void check_batch(struct weir__api *api, size_t count, struct weir__out *out)
+static void check_batch(struct weir__api *api, size_t count, struct weir__buffer *out)
 {
     struct weir__api_scratch *scratch = api->scratch;
     weir_time now = weir_clock(weir_engine_segment(api->engine));
-    weir__out_text(out, "{\"results\":[");
+    weir__buffer_add_literal(out, "{\"results\":[");
     for (size_t i = 0; i < count;) {
         size_t end = i;
         while (end < count && is_taken_together(&scratch->items[end]))
@@ -204,7 +204,7 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
         write_result(api, out, weir__api_decide(api, &scratch->items[i], now, &result), &result);
         i++;
     }
-    weir__out_text(out, "]}\n");
+    weir__buffer_add_literal(out, "]}\n");
 }
 
 /* ---- The call ---- */

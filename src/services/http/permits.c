@@ -1,17 +1,17 @@
 /* Permits of concurrency rules: a check's permits are a text, the lease, which POST release and renew take. */
 #include "services/http/api.h"
 
-void weir__api_write_lease(struct weir__api *api, struct weir__out *out)
+void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out)
 {
     char text[WEIR_PERMITS_TEXT_MAX + 1];
     const weir_permits *permits = &api->scratch->permits;
     size_t len = permits->count ? weir_permits_to_text(api->engine, permits, text) : 0;
     if (!len)
         return;
-    weir__out_text(out, ",\"lease\":");
-    weir__out_string(out, (weir_text){text, len});
-    weir__out_text(out, ",\"lease_s\":");
-    weir__out_seconds(out, permits->lease_ns);
+    weir__buffer_add_literal(out, ",\"lease\":");
+    weir__json_add_string(out, (weir_text){text, len});
+    weir__buffer_add_literal(out, ",\"lease_s\":");
+    weir__json_add_seconds(out, permits->lease_ns);
 }
 
 /* Reads {"lease"}. False: the reply has the error. */
@@ -52,9 +52,9 @@ void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_r
         weir__api_fail(reply, 503, "failed", weir_strerror(released), NULL);
         return;
     }
-    weir__out_text(&reply->out, "{\"released\":");
-    weir__out_bool(&reply->out, released > 0);
-    weir__out_text(&reply->out, "}\n");
+    weir__buffer_add_literal(&reply->out, "{\"released\":");
+    weir__json_add_bool(&reply->out, released > 0);
+    weir__buffer_add_literal(&reply->out, "}\n");
 }
 
 void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
@@ -76,7 +76,7 @@ void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_rep
         weir__api_fail(reply, 410, "expired", "the lease is over: its slot may be another's", "lease");
         return;
     }
-    weir__out_text(&reply->out, "{\"renewed\":true");
+    weir__buffer_add_literal(&reply->out, "{\"renewed\":true");
     weir__api_write_lease(api, &reply->out);
-    weir__out_text(&reply->out, "}\n");
+    weir__buffer_add_literal(&reply->out, "}\n");
 }

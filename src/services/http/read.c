@@ -1,7 +1,7 @@
 /* Parses the JSON of requests: see read.h. */
 #include "services/http/api.h"
 
-#include "rules/field.h"
+#include "base/duration.h"
 
 #include <arpa/inet.h>
 #include <stdarg.h>
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEADER_NAME_MAX 1024 /* nginx accepts no header line beyond 8 KiB by default */
+#define DURATION_DAYS_MAX 400
+#define HEADER_NAME_MAX   1024 /* nginx accepts no header line beyond 8 KiB by default */
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -145,17 +146,18 @@ bool weir__api_read_duration(const json_t *object, const char *name, int index, 
                              struct weir__api_fault *fault)
 {
     const json_t *given = json_object_get(object, name);
-    struct weir__parsed_window window = {0};
+    int64_t read_ns = 0;
     if (!given)
         return true;
     if (json_is_integer(given) && json_integer_value(given) > 0 &&
-        json_integer_value(given) <= WEIR__WINDOW_DAYS_MAX * INT64_C(86400))
-        window.ns = json_integer_value(given) * WEIR_SECOND;
-    else if (!json_is_string(given) || !weir__parse_window(text_of(given), &window))
+        json_integer_value(given) <= DURATION_DAYS_MAX * INT64_C(86400))
+        read_ns = json_integer_value(given) * WEIR_SECOND;
+    else if (!json_is_string(given) ||
+             !weir__parse_duration(text_of(given), DURATION_DAYS_MAX * 86400 * WEIR_SECOND, &read_ns) || read_ns <= 0)
         return weir__api_wrong(fault, index, name,
                                "must be seconds, or a text such as \"30s\", \"1m\" or \"1h30m\", up to %d days",
-                               WEIR__WINDOW_DAYS_MAX);
-    *ns = window.ns;
+                               DURATION_DAYS_MAX);
+    *ns = read_ns;
     return true;
 }
 

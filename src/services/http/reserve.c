@@ -2,6 +2,7 @@
  * POST reserve, commit, cancel: for costs that are known only afterwards. An estimate is refunded at most once, and a
  * reservation that is not settled expires; docs/service-http.md describes what a crash in between does.
  */
+#include "base/json_writer.h"
 #include "services/http/api.h"
 
 #include <openssl/rand.h>
@@ -83,29 +84,29 @@ static int settle_charge(struct weir__api *api, const struct weir__reservation_t
                       : weir_charge(segment, &limit, charge->key.data, charge->key.len, amount, when, decision);
 }
 
-static void write_charge(struct weir__out *out, const struct weir__reservation_charge *charge, int64_t actual,
+static void write_charge(struct weir__buffer *out, const struct weir__reservation_charge *charge, int64_t actual,
                          int error, const weir_decision *decision)
 {
-    weir__out_text(out, "{\"rule\":");
+    weir__buffer_add_literal(out, "{\"rule\":");
     if (charge->direct)
-        weir__out_text(out, "null");
+        weir__buffer_add_literal(out, "null");
     else
-        weir__out_string(out, charge->rule);
-    weir__out_text(out, ",\"key\":");
-    weir__out_string(out, charge->key);
-    weir__out_text(out, ",\"reserved\":");
-    weir__out_int(out, charge->cost);
-    weir__out_text(out, ",\"cost\":");
-    weir__out_int(out, actual);
-    weir__out_text(out, ",\"limit\":");
+        weir__json_add_string(out, charge->rule);
+    weir__buffer_add_literal(out, ",\"key\":");
+    weir__json_add_string(out, charge->key);
+    weir__buffer_add_literal(out, ",\"reserved\":");
+    weir__json_add_int(out, charge->cost);
+    weir__buffer_add_literal(out, ",\"cost\":");
+    weir__json_add_int(out, actual);
+    weir__buffer_add_literal(out, ",\"limit\":");
     if (error)
-        weir__out_text(out, "null,\"remaining\":null");
+        weir__buffer_add_literal(out, "null,\"remaining\":null");
     else {
-        weir__out_int(out, decision->limit);
-        weir__out_text(out, ",\"remaining\":");
-        weir__out_int(out, decision->remaining);
+        weir__json_add_int(out, decision->limit);
+        weir__buffer_add_literal(out, ",\"remaining\":");
+        weir__json_add_int(out, decision->remaining);
     }
-    weir__out_text(out, "}");
+    weir__buffer_add_literal(out, "}");
 }
 
 /*
@@ -113,7 +114,7 @@ static void write_charge(struct weir__out *out, const struct weir__reservation_c
  * twice.
  */
 static void settle_all(struct weir__api *api, const struct weir__reservation_token *token, int64_t actual,
-                       weir_time now, struct weir__out *out)
+                       weir_time now, struct weir__buffer *out)
 {
     if (api->reservations)
         weir__reservations_release(api->reservations, token->slot, token->due_ns / 1000);
@@ -125,7 +126,7 @@ static void settle_all(struct weir__api *api, const struct weir__reservation_tok
         if (!out)
             continue;
         if (i)
-            weir__out_text(out, ",");
+            weir__buffer_add_literal(out, ",");
         write_charge(out, &token->charges[i], actual, error, &decision);
     }
 }
@@ -194,11 +195,11 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
         reply->needs_store |= charge_needs_store(api, &token, &token.charges[i], actual, now);
     if (reply->needs_store)
         return;
-    weir__out_text(&reply->out, "{\"settled\":true,\"cost\":");
-    weir__out_int(&reply->out, actual);
-    weir__out_text(&reply->out, ",\"rules\":[");
+    weir__buffer_add_literal(&reply->out, "{\"settled\":true,\"cost\":");
+    weir__json_add_int(&reply->out, actual);
+    weir__buffer_add_literal(&reply->out, ",\"rules\":[");
     settle_all(api, &token, actual, now, &reply->out);
-    weir__out_text(&reply->out, "]}\n");
+    weir__buffer_add_literal(&reply->out, "]}\n");
 }
 
 size_t weir__api_expire(struct weir__api *api)
@@ -310,22 +311,22 @@ static bool needs_store(struct weir__api *api, struct weir__api_item *item)
 }
 
 static void write_reservation(struct weir__api *api, const weir_result *result, const uint8_t *bytes, size_t len,
-                              int64_t expires_s, struct weir__out *out)
+                              int64_t expires_s, struct weir__buffer *out)
 {
     char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
     weir__api_write_result(out, result, api->scratch->outcomes);
     weir__api_write_lease(api, out);
-    weir__out_text(out, ",\"reservation\":");
+    weir__buffer_add_literal(out, ",\"reservation\":");
     if (len)
-        weir__out_string(out, (weir_text){text, weir__reservation_token_to_text(bytes, len, text)});
+        weir__json_add_string(out, (weir_text){text, weir__reservation_token_to_text(bytes, len, text)});
     else
-        weir__out_text(out, "null");
-    weir__out_text(out, ",\"expires_s\":");
+        weir__buffer_add_literal(out, "null");
+    weir__buffer_add_literal(out, ",\"expires_s\":");
     if (len)
-        weir__out_int(out, expires_s);
+        weir__json_add_int(out, expires_s);
     else
-        weir__out_text(out, "null");
-    weir__out_text(out, "}\n");
+        weir__buffer_add_literal(out, "null");
+    weir__buffer_add_literal(out, "}\n");
 }
 
 static void reserve_item(struct weir__api *api, struct weir__api_item *item, int64_t expires_s,

@@ -140,7 +140,7 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
 void weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message, const char *field)
 {
     reply->status = status;
-    weir__out_error(&reply->out, code, message, field);
+    weir__api_write_error(&reply->out, code, message, field);
 }
 
 static void fail_key(struct weir__api_reply *reply, int error)
@@ -155,10 +155,10 @@ static void fail_key(struct weir__api_reply *reply, int error)
 
 static void write_key(struct weir__api_reply *reply, const struct weir__api_route *route)
 {
-    weir__out_text(&reply->out, "{\"rule\":");
-    weir__out_name(&reply->out, route->rule);
-    weir__out_text(&reply->out, ",\"key\":");
-    weir__out_string(&reply->out, (weir_text){route->key, route->key_len});
+    weir__buffer_add_literal(&reply->out, "{\"rule\":");
+    weir__json_add_name(&reply->out, route->rule);
+    weir__buffer_add_literal(&reply->out, ",\"key\":");
+    weir__json_add_string(&reply->out, (weir_text){route->key, route->key_len});
 }
 
 static void state(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
@@ -181,9 +181,9 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
         fail_key(reply, outcome.error);
         return;
     }
-    weir__out_text(&reply->out, "{");
+    weir__buffer_add_literal(&reply->out, "{");
     weir__api_write_decision(&reply->out, &outcome, &outcome.decision);
-    weir__out_text(&reply->out, "}\n");
+    weir__buffer_add_literal(&reply->out, "}\n");
 }
 
 static void reset(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
@@ -202,7 +202,7 @@ static void reset(struct weir__api *api, const struct weir__api_route *route, st
         return;
     }
     write_key(reply, route);
-    weir__out_text(&reply->out, ",\"reset\":true}\n");
+    weir__buffer_add_literal(&reply->out, ",\"reset\":true}\n");
 }
 
 /* Reads {"for": "10m"}; 0: the reply has the error. */
@@ -232,9 +232,9 @@ static void block(struct weir__api *api, const struct weir__api_route *route, in
         return;
     }
     write_key(reply, route);
-    weir__out_text(&reply->out, ",\"blocked_for_s\":");
-    weir__out_seconds(&reply->out, for_ns);
-    weir__out_text(&reply->out, "}\n");
+    weir__buffer_add_literal(&reply->out, ",\"blocked_for_s\":");
+    weir__json_add_seconds(&reply->out, for_ns);
+    weir__buffer_add_literal(&reply->out, "}\n");
 }
 
 /* ---- Run ---- */
@@ -267,7 +267,7 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
         weir__api_renew(api, body, reply);
         break;
     case WEIR__API_OPENAPI:
-        weir__out_bytes(&reply->out, weir__openapi, weir__openapi_len());
+        weir__buffer_add(&reply->out, weir__openapi, weir__openapi_len());
         break;
     case WEIR__API_STATE:
         state(api, route, reply);
@@ -292,8 +292,10 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
     }
     weir__api_memory_end();
     if (reply->out.failed) {
+        static char last_resort[256]; /* for the error, as malloc failed; a worker has one thread */
         reply->status = 500;
-        reply->out.failed = false;
-        weir__out_error(&reply->out, "no_memory", weir_strerror(WEIR_ENOMEM), NULL);
+        weir__buffer_free(&reply->out);
+        weir__buffer_borrow(&reply->out, last_resort, sizeof last_resort);
+        weir__api_write_error(&reply->out, "no_memory", weir_strerror(WEIR_ENOMEM), NULL);
     }
 }

@@ -1,4 +1,5 @@
 /* From a RateLimitRequest to the library's descriptor query, and its decision. */
+#include "base/text.h"
 #include "services/rls/rls_internal.h"
 
 #include <string.h>
@@ -30,33 +31,10 @@ Rls__Unit weir__rls_unit(int64_t window_ns)
 
 /* ---- Texts ---- */
 
-/* Length of the UTF-8 sequence at `at`; 0: malformed. */
-static size_t character(const uint8_t *at, size_t left)
-{
-    size_t len = at[0] < 0x80                    ? 1
-                 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-                 : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-                 : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-                                                 : 0;
-    if (len > left)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    /* overlong, surrogate, or beyond U+10FFFF */
-    bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
-               (at[0] == 0xf4 && at[1] > 0x8f);
-    return bad ? 0 : len;
-}
-
 /* proto3 strings are UTF-8; other bytes could not be sent back to a client. */
 static bool is_text(ProtobufCBinaryData text)
 {
-    size_t len;
-    for (size_t i = 0; i < text.len; i += len)
-        if ((len = character(text.data + i, text.len - i)) == 0)
-            return false;
-    return true;
+    return weir__utf8_valid((weir_text){(const char *)text.data, text.len});
 }
 
 static weir_text text_of(ProtobufCBinaryData text)

@@ -230,7 +230,7 @@ TEST(bodies)
     a.body = WEIR_BODY_JSON;
     a.message = (weir_text){"say \"when\"\n", 11};
     weir_result_body(&a, true, body, sizeof body, &type);
-    CHECK(strstr(body, "\"message\":\"say \\u0022when\\u0022\\u000a\""));
+    CHECK(strstr(body, "\"message\":\"say \\\"when\\\"\\u000a\""));
     a.body = WEIR_BODY_NONE;
     CHECK_EQ(weir_result_body(&a, true, body, sizeof body, &type), 0);
     a.body = WEIR_BODY_TEXT;

@@ -47,12 +47,12 @@ static inline const char *test_call(struct test_api *t, enum weir__api_method me
 {
     struct weir__api_route route;
     struct weir__api_reply reply;
-    weir__out_begin(&reply.out, t->room, sizeof t->room);
+    weir__buffer_borrow(&reply.out, t->room, sizeof t->room);
     weir__api_find_route(method, (weir_text){path, strlen(path)}, &route);
     weir__api_run(&t->api, &route, (weir_text){body, strlen(body)}, false, &reply);
     t->status = reply.status;
-    snprintf(t->said, sizeof t->said, "%.*s", (int)reply.out.len, reply.out.at);
-    weir__out_free(&reply.out);
+    snprintf(t->said, sizeof t->said, "%.*s", (int)reply.out.len, reply.out.data);
+    weir__buffer_free(&reply.out);
     return t->said;
 }
 

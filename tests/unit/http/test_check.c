@@ -1,4 +1,5 @@
 /* Check, refund, batches and keys: JSON in, JSON out. */
+#include "base/json_writer.h"
 #include "api.h"
 
 static const char rules[] =
@@ -294,37 +295,6 @@ TEST(openapi_is_served)
     CHECK(strcmp(json_string_value(json_object_get(root, "openapi")), "3.1.0") == 0);
     json_decref(root);
     test_api_close(t);
-}
-
-TEST(what_is_written_is_json_whatever_the_bytes)
-{
-    char room[16];
-    struct weir__out out;
-    weir__out_begin(&out, room, sizeof room);
-    weir__out_string(&out, (weir_text){"a\"\\\n\x7f\xff\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xed\xa0\x80\xc3", 19});
-    weir__out_bytes(&out, "", 1);
-    CHECK(
-        strcmp(out.at,
-               "\"a\\\"\\\\\\u000a\\u007f\\ufffd\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\\ufffd\\ufffd\\ufffd\\ufffd\"") ==
-        0);
-    weir__out_free(&out);
-    static const struct {
-        int64_t ns;
-        const char *text;
-    } seconds[] = {{-1, "null"},
-                   {0, "0"},
-                   {1, "0.001"},
-                   {WEIR_SECOND, "1"},
-                   {1500 * 1000000, "1.5"},
-                   {WEIR_SECOND - 1, "1"},
-                   {12010 * INT64_C(1000000), "12.01"}};
-    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
-        weir__out_begin(&out, room, sizeof room);
-        weir__out_seconds(&out, seconds[i].ns);
-        weir__out_bytes(&out, "", 1);
-        CHECK(strcmp(out.at, seconds[i].text) == 0);
-        weir__out_free(&out);
-    }
 }
 
 TEST_MAIN

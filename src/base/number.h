@@ -1,13 +1,13 @@
-/* Numbers as text, by hand rather than by printf: every answer has half a dozen of them. */
-#ifndef WEIR_BASE_DIGITS_H
-#define WEIR_BASE_DIGITS_H
+/* Numbers as text. Written by hand rather than by printf: each response has half a dozen of them. */
+#ifndef WEIR_BASE_NUMBER_H
+#define WEIR_BASE_NUMBER_H
 
-#include <stdint.h>
-#include <string.h>
+#include "base/text.h"
 
-#define WEIR__DIGITS_MAX 20 /* of 64 bits */
+#define WEIR__DIGITS_MAX   20 /* of an unsigned 64-bit number */
+#define WEIR__INT_TEXT_MAX 20 /* of a signed one, with its sign */
 
-/* How many digits a number has. */
+/* The number of decimal digits. */
 static inline unsigned weir__digit_count(uint64_t number)
 {
     /* The least number with one digit more than the index; 0 itself has one. */
@@ -48,7 +48,7 @@ static inline char *weir__write_digits(char *to, uint64_t number)
         at -= 2;
         memcpy(at, &pairs[number % 100 * 2], 2);
     }
-    /* Nearly all are that small from the beginning, and half the work then. */
+    /* Nearly all numbers are below 2^32, where a division costs half as much. */
     uint32_t left = (uint32_t)number;
     for (; left >= 100; left /= 100) {
         at -= 2;
@@ -60,5 +60,19 @@ static inline char *weir__write_digits(char *to, uint64_t number)
         *to = (char)('0' + left);
     return end;
 }
+
+/* Writes at most WEIR__INT_TEXT_MAX bytes; returns where they end. */
+static inline char *weir__write_int(char *to, int64_t number)
+{
+    if (number < 0)
+        *to++ = '-';
+    return weir__write_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+}
+
+/*
+ * Parses a decimal integer: an optional minus sign, then digits without leading zeros, and nothing else. False if the
+ * text is not one or does not fit.
+ */
+bool weir__parse_int(weir_text text, int64_t *value);
 
 #endif

@@ -1,0 +1,212 @@
+/* Writing JSON. See json_writer.h. */
+#define _GNU_SOURCE /* fwrite_unlocked */
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "base/duration.h"
+#include "base/number.h"
+
+#include <inttypes.h>
+
+/* ---- Strings ---- */
+
+/* Length of the run at the beginning of the text that a JSON string contains as it is. */
+static size_t unescaped(const char *data, size_t len)
+{
+    size_t i = 0;
+    while (i < len) {
+        uint32_t point;
+        unsigned char c = (unsigned char)data[i];
+        size_t bytes = c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+        if (c >= 0x80)
+            bytes = weir__utf8_decode(data + i, len - i, &point);
+        if (bytes == 0)
+            break;
+        i += bytes;
+    }
+    return i;
+}
+
+/* The escape of a byte at which a run of unescaped ones ends; returns its length. */
+static size_t escape(unsigned char c, char escaped[6])
+{
+    static const char digits[] = "0123456789abcdef";
+    if (c == '"' || c == '\\') {
+        escaped[0] = '\\';
+        escaped[1] = (char)c;
+        return 2;
+    }
+    memcpy(escaped, c < 0x80 ? "\\u00" : "\\ufffd", c < 0x80 ? 4 : 6);
+    if (c < 0x80) {
+        escaped[4] = digits[c >> 4];
+        escaped[5] = digits[c & 15];
+    }
+    return 6;
+}
+
+char *weir__json_put_string(char *to, size_t room, weir_text text)
+{
+    size_t left = room - 2;
+    *to++ = '"';
+    for (size_t i = 0; i < text.len; i++) {
+        char escaped[6];
+        size_t run = unescaped(text.data + i, text.len - i);
+        bool cut = run > left;
+        for (run = cut ? left : run; cut && run && ((unsigned char)text.data[i + run] & 0xc0) == 0x80;)
+            run--;
+        memcpy(to, text.data + i, run);
+        to += run;
+        left -= run;
+        i += run;
+        if (cut || i == text.len)
+            break;
+        size_t bytes = escape((unsigned char)text.data[i], escaped);
+        if (bytes > left)
+            break;
+        memcpy(to, escaped, bytes);
+        to += bytes;
+        left -= bytes;
+    }
+    *to++ = '"';
+    return to;
+}
+
+void weir__json_print_string(FILE *to, weir_text text)
+{
+    fputc_unlocked('"', to);
+    for (size_t i = 0; i < text.len; i++) {
+        char escaped[6];
+        size_t run = unescaped(text.data + i, text.len - i);
+        fwrite_unlocked(text.data + i, 1, run, to);
+        i += run;
+        if (i < text.len)
+            fwrite_unlocked(escaped, 1, escape((unsigned char)text.data[i], escaped), to);
+    }
+    fputc_unlocked('"', to);
+}
+
+/* ---- Into memory and buffers ---- */
+
+char *weir__json_put_seconds(char *to, int64_t ns)
+{
+    if (ns < 0) {
+        memcpy(to, "null", 4);
+        return to + 4;
+    }
+    int64_t ms = ns / 1000000 + (ns % 1000000 > 0);
+    to = weir__write_digits(to, (uint64_t)ms / 1000);
+    int rest = (int)(ms % 1000);
+    if (!rest)
+        return to;
+    char decimals[4] = {'.', (char)('0' + rest / 100), (char)('0' + rest / 10 % 10), (char)('0' + rest % 10)};
+    size_t len = rest % 10 ? 4 : rest % 100 ? 3 : 2;
+    memcpy(to, decimals, len);
+    return to + len;
+}
+
+void weir__json_add_string(struct weir__buffer *to, weir_text text)
+{
+    size_t max = WEIR__JSON_STRING_MAX(text.len);
+    char *at = weir__buffer_room(to, max);
+    if (at)
+        to->len = (size_t)(weir__json_put_string(at, max, text) - to->data);
+}
+
+void weir__json_add_name(struct weir__buffer *to, const char *text)
+{
+    if (text[0])
+        weir__json_add_string(to, (weir_text){text, strlen(text)});
+    else
+        weir__buffer_add_literal(to, "null");
+}
+
+void weir__json_add_int(struct weir__buffer *to, int64_t value)
+{
+    char *at = weir__buffer_room(to, WEIR__INT_TEXT_MAX);
+    if (at)
+        to->len = (size_t)(weir__write_int(at, value) - to->data);
+}
+
+void weir__json_add_bool(struct weir__buffer *to, bool value)
+{
+    weir__buffer_add(to, value ? "true" : "false", value ? 4 : 5);
+}
+
+void weir__json_add_seconds(struct weir__buffer *to, int64_t ns)
+{
+    char *at = weir__buffer_room(to, WEIR__JSON_SECONDS_MAX);
+    if (at)
+        to->len = (size_t)(weir__json_put_seconds(at, ns) - to->data);
+}
+
+/* ---- Documents ---- */
+
+static void print_text(FILE *to, const char *text)
+{
+    weir__json_print_string(to, (weir_text){text, strlen(text)});
+}
+
+static void begin(struct weir__json *json, const char *name)
+{
+    uint64_t bit = UINT64_C(1) << json->depth;
+    if (json->filled & bit)
+        fputc(',', json->to);
+    json->filled |= bit;
+    if (name) {
+        print_text(json->to, name);
+        fputc(':', json->to);
+    }
+}
+
+void weir__json_open(struct weir__json *json, const char *name, char bracket)
+{
+    begin(json, name);
+    fputc(bracket, json->to);
+    json->depth++;
+    json->filled &= ~(UINT64_C(1) << json->depth);
+}
+
+void weir__json_close(struct weir__json *json, char bracket)
+{
+    json->depth--;
+    fputc(bracket, json->to);
+}
+
+void weir__json_bytes(struct weir__json *json, const char *name, const char *data, size_t len)
+{
+    begin(json, name);
+    weir__json_print_string(json->to, (weir_text){data, len});
+}
+
+void weir__json_text(struct weir__json *json, const char *name, const char *text)
+{
+    begin(json, name);
+    if (text)
+        print_text(json->to, text);
+    else
+        fputs("null", json->to);
+}
+
+void weir__json_int(struct weir__json *json, const char *name, int64_t value)
+{
+    begin(json, name);
+    fprintf(json->to, "%" PRId64, value);
+}
+
+void weir__json_bool(struct weir__json *json, const char *name, bool value)
+{
+    begin(json, name);
+    fputs(value ? "true" : "false", json->to);
+}
+
+void weir__json_raw(struct weir__json *json, const char *name, const char *text)
+{
+    begin(json, name);
+    fputs(text, json->to);
+}
+
+void weir__json_seconds(struct weir__json *json, const char *name, int64_t ns)
+{
+    char text[WEIR__DURATION_TEXT];
+    begin(json, name);
+    fputs(ns < 0 ? "null" : weir__seconds_text(ns, text), json->to);
+}

@@ -1,0 +1,55 @@
+/* Writing JSON: strings and numbers into memory or a buffer, and whole documents to a stream. */
+#ifndef WEIR_BASE_JSON_WRITER_H
+#define WEIR_BASE_JSON_WRITER_H
+
+#include "base/buffer.h"
+#include "base/text.h"
+
+#include <stdio.h>
+
+/* ---- Into memory ---- */
+
+#define WEIR__JSON_STRING_MAX(len) (6 * (len) + 2)
+#define WEIR__JSON_SECONDS_MAX     24
+/*
+ * A string with its quotes, cut between two characters if it needs more than `room` bytes, which are at least 2. Bytes
+ * that are not UTF-8 become U+FFFD. Returns its end.
+ */
+char *weir__json_put_string(char *to, size_t room, weir_text text);
+/* Nanoseconds as seconds with at most three decimals, rounded up; negative: null. Returns its end. */
+char *weir__json_put_seconds(char *to, int64_t ns);
+
+/* ---- At the end of a buffer ---- */
+
+void weir__json_add_string(struct weir__buffer *to, weir_text text);
+/* A string, or null if it is empty. */
+void weir__json_add_name(struct weir__buffer *to, const char *text);
+void weir__json_add_int(struct weir__buffer *to, int64_t value);
+void weir__json_add_bool(struct weir__buffer *to, bool value);
+void weir__json_add_seconds(struct weir__buffer *to, int64_t ns);
+
+/* ---- To a stream ---- */
+
+void weir__json_print_string(FILE *to, weir_text text);
+
+/* A document: the writer adds commas and escapes. */
+struct weir__json {
+    FILE *to;
+    uint64_t filled; /* bit n: the container at depth n has a member */
+    int depth;       /* at most 63 */
+};
+
+/* `name` is the member's in an object, NULL in a list. */
+void weir__json_open(struct weir__json *json, const char *name, char bracket);
+void weir__json_close(struct weir__json *json, char bracket);
+/* NULL is null. Bytes that are not UTF-8 become U+FFFD. */
+void weir__json_text(struct weir__json *json, const char *name, const char *text);
+void weir__json_bytes(struct weir__json *json, const char *name, const char *data, size_t len);
+void weir__json_int(struct weir__json *json, const char *name, int64_t value);
+void weir__json_bool(struct weir__json *json, const char *name, bool value);
+/* JSON that is written already. */
+void weir__json_raw(struct weir__json *json, const char *name, const char *text);
+/* Nanoseconds as seconds, exactly; negative: null. */
+void weir__json_seconds(struct weir__json *json, const char *name, int64_t ns);
+
+#endif
