@@ -173,7 +173,7 @@ def test_two_who_apply_at_once(agent, between, tmp_path):
 
     relay = between(answer)
     done = weir("rules", "apply", str(tmp_path / "ours.yaml"), "--url", relay.url, "--token-file", str(token), code=1)
-    assert "login: somebody else has changed it" in done.stderr and "(412)" in done.stderr
+    assert "login: it was changed since" in done.stderr and "(412)" in done.stderr
     assert "1 changed" in done.stdout and "1 not done" in done.stdout
     assert "limit: 7\n" in weir("rules", "get", "login", *trusted).stdout
     assert "limit: 99\n" in weir("rules", "get", "user-api", *trusted).stdout
