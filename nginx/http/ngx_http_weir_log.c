@@ -13,7 +13,7 @@
 #include <weir/load.h>
 
 #define LINE_MAX_BYTES   8192
-#define VALUE_MAX_BYTES  1024 /* of a key or a client, escaped */
+#define VALUE_MAX_BYTES  2048 /* of a key or a client, escaped */
 #define PATH_SHOWN       512
 #define COMPLAIN_SECONDS 60
 #define END_MS           1000 /* for the last lines of a worker that ends */

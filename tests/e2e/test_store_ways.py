@@ -138,7 +138,7 @@ def test_a_cluster_that_is_taken_for_one_server(keep):
     other = next(server for server in cluster.masters() if "MOVED" in str(server.do("GET", "weir:k:0")))
     fleet = keep.enter(Fleet(RULES, other.url, 1, workers=1, options=("deadline: 50ms",)))
     assert fleet.load("k", count=5, keys=1, clients=1).run().statuses() == {429: 5}
-    assert "redis+cluster" in fleet.hosts[0].said()
+    wait_until(lambda: "redis+cluster" in fleet.hosts[0].said(), "the reason in the log")
 
 
 def test_nobody_is_there_yet(keep):
