@@ -221,8 +221,10 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	mv $@.new $@
 	ln -sf libweir.so $B/$(SONAME)
 
-$B/libweir-store.so: $(STORE_OBJ) $B/libweir.so src/libweir.map
-	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(STORE_SONAME) -Wl,--version-script=src/libweir.map $(STORE_OBJ) -o $@.new \
+# It has its own copies of the objects of src/base that it uses: libweir.so exports the API only.
+STORE_BASE := $B/src/base/buffer.o
+$B/libweir-store.so: $(STORE_OBJ) $(STORE_BASE) $B/libweir.so src/libweir.map
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(STORE_SONAME) -Wl,--version-script=src/libweir.map $(STORE_OBJ) $(STORE_BASE) $(if $(SANITIZER),,-Wl,-z,defs) -o $@.new \
 		$B/libweir.so $(STORE_LIBS)
 	mv $@.new $@
 	ln -sf libweir-store.so $B/$(STORE_SONAME)
@@ -333,7 +335,7 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $(LIBWEIR)
 # The command's own reading of rule files.
 DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text options values)
 $B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
-DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest fleet control)
+DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest membership control)
 $(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $(LIBWEIR)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(filter %.o,$^) $B/libweir-daemon.a $(LIBWEIR) -o $@ $(DAEMON_LIBS) $(LDLIBS)

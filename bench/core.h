@@ -86,8 +86,8 @@ void weir__bench_keys_drop(struct weir__bench_keys *keys);
 
 /* Where a key is at home and where it is. */
 struct weir__bench_step {
-    uint32_t home; /* line */
-    uint32_t cell; /* of all: four a line */
+    uint32_t primary; /* bucket */
+    uint32_t cell;    /* of all: four a line */
 };
 
 /* Spreads ids over the lines as evenly as a hash does; two multiplications, so next to nothing. */

@@ -73,7 +73,7 @@ static void plant(struct weir__table *table, const uint8_t *data, size_t size)
         uint8_t key = data[0] & 31, how = data[1];
         struct weir__key_location w;
         weir__key_locate(table, &limits[how % limit_count], &key, 1, &w);
-        weir__cell *slot = &table->bucket[how & 128 ? w.primary : w.other].slot[how >> 5 & 3];
+        weir__cell *slot = &table->bucket[how & 128 ? w.primary : w.alternate].slot[how >> 5 & 3];
         memcpy(slot, data + 2, sizeof *slot);
         slot->lo = (slot->lo & ((UINT64_C(1) << 30) - 1)) | (w.tag ^ (data[0] >> 7)) << 30;
     }
@@ -82,7 +82,7 @@ static void plant(struct weir__table *table, const uint8_t *data, size_t size)
 static void overwrite(struct weir__table *table, uint8_t *memory, const uint8_t *data, size_t size)
 {
     const struct weir__header *h = (const struct weir__header *)(const void *)pristine;
-    const size_t from[WHATS] = {0, 0, sizeof *h, h->buckets_at, h->leases_at, 0};
+    const size_t from[WHATS] = {0, 0, sizeof *h, h->buckets_at, h->chunk_leases_at, 0};
     int what = data[0] % 64 % WHATS;
     bool flip = data[0] & FLIP;
     size_t limit = what <= HEADER_SIGNED ? sizeof *h : BYTES, room = limit - from[what];

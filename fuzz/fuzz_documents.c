@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data, size);
     copy[size] = '\0';
     bool split = weir__documents_take(&documents, "fuzz", copy, size, weir__add_finding, &findings);
-    bool unique = split && tell_twins(&documents, &findings);
+    bool unique = split && report_duplicates(&documents, &findings);
     for (size_t i = 0; split && i < documents.count; i++) {
         weir_diagnostic what = {.severity = WEIR_IS_ERROR, .line = (int)(size % 9), .column = 3, .message = ""};
         if (strlen(documents.list[i].text) != documents.list[i].len)

@@ -150,7 +150,7 @@ static void check_limits(const struct weir__rule *rule)
         weir__limit_scale(&quota->limit, scale, &at);
         if (at.limit < 1 || at.hard < 1 || at.cap < at.hard || at.limit > quota->ceiling->limit ||
             at.hard > quota->ceiling->hard || at.cap > at.most || at.period_us < 1 || at.period_units < 1 ||
-            weir__is_packed(&at) != weir__is_packed(quota->ceiling) || at.spread != quota->ceiling->salt)
+            weir__is_packed(&at) != weir__is_packed(quota->ceiling) || at.salt != quota->ceiling->salt)
             abort();
     }
 }

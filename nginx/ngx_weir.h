@@ -16,10 +16,10 @@ typedef struct {
     off_t segment_size;
     unsigned segment_mode; /* of a new file; 0: the library's choice */
     ngx_flag_t rebuild;
-    off_t hot_size;      /* of the file of hot keys beside the segment; 0: none */
-    ngx_flag_t hot_said; /* weir_hot_keys was given */
-    ngx_flag_t hot_hash; /* without texts of keys */
-    ngx_flag_t load;     /* the load level counts: the file beside the segment is opened */
+    off_t hot_size;        /* of the file of hot keys beside the segment; 0: none */
+    ngx_flag_t hot_logged; /* weir_hot_keys was given */
+    ngx_flag_t hot_hash;   /* without texts of keys */
+    ngx_flag_t load;       /* the load level counts: the file beside the segment is opened */
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
     ngx_flag_t rules_by_workers;    /* the master does not read them: another user writes them */
@@ -64,7 +64,7 @@ ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, n
 /* Without effect if it has no place. */
 void ngx_weir_check_release(ngx_weir_check_t *check);
 /* Says what went wrong, at most once a minute for each error. `rule` may be "". */
-void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
+void ngx_weir_log_limited(ngx_log_t *log, int error, const char *what, const char *rule);
 
 #pragma GCC visibility pop
 

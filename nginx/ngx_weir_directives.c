@@ -44,9 +44,9 @@ char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_weir_engine_t *engine = conf;
     ngx_str_t *value = cf->args->elts;
-    if (engine->hot_said)
+    if (engine->hot_logged)
         return "is duplicate";
-    engine->hot_said = 1;
+    engine->hot_logged = 1;
     if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2)
         return NGX_CONF_OK;
     engine->hot_size = ngx_parse_offset(&value[1]);

@@ -12,45 +12,45 @@
 #include "ngx_weir_store.h"
 
 #define LOOK_MS           250 /* the engine looks once a second: with as much here, a look just missed takes two */
-#define COMPLAIN_SECONDS  60
+#define LOG_LIMIT_SECONDS 60
 #define NGX_WEIR_PATH_MAX 4096
 
 /* ---- Telling ---- */
 
-void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule)
+void ngx_weir_log_limited(ngx_log_t *log, int error, const char *what, const char *rule)
 {
     enum { KINDS = 64 };
-    static time_t said[KINDS];
+    static time_t logged[KINDS];
     static ngx_uint_t unsaid[KINDS];
     ngx_uint_t kind = (ngx_uint_t)(error < 0 ? -error : error) % KINDS;
-    if (said[kind] && ngx_time() - said[kind] < COMPLAIN_SECONDS) {
+    if (logged[kind] && ngx_time() - logged[kind] < LOG_LIMIT_SECONDS) {
         unsaid[kind]++;
         return;
     }
     ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s%s%s: %s (%s); %ui more since the last line like this", what,
                   *rule ? " " : "", rule, weir_strerror(error), weir_error_name(error), unsaid[kind]);
-    said[kind] = ngx_time();
+    logged[kind] = ngx_time();
     unsaid[kind] = 0;
 }
 
 /* What is wrong with the rules, with its place. While nginx runs all workers read the same rules: one tells. */
-static void ngx_weir_diagnose(void *context, const weir_diagnostic *told)
+static void ngx_weir_diagnose(void *context, const weir_diagnostic *logged)
 {
     const ngx_weir_engine_t *conf = context;
     ngx_log_t *log = conf->open_log;
-    ngx_uint_t level = told->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_EMERG;
+    ngx_uint_t level = logged->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_EMERG;
     if (log == NULL) {
         if (ngx_worker != 0)
             return;
         log = ngx_cycle->log;
-        level = told->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_ERR;
+        level = logged->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_ERR;
     }
     u_char place[2 * NGX_INT32_LEN + 3] = "";
-    if (told->line > 0)
-        ngx_sprintf(place, ":%d:%d%Z", told->line, told->column);
-    ngx_log_error(level, log, 0, "%s%s: %s%s%s%s", told->file ? told->file : "", place, told->message,
-                  told->suggestion ? "; did you mean \"" : "", told->suggestion ? told->suggestion : "",
-                  told->suggestion ? "\"?" : "");
+    if (logged->line > 0)
+        ngx_sprintf(place, ":%d:%d%Z", logged->line, logged->column);
+    ngx_log_error(level, log, 0, "%s%s: %s%s%s%s", logged->file ? logged->file : "", place, logged->message,
+                  logged->suggestion ? "; did you mean \"" : "", logged->suggestion ? logged->suggestion : "",
+                  logged->suggestion ? "\"?" : "");
 }
 
 /* What to do about a segment, in the words of this configuration rather than the library's. */
@@ -194,9 +194,9 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 static ngx_event_t ngx_weir_look_event;
 
 /* Once in each worker: the counters are each worker's loss. */
-static void ngx_weir_tell_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
+static void ngx_weir_log_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
 {
-    for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
+    for (const char *disabled; (disabled = weir__sidecar_lost()) != NULL;)
         ngx_log_error(
             NGX_LOG_CRIT, log, 0,
             "weir: a file beside weir_segment \"%V\" was cut short: %s until nginx is reloaded, which makes it "
@@ -220,13 +220,13 @@ static void ngx_weir_look(ngx_event_t *event)
 {
     ngx_weir_engine_t *conf = event->data;
     weir_query nothing = {.dry_run = true};
-    weir_result answer;
+    weir_result result;
     if (ngx_exiting)
         return;
-    int error = weir_check(conf->engine, &nothing, &answer);
+    int error = weir_check(conf->engine, &nothing, &result);
     if (error)
-        ngx_weir_complain(event->log, error, "looking at the rules", "");
-    ngx_weir_tell_lost(event->log, conf);
+        ngx_weir_log_limited(event->log, error, "looking at the rules", "");
+    ngx_weir_log_lost(event->log, conf);
     ngx_add_timer(event, LOOK_MS);
 }
 
@@ -319,15 +319,15 @@ ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, n
         return 0;
     check->peer_len = (u_char)len;
     ngx_queue_t *list = ngx_weir_check_list(check);
-    ngx_uint_t held = 0;
+    ngx_uint_t known = 0;
     for (ngx_queue_t *at = ngx_queue_head(list); at != ngx_queue_sentinel(list); at = ngx_queue_next(at)) {
         const ngx_weir_check_t *other = ngx_queue_data(at, ngx_weir_check_t, queue);
-        held += other->peer_len == len && ngx_memcmp(other->peer, check->peer, len) == 0;
+        known += other->peer_len == len && ngx_memcmp(other->peer, check->peer, len) == 0;
     }
-    if (held >= CHECKS_OF_PEER) {
+    if (known >= CHECKS_OF_PEER) {
         check->peer_len = 0;
         ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: %ui passwords or tokens of this address wait for their check",
-                      held);
+                      known);
         return NGX_WEIR_NO_PLACE;
     }
     ngx_queue_insert_tail(list, &check->queue);

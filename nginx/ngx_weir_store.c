@@ -123,7 +123,7 @@ ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
     wait = ngx_calloc(sizeof(ngx_weir_wait_t), ngx_cycle->log);
     if (wait == NULL)
         return NULL;
-    if (weir_async_new(store->engine, &wait->ask) != 0) {
+    if (weir_async_new(store->engine, &wait->async) != 0) {
         ngx_free(wait);
         return NULL;
     }
@@ -152,7 +152,7 @@ static void ngx_weir_store_done(void *context, struct weir__store_request *reque
 ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_wait_t *wait))
 {
     ngx_weir_store_t *store = wait->store;
-    struct weir__store_request *request = weir_async_request(wait->ask);
+    struct weir__store_request *request = weir_async_request(wait->async);
     request->owner = wait;
     wait->on_reply = NULL; /* a reply at once is reported by the return value */
     wait->on_its_way = 1;
@@ -170,7 +170,7 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_w
 
 ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait))
 {
-    weir_async_request(wait->ask)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
+    weir_async_request(wait->async)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
     return ngx_weir_wait_begin(wait, on_reply);
 }
 
@@ -183,17 +183,17 @@ void ngx_weir_wait_detached(ngx_weir_wait_t *wait)
 void ngx_weir_wait_end(ngx_weir_wait_t *wait)
 {
     ngx_weir_store_t *store = wait->store;
-    uint32_t ops = weir_async_request(wait->ask)->op_count;
+    uint32_t ops = weir_async_request(wait->async)->op_count;
     if (wait->event.posted) { /* the caller leaves just before on_reply */
         ngx_delete_posted_event(&wait->event);
-        weir__store_request_abandon(weir_async_request(wait->ask));
+        weir__store_request_abandon(weir_async_request(wait->async));
     }
     if (wait->on_its_way) {
         wait->on_its_way = 0;
         store->waiting--;
-        weir__client_cancel(store->client, weir_async_request(wait->ask));
+        weir__client_cancel(store->client, weir_async_request(wait->async));
     } else {
-        struct weir__store_request *back = weir_async_rollback(wait->ask);
+        struct weir__store_request *back = weir_async_rollback(wait->async);
         if (back) {
             weir__client_refund(store->client, back, weir__monotonic_us());
             if (!store->flush.posted) {
@@ -203,11 +203,11 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
     }
     ngx_weir_store_stay(store);
     if (ops > KEEP_OPS || store->idle_count >= KEEP_WAITS) {
-        weir_async_free(wait->ask);
+        weir_async_free(wait->async);
         ngx_free(wait);
         return;
     }
-    weir_async_clear(wait->ask);
+    weir_async_clear(wait->async);
     wait->next = store->idle;
     store->idle = wait;
     store->idle_count++;

@@ -43,7 +43,7 @@ void ngx_weir_store_stop(ngx_weir_store_t *store);
  * end.
  */
 struct ngx_weir_wait_s {
-    weir_async *ask;
+    weir_async *async;
     void *data; /* for the caller */
 
     /* Internal. */

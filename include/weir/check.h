@@ -179,9 +179,9 @@ typedef struct weir_permits {
     char names[WEIR_PERMITS_NAMES_MAX]; /* of those in the store */
 } weir_permits;
 
-static inline size_t weir_permits_size(const weir_permits *held)
+static inline size_t weir_permits_size(const weir_permits *permits)
 {
-    return offsetof(weir_permits, names) + (held->count ? held->names_len : 0);
+    return offsetof(weir_permits, names) + (permits->count ? permits->names_len : 0);
 }
 
 typedef struct weir_query {
@@ -330,20 +330,20 @@ typedef struct weir_result {
  * weir_options.store it waits for the store where a strict rule matches, at most as long as the deadline.
  * Everything it needs is on the stack, about 110 KiB: threads with less than 256 KiB are too small for it.
  */
-WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *answer);
+WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *result);
 
 /*
  * Gives back what a check put into `held`; its count is 0 afterwards. Returns how many slots that were: what was over
  * before does not count. Negative: why some could not be given back, which are free when their leases end. Waits for
  * the store, at most as long as the deadline, if some of them are there.
  */
-int weir_permits_release(weir *engine, weir_permits *held);
+int weir_permits_release(weir *engine, weir_permits *permits);
 /*
  * Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. Under
  * a strict rule, what the store does not know any more is taken again if there is room; WEIR_ELEASE: there is none now,
  * and the next call tries again.
  */
-int weir_permits_renew(weir *engine, weir_permits *held);
+int weir_permits_renew(weir *engine, weir_permits *permits);
 
 #define WEIR_PERMITS_TEXT_MAX 4640
 
@@ -351,12 +351,12 @@ int weir_permits_renew(weir *engine, weir_permits *held);
  * As a text of letters, digits, '-' and '_', for clients that give it back later; it ends in a zero byte. Only who has
  * the segment can make one. Returns its length; 0: there is nothing in it, or it failed.
  */
-size_t weir_permits_to_text(weir *engine, const weir_permits *held, char text[WEIR_PERMITS_TEXT_MAX + 1]);
+size_t weir_permits_to_text(weir *engine, const weir_permits *permits, char text[WEIR_PERMITS_TEXT_MAX + 1]);
 /*
  * And back. WEIR_ELEASE: it is no such text of this segment's. Of a text of another host's only those slots are read
  * that are in the store which both have; WEIR_ELEASE if there are none.
  */
-WEIR_MUST_CHECK int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held);
+WEIR_MUST_CHECK int weir_permits_from_text(weir *engine, weir_text text, weir_permits *permits);
 
 /*
  * Who asks, by the rules' identity: the query's peer, or whom it names if it is a trusted proxy. Writes the address,
@@ -416,7 +416,7 @@ typedef struct weir_descriptor_query {
  * Decides descriptors as envoyproxy/ratelimit does, but all or nothing. outcomes[i] tells of descriptor i (reason
  * WEIR_BY_NOTHING: none of the rules matched). *decision is the whole.
  */
-WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *answer);
+WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *result);
 
 /* ---- What the client is told ---- */
 
@@ -444,7 +444,7 @@ const char *weir_header_name(enum weir_header header);
 typedef void weir_emit_header(void *context, enum weir_header header, const char *value, size_t len);
 
 /* The response headers for an answer. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
-void weir_result_headers(const weir_result *answer, const weir_outcome *outcomes, weir_emit_header *emit,
+void weir_result_headers(const weir_result *result, const weir_outcome *outcomes, weir_emit_header *emit,
                          void *context);
 
 #define WEIR_HEADER_ROOM 2560 /* bytes: enough for the values of all headers of an answer */
@@ -453,13 +453,13 @@ void weir_result_headers(const weir_result *answer, const weir_outcome *outcomes
  * The same without a call for each: writes the values one behind the other, in the order of enum weir_header, and how
  * long each is; 0: this one is not sent. Returns the length of all.
  */
-size_t weir_result_header_values(const weir_result *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
+size_t weir_result_header_values(const weir_result *result, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
                                  uint16_t lens[WEIR_HEADER_COUNT]);
 /*
  * The body of a denial, into `buffer`; *type is its content type. Returns its length, at most size. `accepts_problem`:
  * the client's Accept names application/problem+json.
  */
-size_t weir_result_body(const weir_result *answer, bool accepts_problem, char *buffer, size_t size, const char **type);
+size_t weir_result_body(const weir_result *result, bool accepts_problem, char *buffer, size_t size, const char **type);
 
 /* ---- One key of a rule, for an operator ---- */
 
@@ -523,8 +523,8 @@ WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64
  * the rule's failure policy. `now` may be {0, 0}. A strict rule's store is asked by an engine that has connections of
  * its own.
  */
-WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *held,
-                                  weir_outcome *outcome);
+WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now,
+                                  weir_permits *permits, weir_outcome *outcome);
 
 #define WEIR_SECRET_BYTES 32
 

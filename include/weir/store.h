@@ -44,11 +44,11 @@ extern "C" {
  */
 WEIR_MUST_CHECK int weir_store_use(void);
 
-WEIR_MUST_CHECK int weir_async_new(weir *engine, weir_async **ask);
+WEIR_MUST_CHECK int weir_async_new(weir *engine, weir_async **async);
 /* NULL is allowed. */
-void weir_async_free(weir_async *ask);
+void weir_async_free(weir_async *async);
 /* Makes it as new, for another request, without giving memory back. Its questions must be over. */
-void weir_async_clear(weir_async *ask);
+void weir_async_clear(weir_async *async);
 
 /*
  * Finds out what weir_check will want from the store for this query (query->async must be set) and adds it. Takes
@@ -65,42 +65,42 @@ WEIR_MUST_CHECK int weir_check_descriptors_begin(weir *engine, const weir_descri
  * host's own, and need no store.
  */
 WEIR_MUST_CHECK int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                         weir_async *ask);
+                                         weir_async *async);
 WEIR_MUST_CHECK int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                          weir_async *ask, weir_outcome *outcome);
+                                          weir_async *async, weir_outcome *outcome);
 WEIR_MUST_CHECK int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                         weir_async *ask);
+                                         weir_async *async);
 WEIR_MUST_CHECK int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                                          weir_async *ask);
+                                          weir_async *async);
 WEIR_MUST_CHECK int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
-                                          weir_async *ask);
+                                          weir_async *async);
 WEIR_MUST_CHECK int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
-                                           weir_async *ask, weir_decision *decision);
+                                           weir_async *async, weir_decision *decision);
 
 /*
  * The same for weir_permits_release and weir_permits_renew, where permits->names_len is not 0. `in_flight`: who asks is
  * sure that the request still runs, so a slot that the store has forgotten is taken again if there is room; if there is
  * none, it stays in `permits`, and WEIR_ELEASE says so. Without it, what is over is dropped from `permits`.
  */
-WEIR_MUST_CHECK int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_async *ask);
-WEIR_MUST_CHECK int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *ask);
+WEIR_MUST_CHECK int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_async *async);
+WEIR_MUST_CHECK int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *async);
 WEIR_MUST_CHECK int weir_permits_renew_begin(weir *engine, const weir_permits *permits, bool in_flight,
-                                             weir_async *ask);
-WEIR_MUST_CHECK int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_flight, weir_async *ask);
+                                             weir_async *async);
+WEIR_MUST_CHECK int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_flight, weir_async *async);
 /*
  * Gives back without anybody who waits: the host's own slots at once, and those in the store with weir_async_rollback,
  * which is to be called next. As weir_permits_release; the store's slots do not count.
  */
-int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *ask);
+int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *async);
 
 /* What is to be asked, for the client in src/store. */
 struct weir__store_request;
-struct weir__store_request *weir_async_request(weir_async *ask);
+struct weir__store_request *weir_async_request(weir_async *async);
 /*
  * After the checks: what was taken in the store and is not kept, or NULL. A question that is done, with just those
  * counters: for weir__client_refund, which copies what it needs. It must not be asked.
  */
-struct weir__store_request *weir_async_rollback(weir_async *ask);
+struct weir__store_request *weir_async_rollback(weir_async *async);
 
 /* ---- Eventual: between this host and the store ---- */
 

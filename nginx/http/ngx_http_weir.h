@@ -130,7 +130,7 @@ char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* A denial as a whole, of a request that is being brought to a queue: that may fail. */
 typedef struct {
-    weir_result answer;
+    weir_result result;
     ngx_flag_t client_headers; /* of ngx_http_weir_queue_t */
     char text[];               /* of its */
 } ngx_http_weir_deferred_t;
@@ -165,7 +165,7 @@ typedef struct {
 /* The decision on the client's request that `r` belongs to, or NULL. */
 ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r);
 /* Keeps an answer. NULL: no memory. */
-ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *answer, const weir_outcome *outcomes,
+ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *result, const weir_outcome *outcomes,
                                         ngx_uint_t dry_run);
 /* The same of what was told briefly. */
 struct weir__fast_result;
@@ -209,37 +209,37 @@ void ngx_http_weir_wait_over(ngx_weir_wait_t *wait);
 
 /* The three for one check: *asked is to be over after it. The second: for a phase handler, which is called again. */
 ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked);
+                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **sent);
 ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                               ngx_weir_wait_t **asked);
+                                               ngx_weir_wait_t **sent);
 /* A check that gives something back: tells the store as well, and waits for nothing. */
-int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *answer);
+int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *result);
 
 /* ---- What follows ---- */
 
 /* Each returns what the phase handler has to. */
-ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *answer);
+ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *result);
 /* Holds the slots of a request until it ends. NGX_ERROR: no memory, and they were given back. */
-ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_permits *held);
+ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_permits *permits);
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
 /* Brings a denied request to the queue. NGX_DECLINED: it is to be denied. */
 ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                              const weir_result *answer);
+                              const weir_result *result);
 /* The content handler of weir_denied: the denial of a request that no queue took. */
 ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r);
 /* Writes a denial down in the logs. */
-void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
-                               const weir_result *answer, ngx_uint_t dry_run);
+void ngx_http_weir_log_denied_line(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
+                                   const weir_result *result, ngx_uint_t dry_run);
 
 /* A denial as HTTP says it, for a content handler: returns what that has to. */
-ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *answer);
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *result);
 
 /* The type of the answer if the request is a gRPC call, else NULL. */
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r);
 /* Pushes the headers that say how a call ended; then sends it: there is no more than headers. */
 ngx_int_t ngx_http_weir_grpc_status(ngx_http_request_t *r, ngx_uint_t code, const u_char *text, size_t len);
 ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type);
-ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *answer, const char *type);
+ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *result, const char *type);
 
 /* Sends headers and body; the status is set. */
 ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type);
@@ -258,7 +258,7 @@ ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_
 void ngx_http_weir_log_start(ngx_cycle_t *cycle);
 void ngx_http_weir_log_stop(void);
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
-                       const weir_result *answer, ngx_uint_t dry_run);
+                       const weir_result *result, ngx_uint_t dry_run);
 
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
@@ -380,8 +380,8 @@ void ngx_http_weir_log_metrics(ngx_http_weir_text_t *text);
 void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_http_weir_main_conf_t *mcf);
 
 /* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */
-ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,
-                                    void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf));
+ngx_int_t ngx_http_weir_text_send(ngx_http_request_t *r, ngx_str_t type,
+                                  void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf));
 
 /* Writes a string of JSON, quotes and all, into [to, last). What is not UTF-8 becomes U+FFFD; what does not fit is cut.
  */

@@ -331,7 +331,7 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
     struct weir__api *api = ngx_http_weir_api_here();
     ngx_uint_t store_replied = 0, status_wanted = ngx_http_weir_api_wants_status(r);
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
-    api->async = wait ? wait->ask : NULL;
+    api->async = wait ? wait->async : NULL;
     api->store_replied = store_replied != 0;
     weir__api_run(api, route, body, status_wanted, reply);
     if (reply->needs_store) {
@@ -360,10 +360,10 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
         return rc == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     if (api->failure)
-        ngx_weir_complain(r->connection->log, api->failure,
-                          *api->failed_rule ? "on_store_failure decides for rule"
-                                            : "a request of the API cannot be decided",
-                          api->failed_rule);
+        ngx_weir_log_limited(r->connection->log, api->failure,
+                             *api->failed_rule ? "on_store_failure decides for rule"
+                                               : "a request of the API cannot be decided",
+                             api->failed_rule);
     if (reply.has_result && r == r->main && !ngx_http_weir_find(r) &&
         ngx_http_weir_keep(r, &reply.result, reply.outcomes, 0) == NULL)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;

@@ -226,7 +226,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     weir_outcome outcomes[OUTCOMES_MAX];
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
-    weir_result answer;
+    weir_result result;
     ngx_int_t rc = ngx_http_weir_auth_admit(r, conf);
     if (rc != NGX_DECLINED)
         return rc;
@@ -242,23 +242,23 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
         r->main->count += rc == NGX_AGAIN;
         return rc == NGX_AGAIN ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    int error = weir_check(mcf->engine, &query, &answer);
+    int error = weir_check(mcf->engine, &query, &result);
     ngx_http_weir_wait_over(wait);
     if (forwarded.several)
         return ngx_http_weir_refuse(r, NGX_HTTP_BAD_REQUEST, "bad_request",
                                     "a header that a rule reads has several lines, and the upstream may take any of "
                                     "them: send one");
     if (error) {
-        ngx_weir_complain(r->connection->log, error, "weir_auth lets a request pass undecided", "");
+        ngx_weir_log_limited(r->connection->log, error, "weir_auth lets a request pass undecided", "");
         return ngx_http_weir_auth_pass(r);
     }
-    if (r == r->main && !ngx_http_weir_find(r) && ngx_http_weir_keep(r, &answer, outcomes, 0) == NULL)
+    if (r == r->main && !ngx_http_weir_find(r) && ngx_http_weir_keep(r, &result, outcomes, 0) == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    if (weir_passes(&answer.decision))
+    if (weir_passes(&result.decision))
         return ngx_http_weir_auth_pass(r);
     if (conf->log)
-        ngx_http_weir_log(r, conf->log, &query, &answer, 0);
+        ngx_http_weir_log(r, conf->log, &query, &result, 0);
     if (conf->auth_status)
-        answer.status = (int)conf->auth_status;
-    return ngx_http_weir_deny_plain(r, &answer);
+        result.status = (int)conf->auth_status;
+    return ngx_http_weir_deny_plain(r, &result);
 }

@@ -59,10 +59,10 @@ static void ngx_http_weir_expire(ngx_event_t *event)
     if (ngx_exiting)
         return;
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
-    api->async = wait ? wait->ask : NULL;
+    api->async = wait ? wait->async : NULL;
     api->store_replied = false;
     (void)weir__api_expire(api);
-    if (wait && weir_async_request(wait->ask)->op_count > 0)
+    if (wait && weir_async_request(wait->async)->op_count > 0)
         ngx_weir_wait_detached(wait);
     else if (wait)
         ngx_weir_wait_end(wait);

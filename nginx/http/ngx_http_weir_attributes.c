@@ -87,14 +87,14 @@ static ngx_int_t ngx_http_weir_header_counted(ngx_http_request_t *r, const char 
     ngx_int_t rc = ngx_http_weir_header(r, name, len, value);
     if (rc != NGX_DONE || conf->mode != NGX_HTTP_WEIR_ON || conf->service || ngx_http_weir_is_list(name, len))
         return rc == NGX_DONE ? NGX_OK : rc;
-    ngx_str_t told = *value;
+    ngx_str_t filled = *value;
     for (ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
         ngx_table_elt_t *header = part->elts;
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
             if (!ngx_http_weir_is_header(&header[i], name, len))
                 continue;
-            header[i].value = told;
-            told.len = 0; /* where it begins stays: it is known by that */
+            header[i].value = filled;
+            filled.len = 0; /* where it begins stays: it is known by that */
         }
     }
     return NGX_OK;

@@ -77,11 +77,11 @@ __attribute__((hot)) static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_req
 }
 
 /* Notes who took nothing. NGX_ERROR: no memory. */
-static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_result *answer, const weir_outcome *outcomes,
+static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_result *result, const weir_outcome *outcomes,
                                             ngx_http_weir_ctx_t *ctx)
 {
     size_t count = 0;
-    for (size_t i = 0; i < answer->outcomes; i++)
+    for (size_t i = 0; i < result->outcomes; i++)
         count += !weir_outcome_took(&outcomes[i]);
     if (count == 0)
         return NGX_OK;
@@ -89,7 +89,7 @@ static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_result 
     if (ctx->not_taken == NULL)
         return NGX_ERROR;
     ctx->not_taken->count = 0;
-    for (size_t i = 0; i < answer->outcomes; i++)
+    for (size_t i = 0; i < result->outcomes; i++)
         if (!weir_outcome_took(&outcomes[i]))
             ctx->not_taken->id[ctx->not_taken->count++] = weir_outcome_id(&outcomes[i]);
     return NGX_OK;
@@ -100,47 +100,47 @@ static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_result 
  * took different amounts it is the smallest, so that none gets back more than it gave; where not all of them are known,
  * nothing.
  */
-static void ngx_http_weir_note_taken(ngx_pool_t *pool, const weir_result *answer, const weir_outcome *outcomes,
+static void ngx_http_weir_note_taken(ngx_pool_t *pool, const weir_result *result, const weir_outcome *outcomes,
                                      ngx_http_weir_ctx_t *ctx)
 {
     int64_t least = 0;
-    if (answer->outcomes < answer->matched || ngx_http_weir_note_untaken(pool, answer, outcomes, ctx) != NGX_OK)
+    if (result->outcomes < result->matched || ngx_http_weir_note_untaken(pool, result, outcomes, ctx) != NGX_OK)
         return;
-    for (size_t i = 0; i < answer->outcomes; i++)
+    for (size_t i = 0; i < result->outcomes; i++)
         if (weir_outcome_took(&outcomes[i]) && (least == 0 || outcomes[i].cost < least))
             least = outcomes[i].cost;
     ctx->give_back = least;
 }
 
-ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *answer, const weir_outcome *outcomes,
+ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *result, const weir_outcome *outcomes,
                                         ngx_uint_t dry_run)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT] = {0};
-    size_t rule_len = ngx_strlen(answer->decided_by.rule), key_len = answer->decided_by.key_len, headers_len = 0;
+    size_t rule_len = ngx_strlen(result->decided_by.rule), key_len = result->decided_by.key_len, headers_len = 0;
     /* Clients must not notice a dry run. */
     if (!dry_run)
-        headers_len = weir_result_header_values(answer, outcomes, values, lens);
+        headers_len = weir_result_header_values(result, outcomes, values, lens);
 
     ngx_http_weir_ctx_t *ctx =
-        ngx_http_weir_make(r, rule_len + key_len + headers_len, answer->decision.verdict == WEIR_DELAY);
+        ngx_http_weir_make(r, rule_len + key_len + headers_len, result->decision.verdict == WEIR_DELAY);
     if (ctx == NULL)
         return NULL;
-    ctx->limit = answer->decision.limit;
-    ctx->remaining = answer->decision.remaining;
-    ctx->retry_after_ns = answer->decision.retry_after_ns;
-    ctx->verdict = (uint8_t)answer->decision.verdict;
+    ctx->limit = result->decision.limit;
+    ctx->remaining = result->decision.remaining;
+    ctx->retry_after_ns = result->decision.retry_after_ns;
+    ctx->verdict = (uint8_t)result->decision.verdict;
     ctx->dry_run = dry_run ? 1 : 0;
-    ctx->shed = answer->decided_by.reason == WEIR_BY_SHED ? 1 : 0;
+    ctx->shed = result->decided_by.reason == WEIR_BY_SHED ? 1 : 0;
     ctx->rule_len = (uint16_t)rule_len;
     ctx->key_len = (uint16_t)key_len;
     ctx->headers_len = (uint16_t)headers_len;
-    if (answer->decision.verdict == WEIR_DELAY)
-        ngx_http_weir_note_taken(r->pool, answer, outcomes, ctx);
-    ctx->taken = answer->now;
+    if (result->decision.verdict == WEIR_DELAY)
+        ngx_http_weir_note_taken(r->pool, result, outcomes, ctx);
+    ctx->taken = result->now;
     ngx_memcpy(ctx->header_len, lens, sizeof(lens));
-    u_char *at = ngx_cpymem(ctx->text, answer->decided_by.rule, rule_len);
-    at = ngx_cpymem(at, answer->decided_by.key, key_len);
+    u_char *at = ngx_cpymem(ctx->text, result->decided_by.rule, rule_len);
+    at = ngx_cpymem(at, result->decided_by.key, key_len);
     ngx_memcpy(at, values, headers_len);
     return ctx;
 }

@@ -29,48 +29,49 @@ static void ngx_http_weir_set_cost(ngx_http_request_t *r, ngx_http_weir_loc_conf
     }
 }
 
-static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_result *answer, const weir_outcome *outcomes)
+static void ngx_http_weir_metrics_failures(ngx_http_request_t *r, const weir_result *result,
+                                           const weir_outcome *outcomes)
 {
-    for (size_t i = 0; i < answer->outcomes; i++)
+    for (size_t i = 0; i < result->outcomes; i++)
         if (outcomes[i].reason == WEIR_BY_FAILURE || outcomes[i].error == WEIR_EFULL)
-            ngx_weir_complain(r->connection->log, outcomes[i].error, "on_store_failure decides for rule",
-                              outcomes[i].rule);
+            ngx_weir_log_limited(r->connection->log, outcomes[i].error, "on_store_failure decides for rule",
+                                 outcomes[i].rule);
 }
 
 /* A line for those who have the error log tell everything. Keys are what clients send: a line's end in one is no end.
  */
-static void ngx_http_weir_tell_info(ngx_http_request_t *r, const weir_result *answer, ngx_uint_t dry_run)
+static void ngx_http_weir_metrics_info(ngx_http_request_t *r, const weir_result *result, ngx_uint_t dry_run)
 {
     u_char key[KEY_ROOM], *last = key + sizeof(key);
     if (r->connection->log->log_level < NGX_LOG_INFO)
         return;
-    last = ngx_http_weir_json_string(key, last, (const u_char *)answer->decided_by.key, answer->decided_by.key_len);
+    last = ngx_http_weir_json_string(key, last, (const u_char *)result->decided_by.key, result->decided_by.key_len);
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key %*s",
-                  answer->decided_by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "",
-                  answer->decided_by.rule, (size_t)(last - key), key);
+                  result->decided_by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "",
+                  result->decided_by.rule, (size_t)(last - key), key);
 }
 
-void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
-                               const weir_result *answer, ngx_uint_t dry_run)
+void ngx_http_weir_log_denied_line(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
+                                   const weir_result *result, ngx_uint_t dry_run)
 {
-    ngx_http_weir_tell_info(r, answer, dry_run);
+    ngx_http_weir_metrics_info(r, result, dry_run);
     if (conf->log)
-        ngx_http_weir_log(r, conf->log, query, answer, dry_run);
+        ngx_http_weir_log(r, conf->log, query, result, dry_run);
 }
 
 /* Denied, or delayed: what the location says about it. */
 static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                                       const weir_query *query, const weir_result *answer)
+                                       const weir_query *query, const weir_result *result)
 {
-    if (weir_passes(&answer->decision)) {
-        if (answer->decision.verdict == WEIR_DELAY && !ctx->dry_run && answer->decision.delay_ns > 0)
-            return ngx_http_weir_delay(r, ctx, answer->decision.delay_ns);
+    if (weir_passes(&result->decision)) {
+        if (result->decision.verdict == WEIR_DELAY && !ctx->dry_run && result->decision.delay_ns > 0)
+            return ngx_http_weir_delay(r, ctx, result->decision.delay_ns);
         return NGX_DECLINED;
     }
-    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE && ngx_http_weir_defer(r, conf, ctx, answer) == NGX_DONE)
+    if (result->on_limit == WEIR_ON_LIMIT_QUEUE && ngx_http_weir_defer(r, conf, ctx, result) == NGX_DONE)
         return NGX_DONE;
-    ngx_http_weir_tell_denied(r, conf, query, answer, ctx->dry_run);
-    return ctx->dry_run ? NGX_DECLINED : ngx_http_weir_deny(r, answer);
+    ngx_http_weir_log_denied_line(r, conf, query, result, ctx->dry_run);
+    return ctx->dry_run ? NGX_DECLINED : ngx_http_weir_deny(r, result);
 }
 
 __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf)
@@ -81,40 +82,40 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
     static struct weir__second reset; /* a worker has one thread */
     struct weir__fast_result fast;
-    weir_result answer;
-    weir_permits held;
-    held.count = 0;
+    weir_result result;
+    weir_permits permits;
+    permits.count = 0;
     fast.reset = &reset;
     fast.text = texts;                                  /* either that, or the texts of a denial */
     fast.headers = conf->mode != NGX_HTTP_WEIR_DRY_RUN; /* clients must not notice a dry run */
-    query.permits = &held;
+    query.permits = &permits;
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
 
-    ngx_weir_wait_t *asked = NULL;
-    ngx_int_t rc = mcf->store ? ngx_http_weir_store_request_in_phase(r, mcf, &query, &asked) : NGX_OK;
+    ngx_weir_wait_t *sent = NULL;
+    ngx_int_t rc = mcf->store ? ngx_http_weir_store_request_in_phase(r, mcf, &query, &sent) : NGX_OK;
     if (rc != NGX_OK)
         return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    int error = weir__check_fast(mcf->engine, &query, &answer, &fast);
-    ngx_http_weir_wait_over(asked);
+    int error = weir__check_fast(mcf->engine, &query, &result, &fast);
+    ngx_http_weir_wait_over(sent);
     if (error) {
-        ngx_weir_complain(r->connection->log, error, "a request passes undecided", "");
+        ngx_weir_log_limited(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    if (fast.told) {
+    if (fast.filled) {
         ngx_http_weir_ctx_t *kept = ngx_http_weir_keep_fast(r, &fast, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
         if (kept == NULL)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         ngx_http_weir_load_begin(mcf, kept);
         return NGX_DECLINED;
     }
-    if (held.count && ngx_http_weir_hold(r, mcf, &held) != NGX_OK)
+    if (permits.count && ngx_http_weir_hold(r, mcf, &permits) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    ngx_http_weir_tell_failures(r, &answer, outcomes);
-    ngx_http_weir_ctx_t *ctx = ngx_http_weir_keep(r, &answer, outcomes, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
+    ngx_http_weir_metrics_failures(r, &result, outcomes);
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_keep(r, &result, outcomes, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
     if (ctx == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    rc = ngx_http_weir_enforce(r, conf, ctx, &query, &answer);
+    rc = ngx_http_weir_enforce(r, conf, ctx, &query, &result);
     if (rc == NGX_DECLINED)
         ngx_http_weir_load_begin(mcf, ctx);
     return rc;

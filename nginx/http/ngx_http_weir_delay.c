@@ -28,7 +28,7 @@ static void ngx_http_weir_go_on(ngx_http_request_t *r)
 }
 
 /* Tells one set of rules from those before and after it, in this worker. */
-static uint32_t ngx_http_weir_rules_in_force(ngx_http_request_t *r)
+static uint32_t ngx_http_weir_metrics_active_rules(ngx_http_request_t *r)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     weir_engine_stats stats;
@@ -47,18 +47,18 @@ static void ngx_http_weir_leave(void *data)
     if (ctx == NULL || !ctx->waiting || ctx->give_back <= 0)
         return;
     ctx->waiting = 0;
-    if (ctx->rules != ngx_http_weir_rules_in_force(r))
+    if (ctx->rules != ngx_http_weir_metrics_active_rules(r))
         return;
     weir_query query = {.has_cost = true, .cost = -ctx->give_back, .now = ctx->taken};
-    weir_result answer;
+    weir_result result;
     if (ctx->not_taken) {
         query.not_taken = ctx->not_taken->id;
         query.not_taken_count = ctx->not_taken->count;
     }
     ngx_http_weir_describe(r, &query);
-    int error = ngx_http_weir_check_detached(mcf, &query, &answer);
+    int error = ngx_http_weir_check_detached(mcf, &query, &result);
     if (error)
-        ngx_weir_complain(r->connection->log, error, "a place could not be given back", "");
+        ngx_weir_log_limited(r->connection->log, error, "a place could not be given back", "");
 }
 
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns)
@@ -77,7 +77,7 @@ ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, i
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     ctx->waiting = 1;
-    ctx->rules = ngx_http_weir_rules_in_force(r);
+    ctx->rules = ngx_http_weir_metrics_active_rules(r);
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = ngx_http_weir_go_on;
 

@@ -87,12 +87,12 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t l
     return ngx_http_output_filter(r, &out);
 }
 
-ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *answer)
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *result)
 {
     char body[BODY_MAX];
     const char *type = "";
-    size_t len = weir_result_body(answer, ngx_http_weir_accepts_problem(r), body, sizeof(body), &type);
-    r->headers_out.status = (ngx_uint_t)answer->status;
+    size_t len = weir_result_body(result, ngx_http_weir_accepts_problem(r), body, sizeof(body), &type);
+    r->headers_out.status = (ngx_uint_t)result->status;
     return ngx_http_weir_send(r, (u_char *)body, len, type);
 }
 
@@ -103,12 +103,12 @@ static ngx_uint_t ngx_http_weir_holds_body(ngx_http_request_t *r)
            r->header_in->pos == r->header_in->last;
 }
 
-ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *answer)
+ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *result)
 {
     const char *grpc = ngx_http_weir_grpc_type(r);
     r->err_status = 0; /* of an error that led here */
-    if (grpc == NULL && ngx_http_weir_has_page(r, answer->status))
-        return answer->status;
+    if (grpc == NULL && ngx_http_weir_has_page(r, result->status))
+        return result->status;
     /* It is not asked for a body that nobody wants. It may send it all the same, so nothing can follow. */
     if (ngx_http_weir_holds_body(r)) {
         r->expect_tested = 1;
@@ -117,6 +117,6 @@ ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *answer)
     /* What the client is still sending is read and forgotten: the connection stays good for the next request. */
     if (ngx_http_discard_request_body(r) != NGX_OK)
         r->keepalive = 0;
-    ngx_http_finalize_request(r, grpc ? ngx_http_weir_deny_grpc(r, answer, grpc) : ngx_http_weir_deny_plain(r, answer));
+    ngx_http_finalize_request(r, grpc ? ngx_http_weir_deny_grpc(r, result, grpc) : ngx_http_weir_deny_plain(r, result));
     return NGX_DONE;
 }

@@ -177,7 +177,7 @@ char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-static char *ngx_http_weir_answer_with(ngx_conf_t *cf, ngx_http_handler_pt handler)
+static char *ngx_http_weir_send_text(ngx_conf_t *cf, ngx_http_handler_pt handler)
 {
     ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = handler;
@@ -190,7 +190,7 @@ char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     (void)cmd;
     (void)conf;
-    return ngx_http_weir_answer_with(cf, ngx_http_weir_status_handler);
+    return ngx_http_weir_send_text(cf, ngx_http_weir_status_handler);
 }
 
 /* `weir_denied` */
@@ -198,7 +198,7 @@ char *ngx_http_weir_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     (void)cmd;
     (void)conf;
-    return ngx_http_weir_answer_with(cf, ngx_http_weir_denied_handler);
+    return ngx_http_weir_send_text(cf, ngx_http_weir_denied_handler);
 }
 
 /* `weir_metrics` */
@@ -206,5 +206,5 @@ char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     (void)cmd;
     (void)conf;
-    return ngx_http_weir_answer_with(cf, ngx_http_weir_metrics_handler);
+    return ngx_http_weir_send_text(cf, ngx_http_weir_metrics_handler);
 }

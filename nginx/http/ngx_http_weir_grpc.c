@@ -77,18 +77,18 @@ ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type)
 
 /* ---- Denied calls ---- */
 
-static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_result *answer)
+static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_result *result)
 {
     u_char text[96], *at;
-    int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
-    if (answer->decided_by.reason == WEIR_BY_SHED) {
+    int64_t seconds = ngx_http_weir_seconds(result->decision.retry_after_ns);
+    if (result->decided_by.reason == WEIR_BY_SHED) {
         at = ngx_snprintf(text, sizeof(text), "The service is busy. Please retry after %L second%s.", seconds,
                           seconds == 1 ? "" : "s");
         return ngx_http_weir_grpc_status(r, UNAVAILABLE, text, (size_t)(at - text));
     }
-    if (answer->message.len)
-        return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, (const u_char *)answer->message.data,
-                                         answer->message.len);
+    if (result->message.len)
+        return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, (const u_char *)result->message.data,
+                                         result->message.len);
     at = seconds ? ngx_snprintf(text, sizeof(text), "Too many requests. Please retry after %L second%s.", seconds,
                                 seconds == 1 ? "" : "s")
                  : ngx_snprintf(text, sizeof(text), "Requests of this kind are not allowed.");
@@ -96,9 +96,9 @@ static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_res
 }
 
 /* Milliseconds, rounded up; -1: the client must not retry. */
-static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_result *answer, ngx_str_t *pushback)
+static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_result *result, ngx_str_t *pushback)
 {
-    int64_t wait = answer->decision.retry_after_ns, ms = wait < 0 ? -1 : wait / 1000000 + (wait % 1000000 > 0);
+    int64_t wait = result->decision.retry_after_ns, ms = wait < 0 ? -1 : wait / 1000000 + (wait % 1000000 > 0);
     pushback->data = ngx_pnalloc(r->pool, NGX_INT64_LEN + 1);
     if (pushback->data == NULL)
         return NGX_ERROR;
@@ -106,10 +106,10 @@ static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_r
     return NGX_OK;
 }
 
-ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *answer, const char *type)
+ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *result, const char *type)
 {
     ngx_str_t pushback;
-    if (ngx_http_weir_grpc_denied(r, answer) != NGX_OK || ngx_http_weir_grpc_pushback(r, answer, &pushback) != NGX_OK ||
+    if (ngx_http_weir_grpc_denied(r, result) != NGX_OK || ngx_http_weir_grpc_pushback(r, result, &pushback) != NGX_OK ||
         ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-retry-pushback-ms"),
                                   (u_char *)"grpc-retry-pushback-ms", pushback) != NGX_OK)
         return NGX_ERROR;

@@ -56,8 +56,8 @@ void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *strin
                            (size_t)(ngx_http_weir_json_string(room, room + sizeof(room), string, len) - room));
 }
 
-ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,
-                                    void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf))
+ngx_int_t ngx_http_weir_text_send(ngx_http_request_t *r, ngx_str_t type,
+                                  void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf))
 {
     ngx_http_weir_text_t text = {.pool = r->pool};
     if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)))

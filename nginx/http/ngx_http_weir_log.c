@@ -12,11 +12,11 @@
 #include <openssl/hmac.h>
 #include <weir/load.h>
 
-#define LINE_MAX_BYTES   8192
-#define VALUE_MAX_BYTES  2048 /* of a key or a client, escaped */
-#define PATH_SHOWN       512
-#define COMPLAIN_SECONDS 60
-#define END_MS           1000 /* for the last lines of a worker that ends */
+#define LINE_MAX_BYTES    8192
+#define VALUE_MAX_BYTES   2048 /* of a key or a client, escaped */
+#define PATH_SHOWN        512
+#define LOG_LIMIT_SECONDS 60
+#define END_MS            1000 /* for the last lines of a worker that ends */
 
 /* ---- The thread ---- */
 
@@ -79,11 +79,11 @@ static void ngx_http_weir_log_renew(ngx_http_weir_log_file_t *to)
     to->stale = 0;
 }
 
-static void ngx_http_weir_log_complain(ngx_log_t *log, const ngx_http_weir_log_file_t *to, uint64_t dropped, int error)
+static void ngx_http_weir_log_limited(ngx_log_t *log, const ngx_http_weir_log_file_t *to, uint64_t dropped, int error)
 {
     static time_t complained[WEIR__LOG_KINDS];
     static uint64_t before[WEIR__LOG_KINDS];
-    if (dropped == before[to->kind] || (complained[to->kind] && ngx_time() - complained[to->kind] < COMPLAIN_SECONDS))
+    if (dropped == before[to->kind] || (complained[to->kind] && ngx_time() - complained[to->kind] < LOG_LIMIT_SECONDS))
         return;
     ngx_str_t path = {to->file->name.len - (sizeof(PATH_PREFIX) - 1), to->file->name.data + sizeof(PATH_PREFIX) - 1};
     ngx_log_error(NGX_LOG_ALERT, log, error,
@@ -103,7 +103,7 @@ ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_
     uint64_t dropped = weir__log_writer_dropped(ngx_http_weir_log_writer, (unsigned)to->kind, &error);
     /* Not while the disk hangs: nginx's error log may be on the same, and is written right here. */
     if (weir__log_writer_keeps_up(ngx_http_weir_log_writer))
-        ngx_http_weir_log_complain(log, to, dropped, error);
+        ngx_http_weir_log_limited(log, to, dropped, error);
     return put ? NGX_OK : NGX_DECLINED;
 }
 
@@ -146,10 +146,10 @@ static u_char *ngx_http_weir_log_name(u_char *at, u_char *last, const char *name
 /* The first 8 bytes of HMAC-SHA-256; 0 on an error. */
 static uint64_t ngx_http_weir_log_salted(const ngx_str_t *salt, const void *text, size_t len)
 {
-    u_char whole[EVP_MAX_MD_SIZE];
+    u_char complete[EVP_MAX_MD_SIZE];
     uint64_t hash = 0;
-    if (HMAC(EVP_sha256(), salt->data, (int)salt->len, text, len, whole, NULL) != NULL)
-        ngx_memcpy(&hash, whole, sizeof(hash));
+    if (HMAC(EVP_sha256(), salt->data, (int)salt->len, text, len, complete, NULL) != NULL)
+        ngx_memcpy(&hash, complete, sizeof(hash));
     return be64toh(hash);
 }
 
@@ -165,7 +165,7 @@ static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_we
 }
 
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
-                       const weir_result *answer, ngx_uint_t dry_run)
+                       const weir_result *result, ngx_uint_t dry_run)
 {
     u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1, room[NGX_INET6_ADDRSTRLEN];
     if (!ngx_http_weir_log_sample(log))
@@ -175,22 +175,22 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     ngx_str_t client = ngx_http_weir_client(r, query, room);
     at = ngx_slprintf(at, last, "{\"time\":\"%V\"", &ngx_cached_http_log_iso8601);
     at = ngx_http_weir_log_name(at, last, "rule");
-    at = ngx_http_weir_json_string(at, last, (const u_char *)answer->decided_by.rule,
-                                   ngx_strlen(answer->decided_by.rule));
+    at = ngx_http_weir_json_string(at, last, (const u_char *)result->decided_by.rule,
+                                   ngx_strlen(result->decided_by.rule));
     at = ngx_http_weir_log_name(at, last, "key");
-    at = ngx_http_weir_log_who(at, last, log, segment, answer->decided_by.key, answer->decided_by.key_len);
+    at = ngx_http_weir_log_who(at, last, log, segment, result->decided_by.key, result->decided_by.key_len);
     at = ngx_http_weir_log_name(at, last, "client");
     at = ngx_http_weir_log_who(at, last, log, segment, client.data, client.len);
     at = ngx_http_weir_log_name(at, last, "method");
     at = ngx_http_weir_json_string(at, last, r->method_name.data, ngx_min(r->method_name.len, 32));
     at = ngx_http_weir_log_name(at, last, "path");
     at = ngx_http_weir_json_string(at, last, r->uri.data, ngx_min(r->uri.len, PATH_SHOWN));
-    at = ngx_slprintf(at, last, ",\"status\":%d", answer->status);
-    if (answer->decided_by.reason == WEIR_BY_SHED)
+    at = ngx_slprintf(at, last, ",\"status\":%d", result->status);
+    if (result->decided_by.reason == WEIR_BY_SHED)
         at = ngx_slprintf(at, last, ",\"reason\":\"shed\",\"priority\":\"%s\"",
-                          weir_load_class_name((int)answer->priority));
-    if (answer->decision.retry_after_ns >= 0)
-        at = ngx_slprintf(at, last, ",\"retry_after\":%L", ngx_http_weir_seconds(answer->decision.retry_after_ns));
+                          weir_load_class_name((int)result->priority));
+    if (result->decision.retry_after_ns >= 0)
+        at = ngx_slprintf(at, last, ",\"retry_after\":%L", ngx_http_weir_seconds(result->decision.retry_after_ns));
     if (dry_run)
         at = ngx_slprintf(at, last, ",\"dry_run\":true");
     if (log->skipped)

@@ -251,6 +251,6 @@ static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_wei
 
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r)
 {
-    return ngx_http_weir_text_answer(r, (ngx_str_t)ngx_string("text/plain; version=0.0.4; charset=utf-8"),
-                                     ngx_http_weir_metrics_write);
+    return ngx_http_weir_text_send(r, (ngx_str_t)ngx_string("text/plain; version=0.0.4; charset=utf-8"),
+                                   ngx_http_weir_metrics_write);
 }

@@ -27,7 +27,7 @@ static void ngx_http_weir_permits_renewed(ngx_http_weir_holder_t *holder, weir_a
     int error = async ? weir_permits_renew_finish(holder->engine, &holder->permits, true, async)
                       : weir_permits_renew(holder->engine, &holder->permits);
     if (error || holder->permits.count < before)
-        ngx_weir_complain(ngx_cycle->log, error ? error : WEIR_ELEASE, "cannot renew a permit", "");
+        ngx_weir_log_limited(ngx_cycle->log, error ? error : WEIR_ELEASE, "cannot renew a permit", "");
     if (holder->permits.count)
         ngx_add_timer(&holder->timer, ngx_http_weir_permits_interval(holder));
 }
@@ -36,7 +36,7 @@ static void ngx_http_weir_permits_renew_done(ngx_weir_wait_t *wait)
 {
     ngx_http_weir_holder_t *holder = wait->data;
     holder->wait = NULL;
-    ngx_http_weir_permits_renewed(holder, wait->ask);
+    ngx_http_weir_permits_renewed(holder, wait->async);
     ngx_weir_wait_end(wait);
 }
 
@@ -44,7 +44,7 @@ static void ngx_http_weir_permits_renew(ngx_event_t *event)
 {
     ngx_http_weir_holder_t *holder = event->data;
     ngx_weir_wait_t *wait = holder->store ? ngx_weir_wait_new(holder->store) : NULL;
-    if (wait == NULL || weir_permits_renew_begin(holder->engine, &holder->permits, true, wait->ask) != 1) {
+    if (wait == NULL || weir_permits_renew_begin(holder->engine, &holder->permits, true, wait->async) != 1) {
         ngx_http_weir_permits_renewed(holder, NULL);
         if (wait)
             ngx_weir_wait_end(wait);
@@ -61,11 +61,11 @@ static void ngx_http_weir_permits_return(weir *engine, ngx_weir_store_t *store, 
 {
     ngx_weir_wait_t *wait = store ? ngx_weir_wait_new(store) : NULL;
     int error =
-        wait ? weir_permits_release_detached(engine, permits, wait->ask) : weir_permits_release(engine, permits);
+        wait ? weir_permits_release_detached(engine, permits, wait->async) : weir_permits_release(engine, permits);
     if (wait)
         ngx_weir_wait_end(wait);
     if (error < 0)
-        ngx_weir_complain(ngx_cycle->log, error, "cannot release a permit", "");
+        ngx_weir_log_limited(ngx_cycle->log, error, "cannot release a permit", "");
 }
 
 static void ngx_http_weir_permits_release(void *data)

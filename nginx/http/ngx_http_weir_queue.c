@@ -35,35 +35,35 @@ static weir_text ngx_http_weir_copy(char **to, weir_text text)
     return copy;
 }
 
-static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_result *answer)
+static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_result *result)
 {
     ngx_http_weir_deferred_t *kept =
-        ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + answer->message.len + answer->body_text.len +
-                                answer->deferral.key.len + answer->deferral.tier.len + answer->deferral.others.len);
+        ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + result->message.len + result->body_text.len +
+                                result->deferral.key.len + result->deferral.tier.len + result->deferral.others.len);
     if (kept == NULL)
         return NULL;
     char *to = kept->text;
-    kept->answer = *answer;
-    kept->answer.message = ngx_http_weir_copy(&to, answer->message);
-    kept->answer.body_text = ngx_http_weir_copy(&to, answer->body_text);
-    kept->answer.deferral.key = ngx_http_weir_copy(&to, answer->deferral.key);
-    kept->answer.deferral.tier = ngx_http_weir_copy(&to, answer->deferral.tier);
-    kept->answer.deferral.others = ngx_http_weir_copy(&to, answer->deferral.others);
+    kept->result = *result;
+    kept->result.message = ngx_http_weir_copy(&to, result->message);
+    kept->result.body_text = ngx_http_weir_copy(&to, result->body_text);
+    kept->result.deferral.key = ngx_http_weir_copy(&to, result->deferral.key);
+    kept->result.deferral.tier = ngx_http_weir_copy(&to, result->deferral.tier);
+    kept->result.deferral.others = ngx_http_weir_copy(&to, result->deferral.others);
     return kept;
 }
 
 ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                              const weir_result *answer)
+                              const weir_result *result)
 {
     ngx_http_weir_queue_t *queue = conf->queue;
-    if (queue == NULL || ctx->dry_run || answer->deferral.key.len == 0 || !ngx_http_weir_may_wait(r, queue))
+    if (queue == NULL || ctx->dry_run || result->deferral.key.len == 0 || !ngx_http_weir_may_wait(r, queue))
         return NGX_DECLINED;
     if (!ngx_http_weir_has_location(r, &queue->location)) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "weir: weir_queue: there is no location %V",
                       &queue->location);
         return NGX_DECLINED;
     }
-    ctx->deferred = ngx_http_weir_keep_denial(r, answer);
+    ctx->deferred = ngx_http_weir_keep_denial(r, result);
     if (ctx->deferred == NULL)
         return NGX_DECLINED;
     ctx->deferred->client_headers = queue->client_headers;
@@ -78,13 +78,13 @@ ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r)
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
     if (r != r->main || ctx == NULL || ctx->deferred == NULL)
         return NGX_HTTP_NOT_FOUND;
-    const weir_result *answer = &ctx->deferred->answer;
+    const weir_result *result = &ctx->deferred->result;
     weir_query query = {.lookup = NULL};
     ctx->deferred = NULL;
     r->err_status = 0; /* clears the error that led here */
     ngx_http_weir_describe(r, &query);
-    ngx_http_weir_tell_denied(r, conf, &query, answer, 0);
+    ngx_http_weir_log_denied_line(r, conf, &query, result, 0);
     if (ngx_http_discard_request_body(r) != NGX_OK)
         r->keepalive = 0;
-    return ngx_http_weir_deny_plain(r, answer);
+    return ngx_http_weir_deny_plain(r, result);
 }

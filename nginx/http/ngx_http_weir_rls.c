@@ -98,7 +98,7 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     ngx_uint_t store_replied;
     u_char first[FIRST_PIECE];
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
-    service.async = wait ? wait->ask : NULL;
+    service.async = wait ? wait->async : NULL;
     service.store_replied = store_replied != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
@@ -113,9 +113,9 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     }
     ngx_http_weir_wait_over(wait);
     if (reply.error)
-        ngx_weir_complain(r->connection->log, reply.error,
-                          *reply.rule ? "on_store_failure decides for rule" : "a gRPC call stays undecided",
-                          reply.rule);
+        ngx_weir_log_limited(r->connection->log, reply.error,
+                             *reply.rule ? "on_store_failure decides for rule" : "a gRPC call stays undecided",
+                             reply.rule);
     ngx_int_t rc = reply.body ? ngx_http_weir_rls_send(r, reply.body, reply.len) : ngx_http_weir_rls_fail(r, &reply);
     weir__rls_memory_end(&memory);
     return rc;
@@ -252,7 +252,7 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
     ngx_uint_t store_replied;
     u_char first[FIRST_PIECE];
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
-    service.async = wait ? wait->ask : NULL;
+    service.async = wait ? wait->async : NULL;
     service.store_replied = store_replied != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_json(&service, &memory, body->data, body->len, &reply);
@@ -267,8 +267,9 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
     }
     ngx_http_weir_wait_over(wait);
     if (reply.error)
-        ngx_weir_complain(r->connection->log, reply.error,
-                          *reply.rule ? "on_store_failure decides for rule" : "a request stays undecided", reply.rule);
+        ngx_weir_log_limited(r->connection->log, reply.error,
+                             *reply.rule ? "on_store_failure decides for rule" : "a request stays undecided",
+                             reply.rule);
     r->headers_out.status = ngx_http_weir_rls_json_status(&reply);
     ngx_int_t rc = ngx_http_weir_send(r, reply.body, reply.len, JSON_TYPE);
     weir__rls_memory_end(&memory);

@@ -80,5 +80,5 @@ static void ngx_http_weir_status_write(ngx_http_weir_text_t *text, ngx_http_weir
 
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r)
 {
-    return ngx_http_weir_text_answer(r, (ngx_str_t)ngx_string("application/json"), ngx_http_weir_status_write);
+    return ngx_http_weir_text_send(r, (ngx_str_t)ngx_string("application/json"), ngx_http_weir_status_write);
 }

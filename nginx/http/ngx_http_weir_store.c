@@ -99,14 +99,14 @@ ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait,
 }
 
 ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked)
+                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **sent)
 {
     ngx_uint_t answered;
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
-    *asked = wait;
+    *sent = wait;
     if (wait == NULL)
         return NGX_OK;
-    query->async = wait->ask;
+    query->async = wait->async;
     if (answered || weir_check_begin(mcf->engine, query) != 1)
         return NGX_OK; /* the check reports the error */
     return ngx_http_weir_wait_begin(r, wait, go_on, NULL);
@@ -122,9 +122,9 @@ static void ngx_http_weir_phase_again(ngx_http_request_t *r, ngx_str_t *body)
 }
 
 ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                               ngx_weir_wait_t **asked)
+                                               ngx_weir_wait_t **sent)
 {
-    ngx_int_t rc = ngx_http_weir_store_request(r, mcf, query, ngx_http_weir_phase_again, asked);
+    ngx_int_t rc = ngx_http_weir_store_request(r, mcf, query, ngx_http_weir_phase_again, sent);
     if (rc == NGX_AGAIN)
         r->write_event_handler = ngx_http_request_empty_handler;
     return rc;
@@ -132,17 +132,17 @@ ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_w
 
 /* ---- Without waiting ---- */
 
-int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *answer)
+int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *result)
 {
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
-    query->async = wait ? wait->ask : NULL;
-    ngx_uint_t asks = wait && weir_check_begin(mcf->engine, query) == 1;
+    query->async = wait ? wait->async : NULL;
+    ngx_uint_t ops = wait && weir_check_begin(mcf->engine, query) == 1;
     /* The decision does not depend on the reply, and does not poll for new rules. */
     static struct weir__second reset; /* a worker has one thread */
     char text[WEIR__FAST_RESULT_BYTES];
     struct weir__fast_result fast = {.reset = &reset, .text = text};
-    int error = weir__check_fast(mcf->engine, query, answer, &fast);
-    if (asks)
+    int error = weir__check_fast(mcf->engine, query, result, &fast);
+    if (ops)
         ngx_weir_wait_detached(wait);
     else if (wait)
         ngx_weir_wait_end(wait);

@@ -86,7 +86,7 @@ static ngx_int_t ngx_http_weir_hex_value(ngx_http_request_t *r, ngx_http_variabl
 static ngx_int_t ngx_http_weir_queue_key(ngx_http_request_t *r, ngx_http_variable_value_t *v,
                                          const ngx_http_weir_deferred_t *deferred)
 {
-    const weir_deferral *deferral = &deferred->answer.deferral;
+    const weir_deferral *deferral = &deferred->result.deferral;
     /* The location sets every header itself, as none of the client's is passed on. */
     ngx_uint_t set = r->upstream != NULL && r->upstream->conf != NULL && !r->upstream->conf->pass_request_headers;
     u_char *text = ngx_pnalloc(r->pool, 2 * deferral->key.len + sizeof(";headers;") + deferral->others.len);
@@ -109,7 +109,7 @@ static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_va
     v->not_found = 1;
     if (ctx == NULL || ctx->deferred == NULL)
         return NGX_OK;
-    const weir_deferral *deferral = &ctx->deferred->answer.deferral;
+    const weir_deferral *deferral = &ctx->deferred->result.deferral;
     u_char *text;
     switch (data) {
     case QUEUE_RULE:

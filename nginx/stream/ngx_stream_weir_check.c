@@ -199,8 +199,8 @@ static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint
         return;
     }
     if (result.decided_by.error)
-        ngx_weir_complain(call->session->stream->connection->log, result.decided_by.error,
-                          "on_store_failure decides for rule", result.decided_by.rule);
+        ngx_weir_log_limited(call->session->stream->connection->log, result.decided_by.error,
+                             "on_store_failure decides for rule", result.decided_by.rule);
     if (permits.count)
         (void)weir_permits_to_text(call->session->engine, &permits, lease);
     ngx_stream_weir_reply_decision(call->out, &result, lease);

@@ -39,7 +39,7 @@ void ngx_stream_weir_error(ngx_stream_weir_call_t *call, const char *format, ...
 void ngx_stream_weir_failure(ngx_stream_weir_call_t *call, int error)
 {
     if (error == WEIR_EBUSY || error == WEIR_EFULL || error == WEIR_EREADONLY)
-        ngx_weir_complain(call->session->stream->connection->log, error, "a command failed", "");
+        ngx_weir_log_limited(call->session->stream->connection->log, error, "a command failed", "");
     ngx_stream_weir_error(call, "ERR %s (%s)", weir_strerror(error), weir_error_name(error));
 }
 

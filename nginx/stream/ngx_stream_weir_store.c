@@ -12,7 +12,7 @@ weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
 {
     if (session->wait == NULL && session->store)
         session->wait = ngx_weir_wait_new(session->store);
-    return session->wait ? session->wait->ask : NULL;
+    return session->wait ? session->wait->async : NULL;
 }
 
 ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
@@ -43,7 +43,7 @@ static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *sessio
     const struct weir__resp_command *next = &ngx_stream_weir_next;
     ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
     ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
-    ngx_stream_weir_check_t check = {.dry_run = peek, .async = session->wait->ask};
+    ngx_stream_weir_check_t check = {.dry_run = peek, .async = session->wait->async};
     if (weir__resp_is(next->args[0], "cl.throttle"))
         return 1;
     if (!peek && !weir__resp_is(next->args[0], "weir.check"))

@@ -40,14 +40,14 @@ static struct weir__arena_block *block_for(struct weir__arena *arena, size_t byt
     if (last && last->size - last->used >= bytes)
         return last;
 
-    size_t usual = last ? last->size + sizeof *last : BLOCK_FIRST / 2;
-    usual = (usual < BLOCK_MAX / 2 ? usual * 2 : BLOCK_MAX) - sizeof *last;
-    struct weir__arena_block *block = block_new(arena, bytes > usual ? bytes : usual);
-    if (!block && bytes < usual)
+    size_t block_bytes = last ? last->size + sizeof *last : BLOCK_FIRST / 2;
+    block_bytes = (block_bytes < BLOCK_MAX / 2 ? block_bytes * 2 : BLOCK_MAX) - sizeof *last;
+    struct weir__arena_block *block = block_new(arena, bytes > block_bytes ? bytes : block_bytes);
+    if (!block && bytes < block_bytes)
         block = block_new(arena, bytes); /* near the bound, what is asked for may still fit */
     if (!block)
         return NULL;
-    if (last && bytes > usual) {
+    if (last && bytes > block_bytes) {
         block->before = last->before;
         last->before = block;
     } else {

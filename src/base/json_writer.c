@@ -89,7 +89,7 @@ void weir__json_print_string(FILE *to, weir_text text)
 char *weir__json_put_seconds(char *to, int64_t ns)
 {
     if (ns < 0) {
-        memcpy(to, "null", 4);
+        memcpy(to, "null", sizeof "null"); /* the caller's bound includes the zero byte */
         return to + 4;
     }
     int64_t ms = ns / 1000000 + (ns % 1000000 > 0);

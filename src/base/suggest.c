@@ -28,16 +28,16 @@ size_t weir__edit_distance(weir_text a, weir_text b, size_t max)
     return least(rows[a.len % 3][b.len], max + 1);
 }
 
-const char *weir__suggest(weir_text word, const char *const *words, size_t count)
+const char *weir__suggest(weir_text word, const char *const *candidates, size_t count)
 {
     const char *nearest = NULL;
     size_t bound = word.len < 6 ? 1 : word.len / 3;
 
     for (size_t i = 0; i < count; i++) {
-        size_t distance = weir__edit_distance(word, (weir_text){words[i], strlen(words[i])}, bound);
+        size_t distance = weir__edit_distance(word, (weir_text){candidates[i], strlen(candidates[i])}, bound);
         if (distance > bound || distance >= word.len)
             continue;
-        nearest = words[i];
+        nearest = candidates[i];
         if (distance == 0)
             break;
         bound = distance - 1; /* only a nearer one is better */

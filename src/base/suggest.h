@@ -13,6 +13,6 @@
 size_t weir__edit_distance(weir_text a, weir_text b, size_t max);
 
 /* The word that is nearest, if no more than a third of the letters (but at least one) differ; or NULL. */
-const char *weir__suggest(weir_text word, const char *const *words, size_t count);
+const char *weir__suggest(weir_text word, const char *const *candidates, size_t count);
 
 #endif

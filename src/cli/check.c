@@ -46,7 +46,7 @@ static int check_once(struct play *play, int64_t number)
                                        .now = now,
                                        .outcomes = result->outcomes};
         result->outcome_count = check->descriptor_count;
-        return weir_check_descriptors(play->engine, &query, &result->answer);
+        return weir_check_descriptors(play->engine, &query, &result->result);
     }
     weir_query query = {.attributes = check->attributes,
                         .attribute_count = check->attribute_count,
@@ -58,8 +58,8 @@ static int check_once(struct play *play, int64_t number)
                         .outcomes_max = WEIR__CHECK_OUTCOMES,
                         .text = play->text,
                         .text_size = sizeof play->text};
-    int error = weir_check(play->engine, &query, &result->answer);
-    result->outcome_count = error ? 0 : result->answer.outcomes;
+    int error = weir_check(play->engine, &query, &result->result);
+    result->outcome_count = error ? 0 : result->result.outcomes;
     return error;
 }
 
@@ -87,8 +87,8 @@ static int play_all(struct play *play, struct weir__json *lines)
         int error = check_once(play, i);
         if (error)
             return error;
-        enum weir_verdict verdict = play->result.answer.decision.verdict;
-        if (weir_passes(&play->result.answer.decision))
+        enum weir_verdict verdict = play->result.result.decision.verdict;
+        if (weir_passes(&play->result.result.decision))
             play->allowed++;
         else
             play->denied++;
@@ -227,7 +227,7 @@ static int run(const struct weir__check *check)
     int error = play.result.outcomes ? 0 : WEIR_ENOMEM;
     if (!error && open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
         error = run_checks(&play);
-        code = error ? 1 : check->exit_code && !weir_passes(&play.result.answer.decision) ? 1 : 0;
+        code = error ? 1 : check->exit_code && !weir_passes(&play.result.result.decision) ? 1 : 0;
     }
     if (error)
         fprintf(stderr, "weir check: %s (%s)\n", weir_strerror(error), weir_error_name(error));

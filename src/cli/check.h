@@ -56,7 +56,7 @@ bool weir__check_finish(struct weir__check *check);
 
 /* What became of one request. */
 struct weir__check_result {
-    weir_result answer;
+    weir_result result;
     weir_outcome *outcomes; /* answer.outcomes of them, or one a descriptor */
     size_t outcome_count;
     size_t rules; /* in the set */

@@ -56,14 +56,14 @@ static void print_decision(FILE *to, const weir_outcome *outcome, const weir_dec
 void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result)
 {
     char text[WEIR__DURATION_TEXT];
-    const weir_result *answer = &result->answer;
+    const weir_result *reply = &result->result;
     fprintf(to, "%7" PRId64 "  +%-8s  ", number, weir__seconds_text(since_ns, text));
-    print_decision(to, &answer->decided_by, &answer->decision);
-    if (answer->decided_by.rule[0]) {
+    print_decision(to, &reply->decided_by, &reply->decision);
+    if (reply->decided_by.rule[0]) {
         fputs("  ", to);
-        weir__print_text(to, answer->decided_by.rule, SIZE_MAX, false);
+        weir__print_text(to, reply->decided_by.rule, SIZE_MAX, false);
     }
-    if (answer->shadow_denied)
+    if (reply->shadow_denied)
         fputs("  (denied in shadow)", to);
     fputc('\n', to);
 }
@@ -135,7 +135,7 @@ static void print_request(FILE *to, const struct weir__check *check, const struc
         if (check->ip)
             fprintf(to, " from %s", check->ip);
     }
-    fprintf(to, " at %s\n", time_text(result->answer.now.wall_ns, text));
+    fprintf(to, " at %s\n", time_text(result->result.now.wall_ns, text));
 }
 
 /* The path that most rules hold for as well, if it is another. */
@@ -162,8 +162,8 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
         fprintf(to, "\n%zu descriptor%s against %zu rule%s\n", result->outcome_count,
                 result->outcome_count == 1 ? "" : "s", result->rules, result->rules == 1 ? "" : "s");
     else
-        fprintf(to, "\n%zu of %zu rule%s match%s\n", result->answer.matched, result->rules,
-                result->rules == 1 ? "" : "s", result->answer.matched == 1 ? "es" : "");
+        fprintf(to, "\n%zu of %zu rule%s match%s\n", result->result.matched, result->rules,
+                result->rules == 1 ? "" : "s", result->result.matched == 1 ? "es" : "");
     for (size_t i = 0; i < result->outcome_count; i++) {
         const weir_outcome *outcome = &result->outcomes[i];
         if (outcome->reason != WEIR_BY_NOTHING) {
@@ -210,8 +210,8 @@ static void print_body(FILE *to, const char *body)
 
 static void print_client(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
-    const weir_result *answer = &result->answer;
-    bool passes = weir_passes(&answer->decision);
+    const weir_result *reply = &result->result;
+    bool passes = weir_passes(&reply->decision);
     char body[WEIR__CHECK_TEXT];
     const char *type = NULL;
     struct printed_headers headers = {to, ""};
@@ -222,15 +222,15 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
         fputs("\nthe client sees the application's answer", to);
         headers.title = ", with\n";
     } else {
-        const char *phrase = weir__status_phrase(answer->status);
-        fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", answer->status, *phrase ? " " : "", phrase);
+        const char *phrase = weir__status_phrase(reply->status);
+        fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", reply->status, *phrase ? " " : "", phrase);
     }
-    weir_result_headers(answer, result->outcomes, print_header, &headers);
+    weir_result_headers(reply, result->outcomes, print_header, &headers);
     if (*headers.title)
         fputc('\n', to);
     if (passes || check->domain)
         return;
-    size_t len = weir_result_body(answer, check->accepts_problem, body, sizeof body, &type);
+    size_t len = weir_result_body(reply, check->accepts_problem, body, sizeof body, &type);
     if (len == 0)
         return;
     fprintf(to, "  Content-Type: %s\n\n", type);
@@ -239,19 +239,19 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
 
 void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
-    const weir_result *answer = &result->answer;
+    const weir_result *reply = &result->result;
     print_request(to, check, result);
     print_normal(to, check);
     print_outcomes(to, check, result);
     fputs("\ndecision: ", to);
-    print_decision(to, &answer->decided_by, &answer->decision);
-    fprintf(to, " (%s", is_skipped(&answer->decided_by) ? "no rule applies" : weir__reason_text(&answer->decided_by));
-    if (answer->decided_by.rule[0] && !is_skipped(&answer->decided_by)) {
+    print_decision(to, &reply->decided_by, &reply->decision);
+    fprintf(to, " (%s", is_skipped(&reply->decided_by) ? "no rule applies" : weir__reason_text(&reply->decided_by));
+    if (reply->decided_by.rule[0] && !is_skipped(&reply->decided_by)) {
         fputs(", ", to);
-        weir__print_text(to, answer->decided_by.rule, SIZE_MAX, false);
+        weir__print_text(to, reply->decided_by.rule, SIZE_MAX, false);
     }
     fputs(")\n", to);
-    if (answer->shadow_denied)
+    if (reply->shadow_denied)
         fputs("a shadow rule would have denied it\n", to);
     print_client(to, check, result);
 }
@@ -285,11 +285,11 @@ static void json_decision(struct weir__json *json, const weir_outcome *outcome, 
 void weir__check_line_json(struct weir__json *json, const struct weir__check_result *result)
 {
     char text[TIME_TEXT];
-    const weir_result *answer = &result->answer;
+    const weir_result *reply = &result->result;
     weir__json_open(json, NULL, '{');
-    weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
-    json_decision(json, &answer->decided_by, &answer->decision);
-    weir__json_bool(json, "shadow_denied", answer->shadow_denied);
+    weir__json_text(json, "at", time_text(reply->now.wall_ns, text));
+    json_decision(json, &reply->decided_by, &reply->decision);
+    weir__json_bool(json, "shadow_denied", reply->shadow_denied);
     weir__json_close(json, '}');
 }
 
@@ -318,24 +318,24 @@ static void json_header(void *context, enum weir_header header, const char *valu
 
 void weir__check_json(struct weir__json *json, const struct weir__check *check, const struct weir__check_result *result)
 {
-    const weir_result *answer = &result->answer;
-    bool passes = weir_passes(&answer->decision);
+    const weir_result *reply = &result->result;
+    bool passes = weir_passes(&reply->decision);
     char text[TIME_TEXT];
-    json_decision(json, &answer->decided_by, &answer->decision);
-    weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
-    weir__json_bool(json, "shadow_denied", answer->shadow_denied);
+    json_decision(json, &reply->decided_by, &reply->decision);
+    weir__json_text(json, "at", time_text(reply->now.wall_ns, text));
+    weir__json_bool(json, "shadow_denied", reply->shadow_denied);
     weir__json_open(json, "rules", '[');
     for (size_t i = 0; i < result->outcome_count; i++)
         json_outcome(json, check, result, i);
     weir__json_close(json, ']');
-    json_int_or_null(json, "status", !passes && !check->domain, answer->status);
+    json_int_or_null(json, "status", !passes && !check->domain, reply->status);
     weir__json_open(json, "headers", '{');
-    weir_result_headers(answer, result->outcomes, json_header, json);
+    weir_result_headers(reply, result->outcomes, json_header, json);
     weir__json_close(json, '}');
     if (!passes && !check->domain) {
         char body[WEIR__CHECK_TEXT];
         const char *type = NULL;
-        size_t len = weir_result_body(answer, check->accepts_problem, body, sizeof body, &type);
+        size_t len = weir_result_body(reply, check->accepts_problem, body, sizeof body, &type);
         weir__json_text(json, "content_type", len ? type : NULL);
         weir__json_bytes(json, "body", body, len);
     }

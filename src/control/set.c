@@ -263,7 +263,7 @@ static void name_fields(struct compiling *c, const struct weir__set_piece *piece
     weir__arena_free(&arena);
 }
 
-static void tell(void *context, const weir_diagnostic *what)
+static void report(void *context, const weir_diagnostic *what)
 {
     struct compiling *c = context;
     char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME];
@@ -293,7 +293,7 @@ int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *
 {
     struct compiling context = {.set = set, .about = about, .problems = problems};
     weir_rules *compiled = NULL;
-    int error = weir_rules_parse(SOURCE, set->text, set->len, tell, &context, &compiled);
+    int error = weir_rules_parse(SOURCE, set->text, set->len, report, &context, &compiled);
     *rules = compiled ? weir_rules_count(compiled) : 0;
     weir_rules_free(compiled);
     for (size_t i = 0; i < context.count; i++)

@@ -79,7 +79,7 @@ static size_t characters(const char *text, size_t bytes)
     return count;
 }
 
-static void tell(struct split *s, const struct piece *at, const char *message)
+static void report(struct split *s, const struct piece *at, const char *message)
 {
     const struct weir__rule_file *file = file_of(s);
     const char *line = file->text + file->lines[at->line];
@@ -359,15 +359,15 @@ static void take_items(struct split *s, const struct member *member)
 {
     bool rules = member->which == RULES;
     if (!member->value.is_list) {
-        tell(s, &member->key, rules ? "rules is a list" : "domains is a list");
+        report(s, &member->key, rules ? "rules is a list" : "domains is a list");
         return;
     }
     for (size_t i = 0; i < member->item_count; i++) {
         const struct piece *item = &s->items[member->first_item + i];
         if (!item->is_map) {
-            tell(s, item, rules ? "a rule is a map" : "a domain is a map");
+            report(s, item, rules ? "a rule is a map" : "a domain is a map");
         } else if (!item->name) {
-            tell(s, item, rules ? "a rule needs a name" : "a domain needs a name");
+            report(s, item, rules ? "a rule needs a name" : "a domain needs a name");
         } else {
             struct weir__rule_document *document = add(s, rules ? WEIR__KIND_RULE : WEIR__KIND_DOMAIN, item->name);
             if (document)
@@ -421,7 +421,7 @@ static void take_all(struct split *s)
                 take_items(s, member);
         }
     } else if (!s->root.name) {
-        tell(s, &s->root, "a domain needs a name");
+        report(s, &s->root, "a domain needs a name");
     } else {
         struct weir__rule_document *document = add(s, domain ? WEIR__KIND_DOMAIN : WEIR__KIND_RULE, s->root.name);
         if (document)
@@ -443,7 +443,8 @@ bool weir__documents_split(struct weir__documents *documents, size_t file, weir_
 {
     struct split s = {.documents = documents, .file = file, .diagnose = diagnose, .context = context, .member = -1};
     if (has_hidden_break(file_of(&s)))
-        tell(&s, &s.root, "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
+        report(&s, &s.root,
+               "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
     else if (!read_events(&s))
         blame(&s, "it cannot be read as rules");
     else

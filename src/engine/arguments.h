@@ -8,7 +8,7 @@
 enum { WEIR__KEY_BYTES_MAX = 65535 };
 
 /* The line of counters for this processor, so that threads that run at the same time rarely write the same one. */
-static inline struct weir__stats_shard *weir__stripe_here(const weir_segment *segment)
+static inline struct weir__stats_shard *weir__stats_shard_here(const weir_segment *segment)
 {
     return &segment->table.stats[weir__cpu() % WEIR__STATS_SHARDS];
 }

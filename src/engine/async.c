@@ -6,9 +6,9 @@
 
 #define ROOM_AT_FIRST 4
 
-int weir_async_new(weir *engine, weir_async **ask)
+int weir_async_new(weir *engine, weir_async **async)
 {
-    if (!engine || !ask)
+    if (!engine || !async)
         return WEIR_EINVAL;
     weir_async *fresh = calloc(1, sizeof *fresh);
     if (!fresh)
@@ -18,27 +18,27 @@ int weir_async_new(weir *engine, weir_async **ask)
         weir_async_free(fresh);
         return WEIR_ENOMEM;
     }
-    *ask = fresh;
+    *async = fresh;
     return 0;
 }
 
-void weir_async_free(weir_async *ask)
+void weir_async_free(weir_async *async)
 {
-    if (!ask)
+    if (!async)
         return;
-    free(ask->request.ops);
-    free(ask->request.groups);
-    free(ask->outcome);
-    free(ask);
+    free(async->request.ops);
+    free(async->request.groups);
+    free(async->outcome);
+    free(async);
 }
 
-void weir_async_clear(weir_async *ask)
+void weir_async_clear(weir_async *async)
 {
-    struct weir__store_op *ops = ask->request.ops;
-    struct weir__group *groups = ask->request.groups;
-    ask->request = ask->back = (struct weir__store_request){.ops = ops, .groups = groups};
-    ask->next = ask->skipped_in_prepare = 0;
-    ask->dice = 0;
+    struct weir__store_op *ops = async->request.ops;
+    struct weir__group *groups = async->request.groups;
+    async->request = async->back = (struct weir__store_request){.ops = ops, .groups = groups};
+    async->next = async->skipped_in_prepare = 0;
+    async->dice = 0;
 }
 
 static void *grown(void *memory, size_t count, size_t size, bool *failed)
@@ -48,31 +48,31 @@ static void *grown(void *memory, size_t count, size_t size, bool *failed)
     return larger ? larger : memory;
 }
 
-int weir__async_reserve(weir_async *ask, size_t more)
+int weir__async_reserve(weir_async *async, size_t more)
 {
-    size_t needed = ask->request.op_count + more;
-    if (needed <= ask->room)
+    size_t needed = async->request.op_count + more;
+    if (needed <= async->room)
         return 0;
     if (needed > WEIR__ASYNC_OPS_MAX)
         return WEIR_ETOOMANY;
-    size_t room = ask->room ? ask->room : ROOM_AT_FIRST;
+    size_t room = async->room ? async->room : ROOM_AT_FIRST;
     while (room < needed)
         room *= 2;
     bool failed = false;
-    ask->request.ops = grown(ask->request.ops, room, sizeof *ask->request.ops, &failed);
-    ask->request.groups = grown(ask->request.groups, room, sizeof *ask->request.groups, &failed);
-    ask->outcome = grown(ask->outcome, room, sizeof *ask->outcome, &failed);
-    ask->back.ops = ask->request.ops;
-    ask->back.groups = ask->request.groups;
+    async->request.ops = grown(async->request.ops, room, sizeof *async->request.ops, &failed);
+    async->request.groups = grown(async->request.groups, room, sizeof *async->request.groups, &failed);
+    async->outcome = grown(async->outcome, room, sizeof *async->outcome, &failed);
+    async->back.ops = async->request.ops;
+    async->back.groups = async->request.groups;
     if (failed)
         return WEIR_ENOMEM; /* arrays that have grown are only larger than `room` */
-    ask->room = (uint32_t)room;
+    async->room = (uint32_t)room;
     return 0;
 }
 
-struct weir__store_op *weir__async_add(weir_async *ask, bool new_group, bool after_first)
+struct weir__store_op *weir__async_add(weir_async *async, bool new_group, bool after_first)
 {
-    struct weir__store_request *request = &ask->request;
+    struct weir__store_request *request = &async->request;
     uint32_t at = request->op_count++;
     if (new_group)
         request->groups[request->group_count++] = (struct weir__group){.first = at, .after_first = after_first};
@@ -80,7 +80,7 @@ struct weir__store_op *weir__async_add(weir_async *ask, bool new_group, bool aft
     struct weir__store_op *added = &request->ops[at];
     memset(added, 0, sizeof *added);
     added->tag = request->group_count - 1;
-    ask->outcome[at] = WEIR__OP_UNREAD;
+    async->outcome[at] = WEIR__OP_UNREAD;
     return added;
 }
 
@@ -90,24 +90,24 @@ static bool is_like(const struct weir__store_op *a, const struct weir__store_op 
            memcmp(a->name, b->name, a->name_len) == 0;
 }
 
-struct weir__store_op *weir__async_find(weir_async *ask, const struct weir__store_op *like)
+struct weir__store_op *weir__async_find(weir_async *async, const struct weir__store_op *like)
 {
-    uint32_t count = ask->request.op_count;
+    uint32_t count = async->request.op_count;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = (ask->next + i) % count;
-        if (ask->outcome[at] != WEIR__OP_UNREAD || !is_like(&ask->request.ops[at], like))
+        uint32_t at = (async->next + i) % count;
+        if (async->outcome[at] != WEIR__OP_UNREAD || !is_like(&async->request.ops[at], like))
             continue;
-        ask->outcome[at] = WEIR__OP_READ;
-        ask->next = at + 1;
-        return &ask->request.ops[at];
+        async->outcome[at] = WEIR__OP_READ;
+        async->next = at + 1;
+        return &async->request.ops[at];
     }
     return NULL;
 }
 
 /* An op's error is its group's: nothing was taken for the group. */
-int weir__async_error(const weir_async *ask, const struct weir__store_op *of)
+int weir__async_error(const weir_async *async, const struct weir__store_op *of)
 {
-    const struct weir__store_request *request = &ask->request;
+    const struct weir__store_request *request = &async->request;
     int error = request->error;
     const struct weir__group *group = &request->groups[of->tag];
     for (uint32_t i = 0; i < group->count && !error; i++)
@@ -115,23 +115,23 @@ int weir__async_error(const weir_async *ask, const struct weir__store_op *of)
     return error;
 }
 
-void weir__async_keep(weir_async *ask, const struct weir__store_op *of)
+void weir__async_keep(weir_async *async, const struct weir__store_op *of)
 {
-    ask->outcome[of - ask->request.ops] = WEIR__OP_KEPT;
+    async->outcome[of - async->request.ops] = WEIR__OP_KEPT;
 }
 
-struct weir__store_request *weir_async_request(weir_async *ask)
+struct weir__store_request *weir_async_request(weir_async *async)
 {
-    return &ask->request;
+    return &async->request;
 }
 
 /* Each op in its own group: they are independent. */
-struct weir__store_request *weir_async_rollback(weir_async *ask)
+struct weir__store_request *weir_async_rollback(weir_async *async)
 {
-    struct weir__store_request *request = &ask->request, *back = &ask->back;
+    struct weir__store_request *request = &async->request, *back = &async->back;
     for (uint32_t i = 0; i < request->op_count; i++) {
         struct weir__store_op *from = &request->ops[i];
-        if (request->error || ask->outcome[i] == WEIR__OP_KEPT || from->kind != WEIR__OP_TAKE || !from->taken ||
+        if (request->error || async->outcome[i] == WEIR__OP_KEPT || from->kind != WEIR__OP_TAKE || !from->taken ||
             from->keep)
             continue;
         struct weir__store_op *to = &back->ops[back->op_count];

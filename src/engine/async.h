@@ -26,14 +26,14 @@ struct weir_async {
 };
 
 /* Ensures capacity for so many more ops. */
-int weir__async_reserve(weir_async *ask, size_t more);
+int weir__async_reserve(weir_async *async, size_t more);
 /* The next op, zeroed, in the current group or in a new one. Capacity must have been reserved. */
-struct weir__store_op *weir__async_add(weir_async *ask, bool new_group, bool after_first);
+struct weir__store_op *weir__async_add(weir_async *async, bool new_group, bool after_first);
 /* The unread reply to an op of the same kind, cost and name, which is marked as read; NULL: none. */
-struct weir__store_op *weir__async_find(weir_async *ask, const struct weir__store_op *like);
+struct weir__store_op *weir__async_find(weir_async *async, const struct weir__store_op *like);
 /* The error of the op or of its group; 0: it has a reply. */
-int weir__async_error(const weir_async *ask, const struct weir__store_op *of);
+int weir__async_error(const weir_async *async, const struct weir__store_op *of);
 /* What the op took is not refunded. */
-void weir__async_keep(weir_async *ask, const struct weir__store_op *of);
+void weir__async_keep(weir_async *async, const struct weir__store_op *of);
 
 #endif

@@ -217,7 +217,8 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    struct batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now), .now = now, .request = requests};
+    struct batch b = {
+        .op = weir__operation(segment, weir__stats_shard_here(segment), now), .now = now, .request = requests};
 
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return refuse_all(&b, requests, count, now);

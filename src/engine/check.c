@@ -198,7 +198,7 @@ static inline int match(struct weir__request_ctx *ctx, const weir_query *query)
 }
 
 /* Copies a text to the caller's room, if there is any left for it. */
-static weir_text tell_text(const weir_query *query, size_t *used, weir_text text)
+static weir_text report_text(const weir_query *query, size_t *used, weir_text text)
 {
     if (!query->text || !text.len || text.len > query->text_size - *used)
         return (weir_text){NULL, 0};
@@ -209,67 +209,67 @@ static weir_text tell_text(const weir_query *query, size_t *used, weir_text text
 }
 
 /* The lists of the whole set, which need no rule. */
-static bool whole_list(const weir_rules *rules, struct weir__values *values, const weir_query *query, weir_time now,
-                       weir_result *answer)
+static bool complete_list(const weir_rules *rules, struct weir__values *values, const weir_query *query, weir_time now,
+                          weir_result *result)
 {
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
         return false;
-    *answer = (weir_result){.now = now, .priority = WEIR_NORMAL};
-    answer->decided_by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
+    *result = (weir_result){.now = now, .priority = WEIR_NORMAL};
+    result->decided_by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
                                         .decision = {.verdict = block ? WEIR_BLOCKED : WEIR_ALLOW,
                                                      .limit = -1,
                                                      .remaining = -1,
                                                      .retry_after_ns = block ? -1 : 0},
                                         .quota = -1,
                                         .effective_limit = -1};
-    answer->decision = answer->decided_by.decision;
-    answer->headers = rules->response.headers;
+    result->decision = result->decided_by.decision;
+    result->headers = rules->response.headers;
     if (block) {
         size_t used = 0;
-        answer->status = rules->response.status;
-        answer->body = rules->response.body;
-        answer->message = tell_text(query, &used, rules->response.message);
-        answer->body_text = tell_text(query, &used, rules->response.body_text);
+        result->status = rules->response.status;
+        result->body = rules->response.body;
+        result->message = report_text(query, &used, rules->response.message);
+        result->body_text = report_text(query, &used, rules->response.body_text);
     }
     return true;
 }
 
-static void tell_outcomes(const struct weir__request_ctx *ctx, const weir_query *query, weir_result *answer)
+static void fill_outcomes(const struct weir__request_ctx *ctx, const weir_query *query, weir_result *result)
 {
-    for (size_t i = 0; i < ctx->count && answer->outcomes < query->outcomes_max; i++) {
-        weir_outcome *to = &query->outcomes[answer->outcomes++];
+    for (size_t i = 0; i < ctx->count && result->outcomes < query->outcomes_max; i++) {
+        weir_outcome *to = &query->outcomes[result->outcomes++];
         weir__eval_outcome(&ctx->evals[i], to);
     }
 }
 
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
-static void tell_texts(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
-                       weir_result *answer)
+static void report_texts(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
+                         weir_result *result)
 {
     size_t used = 0;
     if (!by->rule)
         return;
-    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
-        weir_deferral *deferral = &answer->deferral;
-        deferral->tier = tell_text(query, &used, by->quota->tier);
+    if (result->on_limit == WEIR_ON_LIMIT_QUEUE) {
+        weir_deferral *deferral = &result->deferral;
+        deferral->tier = report_text(query, &used, by->quota->tier);
         if (deferral->tier.len == by->quota->tier.len && query->text &&
             weir__others_write(ctx, by, query->text + used, query->text_size - used, &deferral->others)) {
             used += deferral->others.len;
-            deferral->key = tell_text(query, &used, (weir_text){by->key, by->key_len});
+            deferral->key = report_text(query, &used, (weir_text){by->key, by->key_len});
         }
     }
-    answer->message = tell_text(query, &used, by->rule->response.message);
-    answer->body_text = tell_text(query, &used, by->rule->response.body_text);
+    result->message = report_text(query, &used, by->rule->response.message);
+    result->body_text = report_text(query, &used, by->rule->response.body_text);
 }
 
-static void tell(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
-                 weir_result *answer)
+static void report(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
+                   weir_result *result)
 {
-    weir__request_result(ctx, by, answer);
-    tell_outcomes(ctx, query, answer);
+    weir__request_result(ctx, by, result);
+    fill_outcomes(ctx, query, result);
     if (by && weir__eval_denies(by) && by->reason != WEIR_BY_SHED)
-        tell_texts(ctx, by, query, answer);
+        report_texts(ctx, by, query, result);
 }
 
 /* Inlined into the check, as are its other steps: calls between them cost as much as a step. */
@@ -311,20 +311,20 @@ void weir__ctx_end(const struct weir__request_ctx *ctx)
 }
 
 /* From the query to the rules that match. 1: a list of the whole set decided already, in `answer`. */
-STEP int begin(struct weir__request_ctx *ctx, const weir_query *query, weir_result *answer)
+STEP int begin(struct weir__request_ctx *ctx, const weir_query *query, weir_result *result)
 {
     struct weir__scratch *scratch = ctx->scratch;
     const weir_rules *rules = ctx->ruleset->rules;
     ctx->dry_run = query->dry_run;
-    ctx->ask = query->async;
-    ctx->held = query->permits ? query->permits : &scratch->held;
-    ctx->held->count = ctx->held->names_len = 0;
+    ctx->async = query->async;
+    ctx->permits = query->permits ? query->permits : &scratch->permits;
+    ctx->permits->count = ctx->permits->names_len = 0;
     /* Only rulesets with expressions have rooms: they are made before the first such ruleset is published. */
     scratch->matching = (struct weir__matching){0};
     if (ctx->hazard >= 0 && rules->has_regex)
         scratch->matching.room = ctx->engine->room[ctx->hazard];
     if ((rules->block.networks || rules->allow.networks) &&
-        whole_list(rules, values_of(ctx, query), query, ctx->now, answer))
+        complete_list(rules, values_of(ctx, query), query, ctx->now, result))
         return 1;
     return match(ctx, query);
 }
@@ -355,18 +355,18 @@ static int query_fault(const weir *engine, const weir_query *query)
     return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
-__attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_result *answer,
+__attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_result *result,
                                       struct weir__fast_result *fast)
 {
     struct weir__request_ctx ctx;
     int error = acquire(&ctx, engine, query->now);
     if (error)
         return error;
-    error = begin(&ctx, query, answer);
+    error = begin(&ctx, query, result);
     if (error == 0) {
         const struct weir__rule_eval *by = weir__evaluate(&ctx);
         if (!fast || !weir__fast_result_fill(&ctx, by, query, fast))
-            tell(&ctx, by, query, answer);
+            report(&ctx, by, query, result);
     }
     if (ctx.scratch->matching.limited)
         weir__count(&engine->regex_limited, ctx.scratch->matching.limited);
@@ -376,23 +376,23 @@ __attribute__((hot)) static int check(weir *engine, const weir_query *query, wei
     return error < 0 ? error : 0;
 }
 
-int weir_check(weir *engine, const weir_query *query, weir_result *answer)
+int weir_check(weir *engine, const weir_query *query, weir_result *result)
 {
-    int error = answer ? query_fault(engine, query) : WEIR_EINVAL;
+    int error = result ? query_fault(engine, query) : WEIR_EINVAL;
     if (error)
         return error;
     weir__watch(engine);
-    return check(engine, query, answer, NULL);
+    return check(engine, query, result, NULL);
 }
 
-__attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query, weir_result *answer,
+__attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query, weir_result *result,
                                           struct weir__fast_result *fast)
 {
-    fast->told = false;
+    fast->filled = false;
     /* Makes sense or not: what is counted besides would be written into memory that cannot be. */
     if (__builtin_expect(engine->segment->read_only, 0) && !query->dry_run)
         return WEIR_EREADONLY;
-    return check(engine, query, answer, fast);
+    return check(engine, query, result, fast);
 }
 
 int weir_check_begin(weir *engine, const weir_query *query)

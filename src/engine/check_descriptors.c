@@ -44,14 +44,14 @@ static int make_eval(struct weir__request_ctx *ctx, const weir_descriptor_query 
     struct weir__scratch *scratch = ctx->scratch;
     const weir_descriptor *descriptor = &query->descriptors[i];
     struct weir__rule_eval *eval = &ctx->evals[i];
-    int64_t usual = query->hits ? query->hits : 1;
+    int64_t default_hits = query->hits ? query->hits : 1;
     if (descriptor->entry_count && !descriptor->entries)
         return WEIR_EINVAL;
     if (descriptor->override_window_ns < 0)
         return WEIR_EWINDOW;
     *eval = (struct weir__rule_eval){.reason = WEIR_BY_NOTHING,
-                                     .cost = descriptor->has_hits ? descriptor->hits : usual,
-                                     .report = descriptor->has_hits || usual > 1};
+                                     .cost = descriptor->has_hits ? descriptor->hits : default_hits,
+                                     .report = descriptor->has_hits || default_hits > 1};
     if (eval->cost > WEIR__USED_MAX || eval->cost < -WEIR__USED_MAX)
         return WEIR_ECOST;
     if (descriptor->override_window_ns)
@@ -93,7 +93,7 @@ static void replace(struct weir__rule_eval *evals, size_t count)
     }
 }
 
-static void tell_matched(const struct weir__rule *rule, const weir_descriptor_query *query, size_t index)
+static void report_matched(const struct weir__rule *rule, const weir_descriptor_query *query, size_t index)
 {
     const struct weir__quota *quota = rule->quotas;
     weir_descriptor_match match = {.limit_name = rule->limit_name,
@@ -107,7 +107,7 @@ static void tell_matched(const struct weir__rule *rule, const weir_descriptor_qu
     query->matched(query->matched_context, index, &match);
 }
 
-static void tell(const struct weir__request_ctx *ctx, const weir_descriptor_query *query)
+static void report(const struct weir__request_ctx *ctx, const weir_descriptor_query *query)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
@@ -116,7 +116,7 @@ static void tell(const struct weir__request_ctx *ctx, const weir_descriptor_quer
                 .reason = WEIR_BY_NOTHING, .cost = eval->cost, .decision = {.limit = -1, .remaining = -1}};
         weir__eval_outcome(eval, &query->outcomes[i]);
         if (query->matched && eval->rule)
-            tell_matched(eval->rule, query, i);
+            report_matched(eval->rule, query, i);
     }
 }
 
@@ -128,7 +128,7 @@ static int begin(struct weir__request_ctx *ctx, weir *engine, const weir_descrip
         return error;
     ctx->dry_run = query->dry_run;
     ctx->charge_denied = query->charge_denied;
-    ctx->ask = query->async;
+    ctx->async = query->async;
     ctx->count = query->descriptor_count;
     ctx->scratch->quotas_used = 0;
     for (size_t i = 0; i < query->descriptor_count && !error; i++)
@@ -155,9 +155,9 @@ static int query_fault(const weir *engine, const weir_descriptor_query *query)
     return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
-int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *answer)
+int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *result)
 {
-    int error = answer && query && query->outcomes ? query_fault(engine, query) : WEIR_EINVAL;
+    int error = result && query && query->outcomes ? query_fault(engine, query) : WEIR_EINVAL;
     if (error)
         return error;
     weir__watch(engine);
@@ -166,12 +166,12 @@ int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, wei
     if (error)
         return error;
     const struct weir__rule_eval *by = weir__evaluate(&ctx);
-    weir__request_result(&ctx, by, answer);
-    tell(&ctx, query);
-    answer->outcomes = ctx.count;
-    answer->matched = 0;
+    weir__request_result(&ctx, by, result);
+    report(&ctx, query);
+    result->outcomes = ctx.count;
+    result->matched = 0;
     for (size_t i = 0; i < ctx.count; i++)
-        answer->matched += ctx.evals[i].reason != WEIR_BY_NOTHING;
+        result->matched += ctx.evals[i].reason != WEIR_BY_NOTHING;
     weir__ctx_end(&ctx);
     return 0;
 }

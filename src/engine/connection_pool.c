@@ -75,7 +75,7 @@ static void free_one(struct weir__connection_pool *pool)
             weir__store_ops()->flush_refunds(pooled->client, SETTLE_US);
         if (pooled->client)
             weir__store_ops()->close(pooled->client);
-        weir_async_free(pooled->ask);
+        weir_async_free(pooled->async);
     }
     if (ours) { /* else a thread of the parent may be waiting on them */
         pthread_cond_destroy(&pool->given);
@@ -156,7 +156,7 @@ static int fill(weir *engine, struct weir__pooled_connection *pooled)
         pooled->client = weir__store_ops()->open(engine->store);
     if (!pooled->client)
         return WEIR_ENOMEM;
-    return pooled->ask ? 0 : weir_async_new(engine, &pooled->ask);
+    return pooled->async ? 0 : weir_async_new(engine, &pooled->async);
 }
 
 struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int *error)
@@ -173,20 +173,20 @@ struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int 
         give(place);
         return NULL;
     }
-    weir_async_clear(place->pooled.ask);
-    weir_async_request(place->pooled.ask)->deadline_us = deadline_us; /* waiting for a connection counts, too */
+    weir_async_clear(place->pooled.async);
+    weir_async_request(place->pooled.async)->deadline_us = deadline_us; /* waiting for a connection counts, too */
     return &place->pooled;
 }
 
 void weir__connection_pool_request(struct weir__pooled_connection *pooled)
 {
-    struct weir__store_request *request = weir_async_request(pooled->ask);
+    struct weir__store_request *request = weir_async_request(pooled->async);
     request->error = weir__store_ops()->request(pooled->client, request);
 }
 
 void weir__connection_pool_release(struct weir__pooled_connection *pooled)
 {
-    struct weir__store_request *back = weir_async_rollback(pooled->ask);
+    struct weir__store_request *back = weir_async_rollback(pooled->async);
     if (back)
         weir__store_ops()->refund(pooled->client, back);
     give((struct place *)pooled);

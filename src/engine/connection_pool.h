@@ -12,7 +12,7 @@ struct weir__connection_pool;
 /* One connection and its ops, for one caller at a time. */
 struct weir__pooled_connection {
     struct weir__blocking_client *client;
-    weir_async *ask;
+    weir_async *async;
 };
 
 /* Without connecting. NULL: no memory. */

@@ -19,7 +19,7 @@ void weir__counter_expect(const weir_segment *segment, uint64_t hash)
 int weir__counter_move(weir_segment *segment, const weir_limit *limit, uint64_t hash, int64_t amount, weir_time now,
                        weir_decision *decision)
 {
-    struct weir__op op = weir__operation(segment, amount ? weir__stripe_here(segment) : NULL, now);
+    struct weir__op op = weir__operation(segment, amount ? weir__stats_shard_here(segment) : NULL, now);
     struct weir__key_location where;
     if (amount && segment->read_only)
         return WEIR_EREADONLY;

@@ -46,19 +46,19 @@ static void put_json(struct body_writer *to, weir_text text)
 }
 
 /* The rule's own message, or what fits the reason; `room` is where the latter is written. */
-static weir_text message_of(const weir_result *answer, char *room, size_t size)
+static weir_text message_of(const weir_result *result, char *room, size_t size)
 {
-    int64_t wait = weir__retry_seconds(answer);
-    if (answer->message.len)
-        return answer->message;
-    if (answer->decision.verdict == WEIR_NEVER_FITS && answer->decided_by.reason == WEIR_BY_LIMIT)
+    int64_t wait = weir__retry_seconds(result);
+    if (result->message.len)
+        return result->message;
+    if (result->decision.verdict == WEIR_NEVER_FITS && result->decided_by.reason == WEIR_BY_LIMIT)
         return weir__text_of("This request costs more than the limit allows at once; it can never pass.");
-    if (answer->decided_by.reason == WEIR_BY_MISSING_KEY)
+    if (result->decided_by.reason == WEIR_BY_MISSING_KEY)
         return weir__text_of("The request lacks a header or something else that is needed here.");
     if (!wait)
         return weir__text_of("Requests of this kind are not allowed.");
     struct body_writer to = {room, 0, size};
-    if (answer->decided_by.reason == WEIR_BY_SHED)
+    if (result->decided_by.reason == WEIR_BY_SHED)
         PUT(&to, "The service is busy with more important requests. Please retry after ");
     else
         PUT(&to, "Too many requests. Please retry after ");
@@ -69,40 +69,40 @@ static weir_text message_of(const weir_result *answer, char *room, size_t size)
     return (weir_text){room, to.len};
 }
 
-static void put_plain_json(struct body_writer *to, const weir_result *answer, weir_text message)
+static void put_plain_json(struct body_writer *to, const weir_result *result, weir_text message)
 {
-    if (answer->decided_by.reason == WEIR_BY_SHED)
+    if (result->decided_by.reason == WEIR_BY_SHED)
         PUT(to, "{\"error\":\"overloaded\",\"message\":");
     else
         PUT(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
     put_json(to, message);
-    if (answer->decided_by.rule[0]) {
+    if (result->decided_by.rule[0]) {
         PUT(to, ",\"rule\":");
-        put_json(to, weir__text_of(answer->decided_by.rule));
+        put_json(to, weir__text_of(result->decided_by.rule));
     }
-    if (answer->decided_by.reason == WEIR_BY_LIMIT) {
+    if (result->decided_by.reason == WEIR_BY_LIMIT) {
         PUT(to, ",\"limit\":");
-        put_number(to, answer->decision.limit);
+        put_number(to, result->decision.limit);
         PUT(to, ",\"remaining\":");
-        put_number(to, weir__at_least(answer->decision.remaining, 0));
+        put_number(to, weir__at_least(result->decision.remaining, 0));
     }
-    if (weir__retry_seconds(answer)) {
+    if (weir__retry_seconds(result)) {
         PUT(to, ",\"retry_after\":");
-        put_number(to, weir__retry_seconds(answer));
+        put_number(to, weir__retry_seconds(result));
     }
     PUT(to, "}\n");
 }
 
-static void put_problem(struct body_writer *to, const weir_result *answer, weir_text message)
+static void put_problem(struct body_writer *to, const weir_result *result, weir_text message)
 {
-    bool shed = answer->decided_by.reason == WEIR_BY_SHED;
+    bool shed = result->decided_by.reason == WEIR_BY_SHED;
     if (shed)
         PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
                 "\"title\":\"Temporary reduced capacity\",\"status\":");
     else
         PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\","
                 "\"title\":\"Quota exceeded\",\"status\":");
-    put_number(to, answer->status);
+    put_number(to, result->status);
     PUT(to, ",\"detail\":");
     put_json(to, message);
     if (shed) { /* it violated none */
@@ -110,12 +110,12 @@ static void put_problem(struct body_writer *to, const weir_result *answer, weir_
         return;
     }
     PUT(to, ",\"violated-policies\":[");
-    if (answer->decided_by.rule[0])
-        put_json(to, weir__text_of(answer->decided_by.rule));
+    if (result->decided_by.rule[0])
+        put_json(to, weir__text_of(result->decided_by.rule));
     PUT(to, "]}\n");
 }
 
-size_t weir_result_body(const weir_result *answer, bool accepts_problem, char *buffer, size_t size, const char **type)
+size_t weir_result_body(const weir_result *result, bool accepts_problem, char *buffer, size_t size, const char **type)
 {
     char room[128];
     struct body_writer to = {buffer, 0, size};
@@ -123,21 +123,21 @@ size_t weir_result_body(const weir_result *answer, bool accepts_problem, char *b
         return 0;
     buffer[0] = 0;
     *type = "application/json";
-    if (answer->body == WEIR_BODY_NONE)
+    if (result->body == WEIR_BODY_NONE)
         return 0;
-    if (answer->body_text.len) {
-        to.len = answer->body_text.len < size ? answer->body_text.len : size - 1;
-        memcpy(buffer, answer->body_text.data, to.len);
+    if (result->body_text.len) {
+        to.len = result->body_text.len < size ? result->body_text.len : size - 1;
+        memcpy(buffer, result->body_text.data, to.len);
         buffer[to.len] = 0;
         *type = "text/plain; charset=utf-8";
         return to.len;
     }
-    weir_text message = message_of(answer, room, sizeof room);
-    if (answer->body == WEIR_BODY_PROBLEM || (answer->body == WEIR_BODY_AUTO && accepts_problem)) {
+    weir_text message = message_of(result, room, sizeof room);
+    if (result->body == WEIR_BODY_PROBLEM || (result->body == WEIR_BODY_AUTO && accepts_problem)) {
         *type = "application/problem+json";
-        put_problem(&to, answer, message);
+        put_problem(&to, result, message);
     } else {
-        put_plain_json(&to, answer, message);
+        put_plain_json(&to, result, message);
     }
     return to.len;
 }

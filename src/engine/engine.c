@@ -58,13 +58,14 @@ static int make_rooms(weir *engine)
 }
 
 /* A file beside the segment could not be opened. */
-static void tell_without(const weir *engine, enum weir_severity severity, const char *file, const char *what, int error)
+static void report_without(const weir *engine, enum weir_severity severity, const char *file, const char *what,
+                           int error)
 {
     char message[512], why[256];
-    weir_diagnostic told = {.severity = severity, .file = file, .message = message};
+    weir_diagnostic diagnostic = {.severity = severity, .file = file, .message = message};
     snprintf(message, sizeof message, "%s: %s", what, weir__mapped_why(file, error, why, sizeof why));
     if (engine->diagnose)
-        engine->diagnose(engine->diagnose_context, &told);
+        engine->diagnose(engine->diagnose_context, &diagnostic);
 }
 
 /*
@@ -72,7 +73,7 @@ static void tell_without(const weir *engine, enum weir_severity severity, const 
  * worker of another user would make one that the agent has to refuse. An engine that starts with an eventual rule needs
  * it; rules that come while requests do are not kept out for it, and act as local.
  */
-static int open_book(weir *engine, struct weir__ruleset *ruleset, bool first)
+static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
 {
     bool needed = false;
     for (size_t i = 0; i < ruleset->rules->count && !needed; i++)
@@ -91,15 +92,15 @@ static int open_book(weir *engine, struct weir__ruleset *ruleset, bool first)
     if (!error)
         return 0;
     bool fatal = first && needed;
-    tell_without(engine, fatal ? WEIR_IS_ERROR : WEIR_IS_WARNING, engine->ledger,
-                 fatal ? "the ledger of eventual rules cannot be opened"
-                       : "eventual rules act as local, as the ledger cannot be opened",
-                 error);
+    report_without(engine, fatal ? WEIR_IS_ERROR : WEIR_IS_WARNING, engine->ledger,
+                   fatal ? "the ledger of eventual rules cannot be opened"
+                         : "eventual rules act as local, as the ledger cannot be opened",
+                   error);
     return fatal ? error : 0;
 }
 
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
-static int install(weir *engine, weir_rules *rules, uint64_t said)
+static int install(weir *engine, weir_rules *rules, uint64_t checksum)
 {
     struct weir__ruleset *before = (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current);
     if (rules->has_regex && make_rooms(engine) != 0)
@@ -107,8 +108,8 @@ static int install(weir *engine, weir_rules *rules, uint64_t said)
     struct weir__ruleset *ruleset = weir__ruleset_make(engine, rules);
     if (!ruleset)
         return WEIR_ENOMEM;
-    ruleset->said = said;
-    int error = open_book(engine, ruleset, !before);
+    ruleset->checksum = checksum;
+    int error = open_ledger(engine, ruleset, !before);
     if (error) {
         ruleset->rules = NULL;
         weir__ruleset_free(ruleset);
@@ -166,7 +167,7 @@ static int load(weir *engine, const struct weir__sources *sources)
     int error = weir__load_sources(sources->list, sources->count, &audience, &rules);
     if (error)
         return error;
-    error = install(engine, rules, sources->fingerprint.said);
+    error = install(engine, rules, sources->fingerprint.checksum);
     if (error)
         weir_rules_free(rules);
     return error;
@@ -244,7 +245,7 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
     struct weir__audience audience = audience_of(engine);
     if (options->rules_text) {
         struct weir__source source = {"rules", {options->rules_text, strlen(options->rules_text)}};
-        engine->seen.said = weir__sources_checksum(&source, 1);
+        engine->seen.checksum = weir__sources_checksum(&source, 1);
         return weir__load_sources(&source, 1, &audience, rules);
     }
     engine->path = strdup(options->rules_path);
@@ -292,7 +293,7 @@ static void open_hot_sampler(weir *engine, const weir_options *options)
                                  .owner = engine->segment->owner};
     int error = weir__hot_sampler_open(&where, &engine->hot_sampler);
     if (error)
-        tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not noted", error);
+        report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not noted", error);
     else
         engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
 }
@@ -311,7 +312,7 @@ static void open_level(weir *engine, const weir_options *options)
     if (looks && error == WEIR_ENOENT)
         return;
     if (error)
-        tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
+        report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
     else
         engine->load = weir__load_page_of(&engine->level);
 }
@@ -333,7 +334,7 @@ static int open_both(weir *engine, const weir_options *options)
     if (!error) {
         open_hot_sampler(engine, options);
         open_level(engine, options);
-        error = install(engine, rules, engine->seen.said);
+        error = install(engine, rules, engine->seen.checksum);
     }
     if (error)
         weir_rules_free(rules);

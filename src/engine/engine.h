@@ -23,7 +23,7 @@ struct weir__ruleset {
     bool strict;                       /* some request may have to ask the store */
     struct weir__delta_ledger *deltas; /* the engine's, if a rule needs it; see ledger.h */
     struct weir__ruleset *older;       /* in the list of those that were replaced */
-    uint64_t said;                     /* what its texts say, as a number: see weir__sources_checksum */
+    uint64_t checksum;                 /* what its texts say, as a number: see weir__sources_checksum */
 };
 
 struct weir {
@@ -82,7 +82,7 @@ static inline struct weir__rule_stats_shard *weir__rule_stats_on(const struct we
 }
 
 /* A rule's figures, over all processors. */
-void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stats);
+void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rule_stats *stats);
 
 /* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
@@ -91,7 +91,7 @@ enum weir__consistency weir__consistency_of(const weir *engine, const struct wei
 /* True if some rule of the published ruleset is decided by the store. */
 bool weir__ruleset_is_strict(weir *engine);
 /* True if some rule may need the store, and it is the engine that asks it. */
-bool weir__asks_store(weir *engine);
+bool weir__needs_store_reply(weir *engine);
 
 /* Makes what goes with a set, which it then owns. NULL: no memory. */
 struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules);

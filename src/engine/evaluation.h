@@ -37,7 +37,7 @@ struct weir__rule_eval {
     bool kept;               /* a shadow: what the store took is kept */
     bool by_address;         /* the key is some text and the address of the query's peer */
     bool reserved;           /* its quota is without the rule's reserve; see overload.h */
-    uint8_t held;            /* its slot in ctx->held, from 1 on; 0: it has none */
+    uint8_t permits;         /* its slot in ctx->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
     int store_error; /* why the store, or the segment's slab, did not decide; another counter of the host did instead */
@@ -56,8 +56,8 @@ struct weir__request_ctx {
     unsigned cpu;       /* where it runs */
     struct weir__rule_eval *evals;
     size_t count;
-    weir_permits *held;      /* where slots go; NULL: there is no rule that needs them */
-    weir_async *ask;         /* the replies of the store, or NULL */
+    weir_permits *permits;   /* where slots go; NULL: there is no rule that needs them */
+    weir_async *async;       /* the replies of the store, or NULL */
     size_t strict;           /* evals that the store decides */
     uint32_t remote_permits; /* permits that the store took, for which there must be room in `held` */
     bool skipped_in_prepare; /* nothing was sent: the request is already denied */
@@ -85,7 +85,7 @@ struct weir__scratch {
     uint32_t found[WEIR__MATCHES_MAX];
     struct weir__rule_eval evals[WEIR__MATCHES_MAX];
     struct weir__values values;
-    weir_permits held; /* for a caller that gives no place for permits */
+    weir_permits permits; /* for a caller that gives no place for permits */
     char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
     struct weir__quota quotas[WEIR__MATCHES_MAX]; /* effective limits (overload.h), or those that a descriptor brings */
 };
@@ -157,6 +157,6 @@ bool weir__eval_denies(const struct weir__rule_eval *eval);
 /* What the engine tells of a eval. */
 void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome);
 /* The answer as a whole, from the eval that speaks (NULL: nothing matched) and all others. */
-void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *answer);
+void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result);
 
 #endif

@@ -7,9 +7,9 @@
 /* What is between the numbers in RateLimit's value. */
 #define BETWEEN ";t="
 
-#define POLICY_MAX (2 * WEIR_NAME_MAX + 2 + 2 * WEIR__DIGITS_MAX + 16)
-#define SPOKEN_MAX (WEIR_NAME_MAX + WEIR__FAST_MAX * POLICY_MAX + POLICY_MAX + 4 * WEIR__DIGITS_MAX)
-_Static_assert(SPOKEN_MAX + WEIR__KEY_MAX + 2 * WEIR__PLAN_TEXT_STEP <= WEIR__FAST_RESULT_BYTES, "all of it fits");
+#define POLICY_MAX   (2 * WEIR_NAME_MAX + 2 + 2 * WEIR__DIGITS_MAX + 16)
+#define TEMPLATE_MAX (WEIR_NAME_MAX + WEIR__FAST_MAX * POLICY_MAX + POLICY_MAX + 4 * WEIR__DIGITS_MAX)
+_Static_assert(TEMPLATE_MAX + WEIR__KEY_MAX + 2 * WEIR__PLAN_TEXT_STEP <= WEIR__FAST_RESULT_BYTES, "all of it fits");
 
 /* ---- Telling ---- */
 
@@ -48,7 +48,7 @@ static inline bool lists_all(const weir_query *query, size_t count)
 }
 
 /* What there is to tell: of all rules that let the request pass, the one that speaks and what it decided. */
-struct speech {
+struct header_input {
     const struct weir__rule_plan *const *all; /* NULL: it is one */
     size_t count;
     const struct weir__rule_plan *by;
@@ -61,23 +61,23 @@ static inline char *put_policy(char *to, const struct weir__rule_plan *plan)
     return put(to, policy_of(plan), plan->policy_len);
 }
 
-static inline char *put_policies(char *to, const struct speech *speech)
+static inline char *put_policies(char *to, const struct header_input *header_input)
 {
-    if (speech->count == 1)
-        return put_policy(to, speech->by);
-    for (size_t i = 0; i < speech->count; i++) {
-        to = put_policy(to, speech->all[i]);
+    if (header_input->count == 1)
+        return put_policy(to, header_input->by);
+    for (size_t i = 0; i < header_input->count; i++) {
+        to = put_policy(to, header_input->all[i]);
         *to++ = ',';
     }
     return to - 1;
 }
 
 /* Behind the key, which ends at `to`. */
-__attribute__((always_inline)) static inline void tell(const struct speech *speech, char *to,
-                                                       struct weir__fast_result *fast)
+__attribute__((always_inline)) static inline void report(const struct header_input *header_input, char *to,
+                                                         struct weir__fast_result *fast)
 {
-    const struct weir__rule_plan *by = speech->by;
-    const weir_decision *decision = speech->decision;
+    const struct weir__rule_plan *by = header_input->by;
+    const weir_decision *decision = header_input->decision;
     char remaining[WEIR__DIGITS_MAX + WEIR__PLAN_TEXT_STEP], *values = to, *from;
     unsigned headers = fast->headers ? by->headers : 0;
     size_t digits = 0;
@@ -87,13 +87,13 @@ __attribute__((always_inline)) static inline void tell(const struct speech *spee
         digits = (size_t)(weir__write_digits(remaining, (uint64_t)decision->remaining) - remaining);
 #define VALUE(header, put) (from = to, to = (put), fast->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
     if (headers & WEIR_HEADERS_X_RATELIMIT) {
-        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : speech->now.wall_ns);
+        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : header_input->now.wall_ns);
         VALUE(LIMIT, put(to, limit_of(by), by->limit_len));
         VALUE(REMAINING, put(to, remaining, digits));
         VALUE(RESET, put_second(to, (uint64_t)weir__seconds_up(reset), fast->reset));
     }
     if (headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put_policies(to, speech));
+        VALUE(POLICY, put_policies(to, header_input));
         from = to;
         to = put(to, policy_of(by) + by->policy_len, by->ratelimit_len);
         to = put(to, remaining, digits);
@@ -107,16 +107,16 @@ __attribute__((always_inline)) static inline void tell(const struct speech *spee
     fast->values_len = (uint16_t)(to - values);
     fast->limit = decision->limit;
     fast->remaining = decision->remaining;
-    fast->told = true;
+    fast->filled = true;
 }
 
 /* A rule that is enforced, with its own limit, and its counter decided here or in the store; nothing else to tell. */
-static bool is_brief(const struct weir__rule_eval *eval, const struct weir__rule_plan *plan)
+static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_plan *plan)
 {
     const weir_decision *decision = &eval->decision;
     return plan && eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT &&
            decision->verdict == WEIR_ALLOW && decision->limit == plan->limit && decision->remaining >= 0 &&
-           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_KEY_SHOWN_MAX && !eval->held && !eval->store_error;
+           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_KEY_SHOWN_MAX && !eval->permits && !eval->store_error;
 }
 
 bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
@@ -129,11 +129,11 @@ bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct we
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         all[i] = eval->rule ? ctx->ruleset->plan[eval->rule->index] : NULL;
-        if (ctx->fast ? eval->key_len > WEIR_KEY_SHOWN_MAX : !is_brief(eval, all[i]))
+        if (ctx->fast ? eval->key_len > WEIR_KEY_SHOWN_MAX : !is_fast(eval, all[i]))
             return false;
     }
-    const struct speech speech = {all, ctx->count, all[by - ctx->evals], &by->decision, ctx->now};
-    char *key = put(fast->text, speech.by->text, speech.by->name_len);
-    tell(&speech, put(key, by->key, by->key_len), fast);
+    const struct header_input header_input = {all, ctx->count, all[by - ctx->evals], &by->decision, ctx->now};
+    char *key = put(fast->text, header_input.by->text, header_input.by->name_len);
+    report(&header_input, put(key, by->key, by->key_len), fast);
     return true;
 }

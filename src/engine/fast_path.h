@@ -19,7 +19,7 @@ struct weir__second {
 struct weir__fast_result {
     struct weir__second *reset; /* kept by the caller from one to the next */
     bool headers;               /* wanted */
-    bool told;                  /* out, as all below; false: there is an answer instead */
+    bool filled;                /* out, as all below; false: there is an answer instead */
     uint8_t rule_len, key_len;
     uint16_t values_len;
     uint16_t lens[WEIR_HEADER_COUNT]; /* of the headers' values, as of weir_result_header_values; 0: not sent */
@@ -32,7 +32,7 @@ struct weir__fast_result {
  * weir_check with a compact result where possible (fast->told), of a query that is known to be valid. Does not look for
  * new rules on the disk: the caller has a timer for that.
  */
-WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_result *answer,
+WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_result *result,
                                      struct weir__fast_result *fast);
 
 /* ---- For the engine ---- */

@@ -10,13 +10,13 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
     const struct weir__quota *quota = rule->quotas;
     const struct weir__rule_eval eval = {
         .rule = rule, .quota = quota, .decision = {.verdict = WEIR_ALLOW, .limit = quota->limit.hard}};
-    weir_result answer = {.decision = eval.decision, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT};
+    weir_result result = {.decision = eval.decision, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT};
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
-    weir__eval_outcome(&eval, &answer.decided_by);
-    (void)weir_result_header_values(&answer, NULL, values, lens);
-    size_t said = (size_t)lens[WEIR_HEADER_POLICY] + lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1);
-    size_t len = rule->name.len + lens[WEIR_HEADER_LIMIT] + said;
+    weir__eval_outcome(&eval, &result.decided_by);
+    (void)weir_result_header_values(&result, NULL, values, lens);
+    size_t fields_len = (size_t)lens[WEIR_HEADER_POLICY] + lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1);
+    size_t len = rule->name.len + lens[WEIR_HEADER_LIMIT] + fields_len;
     struct weir__rule_plan *plan = weir__arena_take(memory, sizeof *plan + len + WEIR__PLAN_TEXT_STEP);
     if (!plan)
         return NULL;
@@ -30,7 +30,7 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
     char *to = plan->text;
     to = (char *)memcpy(to, rule->name.data, rule->name.len) + rule->name.len;
     to = (char *)memcpy(to, values, plan->limit_len) + plan->limit_len;
-    memcpy(to, policy, said);
+    memcpy(to, policy, fields_len);
     return plan;
 }
 

@@ -38,8 +38,8 @@ static inline char *put_again(char *to, const struct number_text *number)
 }
 
 /* An answer, and those of its numbers. */
-struct told {
-    const weir_result *answer;
+struct context {
+    const weir_result *result;
     struct number_text limit, remaining;
 };
 
@@ -64,7 +64,7 @@ static bool counts(const weir_outcome *outcome)
 }
 
 /* One policy of the list that began at `list`; nothing, if it might not fit. */
-static char *put_policy(char *to, const char *list, const struct told *told, const weir_outcome *outcome)
+static char *put_policy(char *to, const char *list, const struct context *context, const weir_outcome *outcome)
 {
     if (!counts(outcome) || (size_t)(to - list) > LIST_MAX - POLICY_ROOM)
         return to;
@@ -72,8 +72,8 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
         *to++ = ',';
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
-    to = outcome->effective_limit == told->answer->decision.limit ? put_again(to, &told->limit)
-                                                                  : weir__write_int(to, outcome->effective_limit);
+    to = outcome->effective_limit == context->result->decision.limit ? put_again(to, &context->limit)
+                                                                     : weir__write_int(to, outcome->effective_limit);
     if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
         return to;
     to = PUT(to, ";w=");
@@ -81,72 +81,73 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
 }
 
 /* True if the rule that RateLimit speaks of is not among those that the caller had room for. */
-static bool speaks_apart(const weir_result *answer, const weir_outcome *outcomes)
+static bool speaks_apart(const weir_result *result, const weir_outcome *outcomes)
 {
-    if (answer->outcomes >= answer->matched)
+    if (result->outcomes >= result->matched)
         return false;
-    for (size_t i = 0; i < answer->outcomes; i++)
-        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, answer->decided_by.rule) == 0)
+    for (size_t i = 0; i < result->outcomes; i++)
+        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, result->decided_by.rule) == 0)
             return false;
     return true;
 }
 
-static char *put_policies(char *to, const struct told *told, const weir_outcome *outcomes)
+static char *put_policies(char *to, const struct context *context, const weir_outcome *outcomes)
 {
-    const weir_result *answer = told->answer;
+    const weir_result *result = context->result;
     const char *list = to;
-    if (!outcomes || speaks_apart(answer, outcomes)) /* first: there may not be room for all */
-        to = put_policy(to, list, told, &answer->decided_by);
-    for (size_t i = 0; outcomes && i < answer->outcomes; i++)
-        to = put_policy(to, list, told, &outcomes[i]);
+    if (!outcomes || speaks_apart(result, outcomes)) /* first: there may not be room for all */
+        to = put_policy(to, list, context, &result->decided_by);
+    for (size_t i = 0; outcomes && i < result->outcomes; i++)
+        to = put_policy(to, list, context, &outcomes[i]);
     return to;
 }
 
-static char *put_ratelimit(char *to, const struct told *told)
+static char *put_ratelimit(char *to, const struct context *context)
 {
-    const weir_decision *decision = &told->answer->decision;
-    to = put_name(to, told->answer->decided_by.rule);
+    const weir_decision *decision = &context->result->decision;
+    to = put_name(to, context->result->decided_by.rule);
     to = PUT(to, ";r=");
-    to = put_again(to, &told->remaining);
+    to = put_again(to, &context->remaining);
     /* t is when more is to be had: for a denial, when it would fit; else when all of it is back, if that is known. */
-    bool whole = weir_passes(decision) || decision->retry_after_ns < 0;
-    if (whole && decision->reset_after_ns < 0)
+    bool complete = weir_passes(decision) || decision->retry_after_ns < 0;
+    if (complete && decision->reset_after_ns < 0)
         return to;
     to = PUT(to, ";t=");
-    return weir__write_int(to, whole ? weir__seconds_up(decision->reset_after_ns) : weir__retry_seconds(told->answer));
+    return weir__write_int(to, complete ? weir__seconds_up(decision->reset_after_ns)
+                                        : weir__retry_seconds(context->result));
 }
 
-size_t weir_result_header_values(const weir_result *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
+size_t weir_result_header_values(const weir_result *result, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
                                  uint16_t lens[WEIR_HEADER_COUNT])
 {
-    const weir_decision *decision = &answer->decision;
+    const weir_decision *decision = &result->decision;
     bool denied = !weir_passes(decision),
-         limited = counts(&answer->decided_by) || answer->decided_by.reason == WEIR_BY_BAN;
-    int64_t retry = denied ? weir__retry_seconds(answer) : 0;
-    struct told told = {.answer = answer};
+         limited = counts(&result->decided_by) || result->decided_by.reason == WEIR_BY_BAN;
+    int64_t retry = denied ? weir__retry_seconds(result) : 0;
+    struct context context = {.result = result};
     char *to = values, *from = values;
 
     memset(lens, 0, WEIR_HEADER_COUNT * sizeof *lens);
     if (limited) {
-        set_number(&told.limit, decision->limit);
-        set_number(&told.remaining, decision->remaining);
+        set_number(&context.limit, decision->limit);
+        set_number(&context.remaining, decision->remaining);
     }
 #define VALUE(header, put) (from = to, to = (put), lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
-    if (limited && answer->headers & WEIR_HEADERS_X_RATELIMIT) {
+    if (limited && result->headers & WEIR_HEADERS_X_RATELIMIT) {
         int64_t reset = decision->reset_after_ns;
-        reset += answer->headers & WEIR_HEADERS_RESET_DELTA ? 0 : answer->now.wall_ns;
-        VALUE(LIMIT, put_again(to, &told.limit));
-        VALUE(REMAINING, put_again(to, &told.remaining));
+        reset += result->headers & WEIR_HEADERS_RESET_DELTA ? 0 : result->now.wall_ns;
+        VALUE(LIMIT, put_again(to, &context.limit));
+        VALUE(REMAINING, put_again(to, &context.remaining));
         if (decision->reset_after_ns >= 0)
             VALUE(RESET, weir__write_int(to, weir__seconds_up(reset)));
         if (retry)
             VALUE(X_RETRY_AFTER, weir__write_int(to, retry));
     }
-    if (limited && answer->headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put_policies(to, &told, outcomes));
-        VALUE(RATELIMIT, put_ratelimit(to, &told));
+    if (limited && result->headers & WEIR_HEADERS_DRAFT) {
+        VALUE(POLICY, put_policies(to, &context, outcomes));
+        VALUE(RATELIMIT, put_ratelimit(to, &context));
     }
-    if (retry && answer->headers & WEIR_HEADERS_RETRY_AFTER)
+    if (retry && result->headers & WEIR_HEADERS_RETRY_AFTER)
         VALUE(RETRY_AFTER, weir__write_int(to, retry));
     if (denied)
         VALUE(CACHE_CONTROL, PUT(to, "no-store"));
@@ -164,11 +165,11 @@ const char *weir_header_name(enum weir_header header)
     return (size_t)header < sizeof names / sizeof *names ? names[header] : NULL;
 }
 
-void weir_result_headers(const weir_result *answer, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
+void weir_result_headers(const weir_result *result, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
 {
     char values[WEIR_HEADER_ROOM + 1], *at = values;
     uint16_t lens[WEIR_HEADER_COUNT];
-    weir_result_header_values(answer, outcomes, values, lens);
+    weir_result_header_values(result, outcomes, values, lens);
     for (int i = 0; i < WEIR_HEADER_COUNT; i++) {
         if (!lens[i])
             continue;

@@ -73,11 +73,11 @@ uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len
 
 uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash)
 {
-    uint8_t key[WEIR_SECRET_BYTES], whole[WEIR__SHA256_BYTES];
+    uint8_t key[WEIR_SECRET_BYTES], complete[WEIR__SHA256_BYTES];
     uint64_t shown = 0;
     if (weir_segment_secret(segment, "pseudonyms of keys", key) == 0) {
-        weir__hmac_sha256(key, sizeof key, &hash, sizeof hash, whole);
-        memcpy(&shown, whole, sizeof shown);
+        weir__hmac_sha256(key, sizeof key, &hash, sizeof hash, complete);
+        memcpy(&shown, complete, sizeof shown);
     }
     explicit_bzero(key, sizeof key);
     return be64toh(shown); /* its digits are the first of the HMAC's */
@@ -106,19 +106,19 @@ void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset)
     for (size_t i = 0; i < ruleset->rules->count; i++) {
         uint64_t id = ruleset->rules->rules[i]->id, had = weir__load64(&ruleset->hot[i]);
         /* By looking, as two who claimed at the same time may have two of them: the first is everybody's. */
-        const struct weir__hot_rule *panel = weir__hot_lookup(hot, id);
-        if (!panel)
-            panel = weir__hot_find(hot, id, minute);
-        if ((uint64_t)(uintptr_t)panel != had)
-            weir__store64(&ruleset->hot[i], (uint64_t)(uintptr_t)panel);
+        const struct weir__hot_rule *rule_slot = weir__hot_lookup(hot, id);
+        if (!rule_slot)
+            rule_slot = weir__hot_find(hot, id, minute);
+        if ((uint64_t)(uintptr_t)rule_slot != had)
+            weir__store64(&ruleset->hot[i], (uint64_t)(uintptr_t)rule_slot);
     }
 }
 
 void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
-                             struct weir__hot_rule *panel, uint64_t dice)
+                             struct weir__hot_rule *rule_slot, uint64_t dice)
 {
     bool hide = ctx->engine->hot_sampler->hide;
-    if (weir__load64(&panel->rule) != eval->rule->id)
+    if (weir__load64(&rule_slot->rule) != eval->rule->id)
         return; /* another's by now; weir__hot_sampler_seek will find one */
     struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(ctx->engine->segment, eval->key, eval->key_len),
                                     .key = eval->key,
@@ -129,22 +129,22 @@ void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct w
                                         dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
                                     .per_mille = per_mille_of(&eval->decision),
                                     .minute = minute_of(ctx->now)};
-    weir__hot_sample(panel, &note);
+    weir__hot_sample(rule_slot, &note);
 }
 
 /* ---- Telling ---- */
 
 #define STATS_MINUTES 10
 
-static void stats_of(const weir *engine, const struct weir__hot_rule *panel, weir_hot_stats *stats)
+static void stats_of(const weir *engine, const struct weir__hot_rule *rule_slot, weir_hot_stats *stats)
 {
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key near[WEIR__HOT_NEAR];
     uint32_t minute = minute_of(weir_clock(engine->segment));
-    *stats = (weir_hot_stats){.keys = weir__hot_uses(panel, minute, STATS_MINUTES, unused),
-                              .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__hot_sampler_hash,
+    *stats = (weir_hot_stats){.keys = weir__hot_uses(rule_slot, minute, STATS_MINUTES, unused),
+                              .near_limit = weir__hot_nearest(rule_slot, minute, STATS_MINUTES, weir__hot_sampler_hash,
                                                               engine->segment, near, WEIR__HOT_NEAR),
-                              .peak_per_mille = weir__hot_peak(panel, minute)};
+                              .peak_per_mille = weir__hot_peak(rule_slot, minute)};
 }
 
 int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_hot_stats *stats),
@@ -157,11 +157,12 @@ int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info
     for (size_t i = 0; i < ruleset->rules->count && ruleset->hot && !stop; i++) {
         weir_rule_info info;
         weir_hot_stats stats;
-        const struct weir__hot_rule *panel = (const struct weir__hot_rule *)(uintptr_t)weir__load64(&ruleset->hot[i]);
-        if (!panel || weir__load64(&panel->rule) != ruleset->rules->rules[i]->id)
+        const struct weir__hot_rule *rule_slot =
+            (const struct weir__hot_rule *)(uintptr_t)weir__load64(&ruleset->hot[i]);
+        if (!rule_slot || weir__load64(&rule_slot->rule) != ruleset->rules->rules[i]->id)
             continue;
         weir_rules_info(ruleset->rules, i, &info);
-        stats_of(engine, panel, &stats);
+        stats_of(engine, rule_slot, &stats);
         stop = visit(context, &info, &stats);
     }
     weir__hazard_release(&engine->hazards, at);

@@ -42,7 +42,7 @@ void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset);
 
 /* The part of weir__hot_sampler_add that only the sample comes to. */
 void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
-                             struct weir__hot_rule *panel, uint64_t dice);
+                             struct weir__hot_rule *rule_slot, uint64_t dice);
 
 /* A number that depends on neither the key nor on who asks: on the clock, and on how many were counted before. */
 static inline uint64_t weir__hot_sampler_random(weir_time now, uint64_t counted)
@@ -56,11 +56,11 @@ static inline uint64_t weir__hot_sampler_random(weir_time now, uint64_t counted)
 static inline struct weir__hot_rule *weir__hot_sampler_due(const struct weir__ruleset *ruleset, uint32_t rule,
                                                            weir_time now, uint64_t counted, uint64_t *dice)
 {
-    uint64_t panel = ruleset->hot ? weir__load64(&ruleset->hot[rule]) : 0;
-    if (!panel)
+    uint64_t rule_slot = ruleset->hot ? weir__load64(&ruleset->hot[rule]) : 0;
+    if (!rule_slot)
         return NULL;
     *dice = weir__hot_sampler_random(now, counted);
-    return *dice >> 32 & (WEIR__HOT_SAMPLER_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)panel;
+    return *dice >> 32 & (WEIR__HOT_SAMPLER_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)rule_slot;
 }
 
 /* Notes what was decided, if it is its turn. `counted`: how many were counted like it. */
@@ -68,10 +68,10 @@ static inline void weir__hot_sampler_add(const struct weir__request_ctx *ctx, co
                                          uint64_t counted)
 {
     uint64_t dice;
-    struct weir__hot_rule *panel =
+    struct weir__hot_rule *rule_slot =
         eval->quota ? weir__hot_sampler_due(ctx->ruleset, eval->rule->index, ctx->now, counted, &dice) : NULL;
-    if (panel)
-        weir__hot_sampler_write(ctx, eval, panel, dice);
+    if (rule_slot)
+        weir__hot_sampler_write(ctx, eval, rule_slot, dice);
 }
 
 #endif

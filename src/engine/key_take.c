@@ -196,7 +196,7 @@ static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_
     return engine->segment->read_only ? WEIR_EREADONLY : 0;
 }
 
-int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *held,
+int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *permits,
                   weir_outcome *outcome)
 {
     struct other others[WEIR_OTHERS_MAX];
@@ -213,8 +213,8 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
         return error;
     const weir_rules *rules = ctx.ruleset->rules;
     const struct weir__rule *named = enforced_named(rules, what->rule);
-    ctx.held = held ? held : &ctx.scratch->held;
-    ctx.held->count = ctx.held->names_len = 0;
+    ctx.permits = permits ? permits : &ctx.scratch->permits;
+    ctx.permits->count = ctx.permits->names_len = 0;
     error = named ? 0 : WEIR_ENORULE;
     if (named)
         ctx.count =

@@ -14,10 +14,10 @@ struct job {
     weir_text key; /* as rules count it */
     char key_text[WEIR__KEY_MAX];
     int64_t block_ns;
-    weir_async *ask; /* what the store said; NULL: nobody asked it */
-    bool preparing;  /* nothing is done yet: only finds out what to ask */
-    bool done;       /* there was a counter, or something to tell */
-    weir_outcome told;
+    weir_async *async; /* what the store said; NULL: nobody asked it */
+    bool preparing;    /* nothing is done yet: only finds out what to ask */
+    bool done;         /* there was a counter, or something to tell */
+    weir_outcome outcome;
     int (*run)(struct job *job, const struct weir__rule *rule);
 };
 
@@ -88,13 +88,13 @@ static int run(weir *engine, const char *rule, const void *key, size_t len, weir
 /* Only finds out what the store is to be asked. 1: something. */
 static int prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
 {
-    if (!engine || !job->ask || job->ask->engine != engine)
+    if (!engine || !job->async || job->async->engine != engine)
         return WEIR_EINVAL;
-    uint32_t before = job->ask->request.op_count;
+    uint32_t before = job->async->request.op_count;
     job->preparing = true;
     int error = run(engine, rule, key, len, now, job);
     job->preparing = false;
-    return error ? error : job->ask->request.op_count > before;
+    return error ? error : job->async->request.op_count > before;
 }
 
 /* All of it, for a caller who waits; the store is asked in between if the engine can, and a rule needs it. */
@@ -102,9 +102,9 @@ static int run_waiting(weir *engine, const char *rule, const void *key, size_t l
 {
     int unused, error = 0;
     struct weir__pooled_connection *pooled =
-        engine && weir__asks_store(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
+        engine && weir__needs_store_reply(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
     if (pooled) {
-        job->ask = pooled->ask;
+        job->async = pooled->async;
         error = prepare(engine, rule, key, len, now, job);
         if (error == 1)
             weir__connection_pool_request(pooled);
@@ -117,7 +117,7 @@ static int run_waiting(weir *engine, const char *rule, const void *key, size_t l
 }
 
 /* As a request under this rule alone would be, but for its cost. */
-static struct weir__request_ctx trial_of(const struct job *job)
+static struct weir__request_ctx context_of(const struct job *job)
 {
     return (struct weir__request_ctx){.engine = job->engine, .ruleset = job->ruleset, .now = job->now};
 }
@@ -152,23 +152,23 @@ static int look_here(const struct job *job, struct weir__rule_eval *eval)
 }
 
 /* A block is this host's own; the rest the store knows. Without its answer, what the host has counted alone. */
-static int look_far(const struct job *job, struct weir__rule_eval *eval)
+static int peek_remote(const struct job *job, struct weir__rule_eval *eval)
 {
-    struct weir__request_ctx ctx = trial_of(job);
+    struct weir__request_ctx ctx = context_of(job);
     weir_decision with, without;
     int error = look_here(job, eval);
     if (error || eval->decision.verdict == WEIR_BLOCKED)
         return error;
     eval->cost = 1;
     if (job->preparing)
-        error = weir__strict_add(&ctx, job->ask, eval, WEIR__OP_PEEK);
+        error = weir__strict_add(&ctx, job->async, eval, WEIR__OP_PEEK);
     else
-        eval->store_error = weir__strict_reply(&ctx, job->ask, eval, WEIR__OP_PEEK, &with);
+        eval->store_error = weir__strict_reply(&ctx, job->async, eval, WEIR__OP_PEEK, &with);
     eval->cost = 0;
     if (job->preparing)
-        return error ? error : weir__strict_add(&ctx, job->ask, eval, WEIR__OP_PEEK);
+        return error ? error : weir__strict_add(&ctx, job->async, eval, WEIR__OP_PEEK);
     if (!eval->store_error)
-        eval->store_error = weir__strict_reply(&ctx, job->ask, eval, WEIR__OP_PEEK, &without);
+        eval->store_error = weir__strict_reply(&ctx, job->async, eval, WEIR__OP_PEEK, &without);
     if (eval->store_error)
         return 0;
     join(&without, &with);
@@ -184,7 +184,7 @@ static bool is_tighter(const weir_decision *a, const weir_decision *b)
     return a_counts == b_counts ? a->remaining < b->remaining : a_counts;
 }
 
-static int tell_state(struct job *job, const struct weir__rule *rule)
+static int report_state(struct job *job, const struct weir__rule *rule)
 {
     struct weir__rule_eval eval = {.rule = rule,
                                    .quota = rule->quota_count ? rule->quotas : NULL,
@@ -198,45 +198,45 @@ static int tell_state(struct job *job, const struct weir__rule *rule)
         eval.quota = NULL;
     weir__eval_settle(&eval);
     eval.quota = weir__quota_effective(job->engine, rule, eval.quota, job->now, &room);
-    int error = !eval.quota ? 0 : is_strict(job, rule) ? look_far(job, &eval) : look_here(job, &eval);
+    int error = !eval.quota ? 0 : is_strict(job, rule) ? peek_remote(job, &eval) : look_here(job, &eval);
     if (error || job->preparing)
         return error;
     weir__eval_outcome(&eval, &outcome);
-    if (!job->done || is_tighter(&outcome.decision, &job->told.decision))
-        job->told = outcome;
+    if (!job->done || is_tighter(&outcome.decision, &job->outcome.decision))
+        job->outcome = outcome;
     job->done = true;
     return 0;
 }
 
 int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
 {
-    struct job job = {.run = tell_state};
+    struct job job = {.run = report_state};
     int error = outcome ? run_waiting(engine, rule, key, len, now, &job) : WEIR_EINVAL;
     if (!error)
-        *outcome = job.told;
+        *outcome = job.outcome;
     return error;
 }
 
-int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask)
+int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    struct job job = {.run = tell_state, .ask = ask};
+    struct job job = {.run = report_state, .async = async};
     return prepare(engine, rule, key, len, now, &job);
 }
 
-int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask,
+int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async,
                           weir_outcome *outcome)
 {
-    struct job job = {.run = tell_state, .ask = ask};
-    int error = ask && outcome ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
+    struct job job = {.run = report_state, .async = async};
+    int error = async && outcome ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
     if (!error)
-        *outcome = job.told;
+        *outcome = job.outcome;
     return error;
 }
 
 /* ---- Changing it ---- */
 
 /* Denials are remembered by cost: all that the rule names, and the first few. Others end when they said they would. */
-static int forget_denials(const struct job *job, const struct weir__rule *rule, const weir_limit *limit)
+static int clear_negative_cache(const struct job *job, const struct weir__rule *rule, const weir_limit *limit)
 {
     enum { FIRST = 16 };
     weir_request request = {limit, job->key.data, job->key.len, 0, 0, {0}};
@@ -272,7 +272,7 @@ static int reset_here(const struct job *job, const struct weir__rule *rule)
             continue;
         error = reset_one(job, rule, quota);
         if (!error && is_strict(job, rule))
-            error = forget_denials(job, rule, &quota->limit);
+            error = clear_negative_cache(job, rule, &quota->limit);
     }
     return error;
 }
@@ -280,16 +280,16 @@ static int reset_here(const struct job *job, const struct weir__rule *rule)
 /* In the store one counter is that of all tiers. */
 static int reset(struct job *job, const struct weir__rule *rule)
 {
-    struct weir__request_ctx ctx = trial_of(job);
+    struct weir__request_ctx ctx = context_of(job);
     struct weir__rule_eval eval = {.rule = rule, .key = job->key.data, .key_len = (uint32_t)job->key.len};
     weir_decision unused;
     for (size_t i = 0; i < rule->quota_count && !eval.quota && is_strict(job, rule); i++)
         if (rule->quotas[i].kind == WEIR__LIMITED)
             eval.quota = &rule->quotas[i];
     if (job->preparing)
-        return eval.quota ? weir__strict_add(&ctx, job->ask, &eval, WEIR__OP_RESET) : 0;
+        return eval.quota ? weir__strict_add(&ctx, job->async, &eval, WEIR__OP_RESET) : 0;
     int error = reset_here(job, rule);
-    return error || !eval.quota ? error : weir__strict_reply(&ctx, job->ask, &eval, WEIR__OP_RESET, &unused);
+    return error || !eval.quota ? error : weir__strict_reply(&ctx, job->async, &eval, WEIR__OP_RESET, &unused);
 }
 
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
@@ -298,16 +298,16 @@ int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, 
     return run_waiting(engine, rule, key, len, now, &job);
 }
 
-int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask)
+int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    struct job job = {.run = reset, .ask = ask};
+    struct job job = {.run = reset, .async = async};
     return prepare(engine, rule, key, len, now, &job);
 }
 
-int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *ask)
+int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    struct job job = {.run = reset, .ask = ask};
-    return ask ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
+    struct job job = {.run = reset, .async = async};
+    return async ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
 }
 
 static int block(struct job *job, const struct weir__rule *rule)

@@ -43,7 +43,7 @@ int64_t weir_auth_failure(weir_segment *segment, const void *peer, size_t peer_l
 {
     if (!segment || !peer || !peer_len)
         return LONGEST_NS;
-    weir__count(&weir__stripe_here(segment)->auth_failures, 1);
+    weir__count(&weir__stats_shard_here(segment)->auth_failures, 1);
     int64_t by_peer = count_one(segment, PEER_A_MINUTE, PEER_MOST, (weir_text){peer, peer_len}, now);
     int64_t in_all = count_one(segment, ALL_A_MINUTE, ALL_MOST, WEIR__TEXT("*"), now);
     int64_t delay_ns = FIRST_NS, all_ns = LONGEST_NS / ALL_MOST * in_all;

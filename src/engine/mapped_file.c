@@ -70,7 +70,7 @@ static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *ma
 void weir__mapped_close(struct weir__mapped *mapped)
 {
     if (mapped->memory) {
-        weir__leave_beside(mapped);
+        weir__sidecar_unguard(mapped);
         munmap(mapped->memory, mapped->bytes);
     }
     *mapped = (struct weir__mapped){0};
@@ -103,12 +103,12 @@ static void take_room_mapped(int file, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
     struct statfs where;
-    struct weir__mapped whole = {0};
+    struct weir__mapped complete = {0};
     if (!on_huge_advise(file) || fstatfs(file, &where) || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
-        ftruncate(file, (off_t)bytes) || map(file, bytes, false, &whole))
+        ftruncate(file, (off_t)bytes) || map(file, bytes, false, &complete))
         return;
-    (void)madvise(whole.memory, bytes, MADV_POPULATE_WRITE);
-    weir__mapped_close(&whole);
+    (void)madvise(complete.memory, bytes, MADV_POPULATE_WRITE);
+    weir__mapped_close(&complete);
 #else
     (void)file;
     (void)bytes;
@@ -146,7 +146,7 @@ static bool directory_of(const char *path, char *out, size_t size)
 /* Gives an open, unnamed (or temporary) file its name. With `replace` whatever is there goes. */
 static int publish(int file, const char *temporary, const char *path, bool replace)
 {
-    char self[64], beside[4096];
+    char self[64], sidecar[4096];
     snprintf(self, sizeof self, "/proc/self/fd/%d", file);
 
     if (!replace) {
@@ -155,12 +155,12 @@ static int publish(int file, const char *temporary, const char *path, bool repla
     }
     const char *from = temporary;
     if (!temporary[0]) {
-        if (snprintf(beside, sizeof beside, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof beside)
+        if (snprintf(sidecar, sizeof sidecar, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof sidecar)
             return WEIR_EINVAL;
-        unlink(beside); /* of a process that had our number and died here */
-        if (linkat(AT_FDCWD, self, AT_FDCWD, beside, AT_SYMLINK_FOLLOW))
+        unlink(sidecar); /* of a process that had our number and died here */
+        if (linkat(AT_FDCWD, self, AT_FDCWD, sidecar, AT_SYMLINK_FOLLOW))
             return weir__errno_error(errno);
-        from = beside;
+        from = sidecar;
     }
     if (rename(from, path)) {
         int error = weir__errno_error(errno);
@@ -442,7 +442,7 @@ int weir__mapped_open(const struct weir__making *making, struct weir__mapped *ma
     if (error)
         return error;
     mapped->disabled = making->disabled;
-    if (weir__guard_beside(mapped))
+    if (weir__sidecar_guard(mapped))
         return 0;
     weir__mapped_close(mapped);
     return WEIR_EGUARDS;

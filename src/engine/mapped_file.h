@@ -78,10 +78,10 @@ int weir__lock_open(const char *path, unsigned segment_owner);
  * The SIGBUS handler's list of files beside segments (sigbus_guard.c): one that is cut short becomes empty memory of
  * the process's own. It acts once a segment of the process is guarded. False: there are 256 already.
  */
-bool weir__guard_beside(struct weir__mapped *mapped);
-void weir__leave_beside(const struct weir__mapped *mapped);
+bool weir__sidecar_guard(struct weir__mapped *mapped);
+void weir__sidecar_unguard(const struct weir__mapped *mapped);
 /* What the loss of a file has switched off, once for each; NULL: nothing more. */
-const char *weir__lost_beside(void);
+const char *weir__sidecar_lost(void);
 
 /* The library's error for an errno. */
 int weir__errno_error(int number);

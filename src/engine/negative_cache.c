@@ -50,7 +50,7 @@ void weir__negative_cache_add(weir_segment *segment, const weir_limit *negative_
     /* A bucket of just this size: concurrent additions do not exceed the longest denial. */
     weir_limit place = place_of(negative_cache, request);
     place.hard = place.cap = for_us;
-    struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
+    struct weir__op op = weir__operation(segment, weir__stats_shard_here(segment), now);
     struct weir__key_location where;
     weir_decision unused;
     weir__key_locate(op.table, &place, request->key, request->key_len, &where);

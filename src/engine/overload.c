@@ -77,12 +77,12 @@ static bool keeps_reserve(const struct weir__request_ctx *ctx, const struct weir
 }
 
 /* Draws once for an asynchronous request: its later phases must come to the same decision. */
-static void draw_once(weir_async *ask, const struct weir__load_view *view, uint64_t dice)
+static void draw_once(weir_async *async, const struct weir__load_view *view, uint64_t dice)
 {
-    if (ask->dice)
+    if (async->dice)
         return;
-    ask->dice = dice | 1;
-    memcpy(ask->shed, view->shed, sizeof ask->shed);
+    async->dice = dice | 1;
+    memcpy(async->shed, view->shed, sizeof async->shed);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -103,11 +103,11 @@ static void draw(struct weir__request_ctx *ctx, const struct weir__load_view *vi
     }
     ctx->shed = view->shed[ctx->priority];
     ctx->dice = weir__hot_sampler_random(ctx->now, counted);
-    if (!ctx->ask || !ctx->ruleset->strict)
+    if (!ctx->async || !ctx->ruleset->strict)
         return;
-    draw_once(ctx->ask, view, ctx->dice);
-    ctx->shed = ctx->ask->shed[ctx->priority];
-    ctx->dice = ctx->ask->dice;
+    draw_once(ctx->async, view, ctx->dice);
+    ctx->shed = ctx->async->shed[ctx->priority];
+    ctx->dice = ctx->async->dice;
     if (first->key_len)
         ctx->dice = mix(ctx->dice, weir__hot_sampler_hash(ctx->engine->segment, first->key, first->key_len));
 }

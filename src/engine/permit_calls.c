@@ -80,7 +80,7 @@ int weir_renew(weir_segment *segment, weir_lease *lease, weir_time now)
     int error = begin(segment, lease, now);
     if (error)
         return error;
-    struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
+    struct weir__op op = weir__operation(segment, weir__stats_shard_here(segment), now);
     weir_lease renewed = *lease;
     error = weir__permit_renew(&op, &renewed);
     if (weir__lost(segment))

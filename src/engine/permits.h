@@ -10,7 +10,7 @@ int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval 
 /* Gives it back, since the request is denied after all; tells what is left then. */
 int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision);
 /* Adds one to what is held. There must be room. */
-void weir__held_add(weir_permits *held, const weir_lease *lease);
+void weir__permits_add(weir_permits *permits, const weir_lease *lease);
 
 /* ---- In the store: permits_remote.c ---- */
 
@@ -37,18 +37,19 @@ static inline int64_t weir__units_of(const struct weir__quota *quota, int64_t co
 }
 
 /* An identity that nobody can guess. 0 or WEIR_ESYS. */
-int weir__remote_permit_identify(struct weir__store_op *ask);
+int weir__remote_permit_identify(struct weir__store_op *async);
 /* The store took it for the ctx: adds it to what is held. There must be room. */
-void weir__remote_permit_add(weir_permits *held, const struct weir__store_op *taken);
+void weir__remote_permit_add(weir_permits *permits, const struct weir__store_op *taken);
 /*
  * Validates a lease that a client hands back. Its text is not authenticated, so the client may have changed duration
  * and limit: both are bounded by those of the rule. False if no rule of this engine has the lease.
  */
-bool weir__remote_permit_accept(weir *engine, const weir_permits *held, weir_lease *lease);
+bool weir__remote_permit_accept(weir *engine, const weir_permits *permits, weir_lease *lease);
 /* Adds a counter for each of them that is in the store. 1: some were; 0: none; or an error. */
-int weir__remote_permit_ops(const weir_permits *held, enum weir__store_op_kind kind, int64_t cost, weir_async *ask);
+int weir__remote_permit_ops(const weir_permits *permits, enum weir__store_op_kind kind, int64_t cost,
+                            weir_async *async);
 /* What the store said to that. WEIR_ELEASE: it is over; WEIR_ESTOREBREAKER, also with `ask` NULL: it said nothing. */
-int weir__remote_permit_reply(const weir_permits *held, const weir_lease *lease, enum weir__store_op_kind kind,
-                              int64_t cost, weir_async *ask);
+int weir__remote_permit_reply(const weir_permits *permits, const weir_lease *lease, enum weir__store_op_kind kind,
+                              int64_t cost, weir_async *async);
 
 #endif

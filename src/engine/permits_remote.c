@@ -13,41 +13,41 @@
 
 _Static_assert(WEIR_PERMITS_MAX *WEIR__STORE_NAME_MAX <= WEIR_PERMITS_NAMES_MAX, "every name has room");
 
-int weir__remote_permit_identify(struct weir__store_op *ask)
+int weir__remote_permit_identify(struct weir__store_op *async)
 {
     ssize_t got;
     do
-        got = getrandom(ask->lease, sizeof ask->lease, 0);
+        got = getrandom(async->lease, sizeof async->lease, 0);
     while (got < 0 && errno == EINTR);
     for (int i = 0; i < 2; i++)
-        ask->lease[i] >>= 64 - IDENTITY_BITS;
-    return got == (ssize_t)sizeof ask->lease ? 0 : WEIR_ESYS;
+        async->lease[i] >>= 64 - IDENTITY_BITS;
+    return got == (ssize_t)sizeof async->lease ? 0 : WEIR_ESYS;
 }
 
-void weir__remote_permit_add(weir_permits *held, const struct weir__store_op *taken)
+void weir__remote_permit_add(weir_permits *permits, const struct weir__store_op *taken)
 {
     weir_lease lease = {.primary = taken->lease[0],
                         .tag = taken->lease[1],
                         .word = (uint64_t)taken->limit.cap,
                         .for_us = taken->limit.window_us,
                         .record = WEIR__REMOTE_PERMIT,
-                        .place = held->names_len << NAME_BITS | taken->name_len};
-    memcpy(held->names + held->names_len, taken->name, taken->name_len);
-    held->names_len += taken->name_len;
-    weir__held_add(held, &lease);
+                        .place = permits->names_len << NAME_BITS | taken->name_len};
+    memcpy(permits->names + permits->names_len, taken->name, taken->name_len);
+    permits->names_len += taken->name_len;
+    weir__permits_add(permits, &lease);
 }
 
-static weir_text name_of(const weir_permits *held, const weir_lease *lease)
+static weir_text name_of(const weir_permits *permits, const weir_lease *lease)
 {
-    return (weir_text){held->names + (lease->place >> NAME_BITS), lease->place & ((1U << NAME_BITS) - 1)};
+    return (weir_text){permits->names + (lease->place >> NAME_BITS), lease->place & ((1U << NAME_BITS) - 1)};
 }
 
 /* Whether all references are in bounds. */
-static bool is_in_bounds(const weir_permits *held, const weir_lease *lease)
+static bool is_in_bounds(const weir_permits *permits, const weir_lease *lease)
 {
     uint64_t begin = lease->place >> NAME_BITS, len = lease->place & ((1U << NAME_BITS) - 1);
-    return len > 0 && len <= WEIR__STORE_NAME_MAX && begin + len <= held->names_len &&
-           held->names_len <= WEIR_PERMITS_NAMES_MAX && lease->primary >> IDENTITY_BITS == 0 &&
+    return len > 0 && len <= WEIR__STORE_NAME_MAX && begin + len <= permits->names_len &&
+           permits->names_len <= WEIR_PERMITS_NAMES_MAX && lease->primary >> IDENTITY_BITS == 0 &&
            lease->tag >> IDENTITY_BITS == 0 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX &&
            lease->word <= WEIR__USED_MAX;
 }
@@ -73,13 +73,13 @@ static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *c
     }
 }
 
-bool weir__remote_permit_accept(weir *engine, const weir_permits *held, weir_lease *lease)
+bool weir__remote_permit_accept(weir *engine, const weir_permits *permits, weir_lease *lease)
 {
-    if (!engine->store || !is_in_bounds(held, lease))
+    if (!engine->store || !is_in_bounds(permits, lease))
         return false;
     int at;
     int64_t for_us = 0, cap = 0;
-    weir_text name = name_of(held, lease);
+    weir_text name = name_of(permits, lease);
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
     const weir_rules *rules = ruleset->rules;
     for (size_t i = 0; i < rules->count; i++)
@@ -91,10 +91,10 @@ bool weir__remote_permit_accept(weir *engine, const weir_permits *held, weir_lea
     return for_us > 0;
 }
 
-static void describe(const weir_permits *held, const weir_lease *lease, enum weir__store_op_kind kind, int64_t cost,
+static void describe(const weir_permits *permits, const weir_lease *lease, enum weir__store_op_kind kind, int64_t cost,
                      struct weir__store_op *to)
 {
-    weir_text name = name_of(held, lease);
+    weir_text name = name_of(permits, lease);
     to->kind = kind;
     to->cost = cost;
     to->limit = (weir_limit){.made = WEIR__LIMIT_MADE,
@@ -110,35 +110,35 @@ static void describe(const weir_permits *held, const weir_lease *lease, enum wei
     to->name[name.len] = 0;
 }
 
-int weir__remote_permit_ops(const weir_permits *held, enum weir__store_op_kind kind, int64_t cost, weir_async *ask)
+int weir__remote_permit_ops(const weir_permits *permits, enum weir__store_op_kind kind, int64_t cost, weir_async *async)
 {
-    int error = weir__async_reserve(ask, held->count), some = 0;
-    for (uint32_t i = 0; i < held->count && !error; i++) {
-        if (!weir__is_remote_permit(&held->lease[i]) || !is_in_bounds(held, &held->lease[i]))
+    int error = weir__async_reserve(async, permits->count), some = 0;
+    for (uint32_t i = 0; i < permits->count && !error; i++) {
+        if (!weir__is_remote_permit(&permits->lease[i]) || !is_in_bounds(permits, &permits->lease[i]))
             continue;
-        struct weir__store_op *added = weir__async_add(ask, true, false);
-        describe(held, &held->lease[i], kind, cost, added);
+        struct weir__store_op *added = weir__async_add(async, true, false);
+        describe(permits, &permits->lease[i], kind, cost, added);
         added->taken = kind == WEIR__OP_TAKE; /* it was taken earlier */
         some = 1;
     }
     return error ? error : some;
 }
 
-int weir__remote_permit_reply(const weir_permits *held, const weir_lease *lease, enum weir__store_op_kind kind,
-                              int64_t cost, weir_async *ask)
+int weir__remote_permit_reply(const weir_permits *permits, const weir_lease *lease, enum weir__store_op_kind kind,
+                              int64_t cost, weir_async *async)
 {
     struct weir__store_op like;
-    if (!ask)
+    if (!async)
         return WEIR_ESTOREBREAKER;
-    if (!is_in_bounds(held, lease))
+    if (!is_in_bounds(permits, lease))
         return WEIR_ELEASE;
-    describe(held, lease, kind, cost, &like);
-    const struct weir__store_op *reply = weir__async_find(ask, &like);
+    describe(permits, lease, kind, cost, &like);
+    const struct weir__store_op *reply = weir__async_find(async, &like);
     if (!reply)
         return WEIR_ESTOREBREAKER;
-    int error = weir__async_error(ask, reply);
+    int error = weir__async_error(async, reply);
     if (error)
         return error;
-    bool was_held = kind == WEIR__OP_REFUND ? reply->taken : weir_passes(&reply->decision);
-    return was_held ? 0 : WEIR_ELEASE;
+    bool was_taken = kind == WEIR__OP_REFUND ? reply->taken : weir_passes(&reply->decision);
+    return was_taken ? 0 : WEIR_ELEASE;
 }

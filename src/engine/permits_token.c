@@ -17,11 +17,11 @@ _Static_assert(sizeof(weir_lease) == 48, "no bytes that nobody has set");
 
 static bool mac_of(const weir *engine, const uint8_t *bytes, size_t len, uint8_t mac[MAC_BYTES])
 {
-    uint8_t key[WEIR_SECRET_BYTES], whole[WEIR__SHA256_BYTES];
+    uint8_t key[WEIR_SECRET_BYTES], complete[WEIR__SHA256_BYTES];
     if (weir_segment_secret(engine->segment, "slots of requests in flight", key) != 0)
         return false;
-    weir__hmac_sha256(key, sizeof key, bytes, len, whole);
-    memcpy(mac, whole, MAC_BYTES);
+    weir__hmac_sha256(key, sizeof key, bytes, len, complete);
+    memcpy(mac, complete, MAC_BYTES);
     return true;
 }
 
@@ -61,37 +61,37 @@ static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX])
     return to;
 }
 
-size_t weir_permits_to_text(weir *engine, const weir_permits *held, char text[WEIR_PERMITS_TEXT_MAX + 1])
+size_t weir_permits_to_text(weir *engine, const weir_permits *permits, char text[WEIR_PERMITS_TEXT_MAX + 1])
 {
     uint8_t bytes[BYTES_MAX];
-    if (!engine || !held || !text || !held->count || held->count > WEIR_PERMITS_MAX ||
-        held->names_len > WEIR_PERMITS_NAMES_MAX)
+    if (!engine || !permits || !text || !permits->count || permits->count > WEIR_PERMITS_MAX ||
+        permits->names_len > WEIR_PERMITS_NAMES_MAX)
         return 0;
-    size_t leases = held->count * sizeof(weir_lease), len = HEAD + leases + held->names_len;
+    size_t leases = permits->count * sizeof(weir_lease), len = HEAD + leases + permits->names_len;
     bytes[0] = FORMAT;
-    bytes[1] = (uint8_t)held->count;
-    memcpy(bytes + HEAD, held->lease, leases);
-    memcpy(bytes + HEAD + leases, held->names, held->names_len);
+    bytes[1] = (uint8_t)permits->count;
+    memcpy(bytes + HEAD, permits->lease, leases);
+    memcpy(bytes + HEAD + leases, permits->names, permits->names_len);
     if (!mac_of(engine, bytes, len, bytes + len))
         return 0;
     return encode(bytes, len + MAC_BYTES, text);
 }
 
 /* The slots in the bytes that this engine may give back. `ours`: this host made them. */
-static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_permits *held)
+static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_permits *permits)
 {
     for (uint32_t i = 0; i < count; i++) {
         weir_lease lease;
         memcpy(&lease, bytes + i * sizeof lease, sizeof lease);
-        if (weir__is_remote_permit(&lease) ? weir__remote_permit_accept(engine, held, &lease) : ours)
-            weir__held_add(held, &lease);
+        if (weir__is_remote_permit(&lease) ? weir__remote_permit_accept(engine, permits, &lease) : ours)
+            weir__permits_add(permits, &lease);
     }
 }
 
-int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held)
+int weir_permits_from_text(weir *engine, weir_text text, weir_permits *permits)
 {
     uint8_t bytes[BYTES_MAX] = {0}, mac[MAC_BYTES];
-    if (!engine || !held || (!text.data && text.len))
+    if (!engine || !permits || (!text.data && text.len))
         return WEIR_EINVAL;
     size_t len = decode(text, bytes);
     uint32_t count = len > HEAD ? bytes[1] : 0;
@@ -106,6 +106,6 @@ int weir_permits_from_text(weir *engine, weir_text text, weir_permits *held)
     read_slots(engine, bytes + HEAD, count, weir__equal_secrets(mac, bytes + len - MAC_BYTES, MAC_BYTES), &read);
     if (!read.count)
         return WEIR_ELEASE;
-    memcpy(held, &read, weir_permits_size(&read));
+    memcpy(permits, &read, weir_permits_size(&read));
     return 0;
 }

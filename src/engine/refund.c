@@ -34,8 +34,8 @@ struct settling {
     const weir_taken *taken;
     int64_t amount;
     weir_time now;
-    weir_async *ask; /* what the store said; NULL: nobody asked it */
-    bool preparing;  /* nothing is done yet: only finds out what to ask */
+    weir_async *async; /* what the store said; NULL: nobody asked it */
+    bool preparing;    /* nothing is done yet: only finds out what to ask */
 };
 
 /* In the segment; written down for an eventual rule. */
@@ -58,8 +58,8 @@ static int settle_here(const struct weir__request_ctx *ctx, const struct weir__r
     return error;
 }
 
-static int settle_far(const struct weir__request_ctx *ctx, const struct weir__rule *rule,
-                      const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
+static int settle_remote(const struct weir__request_ctx *ctx, const struct weir__rule *rule,
+                         const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
 {
     struct weir__rule_eval eval = {.rule = rule,
                                    .quota = quota,
@@ -70,8 +70,8 @@ static int settle_far(const struct weir__request_ctx *ctx, const struct weir__ru
         return WEIR_EINVAL;
     enum weir__store_op_kind kind = what->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE;
     if (what->preparing)
-        return weir__strict_add(ctx, what->ask, &eval, kind);
-    return weir__strict_reply(ctx, what->ask, &eval, kind, decision);
+        return weir__strict_add(ctx, what->async, &eval, kind);
+    return weir__strict_reply(ctx, what->async, &eval, kind, decision);
 }
 
 static int settle(weir *engine, const struct settling *what, weir_decision *decision)
@@ -90,29 +90,29 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     if (quota)
         quota = weir__quota_effective(engine, rule, quota, weir__clock_fast(engine->segment), &room);
     if (quota && ruleset->consistency[rule->index] == WEIR__STRICT)
-        error = settle_far(&ctx, rule, quota, what, decision);
+        error = settle_remote(&ctx, rule, quota, what, decision);
     else if (quota)
         error = what->preparing ? 0 : settle_here(&ctx, rule, quota, what, decision);
     weir__hazard_release(&engine->hazards, at);
     return error;
 }
 
-int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *ask)
+int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
 {
-    struct settling what = {taken, amount, now, ask, true};
+    struct settling what = {taken, amount, now, async, true};
     weir_decision unused;
-    if (!engine || !ask || ask->engine != engine)
+    if (!engine || !async || async->engine != engine)
         return WEIR_EINVAL;
-    uint32_t before = ask->request.op_count;
+    uint32_t before = async->request.op_count;
     int error = settle(engine, &what, &unused);
-    return error ? error : ask->request.op_count > before;
+    return error ? error : async->request.op_count > before;
 }
 
-int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *ask,
+int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,
                            weir_decision *decision)
 {
-    struct settling what = {taken, amount, now, ask, false};
-    return engine && ask ? settle(engine, &what, decision) : WEIR_EINVAL;
+    struct settling what = {taken, amount, now, async, false};
+    return engine && async ? settle(engine, &what, decision) : WEIR_EINVAL;
 }
 
 int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
@@ -122,10 +122,10 @@ int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_
     if (!engine)
         return WEIR_EINVAL;
     struct weir__pooled_connection *pooled =
-        weir__asks_store(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
-    if (pooled && weir_key_settle_begin(engine, taken, amount, now, pooled->ask) == 1)
+        weir__needs_store_reply(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
+    if (pooled && weir_key_settle_begin(engine, taken, amount, now, pooled->async) == 1)
         weir__connection_pool_request(pooled);
-    what.ask = pooled ? pooled->ask : NULL;
+    what.async = pooled ? pooled->async : NULL;
     int error = settle(engine, &what, decision);
     if (pooled)
         weir__connection_pool_release(pooled);

@@ -95,7 +95,7 @@ int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct w
 }
 
 /* check.c copies key, tier and the other rules to where the caller has room for them. */
-static void tell_deferral(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, weir_deferral *to)
+static void fill_deferral(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, weir_deferral *to)
 {
     const struct weir__rule *rule = eval->rule;
     show(to->rule, sizeof to->rule, rule->base);
@@ -107,60 +107,60 @@ static void tell_deferral(const struct weir__request_ctx *ctx, const struct weir
 }
 
 /* What a rule says to those who are over its limit is not for who was only in the way. Nor is there room to keep it. */
-static void tell_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *answer)
+static void fill_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result)
 {
-    answer->status = by->rule->response.status;
-    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
-        answer->on_limit = may_wait(ctx) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
-        tell_deferral(ctx, by, &answer->deferral);
+    result->status = by->rule->response.status;
+    if (result->on_limit == WEIR_ON_LIMIT_QUEUE) {
+        result->on_limit = may_wait(ctx) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
+        fill_deferral(ctx, by, &result->deferral);
     }
     if (by->reason != WEIR_BY_SHED)
         return;
-    answer->status = SHED_STATUS;
-    answer->body = answer->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : answer->body;
+    result->status = SHED_STATUS;
+    result->body = result->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : result->body;
 }
 
-void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *answer)
+void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result)
 {
     static const struct weir__rule_eval none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
     /* Field by field: most of an answer is room for names, and clearing all of it costs as much as a decision. */
-    answer->now = ctx->now;
-    answer->matched = ctx->count;
-    answer->outcomes = 0;
-    answer->shadow_denied = false;
-    answer->message = answer->body_text = (weir_text){NULL, 0};
-    answer->status = 0;
-    answer->headers = 0;
-    answer->body = WEIR_BODY_AUTO;
-    answer->on_limit = WEIR_ON_LIMIT_REJECT;
-    answer->priority = ctx->priority;
+    result->now = ctx->now;
+    result->matched = ctx->count;
+    result->outcomes = 0;
+    result->shadow_denied = false;
+    result->message = result->body_text = (weir_text){NULL, 0};
+    result->status = 0;
+    result->headers = 0;
+    result->body = WEIR_BODY_AUTO;
+    result->on_limit = WEIR_ON_LIMIT_REJECT;
+    result->priority = ctx->priority;
     if (!by || by->reason == WEIR_BY_NOTHING) {
         by = NULL;
-        weir__eval_outcome(&none, &answer->decided_by);
-        answer->decision = none.decision;
+        weir__eval_outcome(&none, &result->decided_by);
+        result->decision = none.decision;
     } else {
-        weir__eval_outcome(by, &answer->decided_by);
-        answer->decision = by->decision;
+        weir__eval_outcome(by, &result->decided_by);
+        result->decision = by->decision;
     }
-    bool passes = weir_passes(&answer->decision);
+    bool passes = weir_passes(&result->decision);
     if (!passes)
-        answer->decision.retry_after_ns = longest_wait(ctx, by);
+        result->decision.retry_after_ns = longest_wait(ctx, by);
     if (by && by->rule) {
         const struct weir__response *response = &by->rule->response;
-        answer->headers = response->headers;
-        answer->body = response->body;
-        answer->on_limit = by->rule->on_limit;
+        result->headers = response->headers;
+        result->body = response->body;
+        result->on_limit = by->rule->on_limit;
         if (!passes)
-            tell_denied(ctx, by, answer);
+            fill_denied(ctx, by, result);
     } else if (by) {
-        answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
-        answer->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
+        result->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
+        result->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
     }
     int64_t delay = passes ? longest_delay(ctx) : -1;
     if (delay >= 0) {
-        answer->decision.verdict = WEIR_DELAY;
-        answer->decision.delay_ns = delay;
+        result->decision.verdict = WEIR_DELAY;
+        result->decision.delay_ns = delay;
     }
     for (size_t i = 0; i < ctx->count; i++)
-        answer->shadow_denied |= passes && ctx->evals[i].shadow && weir__eval_denies(&ctx->evals[i]);
+        result->shadow_denied |= passes && ctx->evals[i].shadow && weir__eval_denies(&ctx->evals[i]);
 }

@@ -42,12 +42,12 @@ static int names_add(struct names *names, const char *folder, const char *name)
         names->room = room;
     }
     size_t size = strlen(folder) + strlen(name) + 2;
-    char *whole = malloc(size);
-    if (!whole)
+    char *complete = malloc(size);
+    if (!complete)
         return ENOMEM;
     bool slash = folder[0] && folder[strlen(folder) - 1] != '/';
-    snprintf(whole, size, "%s%s%s", folder, slash ? "/" : "", name);
-    names->list[names->count++] = whole;
+    snprintf(complete, size, "%s%s%s", folder, slash ? "/" : "", name);
+    names->list[names->count++] = complete;
     return 0;
 }
 
@@ -159,7 +159,7 @@ struct reading {
     bool passing; /* of weir__sources */
 };
 
-static int tell(const struct reading *r, const char *path, const char *format, const char *detail)
+static int report(const struct reading *r, const char *path, const char *format, const char *detail)
 {
     char message[256];
     snprintf(message, sizeof message, format, detail);
@@ -168,7 +168,7 @@ static int tell(const struct reading *r, const char *path, const char *format, c
     return WEIR_ERULESPATH;
 }
 
-static int tell_unreadable(struct reading *r, const char *path, int number)
+static int report_unreadable(struct reading *r, const char *path, int number)
 {
     /* These stay until somebody changes something, which shows in the fingerprint. */
     static const int lasting[] = {ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ENAMETOOLONG, ENXIO, E2BIG};
@@ -176,8 +176,8 @@ static int tell_unreadable(struct reading *r, const char *path, int number)
     for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
         lasts |= number == lasting[i];
     r->passing |= !lasts;
-    return tell(r, path, "cannot be read: %s",
-                number == E2BIG ? "the directory has more than 4096 files" : strerror(number));
+    return report(r, path, "cannot be read: %s",
+                  number == E2BIG ? "the directory has more than 4096 files" : strerror(number));
 }
 
 /* Reads up to `size` bytes; fewer, or an error in errno, if the file ends before. */
@@ -208,12 +208,12 @@ static int read_open(int file, const char *name, struct reading *r, struct weir_
 {
     struct stat before, after;
     if (fstat(file, &before) != 0)
-        return tell_unreadable(r, name, errno);
+        return report_unreadable(r, name, errno);
     if (!S_ISREG(before.st_mode))
-        return tell(r, name, "cannot be read: %s",
-                    S_ISDIR(before.st_mode) ? "it is a directory" : "it is neither a file nor a directory");
+        return report(r, name, "cannot be read: %s",
+                      S_ISDIR(before.st_mode) ? "it is a directory" : "it is neither a file nor a directory");
     if (before.st_size > WEIR__SOURCE_BYTES_MAX)
-        return tell(r, name, "cannot be read: %s", "it is longer than 16 MiB");
+        return report(r, name, "cannot be read: %s", "it is longer than 16 MiB");
     size_t size = (size_t)before.st_size;
     char *text = malloc(size + 1), *copy = strdup(name);
     source->name = copy;
@@ -222,7 +222,7 @@ static int read_open(int file, const char *name, struct reading *r, struct weir_
         return WEIR_ENOMEM;
     ssize_t got = read_all(file, text, size);
     if (got < 0)
-        return tell_unreadable(r, name, errno);
+        return report_unreadable(r, name, errno);
     if ((size_t)got != size || fstat(file, &after) != 0 || !same_state(&before, &after))
         return WEIR_ERULESBUSY;
     text[size] = 0;
@@ -236,14 +236,14 @@ static int read_file(const char *name, struct reading *r, struct weir__source *s
     if (file < 0 && errno == ENOENT)
         return WEIR_ERULESBUSY; /* it was there a moment ago */
     if (file < 0)
-        return tell_unreadable(r, name, errno);
+        return report_unreadable(r, name, errno);
     int error = read_open(file, name, r, source);
     close(file);
     return error;
 }
 
 /* Names that are there and lead nowhere, or where we may not look, are told. A name that is gone again is not. */
-static int tell_unreachable(const struct names *names, struct reading *r)
+static int report_unreachable(const struct names *names, struct reading *r)
 {
     int error = WEIR_ERULESBUSY;
     for (size_t i = 0; i < names->count; i++) {
@@ -252,9 +252,9 @@ static int tell_unreachable(const struct names *names, struct reading *r)
             continue;
         int number = errno;
         if (number != ENOENT)
-            error = tell_unreadable(r, names->list[i], number);
+            error = report_unreadable(r, names->list[i], number);
         else if (lstat(names->list[i], &at) == 0)
-            error = tell(r, names->list[i], "cannot be read: %s", "the link leads nowhere");
+            error = report(r, names->list[i], "cannot be read: %s", "the link leads nowhere");
     }
     return error;
 }
@@ -265,7 +265,7 @@ static bool is_blank(char c)
 }
 
 /* Word by word; a line that begins with '#' says nothing. */
-static uint64_t text_said(weir_text text, uint64_t said)
+static uint64_t text_checksum(weir_text text, uint64_t checksum)
 {
     bool first = true; /* of its line */
     for (size_t i = 0; i < text.len;) {
@@ -278,27 +278,27 @@ static uint64_t text_said(weir_text text, uint64_t said)
         while (i < text.len && (comment ? text.data[i] != '\n' : !is_blank(text.data[i])))
             i++;
         if (!comment)
-            said = weir__hash_text((weir_text){text.data + from, i - from}, said);
+            checksum = weir__hash_text((weir_text){text.data + from, i - from}, checksum);
         first = false;
     }
-    return said;
+    return checksum;
 }
 
 uint64_t weir__sources_checksum(const struct weir__source *list, size_t count)
 {
-    uint64_t said = count;
+    uint64_t checksum = count;
     for (size_t i = 0; i < count; i++)
-        said = text_said(list[i].text, said + 1);
-    return said ? said : 1;
+        checksum = text_checksum(list[i].text, checksum + 1);
+    return checksum ? checksum : 1;
 }
 
 static int read_names(const char *path, const struct names *names, struct reading *r, struct weir__sources *sources)
 {
     sources->fingerprint = fingerprint(names);
     if (sources->fingerprint.error)
-        return tell_unreachable(names, r);
+        return report_unreachable(names, r);
     if (!names->count)
-        return tell(r, path, "%s", "the directory has no *.yaml or *.yml file");
+        return report(r, path, "%s", "the directory has no *.yaml or *.yml file");
     sources->list = calloc(names->count, sizeof *sources->list);
     if (!sources->list)
         return WEIR_ENOMEM;
@@ -312,7 +312,7 @@ static int read_names(const char *path, const struct names *names, struct readin
         return first;
     for (size_t i = 0; i < sources->count; i++)
         sources->fingerprint.content = weir__hash_text(sources->list[i].text, sources->fingerprint.content + 1);
-    sources->fingerprint.said = weir__sources_checksum(sources->list, sources->count);
+    sources->fingerprint.checksum = weir__sources_checksum(sources->list, sources->count);
     struct weir__fingerprint after = weir__sources_look(path);
     return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;
 }
@@ -324,7 +324,7 @@ int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context,
     *sources = (struct weir__sources){0};
     int number = names_find(path, &names), error;
     if (number)
-        error = number == ENOMEM ? WEIR_ENOMEM : tell_unreadable(&r, path, number);
+        error = number == ENOMEM ? WEIR_ENOMEM : report_unreadable(&r, path, number);
     else
         error = read_names(path, &names, &r, sources);
     names_free(&names);
@@ -345,12 +345,12 @@ void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *
             struct stat at;
             if (stat(names.list[i], &at) == 0)
                 continue;
-            tell_unreadable(&r, names.list[i], errno);
+            report_unreadable(&r, names.list[i], errno);
             told = true;
         }
     }
     if (!told)
-        tell(&r, path, "%s", "cannot be read: it changes whenever it is read");
+        report(&r, path, "%s", "cannot be read: it changes whenever it is read");
     names_free(&names);
 }
 

@@ -10,11 +10,11 @@
 /* What the disk looked like: equal for equal files. */
 struct weir__fingerprint {
     uint64_t sum;
-    uint64_t content; /* a hash of what was read; 0: only looked at */
-    uint64_t said;    /* the same by weir__sources_checksum */
-    int error;        /* 0, or the errno that kept us from looking */
-    int64_t age_ns;   /* since a file or its name last changed; negative if the clock was set back since */
-    bool young;       /* changed so lately that another change may bear the same time */
+    uint64_t content;  /* a hash of what was read; 0: only looked at */
+    uint64_t checksum; /* the same by weir__sources_checksum */
+    int error;         /* 0, or the errno that kept us from looking */
+    int64_t age_ns;    /* since a file or its name last changed; negative if the clock was set back since */
+    bool young;        /* changed so lately that another change may bear the same time */
 };
 
 struct weir__sources {

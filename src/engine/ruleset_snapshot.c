@@ -47,7 +47,7 @@ bool weir__ruleset_is_strict(weir *engine)
     return strict;
 }
 
-bool weir__asks_store(weir *engine)
+bool weir__needs_store_reply(weir *engine)
 {
     return weir__ruleset_is_strict(engine) && weir__load64(&engine->connection_pool);
 }
@@ -56,9 +56,9 @@ uint64_t weir__rules_checksum(weir *engine)
 {
     int at;
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    uint64_t said = ruleset->said;
+    uint64_t checksum = ruleset->checksum;
     weir__hazard_release(&engine->hazards, at);
-    return said;
+    return checksum;
 }
 
 struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
@@ -77,9 +77,9 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
     ruleset->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->read_only;
-        struct weir__rule_stats *tally =
+        struct weir__rule_stats *stats_of_rule =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
-        ruleset->rule_stats[i] = tally ? tally : &engine->untold;
+        ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->untold;
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
@@ -104,11 +104,11 @@ void weir__ruleset_free(struct weir__ruleset *ruleset)
 
 /* ---- Figures ---- */
 
-void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stats)
+void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rule_stats *stats)
 {
     *stats = (weir_rule_stats){0};
     for (int i = 0; i < WEIR__RULE_STATS_SHARDS; i++) {
-        const struct weir__rule_stats_shard *from = &tally->shard[i];
+        const struct weir__rule_stats_shard *from = &stats_of_rule->shard[i];
         stats->allowed += weir__load64(&from->allowed);
         stats->delayed += weir__load64(&from->delayed);
         stats->denied += weir__load64(&from->denied);
@@ -123,12 +123,12 @@ void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stat
 
 static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
 {
-    const struct weir__rule_stats *tally = weir__rule_stats_lookup(&engine->segment->table, rule->id);
-    if (!tally && !engine->segment->read_only)
+    const struct weir__rule_stats *stats_of_rule = weir__rule_stats_lookup(&engine->segment->table, rule->id);
+    if (!stats_of_rule && !engine->segment->read_only)
         return WEIR_ENOSTATS;
     *stats = (weir_rule_stats){0};
-    if (tally)
-        weir__tally_sum(tally, stats);
+    if (stats_of_rule)
+        weir__rule_stats_sum(stats_of_rule, stats);
     return 0;
 }
 
@@ -172,8 +172,8 @@ int weir_times_read(weir *engine, weir_times *times)
     weir_times sum_of = {0};
     for (int i = 0; i < WEIR_TIMES; i++) {
         sum_of.below_ns[i] = i < WEIR_TIMES - 1 ? INT64_C(64) << i : INT64_MAX;
-        for (int stripe = 0; stripe < WEIR__TIME_SHARDS; stripe++)
-            sum_of.count[i] += weir__load64(&engine->segment->table.times[stripe].count[i]);
+        for (int shard = 0; shard < WEIR__TIME_SHARDS; shard++)
+            sum_of.count[i] += weir__load64(&engine->segment->table.times[shard].count[i]);
     }
     *times = sum_of;
     return 0;

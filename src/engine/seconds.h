@@ -15,9 +15,9 @@ static inline int64_t weir__at_least(int64_t value, int64_t least)
 }
 
 /* Until a retry makes sense; 0: never. */
-static inline int64_t weir__retry_seconds(const weir_result *answer)
+static inline int64_t weir__retry_seconds(const weir_result *result)
 {
-    int64_t wait = answer->decision.retry_after_ns;
+    int64_t wait = result->decision.retry_after_ns;
     return wait < 0 ? 0 : weir__at_least(weir__seconds_up(wait), 1);
 }
 

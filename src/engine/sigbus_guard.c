@@ -15,16 +15,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define GUARDED_MAX 16
-#define BESIDE_MAX  256
+#define GUARDED_MAX  16
+#define SIDECARS_MAX 256
 
-static uint64_t guarded[GUARDED_MAX]; /* pointers to segments, or 0 */
-static uint64_t beside[BESIDE_MAX];   /* pointers to struct weir__mapped of files beside segments, or 0 */
+static uint64_t guarded[GUARDED_MAX];  /* pointers to segments, or 0 */
+static uint64_t sidecar[SIDECARS_MAX]; /* pointers to struct weir__mapped of files beside segments, or 0 */
 /*
  * For each of those: what a loss that weir__lost_beside has not returned yet switches off, or 0. The text outlives the
  * mapping, which another thread may close meanwhile.
  */
-static uint64_t unreported[BESIDE_MAX];
+static uint64_t unreported[SIDECARS_MAX];
 static uint32_t installed;
 static struct sigaction before;
 
@@ -39,16 +39,16 @@ static bool replace(void *memory, uint64_t bytes, bool read_only)
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
-static struct weir__mapped *beside_at(int i)
+static struct weir__mapped *sidecar_at(int i)
 {
-    return (struct weir__mapped *)(uintptr_t)weir__load64(&beside[i]);
+    return (struct weir__mapped *)(uintptr_t)weir__load64(&sidecar[i]);
 }
 
 /* True if the address is in a file beside a segment, and has other memory now. */
-static bool replace_beside(uintptr_t address)
+static bool replace_sidecar(uintptr_t address)
 {
-    for (int i = 0; i < BESIDE_MAX; i++) {
-        struct weir__mapped *mapped = beside_at(i);
+    for (int i = 0; i < SIDECARS_MAX; i++) {
+        struct weir__mapped *mapped = sidecar_at(i);
         if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
             continue;
         weir__store32(&mapped->lost, 1);
@@ -69,7 +69,7 @@ static bool replace_at(uintptr_t address)
         weir__store32(&segment->lost, 1);
         return replace(segment->memory, segment->bytes, segment->read_only);
     }
-    return replace_beside(address);
+    return replace_sidecar(address);
 }
 
 /* As if we were not there. */
@@ -156,28 +156,28 @@ bool weir_segment_lost(const weir_segment *segment)
     return segment && weir__lost(segment);
 }
 
-bool weir__guard_beside(struct weir__mapped *mapped)
+bool weir__sidecar_guard(struct weir__mapped *mapped)
 {
-    for (int i = 0; i < BESIDE_MAX; i++) {
+    for (int i = 0; i < SIDECARS_MAX; i++) {
         uint64_t none = 0;
-        if (weir__cas64(&beside[i], &none, (uint64_t)(uintptr_t)mapped))
+        if (weir__cas64(&sidecar[i], &none, (uint64_t)(uintptr_t)mapped))
             return true;
     }
     return false;
 }
 
-void weir__leave_beside(const struct weir__mapped *mapped)
+void weir__sidecar_unguard(const struct weir__mapped *mapped)
 {
-    for (int i = 0; i < BESIDE_MAX; i++) {
-        uint64_t held = (uint64_t)(uintptr_t)mapped;
-        if (beside_at(i) == mapped && weir__cas64(&beside[i], &held, 0))
+    for (int i = 0; i < SIDECARS_MAX; i++) {
+        uint64_t known = (uint64_t)(uintptr_t)mapped;
+        if (sidecar_at(i) == mapped && weir__cas64(&sidecar[i], &known, 0))
             return;
     }
 }
 
-const char *weir__lost_beside(void)
+const char *weir__sidecar_lost(void)
 {
-    for (int i = 0; i < BESIDE_MAX; i++) {
+    for (int i = 0; i < SIDECARS_MAX; i++) {
         uint64_t text = weir__load64(&unreported[i]);
         if (text && weir__cas64(&unreported[i], &text, 0))
             return (const char *)(uintptr_t)text;

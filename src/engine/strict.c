@@ -123,10 +123,10 @@ static void describe(const struct weir__request_ctx *ctx, const struct weir__rul
     to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
 }
 
-static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_async *ask,
+static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_async *async,
                                   const struct weir__rule_eval *eval, bool new_group, bool after_first)
 {
-    struct weir__store_op *to = weir__async_add(ask, new_group, after_first);
+    struct weir__store_op *to = weir__async_add(async, new_group, after_first);
     describe(ctx, eval, to);
     to->limit = eval->quota->limit;
     if (to->kind == WEIR__OP_REFUND)
@@ -138,35 +138,35 @@ static struct weir__store_op *add(const struct weir__request_ctx *ctx, weir_asyn
 }
 
 /* Adds the op of an eval of a request. */
-static int add_hit(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
+static int add_hit(const struct weir__request_ctx *ctx, weir_async *async, const struct weir__rule_eval *eval,
                    bool new_group, bool after_first)
 {
-    struct weir__store_op *added = add(ctx, ask, eval, new_group, after_first);
+    struct weir__store_op *added = add(ctx, async, eval, new_group, after_first);
     return weir__is_flight(eval->quota) && added->kind == WEIR__OP_TAKE ? weir__remote_permit_identify(added) : 0;
 }
 
-int weir__strict_add(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
+int weir__strict_add(const struct weir__request_ctx *ctx, weir_async *async, const struct weir__rule_eval *eval,
                      enum weir__store_op_kind kind)
 {
-    int error = weir__async_reserve(ask, 1);
+    int error = weir__async_reserve(async, 1);
     if (!error)
-        add(ctx, ask, eval, true, false)->kind = kind;
+        add(ctx, async, eval, true, false)->kind = kind;
     return error;
 }
 
-int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
+int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *async, const struct weir__rule_eval *eval,
                        enum weir__store_op_kind kind, weir_decision *decision)
 {
     struct weir__store_op like;
-    if (!ask)
+    if (!async)
         return WEIR_ESTOREBREAKER;
     describe(ctx, eval, &like);
     like.kind = kind;
-    const struct weir__store_op *reply = weir__async_find(ask, &like);
+    const struct weir__store_op *reply = weir__async_find(async, &like);
     if (!reply)
         return WEIR_ESTOREBREAKER;
-    weir__async_keep(ask, reply);
-    int error = weir__async_error(ask, reply);
+    weir__async_keep(async, reply);
+    int error = weir__async_error(async, reply);
     if (!error)
         *decision = reply->decision;
     return error;
@@ -186,24 +186,24 @@ static bool has_enforced_rule(const struct weir__request_ctx *ctx, const struct 
  * The enforced evals of a request form one group. Shadows, and descriptors in quota mode, which deny only themselves,
  * have a group each: after the first group if there is one, or refunded if that denies.
  */
-static int add_all(const struct weir__request_ctx *ctx, weir_async *ask)
+static int add_all(const struct weir__request_ctx *ctx, weir_async *async)
 {
-    int error = weir__async_reserve(ask, ctx->strict);
+    int error = weir__async_reserve(async, ctx->strict);
     if (error)
         return error;
-    bool first = ask->request.group_count == 0, grouped = false;
+    bool first = async->request.group_count == 0, grouped = false;
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!eval->strict || eval->skipped || !enforced(eval) || eval->quota_mode)
             continue;
-        error = add_hit(ctx, ask, eval, !grouped, false);
+        error = add_hit(ctx, async, eval, !grouped, false);
         grouped = true;
     }
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!eval->strict || eval->skipped || (enforced(eval) && !eval->quota_mode))
             continue;
-        error = add_hit(ctx, ask, eval, true,
+        error = add_hit(ctx, async, eval, true,
                         first && grouped && !(eval->shadow && has_enforced_rule(ctx, eval)) &&
                             !weir__eval_counts_denied(ctx, eval));
     }
@@ -239,11 +239,11 @@ static uint32_t look(struct weir__request_ctx *ctx)
     return weir__request_takes(ctx) && weir__request_denied(ctx) && !reports ? 0 : open;
 }
 
-int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *ask)
+int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *async)
 {
     uint32_t open = look(ctx);
-    ask->skipped_in_prepare += (uint32_t)ctx->strict - open;
-    int error = open ? add_all(ctx, ask) : 0;
+    async->skipped_in_prepare += (uint32_t)ctx->strict - open;
+    int error = open ? add_all(ctx, async) : 0;
     return error ? error : open != 0;
 }
 
@@ -261,11 +261,11 @@ struct weir__pooled_connection *weir__strict_request(struct weir__request_ctx *c
         open ? weir__connection_pool_acquire(ctx->engine, &ctx->request_error) : NULL;
     if (!pooled)
         return NULL;
-    pooled->ask->skipped_in_prepare = (uint32_t)ctx->strict - open;
-    ctx->request_error = add_all(ctx, pooled->ask);
+    pooled->async->skipped_in_prepare = (uint32_t)ctx->strict - open;
+    ctx->request_error = add_all(ctx, pooled->async);
     if (!ctx->request_error)
         weir__connection_pool_request(pooled);
-    ctx->ask = pooled->ask;
+    ctx->async = pooled->async;
     return pooled;
 }
 
@@ -287,7 +287,7 @@ static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_e
 {
     if (!weir__is_flight(eval->quota) || eval->reply->kind != WEIR__OP_TAKE || !eval->reply->taken)
         return 0;
-    if (!ctx->held || ctx->remote_permits == WEIR_PERMITS_MAX)
+    if (!ctx->permits || ctx->remote_permits == WEIR_PERMITS_MAX)
         return WEIR_ETOOMANY;
     ctx->remote_permits++;
     return 0;
@@ -295,18 +295,18 @@ static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_e
 
 void weir__strict_apply(struct weir__request_ctx *ctx)
 {
-    weir_async *ask = ctx->ask;
+    weir_async *async = ctx->async;
     struct weir__store_op like;
     ctx->remote_permits = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!eval->strict)
             continue;
-        if (ask) {
+        if (async) {
             describe(ctx, eval, &like);
-            eval->reply = weir__async_find(ask, &like);
+            eval->reply = weir__async_find(async, &like);
         }
-        int error = eval->reply ? weir__async_error(ask, eval->reply) : 0;
+        int error = eval->reply ? weir__async_error(async, eval->reply) : 0;
         if (eval->reply && !error)
             error = reserve_slot(ctx, eval);
         if (error) {
@@ -317,9 +317,9 @@ void weir__strict_apply(struct weir__request_ctx *ctx)
             weir__eval_look_full(ctx, eval);
             remember(ctx, eval);
         } else {
-            eval->skipped_in_prepare = ctx->skipped_in_prepare || (ask && ask->skipped_in_prepare);
-            if (ask && ask->skipped_in_prepare)
-                ask->skipped_in_prepare--;
+            eval->skipped_in_prepare = ctx->skipped_in_prepare || (async && async->skipped_in_prepare);
+            if (async && async->skipped_in_prepare)
+                async->skipped_in_prepare--;
             eval->skipped = !denied_here(ctx, eval);
         }
     }
@@ -375,9 +375,9 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
             continue;
         }
         if (eval->shadow ? eval->kept : !denied) {
-            weir__async_keep(ctx->ask, eval->reply);
+            weir__async_keep(ctx->async, eval->reply);
             if (weir__is_flight(eval->quota))
-                weir__remote_permit_add(ctx->held, eval->reply);
+                weir__remote_permit_add(ctx->permits, eval->reply);
             continue;
         }
         eval->decision.remaining += eval->cost;

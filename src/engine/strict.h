@@ -11,7 +11,7 @@
 #include "engine/evaluation.h"
 
 /* Resolves the evals, selects the strict ones and adds their ops to `ask`. 1: some; 0: none; or an error. */
-int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *ask);
+int weir__strict_prepare(struct weir__request_ctx *ctx, weir_async *async);
 /*
  * For an engine with a connection pool: sends the ops and waits; the replies are in ctx->ask. The caller releases the
  * connection when the request is decided. NULL: nothing was sent.
@@ -30,10 +30,10 @@ void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *
 void weir__strict_keep(struct weir__request_ctx *ctx);
 
 /* Adds one op outside of a check, for the eval's rule, quota, key and cost. */
-int weir__strict_add(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
+int weir__strict_add(const struct weir__request_ctx *ctx, weir_async *async, const struct weir__rule_eval *eval,
                      enum weir__store_op_kind kind);
 /* The reply to that op, or its error; WEIR_ESTOREBREAKER if it was not sent. */
-int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *ask, const struct weir__rule_eval *eval,
+int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *async, const struct weir__rule_eval *eval,
                        enum weir__store_op_kind kind, weir_decision *decision);
 
 #endif

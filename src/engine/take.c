@@ -53,7 +53,7 @@ int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, s
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    return take(weir__stripe_here(segment), segment, limit, key, key_len, cost, now, decision);
+    return take(weir__stats_shard_here(segment), segment, limit, key, key_len, cost, now, decision);
 }
 
 int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
@@ -89,7 +89,7 @@ static int adjust(weir_segment *segment, const weir_limit *limit, const void *ke
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
+    struct weir__op op = weir__operation(segment, weir__stats_shard_here(segment), now);
     int error = weir__request_check(limit, key, key_len, amount, now);
     if (!error && amount < 0)
         error = WEIR_ECOST;
@@ -121,7 +121,7 @@ static int begin(weir_segment *segment, const weir_limit *limit, const void *key
     int error = weir__request_check(limit, key, key_len, 0, now);
     if (error)
         return error;
-    *op = weir__operation(segment, weir__stripe_here(segment), now);
+    *op = weir__operation(segment, weir__stats_shard_here(segment), now);
     weir__key_locate(op->table, limit, key, key_len, where);
     return 0;
 }

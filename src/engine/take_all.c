@@ -44,10 +44,10 @@ void weir__eval_look_full(const struct weir__request_ctx *ctx, struct weir__rule
 
 #define BACK_TRIES 8
 
-enum asking { PEEK, TAKE, GIVE_BACK, CHARGE };
+enum querying { PEEK, TAKE, GIVE_BACK, CHARGE };
 
 /* What an eventual rule's counter has taken or given back is written down. `before`: what was left. */
-static void write_down(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum asking how,
+static void write_down(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum querying how,
                        int64_t before, const weir_decision *made)
 {
     const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, eval->rule);
@@ -75,7 +75,7 @@ static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eva
                : weir__take_on(ctx->cpu, segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
 }
 
-static void ask(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum asking how)
+static void async(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum querying how)
 {
     const weir_limit *limit = &eval->quota->limit;
     weir_segment *segment = ctx->engine->segment;
@@ -86,10 +86,10 @@ static void ask(const struct weir__request_ctx *ctx, struct weir__rule_eval *eva
         before = weir__delta_ledger_before(segment, eval->quota, (weir_text){eval->key, eval->key_len}, ctx->now);
     /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
-        error = how == PEEK   ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
-                : how == TAKE ? take(ctx, eval, limit, &made)
-                : eval->held  ? weir__eval_let_go(ctx, eval, &made)
-                              : weir__eval_refund(ctx, eval, &made);
+        error = how == PEEK     ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
+                : how == TAKE   ? take(ctx, eval, limit, &made)
+                : eval->permits ? weir__eval_let_go(ctx, eval, &made)
+                                : weir__eval_refund(ctx, eval, &made);
     if (error == WEIR_EFULL && how == TAKE)
         error = weir__eval_take_without_room(ctx, eval, &made);
     if (error) {
@@ -124,7 +124,7 @@ void weir__eval_settle(struct weir__rule_eval *eval)
 
 bool weir__request_denied(const struct weir__request_ctx *ctx)
 {
-    size_t quota_hits = 0, quota_denials = 0;
+    size_t quota_hits = 0, quota_negative_cache = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (!enforced(eval))
@@ -133,9 +133,9 @@ bool weir__request_denied(const struct weir__request_ctx *ctx)
         if (!eval->quota_mode && denies)
             return true;
         quota_hits += eval->quota_mode;
-        quota_denials += eval->quota_mode && denies;
+        quota_negative_cache += eval->quota_mode && denies;
     }
-    return quota_hits && quota_hits == quota_denials;
+    return quota_hits && quota_hits == quota_negative_cache;
 }
 
 static bool has_counter(const struct weir__rule_eval *eval)
@@ -168,12 +168,12 @@ static void give_back(const struct weir__request_ctx *ctx, size_t end)
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!takes(eval) || weir__eval_denies(eval) || counts_rejected(eval))
             continue;
-        ask(ctx, eval, GIVE_BACK);
+        async(ctx, eval, GIVE_BACK);
         if (eval->rule && !eval->error)
             weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
-    if (ctx->held)
-        ctx->held->count = 0; /* so far only these had any: shadows come later */
+    if (ctx->permits)
+        ctx->permits->count = 0; /* so far only these had any: shadows come later */
 }
 
 void weir__eval_count_verdict(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
@@ -205,7 +205,7 @@ static void take_rejected(const struct weir__request_ctx *ctx, size_t from)
             continue;
         weir_decision looked = eval->decision;
         if (takes(eval) && counts_rejected(eval) && !ctx->dry_run)
-            ask(ctx, eval, TAKE);
+            async(ctx, eval, TAKE);
         else if (!weir__eval_denies(eval))
             eval->decision.remaining += eval->cost;
         else if (!ctx->dry_run && eval->reason == WEIR_BY_LIMIT)
@@ -223,7 +223,7 @@ static bool take_all(const struct weir__request_ctx *ctx)
         if (!takes(eval))
             continue;
         bool passed = !weir__eval_denies(eval);
-        ask(ctx, eval, TAKE);
+        async(ctx, eval, TAKE);
         if (!passed || !weir__eval_denies(eval) || !weir__request_denied(ctx))
             continue;
         give_back(ctx, i);
@@ -239,7 +239,7 @@ static void refund_all(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (enforced(eval) && counts_here(eval) && eval->cost < 0 && !eval->error)
-            ask(ctx, eval, TAKE);
+            async(ctx, eval, TAKE);
     }
 }
 
@@ -253,7 +253,7 @@ bool weir__request_takes(const struct weir__request_ctx *ctx)
 
 void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    ask(ctx, eval, PEEK);
+    async(ctx, eval, PEEK);
 }
 
 void weir__request_peek(const struct weir__request_ctx *ctx)
@@ -261,7 +261,7 @@ void weir__request_peek(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (enforced(eval) && counts_here(eval))
-            ask(ctx, eval, PEEK);
+            async(ctx, eval, PEEK);
     }
 }
 
@@ -269,7 +269,7 @@ static void decide_enforced(struct weir__request_ctx *ctx, struct weir__rule_eva
 {
     bool taking = weir__request_takes(ctx);
     if (only && taking && !ctx->dry_run && !weir__request_denied(ctx)) {
-        ask(ctx, only, TAKE);
+        async(ctx, only, TAKE);
         return;
     }
     weir__request_peek(ctx);
@@ -316,7 +316,7 @@ static void decide_shadows(struct weir__request_ctx *ctx)
         if (eval->strict)
             weir__strict_shadow(ctx, eval, passes);
         if (counts_here(eval))
-            ask(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? TAKE : PEEK);
+            async(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? TAKE : PEEK);
     }
 }
 
@@ -429,7 +429,7 @@ static void count(const struct weir__request_ctx *ctx)
 static struct weir__pooled_connection *prepare(struct weir__request_ctx *ctx)
 {
     struct weir__pooled_connection *pooled = NULL;
-    if (!ctx->ask && ctx->engine->connection_pool) {
+    if (!ctx->async && ctx->engine->connection_pool) {
         pooled = weir__strict_request(ctx);
         for (size_t i = 0; i < ctx->count; i++)
             weir__eval_settle(&ctx->evals[i]); /* anew: the looks have left their traces */
@@ -466,7 +466,7 @@ static const struct weir__rule_eval *decide_simple(const struct weir__request_ct
     struct weir__rule_eval *eval = ctx->evals;
     const weir_limit *limit = &eval->quota->limit;
     if (limit->algorithm == WEIR_CONCURRENCY || weir__delta_ledger_of(ctx->ruleset, eval->rule)) {
-        ask(ctx, eval, TAKE);
+        async(ctx, eval, TAKE);
     } else {
         int error = weir__take_on(ctx->cpu, ctx->engine->segment, limit, eval->key, eval->key_len, eval->cost, ctx->now,
                                   &eval->decision);

@@ -25,15 +25,15 @@
  * Turns earlier than this only decide the offset before the first one, later ones are dropped: 30,000 years ago and
  * 130,000 years ahead is further than the clock goes, and sums of such numbers cannot overflow.
  */
-#define TURN_MIN_S (-(INT64_C(1) << 40))
-#define TURN_MAX_S (INT64_C(1) << 42)
+#define TRANSITION_MIN_S (-(INT64_C(1) << 40))
+#define TRANSITION_MAX_S (INT64_C(1) << 42)
 
 /* ---- The file: a block with 32-bit times and, from version 2 on, one with 64-bit times and the footer ---- */
 
 #define HEADER_LEN 44
 
 struct block {
-    uint32_t turn_count, type_count;
+    uint32_t transition_count, type_count;
     size_t time_len;                            /* of one moment: 4 or 8 bytes */
     const unsigned char *times, *kinds, *types; /* turn_count moments, turn_count indexes, type_count of 6 bytes */
 };
@@ -76,12 +76,12 @@ static bool read_block(const unsigned char **bytes, size_t *len, size_t time_len
         (n[IS_STD] != 0 && n[IS_STD] != n[TYPES]) || (n[IS_UT] != 0 && n[IS_UT] != n[TYPES]))
         return false;
 
-    block->turn_count = (uint32_t)n[TURNS];
+    block->transition_count = (uint32_t)n[TURNS];
     block->type_count = (uint32_t)n[TYPES];
     block->time_len = time_len;
     block->times = head + HEADER_LEN;
-    block->kinds = block->times + block->turn_count * time_len;
-    block->types = block->kinds + block->turn_count;
+    block->kinds = block->times + block->transition_count * time_len;
+    block->types = block->kinds + block->transition_count;
     *bytes += HEADER_LEN + (size_t)data_len;
     *len -= HEADER_LEN + (size_t)data_len;
     return true;
@@ -95,7 +95,7 @@ static bool check_block(const struct block *block)
         if (offset_s <= -OFFSET_BOUND_S || offset_s >= OFFSET_BOUND_S)
             return false;
     }
-    for (uint32_t i = 0; i < block->turn_count; i++) {
+    for (uint32_t i = 0; i < block->transition_count; i++) {
         if (block->kinds[i] >= block->type_count)
             return false;
         if (i > 0 && block_time(block, i) <= block_time(block, i - 1))
@@ -139,7 +139,7 @@ static bool read_bytes(const unsigned char *bytes, size_t len, struct block *blo
            read_footer(bytes, len, rule, has_rule);
 }
 
-static void add_turn(weir_zone *zone, int64_t at_s, int32_t offset_s)
+static void add_transition(weir_zone *zone, int64_t at_s, int32_t offset_s)
 {
     zone->transition[zone->count++] = (struct weir__zone_transition){at_s, offset_s};
 }
@@ -162,19 +162,19 @@ static void drop_idle_turns(weir_zone *zone)
 static void fill(weir_zone *zone, const struct block *block, const struct weir__zone_rule *rule)
 {
     /* Without transitions the rule is good for all times; otherwise for those after the last one. */
-    bool only_rule = rule && block->turn_count == 0;
+    bool only_rule = rule && block->transition_count == 0;
 
     zone->offset_s = only_rule ? rule->std_s : block_offset(block, 0);
     zone->count = 0;
-    for (uint32_t i = 0; i < block->turn_count; i++) {
+    for (uint32_t i = 0; i < block->transition_count; i++) {
         int64_t at_s = block_time(block, i);
-        if (at_s < TURN_MIN_S)
+        if (at_s < TRANSITION_MIN_S)
             zone->offset_s = block_offset(block, block->kinds[i]);
-        else if (at_s <= TURN_MAX_S)
-            add_turn(zone, at_s, block_offset(block, block->kinds[i]));
+        else if (at_s <= TRANSITION_MAX_S)
+            add_transition(zone, at_s, block_offset(block, block->kinds[i]));
     }
     if (rule)
-        weir__zone_add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->turn_count - 1));
+        weir__zone_add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->transition_count - 1));
     drop_idle_turns(zone);
 }
 
@@ -198,7 +198,7 @@ int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
     /* The bound on the length is what keeps the number of transitions in an int32_t. */
     if (len > FILE_MAX || !read_bytes(bytes, len, &block, &rule, &has_rule))
         return WEIR_EZONE;
-    zone = make_zone(block.turn_count + WEIR__RULE_TURNS);
+    zone = make_zone(block.transition_count + WEIR__RULE_TURNS);
     if (!zone)
         return WEIR_ENOMEM;
     fill(zone, &block, has_rule ? &rule : NULL);

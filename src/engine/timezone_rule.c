@@ -162,7 +162,7 @@ static int32_t date_day(const struct weir__date *date, int32_t new_year, bool le
 
 /* Adds a transition after `after_s` that the rule demands, in order; of two at the same moment, the one added later
  * wins. */
-static void add_rule_turn(weir_zone *zone, int64_t after_s, int64_t at_s, int32_t offset_s)
+static void add_rule_transition(weir_zone *zone, int64_t after_s, int64_t at_s, int32_t offset_s)
 {
     int32_t i;
 
@@ -186,10 +186,10 @@ void weir__zone_add_rule(weir_zone *zone, const struct weir__zone_rule *rule, in
         int64_t start_s = DAY_S * date_day(&rule->start, new_year, leap) + rule->start.time_s - rule->std_s;
         int64_t end_s = DAY_S * date_day(&rule->end, new_year, leap) + rule->end.time_s - rule->dst_s;
 
-        add_rule_turn(zone, after_s, start_s, rule->dst_s);
+        add_rule_transition(zone, after_s, start_s, rule->dst_s);
         /* RFC 8536 writes summer time all year round as one that ends when, or after, the next one starts. */
         if (end_s - start_s < DAY_S * days)
-            add_rule_turn(zone, after_s, end_s, rule->std_s);
+            add_rule_transition(zone, after_s, end_s, rule->std_s);
         new_year += days;
     }
 }

@@ -14,8 +14,8 @@ static unsigned method_bit(struct weir__values *values)
     if (!weir__value(values, WEIR__AT_METHOD, &method))
         return WEIR__METHOD_NONE;
     for (unsigned i = 0; weir__methods[i]; i++) {
-        weir_text usual = {weir__methods[i], strlen(weir__methods[i])};
-        if (weir__lower(method.data[0]) == weir__lower(usual.data[0]) && weir__text_equal_nocase(method, usual))
+        weir_text known = {weir__methods[i], strlen(weir__methods[i])};
+        if (weir__lower(method.data[0]) == weir__lower(known.data[0]) && weir__text_equal_nocase(method, known))
             return (unsigned)WEIR__METHOD_KNOWN << i;
     }
     return WEIR__METHOD_OTHER;
@@ -199,11 +199,11 @@ void weir__rules_filter(const weir_rules *set, struct weir__values *values, stru
 
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values)
 {
-    const struct weir__quota *usual = rule->has_default ? &rule->quotas[0] : NULL;
+    const struct weir__quota *known = rule->has_default ? &rule->quotas[0] : NULL;
     weir_text tier;
     if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier) ||
         weir__value_is_several(values, rule->tier))
-        return usual;
+        return known;
     /* The default, whose name is empty, is first. */
     size_t low = rule->has_default ? 1 : 0, high = rule->quota_count;
     while (low < high) {
@@ -216,7 +216,7 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
         else
             high = middle;
     }
-    return usual;
+    return known;
 }
 
 static bool is_empty(const struct weir__access_list *list)

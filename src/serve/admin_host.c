@@ -186,7 +186,7 @@ void weir__host_look(struct weir__host *host)
     if (error && error != host->look_error)
         log_history_error(host, error, ".history");
     host->look_error = error;
-    for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
+    for (const char *disabled; (disabled = weir__sidecar_lost()) != NULL;)
         weir__logf(host->log, WEIR__LOG_ERROR, "a sidecar file of %s was truncated; %s until the agent restarts",
                    host->config->segment_path, disabled);
     if (!host->lost && weir_segment_lost(host->engine->segment)) {

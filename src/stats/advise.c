@@ -282,7 +282,7 @@ static void gather_rule(const struct weir__snapshot *snapshot, uint64_t id, stru
     weir__hazard_release(&snapshot->engine->hazards, at);
 }
 
-static void gather_keys(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel,
+static void gather_keys(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
                         struct weir__evidence *e)
 {
     enum { MAX = WEIR__EVIDENCE_KEYS };
@@ -291,17 +291,17 @@ static void gather_keys(const struct weir__snapshot *snapshot, const struct weir
     if (!keys)
         return;
     const weir_segment *segment = snapshot->engine->segment;
-    e->key_count = weir__hot_top(panel, WEIR__HOT_DENIED, weir__hot_sampler_hash, segment, keys, MAX);
-    size_t count = weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, segment, admitted, MAX);
+    e->key_count = weir__hot_top(rule_slot, WEIR__HOT_DENIED, weir__hot_sampler_hash, segment, keys, MAX);
+    size_t count = weir__hot_top(rule_slot, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, segment, admitted, MAX);
     for (size_t i = 0; i < e->key_count; i++) {
         e->key[i].denied = keys[i].weight;
         for (size_t j = 0; j < count; j++)
             if (admitted[j].hash == keys[i].hash)
                 e->key[i].admitted = admitted[j].weight;
     }
-    e->denied_total = weir__load64(&panel->sketch[WEIR__HOT_DENIED].total);
+    e->denied_total = weir__load64(&rule_slot->sketch[WEIR__HOT_DENIED].total);
     e->stands_for_s = weir__load64(&snapshot->hot.header->seconds);
-    e->keys = weir__hot_uses(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
+    e->keys = weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
     if (e->keys < e->key_count)
         e->keys = e->key_count;
     free(keys);
@@ -320,8 +320,8 @@ struct weir__evidence *weir__evidence_gather(const struct weir__snapshot *snapsh
         e->hour_count = weir__history_hours(&snapshot->history, rule->id, e->hour);
         e->newest_wall = (uint64_t)(snapshot->now.wall_ns / WEIR_SECOND) - (now > last ? now - last : 0);
     }
-    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, rule->id);
-    if (panel)
-        gather_keys(snapshot, panel, e);
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
+    if (rule_slot)
+        gather_keys(snapshot, rule_slot, e);
     return e;
 }

@@ -215,13 +215,14 @@ static int add_rule(void *context, const struct weir__rule_snapshot *rule)
 {
     const struct second *second = context;
     struct weir__history_writer *o = second->writer;
-    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(&o->snapshot, rule->id);
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(&o->snapshot, rule->id);
     struct weir__rule_stats_shard sums = {.allowed = rule->stats.allowed,
                                           .delayed = rule->stats.delayed,
                                           .denied = rule->stats.denied,
                                           .word = rule->stats.shed};
     weir__history_add(&o->history, second->number, rule->id, &sums,
-                      panel ? weir__hot_peak(panel, weir__snapshot_minute(&o->snapshot)) : WEIR__HISTORY_UNSEEN);
+                      rule_slot ? weir__hot_peak(rule_slot, weir__snapshot_minute(&o->snapshot))
+                                : WEIR__HISTORY_UNSEEN);
     return 0;
 }
 

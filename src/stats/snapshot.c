@@ -99,7 +99,7 @@ static int visit_unnamed(const struct weir__snapshot *snapshot, const struct rul
         snprintf(name, sizeof name, "#%016" PRIx64, rule.id);
         if (!rule.id)
             continue;
-        weir__tally_sum(&table->rule_stats[i], &rule.stats);
+        weir__rule_stats_sum(&table->rule_stats[i], &rule.stats);
         stop = rule_visitor->visit(rule_visitor->context, &rule);
     }
     return stop;

@@ -329,10 +329,11 @@ static json_t *key_json(const weir_segment *segment, const struct weir__hot_key 
                      "error", number(key->error));
 }
 
-static json_t *uses_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel)
+static json_t *uses_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot)
 {
     uint64_t count[WEIR__HOT_USES] = {0};
-    uint64_t keys = panel ? weir__hot_uses(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, count) : 0;
+    uint64_t keys =
+        rule_slot ? weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, count) : 0;
     json_t *list = json_array();
     for (int i = 0; i < WEIR__HOT_USES; i++)
         (void)json_array_append_new(list, number(count[i]));
@@ -340,18 +341,18 @@ static json_t *uses_json(const struct weir__snapshot *snapshot, const struct wei
 }
 
 /* The keys of one list. */
-static json_t *keys_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel,
+static json_t *keys_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
                          const struct weir__stats_json_hot_keys *what)
 {
     size_t max = what->n < 1 ? 1 : what->n > WEIR__STATS_KEYS_MAX ? WEIR__STATS_KEYS_MAX : (size_t)what->n, count = 0;
     struct weir__hot_key *keys = calloc(max, sizeof *keys);
     json_t *list = json_array();
     bool good = keys && list;
-    if (panel && good && what->near)
-        count = weir__hot_nearest(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
+    if (rule_slot && good && what->near)
+        count = weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
                                   weir__hot_sampler_hash, snapshot->engine->segment, keys, max);
-    else if (panel && good)
-        count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__hot_sampler_hash,
+    else if (rule_slot && good)
+        count = weir__hot_top(rule_slot, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__hot_sampler_hash,
                               snapshot->engine->segment, keys, max);
     for (size_t i = 0; i < count && good; i++)
         good = json_array_append_new(list, key_json(snapshot->engine->segment, &keys[i], what)) == 0;
@@ -369,17 +370,17 @@ int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struc
     (void)weir__snapshot_each_rule(snapshot, find_rule, &finding);
     if (!finding.found)
         return WEIR_ENORULE;
-    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, finding.id);
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, finding.id);
     uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     uint64_t total =
-        panel ? weir__load64(&panel->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
+        rule_slot ? weir__load64(&rule_slot->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
     json_t *root = json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
-                             panel != NULL, "by",
+                             rule_slot != NULL, "by",
                              what->near     ? "near"
                              : what->denied ? "denied"
                                             : "admitted",
                              "seconds", number(seconds), "total", number(total), "keys",
-                             keys_json(snapshot, panel, what), "uses", uses_json(snapshot, panel));
+                             keys_json(snapshot, rule_slot, what), "uses", uses_json(snapshot, rule_slot));
     return finish(root, root != NULL, json);
 }
 
@@ -442,11 +443,12 @@ int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct wei
         struct weir__stats_json_hot_keys admitted = {.n = keys}, denied = {.denied = true, .n = keys},
                                          near = {.near = true, .n = keys};
         (void)weir__snapshot_each_rule(snapshot, find_rule, &finding);
-        const struct weir__hot_rule *panel = finding.found ? weir__snapshot_hot_keys(snapshot, finding.id) : NULL;
-        json_t *hot = panel ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, panel, &admitted),
-                                        "denied", keys_json(snapshot, panel, &denied), "near",
-                                        keys_json(snapshot, panel, &near), "uses", uses_json(snapshot, panel))
-                            : json_null();
+        const struct weir__hot_rule *rule_slot = finding.found ? weir__snapshot_hot_keys(snapshot, finding.id) : NULL;
+        json_t *hot = rule_slot
+                          ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, rule_slot, &admitted),
+                                      "denied", keys_json(snapshot, rule_slot, &denied), "near",
+                                      keys_json(snapshot, rule_slot, &near), "uses", uses_json(snapshot, rule_slot))
+                          : json_null();
         good &= json_object_set_new(rule, "hot", hot) == 0;
     }
     return finish(root, good, json);

@@ -103,12 +103,12 @@ static int gather(void *context, const struct weir__rule_snapshot *rule)
     snprintf(row->name, sizeof row->name, "%s", rule->info.name);
     row->rates = weir__snapshot_rates(snapshot, rule, 10);
     p->sheds |= row->stats.shed > 0;
-    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, rule->id);
-    if (!panel)
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
+    if (!rule_slot)
         return 0;
     row->watched = true;
-    row->keys = weir__hot_uses(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
-    row->near = weir__hot_nearest(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
+    row->keys = weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
+    row->near = weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
                                   weir__hot_sampler_hash, snapshot->engine->segment, near, WEIR__HOT_NEAR);
     return 0;
 }
@@ -214,14 +214,14 @@ static void draw_rules(struct picture *p)
 
 /* ---- Keys ---- */
 
-static size_t keys_of(const struct weir__snapshot *snapshot, const struct weir__hot_rule *panel,
+static size_t keys_of(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
                       enum weir__top_list list, struct weir__hot_key *keys, size_t max)
 {
     const weir_segment *segment = snapshot->engine->segment;
     if (list == WEIR__TOP_NEAR)
-        return weir__hot_nearest(panel, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, weir__hot_sampler_hash,
-                                 segment, keys, max);
-    return weir__hot_top(panel, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+        return weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
+                                 weir__hot_sampler_hash, segment, keys, max);
+    return weir__hot_top(rule_slot, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
                          weir__hot_sampler_hash, segment, keys, max);
 }
 
@@ -253,7 +253,7 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     struct weir__hot_key keys[KEYS_SHOWN];
     char name[64];
     const struct weir__snapshot *snapshot = p->top->snapshot;
-    const struct weir__hot_rule *panel = weir__snapshot_hot_keys(snapshot, row->id);
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, row->id);
     int wide = p->canvas.screen->width - 24 < 20    ? 20
                : p->canvas.screen->width - 24 > 100 ? 100
                                                     : p->canvas.screen->width - 24;
@@ -265,13 +265,13 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
                    p->top->list == WEIR__TOP_NEAR ? "     USED"
                    : seconds                      ? "   COST/s        +-"
                                                   : "     COST        +-");
-    if (!panel) {
+    if (!rule_slot) {
         weir__top_line(&p->canvas, "2", "  %s",
                        snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
                                                 : "they are not noted; hot_keys in weir.yaml");
         return;
     }
-    size_t count = keys_of(snapshot, panel, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
+    size_t count = keys_of(snapshot, rule_slot, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
     for (size_t i = 0; i < count; i++)
         draw_key(p, snapshot->engine->segment, &keys[i], seconds);
     if (!count)

@@ -69,10 +69,10 @@ static struct weir__history_row *row_for(struct weir__history *history, uint64_t
     struct weir__history_row *oldest = &history->row[0];
     for (uint32_t i = 0; i < history->rows; i++) {
         struct weir__history_row *row = &history->row[i];
-        uint64_t held = weir__load64(&row->rule);
-        if (held == rule)
+        uint64_t known = weir__load64(&row->rule);
+        if (known == rule)
             return row;
-        if (oldest->rule && (!held || row->used < oldest->used))
+        if (oldest->rule && (!known || row->used < oldest->used))
             oldest = row;
     }
     if (oldest->rule && oldest->used + 1 >= second)

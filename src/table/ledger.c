@@ -207,13 +207,13 @@ bool weir__ledger_add(const struct weir__ledger *ledger, uint64_t identity, int6
 /* ---- Texts: word by word, as others may read or write them concurrently ---- */
 
 enum {
-    WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t),
+    TEXT_WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t),
     FRONT_WORDS = offsetof(struct weir__ledger_text, key) / sizeof(uint64_t),
 };
 
 union text_view {
     struct weir__ledger_text text;
-    uint64_t word[WORDS];
+    uint64_t word[TEXT_WORDS];
 };
 
 _Static_assert(offsetof(struct weir__ledger_text, key) % sizeof(uint64_t) == 0, "a key begins with a word");
@@ -226,11 +226,11 @@ static unsigned word_count(const struct weir__ledger_text *text)
 }
 
 /* Checksum of the words, with the identity in place of the checksum. */
-static uint64_t text_check(uint64_t identity, const union text_view *words)
+static uint64_t text_check(uint64_t identity, const union text_view *word_array)
 {
-    union text_view copy = *words;
+    union text_view copy = *word_array;
     copy.text.check = identity;
-    return XXH3_64bits(copy.word, word_count(&words->text) * sizeof(uint64_t));
+    return XXH3_64bits(copy.word, word_count(&word_array->text) * sizeof(uint64_t));
 }
 
 static void write_text(struct weir__ledger_text *to, uint64_t identity, const struct weir__ledger_text *text)

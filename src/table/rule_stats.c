@@ -8,17 +8,17 @@
 static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t id, bool claim)
 {
     for (uint64_t i = 0; id && i < PROBES && i < table->rule_stats_count; i++) {
-        struct weir__rule_stats *tally = &table->rule_stats[(id + i) % table->rule_stats_count];
-        uint64_t *word = &tally->shard[0].word, held = weir__load64(word);
-        if (held == id)
-            return tally;
-        if (held)
+        struct weir__rule_stats *entry = &table->rule_stats[(id + i) % table->rule_stats_count];
+        uint64_t *word = &entry->shard[0].word, known = weir__load64(word);
+        if (known == id)
+            return entry;
+        if (known)
             continue;
         if (!claim)
             return NULL;
         /* The winner of the swap owns it; a concurrent claim for the same rule shares it. */
-        if (weir__cas64(word, &held, id) || held == id)
-            return tally;
+        if (weir__cas64(word, &known, id) || known == id)
+            return entry;
     }
     return NULL;
 }

@@ -20,13 +20,13 @@ _Static_assert(WEIR__RULE_STATS_CLASSES <= WEIR__RULE_STATS_SHARDS, "a word for 
  * of the shards after the first, whose `word` is the rule's id. There is one for each class but critical, which is
  * never shed; an invalid class must not reach the id.
  */
-static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *tally, int priority)
+static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *entry, int priority)
 {
-    return &tally->shard[priority > 0 && priority < WEIR__RULE_STATS_CLASSES ? priority : WEIR__RULE_STATS_CLASSES - 1]
+    return &entry->shard[priority > 0 && priority < WEIR__RULE_STATS_CLASSES ? priority : WEIR__RULE_STATS_CLASSES - 1]
                 .word;
 }
 
 /* Adds a duration to the histogram; `stripe` chooses the shard, usually the processor. */
-void weir__times_add(const struct weir__table *table, unsigned stripe, int64_t ns);
+void weir__times_add(const struct weir__table *table, unsigned shard, int64_t ns);
 
 #endif

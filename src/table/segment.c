@@ -16,7 +16,7 @@ static uint64_t header_check(const struct weir__header *header)
 }
 
 /* Less than 1 % of the segment: 2048 rules in 64 MiB. */
-static uint64_t tallies_for(uint64_t bytes)
+static uint64_t rule_stats_for(uint64_t bytes)
 {
     uint64_t count = bytes / 128 / sizeof(struct weir__rule_stats);
     return count < WEIR__RULE_STATS_MIN   ? WEIR__RULE_STATS_MIN
@@ -34,7 +34,7 @@ static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
     h->moves_at = h->stats_at + WEIR__STATS_BYTES;
     h->times_at = h->moves_at + WEIR__MOVES_BYTES;
     h->rule_stats_at = h->times_at + WEIR__TIMES_BYTES;
-    h->rule_stats_count = tallies_for(bytes);
+    h->rule_stats_count = rule_stats_for(bytes);
     h->buckets_at = h->rule_stats_at + h->rule_stats_count * sizeof(struct weir__rule_stats);
     h->chunks = slab_bytes / (WEIR__CHUNK + sizeof(uint32_t));
     if (h->chunks > WEIR__CHUNKS_MAX)
@@ -191,8 +191,8 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             struct weir__slot_fields p = weir__cell_unpack(seen);
             if (!p.tag)
                 continue;
-            bool nonce = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
-            r.bad_state += p.tag == 1 || (nonce && p.version != 0);
+            bool aba_tag = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
+            r.bad_state += p.tag == 1 || (aba_tag && p.version != 0);
             r.tentative += p.state == WEIR__TENTATIVE;
             r.moving += p.state >= WEIR__RESERVED;
             r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >

@@ -125,8 +125,8 @@ static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count,
     uint32_t *lease = op->table->lease, first = 0, i = 0;
     for (; i < count; i++) {
         uint32_t seen = weir__load32(&lease[at + i]), left = lease_left(op, seen);
-        bool whole = !left || seen & LEASE_FIRST || i > 0; /* records are taken from their first chunk on */
-        if (!whole || (left && (!live || seen & LEASE_TAKING)))
+        bool complete = !left || seen & LEASE_FIRST || i > 0; /* records are taken from their first chunk on */
+        if (!complete || (left && (!live || seen & LEASE_TAKING)))
             break;
         if (i == 0)
             first = lease_after(op, seen, for_us) | LEASE_FIRST | LEASE_TAKING;

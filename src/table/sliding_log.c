@@ -148,17 +148,17 @@ static struct log_head drop_left(const struct view *view, int64_t now_us)
 static bool write_time(const struct weir__key_record *key, const weir__cell *at, int64_t span_max, uint32_t *to,
                        uint32_t want)
 {
-    uint32_t held = weir__load32(to);
-    for (int round = 0; held != want; round++) {
+    uint32_t known = weir__load32(to);
+    for (int round = 0; known != want; round++) {
         if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), key->head))
             return false;
-        uint32_t was = held;
-        if (!weir__cas32(to, &held, want))
+        uint32_t was = known;
+        if (!weir__cas32(to, &known, want))
             continue;
         if (was - want > span_max || weir__cell_equal(weir__cell_read(at), key->head))
             return true;
-        held = want;
-        weir__cas32(to, &held, was);
+        known = want;
+        weir__cas32(to, &known, was);
         return false;
     }
     return true;

@@ -58,11 +58,11 @@ static int read_bucket(const struct weir__op *op, const struct weir__key_locatio
     bucket->slot = slot;
     if (!slot)
         return 0;
-    struct weir__slot_fields held = weir__cell_unpack(bucket->seen);
-    bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
-    bucket->tentative = held.state == WEIR__TENTATIVE; /* its count is a nonce */
-    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~PAIR_SEALED);
-    bucket->sealed = !bucket->tentative && held.used & PAIR_SEALED;
+    struct weir__slot_fields known = weir__cell_unpack(bucket->seen);
+    bucket->start_us = weir__anchor_expand(known.anchor, op->mono_us);
+    bucket->tentative = known.state == WEIR__TENTATIVE; /* its count is a nonce */
+    bucket->count = bucket->tentative ? 0 : (int64_t)(known.used & ~PAIR_SEALED);
+    bucket->sealed = !bucket->tentative && known.used & PAIR_SEALED;
     return 0;
 }
 

@@ -38,16 +38,16 @@ static weir__cell pack(uint64_t mark, struct ring_head h)
 
 /* The counts of the n - 1 parts before `part`, newest first, and their sum. The head's part may be one of them. */
 static int64_t gather(const uint64_t *word, const weir_limit *limit, const struct ring_head *head, int64_t part,
-                      uint32_t *parts)
+                      uint32_t *counts)
 {
     int64_t n = limit->buckets, sum = 0;
     for (int64_t i = 0; i < n - 1; i++) {
         int64_t p = part - 1 - i;
-        uint64_t held = p < 0 ? 0 : weir__load64(&word[p % n]);
-        parts[i] = p == head->part ? head->current : p >= 0 && held >> 32 == (uint32_t)p ? (uint32_t)held : 0;
+        uint64_t known = p < 0 ? 0 : weir__load64(&word[p % n]);
+        counts[i] = p == head->part ? head->current : p >= 0 && known >> 32 == (uint32_t)p ? (uint32_t)known : 0;
         if (p > head->part)
-            parts[i] = 0;
-        sum += parts[i];
+            counts[i] = 0;
+        sum += counts[i];
     }
     return sum > INT32_MAX ? INT32_MAX : sum;
 }
@@ -56,12 +56,12 @@ static int64_t gather(const uint64_t *word, const weir_limit *limit, const struc
 static bool flush(const weir__cell *at, weir__cell seen, uint64_t *word, const struct ring_head *head, int64_t n)
 {
     uint64_t want = (uint64_t)(uint32_t)head->part << 32 | head->current, *to = &word[head->part % n];
-    uint64_t held = weir__load64(to);
+    uint64_t known = weir__load64(to);
     /* The word contains its part number, which only grows: no ABA. */
-    for (int round = 0; held != want; round++) {
+    for (int round = 0; known != want; round++) {
         if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), seen))
             return false;
-        if (weir__cas64(to, &held, want))
+        if (weir__cas64(to, &known, want))
             break;
     }
     return true;
@@ -88,7 +88,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                    int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    uint32_t parts[WEIR__BUCKETS_MAX] = {0};
+    uint32_t counts[WEIR__BUCKETS_MAX] = {0};
     int64_t part = op->mono_us / limit->part_us, lease = limit->part_us * (limit->buckets + 1);
     struct weir__sliding state = {0};
     struct weir__key_record key;
@@ -109,14 +109,14 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         if (reached > part)
             part = reached;
         state.current = head.part == part ? head.current : 0;
-        state.before = head.part == part ? head.before : gather(word, limit, &head, part, parts);
+        state.before = head.part == part ? head.before : gather(word, limit, &head, part, counts);
     }
     state.start_us = part * limit->part_us;
     /* The single counts only determine the waiting time: an allowed request does not read them. */
     if (found && head.part == part && (state.current + state.before + cost > limit->cap || state.current + cost <= 0))
-        gather(word, limit, &head, part, parts);
+        gather(word, limit, &head, part, counts);
 
-    if (!weir__counterN_take(limit, &state, parts, op->mono_us, cost, mode, decision) || !op->stats) {
+    if (!weir__counterN_take(limit, &state, counts, op->mono_us, cost, mode, decision) || !op->stats) {
         return !found || weir__key_record_leave(op, &key, decision->verdict == WEIR_DENY);
     }
     if (!found)

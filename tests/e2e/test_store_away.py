@@ -104,8 +104,8 @@ def test_faults_under_load(redis_server, hosts, fault):
     store = one.status()["store"]
     assert store["failures"] and store["breaker_opened"] >= 1
     assert store["slow"] < 200  # while it is known to be away nobody waits for it
-    news = f"{server.url()} is "
-    assert 1 <= one.errors().count(news + "away") <= 3 and 1 <= one.errors().count(news + "back") <= 3
+    news = f"{server.url()} "
+    assert 1 <= one.errors().count(news + "unavailable: ") <= 3 and 1 <= one.errors().count(news + "available again") <= 3
     assert "a request passes undecided" not in one.errors()
 
 

@@ -99,7 +99,7 @@ def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
     wait_until(lambda: told()["units_sent"] >= 6 and told()["units_received"] >= 4 and told()["lag_ms"] == 0, "the figures")
     assert told()["agent"] is True and told()["store"] == "up" and told()["full"] == 0 and told()["entries"] > 1000
     text = get(one.metrics, "/metrics").body.decode()
-    figures = dict(line.split(" ") for line in text.splitlines() if re.match("weir_(agent|ledger)_", line))
+    figures = dict(line.split(" ") for line in text.splitlines() if re.match("weir_(agent|ledger|sync)_", line))
     assert figures["weir_agent_up"] == "1" and int(figures["weir_sync_units_sent_total"]) >= 6, figures
     assert float(figures["weir_sync_lag_seconds"]) < 1 and int(figures["weir_sync_sent_bytes_total"]) > 100, figures
     server.kill()

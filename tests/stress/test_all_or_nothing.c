@@ -65,7 +65,7 @@ static int ask(weir *engine, struct who who, int64_t cost, weir_result *answer, 
     if (cost != 1)
         return weir_check(engine, &query, answer);
     int error = weir__check_fast(engine, &query, answer, &fast);
-    if (!error && fast.told)
+    if (!error && fast.filled)
         *answer = (weir_result){.matched = 3, .decision = {.verdict = WEIR_ALLOW}};
     return error;
 }

@@ -29,11 +29,11 @@ static inline struct result run(weir *engine, const char *line, double s, struct
 {
     struct result result = {0};
     struct test_request r;
-    weir_async *ask = NULL;
-    CHECK_EQ(weir_async_new(engine, &ask), 0);
+    weir_async *async = NULL;
+    CHECK_EQ(weir_async_new(engine, &async), 0);
     test_request(&r, line);
     r.query.now = test_seconds(s);
-    r.query.async = ask;
+    r.query.async = async;
     r.query.outcomes = result.outcomes;
     r.query.outcomes_max = OUTCOMES;
     r.query.has_cost = moment.cost != 0 || moment.look;
@@ -41,22 +41,22 @@ static inline struct result run(weir *engine, const char *line, double s, struct
     r.query.dry_run = moment.dry_run;
     result.prepared = weir_check_begin(engine, &r.query);
     if (result.prepared == 1)
-        test_store_answer(&store, weir_async_request(ask));
+        test_store_answer(&store, weir_async_request(async));
     if (moment.asked)
         moment.asked(engine);
     CHECK_EQ(weir_check(engine, &r.query, &result.answer), 0);
     result.passes = weir_passes(&result.answer.decision);
-    struct weir__store_request *back = weir_async_rollback(ask);
+    struct weir__store_request *back = weir_async_rollback(async);
     if (back) {
         result.back = back->op_count;
         test_store_give_back(&store, back);
     }
-    CHECK(weir_async_rollback(ask) == back);
-    weir_async_free(ask);
+    CHECK(weir_async_rollback(async) == back);
+    weir_async_free(async);
     return result;
 }
 
-static inline struct result ask(weir *engine, const char *line, double s)
+static inline struct result async(weir *engine, const char *line, double s)
 {
     return run(engine, line, s, (struct moment){0});
 }
@@ -65,7 +65,7 @@ static inline int passing(weir *engine, const char *line, double s, int count)
 {
     int passed = 0;
     for (int i = 0; i < count; i++)
-        passed += ask(engine, line, s).passes;
+        passed += async(engine, line, s).passes;
     return passed;
 }
 

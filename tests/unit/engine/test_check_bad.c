@@ -31,7 +31,7 @@ static bool look(void *context, enum weir_attribute_kind kind, weir_text name, w
     return true;
 }
 
-static int ask(weir *w, struct hostile *h, weir_result *answer, weir_outcome outcomes[8])
+static int async(weir *w, struct hostile *h, weir_result *answer, weir_outcome outcomes[8])
 {
     weir_query query = {
         .lookup = look, .lookup_context = h, .now = test_seconds(0), .outcomes = outcomes, .outcomes_max = 8};
@@ -68,7 +68,7 @@ TEST(values_of_all_kinds)
             struct hostile h = {{exact, lengths[k]}, {"10.0.0.1", 8}, 0};
             weir_result answer;
             weir_outcome outcomes[8];
-            CHECK_EQ(ask(w, &h, &answer, outcomes), 0);
+            CHECK_EQ(async(w, &h, &answer, outcomes), 0);
             CHECK(answer.matched >= 2 && answer.outcomes == answer.matched);
             CHECK(h.asked < 32); /* each once */
             for (size_t o = 0; o < answer.outcomes; o++)
@@ -96,7 +96,7 @@ TEST(long_values_have_counters_of_their_own)
         weir_result answer;
         weir_outcome outcomes[8];
         for (int n = 0; n < 5; n++) {
-            CHECK_EQ(ask(w, &h, &answer, outcomes), 0);
+            CHECK_EQ(async(w, &h, &answer, outcomes), 0);
             CHECK_EQ(weir_passes(&answer.decision), n < 3);
             CHECK(answer.decided_by.key_cut);
         }

@@ -175,8 +175,8 @@ static bool is_told_briefly(weir *w)
     weir_result answer;
     test_request(&r, "GET / @x-user-id=7");
     CHECK_EQ(weir__check_fast(w, &r.query, &answer, &fast), 0);
-    CHECK_EQ(fast.told ? fast.limit : answer.decision.limit, 5);
-    return fast.told;
+    CHECK_EQ(fast.filled ? fast.limit : answer.decision.limit, 5);
+    return fast.filled;
 }
 
 TEST(weir_open_with_the_nth_call_failing)

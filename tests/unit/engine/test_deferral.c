@@ -35,7 +35,7 @@ static void ask_with(const char *path, const char *user, char *room, size_t size
     CHECK_EQ(weir_check(engine, &query, &answer), 0);
 }
 
-static void ask(const char *path, const char *user)
+static void async(const char *path, const char *user)
 {
     ask_with(path, user, text, sizeof text);
 }
@@ -48,9 +48,9 @@ TEST(what_is_to_be_asked_for_later)
         "rules:\n"
         "  - { name: a, key: 'u:${user_id}', cost: 2, limit: 3, window: 1h, on_limit: queue,\n"
         "      queue: { max: 5, max_bytes: 1MiB, max_age: 90s }, response: { message: No, body: { text: Sorry } } }\n");
-    ask("/", "7");
+    async("/", "7");
     CHECK(weir_passes(&answer.decision));
-    ask("/", "7");
+    async("/", "7");
     CHECK_EQ(answer.decision.verdict, WEIR_DENY);
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK(strcmp(answer.deferral.rule, "a") == 0);
@@ -91,7 +91,7 @@ TEST(the_tier_goes_along)
     begin("rules:\n"
           "  - { name: a, limit: { gold: 3, default: 1 }, tier: user_id, window: 1h, on_limit: queue }\n");
     for (int i = 0; i < 4; i++)
-        ask("/", "gold");
+        async("/", "gold");
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK(answer.deferral.tier.len == 4 && memcmp(answer.deferral.tier.data, "gold", 4) == 0);
     CHECK(answer.deferral.key.len == 1);
@@ -103,7 +103,7 @@ TEST(the_tier_goes_along)
     what.tier = (weir_text){"gold", 4};
     CHECK_EQ(weir_key_take(engine, &what, 1, later, NULL, &outcome), 0);
     CHECK_EQ(outcome.decision.verdict, WEIR_ALLOW);
-    ask("/", "other");
+    async("/", "other");
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK_EQ(answer.deferral.tier.len, 0);
     weir_close(engine);
@@ -128,8 +128,8 @@ TEST(every_other_rule_goes_along)
           "  - { name: day, key: 'd:${user_id}', limit: { gold: 2, default: 9 }, tier: user_id, window: 1d, cost: 1 }\n"
           "  - { name: day, limit: 1, window: 1d, shadow: true }\n"
           "  - { name: free, limit: unlimited }\n");
-    ask("/", "gold");
-    ask("/", "gold");
+    async("/", "gold");
+    async("/", "gold");
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK(test_text_is(answer.deferral.others, "646179.643a676f6c64.676f6c64.1"));
     weir_taken what = later_of(&answer);
@@ -160,8 +160,8 @@ TEST(a_skipped_limit_hides_no_other)
             static const char own[] = "  - { name: a, " QUEUE " }\n";
             snprintf(rules, sizeof rules, "rules:\n%s%s%s", last ? "" : own, others[i], last ? own : "");
             begin(rules);
-            ask("/", "gold");
-            ask("/", "gold");
+            async("/", "gold");
+            async("/", "gold");
             CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
             bool right = test_text_is(answer.deferral.others, "646179.643a676f6c64..1");
             CHECK(right);
@@ -182,8 +182,8 @@ TEST(more_others_than_go_along_do_not_wait)
                      i);
         }
         begin(rules);
-        ask("/", "7");
-        ask("/", "7");
+        async("/", "7");
+        async("/", "7");
         CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
         CHECK_EQ(answer.deferral.key.len != 0, count == WEIR_OTHERS_MAX);
         ask_with("/", "7", text, 64);
@@ -196,7 +196,7 @@ TEST(no_room_for_a_key_is_no_key)
 {
     char small[4];
     begin("rules:\n  - { name: a, key: 'u:${user_id}', " QUEUE " }\n");
-    ask("/", "1234");
+    async("/", "1234");
     ask_with("/", "1234", small, sizeof small);
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK_EQ(answer.deferral.key.len, 0);
@@ -212,12 +212,12 @@ TEST(keys_are_whole)
     memset(user, 'x', sizeof user);
     memset(longer, 'y', sizeof longer);
     user[200] = longer[600] = 0;
-    ask("/", user);
-    ask("/", user);
+    async("/", user);
+    async("/", user);
     CHECK(answer.decided_by.key_cut);
     CHECK(answer.deferral.key.len == 200 && memcmp(answer.deferral.key.data, user, 200) == 0);
-    ask("/", longer);
-    ask("/", longer);
+    async("/", longer);
+    async("/", longer);
     CHECK_EQ(answer.deferral.key.len, 256); /* as it is counted */
     weir_close(engine);
 }
@@ -225,8 +225,8 @@ TEST(keys_are_whole)
 TEST(a_rule_of_several_limits_is_called_by_its_name)
 {
     begin("rules:\n  - { name: a, limits: [{ limit: 1, window: 1m }, { limit: 9, window: 1h }], on_limit: queue }\n");
-    ask("/", "1");
-    ask("/", "1");
+    async("/", "1");
+    async("/", "1");
     CHECK(strcmp(answer.decided_by.rule, "a/1m") == 0 && strcmp(answer.deferral.rule, "a") == 0);
     CHECK(answer.deferral.key.len == 1 && answer.deferral.key.data[0] == '*');
     weir_close(engine);
@@ -253,8 +253,8 @@ TEST(which_denials_are_for_a_queue)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         begin(cases[i].rules);
-        ask("/", "1");
-        ask("/", "1");
+        async("/", "1");
+        async("/", "1");
         CHECK(!weir_passes(&answer.decision));
         bool right = (answer.on_limit == WEIR_ON_LIMIT_QUEUE) == cases[i].waits;
         CHECK(right);

@@ -291,7 +291,7 @@ TEST(limits_in_force_go_along_to_the_store)
                       "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
     load_is(engine, 0, 1000, 0);
     CHECK_EQ(passing(engine, "GET /", 0, 30), 10);
-    struct result result = ask(engine, "GET /", 0); /* remembered, and told the same */
+    struct result result = async(engine, "GET /", 0); /* remembered, and told the same */
     CHECK_EQ(result.prepared, 0);
     CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_SHED);
     CHECK_EQ(passing(engine, "GET /pay", 0, 30), 10);

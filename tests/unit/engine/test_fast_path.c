@@ -162,17 +162,17 @@ static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
         CHECK_EQ(weir_check(model, &query, &expected), 0);
         query.permits = &held;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-        if (fast.told)
+        if (fast.filled)
             compare(&fast, &expected, outcomes);
         else
             CHECK(memcmp(&answer.decision, &expected.decision, sizeof answer.decision) == 0 &&
                   answer.decided_by.reason == expected.decided_by.reason &&
                   strcmp(answer.decided_by.rule, expected.decided_by.rule) == 0 &&
                   strcmp(answer.decided_by.key, expected.decided_by.key) == 0 && answer.status == expected.status);
-        told += fast.told;
+        told += fast.filled;
         if (test_random(seed) % 2) { /* some requests in flight end */
             CHECK(weir_permits_release(model, &its) >= 0);
-            if (!fast.told)
+            if (!fast.filled)
                 CHECK(weir_permits_release(engine, &held) >= 0);
         }
     }
@@ -206,16 +206,16 @@ TEST(what_is_not_usual)
     weir_result answer;
     for (int i = 0; i < 20; i++) {
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-        CHECK(fast.told);
+        CHECK(fast.filled);
         CHECK_EQ(fast.remaining, 19 - i);
     }
     CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-    CHECK(!fast.told);
+    CHECK(!fast.filled);
     CHECK_EQ(answer.decision.verdict, WEIR_DENY);
     query.now = test_seconds(2);
     query.peer = NULL;
     CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-    CHECK(!fast.told);
+    CHECK(!fast.filled);
     CHECK_EQ(answer.decided_by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }
@@ -240,9 +240,9 @@ TEST(read_only)
     unlink(path);
     for (int i = 0; i < 5000; i++) { /* by the clock: some checks are timed */
         query.dry_run = i % 2;
-        fast.told = true;
+        fast.filled = true;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), query.dry_run ? 0 : WEIR_EREADONLY);
-        CHECK(query.dry_run || !fast.told);
+        CHECK(query.dry_run || !fast.filled);
     }
     weir_close(engine);
 }
@@ -265,7 +265,7 @@ TEST(a_key_with_a_zero_byte)
     weir_query query = {.lookup = lookup_zero, .path = {"/", 1}, .now = test_seconds(1)};
     weir_result answer;
     CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-    CHECK(fast.told);
+    CHECK(fast.filled);
     CHECK_EQ(weir_check(engine, &query, &answer), 0);
     CHECK(answer.decided_by.key_len == 5 && memcmp(answer.decided_by.key, "q:a\0b", 6) == 0 &&
           !answer.decided_by.key_cut);
@@ -296,7 +296,7 @@ TEST(hot_keys)
         weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
         weir_result answer;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-        CHECK(fast.told);
+        CHECK(fast.filled);
     }
     CHECK_EQ(weir_hot_each(engine, add_keys, &keys), 0);
     CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see table/hot.h */

@@ -60,7 +60,7 @@ struct asked {
     char text[WEIR__FAST_RESULT_BYTES];
 };
 
-static void ask(struct asked *asked, size_t outcomes_max)
+static void async(struct asked *asked, size_t outcomes_max)
 {
     static const uint8_t peer[4] = {10, 0, 0, 1};
     weir_query query = {.lookup = test_no_attributes,
@@ -83,9 +83,9 @@ static void begin(struct asked *asked)
     between.segment = asked->engine->segment;
     between.look = 0;
     between.always = false;
-    ask(asked, 3);
+    async(asked, 3);
     CHECK_EQ(between.looks, 1); /* there is no entry: that is not usual */
-    CHECK(asked->fast.told);
+    CHECK(asked->fast.filled);
     CHECK_EQ(asked->fast.remaining, 4);
 }
 
@@ -126,9 +126,9 @@ TEST(nobody_comes_between)
 {
     struct asked asked;
     begin(&asked);
-    ask(&asked, 3);
+    async(&asked, 3);
     CHECK_EQ(between.looks, 3);
-    CHECK(asked.fast.told);
+    CHECK(asked.fast.filled);
     CHECK_EQ(asked.fast.limit, 5);
     CHECK_EQ(asked.fast.remaining, 3);
     CHECK_EQ(asked.fast.rule_len, 1);
@@ -145,9 +145,9 @@ TEST(somebody_comes_between)
         begin(&asked);
         between.look = rule;
         between.cost = 2;
-        ask(&asked, 3);
+        async(&asked, 3);
         CHECK_EQ(between.looks, 4);
-        CHECK(asked.fast.told);
+        CHECK(asked.fast.filled);
         CHECK_EQ(asked.fast.remaining, rule == 2 ? 1 : 3);
         CHECK_EQ(rolled_back(asked.engine), 0);
         check_left(&asked, rule == 1 ? 6 : 8, rule == 2 ? 1 : 3, rule == 3 ? 6 : 8);
@@ -163,9 +163,9 @@ TEST(somebody_takes_the_last)
         begin(&asked);
         between.look = rule;
         between.cost = rule == 2 ? 4 : 9;
-        ask(&asked, 3);
+        async(&asked, 3);
         CHECK_EQ(between.looks, 4);
-        CHECK(!asked.fast.told);
+        CHECK(!asked.fast.filled);
         CHECK_EQ(asked.answer.decision.verdict, WEIR_DENY);
         CHECK_EQ(asked.answer.decided_by.rule[0], "abc"[rule - 1]);
         CHECK_EQ(asked.answer.outcomes, 3);
@@ -185,12 +185,12 @@ TEST(somebody_comes_between_one)
     for (int i = 0; i < 3; i++) {
         between.look = i == 2;
         between.cost = 2;
-        ask(&asked, 1);
-        CHECK(asked.fast.told);
+        async(&asked, 1);
+        CHECK(asked.fast.filled);
         CHECK_EQ(asked.fast.remaining, i == 2 ? 95 : 99 - i);
     }
     between.look = 0;
-    ask(&asked, 1);
+    async(&asked, 1);
     CHECK_EQ(asked.fast.remaining, 94);
     weir_close(asked.engine);
 }
@@ -202,12 +202,12 @@ TEST(somebody_always_comes_between)
     between.segment = asked.engine->segment;
     between.look = 0;
     between.cost = 1;
-    ask(&asked, 3);
+    async(&asked, 3);
     between.look = 1;
     between.always = true;
-    ask(&asked, 3);
+    async(&asked, 3);
     between.always = false;
-    CHECK(asked.fast.told);
+    CHECK(asked.fast.filled);
     CHECK(between.looks > 3);
     int64_t others = between.looks - 1; /* all but the look at the second */
     CHECK_EQ(rolled_back(asked.engine), 0);
@@ -220,8 +220,8 @@ TEST(a_shorter_list)
 {
     struct asked asked;
     begin(&asked);
-    ask(&asked, 2);
-    CHECK(!asked.fast.told);
+    async(&asked, 2);
+    CHECK(!asked.fast.filled);
     CHECK_EQ(asked.answer.decision.verdict, WEIR_ALLOW);
     CHECK_EQ(asked.answer.outcomes, 2);
     check_left(&asked, 8, 3, 8);

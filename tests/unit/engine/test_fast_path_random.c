@@ -298,11 +298,11 @@ static void ask_both(struct contest *c, weir_query *query)
     query->outcomes = of;
     query->text = text[1];
     CHECK_EQ(weir__check_fast(c->twins.engine, query, &answer, &fast), error);
-    if (!error && fast.told)
+    if (!error && fast.filled)
         compare_brief(&expected, expected_of, &fast);
     else if (!error)
         compare_answers(&expected, expected_of, &answer, of);
-    c->told += fast.told;
+    c->told += fast.filled;
     if (!error && expected.decided_by.reason == WEIR_BY_LIMIT) {
         memcpy(c->rule, expected.decided_by.rule, sizeof c->rule);
         memcpy(c->key, expected.decided_by.key, sizeof c->key);

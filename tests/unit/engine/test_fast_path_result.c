@@ -56,7 +56,7 @@ TEST(a_first_reset_of_no_seconds)
     query.has_cost = true;
     told.reset = (struct weir__second){0};
     struct weir__fast_result fast = ask_briefly(engine, &query);
-    CHECK(fast.told);
+    CHECK(fast.filled);
     CHECK(says(&fast, WEIR_HEADER_LIMIT, "9"));
     CHECK(says(&fast, WEIR_HEADER_REMAINING, "9"));
     CHECK(says(&fast, WEIR_HEADER_RESET, "0"));
@@ -73,9 +73,9 @@ TEST(the_longest_key_that_is_shown)
         weir *engine = test_engine(rules);
         for (int i = 0; i < 2; i++) {
             struct weir__fast_result fast = ask_root(engine, 1);
-            CHECK_EQ(fast.told, len <= WEIR_KEY_SHOWN_MAX);
-            CHECK_EQ(fast.told ? fast.remaining : told.answer.decision.remaining, 8 - i);
-            if (fast.told)
+            CHECK_EQ(fast.filled, len <= WEIR_KEY_SHOWN_MAX);
+            CHECK_EQ(fast.filled ? fast.remaining : told.answer.decision.remaining, 8 - i);
+            if (fast.filled)
                 CHECK(fast.key_len == len && memcmp(told.text + fast.rule_len, key, (size_t)len) == 0);
             else
                 CHECK_EQ(told.answer.decided_by.key_len, WEIR_KEY_SHOWN_MAX);
@@ -102,12 +102,12 @@ TEST(as_many_rules_as_are_told_briefly)
         weir *engine = engine_of(count);
         for (int i = 0; i < 2; i++) {
             struct weir__fast_result fast = ask_root(engine, 1);
-            CHECK_EQ(fast.told, count <= WEIR__FAST_MAX);
-            if (fast.told)
+            CHECK_EQ(fast.filled, count <= WEIR__FAST_MAX);
+            if (fast.filled)
                 CHECK(fast.rule_len == 2 && memcmp(told.text, "r0", 2) == 0);
             else
                 CHECK(strcmp(told.answer.decided_by.rule, "r0") == 0);
-            CHECK_EQ(fast.told ? fast.remaining : told.answer.decision.remaining, 8 - i);
+            CHECK_EQ(fast.filled ? fast.remaining : told.answer.decision.remaining, 8 - i);
         }
         weir_close(engine);
     }
@@ -127,7 +127,7 @@ TEST(a_path_that_is_longer_than_is_looked_at)
     for (int i = 0; i < 4; i++) {
         weir_query query = query_of((weir_text){path, WEIR__PATH_MAX + (size_t)i / 2}, 1);
         struct weir__fast_result fast = ask_briefly(engine, &query);
-        CHECK(fast.told);
+        CHECK(fast.filled);
         CHECK(fast.rule_len == 4 && memcmp(told.text, "long", 4) == 0);
         CHECK_EQ(fast.remaining, 8 - i);
     }
@@ -140,14 +140,14 @@ TEST(a_limit_that_varies)
     weir *engine = pressed_engine("rules:\n  - { name: a, key: k, limit: 10, window: 10m, "
                                   "adaptive: { min: 20%, max: 100% } }\n");
     struct weir__fast_result fast = ask_root(engine, 1);
-    CHECK(!fast.told || says(&fast, WEIR_HEADER_LIMIT, "10"));
-    CHECK_EQ(fast.told ? fast.limit : told.answer.decision.limit, 10);
+    CHECK(!fast.filled || says(&fast, WEIR_HEADER_LIMIT, "10"));
+    CHECK_EQ(fast.filled ? fast.limit : told.answer.decision.limit, 10);
     load_is(engine, 1, 0, 0);
     fast = ask_root(engine, 1);
-    CHECK(!fast.told || says(&fast, WEIR_HEADER_LIMIT, "2"));
-    CHECK_EQ(fast.told ? fast.limit : told.answer.decision.limit, 2);
+    CHECK(!fast.filled || says(&fast, WEIR_HEADER_LIMIT, "2"));
+    CHECK_EQ(fast.filled ? fast.limit : told.answer.decision.limit, 2);
     fast = ask_root(engine, 1);
-    CHECK(!fast.told);
+    CHECK(!fast.filled);
     CHECK_EQ(told.answer.decision.verdict, WEIR_DENY);
     weir_close(engine);
 }
@@ -159,7 +159,7 @@ TEST(a_rule_that_the_store_decides)
                                  "on_store_failure: local }\n");
     for (uint64_t i = 1; i <= 3; i++) {
         struct weir__fast_result fast = ask_root(engine, 1);
-        CHECK(!fast.told);
+        CHECK(!fast.filled);
         CHECK_EQ(told.answer.decision.remaining, 9 - (int64_t)i);
         CHECK_EQ(stats_of(engine, "a").failures, i);
     }
@@ -206,7 +206,7 @@ TEST(a_key_that_is_missing_is_shared_no_more)
     engine = engine_at(path, ", on_missing_key: deny");
     unlink(path);
     struct weir__fast_result fast = ask_root(engine, 1);
-    CHECK(!fast.told);
+    CHECK(!fast.filled);
     CHECK_EQ(told.answer.decided_by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }

@@ -292,7 +292,7 @@ TEST(random_bytes_in_small_helpings)
     int zeros = 0;
     while (secret < end)
         zeros += *secret++ == 0;
-    CHECK(zeros < 20); /* a secret that was not filled to its end is none */
+    CHECK(zeros < 20); /* a secret that was not told to its end is none */
     weir_segment_close(segment);
 }
 

@@ -83,7 +83,7 @@ TEST(what_passes_quickly_is_written_down)
         weir_query query = {.peer = peer, .peer_len = 4, .path = {"/x", 2}, .now = test_seconds(0)};
         weir_result answer;
         CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
-        CHECK_EQ(fast.told, i < 5);
+        CHECK_EQ(fast.filled, i < 5);
         CHECK_EQ(written(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
     }
     weir_close(engine);

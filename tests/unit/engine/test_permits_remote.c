@@ -201,32 +201,32 @@ TEST(a_local_denial_in_the_last_moment_gives_back)
         return;
     weir *a = host_with(both, "", WEIR_NO_CONNECT), *b = host(both);
     struct test_request r;
-    weir_async *ask = NULL;
+    weir_async *async = NULL;
     weir_permits held, other;
-    CHECK_EQ(weir_async_new(a, &ask), 0);
+    CHECK_EQ(weir_async_new(a, &async), 0);
     test_request(&r, "GET / user_id=7");
     r.query.permits = &held;
-    r.query.async = ask;
+    r.query.async = async;
     CHECK_EQ(weir_check_begin(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_async_request(ask)), 0);
+    CHECK_EQ(server_question(weir_async_request(async)), 0);
     r.query.async = NULL; /* another request is faster, without the store */
     r.query.permits = &other;
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK(weir_passes(&answer.decision));
     CHECK_EQ(left(b, "far", "7"), 4);
-    r.query.async = ask;
+    r.query.async = async;
     r.query.permits = &held;
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK(!weir_passes(&answer.decision));
     CHECK_EQ(held.count, 0);
-    struct weir__store_request *back = weir_async_rollback(ask);
+    struct weir__store_request *back = weir_async_rollback(async);
     CHECK(back && back->op_count == 1);
     if (back) {
         back->ops[0].kind = WEIR__OP_REFUND;
         CHECK_EQ(server_question(back), 0);
     }
     CHECK_EQ(left(b, "far", "7"), 5);
-    weir_async_free(ask);
+    weir_async_free(async);
     weir_close(a);
     weir_close(b);
 }
@@ -415,21 +415,21 @@ TEST(what_the_store_forgot_is_taken_again)
     /* Who only has a text does not take again. */
     char text[WEIR_PERMITS_TEXT_MAX + 1];
     weir *asking = host_with(rules, "", WEIR_NO_CONNECT);
-    weir_async *ask;
-    CHECK_EQ(weir_async_new(asking, &ask), 0);
+    weir_async *async;
+    CHECK_EQ(weir_async_new(asking, &async), 0);
     CHECK(hold(a, "GET /slow user_id=7", &held[0]));
     size_t len = weir_permits_to_text(a, &held[0], text);
     for (int forgotten = 0; forgotten < 2; forgotten++) {
         CHECK_EQ(weir_permits_from_text(asking, (weir_text){text, len}, &held[1]), 0);
-        CHECK_EQ(weir_permits_renew_begin(asking, &held[1], false, ask), 1);
-        CHECK_EQ(server_question(weir_async_request(ask)), 0);
-        CHECK_EQ(weir_permits_renew_finish(asking, &held[1], false, ask), 0);
+        CHECK_EQ(weir_permits_renew_begin(asking, &held[1], false, async), 1);
+        CHECK_EQ(server_question(weir_async_request(async)), 0);
+        CHECK_EQ(weir_permits_renew_finish(asking, &held[1], false, async), 0);
         CHECK_EQ(held[1].count, !forgotten);
-        CHECK(weir_async_rollback(ask) == NULL);
-        weir_async_clear(ask);
+        CHECK(weir_async_rollback(async) == NULL);
+        weir_async_clear(async);
         server_do("FLUSHALL");
     }
-    weir_async_free(ask);
+    weir_async_free(async);
     weir_close(asking);
     weir_close(a);
 }
@@ -442,36 +442,36 @@ TEST(leaving_without_waiting)
         host_with("rules:\n" SLOTS(
                       "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 4, key: '${user_id}' }\n",
                   "", WEIR_NO_CONNECT);
-    weir_async *ask;
+    weir_async *async;
     weir_permits held;
     struct test_request r;
-    CHECK_EQ(weir_async_new(a, &ask), 0);
+    CHECK_EQ(weir_async_new(a, &async), 0);
     test_request(&r, "GET / user_id=7");
-    r.query.async = ask;
+    r.query.async = async;
     r.query.permits = &held;
     CHECK_EQ(weir_check_begin(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_async_request(ask)), 0);
+    CHECK_EQ(server_question(weir_async_request(async)), 0);
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK_EQ(held.count, 2);
-    CHECK(weir_async_rollback(ask) == NULL);
-    weir_async_clear(ask);
-    CHECK_EQ(weir_permits_release_detached(a, &held, ask), 1);
+    CHECK(weir_async_rollback(async) == NULL);
+    weir_async_clear(async);
+    CHECK_EQ(weir_permits_release_detached(a, &held, async), 1);
     CHECK_EQ(held.count, 0);
-    struct weir__store_request *back = weir_async_rollback(ask);
+    struct weir__store_request *back = weir_async_rollback(async);
     CHECK(back && back->op_count == 1 && back->ops[0].taken && back->ops[0].lease[0]);
-    CHECK_EQ(weir_permits_release_begin(a, &held, ask), 0);
+    CHECK_EQ(weir_permits_release_begin(a, &held, async), 0);
     CHECK_EQ(weir_permits_release_detached(a, &held, NULL), WEIR_EINVAL);
     CHECK_EQ(weir_permits_release_finish(a, &held, NULL), WEIR_EINVAL);
     /* Nobody asked, and the engine cannot. */
-    weir_async_clear(ask);
+    weir_async_clear(async);
     CHECK_EQ(weir_check_begin(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_async_request(ask)), 0);
+    CHECK_EQ(server_question(weir_async_request(async)), 0);
     CHECK_EQ(weir_check(a, &r.query, &answer), 0);
     CHECK_EQ(weir_permits_renew(a, &held), WEIR_ESTOREBREAKER);
     CHECK_EQ(held.count, 2);
     CHECK_EQ(weir_permits_release(a, &held), WEIR_ESTOREBREAKER);
     CHECK_EQ(held.count, 0);
-    weir_async_free(ask);
+    weir_async_free(async);
     weir_close(a);
 }
 

@@ -24,16 +24,16 @@ static void copy_with_holes(const char *from, const char *to, off_t size, size_t
 /* Whether the kernel can be asked to fill holes: not before 5.14, nor where an emulator drops what is advised. */
 static bool holes_are_filled(void)
 {
-    bool filled = false;
+    bool told = false;
 #ifdef MADV_POPULATE_WRITE
     unsigned char there = 0;
     void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     (void)madvise(memory, 4096, MADV_POPULATE_WRITE);
-    filled = mincore(memory, 4096, &there) == 0 && there & 1;
+    told = mincore(memory, 4096, &there) == 0 && there & 1;
     munmap(memory, 4096);
 #endif
-    return filled;
+    return told;
 }
 
 /* With a page left: what has holes needs room, and is refused before somebody falls into one. */
@@ -41,7 +41,7 @@ static void full_tmpfs_and_holes(void)
 {
     weir_segment *segment;
     if (!holes_are_filled()) {
-        printf("SKIP no_space: holes cannot be filled here\n");
+        printf("SKIP no_space: holes cannot be told here\n");
         return;
     }
     const int how[] = {0, WEIR_OPEN_READONLY, WEIR_OPEN_CREATE, WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD};

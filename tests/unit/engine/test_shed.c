@@ -247,7 +247,7 @@ TEST(what_is_shed_does_not_ask_the_store)
     for (int64_t i = 0; i < n; i++) {
         double s = (double)i * 1e-4;
         shed_is(engine, s, 0, 0, i % 2 ? 400 : 600);
-        struct result result = ask(engine, "GET / user_id=1", s);
+        struct result result = async(engine, "GET / user_id=1", s);
         shed += !result.passes;
         odd += result.passes != (result.prepared == 1) || result.back != 0;
         odd += !result.passes && result.answer.decided_by.reason != WEIR_BY_SHED;
@@ -275,7 +275,7 @@ TEST(a_load_that_changes_in_mid_way)
     struct result result = run(engine, "GET /", 0, (struct moment){.asked = calms_down});
     CHECK_EQ(result.prepared, 0);
     CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_SHED);
-    CHECK(ask(engine, "GET /", 0).passes);
+    CHECK(async(engine, "GET /", 0).passes);
     weir_close(engine);
     weir_segment_close(store.segment);
 }

@@ -223,7 +223,7 @@ static int use_all(void)
         test_passes(engine[i], "GET /", 0);
         lost += engine[i]->hot_sampler->mapped.lost != 0;
     }
-    while (weir__lost_beside())
+    while (weir__sidecar_lost())
         reported++;
     for (int i = 0; i < ENGINES; i++) {
         weir_close(engine[i]);

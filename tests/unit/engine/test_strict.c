@@ -8,7 +8,7 @@ TEST(the_store_decides)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL), *other = test_strict_engine(one, WEIR_LOCAL);
-    struct result result = ask(engine, "GET /api user_id=1", 0);
+    struct result result = async(engine, "GET /api user_id=1", 0);
     CHECK_EQ(result.prepared, 1);
     CHECK(result.passes);
     CHECK_EQ(result.answer.decision.remaining, 4);
@@ -27,14 +27,14 @@ TEST(what_no_store_decides_asks_none)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
-    CHECK_EQ(ask(engine, "GET /near", 0).prepared, 0);
-    CHECK_EQ(ask(engine, "GET /elsewhere", 0).prepared, 0);
+    CHECK_EQ(async(engine, "GET /near", 0).prepared, 0);
+    CHECK_EQ(async(engine, "GET /elsewhere", 0).prepared, 0);
     CHECK_EQ(passing(engine, "GET /near", 0, 9), 4);
     CHECK_EQ(store.requests, 0);
     weir_close(engine);
     /* Nor does an engine without a store. */
     engine = test_engine(one);
-    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
+    CHECK_EQ(async(engine, "GET /api user_id=1", 0).prepared, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 9), 4);
     CHECK_EQ(store.requests, 0);
     weir_close(engine);
@@ -46,12 +46,12 @@ TEST(denials_are_remembered_until_they_end)
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 5), 5);
-    struct result result = ask(engine, "GET /api user_id=1", 0);
+    struct result result = async(engine, "GET /api user_id=1", 0);
     CHECK_EQ(result.prepared, 1);
     CHECK(!result.passes);
     CHECK_EQ(result.answer.decision.retry_after_ns, 12 * WEIR_SECOND);
     int requests = store.requests;
-    result = ask(engine, "GET /api user_id=1", 4);
+    result = async(engine, "GET /api user_id=1", 4);
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
     CHECK_EQ(result.answer.decision.verdict, WEIR_DENY);
@@ -60,12 +60,12 @@ TEST(denials_are_remembered_until_they_end)
     CHECK_EQ(result.answer.decision.remaining, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 11.999, 100), 0);
     CHECK_EQ(store.requests, requests);
-    CHECK_EQ(ask(engine, "GET /api user_id=2", 4).passes, true); /* nobody else's */
+    CHECK_EQ(async(engine, "GET /api user_id=2", 4).passes, true); /* nobody else's */
     /* Another cost may fit, and is asked for. */
     CHECK_EQ(run(engine, "GET /api user_id=1", 4, (struct moment){.cost = 2}).prepared, 1);
     /* It is over when it said it would be. */
     store.s += 12;
-    result = ask(engine, "GET /api user_id=1", 12);
+    result = async(engine, "GET /api user_id=1", 12);
     CHECK_EQ(result.prepared, 1);
     CHECK(result.passes);
     weir_rule_stats stats;
@@ -85,11 +85,11 @@ TEST(what_never_fits_or_is_blocked_needs_no_store)
     CHECK_EQ(result.prepared, 0);
     CHECK_EQ(result.answer.decision.verdict, WEIR_NEVER_FITS);
     CHECK_EQ(weir_key_block(engine, "api", "u:1", 3, 10 * WEIR_SECOND, test_seconds(0)), 0);
-    result = ask(engine, "GET /api user_id=1", 1);
+    result = async(engine, "GET /api user_id=1", 1);
     CHECK_EQ(result.prepared, 0);
     CHECK_EQ(result.answer.decision.verdict, WEIR_BLOCKED);
     CHECK_EQ(result.answer.decision.retry_after_ns, 9 * WEIR_SECOND);
-    CHECK(ask(engine, "GET /api user_id=2", 1).passes);
+    CHECK(async(engine, "GET /api user_id=2", 1).passes);
     CHECK_EQ(store.requests, 1);
     weir_close(engine);
     weir_segment_close(store.segment);
@@ -206,7 +206,7 @@ TEST(all_or_nothing_whoever_denies)
         result = run(engine, "GET /all", 0, look);
         CHECK_ALL(result, 1, 3, 2);
         /* The last of a; the shadows would deny it. */
-        result = ask(engine, "GET /all", 0);
+        result = async(engine, "GET /all", 0);
         CHECK(result.passes);
         CHECK(result.answer.shadow_denied);
         CHECK_EQ(passing(engine, "GET /all", 0, 9), 0);
@@ -252,7 +252,7 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
     CHECK_EQ(stats.allowed + stats.denied, 0);
     /* What a local rule denies at once costs the store nothing. */
     int requests = store.requests;
-    result = ask(engine, "GET /both", 0);
+    result = async(engine, "GET /both", 0);
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
     CHECK_EQ(store.requests, requests);
@@ -274,13 +274,13 @@ TEST(what_was_not_asked_for_is_not_admitted)
         "  - { name: far, match: { path: /both }, limit: 5, window: 1h, consistency: strict }\n";
     test_store_open(&store);
     weir *engine = test_strict_engine(rules, WEIR_LOCAL);
-    CHECK(ask(engine, "GET /both", 0).passes);
+    CHECK(async(engine, "GET /both", 0).passes);
     struct result result = run(engine, "GET /both", 0, (struct moment){.asked = relieve});
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
     CHECK_EQ(result.answer.decided_by.rule[0], 'f');
     CHECK(result.answer.decision.retry_after_ns > 0 && result.answer.decision.retry_after_ns <= WEIR_SECOND);
-    CHECK(ask(engine, "GET /both", 0).passes);
+    CHECK(async(engine, "GET /both", 0).passes);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
@@ -294,7 +294,7 @@ TEST(a_shadow_stands_in_the_place_of_its_own_rule)
     test_store_open(&store);
     weir *engine = test_strict_engine(rules, WEIR_LOCAL);
     CHECK_EQ(passing(engine, "GET /api", 0, 2), 2);
-    struct result result = ask(engine, "GET /api", 0);
+    struct result result = async(engine, "GET /api", 0);
     CHECK(!result.passes);
     CHECK_EQ(result.outcomes[1].decision.remaining, 1);
     CHECK_EQ(result.back, 0);
@@ -317,17 +317,17 @@ TEST(the_policy_decides_when_the_store_does_not)
     weir *engine = test_strict_engine(policies, WEIR_LOCAL);
     weir_rule_stats stats;
     store.error = WEIR_ESTORESLOW;
-    struct result result = ask(engine, "GET /open", 0);
+    struct result result = async(engine, "GET /open", 0);
     CHECK(result.passes);
     CHECK_EQ(result.outcomes[0].reason, WEIR_BY_FAILURE);
     CHECK_EQ(result.outcomes[0].error, WEIR_ESTORESLOW);
     CHECK_EQ(passing(engine, "GET /open", 0, 9), 9);
-    result = ask(engine, "GET /shut", 0);
+    result = async(engine, "GET /shut", 0);
     CHECK(!result.passes);
     CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_FAILURE);
     CHECK_EQ(result.answer.decided_by.error, WEIR_ESTORESLOW);
     /* The host holds the limit alone. */
-    result = ask(engine, "GET /here", 0);
+    result = async(engine, "GET /here", 0);
     CHECK(result.passes);
     CHECK_EQ(result.outcomes[0].reason, WEIR_BY_LIMIT);
     CHECK_EQ(result.outcomes[0].error, WEIR_ESTORESLOW);
@@ -353,7 +353,7 @@ TEST(one_counter_that_fails_fails_its_group)
     weir *engine = test_strict_engine(policies, WEIR_LOCAL);
     store.failing = "far:*";
     store.ask_error = WEIR_ESTOREWRONGTYPE;
-    struct result result = ask(engine, "GET /mixed", 0);
+    struct result result = async(engine, "GET /mixed", 0);
     CHECK(result.passes);
     CHECK_EQ(result.outcomes[0].error, WEIR_ESTOREWRONGTYPE); /* by the host's own counter */
     CHECK_EQ(result.outcomes[0].reason, WEIR_BY_LIMIT);

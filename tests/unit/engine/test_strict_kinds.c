@@ -191,9 +191,9 @@ TEST(a_reset_forgets_denials)
     weir_async *a = NULL;
     CHECK_EQ(weir_async_new(engine, &a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
-    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
+    CHECK_EQ(async(engine, "GET /api user_id=1", 0).prepared, 0);
     CHECK_EQ(weir_key_reset_begin(engine, "api", "u:1", 3, test_seconds(0), a), 1);
-    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
+    CHECK_EQ(async(engine, "GET /api user_id=1", 0).prepared, 0);
     test_store_answer(&store, weir_async_request(a));
     CHECK_EQ(weir_key_reset_finish(engine, "api", "u:1", 3, test_seconds(0), a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);

@@ -374,7 +374,7 @@ static int cut_reservations(void)
         return 2;
     int64_t slot = weir__reservations_claim(made, 7, 1000);
     weir__reservations_publish(made, (uint32_t)slot, 1000, (const uint8_t *)"token", 6);
-    if (weir__reservations_next_due(made, &at, 1000, bytes, &due) != 6 || !weir__lost_beside() || weir__lost_beside())
+    if (weir__reservations_next_due(made, &at, 1000, bytes, &due) != 6 || !weir__sidecar_lost() || weir__sidecar_lost())
         return 3;
     weir__reservations_close(made);
     /* The next one to open it makes it anew. */
