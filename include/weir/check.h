@@ -31,7 +31,7 @@ extern "C" {
 
 enum weir_severity { WEIR_IS_ERROR = 0, WEIR_IS_WARNING };
 
-/* One thing to tell the author of a rule file. All of it is valid only during the call. */
+/* One diagnostic of a rule file. Valid only during the call. */
 typedef struct weir_diagnostic {
     enum weir_severity severity;
     const char *file;
@@ -47,8 +47,8 @@ typedef void weir_diagnose(void *context, const weir_diagnostic *diagnostic);
 typedef struct weir_rules weir_rules;
 
 /*
- * Reads a file, or every *.yaml and *.yml of a directory in the order of their names. Every error is told to
- * `diagnose` (NULL: nobody), not only the first; WEIR_ERULES if there was one.
+ * Reads a file, or every *.yaml and *.yml of a directory in the order of their names. Reports every error, not only the
+ * first, to `diagnose` (may be NULL); returns WEIR_ERULES if there was one.
  */
 WEIR_MUST_CHECK int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, weir_rules **rules);
 /* The same from memory; `name` stands for the file in messages. */
@@ -105,23 +105,23 @@ typedef struct weir_options {
                           Needs the store library: see weir_store_use */
     enum weir_consistency default_consistency; /* of rules that do not say, with a store: the descriptor dialect's */
     /*
-     * With a store: where rules of `consistency: eventual` write down what they let pass, for weir agent to tell it. A
-     * file, by custom the segment's path and ".ledger"; made when the first such rule is loaded, with segment.mode. "":
-     * anonymous memory. NULL: nowhere, and they act as local.
+     * With a store: the delta ledger of rules of `consistency: eventual`, which weir agent sends to the store. A file,
+     * by convention the segment's path and ".ledger"; created with segment.mode when the first such rule is loaded. "":
+     * anonymous memory. NULL: none, and such rules are local.
      */
     const char *ledger;
     uint64_t ledger_bytes; /* of a new one; 128 a key in use. 0: a quarter of the segment, and at least 1 MiB */
     /*
-     * Where it is noted which keys are the heaviest under each rule (docs/seeing.md): a file, by custom the segment's
-     * path and ".hot", made with segment.mode. "": anonymous memory. NULL: nowhere. If it cannot be opened, that is
-     * told to `diagnose`, and nothing is noted.
+     * The heaviest keys of each rule (docs/seeing.md): a file, by convention the segment's path and ".hot", created
+     * with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is reported to `diagnose`, and
+     * no hot keys are sampled.
      */
     const char *hot;
     uint64_t hot_bytes; /* of a new one: 108 KiB a rule. 0: 8 MiB */
     /*
-     * Where the agent says how loaded this host is, for rules that are elastic or adaptive and for shedding
-     * (docs/pressure.md): a file, by custom the segment's path and ".load", made with segment.mode. "": anonymous
-     * memory. NULL: nowhere, and limits are as they are written. If it cannot be opened, that is told to `diagnose`.
+     * The load page, in which the agent publishes the host's load, for elastic and adaptive rules and for shedding
+     * (docs/pressure.md): a file, by convention the segment's path and ".load", created with segment.mode. "":
+     * anonymous memory. NULL: none, and limits are not scaled. If it cannot be opened, that is reported to `diagnose`.
      */
     const char *load;
 } weir_options;
@@ -130,9 +130,9 @@ WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
 /* Must be the last call on its handle. NULL is allowed. */
 void weir_close(weir *engine);
 /*
- * Looks at the disk now. 1: a new set is in place; 0: nothing has changed; or a negative error, and the rules are
- * the ones before (WEIR_ERULESBUSY: try again; somebody else is at it, the files are being written, or too many old
- * sets are still in use). weir_check does the same by itself, at most once a second.
+ * Polls the rule files now. Returns 1: a new set is active; 0: unchanged; or a negative error, and the previous rules
+ * stay active (WEIR_ERULESBUSY: another thread is reloading, the files are being written, or too many old sets are
+ * still in use; try again). weir_check polls by itself, at most once a second.
  */
 int weir_reload(weir *engine);
 /* The engine's segment, e.g. for weir_clock. */
@@ -201,13 +201,13 @@ typedef struct weir_query {
      */
     weir_text path;
     bool has_cost;     /* `cost` counts instead of what the rules say */
-    int64_t cost;      /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
+    int64_t cost;      /* 0: peek; negative: refund, then `now` should be weir_result.now of the take */
     bool dry_run;      /* says what would happen; takes nothing, counts nothing */
     weir_time now;     /* {0, 0}: read the clock */
     weir_async *async; /* what the store said, or NULL: see store.h */
     /*
-     * Where to put the slots that the request holds under rules of requests in flight, if it passes: to be given back
-     * when it is done. NULL: nobody will, and each is held until its lease ends.
+     * Out: the permits that the request holds under concurrency rules, if it is allowed, to be released when it is
+     * done. NULL: each is held until its lease expires.
      */
     weir_permits *permits;
 
@@ -319,7 +319,7 @@ typedef struct weir_result {
      */
     enum weir_on_limit on_limit;
     weir_deferral deferral;
-    weir_text message;   /* in query->text; empty: the usual one */
+    weir_text message;   /* in query->text; empty: the default message */
     weir_text body_text; /* the same */
     weir_time now;       /* when it was decided */
 } weir_result;
@@ -333,9 +333,9 @@ typedef struct weir_result {
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *result);
 
 /*
- * Gives back what a check put into `held`; its count is 0 afterwards. Returns how many slots that were: what was over
- * before does not count. Negative: why some could not be given back, which are free when their leases end. Waits for
- * the store, at most as long as the deadline, if some of them are there.
+ * Releases the permits of a check; their count is 0 afterwards. Returns the number of permits released, without those
+ * that had expired. Negative: why some could not be released, which expire with their leases. Waits for the store, at
+ * most for the deadline, if some are there.
  */
 int weir_permits_release(weir *engine, weir_permits *permits);
 /*
@@ -375,7 +375,7 @@ typedef struct weir_descriptor {
     const weir_descriptor_entry *entries;
     size_t entry_count;
     bool has_hits; /* `hits` counts instead of the query's */
-    int64_t hits;  /* 0 looks, negative gives back */
+    int64_t hits;  /* 0: peek; negative: refund */
     /* A limit of the request's own instead of the rules' (0 window: none). Clock-aligned fixed window. */
     int64_t override_limit;
     int64_t override_window_ns;
@@ -413,12 +413,12 @@ typedef struct weir_descriptor_query {
 } weir_descriptor_query;
 
 /*
- * Decides descriptors as envoyproxy/ratelimit does, but all or nothing. outcomes[i] tells of descriptor i (reason
- * WEIR_BY_NOTHING: none of the rules matched). *decision is the whole.
+ * Decides descriptors as envoyproxy/ratelimit does, but all or nothing. outcomes[i] is the outcome of descriptor i
+ * (reason WEIR_BY_NOTHING: no rule matched). *decision is that of the whole request.
  */
 WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *result);
 
-/* ---- What the client is told ---- */
+/* ---- Headers and bodies of responses ---- */
 
 #define WEIR_HEADERS(X)                                                                                                \
     X(LIMIT, "X-RateLimit-Limit")                                                                                      \
@@ -471,9 +471,9 @@ size_t weir_result_body(const weir_result *result, bool accepts_problem, char *b
  */
 
 /*
- * What one unit more would be told under the rule's default tier (without one, the first); takes nothing:
- * `decision.remaining` is what is left without it. Of several limits, the tightest. Of a strict rule it is the store's;
- * if outcome->error is set, the store did not answer and it is what this host has counted alone.
+ * The outcome of one more unit under the rule's default tier (without one, the first); takes nothing:
+ * `decision.remaining` is without that unit. Of several limits, the tightest. Of a strict rule it is the store's; if
+ * outcome->error is set, the store did not reply and it is the count of this host alone.
  */
 WEIR_MUST_CHECK int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
                                    weir_outcome *outcome);
@@ -505,9 +505,9 @@ typedef struct weir_taken {
 } weir_taken;
 
 /*
- * Corrects a counter by `amount`. Negative gives back as weir_refund does, `now` being the check's (weir_result.now);
- * positive charges as weir_charge does, `now` being the present. WEIR_ENORULE: the rule is gone, or has no counter now.
- * Under a strict rule it is the store that does, at its own time; an error of the store's: it did not.
+ * Corrects a counter by `amount`. Negative refunds as weir_refund does, with `now` of the check (weir_result.now);
+ * positive charges as weir_charge does, with the present time. WEIR_ENORULE: the rule no longer exists or has no
+ * counter. Under a strict rule the store does it, at its own time; on an error of the store it did not.
  */
 WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
                                     weir_decision *decision);
@@ -515,13 +515,12 @@ WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64
 /* ---- A request whose rule and key are known already ---- */
 
 /*
- * Takes `cost` units as a request would that this rule matched, and counts as one: for requests that were kept and are
- * to pass now. Of a rule with several limits all are asked, by its own name or that of any of them, and so are the
- * rules of what->others that are still enforced; it takes from all or from none, and *outcome is of the one that
- * denies, or of the tightest. WEIR_EINVAL: `others` is no such text. Slots of requests in flight go to `held`, which
- * may be NULL as in weir_query. WEIR_ENORULE: no enforced rule has this name; what else goes wrong with a counter is
- * the rule's failure policy. `now` may be {0, 0}. A strict rule's store is asked by an engine that has connections of
- * its own.
+ * Takes `cost` units as a request would that this rule matched, and counts as one: for deferred requests that are to
+ * pass now. Of a rule with several limits all are decided, by its own name or that of any of them, and so are the rules
+ * of what->others that are still enforced; takes from all or from none, and *outcome is of the one that denies, or of
+ * the tightest. WEIR_EINVAL: `others` is malformed. Permits go to `permits`, which may be NULL as in weir_query.
+ * WEIR_ENORULE: no enforced rule has this name; other failures of a counter follow the rule's failure policy. `now` may
+ * be {0, 0}. An engine with connections of its own queries the store of a strict rule.
  */
 WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now,
                                   weir_permits *permits, weir_outcome *outcome);
@@ -529,8 +528,8 @@ WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t 
 #define WEIR_SECRET_BYTES 32
 
 /*
- * A secret for `purpose` that everybody who uses the segment derives alike, and nobody else: a key for a message
- * authentication code. It must not be shown to anybody.
+ * A secret for `purpose` that all processes of the segment derive alike, and no others: a key for a message
+ * authentication code. It must not be disclosed.
  */
 WEIR_MUST_CHECK int weir_segment_secret(const weir_segment *segment, const char *purpose,
                                         uint8_t secret[WEIR_SECRET_BYTES]);
@@ -542,7 +541,7 @@ typedef struct weir_rule_stats {
     uint64_t listed;                   /* passed or denied by an allow- or block-list */
     uint64_t missing_key;              /* requests without one of the key's attributes */
     uint64_t failures;                 /* decided by on_store_failure, whether open, closed or local */
-    uint64_t rolled_back;              /* taken, then given back because another rule denied */
+    uint64_t rolled_back;              /* taken, then refunded because another rule denied */
     uint64_t shed;                     /* denied for the sake of more important ones; not among `denied` */
     uint64_t shed_of[4];               /* the same by enum weir_priority; critical ones never are */
 } weir_rule_stats;
@@ -552,14 +551,14 @@ typedef struct weir_rule_stats {
  * WEIR_ENORULE: there is none. WEIR_ENOSTATS: the segment has no room for its figures.
  */
 WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
-/* All rules in force, in order, until `visit` returns non-zero, which is returned. */
+/* All active rules, in order, until `visit` returns non-zero, which is returned. */
 int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_rule_stats *stats),
                     void *context);
 
 /* Of a rule's keys, from those that were noted in the last ten minutes (weir_options.hot). */
 typedef struct weir_hot_stats {
     uint64_t keys;           /* about as many were there */
-    uint64_t near_limit;     /* that had used 80 % of their limit or more; 64 is the most that is told */
+    uint64_t near_limit;     /* keys that had used 80 % of their limit or more; at most 64 are counted */
     uint32_t peak_per_mille; /* of its limit that any key had used in the last one or two minutes */
 } weir_hot_stats;
 
@@ -595,7 +594,7 @@ typedef struct weir_engine_stats {
     uint64_t polls;           /* checks of the rule files for changes */
     uint64_t regex_limited;   /* regular expressions that reached their bound, or a cut, and counted as matching */
     size_t rules;
-    size_t rule_bytes;      /* of the set in force */
+    size_t rule_bytes;      /* of the active set */
     weir_store_stats store; /* zeros without weir_options.store, or with WEIR_NO_CONNECT */
 } weir_engine_stats;
 

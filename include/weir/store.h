@@ -1,28 +1,26 @@
 /*
- * Rules of `consistency: strict` are decided by a store that all hosts share. Whoever gave weir_options.store need not
- * read on: weir_check asks the store itself and waits, at most as long as the deadline.
+ * Rules of `consistency: strict` are decided by a store that all hosts share. A program that gives weir_options.store
+ * need not read on: weir_check queries the store and waits, at most for the deadline. This interface is for programs
+ * with an event loop, such as nginx: they obtain the request that a check needs, send it to the store themselves, and
+ * then check.
  *
- * This is for programs with an event loop of their own, such as nginx: they find out what a check will want to know,
- * bring it to the store themselves, and then check.
- *
- *     weir_async *ask;
- *     weir_async_new(w, &ask);
- *     query.async = ask;
+ *     weir_async *async;
+ *     weir_async_new(w, &async);
+ *     query.async = async;
  *     if (weir_check_begin(w, &query) == 1) {
- *         ... bring weir_async_request(ask) to the store and go on when it is done ...
+ *         ... send weir_async_request(async) to the store and continue when the reply is there ...
  *     }
- *     weir_check(w, &query, &answer);
- *     if (weir_async_rollback(ask))
- *         ... give that back to the store; nobody need wait for it ...
- *     weir_async_free(ask);
+ *     weir_check(w, &query, &result);
+ *     if (weir_async_rollback(async))
+ *         ... send the rollback to the store, without waiting for it ...
+ *     weir_async_free(async);
  *
- * The same ask may be used for several checks, e.g. those of a batch: prepare all, ask once, check all in the same
- * order. All of it goes to the store as one; two requests of a batch for the last unit of a key get it in their order.
+ * One weir_async may serve several checks, e.g. those of a batch: begin all, send once, check all in the same order.
+ * They go to the store as one request; two requests of a batch for the last unit of a key get it in their order.
  *
- * The engine was opened with weir_options.store and the flag WEIR_NO_CONNECT: it knows that there is a store, and how
- * counters are called there. A strict rule that a check has no answer for (nobody asked; the question failed; the
- * rules were replaced in between and the rule is new) is decided by its on_store_failure, with an error such as
- * WEIR_ESTOREBREAKER.
+ * The engine was opened with weir_options.store and the flag WEIR_NO_CONNECT: it knows that there is a store, and the
+ * names of counters there. A strict rule without a reply (nothing was sent; the request failed; the rule is new since
+ * the rules were replaced) is decided by its on_store_failure, with an error such as WEIR_ESTOREBREAKER.
  */
 #ifndef WEIR_STORE_H
 #define WEIR_STORE_H
@@ -88,8 +86,8 @@ WEIR_MUST_CHECK int weir_permits_renew_begin(weir *engine, const weir_permits *p
                                              weir_async *async);
 WEIR_MUST_CHECK int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_flight, weir_async *async);
 /*
- * Gives back without anybody who waits: the host's own slots at once, and those in the store with weir_async_rollback,
- * which is to be called next. As weir_permits_release; the store's slots do not count.
+ * Releases without waiting: the permits of this host at once, those in the store with weir_async_rollback, which must
+ * be called next. As weir_permits_release; permits in the store do not count.
  */
 int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *async);
 

@@ -133,8 +133,8 @@ const char *weir_version(void);
 #define WEIR_DAY         (86400 * WEIR_SECOND)
 
 /*
- * A moment on two clocks. Buckets and sliding windows run on mono_ns, which nobody steps; fixed windows aligned
- * to the clock or the calendar follow wall_ns (nanoseconds since 1970, UTC). Both are taken in whole
+ * A point in time on two clocks. Buckets and sliding windows run on mono_ns, which is never stepped; fixed windows
+ * aligned to the clock or the calendar follow wall_ns (nanoseconds since 1970, UTC). Both are used in whole
  * microseconds, rounded so that never more is admitted.
  */
 typedef struct weir_time {
@@ -251,14 +251,14 @@ WEIR_MUST_CHECK int weir_segment_open(const weir_segment_options *options, weir_
 void weir_segment_close(weir_segment *segment);
 
 /*
- * Whoever may write the segment's file can also cut it short (truncate), and who has it mapped is sent SIGBUS at the
- * next decision: without a guard that ends the process. With it, the process goes on with empty memory of its own in
- * the segment's place, every call that would decide gives WEIR_ELOST, and weir_check does what each rule's
- * on_store_failure says. There is no way back but another segment.
+ * A process with write access to the segment's file can truncate it; every process that has it mapped then gets SIGBUS
+ * at its next decision, which ends it. With a guard, the process continues with private empty memory in place of the
+ * segment: calls that would decide return WEIR_ELOST, and weir_check applies each rule's on_store_failure. The only way
+ * back is to open another segment.
  *
- * Installs a handler for SIGBUS, which no library should do unasked, so ask for it. One for the whole process, kept
- * across fork; faults in other memory and signals that somebody sent go to the handler that was there before. It goes
- * with the last guarded segment. WEIR_EGUARDS: there are 16 already.
+ * Installs a handler for SIGBUS, one for the whole process, kept across fork; a library must not do that unasked, hence
+ * this call. Faults in other memory and signals sent by processes go to the previous handler. The handler is removed
+ * with the last guarded segment. WEIR_EGUARDS: 16 segments are guarded already.
  */
 WEIR_MUST_CHECK int weir_segment_guard(weir_segment *segment);
 /* True once it has happened to this process. */
@@ -289,7 +289,7 @@ typedef struct weir_decision {
     int64_t remaining;      /* of it, after this decision; negative while in soft or in debt */
     int64_t delay_ns;       /* 0 unless WEIR_DELAY */
     int64_t retry_after_ns; /* 0 if it passed, -1 if waiting never helps */
-    int64_t reset_after_ns; /* until the key is as if it had never been used; -1: nobody knows (concurrency) */
+    int64_t reset_after_ns; /* until the key has fully recovered; -1: unknown (concurrency) */
 } weir_decision;
 
 static inline bool weir_passes(const weir_decision *decision)
@@ -298,8 +298,8 @@ static inline bool weir_passes(const weir_decision *decision)
 }
 
 /*
- * Takes `cost` units for `key`, or nothing when they do not fit. Cost 0 looks without taking; a negative cost
- * gives back, never beyond untouched.
+ * Takes `cost` units for `key`, or nothing if they do not fit. Cost 0 is a peek; a negative cost is a refund, at most
+ * up to an unused key.
  */
 WEIR_MUST_CHECK int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                               int64_t cost, weir_time now, weir_decision *decision);
@@ -314,10 +314,10 @@ typedef struct weir_request {
 } weir_request;
 
 /*
- * Decides `count` requests in order, each on its own, as weir_take does, while the memory of the next ones is
- * on its way. Returns the number of requests whose error is not 0, or a negative error if none was looked at
- * (WEIR_EINVAL, also for more than INT32_MAX at once; WEIR_EREADONLY), or whose answers mean nothing (WEIR_ELOST).
- * A block that somebody makes meanwhile holds for the requests from some thousands further on.
+ * Decides `count` requests in order, each on its own as weir_take does, with prefetching. Returns the number of
+ * requests whose error is not 0, or a negative error if none was decided (WEIR_EINVAL, also for more than INT32_MAX at
+ * once; WEIR_EREADONLY) or the decisions are void (WEIR_ELOST). A concurrent block takes effect some thousand requests
+ * later at the latest.
  */
 WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now);
 
@@ -325,9 +325,8 @@ WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *request
 WEIR_MUST_CHECK int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                               int64_t cost, weir_time now, weir_decision *decision);
 /*
- * Gives back `amount` units that were taken at `now`: the take's own, however long ago. It may give back less when they
- * have come back by themselves meanwhile, never so much that more passes than if they had not been taken
- * (docs/algorithms.md).
+ * Refunds `amount` units that were taken at `now`, the time of the take, however long ago. Refunds less if units have
+ * recovered meanwhile, never so much that more is admitted than without the take (docs/algorithms.md).
  */
 WEIR_MUST_CHECK int weir_refund(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                 int64_t amount, weir_time now, weir_decision *decision);
@@ -347,16 +346,16 @@ WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, c
 /* ---- Requests in flight ---- */
 
 /*
- * Takes one of the key's slots under a limit of WEIR_CONCURRENCY, if one is free: *lease is written if the decision
- * passes. The slot is free again when it is given back, or by itself when the limit's window is over: who takes longer
- * renews it. Nobody ever holds more of them at once than the limit says. weir_take does the same without a lease:
- * such a slot cannot be given back. weir_refund and weir_charge have no effect on such limits.
+ * Takes one permit of the key under a limit of WEIR_CONCURRENCY, if one is free: *lease is written if the decision
+ * passes. The permit is free again when it is released, or when its lease (the limit's window) expires; renew it for
+ * longer requests. At most as many permits as the limit are held at once. weir_take does the same without a lease: such
+ * a permit cannot be released. weir_refund and weir_charge have no effect on such limits.
  */
 WEIR_MUST_CHECK int weir_acquire(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                  weir_time now, weir_lease *lease, weir_decision *decision);
 /*
- * Gives a slot back. WEIR_ELEASE: it was given back before, or its time was over and it may be another's, who keeps
- * it; that is no reason to worry.
+ * Releases a permit. WEIR_ELEASE: it was released before, or has expired and may be another request's, which keeps it;
+ * this is harmless.
  */
 int weir_release(weir_segment *segment, const weir_lease *lease, weir_time now);
 /* Holds a slot for a whole window from now on; `lease` is changed, and copies of the old one are void. WEIR_ELEASE: it
@@ -390,7 +389,7 @@ typedef struct weir_stats {
     uint64_t created;        /* keys that got a slot */
     uint64_t evicted_live;   /* keys that lost theirs before they had recovered: the segment is too small */
     uint64_t displaced;      /* cuckoo displacements: entries moved to their alternate bucket */
-    uint64_t retries;        /* compare-and-swaps lost to another writer, but for the first on a short way */
+    uint64_t retries;        /* compare-and-swaps lost to another writer, except the first one on the fast path */
     uint64_t evicted_denied; /* of evicted_live, keys that were denied or blocked: their limits began anew */
     uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
     uint64_t auth_failures;  /* calls of weir_auth_failure */
@@ -421,8 +420,8 @@ WEIR_MUST_CHECK int weir_segment_each(const weir_segment *segment, weir_time now
                                       int (*visit)(void *context, const weir_entry *entry), void *context);
 
 /*
- * How full the segment is, from a look at about `slots` slots spread over it: *live of the *looked have a key that has
- * not recovered. Keys are spread by their hashes, so a few thousand tell it within a per cent or two.
+ * Fill level of the segment, from a sample of about `slots` slots: *live of the *looked have a key that has not
+ * recovered. A few thousand slots give it within one or two per cent.
  */
 WEIR_MUST_CHECK int weir_segment_sample(const weir_segment *segment, weir_time now, uint64_t slots, uint64_t *looked,
                                         uint64_t *live);
@@ -430,7 +429,7 @@ WEIR_MUST_CHECK int weir_segment_sample(const weir_segment *segment, weir_time n
 /* What a look at every slot found. Exact on a quiet segment, a lower bar under load. */
 typedef struct weir_report {
     uint64_t live;       /* entries that have not recovered (information, not damage) */
-    uint64_t tentative;  /* begun by somebody who died or is about to finish (information) */
+    uint64_t tentative;  /* left by a process that died, or about to be completed (information) */
     uint64_t moving;     /* the same for moves (information) */
     uint64_t future;     /* over an hour ahead of their clock: it was stepped back (information) */
     uint64_t duplicates; /* one key counted in two places */

@@ -3,7 +3,7 @@
  * list of things to clean up, which lasts as long as the request: no request is ever decided twice.
  */
 #include "ngx_http_weir.h"
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 
 /*
  * Its memory is not the request's: one that is proxied fills nginx's pool almost to the end of a page, and one more

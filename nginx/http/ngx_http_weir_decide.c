@@ -1,6 +1,6 @@
 /* The phase handlers: one decision for each request of a client, and what follows from it. */
 #include "ngx_http_weir.h"
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 
 #define OUTCOMES_MAX 16    /* rules that RateLimit-Policy lists; its header has no room for many more */
 #define TEXTS_MAX    12800 /* of a rule's own message and body, a key and a tier, and the other rules of a request */

@@ -3,7 +3,7 @@
  * kept meanwhile, not the state of the decision.
  */
 #include "ngx_http_weir.h"
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 
 /* A pool cleanup handler, by which it is found again, and ended with the request. */
 typedef struct {

@@ -1,4 +1,4 @@
-/* What every request goes through before the table is asked: arguments checked, the counters it is counted in. */
+/* Checks of arguments, and the context of a table operation, for all public calls. */
 #ifndef WEIR_ENGINE_ARGUMENTS_H
 #define WEIR_ENGINE_ARGUMENTS_H
 
@@ -44,7 +44,7 @@ static inline struct weir__op weir__operation(const weir_segment *segment, struc
     return (struct weir__op){&segment->table, stats, now.mono_ns / 1000, now.wall_ns / 1000};
 }
 
-/* The usual case is tried only while no key is blocked; see table/usual.h. */
+/* The fast path applies only while no key is blocked; see table/fast_path.h. */
 static inline bool weir__any_blocked(const struct weir__op *op)
 {
     return op->mono_us < (int64_t)weir__load64(&op->table->header->blocked_until_us);

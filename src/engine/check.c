@@ -1,6 +1,6 @@
 /* weir_check: matches the rules of a request, evaluates it under all of them, and reports the result. */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "engine/cpu.h"
 #include "engine/permits.h"
 #include "engine/overload.h"

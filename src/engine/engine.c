@@ -15,11 +15,11 @@
 
 /* A file that was changed less than this ago may still be being written. */
 #define SETTLED_NS (100 * 1000 * WEIR_MICROSECOND)
-/* Sets that were replaced and are still in use: with more than these a reload waits for the next look. */
+/* Replaced rule sets still in use: with more than these, a reload waits for the next poll. */
 #define REPLACED_MAX 8
-/* Looks in a row that find files being written: as many are no coincidence, and are told. */
+/* Consecutive polls that find a file being written before it is reported. */
 #define BUSY_MAX 3
-/* Looks between two at which rules without a panel for their hot keys look for one. */
+/* Polls between two attempts to get a slot for the hot keys of rules without one. */
 #define SEEK_LOOKS 16
 
 /* ---- Sets ---- */
@@ -99,7 +99,7 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
     return fatal ? error : 0;
 }
 
-/* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
+/* Activates a rule set. It belongs to the engine then; after an error it stays the caller's. */
 static int install(weir *engine, weir_rules *rules, uint64_t checksum)
 {
     struct weir__ruleset *before = (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current);
@@ -136,7 +136,7 @@ static bool same_content(const struct weir__fingerprint *a, const struct weir__f
     return same_print(a, b) && a->content == b->content;
 }
 
-/* What the disk has, in memory. 0, or an error, which is told and counted once while it lasts. */
+/* Reads the rule files. Returns 0, or an error, which is reported and counted once while it lasts. */
 static int read_sources(weir *engine, struct weir__sources *sources)
 {
     weir_diagnose *diagnose = engine->unreadable ? NULL : engine->diagnose;
@@ -159,7 +159,7 @@ static struct weir__audience audience_of(const weir *engine)
     return (struct weir__audience){engine->diagnose, engine->diagnose_context, !engine->store};
 }
 
-/* Compiles what was read and puts it in force. */
+/* Compiles the files that were read and activates the set. */
 static int load(weir *engine, const struct weir__sources *sources)
 {
     weir_rules *rules;
@@ -173,7 +173,7 @@ static int load(weir *engine, const struct weir__sources *sources)
     return error;
 }
 
-/* The reloader's work. 1: swapped, 0: nothing to do (yet), or an error that was told once. */
+/* The reloader. Returns 1: replaced, 0: nothing to do (yet), or an error that was reported once. */
 static int reload(weir *engine, bool wait_until_settled)
 {
     free_unused(engine);
@@ -209,7 +209,7 @@ static int reload(weir *engine, bool wait_until_settled)
     return error ? error : 1;
 }
 
-/* One at a time; nobody waits. */
+/* One at a time, without waiting. */
 static int reload_alone(weir *engine, bool wait_until_settled)
 {
     uint64_t me = (uint64_t)getpid(), holder = 0;
@@ -298,7 +298,7 @@ static void open_hot_sampler(weir *engine, const weir_options *options)
         engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
 }
 
-/* Nor is a level that nobody can tell: it is neutral. */
+/* Nor is an unknown load level: it is neutral. */
 static void open_level(weir *engine, const weir_options *options)
 {
     bool looks = engine->segment->read_only; /* and makes nothing */

@@ -14,10 +14,9 @@
 struct weir__ruleset {
     weir_rules *rules;
     struct weir__rule_stats *
-        *rule_stats; /* by rule index; of a rule for which the segment has none: the engine's own */
-    uint64_t *hot;   /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
-    struct weir__rule_plan *
-        *plan; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
+        *rule_stats;                   /* by rule index; of a rule for which the segment has none: the engine's own */
+    uint64_t *hot;                     /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
+    struct weir__rule_plan **plan;     /* by rule index, see fast_result.h; NULL for rules whose headers vary */
     struct weir__arena plans_arena;    /* theirs and the list's: with a malloc each, many rules would scatter it */
     uint8_t *consistency;              /* by rule index, enum weir__consistency: as it is with this engine's store */
     bool strict;                       /* some request may have to ask the store */

@@ -1,139 +1,95 @@
-/* What is told of the usual request, and how it is decided. See fast_path.h. */
-#include "engine/fast_path.h"
+/* Takes of the fast path: counters of one slot each, in place and with enough left. Everything else is left untouched.
+ */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/arguments.h"
 #include "engine/evaluation.h"
-#include "base/number.h"
-#include "engine/seconds.h"
+#include "table/hash.h"
+#include "table/fast_path.h"
 
-/* What is between the numbers in RateLimit's value. */
-#define BETWEEN ";t="
+#define SWAP_TRIES     8 /* of an entry that other requests keep changing */
+#define ROLLBACK_TRIES 8
 
-#define POLICY_MAX   (2 * WEIR_NAME_MAX + 2 + 2 * WEIR__DIGITS_MAX + 16)
-#define TEMPLATE_MAX (WEIR_NAME_MAX + WEIR__FAST_MAX * POLICY_MAX + POLICY_MAX + 4 * WEIR__DIGITS_MAX)
-_Static_assert(TEMPLATE_MAX + WEIR__KEY_MAX + 2 * WEIR__PLAN_TEXT_STEP <= WEIR__FAST_RESULT_BYTES, "all of it fits");
-
-/* ---- Telling ---- */
-
-/* Copies whole steps, as there is room for them at both ends: no call, and hardly ever a second one. */
-static inline char *put(char *to, const char *from, size_t len)
-{
-    memcpy(to, from, WEIR__PLAN_TEXT_STEP);
-    for (size_t i = WEIR__PLAN_TEXT_STEP; i < len; i += WEIR__PLAN_TEXT_STEP)
-        memcpy(to + i, from + i, WEIR__PLAN_TEXT_STEP);
-    return to + len;
-}
-
-static inline char *put_second(char *to, uint64_t number, struct weir__second *last)
-{
-    if (last->number != number || last->len == 0) {
-        last->number = number;
-        last->len = (uint64_t)(weir__write_digits(last->text, number) - last->text);
-    }
-    return put(to, last->text, last->len);
-}
-
-static inline const char *limit_of(const struct weir__rule_plan *plan)
-{
-    return plan->text + plan->name_len;
-}
-
-static inline const char *policy_of(const struct weir__rule_plan *plan)
-{
-    return limit_of(plan) + plan->limit_len;
-}
-
-/* True if the caller would list so many rules: one is told by itself. */
-static inline bool lists_all(const weir_query *query, size_t count)
-{
-    return count == 1 || query->outcomes_max >= count;
-}
-
-/* What there is to tell: of all rules that let the request pass, the one that speaks and what it decided. */
-struct header_input {
-    const struct weir__rule_plan *const *all; /* NULL: it is one */
-    size_t count;
-    const struct weir__rule_plan *by;
-    const weir_decision *decision;
-    weir_time now;
+struct fast_take {
+    weir__cell *slot;
+    uint64_t tag;
+    struct weir__step step;
 };
 
-static inline char *put_policy(char *to, const struct weir__rule_plan *plan)
+static __attribute__((noinline)) bool look_any(const struct weir__op *op, const struct weir__rule_eval *eval,
+                                               struct fast_take *take)
 {
-    return put(to, policy_of(plan), plan->policy_len);
+    return weir__slot_look(op, &eval->quota->limit, take->slot, take->tag, eval->cost, &take->step);
 }
 
-static inline char *put_policies(char *to, const struct header_input *header_input)
+/* Token buckets are decided inline, other limits of one slot by a call. */
+__attribute__((always_inline)) static inline bool look(const struct weir__op *op, const struct weir__rule_eval *eval,
+                                                       struct fast_take *take)
 {
-    if (header_input->count == 1)
-        return put_policy(to, header_input->by);
-    for (size_t i = 0; i < header_input->count; i++) {
-        to = put_policy(to, header_input->all[i]);
-        *to++ = ',';
+    const weir_limit *limit = &eval->quota->limit;
+    return limit->has_fast_path
+               ? weir__fast_look(op->mono_us, limit, take->slot, weir__tag_bits_of(take->tag), eval->cost, &take->step)
+               : look_any(op, eval, take);
+}
+
+/* Another request may change the entry between look and swap: as long as it has enough, that is tried again. */
+__attribute__((noinline)) static bool swap_again(const struct weir__op *op, const struct weir__rule_eval *eval,
+                                                 struct fast_take *take)
+{
+    for (int i = 1; i < SWAP_TRIES; i++)
+        if (!look(op, eval, take))
+            return false;
+        else if (weir__cell_cas(take->slot, &take->step.seen, take->step.next))
+            return true;
+    return false;
+}
+
+/* The first `count` evals have taken, and another one cannot. */
+static __attribute__((noinline)) void roll_back(const struct weir__request_ctx *ctx, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        weir_decision unused;
+        int error = WEIR_EBUSY;
+        for (int left = ROLLBACK_TRIES; left > 0 && error == WEIR_EBUSY; left--)
+            error = weir_refund(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, eval->cost,
+                                ctx->now, &unused);
+        weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
-    return to - 1;
 }
 
-/* Behind the key, which ends at `to`. */
-__attribute__((always_inline)) static inline void report(const struct header_input *header_input, char *to,
-                                                         struct weir__fast_result *fast)
+__attribute__((hot)) bool weir__take_all_fast(const struct weir__request_ctx *ctx)
 {
-    const struct weir__rule_plan *by = header_input->by;
-    const weir_decision *decision = header_input->decision;
-    char remaining[WEIR__DIGITS_MAX + WEIR__PLAN_TEXT_STEP], *values = to, *from;
-    unsigned headers = fast->headers ? by->headers : 0;
-    size_t digits = 0;
-
-    memset(fast->lens, 0, sizeof fast->lens);
-    if (headers & (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT))
-        digits = (size_t)(weir__write_digits(remaining, (uint64_t)decision->remaining) - remaining);
-#define VALUE(header, put) (from = to, to = (put), fast->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
-    if (headers & WEIR_HEADERS_X_RATELIMIT) {
-        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : header_input->now.wall_ns);
-        VALUE(LIMIT, put(to, limit_of(by), by->limit_len));
-        VALUE(REMAINING, put(to, remaining, digits));
-        VALUE(RESET, put_second(to, (uint64_t)weir__seconds_up(reset), fast->reset));
-    }
-    if (headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put_policies(to, header_input));
-        from = to;
-        to = put(to, policy_of(by) + by->policy_len, by->ratelimit_len);
-        to = put(to, remaining, digits);
-        to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
-        to = weir__write_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
-        fast->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
-    }
-#undef VALUE
-    fast->rule_len = by->name_len;
-    fast->key_len = (uint8_t)(values - fast->text - by->name_len);
-    fast->values_len = (uint16_t)(to - values);
-    fast->limit = decision->limit;
-    fast->remaining = decision->remaining;
-    fast->filled = true;
-}
-
-/* A rule that is enforced, with its own limit, and its counter decided here or in the store; nothing else to tell. */
-static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_plan *plan)
-{
-    const weir_decision *decision = &eval->decision;
-    return plan && eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT &&
-           decision->verdict == WEIR_ALLOW && decision->limit == plan->limit && decision->remaining >= 0 &&
-           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_KEY_SHOWN_MAX && !eval->permits && !eval->store_error;
-}
-
-bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
-                            const weir_query *query, struct weir__fast_result *fast)
-{
-    const struct weir__rule_plan *all[WEIR__FAST_MAX];
-    if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count > WEIR__FAST_MAX ||
-        !lists_all(query, ctx->count))
+    const weir_segment *segment = ctx->engine->segment;
+    struct weir__stats_shard *stats = &segment->table.stats[ctx->cpu % WEIR__STATS_SHARDS];
+    const struct weir__op op = weir__operation(segment, stats, ctx->now);
+    struct fast_take takes[WEIR__FAST_MAX];
+    uint64_t hash = 0;
+    if (weir__any_blocked(&op) || weir__lost(segment))
         return false;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        all[i] = eval->rule ? ctx->ruleset->plan[eval->rule->index] : NULL;
-        if (ctx->fast ? eval->key_len > WEIR_KEY_SHOWN_MAX : !is_fast(eval, all[i]))
+        struct weir__key_location where;
+        if (i == 0 || eval->key != eval[-1].key)
+            hash = weir__hash(eval->key, eval->key_len, op.table->header->secret);
+        weir__locate_primary(op.table, hash ^ eval->quota->limit.salt, &where);
+        takes[i].tag = where.tag;
+        takes[i].slot = weir__slot_at(&op.table->bucket[where.primary], where.tag);
+        if (!look(&op, eval, &takes[i]))
             return false;
     }
-    const struct header_input header_input = {all, ctx->count, all[by - ctx->evals], &by->decision, ctx->now};
-    char *key = put(fast->text, header_input.by->text, header_input.by->name_len);
-    report(&header_input, put(key, by->key, by->key_len), fast);
+    for (size_t i = 0; i < ctx->count; i++) {
+        if (weir__cell_cas(takes[i].slot, &takes[i].step.seen, takes[i].step.next) ||
+            swap_again(&op, &ctx->evals[i], &takes[i]))
+            continue;
+        roll_back(ctx, i);
+        return false;
+    }
+    for (size_t i = 0; i < ctx->count; i++) {
+        weir_decision *decision = &ctx->evals[i].decision;
+        weir__fast_decision_init(&ctx->evals[i].quota->limit, decision);
+        decision->remaining = takes[i].step.remaining;
+        decision->reset_after_ns = takes[i].step.reset_after_ns;
+    }
+    weir__count(&stats->verdict[WEIR_ALLOW], ctx->count);
     return true;
 }

@@ -1,5 +1,5 @@
-/* The rules' plans, made at load time. See fast_path.h. */
-#include "engine/fast_path.h"
+/* The plans of the rules, compiled at load time. See fast_result.h. */
+#include "engine/fast_result.h"
 #include "engine/permits.h"
 
 /* What RateLimit's value ends in when both numbers are 0. */

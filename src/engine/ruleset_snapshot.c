@@ -1,6 +1,9 @@
-/* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
+/*
+ * The ruleset snapshot in use: the consistency of its rules, and their statistics, which all processes share in the
+ * segment.
+ */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "engine/cpu.h"
 #include "engine/hot_key_sampler.h"
 
@@ -13,8 +16,9 @@ struct weir__rule_stats_shard *weir__rule_stats_here(const struct weir__ruleset 
 
 /* ---- Consistency ---- */
 
-/* What the store cannot compute, and requests in flight that are to be told of later, stay local, unless the author
- * asked for it: that was refused as it was read.
+/*
+ * Falls back to LOCAL for limits that the store cannot compute and for concurrency limits with EVENTUAL. Where a rule
+ * asks for these explicitly, loading has rejected it.
  */
 static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
 {

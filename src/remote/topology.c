@@ -10,7 +10,7 @@
 #define AGAIN_US 200000  /* between two queries while a cluster is unhealthy, plus up to as much jitter */
 #define CHECK_US 3000000 /* Sentinel: between two checks, which bounds how long a partitioned old master is used */
 
-static unsigned places(const struct weir__client *client)
+static unsigned host_count(const struct weir__client *client)
 {
     unsigned count = (unsigned)client->options->seed_count;
 
@@ -21,7 +21,7 @@ static unsigned places(const struct weir__client *client)
 }
 
 /* Hosts to query: the seeds, then the known servers. */
-static const struct weir__store_host *place(const struct weir__client *client, unsigned number)
+static const struct weir__store_host *host_at(const struct weir__client *client, unsigned number)
 {
     unsigned count = (unsigned)client->options->seed_count;
 
@@ -33,11 +33,11 @@ static const struct weir__store_host *place(const struct weir__client *client, u
     return &client->options->seeds[0];
 }
 
-static void try_place(struct weir__client *client)
+static void try_next_host(struct weir__client *client)
 {
     struct weir__channel *topology = weir__topology_channel(client);
 
-    topology->host = *place(client, client->seed % places(client));
+    topology->host = *host_at(client, client->seed % host_count(client));
     weir__channel_open(topology);
 }
 
@@ -54,7 +54,7 @@ void weir__topology_refresh(struct weir__client *client)
     if (topology->state == WEIR__CHANNEL_READY)
         weir__topology_query(topology);
     else
-        try_place(client);
+        try_next_host(client);
 }
 
 void weir__topology_want_refresh(struct weir__client *client)
@@ -248,8 +248,8 @@ void weir__topology_lost(struct weir__client *client, int error)
     if (!client->refreshing)
         return;
     client->seed++;
-    if (++client->tried < places(client))
-        try_place(client);
+    if (++client->tried < host_count(client))
+        try_next_host(client);
     else
         found_nothing(client, error);
 }

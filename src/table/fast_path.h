@@ -1,7 +1,6 @@
 /*
- * The usual case of a decision, short enough to be inlined where it matters: a token bucket whose entry is in place,
- * and a request that passes (algo/usual.h). Everything else, and everything that collides, goes the long way
- * (weir__table_take), which decides the same.
+ * The fast path of a take, inlined: a token bucket whose entry is in its slot, and a request that is allowed (fast path
+ * of algo/algo.h). Everything else, collisions included, takes the slow path, weir__table_take, which decides the same.
  */
 #ifndef WEIR_TABLE_FAST_PATH_H
 #define WEIR_TABLE_FAST_PATH_H
@@ -9,7 +8,7 @@
 #include "algo/algo.h"
 #include "table/table.h"
 
-/* weir__expiry_decode of every code: one load for a dozen instructions, and few of its lines are ever touched. */
+/* weir__expiry_decode of every code: one load instead of a dozen instructions; few cache lines of it are used. */
 #define WEIR__EXPIRY_PLAIN(code)                                                                                       \
     ((code) < WEIR__EXPIRY_DENIED ? (code) : (code)-WEIR__EXPIRY_DENIED + WEIR__EXPIRY_MARKED)
 #define WEIR__EXPIRY_POWER(code) ((code) < 8 ? 0 : (code) / 4 - 1)
@@ -26,13 +25,13 @@
 static const int64_t weir__expiry_table[256] = {WEIR__EXPIRY_64(0), WEIR__EXPIRY_64(64), WEIR__EXPIRY_64(128),
                                                 WEIR__EXPIRY_64(192)};
 
-/* True if a request of this limit and cost may have the usual case at all. */
+/* True if the fast path applies to this limit and cost. */
 static inline bool weir__may_take_fast(const weir_limit *limit, int64_t cost)
 {
     return limit->has_fast_path && cost > 0;
 }
 
-/* What is told alike to all that pass; the rest comes from weir__fast_swap. */
+/* The part of a decision that is the same for all allowed requests; weir__fast_swap fills in the rest. */
 static inline void weir__fast_decision_init(const weir_limit *limit, weir_decision *decision)
 {
     decision->verdict = WEIR_ALLOW;
@@ -43,18 +42,23 @@ static inline void weir__fast_decision_init(const weir_limit *limit, weir_decisi
 }
 
 /*
- * Decides, given that it may be usual; false if it is not. `slot` may be any; `wanted` is the tag as it stands in an
- * entry (weir__tag_bits_of). Nothing is taken before the step's swap succeeds.
+ * Decides on the fast path; false if the slow path must. `slot` may be any slot; `wanted` is the tag at its position in
+ * an entry (weir__tag_bits_of). Nothing is taken before the caller's swap of step->seen succeeds.
  */
 __attribute__((always_inline)) static inline bool weir__fast_look(int64_t mono_us, const weir_limit *limit,
                                                                   const weir__cell *slot, uint64_t wanted, int64_t cost,
                                                                   struct weir__step *step)
 {
     weir__cell seen = weir__cell_peek(slot);
-    /* The count below the anchor is no more than what is added here below the time: no borrow. */
+    /*
+     * hi is anchor << 17 | low bits of the count: with all low bits set, the subtraction does not borrow from the time.
+     */
     int64_t since = (int64_t)(((uint64_t)mono_us << 17 | 0x1ffff) - seen.hi);
 
-    /* The tag in the normal state of any version, on the monotonic clock; neither of the future nor two years old. */
+    /*
+     * A NORMAL entry of this tag, of any version, on the monotonic clock; neither in the future nor older than two
+     * years.
+     */
     if (since < 0 || (seen.lo ^ wanted) & ~UINT64_C(0x077fffff))
         return false;
     struct weir__fast_state state = {.elapsed_us = (int64_t)((uint64_t)since >> 17),
@@ -74,9 +78,8 @@ __attribute__((always_inline)) static inline bool weir__fast_look(int64_t mono_u
 }
 
 /*
- * The same, and takes; false also if the entry was changed meanwhile: then nothing was done. Of the decision only that
- * is told which depends on the entry, and that last: a swap waits until all that was written before it has left the
- * processor.
+ * Decides and takes; false also if the entry was changed meanwhile: then nothing was taken. Writes only the fields of
+ * the decision that depend on the entry, and after the swap, which waits for all earlier stores.
  */
 __attribute__((always_inline)) static inline bool weir__fast_swap(int64_t mono_us, const weir_limit *limit,
                                                                   weir__cell *slot, uint64_t wanted, int64_t cost,
@@ -90,7 +93,7 @@ __attribute__((always_inline)) static inline bool weir__fast_swap(int64_t mono_u
     return true;
 }
 
-/* The same for one alone, with all of its decision. */
+/* Takes one request and fills in its whole decision. */
 __attribute__((always_inline)) static inline bool weir__fast_take(int64_t mono_us, const weir_limit *limit,
                                                                   weir__cell *slot, uint64_t tag, int64_t cost,
                                                                   weir_decision *decision)

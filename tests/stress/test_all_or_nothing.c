@@ -7,7 +7,7 @@
 
 #include "../engine.h"
 
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 
 enum { WORKERS = 4, USERS = 40, ADDRESSES = 10, TENANTS = 3 };
 

@@ -6,7 +6,7 @@
 #include "nth_call.h"
 #include "rules_folder.h"
 
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 
 #include <time.h>
 

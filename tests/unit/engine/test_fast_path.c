@@ -3,7 +3,7 @@
 #include "../../engine.h"
 #include "../../own.h"
 
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "engine/engine.h"
 
 #include <unistd.h>

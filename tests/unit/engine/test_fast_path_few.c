@@ -4,7 +4,7 @@
  */
 #include "../../engine.h"
 
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "engine/engine.h"
 
 #define RULES                                                                                                          \

@@ -10,7 +10,7 @@
 
 #include "engine/evaluation.h"
 #include "engine/ledger.h"
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "table/load_page.h"
 #include "engine/hot_key_sampler.h"
 

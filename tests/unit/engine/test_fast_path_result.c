@@ -2,7 +2,7 @@
 #include "overloaded.h"
 
 #include "engine/evaluation.h"
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "rules/attribute.h"
 
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "base/clock.h"
 #include "engine/ledger.h"
-#include "engine/fast_path.h"
+#include "engine/fast_result.h"
 #include "engine/counter_by_hash.h"
 #include "engine/counter_name.h"
 

@@ -2,14 +2,14 @@
  * The result of an allowed request in compact form, for a gateway: rule name, key, remaining and headers, written
  * straight into the caller's buffer from text that is prepared at load time (the rules' plans).
  */
-#ifndef WEIR_ENGINE_FAST_PATH_H
-#define WEIR_ENGINE_FAST_PATH_H
+#ifndef WEIR_ENGINE_FAST_RESULT_H
+#define WEIR_ENGINE_FAST_RESULT_H
 
 #include <weir/check.h>
 
 #define WEIR__FAST_RESULT_BYTES 2304 /* bytes: enough for all of it */
 
-/* The last second that was formatted: consecutive requests mostly have the same one. Zeroed at first. */
+/* The last number of seconds that was formatted: consecutive requests mostly have the same. Initially zero. */
 struct weir__second {
     uint64_t number;
     uint64_t len;
@@ -19,7 +19,7 @@ struct weir__second {
 struct weir__fast_result {
     struct weir__second *reset; /* kept by the caller from one to the next */
     bool headers;               /* wanted */
-    bool filled;                /* out, as all below; false: there is an answer instead */
+    bool filled;                /* out, as all below; false: weir_result has the decision instead */
     uint8_t rule_len, key_len;
     uint16_t values_len;
     uint16_t lens[WEIR_HEADER_COUNT]; /* of the headers' values, as of weir_result_header_values; 0: not sent */
@@ -29,8 +29,8 @@ struct weir__fast_result {
 };
 
 /*
- * weir_check with a compact result where possible (fast->told), of a query that is known to be valid. Does not look for
- * new rules on the disk: the caller has a timer for that.
+ * weir_check with a compact result where possible (fast->filled), of a query that is known to be valid. Does not poll
+ * the rule files: the caller has a timer for that.
  */
 WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_result *result,
                                      struct weir__fast_result *fast);

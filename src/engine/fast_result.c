@@ -1,0 +1,142 @@
+/* Formats the compact result of an allowed request (fast_result.h); the takes of the fast path are in fast_path.c. */
+#include "engine/fast_result.h"
+#include "engine/evaluation.h"
+#include "base/number.h"
+#include "engine/seconds.h"
+
+/* The text between the numbers of RateLimit. */
+#define BETWEEN ";t="
+
+#define POLICY_MAX   (2 * WEIR_NAME_MAX + 2 + 2 * WEIR__DIGITS_MAX + 16)
+#define TEMPLATE_MAX (WEIR_NAME_MAX + WEIR__FAST_MAX * POLICY_MAX + POLICY_MAX + 4 * WEIR__DIGITS_MAX)
+_Static_assert(TEMPLATE_MAX + WEIR__KEY_MAX + 2 * WEIR__PLAN_TEXT_STEP <= WEIR__FAST_RESULT_BYTES, "all of it fits");
+
+/* ---- Headers ---- */
+
+/*
+ * Copies in 16-byte blocks. Both buffers are padded, so reading and writing past `len` is safe, and one inlined copy
+ * usually suffices.
+ */
+static inline char *put(char *to, const char *from, size_t len)
+{
+    memcpy(to, from, WEIR__PLAN_TEXT_STEP);
+    for (size_t i = WEIR__PLAN_TEXT_STEP; i < len; i += WEIR__PLAN_TEXT_STEP)
+        memcpy(to + i, from + i, WEIR__PLAN_TEXT_STEP);
+    return to + len;
+}
+
+static inline char *put_second(char *to, uint64_t number, struct weir__second *last)
+{
+    if (last->number != number || last->len == 0) {
+        last->number = number;
+        last->len = (uint64_t)(weir__write_digits(last->text, number) - last->text);
+    }
+    return put(to, last->text, last->len);
+}
+
+static inline const char *limit_of(const struct weir__rule_plan *plan)
+{
+    return plan->text + plan->name_len;
+}
+
+static inline const char *policy_of(const struct weir__rule_plan *plan)
+{
+    return limit_of(plan) + plan->limit_len;
+}
+
+/* True if the caller lists that many rules. */
+static inline bool lists_all(const weir_query *query, size_t count)
+{
+    return count == 1 || query->outcomes_max >= count;
+}
+
+/* Input of the headers: all rules that allowed the request, and the one whose decision they report. */
+struct header_input {
+    const struct weir__rule_plan *const *all; /* NULL: one rule */
+    size_t count;
+    const struct weir__rule_plan *by;
+    const weir_decision *decision;
+    weir_time now;
+};
+
+static inline char *put_policy(char *to, const struct weir__rule_plan *plan)
+{
+    return put(to, policy_of(plan), plan->policy_len);
+}
+
+static inline char *put_policies(char *to, const struct header_input *header_input)
+{
+    if (header_input->count == 1)
+        return put_policy(to, header_input->by);
+    for (size_t i = 0; i < header_input->count; i++) {
+        to = put_policy(to, header_input->all[i]);
+        *to++ = ',';
+    }
+    return to - 1;
+}
+
+/* Behind the key, which ends at `to`. */
+__attribute__((always_inline)) static inline void report(const struct header_input *header_input, char *to,
+                                                         struct weir__fast_result *fast)
+{
+    const struct weir__rule_plan *by = header_input->by;
+    const weir_decision *decision = header_input->decision;
+    char remaining[WEIR__DIGITS_MAX + WEIR__PLAN_TEXT_STEP], *values = to, *from;
+    unsigned headers = fast->headers ? by->headers : 0;
+    size_t digits = 0;
+
+    memset(fast->lens, 0, sizeof fast->lens);
+    if (headers & (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT))
+        digits = (size_t)(weir__write_digits(remaining, (uint64_t)decision->remaining) - remaining);
+#define VALUE(header, put) (from = to, to = (put), fast->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
+    if (headers & WEIR_HEADERS_X_RATELIMIT) {
+        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : header_input->now.wall_ns);
+        VALUE(LIMIT, put(to, limit_of(by), by->limit_len));
+        VALUE(REMAINING, put(to, remaining, digits));
+        VALUE(RESET, put_second(to, (uint64_t)weir__seconds_up(reset), fast->reset));
+    }
+    if (headers & WEIR_HEADERS_DRAFT) {
+        VALUE(POLICY, put_policies(to, header_input));
+        from = to;
+        to = put(to, policy_of(by) + by->policy_len, by->ratelimit_len);
+        to = put(to, remaining, digits);
+        to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
+        to = weir__write_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
+        fast->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
+    }
+#undef VALUE
+    fast->rule_len = by->name_len;
+    fast->key_len = (uint8_t)(values - fast->text - by->name_len);
+    fast->values_len = (uint16_t)(to - values);
+    fast->limit = decision->limit;
+    fast->remaining = decision->remaining;
+    fast->filled = true;
+}
+
+/* A rule that is enforced, with its own limit, and its counter decided here or in the store; nothing else to tell. */
+static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_plan *plan)
+{
+    const weir_decision *decision = &eval->decision;
+    return plan && eval->quota == eval->rule->quotas && eval->reason == WEIR_BY_LIMIT &&
+           decision->verdict == WEIR_ALLOW && decision->limit == plan->limit && decision->remaining >= 0 &&
+           decision->reset_after_ns >= 0 && eval->key_len <= WEIR_KEY_SHOWN_MAX && !eval->permits && !eval->store_error;
+}
+
+bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
+                            const weir_query *query, struct weir__fast_result *fast)
+{
+    const struct weir__rule_plan *all[WEIR__FAST_MAX];
+    if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count > WEIR__FAST_MAX ||
+        !lists_all(query, ctx->count))
+        return false;
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        all[i] = eval->rule ? ctx->ruleset->plan[eval->rule->index] : NULL;
+        if (ctx->fast ? eval->key_len > WEIR_KEY_SHOWN_MAX : !is_fast(eval, all[i]))
+            return false;
+    }
+    const struct header_input header_input = {all, ctx->count, all[by - ctx->evals], &by->decision, ctx->now};
+    char *key = put(fast->text, header_input.by->text, header_input.by->name_len);
+    report(&header_input, put(key, by->key, by->key_len), fast);
+    return true;
+}
