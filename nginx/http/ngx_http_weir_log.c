@@ -153,7 +153,8 @@ static uint64_t ngx_http_weir_log_salted(const ngx_str_t *salt, const void *text
     return be64toh(hash);
 }
 
-/* A key or a client: its text, or the hash by which weir top and the rules service know it, too (engine/noting.h). */
+/* A key or a client: its text, or the hash by which weir top and the rules service know it, too
+ * (engine/hot_key_sampler.h). */
 static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_weir_log_t *log,
                                      const weir_segment *segment, const void *text, size_t len)
 {

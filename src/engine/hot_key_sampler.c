@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define MINUTE_NS  (60 * WEIR_SECOND)
-#define PER_MILLES 0xffff /* as many as a panel tells apart */
+#define PER_MILLES 0xffff /* the largest share that a sketch stores */
 
 /* ---- Opening ---- */
 

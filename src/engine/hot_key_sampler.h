@@ -1,6 +1,6 @@
 /*
- * Noting which keys are hot: a sample of the decisions under each rule goes into the rule's panel (table/hot.h), in a
- * file beside the segment. Nothing here waits, and nothing that goes wrong with it disturbs a request.
+ * The hot-key sampler: a sample of the decisions under each rule goes into the sketches of the rule (table/hot_keys.h),
+ * in a file beside the segment. Nothing here waits, and nothing that goes wrong with it disturbs a request.
  */
 #ifndef WEIR_ENGINE_HOT_KEY_SAMPLER_H
 #define WEIR_ENGINE_HOT_KEY_SAMPLER_H

@@ -1,4 +1,4 @@
-/* From evals to what the caller is told. */
+/* From the evaluated rules to the result for the caller. */
 #include "engine/evaluation.h"
 
 #define SHED_STATUS 503

@@ -87,7 +87,7 @@ static int visit_rule(void *context, const weir_rule_info *info, const weir_rule
     return rule_visitor->visit(rule_visitor->context, &rule);
 }
 
-/* For who has only the segment: a tally knows its rule's id, not its name. */
+/* For a reader that has only the segment: rule statistics have the id of their rule, not its name. */
 static int visit_unnamed(const struct weir__snapshot *snapshot, const struct rule_visitor *rule_visitor)
 {
     const struct weir__table *table = &snapshot->engine->segment->table;

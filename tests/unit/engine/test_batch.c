@@ -1,6 +1,6 @@
 /*
  * The ways to a decision agree. One segment is asked in batches, one with single takes; in a third some other key is
- * blocked, which closes the short way (table/usual.h), so that everything there goes the long one. All must say the
+ * blocked, which closes the short way (table/fast_path.h), so that everything there goes the long one. All must say the
  * same, whatever comes: few keys many times in a batch, several limits, odd costs, time in every step.
  */
 #include <weir/weir.h>

@@ -299,7 +299,7 @@ TEST(hot_keys)
         CHECK(fast.filled);
     }
     CHECK_EQ(weir_hot_each(engine, add_keys, &keys), 0);
-    CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see table/hot.h */
+    CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see table/hot_keys.h */
     weir_close(engine);
 }
 

@@ -209,7 +209,7 @@ TEST(mutations_are_refused_or_sound)
     }
 }
 
-/* ---- Faults: a second copy of zone.c, with a malloc and a read that fail on demand ---- */
+/* ---- Faults: a second copy of timezone.c, with a malloc and a read that fail on demand ---- */
 
 static int malloc_fails_at, read_fails_with; /* 0: never; the read fails every other time */
 static bool read_fails_next, read_ends;
