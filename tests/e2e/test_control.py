@@ -46,7 +46,7 @@ def test_publishing_reaches_every_worker_within_two_seconds(host):
 
 def test_the_first_start_imports_and_a_restart_keeps_what_was_published(host):
     one = host().begin()
-    assert "are in the rules service now" in one.said()
+    one.says("are in the rules service now")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     status, told, _ = one.ask("GET", "/v1/rules/two")
     assert (status, told["stage"], told["author"]) == (200, "enforced", "weir.yaml")
@@ -202,7 +202,7 @@ def test_another_host_takes_its_rules_from_here_and_runs_without(host):
 
 def test_the_first_start_without_the_rules_service(host):
     one = follower(host, f"http://127.0.0.1:{free_port()}/v1/rules/published", "x").start()
-    assert "everything passes until there are some" in one.said()
+    one.says("everything passes until there are some")
     assert one.get("/two").status == 200
 
 

@@ -188,7 +188,7 @@ def test_rules_are_in_force_before_there_is_a_database(host):
     one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
     (one.folder / "later").write_text("in the way")
     one.start()
-    assert "are active until the rules service has some" in one.said()
+    one.says("are active until the rules service has some")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     one.wait_for_admin()
     assert one.told("GET", "/healthz") == {"ok": True, "revision": 0, "database": False, "database_restored": False,

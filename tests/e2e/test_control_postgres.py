@@ -154,7 +154,7 @@ def test_the_first_start_without_the_server(host, server):
     server.stop()
     one = host()
     one.start()
-    assert "are active until the rules service has some" in one.said()
+    one.says("are active until the rules service has some")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     agent = one.the_agent()
     server.start()

@@ -208,7 +208,7 @@ def test_only_trusted_proxies_describe_requests(service):
 """)
     refused = count_by(one.http, "/v1/auth")
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "untrusted_proxy", refused.text
-    assert "forward auth refuses 127.0.0.1" in one.said()
+    one.says("forward auth refuses 127.0.0.1")
     assert count_by(one.http, "/v1/auth", source="127.0.0.2").headers["X-RateLimit-Remaining"] == "2"
     assert count_by(one.http, "/v1/check").status_code == 200  # that is for forward auth alone
 
@@ -273,13 +273,13 @@ def test_certificates_of_clients(service):
 
 def test_beyond_this_machine_is_warned_of(service):
     one = service(HEAD.replace("grpc: 127.0.0.1:", "grpc: 0.0.0.0:"))
-    assert "can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca" in one.said()
+    one.says("can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca")
 
 
 def test_the_warning_names_what_is_open(service):
     one = service(GUARDED.replace("http: 127.0.0.1:", "http: 0.0.0.0:") + "    open: [json]\n")
     warning = f"0.0.0.0:{one.http}: /json can be used by everybody who can reach it"
-    assert warning in one.said()
+    one.says(warning)
     checked = one.run("--check")
     assert warning in checked.stderr + checked.stdout
     one.change("    open: [json]\n", "")

@@ -39,7 +39,7 @@ metrics: 127.0.0.1:@METRICS@
 %s""" % (server.url(), rules())
     two = [Served(yaml, backend).start() for _ in range(2)]
     try:
-        assert f"shared with other hosts through {server.url()}" in two[0].said()
+        two[0].says(f"shared with other hosts through {server.url()}")
         seen = [two[i % 2].get("/", **key("a")).status for i in range(12)]
         assert seen == [200] * 5 + [429] * 7
         assert set(server.client().keys()) - {b"shop::hosts"} == {b"shop:five:a"}  # agents tell who they are, after a while
