@@ -53,6 +53,12 @@ def sources():
     return sorted(p for folder in ("src", "nginx", "include") for p in (ROOT / folder).rglob("*.[ch]"))
 
 
+def tests():
+    """C of the tests: their words are checked, but not whether a name is defined twice, as each test is its own program."""
+    folders = [ROOT / "tests/unit", ROOT / "tests/stress"]
+    return sorted([*(ROOT / "tests").glob("*.h"), *(p for folder in folders for p in folder.rglob("*.[ch]"))])
+
+
 def without_comments(text):
     """Code alone: comments and the contents of strings become blanks; lines stay where they are."""
     pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -62,7 +68,8 @@ def without_comments(text):
 def place(path):
     """The folder whose count an occurrence belongs to."""
     parts = path.relative_to(ROOT).parts
-    return "/".join(parts[:2]) if parts[0] in ("src", "nginx") and len(parts) > 2 else parts[0]
+    depth = {"src": 2, "nginx": 2, "tests": 3}.get(parts[0], 1)
+    return "/".join(parts[:min(depth, len(parts) - 1)])
 
 
 def duplicates(files):
@@ -114,7 +121,7 @@ def main():
     if not files:
         sys.exit("no sources found")
     twice = list(duplicates(files))
-    counts = retired(files) + long_lines()
+    counts = retired(files | {path: path.read_text() for path in tests()}) + long_lines()
     allowed = json.loads(ALLOWED.read_text())
     if sys.argv[1:] == ["--report"]:
         by_folder = collections.Counter()
