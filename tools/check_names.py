@@ -90,10 +90,16 @@ def duplicates(files):
                 yield f"{kind} {what} is defined in {', '.join(where)}"
 
 
+PHRASE = re.compile(r"\b(" + "|".join(PHRASES) + r")\b", re.I)
+
+
+def documents():
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
 def retired(files):
     """Counts of retired words in identifiers, and of phrases in comments and texts, by folder."""
     counts = collections.Counter()
-    phrase = re.compile(r"\b(" + "|".join(PHRASES) + r")\b", re.I)
     for path, text in files.items():
         for identifier in re.findall(r"[A-Za-z_]\w+", without_comments(text)):
             if FOREIGN.match(identifier):
@@ -102,14 +108,29 @@ def retired(files):
                 if part in RETIRED:
                     counts[f"{place(path)}: {part}"] += 1
         flat = re.sub(r"\s*\n\s*\*?\s*", " ", text)
-        for found in phrase.findall(flat):
+        for found in PHRASE.findall(flat):
             counts[f"{place(path)}: '{found.lower()}'"] += 1
+    return counts
+
+
+def retired_in_documents():
+    """Counts of phrases in documents, by file; without program output and the changelog's table of old names."""
+    counts = collections.Counter()
+    for path in documents():
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        if name == "docs/glossary.md":
+            continue
+        if name == "CHANGELOG.md":
+            text = re.sub(r"^\|.*\n", "", text, flags=re.M)
+        text = re.sub(r"^```console\n.*?^```$", "", text, flags=re.M | re.S)
+        for found in PHRASE.findall(" ".join(text.split())):
+            counts[f"{name}: '{found.lower()}'"] += 1
     return counts
 
 
 def long_lines():
     counts = collections.Counter()
-    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
+    for path in documents():
         long = sum(len(line) > DOC_COLUMNS for line in path.read_text().splitlines())
         if long:
             counts[f"{path.relative_to(ROOT).as_posix()}: lines over {DOC_COLUMNS} columns"] = long
@@ -121,7 +142,7 @@ def main():
     if not files:
         sys.exit("no sources found")
     twice = list(duplicates(files))
-    counts = retired(files | {path: path.read_text() for path in tests()}) + long_lines()
+    counts = retired(files | {path: path.read_text() for path in tests()}) + retired_in_documents() + long_lines()
     allowed = json.loads(ALLOWED.read_text())
     if sys.argv[1:] == ["--report"]:
         by_folder = collections.Counter()
