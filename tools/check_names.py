@@ -114,7 +114,7 @@ def retired(files):
 
 
 def retired_in_documents():
-    """Counts of phrases in documents, by file; without program output and the changelog's table of old names."""
+    """Counts of phrases in documents, by file; without inline code, program output and the changelog's table of names."""
     counts = collections.Counter()
     for path in documents():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
@@ -123,6 +123,7 @@ def retired_in_documents():
         if name == "CHANGELOG.md":
             text = re.sub(r"^\|.*\n", "", text, flags=re.M)
         text = re.sub(r"^```console\n.*?^```$", "", text, flags=re.M | re.S)
+        text = re.sub(r"(?<!`)`[^`]+`", "", text)
         for found in PHRASE.findall(" ".join(text.split())):
             counts[f"{name}: '{found.lower()}'"] += 1
     return counts
