@@ -10,7 +10,7 @@ half again; what is told is of the last seconds of the overload, once everything
 Besides: how many denied requests a second are kept for later (512 bytes each, on SQLite with its default fsync policy, and on a
 Redis with appendfsync always), and what a slot of a request in flight costs beside a token.
 
-With --plots the plots of docs/pressure.md are written anew, those of the control laws' simulated response among them.
+With --plots the plots of docs/overload.md are written anew, those of the control laws' simulated response among them.
 """
 import argparse
 import contextlib

@@ -112,7 +112,7 @@ typedef struct weir_options {
     const char *ledger;
     uint64_t ledger_bytes; /* of a new one; 128 a key in use. 0: a quarter of the segment, and at least 1 MiB */
     /*
-     * The heaviest keys of each rule (docs/seeing.md): a file, by convention the segment's path and ".hot", created
+     * The heaviest keys of each rule (docs/statistics.md): a file, by convention the segment's path and ".hot", created
      * with segment.mode. "": anonymous memory. NULL: none. If it cannot be opened, that is reported to `diagnose`, and
      * no hot keys are sampled.
      */
@@ -120,7 +120,7 @@ typedef struct weir_options {
     uint64_t hot_bytes; /* of a new one: 108 KiB a rule. 0: 8 MiB */
     /*
      * The load page, in which the agent publishes the host's load, for elastic and adaptive rules and for shedding
-     * (docs/pressure.md): a file, by convention the segment's path and ".load", created with segment.mode. "":
+     * (docs/overload.md): a file, by convention the segment's path and ".load", created with segment.mode. "":
      * anonymous memory. NULL: none, and limits are not scaled. If it cannot be opened, that is reported to `diagnose`.
      */
     const char *load;

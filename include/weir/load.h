@@ -1,5 +1,5 @@
 /*
- * The load level of this host, which the agent publishes ten times a second (docs/pressure.md), for engines opened with
+ * The load level of this host, which the agent publishes ten times a second (docs/overload.md), for engines opened with
  * weir_options.load; and reports to the agent, for programs that forward requests to upstreams, as nginx does. Each
  * such process has a weir_load_worker, for use by one thread.
  */

@@ -9,7 +9,7 @@ static const char usage[] =
     "Says which rules are too strict, too loose or of the wrong algorithm, with the figures that say so\n"
     "and the changed rule, ready to be tried in shadow. FILE is a weir.yaml (the default), SEGMENT the\n"
     "path of a segment; then --rules says which rules are meant. Needs the history that weir agent writes,\n"
-    "and hot_keys. Says nothing about a rule when the figures say nothing: docs/seeing.md has the bounds.\n"
+    "and hot_keys. Says nothing about a rule when the figures say nothing: docs/statistics.md has the bounds.\n"
     "\n"
     "  --json         as JSON\n"
     "  --rule NAME    about this rule alone\n"

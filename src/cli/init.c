@@ -35,7 +35,7 @@ static const char starter[] =
     "\n"
     "# segment: { path: /dev/shm/weir, size: 64MiB }    # the counters: about 3 million keys\n"
     "# store: redis://10.0.0.5:6379          # limits for several hosts together; rules then say consistency: strict\n"
-    "# load: on                              # limits may follow how loaded this host is: docs/pressure.md\n"
+    "# load: on                              # limits may follow how loaded this host is: docs/overload.md\n"
     "# workers: auto\n"
     "# log: { format: json }\n"
     "# denied_log: stderr                    # one line of JSON for each denied request\n"

@@ -11,7 +11,7 @@ static const char usage[] =
     "Shows what this host decides: rates, rules, the heaviest keys, the segment and the store; and which other\n"
     "hosts there are: those that share its store, and those that take their rules from it. FILE is a\n"
     "weir.yaml (the default), SEGMENT the path of a segment; then --rules says what the rules are called.\n"
-    "Only reads. docs/seeing.md says what the numbers are.\n"
+    "Only reads. docs/statistics.md says what the numbers are.\n"
     "\n"
     "  --once            one look, as text, as wide as COLUMNS says (default 80)\n"
     "  --json            the same as JSON, for scripts\n"

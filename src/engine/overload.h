@@ -1,6 +1,6 @@
 /*
  * Overload control of a request under evaluation: effective limits of elastic and adaptive rules, shedding by priority
- * and reserves (docs/pressure.md). Rule sets without any of these never come here.
+ * and reserves (docs/overload.md). Rule sets without any of these never come here.
  */
 #ifndef WEIR_ENGINE_OVERLOAD_H
 #define WEIR_ENGINE_OVERLOAD_H

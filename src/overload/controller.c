@@ -39,7 +39,7 @@ static const struct {
     .shed_return = 0.1, /* a class returns in 10 s, so that the level shows that the host bears it */
 };
 
-/* Not tuned, but promised in docs/pressure.md. */
+/* Not tuned, but promised in docs/overload.md. */
 #define HYSTERESIS     0.01 /* smaller changes of the level are not published */
 #define ELASTIC_RETURN 0.02 /* level a second: how fast the level of elastic limits falls */
 #define SHED_CLASSES   3.0  /* low, normal, high */

@@ -49,7 +49,7 @@ struct weir__quota {
     int64_t full_cap;          /* of a copy without the reserve: limit.cap with it; else 0 */
 };
 
-/* ---- overload: elastic, adaptive, reserve, priority (docs/pressure.md) ---- */
+/* ---- overload: elastic, adaptive, reserve, priority (docs/overload.md) ---- */
 
 struct weir__overload_policy {
     uint16_t min, max;        /* adaptive: per cent of the limit; max 0: not adaptive */

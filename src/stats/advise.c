@@ -1,4 +1,4 @@
-/* Derives advice from a rule's statistics. docs/seeing.md documents the thresholds. */
+/* Derives advice from a rule's statistics. docs/statistics.md documents the thresholds. */
 #include "stats/advise.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /*
- * Membership: which hosts exist, their status, and when each was last heard from. docs/seeing.md, "Hosts", has the
+ * Membership: which hosts exist, their status, and when each was last heard from. docs/statistics.md, "Hosts", has the
  * guarantees.
  *
  *   heartbeat         one host's status as JSON; filled in for this host from its snapshot

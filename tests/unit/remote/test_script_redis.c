@@ -238,7 +238,7 @@ TEST(the_script_says_what_the_library_says)
 
 /*
  * Limits that follow the load. Not buckets: kind long one that a larger limit has written is remembered differs between
- * store and segment; what holds for both is in docs/pressure.md.
+ * store and segment; what holds for both is in docs/overload.md.
  */
 TEST(under_limits_that_vary_as_well)
 {
