@@ -70,7 +70,7 @@ STORE_SRC := $(wildcard src/remote/*.c)
 DAEMON_SRC := $(wildcard $(patsubst %,src/%/*.c,config sync overload stats queue control serve))
 # Another machine's curl, microhttpd, seccomp and databases are not at hand: a cross build leaves out what needs them.
 CROSS_QUEUE := $(patsubst %,src/queue/%.c,ingest_commit ingest_request retry_policy queue_admin)
-CROSS_CONTROL := $(patsubst %,src/control/%.c,dashboard publish_file document emit)
+CROSS_CONTROL := src/control/document.c
 CROSS_OUT := $(filter-out $(CROSS_QUEUE) $(CROSS_CONTROL),$(wildcard src/queue/*.c src/control/*.c)) \
 	src/serve/agent_threads.c src/serve/privilege.c
 DAEMON_SRC := $(filter-out $(if $(CROSS),$(CROSS_OUT)),$(DAEMON_SRC))
@@ -203,7 +203,7 @@ $B/libweir-api.a: $(API_OBJ)
 
 $B/src/services/http/route.o: src/services/http/openapi.json
 
-$B/src/control/openapi.o: src/control/openapi.json
+$B/src/control/rest.o: src/control/openapi.json
 
 # In the order of enum weir__rq_which.
 QUEUE_LUA := $(patsubst %,lua/queue_%.lua,put claim change expire list)

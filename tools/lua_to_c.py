@@ -48,7 +48,7 @@ def main():
         data = script(paths[0])
         decides = pathlib.Path(paths[0]).name == "main.lua"
         name = "weir__script" if decides else "weir__hosts_script"
-        print(f'#include "{"remote/script.h" if decides else "stats/membership_internal.h"}"\n')
+        print(f'#include "{"remote/script.h" if decides else "stats/membership.h"}"\n')
         print_text("const char", name, data)
         if decides:
             print("size_t weir__script_len(void)\n{\n    return sizeof weir__script - 1;\n}\n")

@@ -1,9 +1,11 @@
-/* Durations and sizes as text. See duration.h. */
+/* Durations, times and sizes as text. See duration.h. */
+#define _GNU_SOURCE /* strptime, timegm */
 #include "base/duration.h"
 #include "base/number.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #define SECOND_NS INT64_C(1000000000)
 #define DAY_NS    (86400 * SECOND_NS)
@@ -178,4 +180,29 @@ const char *weir__bytes_text(double bytes, char *buffer)
         bytes /= 1000;
     snprintf(buffer, WEIR__DURATION_TEXT, bytes < 100 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes, names[unit]);
     return buffer;
+}
+
+/* ---- Times ---- */
+
+void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT])
+{
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm utc;
+    *text = 0;
+    if (!gmtime_r(&seconds, &utc))
+        return;
+    size_t used = strftime(text, WEIR__TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + used, WEIR__TIME_TEXT - used, ".%03dZ", (int)(ms % 1000));
+}
+
+bool weir__parse_time(const char *text, int64_t *ms)
+{
+    struct tm utc = {0};
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+    if (end && *end == '.')
+        end += 1 + strspn(end + 1, "0123456789");
+    if (!end || strcmp(end, "Z") != 0)
+        return false;
+    *ms = (int64_t)timegm(&utc) * 1000;
+    return true;
 }

@@ -1,4 +1,4 @@
-/* Durations and sizes as text: "1h30m", "64MiB", "0.25". */
+/* Durations, times and sizes as text: "1h30m", "2026-11-15T10:15:49.123Z", "64MiB", "0.25". */
 #ifndef WEIR_BASE_DURATION_H
 #define WEIR_BASE_DURATION_H
 
@@ -54,5 +54,14 @@ const char *weir__wait_text(int64_t ns, char *buffer);
 const char *weir__window_text(int64_t ns, char *buffer);
 /* "17.8 MB" */
 const char *weir__bytes_text(double bytes, char *buffer);
+
+/* ---- Times: milliseconds since 1970 ---- */
+
+enum { WEIR__TIME_TEXT = 64 };
+
+/* "2026-11-15T10:15:49.123Z" */
+void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
+/* Parses that, with or without a fraction, which is ignored. */
+bool weir__parse_time(const char *text, int64_t *ms);
 
 #endif

@@ -38,6 +38,18 @@ bool weir__utf8_valid(weir_text text)
     return true;
 }
 
+bool weir__text_sound(weir_text text)
+{
+    for (size_t i = 0; i < text.len;) {
+        uint32_t point;
+        size_t len = weir__utf8_decode(text.data + i, text.len - i, &point);
+        if (!len || point < 0x20 || point == 0x7f)
+            return false;
+        i += len;
+    }
+    return true;
+}
+
 /* ---- Text from outside in messages ---- */
 
 bool weir__is_printable(uint32_t point)

@@ -70,6 +70,8 @@ static inline bool weir__text_listed(weir_text list, weir_text word)
  */
 size_t weir__utf8_decode(const char *data, size_t len, uint32_t *point);
 bool weir__utf8_valid(weir_text text);
+/* True for UTF-8 without control characters. */
+bool weir__text_sound(weir_text text);
 
 /* False for control characters and for those that hide text or change its direction. */
 bool weir__is_printable(uint32_t point);

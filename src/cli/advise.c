@@ -1,5 +1,5 @@
 /* weir advise: what the figures say about the rules. */
-#include "serve/serve.h"
+#include "stats/stats.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 #include "cli/options.h"

@@ -7,7 +7,7 @@
 #define WEIR_CLI_RULES_H
 
 #include "cli/subcommand.h"
-#include "control/split.h"
+#include "control/control.h"
 
 /*
  * Reads a file, a folder's *.yaml and *.yml, or "-". False: what is wrong was told to `findings`. To be freed either

@@ -2,7 +2,7 @@
 #include "cli/rules.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "control/call.h"
+#include "control/control.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

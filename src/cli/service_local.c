@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "serve/serve.h"
 #include "cli/service.h"
-#include "control/rest.h"
+#include "control/control.h"
 
 #include <pwd.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* weir top: what a host does, live. */
 #include "base/text.h"
 #include "base/duration.h"
-#include "serve/serve.h"
+#include "stats/stats.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 #include "cli/options.h"

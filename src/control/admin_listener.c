@@ -1,7 +1,6 @@
-/* The admin listener: see admin_listener.h. */
-#include "control/admin_listener.h"
+/* The admin listener: see control.h. */
+#include "control/control.h"
 #include "control/dashboard.h"
-#include "control/rest.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,12 +1,11 @@
 /* What requests say, and how replies are put together. */
 #include "control/call.h"
-#include "base/text.h"
+#include "base/duration.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 const char *weir__role_name(enum weir__role role)
 {
@@ -23,18 +22,6 @@ enum weir__role weir__role_of(const char *name)
 }
 
 /* ---- Texts from outside ---- */
-
-bool weir__text_sound(weir_text text)
-{
-    for (size_t i = 0; i < text.len;) {
-        uint32_t point;
-        size_t len = weir__utf8_decode(text.data + i, text.len - i, &point);
-        if (!len || point < 0x20 || point == 0x7f)
-            return false;
-        i += len;
-    }
-    return true;
-}
 
 static int hex(char c)
 {
@@ -277,17 +264,6 @@ int weir__fail(struct weir__call *call, int status, const char *code, const char
     json_decref(errors);
     weir__reply_json(call, status, json_pack("{s:o}", "error", error));
     return 0;
-}
-
-void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT])
-{
-    time_t seconds = (time_t)(ms / 1000);
-    struct tm local;
-    *text = 0;
-    if (!gmtime_r(&seconds, &local))
-        return;
-    size_t used = strftime(text, WEIR__TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &local);
-    snprintf(text + used, WEIR__TIME_TEXT - used, ".%03dZ", (int)(ms % 1000));
 }
 
 json_t *weir__json_time(int64_t ms)

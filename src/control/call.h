@@ -1,10 +1,79 @@
-/* The context of one REST request, and what the handlers share. */
+/* Internal to src/control: the service, the context of one REST request, and what the handlers share. */
 #ifndef WEIR_CONTROL_CALL_H
 #define WEIR_CONTROL_CALL_H
 
+#include "control/control.h"
 #include "control/document.h"
-#include "control/rest.h"
-#include "control/set.h"
+#include "control/fair_lock.h"
+
+#include <pthread.h>
+
+/* ---- The service ---- */
+
+#define WEIR__DIGEST_TEXT 65 /* SHA-256 in hexadecimal, and a zero byte */
+
+/* The published set. */
+struct weir__published_rules {
+    int64_t revision; /* 0: nothing was ever published */
+    int64_t at_ms;
+    char digest[WEIR__DIGEST_TEXT];
+    char known_as[WEIR__DIGEST_TEXT]; /* its digest in the database, which differs if another version of weir joined the
+                                         text */
+    char *text;
+    size_t len;
+};
+
+struct weir__login_throttle;
+
+#define WEIR__TOKEN_ID           24
+#define WEIR__DRY_RUNS_MAX       8 /* read-only requests that compile or wait to, in total */
+#define WEIR__DRY_RUNS_PER_TOKEN 2 /* per token, including its sessions */
+
+struct weir__control {
+    char *url;
+    const struct weir__control_host *host; /* may be NULL */
+    int64_t session_ms;                    /* how long a session lasts */
+    enum weir__role key_texts;             /* the least role that sees the texts of keys */
+
+    struct weir__fair_lock compile_lock;  /* compiling for requests that write; taken without database_lock */
+    struct weir__fair_lock dry_run_lock;  /* compiling for read-only requests, which never delay a publication */
+    struct weir__fair_lock database_lock; /* for what follows */
+    struct weir__db *db;                  /* NULL: could not be opened yet */
+    int64_t tried_ms;                     /* when opening it was tried last */
+    int error;                            /* why it failed */
+    struct weir__login_throttle *throttle;
+
+    pthread_mutex_t published_lock; /* for what follows; never waits for the database */
+    char dry_runs[WEIR__DRY_RUNS_MAX]
+                 [WEIR__TOKEN_ID]; /* tokens whose requests hold or wait for dry_run_lock; "": free */
+    struct weir__published_rules published;
+    char *path;   /* of the file for the workers; NULL: none */
+    bool written; /* the file has the published set */
+    bool up;      /* the database answered the last time */
+    bool stale;   /* the database is older than the published set: it was restored from an old copy */
+};
+
+/* Records for the health check whether the database answered. */
+void weir__control_note(struct weir__control *control, bool up);
+
+/* True if the database is open; opens it if a retry is due. The database lock must be held. */
+bool weir__control_ready(struct weir__control *control);
+
+void weir__control_log(const struct weir__control *control, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- The published set: in memory for hosts that poll it, in a file for this host's workers ---- */
+
+/* Loads the file, if it exists and its digest matches. */
+void weir__published_load(struct weir__control *control);
+/* Takes the set over, including `text`, and writes the file. */
+void weir__published_set(struct weir__control *control, struct weir__published_rules *set);
+/* Writes the file again if the last write failed. */
+void weir__published_retry(struct weir__control *control);
+/* Takes over the database's newest revision if it is newer than the published set. The database lock must be held. */
+int weir__published_follow(struct weir__control *control);
+
+/* ---- Requests ---- */
 
 const char *weir__role_name(enum weir__role role);
 /* WEIR__NOBODY if there is none of this name. */
@@ -30,7 +99,7 @@ struct weir__call {
     bool has_database;     /* holds the database lock; `db` must not be used otherwise */
     bool has_compute_lock; /* holds the compile lock, between weir__work_begin and weir__work_end */
     bool only_reads;       /* the route writes nothing: it computes under dry_run_lock */
-    char *dry_run;         /* its place among control->trials; NULL: none */
+    char *dry_run;         /* its entry in control->dry_runs; NULL: none */
 };
 
 /*
@@ -60,8 +129,6 @@ const char *weir__query_wrong(weir_text query);
  */
 enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
 WEIR_MUST_CHECK int weir__decode(weir_text text, bool plus, char *to, size_t size);
-/* True for UTF-8 without control characters, required of all input text. */
-WEIR_MUST_CHECK bool weir__text_sound(weir_text text);
 /* Reads the reason from the header or the query. False: an error was replied. */
 WEIR_MUST_CHECK bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
 /* The body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. NULL: replied. */
@@ -85,9 +152,6 @@ int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *a
                      void (*edit)(const struct weir__call *call,
                                   json_t *item)); /* each item, before it is sent; or NULL */
 
-/* "2026-11-15T10:15:49.123Z" */
-#define WEIR__TIME_TEXT 64
-void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
 json_t *weir__json_time(int64_t ms);
 json_t *weir__text_json(weir_text text);
 
@@ -160,8 +224,16 @@ void weir__publication_free(struct weir__publication *made);
 /* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
 int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
 
-/* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
-char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);
+/* ---- Splitting rule files ---- */
+
+/* Takes one file apart. */
+bool weir__documents_split(struct weir__documents *documents, size_t file, weir_diagnose *diagnose, void *context);
+/* A document to be filled; the settings are one for all files. NULL: no memory. */
+struct weir__rule_document *weir__documents_add(struct weir__documents *documents, enum weir__kind kind,
+                                                const char *name, size_t name_len);
+/* Adds lines of a file: from `line` and the byte `column` of it on to the byte `end` of the text, after `head`. */
+bool weir__documents_stretch(struct weir__documents *documents, struct weir__rule_document *document, size_t file,
+                             size_t line, size_t column, size_t end, const char *head);
 
 /* ---- Authentication ---- */
 

@@ -1,9 +1,6 @@
 /* Opening, closing, and what is to be done now and then. */
-#include "control/control.h"
 #include "base/clock.h"
-
 #include "control/call.h"
-#include "control/published.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,70 +1,33 @@
 /*
- * The rules service without HTTP: rules as versioned documents in a database, published as one set. docs/control.md
- * describes the API.
+ * The rules service: rules as versioned documents in a database, published as one set; its REST API, its HTTP listener,
+ * and what other hosts need to poll rules from it. docs/control.md describes the API.
  *
  *   database, sqlite, postgres, schema   storage
- *   document, emit   one document's text; a tree as YAML
- *   set              documents joined to one text; its errors mapped back to their lines
- *   split*, import   rule files split into documents; into an empty database
- *   stored, stage    document versions; their stage: draft, shadow, enforced
- *   publish          revisions of the set
- *   published        the published set, in memory and in a file that outlives the database
+ *   document, diff      one document's text; how two of them differ
+ *   set                 documents joined to one text; its errors mapped back to their lines
+ *   split*              rule files split into documents
+ *   stored, stage       document versions; their stage: draft, shadow, enforced
+ *   publish             revisions of the set
+ *   published           the published set, in memory and in a file that outlives the database
  *   token, login_throttle   authentication, and the limit on wrong tokens
- *   rest*            (method, path, headers, body) to (status, headers, body)
+ *   rest*, call         (method, path, headers, body) to (status, headers, body)
+ *   admin_listener      that over HTTP, and the dashboard
+ *   bootstrap           the first rules of a host, and their import into an empty database
+ *   rules_poller        another host's published rules
  */
 #ifndef WEIR_CONTROL_CONTROL_H
 #define WEIR_CONTROL_CONTROL_H
 
+#include "base/host_calls.h"
+#include "base/log.h"
+#include "config/config.h"
 #include "control/database.h"
-#include "control/host.h"
-#include "control/fair_lock.h"
 
-#include <pthread.h>
+/* ---- The service ---- */
 
-#define WEIR__DIGEST_TEXT 65 /* SHA-256 in hexadecimal, and a zero byte */
-
-/* The published set. */
-struct weir__published_rules {
-    int64_t revision; /* 0: nothing was ever published */
-    int64_t at_ms;
-    char digest[WEIR__DIGEST_TEXT];
-    char known_as[WEIR__DIGEST_TEXT]; /* its digest in the database, which differs if another version of weir joined the
-                                         text */
-    char *text;
-    size_t len;
-};
+struct weir__control;
 
 enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR };
-
-struct weir__login_throttle;
-
-#define WEIR__TOKEN_ID           24
-#define WEIR__DRY_RUNS_MAX       8 /* read-only requests that compile or wait to, in total */
-#define WEIR__DRY_RUNS_PER_TOKEN 2 /* per token, including its sessions */
-
-struct weir__control {
-    char *url;
-    const struct weir__control_host *host; /* may be NULL */
-    int64_t session_ms;                    /* how long a session lasts */
-    enum weir__role key_texts;             /* the least role that sees the texts of keys */
-
-    struct weir__fair_lock compile_lock;  /* compiling for requests that write; taken without database_lock */
-    struct weir__fair_lock dry_run_lock;  /* compiling for read-only requests, which never delay a publication */
-    struct weir__fair_lock database_lock; /* for what follows */
-    struct weir__db *db;                  /* NULL: could not be opened yet */
-    int64_t tried_ms;                     /* when opening it was tried last */
-    int error;                            /* why it failed */
-    struct weir__login_throttle *throttle;
-
-    pthread_mutex_t published_lock; /* for what follows; never waits for the database */
-    char dry_runs[WEIR__DRY_RUNS_MAX]
-                 [WEIR__TOKEN_ID]; /* tokens whose requests hold or wait for dry_run_lock; "": free */
-    struct weir__published_rules published;
-    char *path;   /* of the file for the workers; NULL: none */
-    bool written; /* the file says what `force` says */
-    bool up;      /* the database answered the last time */
-    bool stale;   /* the database is older than the published set: it was restored from an old copy */
-};
 
 struct weir__control_options {
     const char *url;                       /* sqlite:PATH or postgresql://… */
@@ -100,13 +63,168 @@ int weir__control_import(struct weir__control *control, const char *path, const 
 /* The published revision; 0: none. */
 int64_t weir__control_revision(struct weir__control *control);
 
-/* Records for the health check whether the database answered. */
-void weir__control_note(struct weir__control *control, bool up);
+/* ---- The REST API without HTTP: a request in, a reply out. Thread-safe. ---- */
 
-/* True if the database is open; opens it if a retry is due. The database lock must be held. */
-bool weir__control_ready(struct weir__control *control);
+#define WEIR__REST_BODY_MAX  ((size_t)1 << 20)
+#define WEIR__SESSION_COOKIE "weir_session"
 
-void weir__control_log(const struct weir__control *control, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Headers that a request does not have are empty. */
+struct weir__rest_request {
+    weir_text method;
+    weir_text path;  /* as it came: not decoded, without the query */
+    weir_text query; /* as it came, without '?' */
+    weir_text authorization, cookie, content_type, accept, if_match, if_none_match, origin, host;
+    weir_text reason;    /* X-Weir-Reason */
+    weir_text heartbeat; /* X-Weir-Host: the heartbeat of a host that polls its rules from here */
+    weir_text body;
+    const char *address;    /* client's address as text */
+    bool tls;               /* cookies are for TLS only */
+    const char *local_user; /* not NULL: a local command, with all rights, under this name */
+};
+
+#define WEIR__REST_HEADERS 6
+
+struct weir__rest_reply {
+    int status;
+    struct {
+        const char *name;
+        char value[512];
+    } headers[WEIR__REST_HEADERS];
+    size_t header_count;
+    char *body; /* from malloc; NULL: none */
+    size_t len;
+    bool right_token; /* or session */
+    bool wrong_token;
+    bool last; /* close the connection afterwards */
+};
+
+/*
+ * Delay before weir__rest_run, at most 1 s: for a request with a token or session while too many wrong ones come from
+ * its address or in total; else 0. A connection that has shown a valid one is exempt.
+ */
+int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request);
+void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,
+                    struct weir__rest_reply *reply);
+void weir__rest_free(struct weir__rest_reply *reply);
+
+/* The value of a header of the reply, or NULL. */
+const char *weir__rest_header(const struct weir__rest_reply *reply, const char *name);
+
+/* ---- Rule files as documents ---- */
+
+/*
+ * Rule files are split into the documents of the service: each rule, each domain of descriptors, and the settings
+ * (identity, normalize, allow, block, response). A document is the original text with its comments, unindented;
+ * diagnostics map back to the file.
+ */
+#define WEIR__SETTINGS_NAME "settings"
+#define WEIR__DOMAIN_PREFIX "domain:"
+
+/* A file and the offsets of its lines. */
+struct weir__rule_file {
+    char *path; /* as it is shown */
+    char *text;
+    size_t len;
+    size_t *lines; /* one more than there are: the end */
+    size_t line_count;
+};
+
+/* A run of lines of a document, contiguous in a file. */
+struct weir__stretch {
+    size_t file;
+    size_t document_line, file_line, count; /* from 0 */
+    size_t column;                          /* of the first character, in bytes from 0 */
+    size_t head;                            /* bytes before it that are not the file's */
+};
+
+enum weir__kind { WEIR__KIND_SETTINGS, WEIR__KIND_RULE, WEIR__KIND_DOMAIN };
+
+struct weir__rule_document {
+    enum weir__kind kind;
+    char *name; /* as the service calls it */
+    char *text;
+    size_t len, lines;
+    struct weir__stretch *stretches;
+    size_t stretch_count;
+};
+
+struct weir__documents {
+    struct weir__rule_file *files;
+    size_t file_count;
+    struct weir__rule_document *list; /* as in the files */
+    size_t count, room;
+};
+
+/*
+ * Reads a file, or a folder's *.yaml and *.yml in order of name. False: errors went to `diagnose` (may be NULL); errno
+ * is not 0 if something was unreadable. Zero `documents` first, and free it in any case.
+ */
+bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context);
+/* The same for a text from malloc, terminated, which it takes over; `path` is its name in messages. */
+bool weir__documents_take(struct weir__documents *documents, const char *path, char *text, size_t len,
+                          weir_diagnose *diagnose, void *context);
+void weir__documents_free(struct weir__documents *documents);
+
+/* Reports a diagnostic about a document (line and column from 1; line 0: all of it) at its place in the file. */
+void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
+                              const weir_diagnostic *what, weir_diagnose *diagnose, void *context);
+
+/* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
+char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);
+
+/* ---- The admin listener: the REST API and the dashboard's files over HTTP, by libmicrohttpd ---- */
+
+struct weir__admin;
+
+/*
+ * Starts listening, in its own threads. NULL, and why. The first call that gets so far takes over the configuration's
+ * socket.
+ */
+struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
+                                      struct weir__control *control, char *why, size_t why_size);
+/* A socket bound to the address, not listening yet; -1, and why. */
+int weir__admin_bind(const struct weir__listener *listener, char *why, size_t why_size);
+/* Finishes requests in flight first. NULL is allowed. */
+void weir__admin_stop(struct weir__admin *admin);
+
+/* ---- The rules poller: fetches another host's published rules and keeps the last good set on disk ---- */
+
+/*
+ * The gateway reads only the file that the poller writes, so it starts and runs without the other host. New rules are
+ * checked as weir lint does before they replace the file.
+ */
+struct weir__rules_poller;
+
+/* NULL: no memory. The configuration and the log must outlive it. */
+struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log);
+/*
+ * Polls once, for some seconds at most. 1: new rules are on disk; 0: unchanged; -1: no reply, or bad rules; the file is
+ * unchanged. Logs each change of that state once.
+ */
+int weir__rules_poller_poll(struct weir__rules_poller *poller);
+/* Milliseconds until the next poll: the interval with jitter, longer after failures. */
+int64_t weir__rules_poller_wait_ms(struct weir__rules_poller *poller);
+/* Sets the function that formats the heartbeat sent with each poll: one line, or length 0 for none. */
+void weir__rules_poller_set_heartbeat(struct weir__rules_poller *poller,
+                                      size_t (*format_heartbeat)(void *context, char *to, size_t size), void *context);
+void weir__rules_poller_free(struct weir__rules_poller *poller);
+
+/* ---- Bootstrap: the first rules of a host ---- */
+
+/* True if the rules that weir.yaml names have not been imported: the active rules are not from the database. */
+bool weir__bootstrap_is_due(const struct weir__config *config);
+/*
+ * Imports them if the database is empty. 0 also if it is not, or an error of weir__control_import. Logs the outcome,
+ * except that the database is unavailable.
+ */
+int weir__bootstrap_import(const struct weir__config *config, struct weir__control *control,
+                           const struct weir__logger *log);
+
+/*
+ * Before nginx starts: ensures that there is a file with active rules. Fetches or imports them once; if that fails the
+ * last good rules stay, and without any the file has no rules until a later attempt succeeds. False after a logged
+ * error: the file cannot be written.
+ */
+bool weir__bootstrap(const struct weir__config *config, const struct weir__logger *log);
 
 #endif

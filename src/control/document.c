@@ -1,6 +1,6 @@
 /* One document: what it is, what it is called, and where in it something is. */
+#include "control/control.h"
 #include "control/document.h"
-#include "control/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,7 +257,7 @@ static bool lay_out_settings(struct weir__document *d)
             block = false;
     if (block)
         return true;
-    char *text = weir__emit(d->root, NULL);
+    char *text = weir__yaml_write(d->root, NULL);
     if (!text)
         return false;
     free(d->own);

@@ -1,7 +1,6 @@
 /* Publishing: the set that the stages of documents make, and whole revisions of it. stage.c sets the stages. */
 #define _GNU_SOURCE /* memmem */
 #include "control/call.h"
-#include "control/published.h"
 
 #include <inttypes.h>
 #include <stdio.h>

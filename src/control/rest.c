@@ -1,7 +1,5 @@
 /* From a method and a path to a handler, and who may go there. */
-#include "control/rest.h"
 #include "base/clock.h"
-
 #include "control/call.h"
 
 #include <stdio.h>
@@ -52,6 +50,25 @@ const struct weir__rest_route weir__routes[] = {
     {"GET", "/healthz", WEIR__NOBODY, true, weir__rest_health},
 };
 const size_t weir__route_count = sizeof weir__routes / sizeof *weir__routes;
+
+/* The description of the API, as it is served: openapi.json, included by the assembler. */
+__asm__(".pushsection .rodata\n"
+        ".globl weir__control_openapi\n"
+        ".hidden weir__control_openapi\n"
+        "weir__control_openapi:\n"
+        ".incbin \"src/control/openapi.json\"\n"
+        ".globl weir__control_openapi_end\n"
+        ".hidden weir__control_openapi_end\n"
+        "weir__control_openapi_end:\n"
+        ".byte 0\n"
+        ".popsection\n");
+
+extern const char weir__control_openapi_end[];
+
+size_t weir__control_openapi_len(void)
+{
+    return (size_t)(weir__control_openapi_end - weir__control_openapi);
+}
 
 /* ---- Paths ---- */
 

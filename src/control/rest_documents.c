@@ -1,6 +1,5 @@
 /* Documents: create, read, list, update, delete, history. */
 #include "control/call.h"
-#include "control/split.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* Looking at documents: the list, one of them, its versions, and how two of those differ. */
 #define _GNU_SOURCE /* fputs_unlocked */
+#include "base/duration.h"
 #include "base/json_writer.h"
 #include "control/call.h"
 

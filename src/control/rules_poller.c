@@ -1,6 +1,6 @@
-/* The rules retriever: see rules_poller.h. */
-#include "control/rules_poller.h"
-#include "control/publish_file.h"
+/* The rules poller: see control.h. */
+#include "control/control.h"
+#include "base/file.h"
 #include "engine/mapped_file.h"
 
 #include <curl/curl.h>
@@ -210,7 +210,7 @@ static int replace(struct weir__rules_poller *poller)
         return trouble(poller, weir_strerror(error));
     size_t count = weir_rules_count(rules);
     weir_rules_free(rules);
-    if (!weir__publish(poller->config->rules_path, text, poller->len)) {
+    if (!weir__file_write(poller->config->rules_path, text, poller->len)) {
         snprintf(what, sizeof what, "%s cannot be written: %s", poller->config->rules_path, strerror(errno));
         return trouble(poller, what);
     }

@@ -1,5 +1,5 @@
 /* Documents to one text, and compiling it. */
-#include "control/set.h"
+#include "control/document.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * right above a rule are its own, and so are those below that are indented as far as it is.
  */
 #define _GNU_SOURCE /* memmem */
-#include "control/split.h"
+#include "control/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

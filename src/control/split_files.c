@@ -1,7 +1,6 @@
 /* Rule files, and the texts that documents are cut out of. */
-#include "control/split.h"
-
-#include "control/published.h"
+#include "control/call.h"
+#include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -14,7 +14,7 @@
  *     d integral / dt = -ki e^3 max(1, b)           above the set point, unless the signal or the sojourn time falls
  *     d integral / dt = regrowth t |e|              below it, t being the time since the level was at the set point
  */
-#include "overload/controller.h"
+#include "overload/overload.h"
 
 #include <math.h>
 

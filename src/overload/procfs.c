@@ -1,5 +1,5 @@
-/* Parsers of the load figures in /proc: see signals.h. */
-#include "overload/signals.h"
+/* Parsers of the load figures in /proc: see overload.h. */
+#include "overload/overload.h"
 
 #include <string.h>
 

@@ -1,8 +1,6 @@
-/* The load sampler: see sampler.h. */
+/* The load sampler: see overload.h. */
 #define _GNU_SOURCE /* O_NOFOLLOW */
-#include "overload/sampler.h"
-#include "overload/controller.h"
-#include "overload/signals.h"
+#include "overload/overload.h"
 #include "engine/engine.h"
 
 #include <errno.h>

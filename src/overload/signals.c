@@ -1,6 +1,5 @@
-/* Load signals: see signals.h. */
-#include "overload/signals.h"
-#include "overload/controller.h"
+/* Load signals: see overload.h. */
+#include "overload/overload.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 #include "base/log.h"
-#include "control/host.h"
+#include "base/host_calls.h"
 
 /* In all of these, configuration, engine and log must outlive the object, and the configuration must have a queue. */
 

@@ -1,6 +1,6 @@
 /* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch.c), expires, publishes stats. */
 #include "queue/dispatcher_internal.h"
-#include "control/publish_file.h"
+#include "base/file.h"
 #include "queue/queue_internal.h"
 #include "base/clock.h"
 
@@ -48,7 +48,7 @@ static bool takes_lock(struct weir__dispatcher *dispatcher)
     char path[WEIR__DISPATCHER_PATH_MAX];
     if (dispatcher->lock_fd >= 0)
         return true;
-    if (!weir__publish_folder(dispatcher->config->queue.socket) ||
+    if (!weir__file_make_folder(dispatcher->config->queue.socket) ||
         snprintf(path, sizeof path, "%s/queue.lock", dispatcher->config->state_path) >= (int)sizeof path)
         return true; /* opening the queue will report why */
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

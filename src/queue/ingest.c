@@ -3,7 +3,7 @@
  * job is with the committer (ingest_commit.c).
  */
 #include "queue/ingest_internal.h"
-#include "control/publish_file.h"
+#include "base/file.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -380,7 +380,7 @@ static int listen_socket(const struct weir__config *config, char *why, size_t wh
     struct sockaddr_un at = address_of(temporary);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(temporary);
-    if (fd >= 0 && weir__publish_folder(path) && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
+    if (fd >= 0 && weir__file_make_folder(path) && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
         admit(config, temporary) && listen(fd, BACKLOG) == 0 && rename(temporary, path) == 0) {
         allow_files();
         return fd;

@@ -1,7 +1,7 @@
 /* The queue's functions: check arguments, then call the storage (sqlite*.c, redis*.c). */
 #include "base/clock.h"
 #include "queue/queue_internal.h"
-#include "control/publish_file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ int weir__queue_open_configured(const struct weir__config *config, const char *n
                                           .set_aside = log_set_aside,
                                           .context = log};
     *why = 0;
-    if (wanted->database && !weir__publish_folder(wanted->socket)) {
+    if (wanted->database && !weir__file_make_folder(wanted->socket)) {
         snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));
         return WEIR__QUEUE_READONLY;
     }

@@ -5,7 +5,7 @@
 #include "queue/agent.h"
 #include "base/clock.h"
 #include "queue/queue_internal.h"
-#include "control/call.h"
+#include "base/duration.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -70,7 +70,9 @@ static int dump_json(json_t *object, char **json)
 
 static json_t *time_or_null(int64_t ms)
 {
-    return ms > 0 ? weir__json_time(ms) : json_null();
+    char text[WEIR__TIME_TEXT];
+    weir__time_text(ms, text);
+    return ms > 0 ? json_string(text) : json_null();
 }
 
 /* Texts from clients may hold any bytes: invalid UTF-8 is escaped. */

@@ -39,4 +39,7 @@ const char *weir__node_is(const struct weir__node *node);
  */
 weir_text weir__node_json(struct weir__arena *arena, const struct weir__node *node);
 
+/* A map as YAML in block style, without the member `skip` (NULL: with all of them); from malloc, or NULL. */
+char *weir__yaml_write(const struct weir__node *map, const char *skip);
+
 #endif

@@ -1,9 +1,9 @@
 /* This host as the rules service sees it. See admin_host.h. */
 #include "serve/admin_host.h"
 #include "base/clock.h"
-#include "stats/stats_json.h"
+#include "stats/advise.h"
 #include "sync/exchange.h"
-#include "stats/history_writer.h"
+#include "stats/stats.h"
 #include "queue/agent.h"
 #include "config/config.h"
 #include "engine/hot_key_sampler.h"

@@ -1,11 +1,11 @@
-/* This host as the rules service sees it: keys, statistics, queue. Implements control/host.h. */
+/* This host as the rules service sees it: keys, statistics, queue. Implements base/host_calls.h. */
 #ifndef WEIR_SERVE_ADMIN_HOST_H
 #define WEIR_SERVE_ADMIN_HOST_H
 
 #include "config/config.h"
 #include "base/log.h"
-#include "stats/subscribers.h"
-#include "control/host.h"
+#include "stats/membership.h"
+#include "base/host_calls.h"
 
 struct weir__host;
 

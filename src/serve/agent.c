@@ -1,7 +1,7 @@
 /* weir agent: the agent without weir serve, for an nginx or an application that something else runs. */
 #include "serve/serve.h"
 #include "base/clock.h"
-#include "control/bootstrap.h"
+#include "control/control.h"
 #include "serve/agent_process.h"
 #include "serve/agent_threads.h"
 #include "base/signals.h"

@@ -1,12 +1,11 @@
 /* The agent as a child process of the supervisor. See agent_process.h. */
 #define _GNU_SOURCE /* memrchr, pipe2, strsignal */
 #include "serve/agent_process.h"
-#include "control/admin_listener.h"
-#include "control/bootstrap.h"
+#include "control/control.h"
 #include "serve/privilege.h"
 #include "serve/agent_threads.h"
 #include "serve/helper_process.h"
-#include "stats/history_writer.h"
+#include "stats/stats.h"
 #include "base/signals.h"
 
 #include <errno.h>

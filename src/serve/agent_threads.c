@@ -1,13 +1,10 @@
 /* The agent's threads. See agent_threads.h. */
 #include "serve/agent_threads.h"
 #include "base/signals.h"
-#include "control/admin_listener.h"
+#include "control/control.h"
 #include "queue/agent.h"
-#include "control/bootstrap.h"
-#include "stats/heartbeat_sender.h"
 #include "serve/admin_host.h"
-#include "control/rules_poller.h"
-#include "overload/sampler.h"
+#include "overload/overload.h"
 #include "base/clock.h"
 
 #include <curl/curl.h>
@@ -184,9 +181,11 @@ static bool start_sampler(struct weir__agent_threads *threads)
 static void *send_heartbeats(void *context)
 {
     struct weir__agent_threads *threads = context;
-    do
-        weir__heartbeat_sender_run(threads->sender);
-    while (!wait_ms(threads, WEIR__HEARTBEAT_EVERY_MS));
+    struct weir__heartbeat self;
+    do {
+        weir__host_heartbeat(threads->host, &self);
+        weir__heartbeat_sender_run(threads->sender, &self, weir__host_subscribers(threads->host));
+    } while (!wait_ms(threads, WEIR__HEARTBEAT_EVERY_MS));
     return NULL;
 }
 
@@ -194,7 +193,7 @@ static bool start_heartbeats(struct weir__agent_threads *threads)
 {
     if (!weir__heartbeat_sender_wanted(threads->config))
         return true;
-    threads->sender = weir__heartbeat_sender_new(threads->config, threads->host, threads->log);
+    threads->sender = weir__heartbeat_sender_new(threads->config, threads->log);
     threads->heartbeats =
         threads->sender && pthread_create(&threads->heartbeat_thread, NULL, send_heartbeats, threads) == 0;
     return threads->heartbeats;

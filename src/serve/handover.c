@@ -2,10 +2,9 @@
 #define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
 #include "serve/privilege.h"
 #include "serve/helper_process.h"
-#include "control/admin_listener.h"
-#include "stats/history_writer.h"
-#include "control/publish_file.h"
-#include "control/published.h"
+#include "control/control.h"
+#include "stats/stats.h"
+#include "base/file.h"
 #include "remote/socket.h"
 
 #include <weir/check.h>
@@ -303,7 +302,7 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
         return true;
     if (has_state(config)) {
         snprintf(inside, sizeof inside, "%s/x", config->state_path);
-        if (!weir__publish_folder(inside)) {
+        if (!weir__file_make_folder(inside)) {
             weir__logf(log, WEIR__LOG_ERROR, "cannot create the state folder %s: %s; set state to another path",
                        config->state_path, strerror(errno));
             return false;

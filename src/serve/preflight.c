@@ -11,7 +11,7 @@
 #include "serve/helper_process.h"
 #include "serve/privilege.h"
 #include "services/http/reservations.h"
-#include "stats/history_writer.h"
+#include "stats/stats.h"
 
 #include <errno.h>
 #include <fcntl.h>

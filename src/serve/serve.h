@@ -42,24 +42,6 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
  */
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
 
-struct weir__top_options {
-    const char *what;  /* path of a weir.yaml or of a segment */
-    const char *rules; /* a path; NULL: those of weir.yaml */
-    bool once, json;
-    int64_t interval_ms;
-    int64_t keys; /* of each rule, in JSON */
-};
-
-/* weir top: shows a host's statistics, live or once. Returns the exit code. */
-int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context);
-
-/* weir advise: suggests changes to the rules from the statistics. `rule` NULL: all. Returns the exit code. */
-struct weir__advise_options {
-    const char *what, *rules, *rule;
-    bool json;
-};
-int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context);
-
 /* Opens the queue of a weir.yaml, for commands. NULL after a report to `diagnose`. */
 struct weir__file_queue;
 struct weir__control_queue;

@@ -1,7 +1,6 @@
 /* weir advise: prints advice as text, or as JSON by stats_json.c. */
-#include "serve/serve.h"
-#include "stats/stats_json.h"
 #include "stats/open_host.h"
+#include "stats/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Applies a recommended change to a rule and writes it as YAML. See advise.h. */
 #include "stats/advise.h"
-#include "control/document.h"
+#include "config/config.h"
 #include "engine/rule_files.h"
 
 #include <inttypes.h>
@@ -115,7 +115,7 @@ static char *write_changed(const struct weir__node *rule, const struct weir__rul
     struct weir__node rules = {.kind = WEIR__LIST, .first = &item, .count = 1, .name = &title};
     struct weir__node root = {.kind = WEIR__MAP, .first = &rules, .count = 1};
     scalar(&title, "rules");
-    return arena->failed ? NULL : weir__emit(form == WEIR__ADVICE_FILE ? &root : &item, NULL);
+    return arena->failed ? NULL : weir__yaml_write(form == WEIR__ADVICE_FILE ? &root : &item, NULL);
 }
 
 /* ---- Finding ---- */

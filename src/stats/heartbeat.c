@@ -1,5 +1,5 @@
 /* Heartbeats: one host's status as JSON, for the store, the rules service and the .hosts file. See membership.h. */
-#include "stats/membership_internal.h"
+#include "stats/membership.h"
 #include "base/hash.h"
 
 #include <inttypes.h>

@@ -1,10 +1,7 @@
-/* The agent's heartbeat sender. See heartbeat_sender.h. */
-#include "stats/heartbeat_sender.h"
+/* The agent's heartbeat sender. See membership.h. */
 #include "base/clock.h"
 #include "base/sidecar.h"
-#include "stats/membership_internal.h"
-#include "stats/subscribers.h"
-#include "config/config.h"
+#include "stats/membership.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +15,6 @@
 struct weir__heartbeat_sender {
     const struct weir__config *config;
     const struct weir__logger *log;
-    struct weir__host *host;
     char path[4096], lines[4096];
     struct weir__store_options options;
     struct weir__heartbeat_store *link; /* NULL: no store */
@@ -48,13 +44,13 @@ static bool link_open(struct weir__heartbeat_sender *sender)
     return sender->link != NULL;
 }
 
-struct weir__heartbeat_sender *weir__heartbeat_sender_new(const struct weir__config *config, struct weir__host *host,
+struct weir__heartbeat_sender *weir__heartbeat_sender_new(const struct weir__config *config,
                                                           const struct weir__logger *log)
 {
     struct weir__heartbeat_sender *sender = calloc(1, sizeof *sender);
     if (!sender)
         return NULL;
-    *sender = (struct weir__heartbeat_sender){.config = config, .log = log, .host = host};
+    *sender = (struct weir__heartbeat_sender){.config = config, .log = log};
     sender->received.hosts = calloc(WEIR__HOSTS_MAX, sizeof *sender->received.hosts);
     sender->list.hosts = calloc(WEIR__HOSTS_MAX, sizeof *sender->list.hosts);
     snprintf(sender->path, sizeof sender->path, "%s.hosts", config->segment_path);
@@ -147,22 +143,21 @@ static void write_lines(const struct weir__heartbeat_sender *sender)
     (void)weir__sidecar_write(sender->lines, text, (size_t)len);
 }
 
-void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender)
+void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender, struct weir__heartbeat *self,
+                                struct weir__subscribers *subscribers)
 {
     struct weir__host_list *list = &sender->list;
-    struct weir__heartbeat self;
     size_t len = 0;
-    weir__host_heartbeat(sender->host, &self);
-    memcpy(sender->id, self.id, sizeof sender->id);
+    memcpy(sender->id, self->id, sizeof sender->id);
     if (sender->link)
-        exchange_with_store(sender, &self, (int64_t)weir__coarse_ms());
+        exchange_with_store(sender, self, (int64_t)weir__coarse_ms());
     int64_t now_ms = (int64_t)weir__coarse_ms(); /* the exchange may have blocked */
     list->left_out = sender->received.left_out;
     list->written_ms = now_ms;
     list->count = 1;
-    list->hosts[0] = (struct weir__received_heartbeat){self, 0, WEIR__HOST_SELF};
-    add_received(sender, self.id, now_ms);
-    weir__subscribers_append(weir__host_subscribers(sender->host), list, now_ms);
+    list->hosts[0] = (struct weir__received_heartbeat){*self, 0, WEIR__HOST_SELF};
+    add_received(sender, self->id, now_ms);
+    weir__subscribers_append(subscribers, list, now_ms);
     char *text = weir__host_list_format(list, &len);
     if (text)
         (void)weir__sidecar_write(sender->path, text, len);

@@ -1,6 +1,6 @@
-/* The agent's history writer, which also ages hot keys. See history_writer.h. */
+/* The agent's history writer, which also ages hot keys. See stats.h. */
 #define _GNU_SOURCE /* O_CLOEXEC */
-#include "stats/history_writer.h"
+#include "stats/stats.h"
 #include "base/sidecar.h"
 #include "stats/snapshot.h"
 

@@ -1,10 +1,118 @@
-/* Membership as readers see it: this host, and those of the .hosts file. See membership.h. */
+/* Membership: the .hosts file of all hosts that the agent knows of, and the readers' view of it. See membership.h. */
+#define _GNU_SOURCE /* O_NOFOLLOW */
 #include "stats/membership.h"
 #include "base/clock.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_MAX ((off_t)4 << 20)
+
+static const char *const via_names[] = {"here", "store", "rules"};
+
+/* ---- The .hosts file, in JSON ---- */
+
+void weir__host_list_free(struct weir__host_list *list)
+{
+    free(list->hosts);
+    *list = (struct weir__host_list){0};
+}
+
+char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
+{
+    json_t *hosts = json_array();
+    bool good = hosts != NULL;
+    for (size_t i = 0; i < list->count && good; i++) {
+        const struct weir__received_heartbeat *received = &list->hosts[i];
+        json_t *heartbeat = weir__heartbeat_to_json(&received->heartbeat);
+        good = heartbeat && json_object_set_new(heartbeat, "ago_ms", json_integer(received->ago_ms)) == 0 &&
+               json_object_set_new(heartbeat, "via", json_string(via_names[received->via])) == 0;
+        good = json_array_append_new(hosts, heartbeat) == 0 && good;
+    }
+    json_t *root = json_pack("{s:I,s:s,s:s,s:I,s:o}", "written_ms", (json_int_t)list->written_ms, "store",
+                             weir__host_store_name(list->store), "why", list->why, "left_out",
+                             (json_int_t)list->left_out, "hosts", hosts);
+    char *text = root && good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+    json_decref(root);
+    *len = text ? strlen(text) : 0;
+    return text;
+}
+
+/* A non-negative integer up to 2^53; else 0. */
+static int64_t integer_of(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    json_int_t number = json_integer_value(value);
+    return number < 0 || number > INT64_C(1) << 53 ? 0 : number;
+}
+
+static bool host_from(const json_t *object, struct weir__received_heartbeat *received)
+{
+    const char *via = json_string_value(json_object_get(object, "via"));
+    received->ago_ms = integer_of(object, "ago_ms");
+    received->via = WEIR__HOST_VIA_STORE;
+    for (size_t i = 0; via && i < sizeof via_names / sizeof *via_names; i++)
+        if (strcmp(via, via_names[i]) == 0)
+            received->via = (enum weir__host_via)i;
+    return weir__heartbeat_from_json(object, &received->heartbeat);
+}
+
+static bool list_from(const json_t *root, struct weir__host_list *list)
+{
+    const json_t *hosts = json_object_get(root, "hosts"), *host;
+    const char *why = json_string_value(json_object_get(root, "why"));
+    const char *store = json_string_value(json_object_get(root, "store"));
+    size_t count = json_array_size(hosts), i;
+    if (!json_is_array(hosts))
+        return false;
+    list->hosts = calloc(count < WEIR__HOSTS_MAX ? count + 1 : WEIR__HOSTS_MAX, sizeof *list->hosts);
+    if (!list->hosts)
+        return false;
+    list->written_ms = integer_of(root, "written_ms");
+    list->left_out = integer_of(root, "left_out");
+    list->store = WEIR__HOST_STORE_UNKNOWN;
+    for (int s = WEIR__HOST_STORE_NONE; store && s <= WEIR__HOST_STORE_UNAVAILABLE; s++)
+        if (strcmp(store, weir__host_store_name((enum weir__host_store)s)) == 0)
+            list->store = (enum weir__host_store)s;
+    weir__heartbeat_truncate(why ? why : "", list->why, sizeof list->why);
+    json_array_foreach(hosts, i, host)
+    {
+        if (list->count < WEIR__HOSTS_MAX && host_from(host, &list->hosts[list->count]))
+            list->count++;
+    }
+    return true;
+}
+
+bool weir__host_list_parse(const char *text, size_t len, struct weir__host_list *list)
+{
+    json_t *root = json_loadb(text, len, 0, NULL);
+    *list = (struct weir__host_list){0};
+    bool good = json_is_object(root) && list_from(root, list);
+    json_decref(root);
+    return good;
+}
+
+bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir__host_list *list)
+{
+    struct stat at;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool sound = file >= 0 && weir__file_is_trusted(file, path, segment_owner) && fstat(file, &at) == 0 &&
+                 at.st_size <= FILE_MAX;
+    char *text = sound ? malloc((size_t)at.st_size + 1) : NULL;
+    ssize_t len = text ? read(file, text, (size_t)at.st_size) : -1; /* the agent replaces the file, never changes it */
+    *list = (struct weir__host_list){0};
+    bool good = len > 0 && weir__host_list_parse(text, (size_t)len, list);
+    free(text);
+    if (file >= 0)
+        close(file);
+    return good;
+}
+
+/* ---- The readers' view ---- */
 
 void weir__membership_open(struct weir__membership *membership, const char *segment_path, bool has_store)
 {

@@ -3,16 +3,19 @@
  * guarantees.
  *
  *   heartbeat         one host's status as JSON; filled in for this host from its snapshot
- *   membership_file   the .hosts file: all known hosts; the agent writes it, readers load it
  *   membership_store  exchange of heartbeats with the store (lua/hosts.lua)
  *   heartbeat_sender  the agent's loop: every two seconds both of these
  *   subscribers       heartbeats of hosts that poll their rules from this one
- *   membership        the readers' view: this host first, then those of the file
+ *   membership        the .hosts file, which lists all known hosts, and the readers' view: this host first
  */
 #ifndef WEIR_STATS_MEMBERSHIP_H
 #define WEIR_STATS_MEMBERSHIP_H
 
+#include "base/log.h"
+#include "config/config.h"
 #include "stats/snapshot.h"
+
+#include <jansson.h>
 
 #define WEIR__HOSTS_MAX          1024 /* hosts in a list, and in the store */
 #define WEIR__HEARTBEAT_MAX      1024 /* bytes of a heartbeat */
@@ -109,5 +112,64 @@ void weir__membership_open(struct weir__membership *membership, const char *segm
 /* Reads the file again. The snapshot must be recent. Without memory the list is empty. */
 void weir__membership_refresh(struct weir__membership *membership, const struct weir__snapshot *snapshot);
 void weir__membership_close(struct weir__membership *membership);
+
+/* ---- Subscribers: hosts that poll their rules from this one, with their heartbeats; thread-safe ---- */
+
+struct weir__subscribers;
+
+/* NULL: no memory. */
+struct weir__subscribers *weir__subscribers_new(void);
+/* NULL is allowed. */
+void weir__subscribers_free(struct weir__subscribers *subscribers);
+/* Records a heartbeat. If the table is full, it replaces the host that has been silent longest, if one is silent. */
+void weir__subscribers_record(struct weir__subscribers *subscribers, const struct weir__heartbeat *heartbeat,
+                              int64_t now_ms);
+/* Appends them to a list with room for WEIR__HOSTS_MAX; of a host that is listed already, the newer heartbeat stays. */
+void weir__subscribers_append(struct weir__subscribers *subscribers, struct weir__host_list *list, int64_t now_ms);
+
+/* ---- The agent's heartbeat sender: exchanges heartbeats with the store and writes the .hosts file ---- */
+
+struct weir__heartbeat_sender;
+
+/* True if other hosts can exist: a shared store, or an admin listener that hosts poll rules from. */
+bool weir__heartbeat_sender_wanted(const struct weir__config *config);
+/* NULL: no memory. The arguments must outlive the sender. */
+struct weir__heartbeat_sender *weir__heartbeat_sender_new(const struct weir__config *config,
+                                                          const struct weir__logger *log);
+/*
+ * Sends this host's heartbeat and receives the others', once; sets self->store. Call it every WEIR__HEARTBEAT_EVERY_MS.
+ * Blocks for at most about a second.
+ */
+void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender, struct weir__heartbeat *self,
+                                struct weir__subscribers *subscribers);
+/* Removes this host from the store and frees the sender. NULL is allowed. */
+void weir__heartbeat_sender_free(struct weir__heartbeat_sender *sender);
+
+/* ---- Internal: JSON of heartbeats, and their exchange with the store ---- */
+
+/* The script lua/hosts.lua and its SHA-1 for EVALSHA. */
+extern const char weir__hosts_script[];
+extern const char weir__hosts_script_sha[41];
+
+/* NULL: no memory. */
+json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat);
+/* False: it is no such object. */
+bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat);
+/* Copies UTF-8, truncated between characters. */
+void weir__heartbeat_truncate(const char *text, char *to, size_t size);
+
+struct weir__heartbeat_store;
+
+/* NULL: no memory. `patience_us`: time-out of a reply. */
+struct weir__heartbeat_store *weir__heartbeat_store_new(const struct weir__store_options *options, int64_t patience_us);
+void weir__heartbeat_store_free(struct weir__heartbeat_store *link);
+/*
+ * Sends the heartbeat and reads the other hosts' into `list`, replacing those that came from the store; with `list`
+ * NULL only counts them. 0, or an error and its reason (WEIR__HOSTS_WHY bytes). *count: hosts in the store.
+ */
+int weir__heartbeat_store_exchange(struct weir__heartbeat_store *link, const struct weir__heartbeat *heartbeat,
+                                   struct weir__host_list *list, int64_t *count, char *why);
+/* Removes this host from the store; waits for half the time-out at most. */
+void weir__heartbeat_store_leave(struct weir__heartbeat_store *link, const char *id);
 
 #endif

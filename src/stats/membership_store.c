@@ -1,6 +1,6 @@
-/* Exchanges heartbeats with the store by lua/hosts.lua. See membership_internal.h. */
+/* Exchanges heartbeats with the store by lua/hosts.lua. See membership.h. */
 #include "base/clock.h"
-#include "stats/membership_internal.h"
+#include "stats/membership.h"
 #include "remote/blocking_client.h"
 
 #include <hiredis/hiredis.h>

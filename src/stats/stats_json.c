@@ -1,6 +1,8 @@
-/* A host's statistics as JSON. See stats_json.h. */
+/* A host's statistics as JSON. See stats.h. */
 #define _GNU_SOURCE /* getloadavg */
-#include "stats/stats_json.h"
+#include "stats/advise.h"
+#include "stats/membership.h"
+#include "stats/stats.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,5 +1,5 @@
-/* Hosts that poll their rules from this one. See subscribers.h. */
-#include "stats/subscribers.h"
+/* Hosts that poll their rules from this one. See membership.h. */
+#include "stats/membership.h"
 
 #include <pthread.h>
 #include <stdlib.h>

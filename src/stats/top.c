@@ -2,9 +2,8 @@
 #define _GNU_SOURCE /* ppoll */
 #include "stats/top.h"
 #include "base/clock.h"
-#include "serve/serve.h"
-#include "stats/stats_json.h"
 #include "stats/open_host.h"
+#include "stats/stats.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -7,7 +7,6 @@
 
 #include "../../test.h"
 #include "control/call.h"
-#include "control/published.h"
 
 #include <dirent.h>
 #include <fcntl.h>

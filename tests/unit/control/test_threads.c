@@ -1,4 +1,5 @@
 /* Many at once: none overwrites another, and whoever asks for the set sees whole ones. */
+#include "base/file.h"
 #include "service.h"
 
 #include <pthread.h>

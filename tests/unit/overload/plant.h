@@ -6,8 +6,7 @@
 #ifndef WEIR_TESTS_PLANT_H
 #define WEIR_TESTS_PLANT_H
 
-#include "overload/controller.h"
-#include "overload/signals.h"
+#include "overload/overload.h"
 #include "engine/engine.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  */
 #include "../../test.h"
 
-#include "overload/controller.h"
+#include "overload/overload.h"
 
 #include <math.h>
 

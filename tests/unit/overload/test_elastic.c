@@ -4,7 +4,7 @@
  */
 #include "../../engine.h"
 
-#include "overload/controller.h"
+#include "overload/overload.h"
 #include "engine/engine.h"
 
 #include <math.h>

@@ -4,8 +4,7 @@
  */
 #include "../../test.h"
 
-#include "overload/controller.h"
-#include "overload/signals.h"
+#include "overload/overload.h"
 
 #include <math.h>
 

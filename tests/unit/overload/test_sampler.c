@@ -4,7 +4,7 @@
 #include "../../own.h"
 #include "../../standing_clock.h"
 
-#include "overload/sampler.h"
+#include "overload/overload.h"
 #include "engine/engine.h"
 
 #include <weir/load.h>

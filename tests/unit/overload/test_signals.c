@@ -1,7 +1,7 @@
 /* What the kernel's files say, and what becomes of readings. */
 #include "../../test.h"
 
-#include "overload/signals.h"
+#include "overload/overload.h"
 
 #include <math.h>
 

@@ -4,8 +4,8 @@
 #include "../../own.h"
 #include "../../standing_clock.h"
 
-#include "stats/stats_json.h"
-#include "stats/history_writer.h"
+#include "stats/advise.h"
+#include "stats/stats.h"
 
 #include <inttypes.h>
 #include <jansson.h>

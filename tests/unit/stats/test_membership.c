@@ -5,9 +5,7 @@
 #include "../../own.h"
 #include "../../redis.h"
 
-#include "stats/stats_json.h"
-#include "stats/membership_internal.h"
-#include "stats/subscribers.h"
+#include "stats/stats.h"
 #include "stats/top.h"
 
 #include <inttypes.h>

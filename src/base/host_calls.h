@@ -5,8 +5,8 @@
  * Those that return JSON leave a text from malloc in *json and return 0, or a library error (WEIR_ENORULE: 404; others:
  * 503).
  */
-#ifndef WEIR_CONTROL_HOST_H
-#define WEIR_CONTROL_HOST_H
+#ifndef WEIR_BASE_HOST_CALLS_H
+#define WEIR_BASE_HOST_CALLS_H
 
 #include <weir/weir.h>
 

@@ -1,5 +1,8 @@
-/* A tree back to YAML, in block style. What was plain stays plain: to weir, absent and "absent" are two things. */
-#include "control/document.h"
+/*
+ * Writes a tree of nodes as YAML in block style. Plain scalars stay plain: to weir, absent and "absent" differ. See
+ * yaml.h.
+ */
+#include "rules/yaml.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +16,7 @@ static void put_quoted(FILE *to, weir_text text)
         size_t left = text.len - i - 1;
         if (c == '"' || c == '\\') {
             fprintf(to, "\\%c", c);
-        } else if (c == 0xc2 && left > 0 && next[0] == 0x85) { /* breaks that YAML knows, too */
+        } else if (c == 0xc2 && left > 0 && next[0] == 0x85) { /* Unicode line breaks, which YAML also has */
             fputs("\\N", to);
             i++;
         } else if (c == 0xe2 && left > 1 && next[0] == 0x80 && (next[1] | 1) == 0xa9) {
@@ -30,14 +33,14 @@ static void put_quoted(FILE *to, weir_text text)
 
 static void put_scalar(FILE *to, const struct weir__node *node)
 {
-    /* A plain text of several lines was folded; its remaining breaks need quotes. */
+    /* A plain scalar over several lines was folded; its remaining line breaks need quotes. */
     if (node->quoted || memchr(node->text.data, '\n', node->text.len))
         put_quoted(to, node->text);
     else
         fwrite(node->text.data, 1, node->text.len, to);
 }
 
-/* The depth of a tree is bounded by its reader. `begun`: the first member's line is. */
+/* The reader bounds the depth of a tree. `begun`: the first member continues the current line. */
 static void put_members(FILE *to, const struct weir__node *node, int indent, const char *skip, bool begun)
 {
     for (const struct weir__node *member = node->first; member; member = member->next) {
@@ -47,7 +50,7 @@ static void put_members(FILE *to, const struct weir__node *node, int indent, con
         fprintf(to, "%*s", begun ? 0 : indent, "");
         begun = false;
         if (map)
-            put_scalar(to, member->name); /* keys that were plain are so again */
+            put_scalar(to, member->name); /* plain keys stay plain */
         fputc(map ? ':' : '-', to);
         if (member->kind == WEIR__SCALAR) {
             fputc(' ', to);
@@ -63,7 +66,7 @@ static void put_members(FILE *to, const struct weir__node *node, int indent, con
     }
 }
 
-char *weir__emit(const struct weir__node *map, const char *skip)
+char *weir__yaml_write(const struct weir__node *map, const char *skip)
 {
     char *text = NULL;
     size_t len = 0;

@@ -1,0 +1,134 @@
+/* Whole files. See file.h. */
+#define _GNU_SOURCE /* asprintf */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_MAX ((off_t)64 << 20)
+#define TRIES    100
+
+/* ---- Reading ---- */
+
+char *weir__file_read(const char *path, size_t *len)
+{
+    struct stat about;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return NULL;
+    char *text = NULL;
+    if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size < FILE_MAX)
+        text = malloc((size_t)about.st_size + 1);
+    size_t used = 0;
+    while (text && used < (size_t)about.st_size) {
+        ssize_t got = read(file, text + used, (size_t)about.st_size - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    if (text)
+        text[used] = 0;
+    *len = used;
+    close(file);
+    return text;
+}
+
+/* ---- Replacing ---- */
+
+static int write_all(int file, const char *data, size_t len)
+{
+    while (len) {
+        ssize_t put = write(file, data, len);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        data += put;
+        len -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Makes a rename durable: a name is on the disk once its folder is. */
+static int sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int folder = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int error = folder < 0 || fsync(folder) != 0 ? -errno : 0;
+    if (folder >= 0)
+        close(folder);
+    free(copy);
+    return error;
+}
+
+/* Opens the temporary file, empty and locked: weir serve and its agent may both replace a file. -errno on failure. */
+static int open_locked(const char *path)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct stat mine, there;
+        int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (file < 0)
+            return -errno;
+        if (flock(file, LOCK_EX) == 0 && fstat(file, &mine) == 0 && stat(path, &there) == 0 &&
+            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev && ftruncate(file, 0) == 0)
+            return file;
+        close(file); /* the process that held the lock has renamed the file */
+    }
+    return -EBUSY;
+}
+
+int weir__file_replace(const char *path, const char *head, const char *text, size_t len)
+{
+    char *temporary = NULL;
+    if (asprintf(&temporary, "%s.new", path) < 0)
+        return -ENOMEM;
+    int file = open_locked(temporary);
+    int error = file < 0 ? file : write_all(file, head, strlen(head));
+    if (!error)
+        error = write_all(file, text, len);
+    if (!error && (fsync(file) != 0 || rename(temporary, path) != 0))
+        error = -errno;
+    if (error && file >= 0)
+        unlink(temporary);
+    if (file >= 0 && close(file) != 0 && !error)
+        error = -errno;
+    free(temporary);
+    return error ? error : sync_folder(path);
+}
+
+bool weir__file_make_folder(const char *path)
+{
+    char folder[4200];
+    const char *end = strrchr(path, '/');
+    if (!end || end == path || (size_t)(end - path) >= sizeof folder) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(folder, path, (size_t)(end - path));
+    folder[end - path] = 0;
+    for (char *slash = folder + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = 0;
+        if (mkdir(folder, 0755) != 0 && errno != EEXIST)
+            return false;
+        *slash = '/';
+    }
+    return mkdir(folder, 0755) == 0 || errno == EEXIST;
+}
+
+bool weir__file_write(const char *path, const char *text, size_t len)
+{
+    if (!weir__file_make_folder(path))
+        return false;
+    int error = weir__file_replace(path, "", text, len);
+    errno = -error;
+    return !error;
+}

@@ -1,0 +1,17 @@
+/* Whole files: reading one, and replacing one atomically. */
+#ifndef WEIR_BASE_FILE_H
+#define WEIR_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Reads a regular file of less than 64 MiB, from malloc and terminated; NULL: it cannot be read. */
+char *weir__file_read(const char *path, size_t *len);
+/* Replaces a file by `head` and `text`, atomically and durably. 0 or -errno. */
+int weir__file_replace(const char *path, const char *head, const char *text, size_t len);
+/* Creates the folder of a file, and those above it, readable for every user. False: errno has the reason. */
+bool weir__file_make_folder(const char *path);
+/* Creates the folder and replaces the file. False: errno has the reason, and the file is unchanged. */
+bool weir__file_write(const char *path, const char *text, size_t len);
+
+#endif

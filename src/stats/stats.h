@@ -1,0 +1,96 @@
+/*
+ * What other folders use of statistics: weir top, weir advise, JSON for the REST API, the history writer of the agent.
+ * membership.h has the list of hosts.
+ */
+#ifndef WEIR_STATS_STATS_H
+#define WEIR_STATS_STATS_H
+
+#include <weir/weir.h>
+
+/* ---- Commands ---- */
+
+struct weir__top_options {
+    const char *what;  /* path of a weir.yaml or of a segment */
+    const char *rules; /* a path; NULL: those of weir.yaml */
+    bool once, json;
+    int64_t interval_ms;
+    int64_t keys; /* of each rule, in JSON */
+};
+
+/* weir top: shows a host's statistics, live or once. Returns the exit code. */
+int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context);
+
+/* weir advise: suggests changes to the rules from the statistics. `rule` NULL: all. Returns the exit code. */
+struct weir__advise_options {
+    const char *what, *rules, *rule;
+    bool json;
+};
+int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context);
+
+/*
+ * ---- JSON: for GET /v1/stats, /v1/stats/history, /v1/stats/hot, /v1/advice and /v1/hosts, and for the commands ----
+ *
+ * Each function leaves a text from malloc in *json and returns 0, WEIR_ENORULE or WEIR_ENOMEM. The snapshot must be
+ * recent.
+ */
+struct weir__snapshot;
+struct weir__membership;
+struct weir__rule_source;
+
+#define WEIR__STATS_KEYS_MAX 256
+
+int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json);
+/* `rule` NULL: the sum over all enforced rules, with shadow rules' denials as shadow_denied. */
+int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *rule, int64_t seconds, int64_t step,
+                             char **json);
+
+struct weir__stats_json_hot_keys {
+    bool hide; /* show hashes in place of keys */
+    const char *rule;
+    bool shadow;
+    bool denied; /* order by denied cost, else by admitted */
+    bool near;   /* the keys nearest to their limit, and the distribution of use */
+    int64_t n;
+};
+int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__stats_json_hot_keys *what,
+                              char **json);
+/* The hosts: "fleet" has totals, "hosts" each of them, this one first. */
+int weir__stats_json_hosts(const struct weir__membership *membership, char **json);
+/*
+ * weir__stats_json_current and weir__stats_json_hosts in one, and each rule with its hottest `keys` as "hot":
+ * {"admitted": [], "denied": [], "near": []}.
+ */
+int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
+                         char **json);
+/* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
+int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *rule, struct weir__rule_source *source,
+                            char **json);
+
+/*
+ * ---- The agent's history writer ----
+ *
+ * Once a second it appends each rule's counts to the history file; every five minutes it halves the weights of hot
+ * keys, so that their lists cover the recent past.
+ */
+struct weir__history_writer;
+
+/* The size in bytes of a new history file for this many rules. */
+uint64_t weir__history_writer_bytes(size_t rules);
+
+/*
+ * Opens the history beside the engine's segment. 0; WEIR_EBUSY: another process writes it already; or why it cannot be
+ * opened, with *ending the file name's ending. The engine must outlive the writer.
+ */
+int weir__history_writer_open(weir *engine, const char *segment_path, struct weir__history_writer **writer,
+                              const char **ending);
+/*
+ * Call it several times a second; it writes once a second. 0; WEIR_ELOST: the history's file was truncated and is
+ * created anew; or why that failed. Returns the same until the next second.
+ */
+int weir__history_writer_tick(struct weir__history_writer *writer);
+/* For root, before an agent of another user starts: makes the history if there is none or if it has too few rows. */
+int weir__history_writer_prepare(const char *segment_path, size_t rules);
+/* NULL is allowed. */
+void weir__history_writer_close(struct weir__history_writer *writer);
+
+#endif
