@@ -5,7 +5,9 @@
 #include "cli/service.h"
 #include "control/control.h"
 
+#include <errno.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@ struct weir__local {
     struct weir__control *control;
     struct weir__file_queue *queue; /* NULL: not needed */
     struct weir__control_host host;
+    struct weir__database_owner owner;
     char user[NAME_MAX_BYTES];
 };
 
@@ -47,6 +50,10 @@ static bool places_find(struct weir__local *local, const struct weir__service_op
         snprintf(url, URL_MAX, "%s", options->database);
     }
     weir__findings_free(&findings);
+    if (found)
+        local->owner = weir__database_owner(url);
+    if (local->queue && !local->owner.user)
+        local->owner = weir__database_owner(weir__file_queue_database(local->queue));
     return found;
 }
 
@@ -62,10 +69,14 @@ struct weir__local *weir__local_open(const struct weir__service_options *options
     if (local->queue)
         local->host.queue = weir__file_queue_calls(local->queue);
     struct weir__control_options open = {.url = url, .host = local->queue ? &local->host : NULL};
-    int error = weir__control_open(&open, &local->control);
+    int error = weir__act_as_owner(&local->owner) ? weir__control_open(&open, &local->control) : WEIR__DB_GONE;
+    weir__act_as_self(&local->owner);
     if (error == 0)
         return local;
-    fprintf(stderr, "weir %s: %s\n", options->command, weir__db_strerror(error));
+    fprintf(stderr, "weir %s: %s", options->command, weir__db_strerror(error));
+    if (local->owner.user)
+        fprintf(stderr, " (opened as its owner, uid %u)", local->owner.user);
+    fputc('\n', stderr);
     weir__file_queue_close(local->queue);
     free(local);
     return NULL;
@@ -73,8 +84,11 @@ struct weir__local *weir__local_open(const struct weir__service_options *options
 
 void weir__local_close(struct weir__local *local)
 {
-    weir__control_close(local->control);
-    weir__file_queue_close(local->queue);
+    if (weir__act_as_owner(&local->owner)) {
+        weir__control_close(local->control);
+        weir__file_queue_close(local->queue);
+        weir__act_as_self(&local->owner);
+    }
     free(local);
 }
 
@@ -97,7 +111,12 @@ bool weir__local_call(struct weir__local *local, const struct weir__service_requ
         .address = "local",
         .local_user = local->user};
     struct weir__rest_reply internal = {0};
+    if (!weir__act_as_owner(&local->owner)) {
+        fprintf(stderr, "weir: cannot act as the owner of the database: %s\n", strerror(errno));
+        return false;
+    }
     weir__rest_run(local->control, &request, &internal);
+    weir__act_as_self(&local->owner);
     const char *etag = weir__rest_header(&internal, "ETag");
     reply->status = internal.status;
     reply->version = etag ? weir__etag_version(etag, strlen(etag)) : 0;

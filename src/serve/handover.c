@@ -280,20 +280,6 @@ bool weir__handover_warn(const struct weir__config *config, const struct weir__a
     return found;
 }
 
-void weir__handover_create(const char *path)
-{
-    struct stat at;
-    char folder[4200];
-    weir__folder_of(path, folder, sizeof folder);
-    if (geteuid() != 0 || stat(folder, &at) != 0 || at.st_uid == 0)
-        return;
-    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file >= 0) {
-        (void)!fchown(file, at.st_uid, at.st_gid);
-        close(file);
-    }
-}
-
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
@@ -340,8 +326,9 @@ static const char *line_take(struct weir__config *config, const char *path, cons
     return taken;
 }
 
-static void store_take(struct weir__store *store, struct weir__config *config)
+void weir__handover_take_store(struct weir__config *config)
 {
+    struct weir__store *store = &config->store;
     for (size_t i = 0; i < store->setting_count; i++) {
         struct weir__store_setting *setting = &store->settings[i];
         if (strcmp(setting->name, "password_file") == 0) {
@@ -364,7 +351,7 @@ void weir__handover_take(struct weir__config *config, const struct weir__agent_u
     if (!user->drops)
         return;
     config->dropped = true;
-    store_take(&config->store, config);
+    weir__handover_take_store(config);
     if (config->origin.token_file) {
         config->origin.token = line_take(config, config->origin.token_file, " \t\r\n");
         if (config->origin.token)

@@ -1,6 +1,7 @@
 /* Capabilities, system call filter, users. See privilege.h. */
 #define _GNU_SOURCE /* setresuid, getgrouplist */
 #include "serve/privilege.h"
+#include "serve/serve.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -14,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -195,6 +197,36 @@ void weir__wipe_inherited_memory(void)
     }
     mallopt(M_PERTURB, 0);
 #endif
+}
+
+/* ---- Acting as the owner of a database ---- */
+
+struct weir__database_owner weir__database_owner(const char *url)
+{
+    static const char scheme[] = "sqlite:";
+    struct weir__database_owner none = {0, 0};
+    struct stat at;
+    char folder[4200];
+    if (geteuid() != 0 || !url || strncmp(url, scheme, sizeof scheme - 1) != 0)
+        return none;
+    const char *path = url + sizeof scheme - 1;
+    weir__folder_of(path, folder, sizeof folder);
+    if ((stat(strchr(path, '/') ? folder : ".", &at) == 0 && at.st_uid != 0) ||
+        (lstat(path, &at) == 0 && at.st_uid != 0))
+        return (struct weir__database_owner){at.st_uid, at.st_gid};
+    return none;
+}
+
+bool weir__act_as_owner(const struct weir__database_owner *owner)
+{
+    gid_t group = owner->group;
+    return !owner->user || (setgroups(1, &group) == 0 && setegid(group) == 0 && seteuid(owner->user) == 0);
+}
+
+void weir__act_as_self(const struct weir__database_owner *owner)
+{
+    if (owner->user && (seteuid(0) != 0 || setegid(getgid()) != 0))
+        abort();
 }
 
 /* ---- Dropping ---- */

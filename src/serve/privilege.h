@@ -32,8 +32,6 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
  * the agent may have moved them there. Logs nothing if `known`. True: there are some. */
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
                          const struct weir__logger *log);
-/* For commands that root runs: creates an empty database, owned by the agent, in the agent's folder. */
-void weir__handover_create(const char *path);
 /* Lets the agent's group write the file, if it is a regular file of root that weir made. */
 bool weir__handover_file(const char *path, const struct weir__agent_user *user);
 
@@ -41,6 +39,8 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user);
  * the configuration, and binds the admin port. What cannot be read stays a path; its user reports that. */
 void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
                          const struct weir__logger *log);
+/* The store's part of it: also for commands that act as another user. */
+void weir__handover_take_store(struct weir__config *config);
 /* After weir__privilege_drop: checks that the agent can write to the state folder. False after a logged error. */
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);

@@ -52,6 +52,8 @@ void weir__file_queue_close(struct weir__file_queue *queue);
 
 /* The URL of the rules service's database; NULL: the file has no rules service. */
 const char *weir__file_queue_rules(const struct weir__file_queue *queue);
+/* The URL of the queue's own database; NULL: it is in the store. */
+const char *weir__file_queue_database(const struct weir__file_queue *queue);
 
 /*
  * The rules of a weir.yaml and the path of its counters: the published rules if it has a rules service; before the
@@ -72,5 +74,19 @@ void weir__file_rules_close(struct weir__file_rules *rules);
 
 /* Copies the URL of the rules service's database to `url`. False after a report to `diagnose`. */
 bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size);
+
+/*
+ * For commands that root runs. SQLite replays a journal that lies beside a database, and the journal names another file
+ * that is deleted then: any file, if root opens a database in a folder that another user can write to. So root acts as
+ * that user (effective ids only) while a database is in use.
+ */
+struct weir__database_owner {
+    unsigned user, group; /* user 0: there is none, and nothing changes */
+};
+/* The user other than root who owns the folder or the file of a database; `url` may be NULL. */
+struct weir__database_owner weir__database_owner(const char *url);
+/* False: errno has the reason. */
+bool weir__act_as_owner(const struct weir__database_owner *owner);
+void weir__act_as_self(const struct weir__database_owner *owner);
 
 #endif

@@ -84,8 +84,6 @@ static bool database_find(const struct weir__config *config, weir_diagnose *diag
         return weir__config_report(config->file, "the address of the database is too long", diagnose, context);
     /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
     (void)mkdir(config->state_path, 0755);
-    if (strncmp(database, "sqlite:", 7) == 0)
-        weir__handover_create(database + 7);
     snprintf(url, size, "%s", database);
     return true;
 }
@@ -120,8 +118,7 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
     if (weir__config_load(&queue->config, file, diagnose, context) == 0 &&
         (config->wanted ||
          weir__config_report(file, "there is no queue in it: nothing is deferred here", diagnose, context))) {
-        if (config->database)
-            weir__handover_create(config->database + strlen("sqlite:"));
+        weir__handover_take_store(&queue->config); /* another user may not read its files: see weir__act_as_owner */
         queue->admin = weir__queue_admin_open(&queue->config, &terminal);
     }
     if (queue->admin)
@@ -138,6 +135,11 @@ const struct weir__control_queue *weir__file_queue_calls(const struct weir__file
 const char *weir__file_queue_rules(const struct weir__file_queue *queue)
 {
     return queue->config.admin.database;
+}
+
+const char *weir__file_queue_database(const struct weir__file_queue *queue)
+{
+    return queue->config.queue.database;
 }
 
 void weir__file_queue_close(struct weir__file_queue *queue)

@@ -280,6 +280,39 @@ def test_a_database_that_a_command_of_root_makes_is_the_agents(host):
     assert one.publish("two", 3) == 200 and "belongs to root" not in one.said()
 
 
+PLANT = """
+import os, struct, sys
+database, victim = sys.argv[1], sys.argv[2].encode()
+data = open(database, "rb").read()
+page = struct.unpack(">H", data[16:18])[0]
+magic = bytes.fromhex("d9d505f920a163d7")
+journal = (magic + struct.pack(">IIIII", 0, 1, len(data) // page, 512, page)).ljust(512, bytes(1))
+journal += struct.pack(">I", 0x40000000 // page + 1) + victim + struct.pack(">II", len(victim), sum(victim)) + magic
+open(database + "-journal", "wb").write(journal)
+"""
+
+
+def test_a_journal_in_the_agents_folder_does_not_make_a_command_of_root_delete_files(host):
+    """SQLite deletes the super-journal that a journal names: as root, any file."""
+    one = host(OWN + ADMIN + "queue: on\n" + RULES)
+    state, folder = one.folder / "state", one.folder / "of-root"
+    state.mkdir()
+    folder.mkdir()
+    os.chown(state, UID, GID)
+    command = [WEIR, "token", "list", "--file", "weir.yaml"]
+    commands = {"rules.db": [command, [*command[:3], "--db", f"sqlite:{state}/rules.db"]],
+                "queue.db": [[WEIR, "queue", "list", "--file", "weir.yaml"]]}
+    for name, lines in commands.items():
+        for line in lines:
+            subprocess.run(line, cwd=one.folder, env=ENVIRONMENT, check=True, capture_output=True)  # makes the database
+            victim = private(folder / "victim", "secret\n")
+            as_agent(PLANT, state / name, victim)
+            subprocess.run(line, cwd=one.folder, env=ENVIRONMENT, check=False, capture_output=True)
+            assert victim.read_text() == "secret\n", line
+            assert not (state / f"{name}-journal").exists() or name == "queue.db", line
+    assert {file.stat().st_uid for file in state.iterdir()} == {UID}
+
+
 def descriptors(pid):
     """Targets of the descriptors but the standard ones."""
     folder, found = pathlib.Path(f"/proc/{pid}/fd"), []
