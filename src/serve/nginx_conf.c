@@ -149,7 +149,8 @@ static void write_upstream(struct writer *w, size_t number)
 static void write_passing(struct writer *w)
 {
     const struct weir__config *config = w->config;
-    /* Only WebSocket: an upgrade to HTTP/2 (h2c) would let requests bypass the limits. */
+    /* Only WebSocket: an upgrade to HTTP/2 (h2c) would let requests bypass the limits. No X-Accel-Redirect: a server
+     * would choose which other server gets the client's request, and no rule would count it there. */
     fputs("    map $http_upgrade $weir_upgrade {\n"
           "        default \"\";\n"
           "        websocket websocket;\n"
@@ -166,6 +167,7 @@ static void write_passing(struct writer *w)
           "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
           "    proxy_set_header X-Forwarded-Host $weir_host;\n"
           "    proxy_set_header X-Forwarded-Proto $scheme;\n"
+          "    proxy_ignore_headers X-Accel-Redirect;\n"
           "    proxy_next_upstream error timeout;\n",
           w->to);
     fprintf(w->to,

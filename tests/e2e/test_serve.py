@@ -236,6 +236,28 @@ def test_no_tunnel_past_the_limits(serve):
     assert b"h2c" not in seen[0] and seen[1] == b"", seen
 
 
+def test_a_server_does_not_redirect_requests_to_another(serve, backend):
+    """nginx follows X-Accel-Redirect by default: to any path, with the client's headers, and past the rules for it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer():
+            for _ in range(2):
+                with server.accept()[0] as c:
+                    c.recv(65536)
+                    c.sendall(b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /inner/x\r\nContent-Length: 5\r\n"
+                              b"Connection: close\r\n\r\nouter")
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        routes = f"""
+    - {{ path: /outer/*, servers: ["http://127.0.0.1:{server.getsockname()[1]}"] }}
+    - {{ path: "*", servers: [@BACKEND@] }}"""
+        one = serve(HEAD.replace(" [@BACKEND@]", routes) + RULES)
+        for _ in range(2):
+            told = one.get("/outer/x", headers={"X-API-Key": "secret"})
+            assert (told.status, told.body, told.headers.get("X-Accel-Redirect")) == (200, b"outer", None)
+        thread.join()
+    assert backend.asked == 0
+
+
 # ---- Reloading ----
 
 def remaining(answer):
