@@ -50,6 +50,9 @@ _Noreturn static void agent_main(const struct weir__agent_process *agent, const 
     struct weir__config own = *config;
     struct weir__logger own_log = *root_log;
     const struct weir__logger *log = &own_log;
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) /* it could read what is typed at the terminal */
+        _exit(1);
     if (output > 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0)
         own_log.file = STDERR_FILENO; /* not the log file, which it could truncate */
     weir__close_descriptors(log->file, channel);

@@ -44,9 +44,9 @@ class Host(Served):
         super().__init__(yaml.replace("@ADMIN@", str(self.admin)), backend)
         self.context, self.token = None, ""
 
-    def begin(self):
+    def begin(self, **more):
         """Started, and the admin listener answers; with an operator's token."""
-        self.start()
+        self.start(**more)
         self.wait_for_admin()
         made = weir("token", "create", "tests", "--role", "operator", "--file", "weir.yaml", cwd=self.folder)
         self.token = made.stdout.strip()

@@ -131,12 +131,12 @@ class Served:
         return subprocess.run([WEIR, "serve", *arguments, "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
                               capture_output=True, text=True, timeout=60, **more)
 
-    def start(self, running=True, env=ENVIRONMENT, **more):
+    def start(self, running=True, env=ENVIRONMENT, stdin=subprocess.DEVNULL, **more):
         """Until it runs; or not so long, and then what it runs is not known."""
         self.log_file = self.folder / "said.txt"
         with open(self.log_file, "wb") as said:
             self.process = subprocess.Popen([*self.inside, WEIR, "serve", "weir.yaml"], cwd=self.folder, env=env,
-                                            stdin=subprocess.DEVNULL, stdout=said, stderr=said, **more)
+                                            stdin=stdin, stdout=said, stderr=said, **more)
         if not running:
             return self
         self.says("is running")

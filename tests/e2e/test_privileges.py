@@ -323,14 +323,15 @@ def descriptors(pid):
 
 
 def test_the_agent_has_none_of_the_supervisors_descriptors(host):
-    one = host(OWN + ADMIN + RULES).begin()
+    one = host(OWN + ADMIN + RULES).begin(stdin=subprocess.PIPE)
     first = one.the_agent()
     for _ in range(2):
         agent, supervisor = descriptors(one.the_agent()), descriptors(one.process.pid)
         assert any(link.startswith("pipe:") for link in supervisor) and any("/lock" in link for link in supervisor), supervisor
         assert not [link for link in agent if link in supervisor and not link.startswith("anon_inode:")], agent
         assert agent.count("anon_inode:[signalfd]") == 1, agent
-        # It logs through a pipe: it could truncate the file.
+        # It cannot read what is typed at the terminal of weir serve. It logs through a pipe: it could truncate the file.
+        assert os.readlink(f"/proc/{one.the_agent()}/fd/0") == "/dev/null"
         assert all(os.readlink(f"/proc/{one.the_agent()}/fd/{fd}").startswith("pipe:") for fd in (1, 2))
         assert not any(str(one.private) in link for link in agent), agent
         one.kill_agent()
