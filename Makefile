@@ -333,7 +333,7 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $(LIBWEIR)
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
 # The command's own reading of rule files.
-DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text options values)
+DOCUMENTS_OBJ := $(filter-out %/main.o %/rules_check.o,$(CLI_OBJ))
 $B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
 DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest membership control)
 $(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $(LIBWEIR)

@@ -2,7 +2,7 @@
  * Rule files taken apart into documents: whatever comes, nothing breaks; and good rules, taken apart and put together
  * again, are as many good rules.
  */
-#include "../src/cli/documents.c"
+#include "../src/cli/rules_check.c"
 
 #include <stdio.h>
 

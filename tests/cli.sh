@@ -78,4 +78,4 @@ cat <&3 >>"$work/out"
 exec 3<&-
 wait "$shown" && exit 1
 [ $? -eq 1 ]
-said 'was cut short while it was read'
+said 'was truncated while it was read'

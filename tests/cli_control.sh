@@ -97,10 +97,10 @@ fails 1 "$weir" rules get published "$db"
 cp "$rules/service/shop.yaml" shop.yaml
 "$weir" rules apply --dry-run "$db" shop.yaml >"$work/out"
 printed '+# Guessing passwords takes many tries.'
-printed 'would be: 3 created, 0 changed, 0 deleted, 0 as before; nothing was written'
+printed 'would be: 3 created, 0 changed, 0 deleted, 0 unchanged; nothing was written'
 "$weir" rules list --json "$db" | json 'd["items"] == []'
 "$weir" rules apply "$db" shop.yaml --reason "the first" >"$work/out"
-printed '3 created, 0 changed, 0 deleted, 0 as before'
+printed '3 created, 0 changed, 0 deleted, 0 unchanged'
 printed 'these are drafts: --publish enforced, or weir rules publish, publishes them'
 "$weir" rules list --json "$db" | json '[(i["name"], i["version"], i["stage"]) for i in d["items"]] == \
     [("login", 1, "draft"), ("settings", 1, "draft"), ("user-api", 1, "draft")]'
@@ -115,20 +115,20 @@ fails 1 "$weir" rules list "$db" --stage great
 # What is kept is what was written, and can be applied again.
 "$weir" rules get login "$db" >login.yaml
 head -n 2 login.yaml | tr '\n' '|' | grep -qxF '# Guessing passwords takes many tries.|name: login|'
-"$weir" rules apply "$db" login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 as before'
-"$weir" rules apply "$db" - <login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 as before'
+"$weir" rules apply "$db" login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 unchanged'
+"$weir" rules apply "$db" - <login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 unchanged'
 "$weir" rules get login --json "$db" | json 'd["version"] == 1 and d["text"].endswith("window: 1m\n")'
 mkdir parts
 for name in login user-api settings; do "$weir" rules get $name "$db" >parts/$name.yaml; done
-"$weir" rules apply "$db" parts | grep -qx '0 created, 0 changed, 0 deleted, 3 as before'
+"$weir" rules apply "$db" parts | grep -qx '0 created, 0 changed, 0 deleted, 3 unchanged'
 sed 's/$/\r/' shop.yaml >dos.yaml
-"$weir" rules apply "$db" dos.yaml | grep -qx '0 created, 0 changed, 0 deleted, 3 as before'
+"$weir" rules apply "$db" dos.yaml | grep -qx '0 created, 0 changed, 0 deleted, 3 unchanged'
 
 # ---- changes, stages ----
 "$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
-printed '0 created, 0 changed, 0 deleted, 3 as before; revision 1 is published'
+printed '0 created, 0 changed, 0 deleted, 3 unchanged; revision 1 is published'
 "$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
-printed '0 created, 0 changed, 0 deleted, 3 as before'
+printed '0 created, 0 changed, 0 deleted, 3 unchanged'
 "$weir" rules get published "$db" >published.yaml
 "$weir" lint published.yaml | grep -q 'published.yaml: 2 rules; no warnings'
 sed 's/limit: 5/limit: 50/' shop.yaml >looser.yaml
@@ -144,7 +144,7 @@ printed '+limit: 50'
 "$weir" rules publish login --stage enforced --reason "it is good" "$db" >"$work/out"
 printed 'login: enforced'
 printed 'revision 3 is published'
-"$weir" rules publish login --stage enforced "$db" | grep -qx 'login: as before'
+"$weir" rules publish login --stage enforced "$db" | grep -qx 'login: unchanged'
 "$weir" rules publish settings login --stage enforced --json "$db" | json 'd["ok"] and d["revision"] is None and \
     [p["changed"] for p in d["published"]] == [False, False]'
 fails 1 "$weir" rules publish login --stage enforced --version 9 "$db"
@@ -161,16 +161,16 @@ fails 1 "$weir" rules rollback --revision 99 "$db"
 
 # ---- what is not in the files ----
 "$weir" rules apply "$db" login.yaml --prune --dry-run --publish enforced >"$work/out"
-printed 'would be: 0 created, 0 changed, 2 deleted, 1 as before; nothing was written'
+printed 'would be: 0 created, 0 changed, 2 deleted, 1 unchanged; nothing was written'
 fails 1 "$weir" rules apply "$db" login.yaml --prune
 said "user-api: error: it is published and in no file"
 said "nothing was written"
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced >"$work/out" 2>"$work/err"
-printed '2 created, 0 changed, 3 deleted, 0 as before; revision 6 is published'
+printed '2 created, 0 changed, 3 deleted, 0 unchanged; revision 6 is published'
 grep -q '10-messages.yaml:19:5: warning' "$work/err"
 "$weir" rules list --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced 2>/dev/null |
-    grep -qx '0 created, 0 changed, 0 deleted, 2 as before'
+    grep -qx '0 created, 0 changed, 0 deleted, 2 unchanged'
 "$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v5$' # its versions go on
 
 # ---- all of it, or nothing ----

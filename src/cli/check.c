@@ -3,7 +3,7 @@
 #include "cli/check.h"
 #include "base/json_writer.h"
 #include "cli/cli.h"
-#include "cli/input.h"
+#include "cli/diagnose.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,7 +26,7 @@ struct play {
     struct weir__check_result result;
     char text[WEIR__CHECK_TEXT];
     int64_t allowed, denied;
-    bool skipped; /* lines that were left out since the last one shown */
+    bool skipped; /* lines were left out since the last one shown */
     char *lines;  /* of --json */
     size_t lines_len;
 };
@@ -107,8 +107,7 @@ static void print_summary(struct play *play)
     if (!check->json) {
         if (check->repeat > 1) {
             printf("\n%" PRId64 " allowed, %" PRId64 " denied", play->allowed, play->denied);
-            printf("%s\n\nthe last one: ",
-                   play->dry ? " (looked only, so all were asked of the same counters; --take takes)" : "");
+            printf("%s\n\nthe last one: ", play->dry ? " (dry run: all saw the same counters; --take takes)" : "");
         }
         weir__check_print(stdout, check, &play->result);
         return;
@@ -126,7 +125,7 @@ static void print_summary(struct play *play)
     putchar('\n');
 }
 
-/* True (which ends the visit) for a rule that such a question is about at all. */
+/* True (which ends the visit) for a rule of the dialect, and domain, of the request. */
 static int rule_applies(void *context, const weir_rule_info *rule, const weir_rule_stats *stats)
 {
     const struct weir__check *check = context;
@@ -134,7 +133,7 @@ static int rule_applies(void *context, const weir_rule_info *rule, const weir_ru
     return check->domain ? rule->domain && strcmp(rule->domain, check->domain) == 0 : !rule->domain;
 }
 
-/* A misspelt domain, or the wrong form of question, looks like a request that may pass. */
+/* A misspelt domain, or the wrong dialect, looks like a request that is allowed. */
 static void warn_if_pointless(const struct play *play)
 {
     const struct weir__check *check = play->check;
@@ -183,7 +182,7 @@ static int open_segment(struct play *play, struct weir__findings *findings)
     }
     play->start = weir_clock(play->segment);
     if (check->has_at) {
-        /* The counters of a real segment have a scale of their own: as far from now as the wall clock is. */
+        /* The monotonic clock of a segment has another origin: shift it as far as the wall clock. */
         int64_t mono = check->segment ? play->start.mono_ns + (check->at_ns - play->start.wall_ns) : check->at_ns;
         play->start = (weir_time){mono < 0 ? 0 : mono, check->at_ns};
     }
@@ -202,7 +201,7 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
                             .diagnose_context = &input,
                             .flags = WEIR_NO_WATCH};
     char load[PATH_MAX];
-    if (play->path) { /* of a host: what its load makes of its limits */
+    if (play->path) { /* of a host, whose load may scale the limits */
         int written = snprintf(load, sizeof load, "%s.load", play->path);
         options.load = written < (int)sizeof load && access(load, F_OK) == 0 ? load : NULL;
     }
@@ -236,11 +235,7 @@ static int run(const struct weir__check *check)
     weir__findings_free(&findings);
     free(play.result.outcomes);
     free(play.lines);
-    if (fflush(stdout)) {
-        perror("weir: standard output");
-        code = 1;
-    }
-    return code;
+    return weir__flush(code);
 }
 
 int weir__cmd_check(int argc, char **argv)

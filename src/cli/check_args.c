@@ -1,13 +1,231 @@
-/* weir check: the command line. */
+/* weir check: the command line, and the request or descriptors that it describes. */
+#define _GNU_SOURCE /* strdup, strndup, asprintf */
+#include "cli/check.h"
 #include "base/text.h"
 #include "base/duration.h"
-#include "cli/check.h"
-#include "cli/input.h"
-#include "cli/options.h"
+#include "cli/diagnose.h"
+#include "cli/cli.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+static bool reject(const char *what, const char *given, const char *expected)
+{
+    fprintf(stderr, "weir check: %s '%s': %s\n", what, given, expected);
+    return false;
+}
+
+static bool no_memory(void)
+{
+    fprintf(stderr, "weir check: %s\n", weir_strerror(WEIR_ENOMEM));
+    return false;
+}
+
+/* Frees the text in weir__check_drop. Returns it; NULL: no memory. */
+static char *own(struct weir__check *check, char *text)
+{
+    if (text && check->owned_count == check->owned_room) {
+        size_t room = check->owned_room ? 2 * check->owned_room : 32;
+        char **list = realloc(check->owned, room * sizeof *list);
+        if (!list) {
+            free(text);
+            return NULL;
+        }
+        check->owned = list;
+        check->owned_room = room;
+    }
+    if (text)
+        check->owned[check->owned_count++] = text;
+    return text;
+}
+
+void weir__check_drop(struct weir__check *check)
+{
+    for (size_t i = 0; i < check->owned_count; i++)
+        free(check->owned[i]);
+    for (size_t i = 0; i < check->descriptor_count; i++)
+        free((void *)check->descriptors[i].entries);
+    free(check->owned);
+    free(check->descriptors);
+    free(check->attributes);
+    free(check->arguments);
+}
+
+static bool add(struct weir__check *check, enum weir_attribute_kind kind, const char *name, const char *value)
+{
+    weir_attribute *list = NULL;
+    if (name && value)
+        list = realloc(check->attributes, (check->attribute_count + 1) * sizeof *list);
+    if (!list)
+        return no_memory();
+    check->attributes = list;
+    check->attributes[check->attribute_count++] = (weir_attribute){kind, name, value};
+    return true;
+}
+
+/* Characters of a token, as in RFC 9110: names of headers, methods. */
+static size_t token_length(const char *text)
+{
+    size_t len = 0;
+    while (isalnum((unsigned char)text[len]) || (text[len] && strchr("!#$%&'*+-.^_`|~", text[len])))
+        len++;
+    return len;
+}
+
+/* Adds "Name: value"; several headers of one name are joined, as the library expects. */
+static bool add_header(void *context, const char *line)
+{
+    struct weir__check *check = context;
+    size_t name_len = token_length(line);
+    const char *value = line + name_len + 1;
+    if (name_len == 0 || line[name_len] != ':' || strpbrk(line, "\r\n"))
+        return reject("-H", line, "not a header; write 'Name: value'");
+    value += strspn(value, " \t");
+    size_t value_len = strlen(value);
+    while (value_len > 0 && (value[value_len - 1] == ' ' || value[value_len - 1] == '\t'))
+        value_len--;
+    char *name = own(check, strndup(line, name_len));
+    char *text = own(check, strndup(value, value_len));
+    if (!name || !text)
+        return no_memory();
+    if (strcasecmp(name, "Host") == 0)
+        check->host = text;
+    if (strcasecmp(name, "Accept") == 0 && strcasestr(text, "application/problem+json"))
+        check->accepts_problem = true;
+    for (size_t i = 0; i < check->attribute_count; i++) {
+        weir_attribute *same = &check->attributes[i];
+        if (same->kind != WEIR_ATTR_HEADER || strcasecmp(same->name, name) != 0)
+            continue;
+        char *joined = NULL;
+        const char *between = strcasecmp(name, "Cookie") == 0 ? "; " : ", ";
+        if (asprintf(&joined, "%s%s%s", same->value, between, text) < 0 || !own(check, joined))
+            return no_memory();
+        same->value = joined;
+        return true;
+    }
+    return add(check, WEIR_ATTR_HEADER, name, text);
+}
+
+/* Adds "name=value", a named attribute. */
+static bool add_named(void *context, const char *pair)
+{
+    struct weir__check *check = context;
+    size_t len = 0;
+    while (islower((unsigned char)pair[len]) || pair[len] == '_' || (len > 0 && isdigit((unsigned char)pair[len])))
+        len++;
+    if (len == 0 || pair[len] != '=')
+        return reject("-A", pair, "not an attribute; write name=value, the name of a-z, 0-9 and _");
+    return add(check, WEIR_ATTR_NAMED, own(check, strndup(pair, len)), pair + len + 1);
+}
+
+/* Cuts the URL into host and target. */
+static bool take_url(struct weir__check *check)
+{
+    const char *url = check->url;
+    const char *path = url;
+    for (const char *at = url; *at != '\0'; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f)
+            return reject("URL", url, "it contains a blank or a control character; write it as %20");
+    if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
+        const char *host = strchr(url, '/') + 2;
+        size_t len = strcspn(host, "/?#");
+        path = host + len;
+        for (size_t i = 0; i < len; i++)
+            if (host[i] == '@') { /* user and password */
+                host += i + 1;
+                len -= i + 1;
+                i = 0;
+            }
+        if (len == 0)
+            return reject("URL", url, "it has no host");
+        if (!check->host)
+            check->host = own(check, strndup(host, len));
+    } else if (url[0] != '/' && strcmp(url, "*") != 0) {
+        return reject("URL", url, "begin it with '/' or 'http://'");
+    }
+    char *target = NULL;
+    if (asprintf(&target, "%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path) < 0)
+        target = NULL;
+    check->target = own(check, target);
+    return check->target || no_memory();
+}
+
+static bool finish_request(struct weir__check *check)
+{
+    check->method = check->argument_count > 1 ? check->arguments[0] : "GET";
+    if (check->argument_count > 2)
+        return reject("argument", check->arguments[2], "one METHOD and one URL");
+    if (check->argument_count > 1 && check->method[token_length(check->method)] != '\0')
+        return reject("METHOD", check->method, "not a method; write it before the URL, such as POST");
+    check->url = check->arguments[check->argument_count - 1];
+    if (!strchr(check->url, '/') && strchr(check->url, '='))
+        return reject("URL", check->url, "a descriptor needs --domain");
+    if (!take_url(check))
+        return false;
+    return add(check, WEIR_ATTR_TARGET, "", check->target) && add(check, WEIR_ATTR_METHOD, "", check->method) &&
+           (!check->host || add(check, WEIR_ATTR_HOST, "", check->host)) &&
+           (!check->ip || add(check, WEIR_ATTR_PEER, "", check->ip));
+}
+
+/* Takes the part of `*at` up to an unescaped `stop` or comma, without its backslashes, in place. */
+static weir_text cut(char **at, char stop, char *stopped_at)
+{
+    char *begin = *at, *to = *at, *from = *at;
+    while (*from && *from != ',' && *from != stop) {
+        if (*from == '\\' && from[1])
+            from++;
+        *to++ = *from++;
+    }
+    *stopped_at = *from;
+    *at = from + (*from != '\0');
+    return (weir_text){begin, (size_t)(to - begin)};
+}
+
+/* "key=value,key=value" */
+static bool add_descriptor(struct weir__check *check, const char *word)
+{
+    size_t most = 1;
+    for (const char *c = word; *c; c++)
+        most += *c == ',';
+    char *at = own(check, strdup(word));
+    weir_descriptor_entry *entries = calloc(most, sizeof *entries);
+    weir_descriptor *descriptor = &check->descriptors[check->descriptor_count];
+    if (!at || !entries) {
+        free(entries);
+        return no_memory();
+    }
+    descriptor->entries = entries;
+    check->descriptor_count++;
+    for (char stopped = ','; stopped == ',';) {
+        weir_descriptor_entry *entry = &entries[descriptor->entry_count++];
+        entry->key = cut(&at, '=', &stopped);
+        entry->value = (weir_text){"", 0};
+        if (entry->key.len == 0)
+            return reject("descriptor", word, "write KEY=VALUE,KEY=VALUE");
+        if (stopped == '=')
+            entry->value = cut(&at, '\0', &stopped);
+    }
+    return true;
+}
+
+/* Makes the request or the descriptors of the arguments, when all options are known. */
+static bool finish(struct weir__check *check)
+{
+    if (!check->domain)
+        return finish_request(check);
+    check->descriptors = calloc(check->argument_count, sizeof *check->descriptors);
+    if (!check->descriptors)
+        return no_memory();
+    for (size_t i = 0; i < check->argument_count; i++)
+        if (!add_descriptor(check, check->arguments[i]))
+            return false;
+    return true;
+}
+
+/* ---- The command line ---- */
 
 #define COST_MAX   INT64_C(4294967295)
 #define REPEAT_MAX 1000000
@@ -15,52 +233,25 @@
 static const char usage[] =
     "usage: weir check [--rules FILE|DIR] [OPTIONS] [METHOD] URL\n"
     "       weir check [--rules FILE|DIR] --domain DOMAIN [OPTIONS] KEY=VALUE[,KEY=VALUE...]...\n"
-    "Plays a request against rules and says what would happen and why. The URL is absolute, or a path.\n"
+    "Plays a request against rules and shows the decision and its reason. The URL is absolute, or a path.\n"
     "With --domain it plays descriptors, one an argument ('\\,' is a comma in a value).\n"
     "\n"
     "  -r, --rules PATH        a file, a directory, '-' for standard input, or a weir.yaml (the default)\n"
     "  -i, --ip ADDR           the address the connection comes from\n"
     "  -H, --header 'N: V'     a header of the request; may be given several times\n"
-    "  -A, --attribute N=V     a named attribute, such as user_id=42; the same\n"
-    "      --cost N            what it costs, whatever the rules say; 0 looks, negative gives back\n"
-    "      --hits N            the same for descriptors\n"
-    "      --at TIME           when: seconds since 1970, or ISO 8601 (2026-01-02T03:04:05Z)\n"
+    "  -A, --attribute N=V     a named attribute, such as user_id=42; may be given several times\n"
+    "      --cost N            the cost, instead of that of the rules; 0 only reads, negative refunds\n"
+    "      --hits N            the cost of descriptors\n"
+    "      --at TIME           the time: seconds since 1970, or ISO 8601 (2026-01-02T03:04:05Z)\n"
     "      --repeat N          play it N times and show each (--all: also if they are many)\n"
-    "      --every DURATION    with so much time in between (100ms, 2s, 1m); default: none\n"
-    "      --segment PATH      use the counters there, or those of a weir.yaml; look only, unless:\n"
+    "      --every DURATION    the time between them (100ms, 2s, 1m); default: none\n"
+    "      --segment PATH      use these counters, or those of a weir.yaml; only reads them, unless:\n"
     "      --take              take from them\n"
     "      --json              one object\n"
-    "      --exit-code         exit with 1 if it is denied\n"
+    "      --exit-code         exit with 1 if the request is denied\n"
     "\n"
-    "Without --segment the counters are fresh and thrown away afterwards. Exits with 0 if it could be\n"
+    "Without --segment the counters are new and discarded afterwards. Exits with 0 if the request could be\n"
     "played, 1 if not (the rules have errors, no such segment), 2 for a wrong command line.\n";
-
-enum { RULES, SEGMENT, DOMAIN, AT, REPEAT, EVERY, COST, HITS, IP, HEADER, ATTRIBUTE, TAKE, JSON, EXIT_CODE, ALL, HELP };
-
-static const struct weir__option options[] = {
-    [RULES] = {"rules", 'r', true},
-    [SEGMENT] = {"segment", 's', true},
-    [DOMAIN] = {"domain", 'd', true},
-    [AT] = {"at", 0, true},
-    [REPEAT] = {"repeat", 'n', true},
-    [EVERY] = {"every", 0, true},
-    [COST] = {"cost", 0, true},
-    [HITS] = {"hits", 0, true},
-    [IP] = {"ip", 'i', true},
-    [HEADER] = {"header", 'H', true},
-    [ATTRIBUTE] = {"attribute", 'A', true},
-    [TAKE] = {"take", 0, false},
-    [JSON] = {"json", 0, false},
-    [EXIT_CODE] = {"exit-code", 0, false},
-    [ALL] = {"all", 'a', false},
-    [HELP] = {"help", 'h', false},
-};
-
-static bool wrong(const char *option, const char *given, const char *expected)
-{
-    fprintf(stderr, "weir check: %s '%s': %s\n", option, given, expected);
-    return false;
-}
 
 static bool is_address(const char *text)
 {
@@ -68,75 +259,14 @@ static bool is_address(const char *text)
     return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
 }
 
-/* Options whose value is text or a flag; false if it is another one. */
-static bool take_simple(struct weir__check *check, int option, const char *value)
-{
-    switch (option) {
-    case RULES:
-        check->rules = value;
-        return true;
-    case SEGMENT:
-        check->segment = value;
-        return true;
-    case DOMAIN:
-        check->domain = value;
-        return true;
-    case TAKE:
-        check->take = true;
-        return true;
-    case JSON:
-        check->json = true;
-        return true;
-    case EXIT_CODE:
-        check->exit_code = true;
-        return true;
-    case ALL:
-        check->all = true;
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool take_option(struct weir__check *check, int option, const char *value)
-{
-    switch (option) {
-    case AT:
-        check->has_at = weir__read_time(value, &check->at_ns) && check->at_ns > 0;
-        return check->has_at ||
-               wrong("--at", value, "not a time; use seconds since 1970 or 2026-01-02T03:04:05Z, from 1970 to 2199");
-    case REPEAT:
-        return weir__read_int(value, 1, REPEAT_MAX, &check->repeat) ||
-               wrong("--repeat", value, "use a number from 1 to 1000000");
-    case EVERY:
-        return weir__parse_duration(weir__text_of(value), INT64_C(90000) * 86400 * WEIR_SECOND, &check->every_ns) ||
-               wrong("--every", value, "not a duration; use seconds, or a number with us, ms, s, m, h, d, w, mo or y");
-    case COST:
-        check->has_cost = weir__read_int(value, -COST_MAX, COST_MAX, &check->cost);
-        return check->has_cost || wrong("--cost", value, "use a whole number from -4294967295 to 4294967295");
-    case HITS:
-        return weir__read_int(value, 1, COST_MAX, &check->hits) ||
-               wrong("--hits", value, "use a whole number from 1 to 4294967295");
-    case IP:
-        check->ip = value;
-        return is_address(value) || wrong("--ip", value, "not an IPv4 or IPv6 address");
-    case HEADER:
-        return weir__check_add_header(check, value);
-    case ATTRIBUTE:
-        return weir__check_add_named(check, value);
-    default:
-        return take_simple(check, option, value);
-    }
-}
-
 /* Options that contradict one another, once all are known. */
 static bool makes_sense(const struct weir__check *check)
 {
     const char *why = NULL;
     if (!check->rules)
-        why = "which rules? give --rules FILE; there is no weir.yaml in this folder";
+        why = "which rules? give --rules FILE; there is no weir.yaml in this directory";
     else if (check->take && !check->segment)
-        why = "--take is for --segment; without one the counters are thrown away";
+        why = "--take is for --segment; without one the counters are discarded";
     else if (check->domain && (check->has_cost || check->ip || check->attribute_count > 0))
         why = "--cost, --ip, -H and -A are of requests; with --domain give descriptors and --hits";
     else if (!check->domain && check->hits > 0)
@@ -144,32 +274,56 @@ static bool makes_sense(const struct weir__check *check)
     else if (check->argument_count == 0)
         why = check->domain ? "which descriptor? give KEY=VALUE,KEY=VALUE" : "which request? give METHOD URL";
     if (why)
-        fprintf(stderr, "weir check: %s\n'weir check --help' says more\n", why);
+        fprintf(stderr, "weir check: %s\n'weir check --help' explains them\n", why);
     return !why;
+}
+
+/* The values of options that are not text. */
+struct check_values {
+    const char *at, *repeat, *every, *cost, *hits;
+};
+
+static bool read_values(struct weir__check *check, const struct check_values *given)
+{
+    if (given->at && !((check->has_at = weir__read_time(given->at, &check->at_ns)) && check->at_ns > 0))
+        return reject("--at", given->at,
+                      "not a time; use seconds since 1970 or 2026-01-02T03:04:05Z, from 1970 to 2199");
+    if (given->repeat && !weir__read_int(given->repeat, 1, REPEAT_MAX, &check->repeat))
+        return reject("--repeat", given->repeat, "use a number from 1 to 1000000");
+    if (given->every &&
+        !weir__parse_duration(weir__text_of(given->every), INT64_C(90000) * 86400 * WEIR_SECOND, &check->every_ns))
+        return reject("--every", given->every,
+                      "not a duration; use seconds, or a number with us, ms, s, m, h, d, w, mo or y");
+    if (given->cost && !(check->has_cost = weir__read_int(given->cost, -COST_MAX, COST_MAX, &check->cost)))
+        return reject("--cost", given->cost, "use a whole number from -4294967295 to 4294967295");
+    if (given->hits && !weir__read_int(given->hits, 1, COST_MAX, &check->hits))
+        return reject("--hits", given->hits, "use a whole number from 1 to 4294967295");
+    return !check->ip || is_address(check->ip) || reject("--ip", check->ip, "not an IPv4 or IPv6 address");
 }
 
 int weir__check_parse(struct weir__check *check, int argc, char **argv)
 {
-    struct weir__args args = {"check", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
-    int option;
-    *check = (struct weir__check){.repeat = 1};
-    check->arguments = calloc((size_t)argc, sizeof *check->arguments);
+    struct check_values values = {0};
+    const struct weir__option options[] = {
+        {"rules", 'r', .value = &check->rules},   {"segment", 's', .value = &check->segment},
+        {"domain", 'd', .value = &check->domain}, {"at", .value = &values.at},
+        {"repeat", 'n', .value = &values.repeat}, {"every", .value = &values.every},
+        {"cost", .value = &values.cost},          {"hits", .value = &values.hits},
+        {"ip", 'i', .value = &check->ip},         {"header", 'H', .take = add_header},
+        {"attribute", 'A', .take = add_named},    {"take", .flag = &check->take},
+        {"json", .flag = &check->json},           {"exit-code", .flag = &check->exit_code},
+        {"all", 'a', .flag = &check->all}};
+    *check = (struct weir__check){.repeat = 1, .arguments = calloc((size_t)argc, sizeof(const char *))};
+    struct weir__args args = {"check",          usage,        options, sizeof options / sizeof *options,
+                              check->arguments, (size_t)argc, 0,       check};
     if (!check->arguments) {
-        fprintf(stderr, "weir check: %s\n", weir_strerror(WEIR_ENOMEM));
+        no_memory();
         return 1;
     }
-    while ((option = weir__args_next(&args)) != WEIR__ARG_END) {
-        if (option == WEIR__ARG_BAD)
-            return 2;
-        if (option == HELP) {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (option == WEIR__ARG_WORD)
-            check->arguments[check->argument_count++] = argv[args.at - 1];
-        else if (!take_option(check, option, args.value))
-            return 2;
-    }
+    int code = weir__args_read(&args, argc, argv);
+    if (code >= 0)
+        return code;
+    check->argument_count = args.argument_count;
     check->rules = check->rules ? check->rules : weir__input_default();
-    return makes_sense(check) && weir__check_finish(check) ? -1 : 2;
+    return read_values(check, &values) && makes_sense(check) && finish(check) ? -1 : 2;
 }

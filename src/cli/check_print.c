@@ -3,13 +3,87 @@
 #include "base/json_writer.h"
 #include "base/duration.h"
 #include "cli/check.h"
-#include "cli/names.h"
 #include "cli/text.h"
 #include "rules/target.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
+
+/* ---- Names ---- */
+
+static const char *verdict_name(enum weir_verdict verdict)
+{
+    return verdict == WEIR_ALLOW ? "allow" : verdict == WEIR_DELAY ? "delay" : "deny";
+}
+
+/* True for a limit of requests in flight, whose retry time is unknown. */
+static bool is_in_flight(const weir_outcome *outcome)
+{
+    return outcome->reason == WEIR_BY_LIMIT && outcome->decision.reset_after_ns < 0;
+}
+
+/* The name of a reason in JSON, and its text. */
+struct reason_text {
+    const char *name, *text;
+};
+
+static struct reason_text reason_of(const weir_outcome *outcome)
+{
+    static const struct reason_text reasons[] = {
+        [WEIR_BY_NOTHING] = {"no_rule", "no rule matches"},
+        [WEIR_BY_ALLOW_LIST] = {"allow_list", "on the allow list"},
+        [WEIR_BY_BLOCK_LIST] = {"block_list", "on the block list"},
+        [WEIR_BY_BAN] = {"ban", "the limit is 0"},
+        [WEIR_BY_UNLIMITED] = {"unlimited", "unlimited"},
+        [WEIR_BY_MISSING_KEY] = {"missing_key", "the request lacks an attribute of the key"},
+        [WEIR_BY_FAILURE] = {"store_failure", "the counter could not be reached; on_store_failure decided"},
+        [WEIR_BY_SHED] = {"shed", "shed: the host is busy with more important requests"},
+    };
+    static const struct reason_text by_limit[] = {
+        [WEIR_ALLOW] = {"limit", "within the limit"},
+        [WEIR_DELAY] = {"limit", "it has to wait"},
+        [WEIR_DENY] = {"limit", "over the limit"},
+        [WEIR_NEVER_FITS] = {"never_fits", "it costs more than the limit can ever hold"},
+        [WEIR_BLOCKED] = {"blocked", "an operator blocked the key"},
+    };
+    const weir_decision *decision = &outcome->decision;
+    if (outcome->reason == WEIR_BY_SHED && decision->limit >= 0)
+        return (struct reason_text){"shed", "shed: the rest of the limit is for critical requests"};
+    if (outcome->reason != WEIR_BY_LIMIT)
+        return reasons[outcome->reason];
+    if (decision->verdict == WEIR_DENY && is_in_flight(outcome))
+        return (struct reason_text){"limit", "as many requests are in flight as the limit allows"};
+    if (decision->verdict == WEIR_ALLOW && decision->flags & WEIR_OVER_SOFT)
+        return (struct reason_text){"soft", "over the limit, within soft"};
+    return by_limit[decision->verdict];
+}
+
+static const char *status_phrase(int status)
+{
+    static const struct phrase {
+        int status;
+        const char *text;
+    } phrases[] = {
+        {200, "OK"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {402, "Payment Required"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {420, "Enhance Your Calm"},
+        {429, "Too Many Requests"},
+        {444, "No Response"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {509, "Bandwidth Limit Exceeded"},
+    };
+    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
+        if (phrases[i].status == status)
+            return phrases[i].text;
+    return "";
+}
 
 enum { TIME_TEXT = 48 };
 
@@ -25,7 +99,7 @@ static const char *time_text(int64_t wall_ns, char *buffer)
     return buffer;
 }
 
-/* The client may look at `remaining` only where a counter was asked. */
+/* True if a counter decided: only then `remaining` has a meaning. */
 static bool has_counter(const weir_outcome *outcome)
 {
     return outcome->reason == WEIR_BY_LIMIT || (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0);
@@ -41,7 +115,7 @@ static bool is_skipped(const weir_outcome *outcome)
 static void print_decision(FILE *to, const weir_outcome *outcome, const weir_decision *d)
 {
     char text[WEIR__DURATION_TEXT];
-    fputs(weir__verdict_name(d->verdict), to);
+    fputs(verdict_name(d->verdict), to);
     if (d->verdict == WEIR_DELAY)
         fprintf(to, " by %s s", weir__wait_text(d->delay_ns, text));
     if (!has_counter(outcome))
@@ -59,13 +133,8 @@ void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct w
     const weir_result *reply = &result->result;
     fprintf(to, "%7" PRId64 "  +%-8s  ", number, weir__seconds_text(since_ns, text));
     print_decision(to, &reply->decided_by, &reply->decision);
-    if (reply->decided_by.rule[0]) {
-        fputs("  ", to);
-        weir__print_text(to, reply->decided_by.rule, SIZE_MAX, false);
-    }
-    if (reply->shadow_denied)
-        fputs("  (denied in shadow)", to);
-    fputc('\n', to);
+    weir__print_line(to, "%s%s%s", reply->decided_by.rule[0] ? "  " : "", reply->decided_by.rule,
+                     reply->shadow_denied ? "  (denied in shadow)" : "");
 }
 
 static void print_label(FILE *to, const char *label)
@@ -73,26 +142,22 @@ static void print_label(FILE *to, const char *label)
     fprintf(to, "    %-10s", label);
 }
 
-/* Below the descriptor that found the rule, or NULL. */
+/* Prints the outcome of a rule, below the descriptor that found it, or NULL. */
 static void print_outcome(FILE *to, const weir_outcome *outcome, const char *descriptor)
 {
     char text[WEIR__DURATION_TEXT];
-    fputs("  ", to);
-    if (descriptor) {
-        weir__print_text(to, descriptor, SIZE_MAX, false);
-        fputc('\n', to);
-        print_label(to, "rule");
-    }
-    weir__print_text(to, outcome->rule, SIZE_MAX, false);
-    fprintf(to, "%s\n", outcome->shadow ? " (shadow: counted, not enforced)" : "");
-    if (outcome->key[0]) {
-        print_label(to, "key");
-        weir__print_text(to, outcome->key, SIZE_MAX, false);
-        fprintf(to, "%s\n", outcome->key_cut ? "…" : strcmp(outcome->key, "*") == 0 ? " (one counter for all)" : "");
-    }
+    if (descriptor)
+        weir__print_line(to, "  %s", descriptor);
+    weir__print_line(to, "  %s%s%s", descriptor ? "  rule      " : "", outcome->rule,
+                     outcome->shadow ? " (shadow: counted, not enforced)" : "");
+    if (outcome->key[0])
+        weir__print_line(to, "    key       %s%s", outcome->key,
+                         outcome->key_cut                 ? "…"
+                         : strcmp(outcome->key, "*") == 0 ? " (one counter for all)"
+                                                          : "");
     if (outcome->quota >= 0 && outcome->window_ns > 0) {
         print_label(to, "limit");
-        bool in_flight = weir__is_in_flight(outcome);
+        bool in_flight = is_in_flight(outcome);
         fprintf(to, in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
                 weir__window_text(outcome->window_ns, text));
         if (outcome->effective_limit != outcome->quota)
@@ -108,37 +173,32 @@ static void print_outcome(FILE *to, const weir_outcome *outcome, const char *des
         print_decision(to, outcome, &outcome->decision);
     fputc('\n', to);
     print_label(to, "why");
-    fputs(weir__reason_text(outcome), to);
+    fputs(reason_of(outcome).text, to);
     if (outcome->reason == WEIR_BY_FAILURE)
         fprintf(to, " (%s)", weir_strerror(outcome->error));
     fputc('\n', to);
 }
 
-/* Words as given, e.g. a descriptor. */
+/* Prints the request or the descriptors as they were given. */
 static void print_request(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
     char text[TIME_TEXT];
-    if (check->domain) {
-        fprintf(to, "domain ");
-        weir__print_text(to, check->domain, SIZE_MAX, false);
-        for (size_t i = 0; i < check->argument_count; i++) {
-            fputc(' ', to);
-            weir__print_text(to, check->arguments[i], SIZE_MAX, false);
-        }
-    } else {
-        fprintf(to, "%s ", check->method);
-        weir__print_text(to, check->target, SIZE_MAX, false);
-        if (check->host) {
-            fputs(" of ", to);
-            weir__print_text(to, check->host, SIZE_MAX, false);
-        }
-        if (check->ip)
-            fprintf(to, " from %s", check->ip);
+    time_text(result->result.now.wall_ns, text);
+    if (!check->domain) {
+        weir__print_line(to, "%s %s%s%s%s%s at %s", check->method, check->target, check->host ? " of " : "",
+                         check->host ? check->host : "", check->ip ? " from " : "", check->ip ? check->ip : "", text);
+        return;
     }
-    fprintf(to, " at %s\n", time_text(result->result.now.wall_ns, text));
+    fputs("domain ", to);
+    weir__print_text(to, check->domain);
+    for (size_t i = 0; i < check->argument_count; i++) {
+        fputc(' ', to);
+        weir__print_text(to, check->arguments[i]);
+    }
+    fprintf(to, " at %s\n", text);
 }
 
-/* The path that most rules hold for as well, if it is another. */
+/* Prints the normal form of the path, which most rules match as well, if it differs. */
 static void print_normal(FILE *to, const struct weir__check *check)
 {
     enum { ROOM = 4096 };
@@ -149,10 +209,8 @@ static void print_normal(FILE *to, const struct weir__check *check)
     size_t len = weir__target_form(target, WEIR__FORM_DEFAULT, normal, ROOM, &cut);
     if (check->domain || !check->target || (len == sent_len && memcmp(sent, normal, len) == 0))
         return;
-    fputs("normal form ", to);
     normal[len] = 0;
-    weir__print_text(to, normal, SIZE_MAX, false);
-    fputs(": rules hold for it, too, unless their normalize says otherwise\n", to);
+    weir__print_line(to, "normal form %s: rules match it, too, unless their normalize is different", normal);
 }
 
 static void print_outcomes(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
@@ -169,9 +227,8 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
         if (outcome->reason != WEIR_BY_NOTHING) {
             print_outcome(to, outcome, check->domain ? check->arguments[i] : NULL);
         } else {
-            fputs("  ", to);
-            weir__print_text(to, check->arguments[i], SIZE_MAX, false);
-            fputs("\n    no rule matches\n", to);
+            weir__print_line(to, "  %s", check->arguments[i]);
+            fputs("    no rule matches\n", to);
         }
         lacks_address |= outcome->reason == WEIR_BY_MISSING_KEY;
     }
@@ -179,7 +236,7 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
         fprintf(to, "  (-H, -A and%s give what keys need)\n", check->ip ? " the URL" : " --ip");
 }
 
-/* Headers go below a line that announces them, if there are any. */
+/* Headers, below a title that is printed only if there are any. */
 struct printed_headers {
     FILE *to;
     const char *title;
@@ -189,21 +246,16 @@ static void print_header(void *context, enum weir_header header, const char *val
 {
     struct printed_headers *headers = context;
     (void)len;
-    fprintf(headers->to, "%s  %s: ", headers->title, weir_header_name(header));
+    fputs(headers->title, headers->to);
     headers->title = "";
-    weir__print_text(headers->to, value, SIZE_MAX, false);
-    fputc('\n', headers->to);
+    weir__print_line(headers->to, "  %s: %s", weir_header_name(header), value);
 }
 
 static void print_body(FILE *to, const char *body)
 {
     while (*body) {
         size_t len = strcspn(body, "\n");
-        char line[WEIR__CHECK_TEXT];
-        snprintf(line, sizeof line, "%.*s", (int)len, body);
-        fputs(*line ? "  " : "", to);
-        weir__print_text(to, line, SIZE_MAX, false);
-        fputc('\n', to);
+        weir__print_line(to, "%s%.*s", len ? "  " : "", (int)len, body);
         body += len + (body[len] == '\n');
     }
 }
@@ -219,10 +271,10 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
         fprintf(to, "\nEnvoy gets %s", passes ? "OK" : "OVER_LIMIT");
         headers.title = ", with\n";
     } else if (passes) {
-        fputs("\nthe client sees the application's answer", to);
+        fputs("\nthe client sees the application's response", to);
         headers.title = ", with\n";
     } else {
-        const char *phrase = weir__status_phrase(reply->status);
+        const char *phrase = status_phrase(reply->status);
         fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", reply->status, *phrase ? " " : "", phrase);
     }
     weir_result_headers(reply, result->outcomes, print_header, &headers);
@@ -245,12 +297,9 @@ void weir__check_print(FILE *to, const struct weir__check *check, const struct w
     print_outcomes(to, check, result);
     fputs("\ndecision: ", to);
     print_decision(to, &reply->decided_by, &reply->decision);
-    fprintf(to, " (%s", is_skipped(&reply->decided_by) ? "no rule applies" : weir__reason_text(&reply->decided_by));
-    if (reply->decided_by.rule[0] && !is_skipped(&reply->decided_by)) {
-        fputs(", ", to);
-        weir__print_text(to, reply->decided_by.rule, SIZE_MAX, false);
-    }
-    fputs(")\n", to);
+    bool skipped = is_skipped(&reply->decided_by), named = reply->decided_by.rule[0] && !skipped;
+    weir__print_line(to, " (%s%s%s)", skipped ? "no rule applies" : reason_of(&reply->decided_by).text,
+                     named ? ", " : "", named ? reply->decided_by.rule : "");
     if (reply->shadow_denied)
         fputs("a shadow rule would have denied it\n", to);
     print_client(to, check, result);
@@ -266,13 +315,13 @@ static void json_int_or_null(struct weir__json *json, const char *name, bool kno
         weir__json_text(json, name, NULL);
 }
 
-/* What a rule said, or the whole. */
+/* The decision of a rule, or of all rules. */
 static void json_decision(struct weir__json *json, const weir_outcome *outcome, const weir_decision *d)
 {
     bool counted = has_counter(outcome);
     bool known = counted || outcome->reason == WEIR_BY_BAN;
-    weir__json_text(json, "decision", weir__verdict_name(d->verdict));
-    weir__json_text(json, "reason", weir__reason_name(outcome));
+    weir__json_text(json, "decision", verdict_name(d->verdict));
+    weir__json_text(json, "reason", reason_of(outcome).name);
     weir__json_text(json, "rule", outcome->rule[0] ? outcome->rule : NULL);
     weir__json_text(json, "key", outcome->key[0] ? outcome->key : NULL);
     json_int_or_null(json, "limit", known, d->limit);

@@ -1,15 +1,223 @@
-/* weir convert: the command line, and the whole of the result. */
-#include "base/suggest.h"
+/* weir convert: the command line, and the writing of rules. */
+#define _GNU_SOURCE /* strdup */
 #include "base/text.h"
-#include "cli/cli.h"
 #include "cli/convert.h"
-#include "cli/diagnose.h"
-#include "cli/options.h"
 #include "cli/text.h"
+#include "base/suggest.h"
+#include "cli/cli.h"
+#include "cli/diagnose.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+/* Text that YAML reads as nothing but text, wherever it stands. */
+static bool is_plain(const char *text)
+{
+    static const char *const reserved[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "absent"};
+    if (!isalpha((unsigned char)text[0]) && text[0] != '/' && text[0] != '_')
+        return false;
+    for (const char *c = text; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("/_-.$=", *c) && !(*c == '*' && c > text))
+            return false;
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (strcasecmp(text, reserved[i]) == 0)
+            return false;
+    return true;
+}
+
+void weir__put_scalar(struct weir__buffer *to, const char *text)
+{
+    bool control = false;
+    if (is_plain(text)) {
+        weir__buffer_printf(to, "%s", text);
+        return;
+    }
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        control |= (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
+    /* In single quotes nothing is special but the quote: regular expressions stay readable. */
+    weir__buffer_printf(to, "%c", control ? '"' : '\'');
+    for (size_t at = 0; at < len;) {
+        uint32_t point;
+        size_t bytes = weir__utf8_decode(text + at, len - at, &point);
+        if (bytes == 0)
+            weir__buffer_printf(to, "\xef\xbf\xbd"); /* no YAML can hold this byte */
+        else if (control && (point < 0x20 || point == 0x7f))
+            weir__buffer_printf(to, "\\x%02x", (unsigned)point);
+        else if (control && (point == '"' || point == '\\'))
+            weir__buffer_printf(to, "\\%c", (char)point);
+        else
+            weir__buffer_printf(to, "%s%.*s", !control && point == '\'' ? "'" : "", (int)bytes, text + at);
+        at += bytes ? bytes : 1;
+    }
+    weir__buffer_printf(to, "%c", control ? '"' : '\'');
+}
+
+void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
+{
+    struct weir__buffer message = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    weir__buffer_vprintf(&message, format, arguments);
+    va_end(arguments);
+    convert->warnings++;
+    if (!message.data) {
+        convert->failed = true;
+        return;
+    }
+    weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, message.data);
+    if (rule)
+        weir__buffer_printf(&rule->notes, "%s\n", message.data);
+    free(message.data);
+}
+
+/* Every line of `text` behind "# ", at `indent`; what cannot stand in a comment is '?'. */
+static void put_comment(struct weir__buffer *to, const char *text, int indent)
+{
+    size_t len = strlen(text);
+    bool begins = true;
+    for (size_t at = 0; at < len;) {
+        uint32_t point = 0;
+        size_t bytes = weir__utf8_decode(text + at, len - at, &point);
+        if (begins)
+            weir__buffer_printf(to, "%*s# ", indent, "");
+        begins = bytes == 1 && point == '\n';
+        if (begins)
+            weir__buffer_printf(to, "\n");
+        else if (bytes == 0 || point < 0x20 || (point >= 0x7f && point < 0xa0))
+            weir__buffer_printf(to, "?");
+        else
+            weir__buffer_printf(to, "%.*s", (int)bytes, text + at);
+        at += bytes ? bytes : 1;
+    }
+}
+
+void weir__convert_head(struct weir__convert *convert, const char *text)
+{
+    struct weir__buffer line = {0};
+    put_comment(&line, text, 0);
+    if (line.data && (!convert->head.data || !strstr(convert->head.data, line.data)))
+        weir__buffer_printf(&convert->head, "%s", line.data);
+    free(line.data);
+}
+
+/* Lines of fields, each behind `indent` blanks. */
+static void put_fields(struct weir__buffer *to, const struct weir__buffer *fields, int indent)
+{
+    const char *at = fields->data;
+    while (at && *at) {
+        size_t len = strcspn(at, "\n");
+        weir__buffer_printf(to, "%*s%.*s\n", indent, "", (int)len, at);
+        at += len + (at[len] == '\n');
+    }
+}
+
+static bool is_taken(const struct weir__convert *convert, const char *name)
+{
+    for (size_t i = 0; i < convert->name_count; i++)
+        if (strcmp(convert->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* A name for the rule that no other has, of what a name may have: cut at the end of a character, numbered if need be.
+ */
+static void choose_name(struct weir__convert *convert, const char *wanted, char *name)
+{
+    enum { NUMBER_MAX = 12 };
+    size_t cut = 0, len = strlen(wanted);
+    for (size_t at = 0; at < len;) {
+        uint32_t point = 0;
+        size_t bytes = weir__utf8_decode(wanted + at, len - at, &point);
+        bool good = bytes > 0 && point >= 0x20 && point != 0x7f && point != '"' && point != '\\';
+        bytes = good ? bytes : 1;
+        if (cut + bytes > WEIR_NAME_MAX - NUMBER_MAX)
+            break;
+        memcpy(name + cut, good ? wanted + at : "_", bytes);
+        cut += bytes;
+        at += bytes;
+    }
+    name[cut] = '\0';
+    if (cut == 0)
+        cut = (size_t)snprintf(name, WEIR_NAME_MAX + 1, "rule");
+    for (size_t i = 2; is_taken(convert, name) && i < convert->name_count + 3; i++)
+        snprintf(name + cut, WEIR_NAME_MAX + 1 - cut, "-%zu", i);
+    char **names = realloc(convert->names, (convert->name_count + 1) * sizeof *names);
+    if (!names) {
+        convert->failed = true;
+        return;
+    }
+    convert->names = names;
+    convert->names[convert->name_count] = strdup(name);
+    convert->failed |= !convert->names[convert->name_count];
+    convert->name_count += convert->names[convert->name_count] != NULL;
+}
+
+void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
+{
+    struct weir__buffer *to = &convert->rules;
+    enum { BUFFERS = 5 };
+    struct weir__buffer *buffers[BUFFERS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
+    if (to->len > 0)
+        weir__buffer_printf(to, "\n");
+    if (rule->notes.data)
+        put_comment(to, rule->notes.data, 2);
+    if (kept) {
+        char name[WEIR_NAME_MAX + 1];
+        choose_name(convert, rule->name.data ? rule->name.data : "", name);
+        weir__buffer_printf(to, "  - name: ");
+        weir__put_scalar(to, name);
+        weir__buffer_printf(to, "\n");
+        if (rule->match.len > 0)
+            weir__buffer_printf(to, "    match:\n");
+        put_fields(to, &rule->match, 6);
+        if (rule->key.len > 0) {
+            weir__buffer_printf(to, "    key: ");
+            weir__put_scalar(to, rule->key.data);
+            weir__buffer_printf(to, "\n");
+        }
+        put_fields(to, &rule->more, 4);
+    }
+    for (size_t i = 0; i < BUFFERS; i++) {
+        convert->failed |= buffers[i]->failed;
+        free(buffers[i]->data);
+        *buffers[i] = (struct weir__buffer){0};
+    }
+}
+
+void weir__convert_identity(struct weir__convert *convert, const char *name)
+{
+    struct weir__buffer *to = &convert->identity;
+    struct weir__buffer line = {0};
+    bool begins = true;
+    weir__buffer_printf(&line, "%s: header:X-", name);
+    for (const char *c = name; *c; c++) {
+        if (*c != '_')
+            weir__buffer_printf(&line, "%c", begins ? toupper((unsigned char)*c) : *c);
+        else if (!begins && c[1])
+            weir__buffer_printf(&line, "-");
+        begins = *c == '_';
+    }
+    weir__buffer_printf(&line, "\n");
+    size_t len = line.data ? strlen(line.data) : 0;
+    const char *at = to->data;
+    bool known = false;
+    while (len && (at = at ? strstr(at, line.data) : NULL) && !known) {
+        known = at == to->data || at[-1] == '\n';
+        at++;
+    }
+    if (len && !known)
+        weir__buffer_printf(to, "%s", line.data);
+    convert->failed |= line.failed;
+    free(line.data);
+}
+
+/* ---- The command ---- */
 
 static const char usage[] =
     "usage: weir convert [--from descriptors|nginx] FILE...\n"
@@ -80,11 +288,7 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
         weir__buffer_printf(
             to, "  # Where an attribute comes from if the application does not give it. These are guesses: set\n"
                 "  # them right, and let only a trusted proxy set such headers.\n");
-    for (const char *at = convert->identity.data; at && *at;) {
-        size_t len = strcspn(at, "\n");
-        weir__buffer_printf(to, "  %.*s\n", (int)len, at);
-        at += len + 1;
-    }
+    put_fields(to, &convert->identity, 2);
     if (convert->trusted.len > 0)
         weir__buffer_printf(to, "  client_ip: { trusted_proxies: [%s] }\n", convert->trusted.data);
     weir__buffer_printf(to, "rules:%s\n%s", convert->name_count ? "" : " []",
@@ -104,7 +308,7 @@ static bool is_good(const struct weir__buffer *result)
     return error == 0;
 }
 
-static int convert_all(char **paths, size_t count, enum source from)
+static int convert_all(const char **paths, size_t count, enum source from)
 {
     struct weir__convert convert = {0};
     struct weir__buffer result = {0};
@@ -134,11 +338,7 @@ static int convert_all(char **paths, size_t count, enum source from)
     free(convert.trusted.data);
     free(convert.head.data);
     free(result.data);
-    if (fflush(stdout)) {
-        perror("weir: standard output");
-        good = false;
-    }
-    return good ? 0 : 1;
+    return weir__flush(good ? 0 : 1);
 }
 
 static bool read_source(const char *text, enum source *from)
@@ -160,29 +360,18 @@ static bool read_source(const char *text, enum source *from)
 
 int weir__cmd_convert(int argc, char **argv)
 {
-    enum { FROM, HELP };
-    static const struct weir__option options[] = {[FROM] = {"from", 0, true}, [HELP] = {"help", 'h', false}};
-    struct weir__args args = {"convert", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
-    char **paths = calloc((size_t)argc, sizeof *paths);
+    const char *format = NULL, **paths = calloc((size_t)argc, sizeof *paths);
+    const struct weir__option options[] = {{"from", .value = &format}};
+    struct weir__args args = {"convert", usage, options, 1, paths, (size_t)argc, 0, NULL};
     enum source from = UNKNOWN;
-    size_t count = 0;
-    int option, code = 2;
-    while (paths && (option = weir__args_next(&args)) != WEIR__ARG_END) {
-        if (option == WEIR__ARG_BAD || (option == FROM && !read_source(args.value, &from)))
-            goto done;
-        if (option == HELP) {
-            fputs(usage, stdout);
-            code = 0;
-            goto done;
-        }
-        if (option == WEIR__ARG_WORD)
-            paths[count++] = argv[args.at - 1];
+    int code = paths ? weir__args_read(&args, argc, argv) : 1;
+    if (code < 0) {
+        code = 2;
+        if (args.argument_count == 0)
+            fprintf(stderr, "weir convert: which file?\n%s", usage);
+        else if (!format || read_source(format, &from))
+            code = convert_all(paths, args.argument_count, from);
     }
-    if (count == 0)
-        fprintf(stderr, "weir convert: which file?\n%s", usage);
-    else
-        code = convert_all(paths, count, from);
-done:
     free(paths);
     return code;
 }

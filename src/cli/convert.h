@@ -1,6 +1,7 @@
 /*
- * `weir convert`: other limiters' configurations as weir's rules. The parts are convert.c (the command line),
- * convert_write.c (writing rules), convert_descriptors.c, and for nginx nginx_conf.c (reading) and convert_nginx.c.
+ * `weir convert`: other limiters' configurations as rules of weir. convert.c has the command line and writes rules;
+ * convert_descriptors.c and convert_nginx.c translate; convert_attribute.c writes attributes and conditions;
+ * nginx_conf.c parses nginx's configuration.
  */
 #ifndef WEIR_CLI_CONVERT_H
 #define WEIR_CLI_CONVERT_H
@@ -9,10 +10,10 @@
 
 #include <weir/weir.h>
 
-/* A YAML scalar that is read as this text again: bare where that is safe, in quotes where not. */
+/* Writes a YAML scalar that is read as this text again: bare where that is safe, else in quotes. */
 void weir__put_scalar(struct weir__buffer *to, const char *text);
 
-/* One rule, as far as it is known. Fields are made of YAML; an empty one is left out. */
+/* A rule under construction. Fields are YAML; an empty one is left out. */
 struct weir__new_rule {
     struct weir__buffer name;  /* plain text; made unique and short enough */
     struct weir__buffer notes; /* comments, each line of them without '#' */
@@ -21,7 +22,7 @@ struct weir__new_rule {
     struct weir__buffer more;  /* "limit: 5\n" and all others */
 };
 
-/* What is being converted. */
+/* The state of a conversion. */
 struct weir__convert {
     const char *file;             /* for messages */
     struct weir__buffer rules;    /* all that were made */
@@ -31,20 +32,20 @@ struct weir__convert {
     char **names;                 /* of the rules, to keep them apart */
     size_t name_count;
     int warnings;
-    bool failed; /* out of memory, or the input cannot be read: said */
+    bool failed; /* out of memory, or the input cannot be read: reported */
 };
 
-/* Something that cannot be said in rules, or not quite: on standard error, and as a note of `rule` (or NULL). */
+/* Reports what rules cannot express exactly: on standard error, and in the notes of `rule` (or NULL). */
 void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* A line for the top of the result, once. */
 void weir__convert_head(struct weir__convert *convert, const char *text);
 /* Writes the rule and empties it. `kept` false: only its notes, as a comment. */
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept);
-/* Makes sure that identity has the name, with a header as its source. */
+/* Adds the name to identity, with a header as its source, if it is not there. */
 void weir__convert_identity(struct weir__convert *convert, const char *name);
 
-/* Each adds the rules of one text; what it cannot do is warned of. */
+/* Each adds the rules of one text, and warns of what it cannot convert. */
 void weir__convert_descriptors(struct weir__convert *convert, const char *text, size_t len);
 void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t len);
 
@@ -66,15 +67,16 @@ struct weir__attribute_name {
     char text[64]; /* of a header, cookie, argument or named attribute */
 };
 
-/* Of a descriptor's key; `number` tells apart entries of one key, from 1. */
+/* The attribute for a descriptor's key; `number` counts the entries of one key, from 1. */
 void weir__attribute_for_key(const char *key, int number, struct weir__attribute_name *name);
-/* Of a name of nginx's without the dollar. False: nginx computes it (map, geo, set …); it is a named attribute then. */
+/* The attribute for a variable of nginx, without the dollar. False: nginx computes it (map, geo, set …): a named one.
+ */
 bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name);
 
 /* "${client_ip}" */
 void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name);
 
-/* A value with '*' anywhere ("": any), but for its rivals, which count elsewhere. */
+/* A value with '*' anywhere ("": any), except its rivals, which other rules count. */
 struct weir__condition_text {
     const char *value;
     const char **rivals;
@@ -84,7 +86,7 @@ struct weir__condition_text {
 
 void weir__condition_rival(struct weir__condition_text *condition, const char *value);
 void weir__condition_drop(struct weir__condition_text *condition);
-/* A line of `match`, or nothing if any value will do. False if it cannot be said of this attribute. */
+/* Writes a line of `match`, or nothing if any value matches. False if this attribute cannot have the condition. */
 bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition);
 
@@ -92,5 +94,69 @@ bool weir__put_condition(struct weir__buffer *match, const struct weir__attribut
 bool weir__is_network(const char *text);
 /* Regular expressions: the text itself, or with '*' for any run. */
 void weir__put_regex(struct weir__buffer *to, const char *text, bool stars);
+
+/* ---- The configuration of nginx as a tree of directives ---- */
+
+enum { WEIR__NGINX_ARGUMENTS = 32, WEIR__NGINX_DEPTH = 64 };
+
+struct weir__directive {
+    char *arguments[WEIR__NGINX_ARGUMENTS]; /* the name first; more than these are left out */
+    int count;
+    int line;
+    struct weir__directive *parent, *first, *next;
+    struct weir__directive *older; /* of all that were made, to free them */
+};
+
+struct weir__nginx_conf {
+    struct weir__directive root; /* its members are the top of the file */
+    struct weir__directive *newest;
+    const char *error; /* what is wrong, or NULL */
+    int error_line;
+};
+
+/* False if it is not a configuration: error and error_line have the reason. Drop it in any case. */
+bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t len);
+void weir__nginx_drop(struct weir__nginx_conf *conf);
+
+/* The next directive of the tree after `at`, in the order of the file; NULL at the end. */
+const struct weir__directive *weir__nginx_next(const struct weir__nginx_conf *conf, const struct weir__directive *at);
+/* True if it has this name. */
+bool weir__directive_is(const struct weir__directive *directive, const char *name);
+/* The value of a word "name=value", or NULL. */
+const char *weir__directive_value(const struct weir__directive *directive, const char *name);
+bool weir__directive_has(const struct weir__directive *directive, const char *word);
+
+/* ---- Servers and locations as hosts and paths of rules ---- */
+
+enum weir__place_kind {
+    WEIR__PLACE_ALL, /* a server, or its location "/" */
+    WEIR__PLACE_PREFIX,
+    WEIR__PLACE_EXACT,
+    WEIR__PLACE_REGEX,
+    WEIR__PLACE_NAMED /* "@name": no request comes here by itself */
+};
+
+struct weir__place_text {
+    const struct weir__directive *block;
+    enum weir__place_kind kind;
+    const char *path; /* or the expression */
+    bool nocase;      /* of the expression */
+    char *hosts;      /* as YAML; "" for any */
+    bool chosen;      /* the rule in the making is for this place */
+};
+
+struct weir__places {
+    struct weir__place_text *list;
+    size_t count;
+};
+
+/* False: no memory. */
+bool weir__places_find(struct weir__places *places, const struct weir__nginx_conf *conf);
+void weir__places_drop(struct weir__places *places);
+
+/* The `path` of a rule for the chosen places, without the others of the same hosts. False: there is nothing to match.
+ */
+bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
+                      const char *hosts, int line);
 
 #endif

@@ -19,7 +19,7 @@ static void name_it(struct weir__attribute_name *name, enum weir__name_kind kind
     name->text[len] = '\0';
 }
 
-/* As an attribute of the application's: [a-z_][a-z0-9_]*, and none of match's own words. */
+/* An attribute of the application: [a-z_][a-z0-9_]*, and not a field of `match`. */
 static void name_named(struct weir__attribute_name *name, const char *text, size_t len)
 {
     static const char *const taken[] = {"path", "method", "host", "header", "query", "network", "cookie", "client_ip"};
@@ -39,7 +39,7 @@ static void name_named(struct weir__attribute_name *name, const char *text, size
         }
 }
 
-/* Names that are the same in every limiter of a kind. */
+/* Names with a fixed meaning. */
 struct known {
     const char *text;
     enum weir__name_kind kind;
@@ -56,7 +56,7 @@ static bool look_up(const struct known *list, size_t count, const char *text, si
     return false;
 }
 
-/* Could it be the name of a header? Nobody else writes names with dashes. */
+/* True if it may be the name of a header: other names have no dashes. */
 static bool is_header(const char *text)
 {
     bool dash = false;

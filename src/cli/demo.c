@@ -1,8 +1,6 @@
 /* weir demo: the same traffic against each algorithm, drawn as it happens. */
 #include "cli/cli.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { COLUMNS = 60, COLUMN_MS = 50, LIMIT = 10 };
@@ -81,12 +79,10 @@ static int play(weir_segment *segment, const struct act *act, uint64_t id, bool 
 
 int weir__cmd_demo(int argc, char **argv)
 {
-    if (argc > 1) {
-        int help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-        fprintf(help ? stdout : stderr,
-                "usage: weir demo\nPlays a burst against each algorithm, drawn as a timeline.\n");
-        return help ? 0 : 2;
-    }
+    static const char usage[] = "usage: weir demo\nPlays a burst against each algorithm, drawn as a timeline.\n";
+    int code = weir__args_read_word("demo", usage, NULL, 0, NULL, argc, argv);
+    if (code >= 0)
+        return code;
     weir_segment_options options = {.size = 1 << 20};
     weir_segment *segment;
     int error = weir_segment_open(&options, &segment);

@@ -1,14 +1,16 @@
-/* What is wrong with rules: the place, the line and a caret. */
+/* Reads the rules that a command was given, and shows errors and warnings about them. See diagnose.h. */
 #define _GNU_SOURCE /* strdup */
 #include "cli/diagnose.h"
 #include "base/text.h"
 #include "base/json_writer.h"
 #include "cli/text.h"
+#include "serve/serve.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { TAB = 8, EXCERPT = 100, BEFORE_CARET = 60 };
 
@@ -64,20 +66,15 @@ static void show(FILE *to, const weir_diagnostic *d, bool error)
     if (colour)
         fputs("\033[1m", to);
     if (d->file && *d->file)
-        weir__print_text(to, d->file, SIZE_MAX, false);
+        weir__print_text(to, d->file);
     else
         fputs("rules", to);
     if (d->line > 0)
         fprintf(to, ":%d:%d", d->line, d->column > 0 ? d->column : 1);
     fprintf(to, ": %s%s%s: ", colour ? (error ? "\033[31m" : "\033[35m") : "", error ? "error" : "warning",
             colour ? "\033[0m" : "");
-    weir__print_text(to, d->message, SIZE_MAX, false);
-    if (d->suggestion) {
-        fputs("; did you mean '", to);
-        weir__print_text(to, d->suggestion, SIZE_MAX, false);
-        fputs("'?", to);
-    }
-    fputc('\n', to);
+    weir__print_line(to, "%s%s%s%s", d->message, d->suggestion ? "; did you mean '" : "",
+                     d->suggestion ? d->suggestion : "", d->suggestion ? "'?" : "");
     if (d->source && d->line > 0)
         show_source(to, d->line, d->source, d->column);
 }
@@ -213,4 +210,68 @@ failed:
         fclose(from);
     errno = why;
     return NULL;
+}
+
+/* ---- The rules that a command was given ---- */
+
+void weir__input_find(void *context, const weir_diagnostic *diagnostic)
+{
+    struct weir__input *input = context;
+    weir_diagnostic located = *diagnostic;
+    if (input->text)
+        located.file = input->name;
+    if (input->errors_only)
+        weir__find_errors(input->findings, &located);
+    else
+        weir__add_finding(input->findings, &located);
+}
+
+static bool read_stream(struct weir__input *input, const char *path)
+{
+    input->text = input->read = weir__read_all(path, WEIR__INPUT_MAX, &input->len);
+    if (!input->text)
+        weir__find_failure(input->findings, input->name, WEIR_ERULESPATH);
+    return input->text != NULL;
+}
+
+bool weir__input_open(struct weir__input *input, const char *path)
+{
+    input->name = strcmp(path, "-") == 0 ? "<stdin>" : path;
+    errno = 0;
+    if (weir__is_stream(path))
+        return read_stream(input, path);
+    if (!weir__is_weir_yaml(path)) {
+        input->path = path;
+        return true;
+    }
+    input->file = weir__file_rules_open(path, weir__input_find, input);
+    if (!input->file)
+        return false;
+    input->path = input->file->path;
+    input->text = input->file->text;
+    input->len = input->file->len;
+    return true;
+}
+
+void weir__input_close(struct weir__input *input)
+{
+    free(input->read);
+    weir__file_rules_close(input->file);
+}
+
+const char *weir__input_default(void)
+{
+    return access("weir.yaml", F_OK) == 0 ? "weir.yaml" : NULL;
+}
+
+const char *weir__input_segment(const char *path, struct weir__findings *findings, char room[4096])
+{
+    if (!weir__is_weir_yaml(path))
+        return path;
+    struct weir__file_rules *file = weir__file_rules_open(path, weir__find_errors, findings);
+    if (!file)
+        return NULL;
+    snprintf(room, 4096, "%s", file->segment);
+    weir__file_rules_close(file);
+    return room;
 }

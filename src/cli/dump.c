@@ -1,9 +1,8 @@
-/* weir dump: what is in a segment, for people or as JSON. Reads only, also while others write. */
+/* weir dump: prints the contents of a segment as text or JSON. Only reads, also while other processes write. */
 #include "cli/cli.h"
-#include "cli/input.h"
+#include "cli/diagnose.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 struct dump {
@@ -47,49 +46,47 @@ static int visit_json(void *context, const weir_entry *e)
     return 0;
 }
 
-/* Name and value of each number: the same for text and JSON. */
-struct dump_number {
+/* The numbers of a segment. */
+static const struct dump_number {
     const char *name;
-    uint64_t value;
+    size_t offset; /* of a uint64_t in struct dump */
+} numbers[] = {
+    {"bytes", offsetof(struct dump, stats.bytes)},
+    {"slots", offsetof(struct dump, stats.slots)},
+    {"chunks", offsetof(struct dump, stats.chunks)},
+    {"allowed", offsetof(struct dump, stats.allowed)},
+    {"delayed", offsetof(struct dump, stats.delayed)},
+    {"denied", offsetof(struct dump, stats.denied)},
+    {"never_fits", offsetof(struct dump, stats.never_fits)},
+    {"blocked", offsetof(struct dump, stats.blocked)},
+    {"soft", offsetof(struct dump, stats.soft)},
+    {"errors", offsetof(struct dump, stats.errors)},
+    {"created", offsetof(struct dump, stats.created)},
+    {"evicted_live", offsetof(struct dump, stats.evicted_live)},
+    {"evicted_denied", offsetof(struct dump, stats.evicted_denied)},
+    {"slab_full", offsetof(struct dump, stats.slab_full)},
+    {"auth_failures", offsetof(struct dump, stats.auth_failures)},
+    {"moved", offsetof(struct dump, stats.displaced)},
+    {"retries", offsetof(struct dump, stats.retries)},
+    {"live", offsetof(struct dump, report.live)},
+    {"tentative", offsetof(struct dump, report.tentative)},
+    {"moving", offsetof(struct dump, report.moving)},
+    {"future", offsetof(struct dump, report.future)},
+    {"duplicates", offsetof(struct dump, report.duplicates)},
+    {"bad_state", offsetof(struct dump, report.bad_state)},
 };
 
-static int numbers(const struct dump *d, struct dump_number *out)
+static uint64_t number_at(const struct dump *dump, size_t i)
 {
-    const struct dump_number list[] = {
-        {"bytes", d->stats.bytes},
-        {"slots", d->stats.slots},
-        {"chunks", d->stats.chunks},
-        {"allowed", d->stats.allowed},
-        {"delayed", d->stats.delayed},
-        {"denied", d->stats.denied},
-        {"never_fits", d->stats.never_fits},
-        {"blocked", d->stats.blocked},
-        {"soft", d->stats.soft},
-        {"errors", d->stats.errors},
-        {"created", d->stats.created},
-        {"evicted_live", d->stats.evicted_live},
-        {"evicted_denied", d->stats.evicted_denied},
-        {"slab_full", d->stats.slab_full},
-        {"auth_failures", d->stats.auth_failures},
-        {"moved", d->stats.displaced},
-        {"retries", d->stats.retries},
-        {"live", d->report.live},
-        {"tentative", d->report.tentative},
-        {"moving", d->report.moving},
-        {"future", d->report.future},
-        {"duplicates", d->report.duplicates},
-        {"bad_state", d->report.bad_state},
-    };
-    memcpy(out, list, sizeof list);
-    return (int)(sizeof list / sizeof *list);
+    uint64_t value;
+    memcpy(&value, (const char *)dump + numbers[i].offset, sizeof value);
+    return value;
 }
 
 static void print_text(struct dump *dump)
 {
-    struct dump_number list[32];
-    int count = numbers(dump, list);
-    for (int i = 0; i < count; i++)
-        printf("%-13s %" PRIu64 "\n", list[i].name, list[i].value);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        printf("%-13s %" PRIu64 "\n", numbers[i].name, number_at(dump, i));
     printf("%-13s %.1f %%\n", "full", 100.0 * (double)dump->report.live / (double)dump->stats.slots);
     printf("%-13s %s\n", "sound", dump->damage ? weir_strerror(dump->damage) : "yes");
     if (weir_segment_each(dump->segment, dump->now, visit_text, dump) > 0)
@@ -98,11 +95,9 @@ static void print_text(struct dump *dump)
 
 static void print_json(struct dump *dump)
 {
-    struct dump_number list[32];
-    int count = numbers(dump, list);
     printf("{");
-    for (int i = 0; i < count; i++)
-        printf("\"%s\":%" PRIu64 ",", list[i].name, list[i].value);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        printf("\"%s\":%" PRIu64 ",", numbers[i].name, number_at(dump, i));
     printf("\"sound\":%s,\"entries\":[", dump->damage ? "false" : "true");
     int more = weir_segment_each(dump->segment, dump->now, visit_json, dump);
     printf("],\"more\":%s}\n", more > 0 ? "true" : "false");
@@ -111,47 +106,35 @@ static void print_json(struct dump *dump)
 static const char usage[] =
     "usage: weir dump [--json] [--all] SEGMENT|FILE\n"
     "Shows statistics and the first 20 entries of a segment, or all of them; FILE is the weir.yaml that\n"
-    "names it. Of keys there are only hashes: weir top shows the heaviest by name. Exits with 1 if it is\n"
-    "damaged.\n";
+    "names it. A segment has only hashes of keys: weir top shows the heaviest by name. Exits with 1 if the\n"
+    "segment is damaged.\n";
 
 int weir__cmd_dump(int argc, char **argv)
 {
-    struct dump dump = {.most = 20};
+    bool json = false, all = false;
+    const struct weir__option options[] = {{"json", .flag = &json}, {"all", .flag = &all}};
     const char *path = NULL;
-    int json = 0;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            json = 1;
-        } else if (strcmp(argv[i], "--all") == 0) {
-            dump.most = UINT64_MAX;
-        } else if (argv[i][0] != '-' && !path) {
-            path = argv[i];
-        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("%s", usage);
-            return 0;
-        } else {
-            fprintf(stderr, "%s", usage);
-            return 2;
-        }
-    }
+    int code = weir__args_read_word("dump", usage, options, 2, &path, argc, argv);
+    if (code >= 0)
+        return code;
     if (!path) {
-        fprintf(stderr, "%s", usage);
+        fputs(usage, stderr);
         return 2;
     }
-
+    struct dump dump = {.most = all ? UINT64_MAX : 20};
     struct weir__findings findings = {.to = stderr};
     char room[4096];
     path = weir__input_segment(path, &findings, room);
     if (!path)
         return 1;
-    weir_segment_options options = {.path = path, .flags = WEIR_OPEN_READONLY};
-    int error = weir_segment_open(&options, &dump.segment);
+    weir_segment_options how = {.path = path, .flags = WEIR_OPEN_READONLY};
+    int error = weir_segment_open(&how, &dump.segment);
     if (error) {
         fprintf(stderr, "weir: %s: %s (%s)\n", path, weir_strerror(error), weir_error_name(error));
         return 1;
     }
-    (void)!weir_segment_guard(
-        dump.segment); /* it may be cut short meanwhile; without a guard that ends us, and no more */
+    /* The file may be truncated meanwhile. Without the guard that ends this process, which does no harm. */
+    (void)!weir_segment_guard(dump.segment);
     dump.now = weir_clock(dump.segment);
     error = weir_stats_read(dump.segment, &dump.stats);
     dump.damage = error ? error : weir_segment_validate(dump.segment, dump.now, &dump.report);
@@ -160,14 +143,9 @@ int weir__cmd_dump(int argc, char **argv)
     else
         print_text(&dump);
     if (weir_segment_lost(dump.segment)) {
-        fprintf(stderr, "weir: %s: the file was cut short while it was read; what was shown is not what was in it\n",
-                path);
+        fprintf(stderr, "weir: %s: the file was truncated while it was read; the output is not its content\n", path);
         dump.damage = WEIR_ELOST;
     }
     weir_segment_close(dump.segment);
-    if (fflush(stdout)) {
-        perror("weir: standard output");
-        return 1;
-    }
-    return dump.damage ? 1 : 0;
+    return weir__flush(dump.damage ? 1 : 0);
 }

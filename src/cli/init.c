@@ -1,11 +1,9 @@
 /* weir init: writes a starter weir.yaml. */
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include "cli/cli.h"
-#include "cli/options.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +11,7 @@
 static const char usage[] = "usage: weir init [--force] [FILE]\n"
                             "Writes a starter FILE (default: weir.yaml) with comments, for weir serve.\n"
                             "\n"
-                            "  --force   replace a file that is there\n";
+                            "  --force   replace an existing file\n";
 
 static const char starter[] =
     "# weir.yaml: a gateway with limits in front of your API. Start it with: weir serve weir.yaml\n"
@@ -93,26 +91,9 @@ static int starter_write(const char *file, bool replace)
 
 int weir__cmd_init(int argc, char **argv)
 {
-    enum { OVERWRITE, HELP };
-    static const struct weir__option options[] = {{"force", 'f', false}, {"help", 'h', false}};
-    struct weir__args args = {"init", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
-    const char *file = NULL;
     bool overwrite = false;
-    int option;
-    while ((option = weir__args_next(&args)) != WEIR__ARG_END) {
-        if (option == WEIR__ARG_BAD)
-            return 2;
-        if (option == HELP) {
-            fputs(usage, stdout);
-            return 0;
-        }
-        overwrite |= option == OVERWRITE;
-        if (option == WEIR__ARG_WORD && file) {
-            fprintf(stderr, "weir init: one file\n%s", usage);
-            return 2;
-        }
-        if (option == WEIR__ARG_WORD)
-            file = args.value;
-    }
-    return starter_write(file ? file : "weir.yaml", overwrite);
+    const struct weir__option options[] = {{"force", 'f', .flag = &overwrite}};
+    const char *file = "weir.yaml";
+    int code = weir__args_read_word("init", usage, options, 1, &file, argc, argv);
+    return code >= 0 ? code : starter_write(file, overwrite);
 }

@@ -1,14 +1,9 @@
-/* weir lint: are these rules good, and what is in them? */
+/* weir lint: checks rules, and lists them. */
 #include "base/duration.h"
 #include "base/json_writer.h"
 #include "cli/cli.h"
-#include "cli/input.h"
-#include "base/duration.h"
-#include "base/json_writer.h"
-#include "cli/options.h"
+#include "cli/diagnose.h"
 #include "cli/text.h"
-#include "cli/names.h"
-#include "cli/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,9 +12,9 @@
 
 static const char usage[] =
     "usage: weir lint [--json] [--strict] [--all] [FILE|DIR...]\n"
-    "Checks rules and shows what is in them. Each argument is a set of its own: a file, a directory\n"
+    "Checks rules and lists them. Each argument is a set of its own: a file, a directory\n"
     "whose *.yaml and *.yml files belong together, '-' for standard input, or a weir.yaml (the default)\n"
-    "for the rules that it has or names; weir serve --check looks at all else that it says.\n"
+    "for the rules that it contains or names; weir serve --check checks the rest of it.\n"
     "\n"
     "  --json      one object: ok, errors, warnings, rules\n"
     "  --strict    warnings are errors\n"
@@ -34,12 +29,15 @@ enum { CELL_MAX = 160, ALGORITHMS = WEIR_CONCURRENCY + 1 };
 
 #define MILLION 1e6
 
-static const struct weir__column columns[COLUMNS] = {
-    {"rule", false, true, false},   {"domain", false, true, true},   {"key", false, true, false},
-    {"limit", false, false, false}, {"window", false, false, false}, {"algorithm", false, false, false},
-    {"1M keys", true, false, false}};
+static const struct weir__column columns[COLUMNS] = {{"rule", WEIR__CUT},     {"domain", WEIR__CUT | WEIR__OPTIONAL},
+                                                     {"key", WEIR__CUT},      {"limit", 0},
+                                                     {"window", 0},           {"algorithm", 0},
+                                                     {"1M keys", WEIR__RIGHT}};
 
-/* The text of a cell; `buffer` has CELL_MAX bytes and is used where the text is not there yet. */
+static const char *const algorithms[ALGORITHMS] = {"token_bucket",       "leaky_bucket",           "fixed_window",
+                                                   "sliding_window_log", "sliding_window_counter", "concurrency"};
+
+/* The text of a cell, formatted into `buffer` of CELL_MAX bytes if need be. */
 static const char *cell(const weir_rule_info *rule, int column, char *buffer)
 {
     char text[WEIR__DURATION_TEXT];
@@ -50,7 +48,7 @@ static const char *cell(const weir_rule_info *rule, int column, char *buffer)
     case DOMAIN:
         return rule->domain ? rule->domain : "";
     case KEY:
-        return *rule->key || rule->domain ? rule->key : "(one for all)"; /* a descriptor is its own key */
+        return *rule->key || rule->domain ? rule->key : "(one for all)"; /* the key of a descriptor is the descriptor */
     case LIMIT:
         if (rule->limit == 0)
             snprintf(text, sizeof text, "banned");
@@ -65,7 +63,7 @@ static const char *cell(const weir_rule_info *rule, int column, char *buffer)
             return "";
         return rule->window_ns ? weir__window_text(rule->window_ns, buffer) : "calendar";
     case ALGORITHM:
-        return !rule->bytes_per_key ? "" : weir__algorithm_name(rule->algorithm);
+        return !rule->bytes_per_key ? "" : algorithms[rule->algorithm];
     default:
         return rule->bytes_per_key > 0 ? weir__bytes_text((double)rule->bytes_per_key * MILLION, buffer) : "";
     }
@@ -86,15 +84,14 @@ static void print_table(FILE *to, const char *path, const weir_rules *rules, siz
             weir__text_table_cell(&table, cell(&rule, c, buffer));
         bytes += (double)rule.bytes_per_key;
         shadow += rule.shadow;
-        if (rule.bytes_per_key > 0 && (unsigned)rule.algorithm < ALGORITHMS)
+        if (rule.bytes_per_key > 0)
             by_algorithm[rule.algorithm]++;
     }
     weir__text_table_print(&table, to);
-    weir__text_table_free(&table);
     if (count > most)
         fprintf(to, "and %zu more (--all shows them)\n", count - most);
     fprintf(to, "%s", count ? "\n" : "");
-    weir__print_text(to, path, SIZE_MAX, false);
+    weir__print_text(to, path);
     fprintf(to, ": %zu rule%s", count, count == 1 ? "" : "s");
     if (shadow > 0)
         fprintf(to, ", %zu of them in shadow", shadow);
@@ -105,7 +102,7 @@ static void print_table(FILE *to, const char *path, const weir_rules *rules, siz
     int shown = 0;
     for (int i = 0; i < ALGORITHMS; i++)
         if (by_algorithm[i] > 0)
-            fprintf(to, "%s%zu %s", shown++ ? ", " : "", by_algorithm[i], weir__algorithm_name((enum weir_algorithm)i));
+            fprintf(to, "%s%zu %s", shown++ ? ", " : "", by_algorithm[i], algorithms[i]);
     if (shown)
         fprintf(to, "\na million keys of each need %s\n", weir__bytes_text(bytes * MILLION, text));
 }
@@ -122,7 +119,7 @@ static void print_json(struct weir__json *json, const weir_rules *rules)
         weir__json_text(json, "key", rule.key);
         weir__json_text(json, "file", rule.file);
         weir__json_int(json, "line", rule.line);
-        weir__json_text(json, "algorithm", weir__algorithm_name(rule.algorithm));
+        weir__json_text(json, "algorithm", algorithms[rule.algorithm]);
         if (rule.limit < 0)
             weir__json_text(json, "limit", "unlimited");
         else
@@ -145,7 +142,7 @@ struct lint {
     struct weir__findings findings;
 };
 
-/* Loads one argument; NULL after findings. `shown` becomes where the rules are, as people know it. */
+/* Loads one argument; NULL after findings. `shown` becomes the name of the file for messages. */
 static weir_rules *load(struct weir__findings *findings, const char *path, char shown[4096])
 {
     weir_rules *rules = NULL;
@@ -162,7 +159,7 @@ static weir_rules *load(struct weir__findings *findings, const char *path, char 
     return rules;
 }
 
-/* One argument for people; false if it has errors. */
+/* Checks one argument and prints it as text; false if it has errors. */
 static bool lint(struct lint *lint, const char *path)
 {
     struct weir__findings *findings = &lint->findings;
@@ -174,8 +171,7 @@ static bool lint(struct lint *lint, const char *path)
         print_table(stdout, shown, rules, lint->most, findings->warnings);
     } else {
         size_t errors = findings->errors + (lint->strict ? findings->warnings : 0);
-        weir__print_text(stderr, shown, SIZE_MAX, false);
-        fprintf(stderr, ": %zu error%s\n", errors, errors == 1 ? "" : "s");
+        weir__print_line(stderr, "%s: %zu error%s", shown, errors, errors == 1 ? "" : "s");
     }
     weir_rules_free(rules);
     return good;
@@ -229,46 +225,28 @@ static int lint_all(struct lint *all, const char *const *paths, size_t count)
             putchar('\n');
         good &= lint(all, paths[i]);
     }
-    if (fflush(stdout)) {
-        perror("weir: standard output");
-        return 1;
-    }
-    return good ? 0 : 1;
+    return weir__flush(good ? 0 : 1);
 }
 
 int weir__cmd_lint(int argc, char **argv)
 {
-    enum { JSON, STRICT, ALL, HELP };
-    static const struct weir__option options[] = {
-        {"json", 0, false}, {"strict", 0, false}, {"all", 'a', false}, {"help", 'h', false}};
-    struct weir__args args = {"lint", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
     struct lint all = {.most = SHOWN};
-    size_t count = 0;
+    bool show_all = false;
+    const struct weir__option options[] = {
+        {"json", .flag = &all.json}, {"strict", .flag = &all.strict}, {"all", 'a', .flag = &show_all}};
     const char **paths = calloc((size_t)argc, sizeof *paths);
-    int option, code = 2;
-    while (paths && (option = weir__args_next(&args)) != WEIR__ARG_END) {
-        if (option == WEIR__ARG_BAD)
-            goto done;
-        if (option == HELP) {
-            fputs(usage, stdout);
-            code = 0;
-            goto done;
-        }
-        all.json |= option == JSON;
-        all.strict |= option == STRICT;
-        if (option == ALL)
-            all.most = SIZE_MAX;
-        if (option == WEIR__ARG_WORD)
-            paths[count++] = argv[args.at - 1];
+    struct weir__args args = {"lint", usage, options, 3, paths, (size_t)argc, 0, NULL};
+    int code = paths ? weir__args_read(&args, argc, argv) : 1;
+    if (code < 0) {
+        if (args.argument_count == 0)
+            paths[args.argument_count++] = weir__input_default();
+        all.most = show_all ? SIZE_MAX : SHOWN;
+        code = 2;
+        if (paths[0])
+            code = lint_all(&all, paths, args.argument_count);
+        else
+            fprintf(stderr, "weir lint: which file or directory? there is no weir.yaml in this one\n%s", usage);
     }
-    if (count == 0 && paths)
-        paths[count++] = weir__input_default();
-    if (!paths || !paths[0]) {
-        fprintf(stderr, "weir lint: which file or directory? there is no weir.yaml in this one\n%s", usage);
-        goto done;
-    }
-    code = lint_all(&all, paths, count);
-done:
     weir__findings_free(&all.findings);
     free(paths);
     return code;

@@ -2,7 +2,6 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/options.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* weir convert: reading nginx's configuration. Unknown directives are as good as known ones; nothing recurses. */
 #define _GNU_SOURCE /* strndup */
-#include "cli/nginx_conf.h"
+#include "cli/convert.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,100 +1,268 @@
-/* A walk over the options of a subcommand. */
-#include "cli/options.h"
+/* Reads the command line of a subcommand, and numbers and times in it. */
+#define _GNU_SOURCE /* timegm */
+#include "base/number.h"
 #include "base/suggest.h"
+#include "base/text.h"
+#include "cli/cli.h"
 
-#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-enum { OPTIONS_MAX = 40 };
+#define SECOND_NS INT64_C(1000000000)
+#define LAST_TIME INT64_C(7258118400) /* the year 2200: later times do not fit the engine's arithmetic */
+enum { OPTIONS_MAX = 40, WRONG = 2 };
 
-static int unknown(const struct weir__args *args, const char *given, size_t name_len)
+bool weir__no_memory(void)
 {
-    const char *names[OPTIONS_MAX];
-    size_t count = 0;
+    fputs("weir: out of memory\n", stderr);
+    return false;
+}
+
+int weir__flush(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    perror("weir: standard output");
+    return 1;
+}
+
+struct argv_walk {
+    char **argv;
+    int argc, at;
+};
+
+static int no_option(const struct weir__args *args, weir_text given)
+{
+    const char *names[OPTIONS_MAX] = {"help"};
+    size_t count = 1;
     for (size_t i = 0; i < args->option_count && count < OPTIONS_MAX; i++)
         names[count++] = args->options[i].name;
-    const char *likely = weir__suggest((weir_text){given, name_len}, names, count);
-    fprintf(stderr, "weir %s: no option '--%.*s'", args->command, (int)name_len, given);
+    const char *likely = weir__suggest(given, names, count);
+    fprintf(stderr, "weir %s: no option '--%.*s'", args->command, (int)given.len, given.data);
     if (likely)
         fprintf(stderr, "; did you mean '--%s'?", likely);
     fprintf(stderr, "\n'weir %s --help' lists them\n", args->command);
-    return WEIR__ARG_BAD;
+    return WRONG;
 }
 
-/* The value of the option just read: what stands behind it in the same word, or else the next word. */
-static bool take_value(struct weir__args *args, const char *attached)
+static int print_usage(const struct weir__args *args)
 {
-    if (!attached && args->at >= args->argc)
+    fputs(args->usage, stdout);
+    return 0;
+}
+
+/* Sets an option to the value in the same word, or to the next word if `attached` is NULL. -1, or the exit code. */
+static int set_option(const struct weir__args *args, const struct weir__option *option, const char *attached,
+                      struct argv_walk *walk)
+{
+    const char *value = attached ? attached : walk->argv[++walk->at];
+    if (option->take)
+        return option->take(args->context, value) ? -1 : WRONG;
+    *option->value = value;
+    return -1;
+}
+
+/* "-r", "-rFILE", or several flags in one word. */
+static int read_letters(const struct weir__args *args, struct argv_walk *walk)
+{
+    for (const char *at = walk->argv[walk->at] + 1; *at; at++) {
+        size_t i = 0;
+        if (*at == 'h')
+            return print_usage(args);
+        while (i < args->option_count && args->options[i].letter != *at)
+            i++;
+        if (i == args->option_count) {
+            fprintf(stderr, "weir %s: no option '-%c'\n'weir %s --help' lists them\n", args->command, *at,
+                    args->command);
+            return WRONG;
+        }
+        if (args->options[i].flag) {
+            *args->options[i].flag = true;
+            continue;
+        }
+        if (!at[1] && walk->at + 1 >= walk->argc) {
+            fprintf(stderr, "weir %s: -%c needs a value\n", args->command, *at);
+            return WRONG;
+        }
+        return set_option(args, &args->options[i], at[1] ? at + 1 : NULL, walk);
+    }
+    return -1;
+}
+
+/* "--rules FILE" or "--rules=FILE" */
+static int read_name(const struct weir__args *args, struct argv_walk *walk)
+{
+    const char *name = walk->argv[walk->at] + 2, *equals = strchr(name, '=');
+    weir_text given = {name, equals ? (size_t)(equals - name) : strlen(name)};
+    const struct weir__option *option = NULL;
+    bool help = weir__text_is(given, "help");
+    for (size_t i = 0; i < args->option_count && !option; i++)
+        if (weir__text_is(given, args->options[i].name))
+            option = &args->options[i];
+    if (!help && !option)
+        return no_option(args, given);
+    bool is_flag = help || option->flag, lacks = !is_flag && !equals && walk->at + 1 >= walk->argc;
+    if (lacks || (is_flag && equals)) {
+        fprintf(stderr, "weir %s: --%.*s %s\n", args->command, (int)given.len, name,
+                lacks ? "needs a value" : "takes no value");
+        return WRONG;
+    }
+    if (help)
+        return print_usage(args);
+    if (!is_flag)
+        return set_option(args, option, equals ? equals + 1 : NULL, walk);
+    *option->flag = true;
+    return -1;
+}
+
+int weir__args_read(struct weir__args *args, int argc, char **argv)
+{
+    struct argv_walk walk = {argv, argc, 1};
+    bool options_end = false;
+    for (; walk.at < argc; walk.at++) {
+        const char *word = argv[walk.at];
+        int code = -1;
+        if (options_end || word[0] != '-' || word[1] == '\0') {
+            if (args->argument_count == args->arguments_max) {
+                fprintf(stderr, "weir %s: unexpected argument '%s'\n%s", args->command, word, args->usage);
+                return WRONG;
+            }
+            args->arguments[args->argument_count++] = word;
+        } else if (strcmp(word, "--") == 0) {
+            options_end = true;
+        } else {
+            code = word[1] == '-' ? read_name(args, &walk) : read_letters(args, &walk);
+        }
+        if (code >= 0)
+            return code;
+    }
+    return -1;
+}
+
+int weir__args_read_word(const char *command, const char *usage, const struct weir__option *options,
+                         size_t option_count, const char **word, int argc, char **argv)
+{
+    struct weir__args args = {command, usage, options, option_count, word, word != NULL, 0, NULL};
+    return weir__args_read(&args, argc, argv);
+}
+
+/* ---- Numbers and times ---- */
+
+bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value)
+{
+    int64_t number;
+    if (!weir__parse_int(weir__text_of(text + (*text == '+')), &number) || number < min || number > max)
         return false;
-    args->value = attached ? attached : args->argv[args->at++];
+    *value = number;
     return true;
 }
 
-static int next_letter(struct weir__args *args)
+/* Digits with a fraction, in billionths; *end is behind them. More than nine places are cut. */
+static bool read_decimal(const char *text, int64_t max, const char **end, int64_t *billionths)
 {
-    const char *word = args->argv[args->at];
-    char letter = word[args->letter_at++];
-    const char *rest = word + args->letter_at;
-    if (*rest == '\0') {
-        args->at++;
-        args->letter_at = 0;
+    int64_t integer = 0, part = 0, unit = SECOND_NS / 10;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        integer = integer * 10 + (*at - '0');
+        if (integer > max)
+            return false;
     }
-    for (size_t i = 0; i < args->option_count; i++) {
-        if (args->options[i].letter != letter)
-            continue;
-        if (!args->options[i].has_value)
-            return (int)i;
-        if (*rest != '\0') {
-            args->at++;
-            args->letter_at = 0;
-        }
-        if (take_value(args, *rest != '\0' ? rest : NULL))
-            return (int)i;
-        fprintf(stderr, "weir %s: -%c needs a value\n", args->command, letter);
-        return WEIR__ARG_BAD;
+    if (at == text)
+        return false;
+    if (*at == '.') {
+        const char *first = ++at;
+        for (; *at >= '0' && *at <= '9'; at++, unit /= 10)
+            part += (*at - '0') * unit;
+        if (at == first)
+            return false;
     }
-    fprintf(stderr, "weir %s: no option '-%c'\n'weir %s --help' lists them\n", args->command, letter, args->command);
-    return WEIR__ARG_BAD;
+    *end = at;
+    *billionths = integer * SECOND_NS + part;
+    return true;
 }
 
-int weir__args_next(struct weir__args *args)
+/* Exactly `count` digits. */
+static bool read_digits(const char **at, int count, int *value)
 {
-    args->value = NULL;
-    if (args->letter_at > 0)
-        return next_letter(args);
-    if (args->at >= args->argc)
-        return WEIR__ARG_END;
-    const char *word = args->argv[args->at];
-    if (!args->no_options && strcmp(word, "--") == 0) {
-        args->no_options = true;
-        if (++args->at >= args->argc)
-            return WEIR__ARG_END;
-        word = args->argv[args->at];
+    int number = 0;
+    for (int i = 0; i < count; i++, (*at)++) {
+        if (**at < '0' || **at > '9')
+            return false;
+        number = number * 10 + (**at - '0');
     }
-    if (args->no_options || word[0] != '-' || word[1] == '\0') {
-        args->value = word;
-        args->at++;
-        return WEIR__ARG_WORD;
+    *value = number;
+    return true;
+}
+
+/* "Z", "+01:00", "-0530" or nothing, which is UTC; the end must follow. */
+static bool read_zone(const char *at, int *offset_s)
+{
+    int hours, minutes;
+    *offset_s = 0;
+    if (*at == '\0' || ((*at == 'Z' || *at == 'z') && at[1] == '\0'))
+        return true;
+    if (*at != '+' && *at != '-')
+        return false;
+    int sign = *at++ == '-' ? -1 : 1;
+    if (!read_digits(&at, 2, &hours))
+        return false;
+    at += *at == ':';
+    if (!read_digits(&at, 2, &minutes) || *at != '\0' || hours > 23 || minutes > 59)
+        return false;
+    *offset_s = sign * (hours * 3600 + minutes * 60);
+    return true;
+}
+
+/* The clock part: "T03:04", "T03:04:05", "T03:04:05.25"; *at is behind it. */
+static bool read_clock(const char **at, struct tm *tm, int64_t *part_ns)
+{
+    (*at)++;
+    if (!read_digits(at, 2, &tm->tm_hour) || *(*at)++ != ':' || !read_digits(at, 2, &tm->tm_min))
+        return false;
+    if (**at != ':')
+        return true;
+    const char *end;
+    int64_t seconds;
+    if (!read_decimal(++*at, 59, &end, &seconds) || end < *at + 2 || ((*at)[2] != '.' && end != *at + 2))
+        return false;
+    *at = end;
+    tm->tm_sec = (int)(seconds / SECOND_NS);
+    *part_ns = seconds % SECOND_NS;
+    return true;
+}
+
+static bool read_iso(const char *at, int64_t *ns)
+{
+    struct tm tm = {0};
+    int64_t part_ns = 0;
+    int offset_s, year, month;
+    if (!read_digits(&at, 4, &year) || *at++ != '-' || !read_digits(&at, 2, &month) || *at++ != '-' ||
+        !read_digits(&at, 2, &tm.tm_mday))
+        return false;
+    tm.tm_year = year - 1900;
+    tm.tm_mon = month - 1;
+    if ((*at == 'T' || *at == 't' || *at == ' ') && !read_clock(&at, &tm, &part_ns))
+        return false;
+    if (!read_zone(at, &offset_s))
+        return false;
+    struct tm normal = tm; /* timegm moves the 30th of February on; here it is a mistake */
+    int64_t seconds = (int64_t)timegm(&normal) - offset_s;
+    if (normal.tm_mday != tm.tm_mday || normal.tm_mon != tm.tm_mon || normal.tm_hour != tm.tm_hour ||
+        normal.tm_min != tm.tm_min)
+        return false;
+    if (seconds < 0 || seconds >= LAST_TIME)
+        return false;
+    *ns = seconds * SECOND_NS + part_ns;
+    return true;
+}
+
+bool weir__read_time(const char *text, int64_t *ns)
+{
+    const char *end;
+    int64_t time_ns;
+    if (read_decimal(text, LAST_TIME - 1, &end, &time_ns) && *end == '\0') {
+        *ns = time_ns;
+        return true;
     }
-    if (word[1] != '-') {
-        args->letter_at = 1;
-        return next_letter(args);
-    }
-    const char *name = word + 2;
-    const char *equals = strchr(name, '=');
-    size_t len = equals ? (size_t)(equals - name) : strlen(name);
-    args->at++;
-    for (size_t i = 0; i < args->option_count; i++) {
-        const struct weir__option *option = &args->options[i];
-        if (strlen(option->name) != len || memcmp(option->name, name, len) != 0)
-            continue;
-        if (!option->has_value && !equals)
-            return (int)i;
-        if (option->has_value && take_value(args, equals ? equals + 1 : NULL))
-            return (int)i;
-        fprintf(stderr, "weir %s: --%s %s\n", args->command, option->name,
-                option->has_value ? "needs a value" : "takes no value");
-        return WEIR__ARG_BAD;
-    }
-    return unknown(args, name, len);
+    return read_iso(text, ns);
 }

@@ -1,90 +1,93 @@
-/* weir queue: deferred requests, listed, looked at, cancelled and put back. */
+/* weir queue: lists, shows, cancels and requeues deferred requests. */
 #include "base/duration.h"
 #include "cli/cli.h"
 #include "cli/subcommand.h"
-#include "cli/table.h"
-#include "cli/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The database of rules has no requests in it. */
+/* Without --db: the database of rules has no requests. */
 #define WHICH                                                                                                          \
     "\n"                                                                                                               \
     "Which queue:\n"                                                                                                   \
     "  --url URL            of a rules service: https://host:9091, also by WEIR_URL;\n"                                \
     "                       with --ca FILE, and --token-file FILE or WEIR_TOKEN\n"                                     \
-    "  --file weir.yaml     the one that this file names; weir.yaml is used without\n"                                 \
+    "  --file weir.yaml     the queue that this file names; weir.yaml is the default without\n"                        \
     "                       any of these\n"                                                                            \
     "  --json               for scripts\n"                                                                             \
     "\n"                                                                                                               \
-    "Exits with 0, 1 if it was refused or failed, 2 for a wrong command line.\n"
+    "Exits with 0, 1 if the request was refused or failed, 2 for a wrong command line.\n"
 
 static const char help[] = "usage: weir queue COMMAND [OPTIONS]\n"
-                           "Requests that were denied and wait until their limit lets them pass.\n"
+                           "Deferred requests: denied, and delivered later within their limit.\n"
                            "\n"
-                           "  stats                               what waits, by rule\n"
+                           "  stats                               counts by rule\n"
                            "  list [--state STATE] [--rule RULE] [--limit N]\n"
                            "  get TICKET\n"
                            "  cancel TICKET..., or --all --state waiting|dead [--rule RULE]\n"
                            "  requeue TICKET..., or --all [--rule RULE]\n" WHICH;
 static const char stats_help[] = "usage: weir queue stats [OPTIONS]\n"
-                                 "How many requests wait, are under way or were given up, by rule.\n" WHICH;
+                                 "The numbers of requests that wait, are under way or are dead, by rule.\n" WHICH;
 static const char list_help[] = "usage: weir queue list [OPTIONS]\n"
                                 "Deferred requests, the oldest first.\n"
                                 "\n"
                                 "  --state waiting|under_way|delivered|dead|cancelled\n"
                                 "  --rule RULE\n"
-                                "  --limit N            at most so many, up to 1000; 100 without it\n" WHICH;
+                                "  --limit N            at most N, up to 1000; default 100\n" WHICH;
 static const char get_help[] = "usage: weir queue get TICKET [OPTIONS]\n"
-                               "One deferred request; of its headers the names.\n" WHICH;
+                               "Shows one deferred request, with the names of its headers.\n" WHICH;
 static const char cancel_help[] = "usage: weir queue cancel TICKET... [OPTIONS]\n"
                                   "       weir queue cancel --all --state waiting|dead [--rule RULE] [OPTIONS]\n"
-                                  "Requests that wait or are dead are not delivered any more.\n" WHICH;
-static const char requeue_help[] =
-    "usage: weir queue requeue TICKET... [OPTIONS]\n"
-    "       weir queue requeue --all [--rule RULE] [OPTIONS]\n"
-    "Dead requests wait again, with new attempts and their whole age before them.\n" WHICH;
+                                  "Cancels requests that wait or are dead: they are not delivered.\n" WHICH;
+static const char requeue_help[] = "usage: weir queue requeue TICKET... [OPTIONS]\n"
+                                   "       weir queue requeue --all [--rule RULE] [OPTIONS]\n"
+                                   "Dead requests wait again, with new attempts and their full age.\n" WHICH;
 
-enum { PAGE = 1000, PAGES_MAX = 10000, LIST_DEFAULT = 100, TEXT = 40, PATH_MAX_BYTES = 256 };
+enum { PAGE = 1000, PAGES_MAX = 10000, LIST_DEFAULT = 100, TEXT = 40 };
+
+/* Prints a reply as JSON, or by `print`; frees it. Returns the exit code. */
+static int finish(const struct weir__command_line *given, bool good, struct weir__service_reply *reply,
+                  bool (*print)(const json_t *value))
+{
+    if (good)
+        good = given->json ? weir__print_json(json_incref(reply->json)) : print(reply->json);
+    weir__service_reply_free(reply);
+    return good ? 0 : 1;
+}
 
 /* ---- stats ---- */
 
-static void number_cell(struct weir__text_table *table, const json_t *object, const char *name)
+static const char *bytes_cell(const json_t *item, const char *member, char *buffer)
 {
-    char text[TEXT];
-    weir__text_table_cell(table, weir__member_number(object, name, text));
+    return weir__bytes_text(json_number_value(json_object_get(item, member)), buffer);
 }
 
-static void stats_row(struct weir__text_table *table, const json_t *object, const char *rule)
+static const char *wait_cell(const json_t *item, const char *member, char *buffer)
 {
-    char text[TEXT];
-    const json_t *oldest = json_object_get(object, "oldest_s");
-    weir__text_table_cell(table, rule);
-    number_cell(table, object, "waiting");
-    number_cell(table, object, "under_way");
-    number_cell(table, object, "dead");
-    weir__text_table_cell(table, weir__bytes_text(json_number_value(json_object_get(object, "bytes")), text));
-    weir__text_table_cell(
-        table, json_is_number(oldest) ? weir__wait_text((int64_t)(json_number_value(oldest) * 1e9), text) : "");
+    const json_t *seconds = json_object_get(item, member);
+    return json_is_number(seconds) ? weir__wait_text((int64_t)(json_number_value(seconds) * 1e9), buffer) : "";
 }
 
 static bool print_stats(const json_t *stats)
 {
-    static const struct weir__column columns[] = {{"rule", false, true, false},      {"waiting", true, false, false},
-                                                  {"under way", true, false, false}, {"dead", true, false, false},
-                                                  {"bytes", true, false, false},     {"oldest", true, false, false}};
-    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
-    const json_t *rules = json_object_get(stats, "rules"), *rule;
-    size_t i;
-    json_array_foreach(rules, i, rule) stats_row(&table, rule, weir__member(rule, "rule"));
-    if (json_array_size(rules) > 1)
-        stats_row(&table, stats, "all");
-    bool good = weir__text_table_print(&table, stdout);
-    if (json_array_size(rules) == 0)
-        puts("nothing waits, and nothing is dead");
-    weir__text_table_free(&table);
+    static const struct weir__item_column columns[] = {
+        {{"rule", WEIR__CUT}, "rule", NULL},
+        {{"waiting", WEIR__RIGHT}, "waiting", weir__member_number},
+        {{"under way", WEIR__RIGHT}, "under_way", weir__member_number},
+        {{"dead", WEIR__RIGHT}, "dead", weir__member_number},
+        {{"bytes", WEIR__RIGHT}, "bytes", bytes_cell},
+        {{"oldest", WEIR__RIGHT}, "oldest_s", wait_cell},
+    };
+    json_t *rows = json_copy(json_object_get(stats, "rules"));
+    if (json_array_size(rows) > 1) {
+        json_t *sum = json_copy((json_t *)(uintptr_t)stats);
+        json_object_set_new(sum, "rule", json_string("all"));
+        json_array_append_new(rows, sum);
+    }
+    bool good =
+        weir__print_items(rows, columns, sizeof columns / sizeof *columns, "nothing waits, and nothing is dead");
+    json_decref(rows);
     return good;
 }
 
@@ -92,65 +95,54 @@ static int stats(struct weir__command_line *given)
 {
     struct weir__service_reply reply;
     bool good = weir__given_get(given, "/v1/queue/stats", NULL, &reply);
-    if (good)
-        good = given->json ? weir__print_json(reply.json) == 0 : print_stats(reply.json);
-    weir__service_reply_free(&reply);
-    return good ? 0 : 1;
+    return finish(given, good, &reply, print_stats);
 }
 
 /* ---- list ---- */
 
-/* A page of what the options name. False: told. */
+/* Gets a page of the requests that the options select. False after an error was printed. */
 static bool list_page(const struct weir__command_line *given, int64_t limit, int64_t after, const char *state,
                       struct weir__service_reply *reply)
 {
-    char *rule = given->is[WEIR__WITH_RULE] ? weir__query_escape(given->value[WEIR__WITH_RULE]) : NULL;
-    char *word = state ? weir__query_escape(state) : NULL, *path = NULL;
-    size_t len = 0;
-    FILE *to = open_memstream(&path, &len);
-    *reply = (struct weir__service_reply){0};
-    if (to) {
-        fprintf(to, "/v1/queue?limit=%" PRId64 "&after=%" PRId64, limit, after);
-        if (word)
-            fprintf(to, "&state=%s", word);
-        if (rule)
-            fprintf(to, "&rule=%s", rule);
-        fclose(to);
-    }
-    bool good = path && weir__given_get(given, path, NULL, reply) && weir__service_reply_items(given, reply);
-    free(path);
-    free(word);
-    free(rule);
+    struct weir__buffer path = {0};
+    weir__buffer_printf(&path, "/v1/queue?limit=%" PRId64 "&after=%" PRId64, limit, after);
+    weir__query_add(&path, "state", state);
+    weir__query_add(&path, "rule", given->value[WEIR__WITH_RULE]);
+    bool good =
+        weir__given_get(given, path.failed ? NULL : path.data, NULL, reply) && weir__service_reply_items(given, reply);
+    weir__buffer_free(&path);
     return good;
 }
 
-static bool print_list(const json_t *items)
+static const char *key_cell(const json_t *item, const char *member, char *buffer)
 {
-    static const struct weir__column columns[] = {{"ticket", false, false, false}, {"state", false, false, false},
-                                                  {"rule", false, true, false},    {"key", false, true, false},
-                                                  {"request", false, true, false}, {"accepted", false, false, false},
-                                                  {"tries", true, false, false},   {"why", false, true, true}};
-    struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
-    char text[TEXT], request[PATH_MAX_BYTES];
-    const json_t *item;
-    size_t i;
-    json_array_foreach(items, i, item)
-    {
-        const char *hex = weir__member(item, "key_hex");
-        snprintf(request, sizeof request, "%s %s", weir__member(item, "method"), weir__member(item, "path"));
-        weir__text_table_cell(&table, weir__member(item, "ticket"));
-        weir__text_table_cell(&table, weir__member(item, "state"));
-        weir__text_table_cell(&table, weir__member(item, "rule"));
-        weir__text_table_cell(&table, *hex ? hex : weir__member(item, "key"));
-        weir__text_table_cell(&table, request);
-        weir__text_table_cell(&table, weir__member_time(item, "accepted", text));
-        number_cell(&table, item, "attempts");
-        weir__text_table_cell(&table, weir__member(item, "why"));
-    }
-    bool good = weir__text_table_print(&table, stdout);
-    if (json_array_size(items) == 0)
-        puts("no requests");
-    weir__text_table_free(&table);
+    (void)buffer;
+    const char *hex = weir__member(item, "key_hex");
+    return *hex ? hex : weir__member(item, member);
+}
+
+static const char *request_cell(const json_t *item, const char *member, char *buffer)
+{
+    snprintf(buffer, WEIR__ITEM_CELL, "%s %s", weir__member(item, "method"), weir__member(item, member));
+    return buffer;
+}
+
+static bool print_list(const json_t *reply)
+{
+    static const struct weir__item_column columns[] = {
+        {{"ticket", 0}, "ticket", NULL},
+        {{"state", 0}, "state", NULL},
+        {{"rule", WEIR__CUT}, "rule", NULL},
+        {{"key", WEIR__CUT}, "key", key_cell},
+        {{"request", WEIR__CUT}, "path", request_cell},
+        {{"accepted", 0}, "accepted", weir__member_time},
+        {{"tries", WEIR__RIGHT}, "attempts", weir__member_number},
+        {{"why", WEIR__CUT | WEIR__OPTIONAL}, "why", NULL},
+    };
+    const json_t *items = json_object_get(reply, "items");
+    bool good = weir__print_items(items, columns, sizeof columns / sizeof *columns, "no requests");
+    if (json_is_integer(json_object_get(reply, "next")))
+        fputs("there are more: --limit, --state, --rule\n", stderr);
     return good;
 }
 
@@ -164,29 +156,18 @@ static int list(struct weir__command_line *given)
         return 2;
     }
     bool good = list_page(given, limit ? limit : LIST_DEFAULT, 0, given->value[WEIR__WITH_STATE], &reply);
-    if (good && given->json) {
-        good = weir__print_json(reply.json) == 0;
-    } else if (good) {
-        good = print_list(json_object_get(reply.json, "items"));
-        if (json_is_integer(json_object_get(reply.json, "next")))
-            fputs("there are more: --limit, --state, --rule\n", stderr);
-    }
-    weir__service_reply_free(&reply);
-    return good ? 0 : 1;
+    return finish(given, good, &reply, print_list);
 }
 
 /* ---- get ---- */
 
 static void line(const char *name, const char *value)
 {
-    if (!*value)
-        return;
-    printf("%-12s ", name);
-    weir__print_text(stdout, value, SIZE_MAX, false);
-    putchar('\n');
+    if (*value)
+        weir__print_line(stdout, "%-12s %s", name, value);
 }
 
-static void print_one(const json_t *item)
+static bool print_one(const json_t *item)
 {
     static const char *const members[] = {"ticket", "state", "why", "rule", "key", "key_hex", "method", "path"};
     static const char *const numbers[] = {"cost", "attempts", "last_status", "body_bytes"};
@@ -201,34 +182,16 @@ static void print_one(const json_t *item)
     for (i = 0; i < sizeof times / sizeof *times; i++)
         line(times[i], weir__member(item, times[i]));
     json_array_foreach(names, i, name) line(i ? "" : "headers", json_string_value(name));
-}
-
-/* "/v1/queue/TICKET" and what comes behind. From malloc, or NULL. */
-static char *ticket_path(const char *ticket, const char *rest)
-{
-    char *escaped = weir__query_escape(ticket), *path = NULL;
-    size_t len = 0;
-    FILE *to = escaped ? open_memstream(&path, &len) : NULL;
-    if (to) {
-        fprintf(to, "/v1/queue/%s%s", escaped, rest);
-        fclose(to);
-    }
-    free(escaped);
-    return path;
+    return true;
 }
 
 static int get(struct weir__command_line *given)
 {
-    char *path = ticket_path(given->arguments[0], "");
-    struct weir__service_reply reply = {0};
-    bool good = path && weir__given_get(given, path, given->arguments[0], &reply);
-    if (good && given->json)
-        good = weir__print_json(reply.json) == 0;
-    else if (good)
-        print_one(reply.json);
-    weir__service_reply_free(&reply);
+    char *path = weir__service_path("/v1/queue/", given->arguments[0], "");
+    struct weir__service_reply reply;
+    bool good = weir__given_get(given, path, given->arguments[0], &reply);
     free(path);
-    return good ? 0 : 1;
+    return finish(given, good, &reply, print_one);
 }
 
 /* ---- cancel and requeue ---- */
@@ -236,21 +199,19 @@ static int get(struct weir__command_line *given)
 struct changing {
     struct weir__command_line *given;
     const char *rest; /* of the path */
-    const char *done; /* what is said of each */
-    json_t *items;    /* what they are now */
+    const char *done; /* printed for each */
+    json_t *items;    /* the changed requests */
     bool failed;
 };
 
 static void change_one(struct changing *changing, const char *ticket)
 {
-    char *path = ticket_path(ticket, changing->rest);
+    char *path = weir__service_path("/v1/queue/", ticket, changing->rest);
     struct weir__service_reply reply;
     if (weir__given_post(changing->given, path, json_object(), ticket, &reply)) {
         json_array_append(changing->items, reply.json);
-        if (!changing->given->json) {
-            weir__print_text(stdout, ticket, SIZE_MAX, false);
-            printf(": %s\n", changing->done);
-        }
+        if (!changing->given->json)
+            weir__print_line(stdout, "%s: %s", ticket, changing->done);
     } else {
         changing->failed = true;
     }
@@ -258,7 +219,8 @@ static void change_one(struct changing *changing, const char *ticket)
     free(path);
 }
 
-/* All of a state, page after page: what is changed leaves the list behind where the next page begins. */
+/* Changes all requests of a state, page by page. The next page begins after the last ticket: changed ones do not shift
+ * it. */
 static void change_all(struct changing *changing, const char *state)
 {
     int64_t after = 0;
@@ -285,7 +247,7 @@ static int change(struct changing *changing, const char *state)
     struct weir__command_line *given = changing->given;
     bool all = given->is[WEIR__WITH_ALL];
     if (all == (given->argument_count > 0) || (!all && (given->is[WEIR__WITH_RULE] || given->is[WEIR__WITH_STATE]))) {
-        fprintf(stderr, "weir %s: either tickets, or --all with what narrows it down\n", given->command);
+        fprintf(stderr, "weir %s: either tickets, or --all with --state and --rule\n", given->command);
         return 2;
     }
     changing->items = json_array();
@@ -293,13 +255,10 @@ static int change(struct changing *changing, const char *state)
         change_one(changing, given->arguments[i]);
     if (all)
         change_all(changing, state);
-    if (given->json) {
-        json_t *result = json_pack("{s:O}", "items", changing->items);
-        weir__print_json(result);
-        json_decref(result);
-    } else if (all) {
+    if (given->json)
+        weir__print_json(json_pack("{s:O}", "items", changing->items));
+    else if (all)
         printf("%zu %s\n", json_array_size(changing->items), changing->done);
-    }
     json_decref(changing->items);
     return changing->failed ? 1 : 0;
 }

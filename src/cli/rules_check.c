@@ -1,22 +1,85 @@
-/* weir rules validate, and the look at all documents before any of them is written. */
+/* Reads rule files as documents, and checks them: weir rules validate, and weir rules apply before it writes. */
 #include "cli/rules.h"
-#include "cli/text.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <errno.h>
 
-enum { INDENT = 4 }; /* of a rule in the set that it is tried in */
+/* ---- Reading files ---- */
 
-static weir_diagnostic diagnostic_of(const json_t *problem)
+static int by_name(const void *a, const void *b)
 {
-    bool warning = strcmp(weir__member(problem, "severity"), "warning") == 0;
-    return (weir_diagnostic){.severity = warning ? WEIR_IS_WARNING : WEIR_IS_ERROR,
-                             .line = (int)json_integer_value(json_object_get(problem, "line")),
-                             .column = (int)json_integer_value(json_object_get(problem, "column")),
-                             .message = weir__member(problem, "message"),
-                             .suggestion = json_string_value(json_object_get(problem, "suggestion"))};
+    const struct weir__rule_document *const *x = a, *const *y = b;
+    int order = strcmp((*x)->name, (*y)->name);
+    return order ? order : (*x > *y) - (*x < *y);
 }
+
+/* The service keeps one document of a name. */
+static bool report_duplicates(const struct weir__documents *documents, struct weir__findings *findings)
+{
+    const struct weir__rule_document **sorted = calloc(documents->count + 1, sizeof(struct weir__rule_document *));
+    bool good = sorted != NULL;
+    for (size_t i = 0; sorted && i < documents->count; i++)
+        sorted[i] = &documents->list[i];
+    if (sorted)
+        qsort(sorted, documents->count, sizeof(struct weir__rule_document *), by_name);
+    for (size_t i = 1; sorted && i < documents->count; i++) {
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) != 0)
+            continue;
+        weir_diagnostic what = {.severity = WEIR_IS_ERROR, .line = 1, .column = 1};
+        char message[256];
+        snprintf(
+            message, sizeof message,
+            "there is another %s in these files; the rules service keeps one document of a name, and the shadow of "
+            "a rule is a version of it: apply it alone with --publish shadow",
+            sorted[i]->name);
+        what.message = message;
+        weir__documents_diagnose(documents, sorted[i], &what, weir__add_finding, findings);
+        good = false;
+    }
+    free(sorted);
+    return good;
+}
+
+static void settings_first(struct weir__documents *documents)
+{
+    for (size_t i = 1; i < documents->count; i++) {
+        struct weir__rule_document document = documents->list[i];
+        if (document.kind != WEIR__KIND_SETTINGS)
+            continue;
+        memmove(documents->list + 1, documents->list, i * sizeof document);
+        documents->list[0] = document;
+    }
+}
+
+/* Standard input or a pipe. */
+static bool read_stream(struct weir__documents *documents, const char *path, struct weir__findings *findings)
+{
+    const char *shown = strcmp(path, "-") == 0 ? "<stdin>" : path;
+    size_t len;
+    errno = 0;
+    char *text = weir__read_all(path, WEIR__INPUT_MAX, &len);
+    if (text)
+        return weir__documents_take(documents, shown, text, len, weir__add_finding, findings);
+    weir_diagnostic what = {
+        .severity = WEIR_IS_ERROR, .file = shown, .message = errno ? strerror(errno) : "cannot be read"};
+    weir__add_finding(findings, &what);
+    return false;
+}
+
+bool weir__rule_files_read(struct weir__documents *documents, const char *path, struct weir__findings *findings)
+{
+    *documents = (struct weir__documents){0};
+    if (!(weir__is_stream(path) ? read_stream(documents, path, findings)
+                                : weir__documents_read(documents, path, weir__add_finding, findings)))
+        return false;
+    settings_first(documents);
+    return report_duplicates(documents, findings);
+}
+
+/* ---- Problems that the service reports ---- */
+
+enum { INDENT = 4 }; /* of a rule in the text that is compiled to check it */
 
 bool weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
                           const json_t *problems, struct weir__findings *findings)
@@ -25,14 +88,11 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
     const json_t *problem;
     json_array_foreach(problems, i, problem)
     {
-        weir_diagnostic what = diagnostic_of(problem);
-        const char *about = json_string_value(json_object_get(problem, "document"));
-        if (about && strcmp(about, document->name) != 0) { /* of a document that is not in the files */
-            what.file = about;
+        weir_diagnostic what = weir__problem_diagnostic(problem);
+        if (what.file && strcmp(what.file, document->name) != 0) /* a document that is not in the files */
             weir__add_finding(findings, &what);
-        } else {
+        else
             weir__documents_diagnose(documents, document, &what, weir__add_finding, findings);
-        }
     }
     return json_array_size(problems) > 0;
 }
@@ -65,7 +125,7 @@ static void locate_problem(void *context, const weir_diagnostic *what)
     const struct located_rule *located_rule = context;
     weir_diagnostic moved = *what;
     if (what->line > 0 && (size_t)what->line <= located_rule->before)
-        return; /* of the settings, which are judged by themselves */
+        return; /* in the settings, which are checked on their own */
     if (what->line > 0) {
         moved.line -= (int)located_rule->before;
         moved.column = what->column > INDENT ? what->column - INDENT : 1;
@@ -91,7 +151,7 @@ static char *rule_text(const struct weir__rule_document *settings, const struct 
     return fclose(to) == 0 ? text : NULL;
 }
 
-/* A rule that needs settings which the service does not have yet. */
+/* Checks a rule here: it may need settings that the service does not have yet. */
 static bool try_here(const struct weir__documents *documents, const struct weir__rule_document *rule,
                      struct weir__findings *findings)
 {
@@ -138,7 +198,7 @@ bool weir__rules_check(const struct weir__command_line *given, const struct weir
         good &= settings && document->kind == WEIR__KIND_RULE ? try_here(documents, document, findings)
                                                               : try_there(given, documents, document, findings);
         if (i == 0 && settings && !good)
-            break; /* rules cannot be judged with wrong settings */
+            break; /* rules cannot be checked with wrong settings */
     }
     return good;
 }
@@ -150,18 +210,15 @@ int weir__rules_validate(struct weir__command_line *given)
     bool good = weir__rule_files_read(&documents, given->arguments[0], &findings) &&
                 weir__rules_check(given, &documents, &findings);
     if (given->json) {
-        json_t *all = json_pack(
+        good &= weir__print_json(json_pack(
             "{s:b, s:o, s:o, s:I}", "ok", good, "errors", weir__rules_findings(&findings, WEIR_IS_ERROR), "warnings",
-            weir__rules_findings(&findings, WEIR_IS_WARNING), "documents", (json_int_t)documents.count);
-        good &= weir__print_json(all) == 0;
-        json_decref(all);
+            weir__rules_findings(&findings, WEIR_IS_WARNING), "documents", (json_int_t)documents.count));
+    } else if (good) {
+        weir__print_line(stdout, "%s: %zu document%s, good", given->arguments[0], documents.count,
+                         documents.count == 1 ? "" : "s");
     } else {
-        FILE *to = good ? stdout : stderr;
-        weir__print_text(to, given->arguments[0], SIZE_MAX, false);
-        if (good)
-            fprintf(to, ": %zu document%s, good\n", documents.count, documents.count == 1 ? "" : "s");
-        else
-            fprintf(to, ": %zu error%s\n", findings.errors, findings.errors == 1 ? "" : "s");
+        weir__print_line(stderr, "%s: %zu error%s", given->arguments[0], findings.errors,
+                         findings.errors == 1 ? "" : "s");
     }
     weir__documents_free(&documents);
     weir__findings_free(&findings);

@@ -1,6 +1,5 @@
 /* weir rules publish and rollback. */
 #include "cli/rules.h"
-#include "cli/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -62,13 +61,7 @@ json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version)
     return wanted;
 }
 
-static void print_outcome(const char *name, const char *text)
-{
-    weir__print_text(stdout, name, SIZE_MAX, false);
-    printf(": %s\n", text);
-}
-
-/* What came of each; `put` as of weir__rules_put. */
+/* Reports the outcome for each document; `put` is the result of weir__rules_put. */
 static void report_published(const struct weir__command_line *given, const struct weir__service_reply *reply, int put,
                              json_t *published)
 {
@@ -80,7 +73,7 @@ static void report_published(const struct weir__command_line *given, const struc
             json_array_append_new(published,
                                   json_pack("{s:s, s:s, s:b}", "name", name, "stage", stage, "changed", changed));
         else
-            print_outcome(name, changed ? stage : "as before");
+            weir__print_line(stdout, "%s: %s", name, changed ? stage : "unchanged");
     }
 }
 
@@ -103,9 +96,8 @@ int weir__rules_publish(struct weir__command_line *given)
         report_published(given, &reply, put, published);
     json_t *revision = put > 0 ? json_object_get(reply.json, "revision") : NULL;
     if (given->json) {
-        json_t *all = json_pack("{s:b, s:O, s:O?}", "ok", good, "published", published, "revision", revision);
-        good &= weir__print_json(all) == 0;
-        json_decref(all);
+        good &=
+            weir__print_json(json_pack("{s:b, s:O, s:O?}", "ok", good, "published", published, "revision", revision));
     } else if (revision) {
         printf("revision %" JSON_INTEGER_FORMAT " is published\n", json_integer_value(revision));
     }
@@ -123,7 +115,7 @@ static int roll_back_revision(struct weir__command_line *given, int64_t number)
     snprintf(path, sizeof path, "/v1/revisions/%" PRId64 "/rollback", number);
     bool good = weir__given_post(given, path, with_reason(given, json_object()), NULL, &reply);
     if (good && given->json)
-        good = weir__print_json(reply.json) == 0;
+        good = weir__print_json(json_incref(reply.json));
     else if (good)
         printf("revision %" JSON_INTEGER_FORMAT " is published, as revision %" PRId64 " was\n",
                json_integer_value(json_object_get(reply.json, "revision")), number);
@@ -133,15 +125,13 @@ static int roll_back_revision(struct weir__command_line *given, int64_t number)
 
 static int roll_back_document(struct weir__command_line *given, const char *name, int64_t to)
 {
-    char *path = weir__service_path(name, "/rollback");
+    char *path = weir__service_path("/v1/rules/", name, "/rollback");
     struct weir__service_reply reply;
     bool good =
         weir__given_post(given, path, with_reason(given, json_pack("{s:I}", "version", (json_int_t)to)), name, &reply);
     int64_t version = json_integer_value(json_object_get(reply.json, "version")), revision = 0;
-    if (good && !given->json) {
-        weir__print_text(stdout, name, SIZE_MAX, false);
-        printf(": v%" PRId64 " has the text of v%" PRId64 "\n", version, to);
-    }
+    if (good && !given->json)
+        weir__print_line(stdout, "%s: v%" PRId64 " has the text of v%" PRId64, name, version, to);
     if (good && given->is[WEIR__WITH_PUBLISH]) {
         struct weir__service_reply put;
         json_t *wanted = json_pack("[o]", weir__rules_wanted(name, given->value[WEIR__WITH_PUBLISH], version));
@@ -153,12 +143,9 @@ static int roll_back_document(struct weir__command_line *given, const char *name
         if (good && !given->json)
             printf("revision %" PRId64 " is published\n", revision);
     }
-    if (good && given->json) {
-        json_t *all = json_pack("{s:s, s:I, s:I, s:o}", "name", name, "version", (json_int_t)version, "of",
-                                (json_int_t)to, "revision", revision ? json_integer(revision) : json_null());
-        good = weir__print_json(all) == 0;
-        json_decref(all);
-    }
+    if (good && given->json)
+        good = weir__print_json(json_pack("{s:s, s:I, s:I, s:o}", "name", name, "version", (json_int_t)version, "of",
+                                          (json_int_t)to, "revision", revision ? json_integer(revision) : json_null()));
     weir__service_reply_free(&reply);
     free(path);
     return good ? 0 : 1;

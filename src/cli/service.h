@@ -5,6 +5,7 @@
 #ifndef WEIR_CLI_SERVICE_H
 #define WEIR_CLI_SERVICE_H
 
+#include "base/buffer.h"
 #include "cli/diagnose.h"
 
 #include <jansson.h>
@@ -23,7 +24,7 @@ struct weir__service_request {
     const char *body;          /* may be NULL */
     size_t len;
     bool yaml;        /* the body is; else it is JSON */
-    bool wants_yaml;  /* so shall the answer be; else it is an object of JSON */
+    bool wants_yaml;  /* the reply shall be YAML; else it is an object of JSON */
     int64_t if_match; /* a version; 0: none */
     const char *reason;
 };
@@ -34,7 +35,7 @@ struct weir__service_reply {
     char *body;      /* with a zero byte behind it */
     size_t len;
     json_t *json;  /* the body, if it is JSON; else NULL */
-    bool is_other; /* than the rules service would have answered */
+    bool is_other; /* not a reply of a rules service */
 };
 
 struct weir__service;
@@ -54,32 +55,28 @@ void weir__service_reply_free(struct weir__service_reply *reply);
  */
 bool weir__service_reply_is_good(const struct weir__service *service, const struct weir__service_reply *reply,
                                  const char *about);
-/* The list of what is wrong with documents, or NULL. */
+/* The list of errors in documents, or NULL. */
 const json_t *weir__service_reply_problems(const struct weir__service_reply *reply);
-/* One line: why it was refused. */
+/* One of them. Its texts live as long as `problem`. */
+weir_diagnostic weir__problem_diagnostic(const json_t *problem);
+/* The reason of a refusal, in one line. */
 const char *weir__service_reply_message(const struct weir__service_reply *reply);
 
-/* "/v1/rules/" with a name in it, and what comes behind. From malloc, or NULL. */
-char *weir__service_path(const char *name, const char *rest);
-/* A text as a part of a path or query. From malloc, or NULL. */
-char *weir__query_escape(const char *text);
+/* `start`, the escaped `name` and `rest`. From malloc, or NULL. */
+char *weir__service_path(const char *start, const char *name, const char *rest);
+/* Adds "?name=value" or "&name=value" to a path; nothing if the value is NULL. */
+void weir__query_add(struct weir__buffer *path, const char *name, const char *value);
 
 /* ---- Between the files ---- */
 
-/* The two transports. Each prints why there is no reply. */
+/* Over HTTP (service_http.c). Both print the reason if they fail. */
 struct weir__http;
 struct weir__http *weir__http_open(const struct weir__service_options *options);
 void weir__http_close(struct weir__http *http);
 bool weir__http_call(struct weir__http *http, const struct weir__service_request *request,
                      struct weir__service_reply *reply);
 
-struct weir__local;
-struct weir__local *weir__local_open(const struct weir__service_options *options);
-void weir__local_close(struct weir__local *local);
-bool weir__local_call(struct weir__local *local, const struct weir__service_request *request,
-                      struct weir__service_reply *reply);
-
-/* The number in an ETag such as "v12", quotes and all; 0: it is none. */
+/* The number in an ETag such as "v12", with its quotes; 0: it is not such a tag. */
 int64_t weir__etag_version(const char *etag, size_t len);
 
 #endif

@@ -1,15 +1,18 @@
-/* Commands that have commands. */
+/* Commands with subcommands. */
 #include "cli/subcommand.h"
 #include "base/suggest.h"
 #include "base/text.h"
-#include "cli/options.h"
+#include "cli/cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct weir__option all_options[] = {
-#define OPTION(name, word, value) {word, 0, value},
+static const struct {
+    const char *name;
+    bool has_value;
+} all_options[] = {
+#define OPTION(name, word, value) {word, value},
     WEIR__SERVICE_OPTIONS(OPTION) WEIR__OWN_OPTIONS(OPTION)
 #undef OPTION
 };
@@ -40,37 +43,23 @@ static const struct weir__subcommand *find(const char *command, const struct wei
 static int read_line(const struct weir__subcommand *sub, struct weir__command_line *given, int argc, char **argv)
 {
     struct weir__option options[WEIR__WITH_COUNT];
-    enum weir__with which[WEIR__WITH_COUNT];
     size_t count = 0;
-    for (int i = 0; i < WEIR__WITH_COUNT; i++) {
-        if (i > WEIR__WITH_HELP && !(sub->options >> i & 1))
-            continue;
-        options[count] = all_options[i];
-        if (i == WEIR__WITH_HELP)
-            options[count].letter = 'h';
-        which[count++] = (enum weir__with)i;
-    }
-    struct weir__args args = {given->command, options, count, argv, argc, 1, 0, false, NULL};
-    int option;
-    while ((option = weir__args_next(&args)) != WEIR__ARG_END) {
-        if (option == WEIR__ARG_BAD)
-            return 2;
-        if (option == WEIR__ARG_WORD) {
-            given->arguments[given->argument_count++] = argv[args.at - 1];
-            continue;
-        }
-        given->is[which[option]] = true;
-        given->value[which[option]] = args.value;
-    }
-    if (given->is[WEIR__WITH_HELP]) {
-        fputs(sub->help, stdout);
-        return 0;
-    }
-    if (given->argument_count < sub->least || given->argument_count > sub->most) {
-        fprintf(stderr, "weir %s: %s\n%s", given->command,
-                given->argument_count < sub->least ? sub->lacks : "there is a word too much", sub->help);
+    for (int i = 0; i < WEIR__WITH_COUNT; i++)
+        if (i <= WEIR__WITH_JSON || (sub->options >> i & 1))
+            options[count++] = (struct weir__option){.name = all_options[i].name,
+                                                     .flag = all_options[i].has_value ? NULL : &given->is[i],
+                                                     .value = all_options[i].has_value ? &given->value[i] : NULL};
+    struct weir__args args = {given->command, sub->help, options, count, given->arguments, sub->most, 0, NULL};
+    int code = weir__args_read(&args, argc, argv);
+    if (code >= 0)
+        return code;
+    if (args.argument_count < sub->least) {
+        fprintf(stderr, "weir %s: %s\n%s", given->command, sub->lacks, sub->help);
         return 2;
     }
+    for (int i = 0; i < WEIR__WITH_COUNT; i++)
+        given->is[i] |= given->value[i] != NULL;
+    given->argument_count = args.argument_count;
     given->json = given->is[WEIR__WITH_JSON];
     return -1;
 }
@@ -92,11 +81,7 @@ static int run(const struct weir__subcommand *sub, struct weir__command_line *gi
         return code;
     code = sub->run(given);
     weir__service_close(given->service);
-    if (fflush(stdout) || ferror(stdout)) {
-        perror("weir: standard output");
-        return 1;
-    }
-    return code;
+    return weir__flush(code);
 }
 
 int weir__subcommand_run(const char *command, const char *help, const struct weir__subcommand *list, size_t count,
@@ -115,7 +100,7 @@ int weir__subcommand_run(const char *command, const char *help, const struct wei
     if (!sub)
         return 2;
     snprintf(name, sizeof name, "%s %s", command, sub->name);
-    struct weir__command_line given = {.command = name, .arguments = calloc((size_t)argc, sizeof(char *))};
+    struct weir__command_line given = {.command = name, .arguments = calloc((size_t)argc, sizeof(const char *))};
     int code = given.arguments ? read_line(sub, &given, argc - 1, argv + 1) : 1;
     if (code < 0)
         code = run(sub, &given);
@@ -131,18 +116,20 @@ int64_t weir__given_number(const struct weir__command_line *given, enum weir__wi
     const char *text = given->value[option];
     if (weir__read_int(*text == 'v' ? text + 1 : text, 1, INT64_MAX, &number))
         return number;
-    fprintf(stderr, "weir %s: --%s is a number from 1 on\n", given->command, all_options[option].name);
+    fprintf(stderr, "weir %s: --%s is a number of at least 1\n", given->command, all_options[option].name);
     return -1;
 }
 
-/* ---- Asking ---- */
+/* ---- Requests ---- */
 
 bool weir__given_get(const struct weir__command_line *given, const char *path, const char *about,
                      struct weir__service_reply *reply)
 {
     struct weir__service_request request = {.method = "GET", .path = path};
-    return weir__service_call(given->service, &request, reply) &&
-           weir__service_reply_is_good(given->service, reply, about);
+    *reply = (struct weir__service_reply){0};
+    return path ? weir__service_call(given->service, &request, reply) &&
+                      weir__service_reply_is_good(given->service, reply, about)
+                : weir__no_memory();
 }
 
 bool weir__given_post(const struct weir__command_line *given, const char *path, json_t *body, const char *about,
@@ -163,49 +150,43 @@ bool weir__given_post(const struct weir__command_line *given, const char *path, 
     return good;
 }
 
-/* The path of the page that begins behind `next`. From malloc, or NULL. */
-static char *page_path(const char *path, const json_t *next)
-{
-    char *escaped = NULL, *full_path = NULL;
-    char number[24] = "";
-    if (json_is_integer(next))
-        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(next));
-    else if (json_is_string(next) && !(escaped = weir__query_escape(json_string_value(next))))
-        return NULL;
-    const char *after = escaped ? escaped : number;
-    size_t size = strlen(path) + strlen(after) + 32;
-    full_path = malloc(size);
-    if (full_path)
-        snprintf(full_path, size, "%s%climit=1000%s%s", path, strchr(path, '?') ? '&' : '?', *after ? "&after=" : "",
-                 after);
-    free(escaped);
-    return full_path;
-}
-
 json_t *weir__service_reply_items(const struct weir__command_line *given, const struct weir__service_reply *reply)
 {
     json_t *items = json_object_get(reply->json, "items");
     if (json_is_array(items))
         return items;
-    fprintf(stderr, "weir %s: the answer has no list in it; is this a rules service?\n", given->command);
+    fprintf(stderr, "weir %s: the reply has no list; is this a rules service?\n", given->command);
     return NULL;
+}
+
+/* Appends the page that begins after `next` to `all`, and sets `next` anew. False after an error was printed. */
+static bool add_page(const struct weir__command_line *given, const char *path, json_t *all, json_t **next)
+{
+    struct weir__buffer page = {0};
+    struct weir__service_reply reply;
+    char number[32];
+    weir__buffer_printf(&page, "%s", path);
+    weir__query_add(&page, "limit", "1000");
+    if (json_is_integer(*next))
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(*next));
+    weir__query_add(&page, "after", json_is_integer(*next) ? number : json_string_value(*next));
+    bool good = weir__given_get(given, page.failed ? NULL : page.data, NULL, &reply);
+    json_t *items = good ? weir__service_reply_items(given, &reply) : NULL;
+    json_decref(*next);
+    *next = json_incref(json_object_get(reply.json, "next"));
+    good = items && json_array_extend(all, items) == 0;
+    weir__service_reply_free(&reply);
+    weir__buffer_free(&page);
+    return good;
 }
 
 json_t *weir__given_list(const struct weir__command_line *given, const char *path)
 {
     json_t *all = json_array(), *next = NULL;
-    bool good = all != NULL, more = true;
+    bool good = path != NULL || weir__no_memory(), more = true;
     for (int page = 0; good && more && page < PAGES_MAX; page++) {
-        struct weir__service_reply reply = {0};
-        char *this_page = page_path(path, next);
-        good = this_page && weir__given_get(given, this_page, NULL, &reply);
-        free(this_page);
-        json_t *items = good ? weir__service_reply_items(given, &reply) : NULL;
-        good = items && json_array_extend(all, items) == 0;
-        json_decref(next);
-        next = json_incref(json_object_get(reply.json, "next"));
+        good = add_page(given, path, all, &next);
         more = json_is_string(next) || json_is_integer(next);
-        weir__service_reply_free(&reply);
     }
     json_decref(next);
     if (good && !more)
@@ -216,16 +197,15 @@ json_t *weir__given_list(const struct weir__command_line *given, const char *pat
     return NULL;
 }
 
-/* ---- Showing ---- */
+/* ---- Output ---- */
 
-int weir__print_json(const json_t *value)
+bool weir__print_json(json_t *value)
 {
-    if (json_dumpf(value, stdout, JSON_COMPACT) != 0) {
-        fprintf(stderr, "weir: out of memory\n");
-        return 1;
-    }
-    putchar('\n');
-    return 0;
+    bool good = json_dumpf(value, stdout, JSON_COMPACT) == 0 || weir__no_memory();
+    json_decref(value);
+    if (good)
+        putchar('\n');
+    return good;
 }
 
 const char *weir__member(const json_t *object, const char *name)
@@ -245,9 +225,25 @@ const char *weir__member_number(const json_t *object, const char *name, char *bu
 
 const char *weir__member_time(const json_t *object, const char *name, char *buffer)
 {
-    const char *text = weir__member(object, name);
-    snprintf(buffer, 32, "%.16s", text);
+    snprintf(buffer, 32, "%.16s", weir__member(object, name));
     if (strlen(buffer) > 10 && buffer[10] == 'T')
         buffer[10] = ' ';
     return buffer;
+}
+
+bool weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none)
+{
+    struct weir__column shown[WEIR__TABLE_COLUMNS];
+    struct weir__text_table table = {.columns = shown, .column_count = count};
+    char buffer[WEIR__ITEM_CELL];
+    const json_t *item;
+    size_t i;
+    for (size_t c = 0; c < count; c++)
+        shown[c] = columns[c].column;
+    json_array_foreach(items, i, item) for (size_t c = 0; c < count; c++)
+        weir__text_table_cell(&table, columns[c].format ? columns[c].format(item, columns[c].member, buffer)
+                                                        : weir__member(item, columns[c].member));
+    if (json_array_size(items) == 0)
+        puts(none);
+    return weir__text_table_print(&table, stdout);
 }

@@ -1,10 +1,11 @@
-/* Commands with subcommands: weir rules, weir token, weir queue. All use the rules service. */
+/* Commands with subcommands: weir rules, weir token, weir queue. They are clients of the rules service. */
 #ifndef WEIR_CLI_SUBCOMMAND_H
 #define WEIR_CLI_SUBCOMMAND_H
 
 #include "cli/service.h"
+#include "cli/text.h"
 
-/* Every option there is. The first ones say where the service is, and go with all. */
+/* All options. The first ones select the service, and are options of every subcommand. */
 #define WEIR__SERVICE_OPTIONS(X)                                                                                       \
     X(URL, "url", true)                                                                                                \
     X(TOKEN, "token", true)                                                                                            \
@@ -12,8 +13,7 @@
     X(CA, "ca", true)                                                                                                  \
     X(DB, "db", true)                                                                                                  \
     X(FILE, "file", true)                                                                                              \
-    X(JSON, "json", false)                                                                                             \
-    X(HELP, "help", false)
+    X(JSON, "json", false)
 #define WEIR__OWN_OPTIONS(X)                                                                                           \
     X(STAGE, "stage", true)                                                                                            \
     X(KIND, "kind", true)                                                                                              \
@@ -47,7 +47,7 @@ struct weir__command_line {
     const char *command; /* "rules apply" */
     const char *value[WEIR__WITH_COUNT];
     bool is[WEIR__WITH_COUNT];
-    char **arguments;
+    const char **arguments;
     size_t argument_count;
     bool json;
     struct weir__service *service;
@@ -57,48 +57,59 @@ struct weir__subcommand {
     const char *name;
     uint32_t options; /* WEIR__WITH(…) besides the service's */
     size_t least, most;
-    const char *lacks; /* what to ask for if there are too few words */
+    const char *lacks; /* the message if there are too few arguments */
     int (*run)(struct weir__command_line *given);
     const char *help;
 };
 
-/* Finds the subcommand, reads its options, opens the service and runs it. The exit code. */
+/* Finds the subcommand, reads its options, opens the service and runs it. Returns the exit code. */
 int weir__subcommand_run(const char *command, const char *help, const struct weir__subcommand *list, size_t count,
                          int argc, char **argv);
 
-/* A version or revision of an option; 0 if it is not given, -1 after it was said that it is none. */
+/* A version or revision; 0 if the option is not given, -1 after an error was printed. */
 int64_t weir__given_number(const struct weir__command_line *given, enum weir__with option);
 
-/* Asks without a body. False: told. */
+/* Requests to the service. False after an error was printed; free the reply either way. `path` NULL: no memory. */
 bool weir__given_get(const struct weir__command_line *given, const char *path, const char *about,
                      struct weir__service_reply *reply);
-/* Asks with a body of JSON, which it takes over. False: told. */
+/* Sends a body of JSON, which it takes over. */
 bool weir__given_post(const struct weir__command_line *given, const char *path, json_t *body, const char *about,
                       struct weir__service_reply *reply);
-/* The list that an answer has as `items`; NULL after it was said that there is none. */
+/* The list in a reply's `items`; NULL after an error was printed. */
 json_t *weir__service_reply_items(const struct weir__command_line *given, const struct weir__service_reply *reply);
-/* All pages of a list. NULL: told. */
+/* All pages of a list; NULL after an error was printed. */
 json_t *weir__given_list(const struct weir__command_line *given, const char *path);
-/* A value as one line of JSON on standard output. The exit code. */
-int weir__print_json(const json_t *value);
+/* Prints a value as one line of JSON, and takes it over. False after an error. */
+bool weir__print_json(json_t *value);
 
-/* Members of an object as text: "" if it is not there. `buffer` has 32 bytes. */
+/* Members of an object as text; "" if there is none. `buffer` has 32 bytes. */
 const char *weir__member(const json_t *object, const char *name);
 const char *weir__member_number(const json_t *object, const char *name, char *buffer);
-/* "2026-11-15 10:15" of a time as the service writes it. */
+/* "2026-11-15 10:15" */
 const char *weir__member_time(const json_t *object, const char *name, char *buffer);
+
+/* A column of a table of objects. */
+struct weir__item_column {
+    struct weir__column column;
+    const char *member;
+    /* Formats the member into a buffer of WEIR__ITEM_CELL bytes, or returns another text. NULL: the member is text. */
+    const char *(*format)(const json_t *item, const char *member, char *buffer);
+};
+enum { WEIR__ITEM_CELL = 256 };
+/* Prints a table of objects, or the line `none` if there are none. False: no memory. */
+bool weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none);
 
 #define WEIR__SERVICE_HELP                                                                                             \
     "\n"                                                                                                               \
     "Which rules service:\n"                                                                                           \
     "  --url URL            https://host:9091, also by WEIR_URL; with --ca FILE, and\n"                                \
     "                       --token-file FILE or WEIR_TOKEN\n"                                                         \
-    "  --db sqlite:/PATH    its database, or postgresql://…: no token, who may open\n"                               \
-    "                       it is an operator\n"                                                                       \
+    "  --db sqlite:/PATH    its database, or postgresql://…: no token; a user who\n"                                 \
+    "                       may open it is an operator\n"                                                              \
     "  --file weir.yaml     the database that this file names; weir.yaml is used\n"                                    \
     "                       without any of these\n"                                                                    \
     "  --json               for scripts\n"                                                                             \
     "\n"                                                                                                               \
-    "Exits with 0, 1 if it was refused or failed, 2 for a wrong command line.\n"
+    "Exits with 0, 1 if the request was refused or failed, 2 for a wrong command line.\n"
 
 #endif

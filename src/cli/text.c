@@ -1,6 +1,7 @@
-/* Text for people. */
-#define _GNU_SOURCE /* wcwidth */
+/* Text on a terminal. See text.h. */
+#define _GNU_SOURCE /* wcwidth, strdup */
 #include "cli/text.h"
+#include "base/buffer.h"
 #include "base/text.h"
 
 #include <locale.h>
@@ -10,7 +11,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
-/* Characters that move the cursor, end the line or turn the direction of writing: shown, they would lie. */
+/* Characters that move the cursor, end the line or change the direction of text. */
 static bool is_control(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 || point == 0x2029 ||
@@ -20,7 +21,7 @@ static bool is_control(uint32_t point)
 int weir__point_width(uint32_t point)
 {
     static bool locale_set;
-    if (!locale_set) { /* wcwidth knows about characters only in a UTF-8 locale; nothing else here depends on it */
+    if (!locale_set) { /* wcwidth needs a UTF-8 locale; nothing else here depends on it */
         locale_set = true;
         (void)setlocale(LC_CTYPE, "C.UTF-8");
     }
@@ -30,7 +31,7 @@ int weir__point_width(uint32_t point)
     return width < 0 ? 1 : width;
 }
 
-/* The next character of a C string as it will be printed: its bytes, and its columns. */
+/* The next character as it will be printed: returns its bytes, sets its columns. */
 static size_t shown(const char *text, size_t left, int *width, bool *clean)
 {
     uint32_t point = 0;
@@ -40,10 +41,9 @@ static size_t shown(const char *text, size_t left, int *width, bool *clean)
     return bytes ? bytes : 1;
 }
 
-size_t weir__text_width(const char *text)
+static size_t text_width(const char *text)
 {
-    size_t columns = 0;
-    size_t len = strlen(text);
+    size_t columns = 0, len = strlen(text);
     for (size_t at = 0; at < len;) {
         int width;
         bool clean;
@@ -53,17 +53,16 @@ size_t weir__text_width(const char *text)
     return columns;
 }
 
-void weir__print_text(FILE *to, const char *text, size_t width, bool fill)
+/* Prints at most `width` columns, with "…" at the end of a text that is cut. */
+static void print_cut(FILE *to, const char *text, size_t width)
 {
-    size_t len = strlen(text);
-    size_t all = weir__text_width(text);
-    size_t room = all > width && width > 0 ? width - 1 : width;
-    size_t used = 0;
+    size_t len = strlen(text), used = 0;
+    bool cut = width > 0 && text_width(text) > width;
     for (size_t at = 0; at < len;) {
         int columns;
         bool clean;
         size_t bytes = shown(text + at, len - at, &columns, &clean);
-        if (used + (size_t)columns > room)
+        if (used + (size_t)columns > (cut ? width - 1 : width))
             break;
         if (clean)
             fwrite(text + at, 1, bytes, to);
@@ -72,12 +71,24 @@ void weir__print_text(FILE *to, const char *text, size_t width, bool fill)
         used += (size_t)columns;
         at += bytes;
     }
-    if (all > width && width > 0) {
-        fputs("…", to);
-        used++;
-    }
-    for (; fill && used < width; used++)
-        fputc(' ', to);
+    fputs(cut ? "…" : "", to);
+}
+
+void weir__print_text(FILE *to, const char *text)
+{
+    print_cut(to, text, SIZE_MAX);
+}
+
+void weir__print_line(FILE *to, const char *format, ...)
+{
+    struct weir__buffer line = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    weir__buffer_vprintf(&line, format, arguments);
+    va_end(arguments);
+    weir__print_text(to, line.failed ? "out of memory" : line.data);
+    fputc('\n', to);
+    weir__buffer_free(&line);
 }
 
 bool weir__has_colour(FILE *to)
@@ -87,10 +98,98 @@ bool weir__has_colour(FILE *to)
     return isatty(fileno(to)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
-size_t weir__columns(FILE *to)
+/* ---- Tables ---- */
+
+enum { GAP = 2, LEAST = 12 };
+
+/* Columns of the terminal that `to` is; SIZE_MAX if it is not a terminal. */
+static size_t terminal_width(FILE *to)
 {
     struct winsize size;
     if (!isatty(fileno(to)))
         return SIZE_MAX;
     return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void weir__text_table_cell(struct weir__text_table *table, const char *text)
+{
+    if (table->count == table->room) {
+        size_t room = table->room ? 2 * table->room : 64;
+        char **cells = realloc(table->cells, room * sizeof(char *));
+        if (!cells) {
+            table->failed = true;
+            return;
+        }
+        table->cells = cells;
+        table->room = room;
+    }
+    char *copy = strdup(text ? text : "");
+    table->failed |= !copy;
+    if (copy)
+        table->cells[table->count++] = copy;
+}
+
+/* The width of each column; 0: it is left out. */
+static void measure(const struct weir__text_table *table, size_t room, size_t *widths)
+{
+    for (size_t c = 0; c < table->column_count; c++) {
+        size_t title = text_width(table->columns[c].title);
+        widths[c] = table->columns[c].flags & WEIR__OPTIONAL ? 0 : title;
+        for (size_t i = c; i < table->count; i += table->column_count) {
+            size_t width = text_width(table->cells[i]);
+            if (width > widths[c])
+                widths[c] = width;
+        }
+        if (widths[c] > 0 && widths[c] < title)
+            widths[c] = title;
+    }
+    /* A table that is too wide for the terminal: narrows the widest of the columns that may be cut. */
+    for (;;) {
+        size_t all = 0, widest = SIZE_MAX;
+        for (size_t c = 0; c < table->column_count; c++) {
+            all += widths[c] ? widths[c] + GAP : 0;
+            if ((table->columns[c].flags & WEIR__CUT) && (widest == SIZE_MAX || widths[c] > widths[widest]))
+                widest = c;
+        }
+        if (all <= GAP || all - GAP <= room || widest == SIZE_MAX || widths[widest] <= LEAST)
+            return;
+        widths[widest]--;
+    }
+}
+
+/* Row number `row`; SIZE_MAX: the titles. */
+static void print_row(const struct weir__text_table *table, FILE *to, const size_t *widths, size_t row)
+{
+    size_t owed = 0; /* blanks before the next text; the end of a line has none */
+    for (size_t c = 0; c < table->column_count; c++) {
+        if (widths[c] == 0)
+            continue;
+        const char *text = row == SIZE_MAX ? table->columns[c].title : table->cells[row * table->column_count + c];
+        size_t width = text_width(text);
+        if (width > widths[c])
+            width = widths[c];
+        if (table->columns[c].flags & WEIR__RIGHT)
+            owed += widths[c] - width;
+        if (width > 0)
+            fprintf(to, "%*s", (int)owed, "");
+        owed =
+            width == 0 ? owed + widths[c] + GAP : (table->columns[c].flags & WEIR__RIGHT ? 0 : widths[c] - width) + GAP;
+        print_cut(to, text, widths[c]);
+    }
+    fputc('\n', to);
+}
+
+bool weir__text_table_print(struct weir__text_table *table, FILE *to)
+{
+    size_t widths[WEIR__TABLE_COLUMNS];
+    size_t rows = table->count / table->column_count;
+    measure(table, terminal_width(to), widths);
+    for (size_t i = 0; i <= rows && rows > 0; i++)
+        print_row(table, to, widths, i - 1); /* first the titles */
+    if (table->failed)
+        fprintf(stderr, "weir: out of memory\n");
+    for (size_t i = 0; i < table->count; i++)
+        free(table->cells[i]);
+    free(table->cells);
+    return !table->failed;
 }

@@ -1,4 +1,4 @@
-/* Text for people: what a terminal makes of it, and numbers as one says them. */
+/* Text on a terminal: its width, lines without control characters, tables, colours. */
 #ifndef WEIR_CLI_TEXT_H
 #define WEIR_CLI_TEXT_H
 
@@ -7,17 +7,44 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Columns that a terminal gives a character: 0 to 2. What cannot be shown is shown as one '?'. */
+/* Columns of a character on a terminal: 0 to 2. One that cannot be shown is printed as '?'. */
 int weir__point_width(uint32_t point);
 
-/* Columns of a text as weir__print_text prints it: what would move the cursor is one '?' each. */
-size_t weir__text_width(const char *text);
-/* Prints at most `width` columns, with "…" for what is cut, and fills up with blanks if `fill`. */
-void weir__print_text(FILE *to, const char *text, size_t width, bool fill);
+/* Prints a text. Each character that would move the cursor, and each byte that is not UTF-8, is printed as '?'. */
+void weir__print_text(FILE *to, const char *text);
+/* Prints formatted text like that, and a line break. */
+void weir__print_line(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* True if `to` is a terminal on which NO_COLOR does not forbid colours. */
+/* True if `to` is a terminal, and NO_COLOR is not set. */
 bool weir__has_colour(FILE *to);
-/* Columns of the terminal that `to` is; SIZE_MAX if it is none. */
-size_t weir__columns(FILE *to);
+
+/* ---- Tables ---- */
+
+#define WEIR__TABLE_COLUMNS 12
+
+enum {
+    WEIR__RIGHT = 1,   /* aligned to the right: numbers */
+    WEIR__CUT = 2,     /* may be cut to fit the terminal */
+    WEIR__OPTIONAL = 4 /* left out if it is empty in all rows */
+};
+
+struct weir__column {
+    const char *title;
+    unsigned flags;
+};
+
+/* Set the first two, zero the rest. */
+struct weir__text_table {
+    const struct weir__column *columns;
+    size_t column_count; /* at most WEIR__TABLE_COLUMNS */
+    char **cells;
+    size_t count, room;
+    bool failed; /* no memory; reported when the table is printed */
+};
+
+/* Adds the next cell of the current row; NULL is empty. */
+void weir__text_table_cell(struct weir__text_table *table, const char *text);
+/* Prints titles and rows, or nothing if there are no rows, and frees the table. False: no memory. */
+bool weir__text_table_print(struct weir__text_table *table, FILE *to);
 
 #endif

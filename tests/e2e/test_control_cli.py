@@ -139,7 +139,7 @@ def test_over_tls_by_role(agent):
     done = weir("rules", "apply", SHOP, "--ca", agent.certificate, "--publish", "enforced", "--json", env=environment)
     assert json.loads(done.stdout)["revision"] == 1
     done = weir("rules", "apply", SHOP, "--ca", agent.certificate, "--publish", "enforced", env=environment)
-    assert done.stdout == "0 created, 0 changed, 0 deleted, 3 as before\n"
+    assert done.stdout == "0 created, 0 changed, 0 deleted, 3 unchanged\n"
     assert weir("rules", "history", "login", "--json", "--ca", agent.certificate, env=environment).stdout.count("editor")
     assert "(403)" in weir("token", "list", "--ca", agent.certificate, code=1, env=environment).stderr
     tokens = json.loads(weir("token", "list", "--json", *trusted, "--token-file", str(operator)).stdout)["items"]
