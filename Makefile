@@ -287,10 +287,6 @@ $B/tests/unit/engine/test_fast_path_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_lo
 # What comes between the look and the take of a denial.
 $B/tests/unit/engine/test_negative_cache: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 
-# The engine's own connections to a store, which is played.
-LINKING := weir__blocking_client_new weir__blocking_client_request weir__blocking_client_refund weir__blocking_client_stats weir__blocking_client_flush_refunds weir__blocking_client_free
-$B/tests/unit/engine/test_connection_pool: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
-
 # The client's tests talk to servers that know no script: questions and answers are plain words.
 CLIENT_TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/remote/test_client*.c))
 $(CLIENT_TESTS): ALL_LDFLAGS += -Wl,--wrap=weir__script_call -Wl,--wrap=weir__script_read

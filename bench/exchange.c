@@ -8,7 +8,7 @@
  * --toggle-collect=weir__sync_round.
  */
 #include "sync/sync.h"
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -26,7 +26,7 @@ struct weir__client_stats {
 
 struct weir__blocking_client;
 
-/* Functions of remote/blocking_client.h, which documents them. */
+/* Functions of remote/client.h, which documents them. */
 struct weir__store_ops {
     const char *version; /* WEIR_VERSION: the two libraries share structures, so they must be of the same version */
     struct weir__blocking_client *(*open)(const struct weir__store_options *options);

@@ -1,6 +1,6 @@
 /* One delivery: the copy of a deferred request, its headers, and its HTTP transfer by libcurl. */
 #define _GNU_SOURCE /* memmem */
-#include "queue/delivery.h"
+#include "queue/dispatcher_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static bool is_value(weir_text text)
 }
 
 /* Parses the next well-formed header line; false at the end. */
-static bool next_field(weir_text *rest, struct header_field *header_field)
+static bool next_field(weir_text *rest, struct header_field *field)
 {
     while (rest->len) {
         const char *end = memmem(rest->data, rest->len, "\r\n", 2);
@@ -97,9 +97,9 @@ static bool next_field(weir_text *rest, struct header_field *header_field)
         if (!colon)
             continue;
         size_t name = (size_t)(colon - line.data);
-        header_field->name = (weir_text){line.data, name};
-        header_field->value = weir__text_trim((weir_text){colon + 1, line.len - name - 1});
-        if (is_token(header_field->name) && is_value(header_field->value))
+        field->name = (weir_text){line.data, name};
+        field->value = weir__text_trim((weir_text){colon + 1, line.len - name - 1});
+        if (is_token(field->name) && is_value(field->value))
             return true;
     }
     return false;
@@ -112,40 +112,40 @@ static bool is_named(weir_text name, const char *word)
 
 static bool connection_names(weir_text headers, weir_text name)
 {
-    struct header_field header_field;
-    while (next_field(&headers, &header_field))
-        if (is_named(header_field.name, "connection") && weir__text_listed(header_field.value, name))
+    struct header_field field;
+    while (next_field(&headers, &field))
+        if (is_named(field.name, "connection") && weir__text_listed(field.value, name))
             return true;
     return false;
 }
 
 static bool has(weir_text headers, const char *name)
 {
-    struct header_field header_field;
-    while (next_field(&headers, &header_field))
-        if (is_named(header_field.name, name))
+    struct header_field field;
+    while (next_field(&headers, &field))
+        if (is_named(field.name, name))
             return true;
     return false;
 }
 
 static bool goes_along(weir_text headers, weir_text name)
 {
-    static const char *const not [] = {"connection",
-                                       "keep-alive",
-                                       "proxy-connection",
-                                       "proxy-authenticate",
-                                       "proxy-authorization",
-                                       "te",
-                                       "trailer",
-                                       "transfer-encoding",
-                                       "upgrade",
-                                       "content-length",
-                                       "expect",
-                                       "x-weir-attempt",
-                                       "x-weir-tier",
-                                       "x-weir-others"};
-    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
-        if (is_named(name, not [i]))
+    static const char *const never[] = {"connection",
+                                        "keep-alive",
+                                        "proxy-connection",
+                                        "proxy-authenticate",
+                                        "proxy-authorization",
+                                        "te",
+                                        "trailer",
+                                        "transfer-encoding",
+                                        "upgrade",
+                                        "content-length",
+                                        "expect",
+                                        "x-weir-attempt",
+                                        "x-weir-tier",
+                                        "x-weir-others"};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (is_named(name, never[i]))
             return false;
     return !connection_names(headers, name);
 }
@@ -160,19 +160,19 @@ static struct curl_slist *add(struct curl_slist *list, const char *line)
 }
 
 /* For libcurl "Name: value" adds a header, "Name:" suppresses one, and "Name;" adds one without a value. */
-static struct curl_slist *add_field(struct curl_slist *list, const struct header_field *header_field)
+static struct curl_slist *add_field(struct curl_slist *list, const struct header_field *field)
 {
-    size_t size = header_field->name.len + header_field->value.len + 4;
+    size_t size = field->name.len + field->value.len + 4;
     char *line = malloc(size);
     if (!line) {
         curl_slist_free_all(list);
         return NULL;
     }
-    if (header_field->value.len)
-        snprintf(line, size, "%.*s: %.*s", (int)header_field->name.len, header_field->name.data,
-                 (int)header_field->value.len, header_field->value.data);
+    if (field->value.len)
+        snprintf(line, size, "%.*s: %.*s", (int)field->name.len, field->name.data, (int)field->value.len,
+                 field->value.data);
     else
-        snprintf(line, size, "%.*s;", (int)header_field->name.len, header_field->name.data);
+        snprintf(line, size, "%.*s;", (int)field->name.len, field->name.data);
     list = add(list, line);
     free(line);
     return list;
@@ -182,13 +182,13 @@ struct curl_slist *weir__delivery_headers(const struct weir__deferred *item, int
 {
     static const char *const own[] = {"Accept", "Content-Type", "User-Agent"};
     weir_text rest = item->headers;
-    struct header_field header_field;
+    struct header_field field;
     char line[64 + WEIR__TICKET_LEN];
     snprintf(line, sizeof line, "X-Weir-Attempt: %d", attempt);
     struct curl_slist *list = add(NULL, line);
-    while (list && next_field(&rest, &header_field))
-        if (goes_along(item->headers, header_field.name))
-            list = add_field(list, &header_field);
+    while (list && next_field(&rest, &field))
+        if (goes_along(item->headers, field.name))
+            list = add_field(list, &field);
     if (list && !has(item->headers, "idempotency-key")) {
         snprintf(line, sizeof line, "Idempotency-Key: %s", item->ticket);
         list = add(list, line);

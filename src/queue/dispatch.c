@@ -133,8 +133,7 @@ static void received(struct weir__dispatcher *dispatcher, struct weir__delivery 
     delivery->counts = true;
     int64_t wait = weir__retry_backoff_ms(attempts, dice());
     delivery->due_ms = now + (wait > delivery->retry_after_ms ? wait : delivery->retry_after_ms);
-    end(dispatcher, delivery,
-        weir__retry_is_exhausted(attempts, dispatcher->config->queue.retries) ? WEIR__ENDED_DEAD : WEIR__ENDED_RETRY);
+    end(dispatcher, delivery, attempts > dispatcher->config->queue.retries ? WEIR__ENDED_DEAD : WEIR__ENDED_RETRY);
 }
 
 void weir__dispatcher_receive(struct weir__dispatcher *dispatcher)

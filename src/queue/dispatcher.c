@@ -1,14 +1,17 @@
-/* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch.c), expires, publishes stats. */
+/* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch.c), expires, writes metrics. */
 #include "queue/dispatcher_internal.h"
 #include "base/file.h"
 #include "queue/queue_internal.h"
+#include "base/buffer.h"
 #include "base/clock.h"
+#include "base/sidecar.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <inttypes.h>
 
 enum {
     DELIVER_MS = 60000, /* timeout of a delivery */
@@ -35,6 +38,98 @@ void weir__dispatcher_report(struct weir__dispatcher *dispatcher, int error, con
                    why && *why ? ": " : "", why ? why : "",
                    error == WEIR__QUEUE_REMOVED ? "opening a new one" : "retrying");
     dispatcher->last_error = error;
+}
+
+/* ---- Metrics, in a sidecar file of the segment from which nginx's workers serve them ---- */
+
+enum { WAITING, UNDER_WAY, DEAD, BYTES, OLDEST, GAUGES };
+
+static const struct {
+    const char *name, *help;
+} gauges[GAUGES] = {
+    {"weir_queue_waiting", "Deferred requests waiting."},
+    {"weir_queue_under_way", "Deferred requests being delivered."},
+    {"weir_queue_dead", "Deferred requests in the dead-letter state."},
+    {"weir_queue_bytes", "Bytes of waiting and under-way requests."},
+    {"weir_queue_oldest_seconds", "Age of the oldest waiting or under-way request."},
+};
+
+/* The lines of a metric must be adjacent, so each gauge is collected in its own buffer. */
+struct gauge_text {
+    struct weir__buffer to[GAUGES];
+    int64_t now_ms, waiting;
+};
+
+static void add_label(struct weir__buffer *to, weir_text rule)
+{
+    for (size_t i = 0; i < rule.len; i++) {
+        char c = rule.data[i];
+        if (c == '\\' || c == '"')
+            weir__buffer_add(to, "\\", 1);
+        if (c == '\n')
+            weir__buffer_add(to, "\\n", 2);
+        else if (c)
+            weir__buffer_add(to, &c, 1);
+    }
+}
+
+static int add_rule(void *context, const struct weir__queue_stats *stats)
+{
+    struct gauge_text *text = context;
+    int64_t oldest = stats->oldest_ms ? text->now_ms - stats->oldest_ms : 0;
+    const int64_t values[GAUGES] = {stats->waiting, stats->under_way, stats->dead, stats->bytes,
+                                    oldest < 0 ? 0 : oldest / 1000};
+    for (int i = 0; i < GAUGES; i++) {
+        weir__buffer_printf(&text->to[i], "%s{rule=\"", gauges[i].name);
+        add_label(&text->to[i], stats->rule);
+        weir__buffer_printf(&text->to[i], "\"} %" PRId64 "\n", values[i]);
+    }
+    text->waiting += stats->waiting;
+    return 0;
+}
+
+static void add_counters(struct weir__buffer *to, const struct weir__dispatcher_counts *counts)
+{
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } lines[] = {
+        {"weir_queue_dispatching", "gauge",
+         "1: this host's agent delivers; 0: it is on standby, or the queue is unavailable.", counts->active},
+        {"weir_queue_standby", "gauge", "1: another host's agent delivers.", counts->standby},
+        {"weir_queue_accepted_total", "counter", "Requests enqueued.", counts->accepted},
+        {"weir_queue_refused_total", "counter",
+         "Requests denied instead of enqueued: queue full or unavailable, or request not accepted.", counts->refused},
+        {"weir_queue_delivered_total", "counter", "Deferred requests delivered.", counts->delivered},
+        {"weir_queue_attempts_total", "counter", "Delivery attempts.", counts->attempts},
+        {"weir_queue_failed_attempts_total", "counter", "Delivery attempts without a final status.", counts->failed},
+        {"weir_queue_dead_letters_total", "counter", "Deferred requests dead-lettered after a delivery attempt.",
+         counts->dead},
+        {"weir_queue_requeued_total", "counter", "Claimed requests requeued because a rule denied them.",
+         counts->requeued},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        weir__buffer_printf(to, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", lines[i].name, lines[i].help,
+                            lines[i].name, lines[i].type, lines[i].name, lines[i].value);
+}
+
+static void write_metrics(struct weir__dispatcher *dispatcher, int64_t now_ms)
+{
+    struct gauge_text text = {.now_ms = now_ms};
+    struct weir__buffer all = {0};
+    int error = weir__queue_stats(dispatcher->queue, add_rule, &text);
+    for (int i = 0; i < GAUGES; i++) {
+        if (text.to[i].len)
+            weir__buffer_printf(&all, "# HELP %s %s\n# TYPE %s gauge\n%s", gauges[i].name, gauges[i].help,
+                                gauges[i].name, text.to[i].data);
+        all.failed |= text.to[i].failed;
+        weir__buffer_free(&text.to[i]);
+    }
+    add_counters(&all, &dispatcher->counts);
+    if (!error && !all.failed)
+        (void)weir__sidecar_write(dispatcher->stats_path, all.data, all.len);
+    weir__buffer_free(&all);
+    dispatcher->waiting = text.waiting;
 }
 
 /* ---- Once a second ---- */
@@ -99,8 +194,7 @@ static void every_second(struct weir__dispatcher *dispatcher, int64_t now)
              .standby && /* one clock is enough: a standby agent with a wrong one must not expire requests */
         weir__queue_expire(dispatcher->queue, now) == WEIR__QUEUE_REMOVED)
         weir__dispatcher_report(dispatcher, WEIR__QUEUE_REMOVED, weir__queue_why(dispatcher->queue));
-    (void)weir__dispatcher_write_stats(dispatcher->queue, &dispatcher->counts, now, dispatcher->stats_path,
-                                       &dispatcher->waiting);
+    write_metrics(dispatcher, now);
     if (dispatcher->dead_unlogged)
         weir__logf(dispatcher->log, WEIR__LOG_WARNING,
                    "queue: %llu deferred request%s became dead (%s); list them with: weir queue list --state dead",
@@ -239,24 +333,18 @@ struct weir__dispatcher *weir__dispatcher_start(const struct weir__config *confi
     return NULL;
 }
 
-void weir__dispatcher_wake(struct weir__dispatcher *dispatcher)
+void weir__dispatcher_ingested(struct weir__dispatcher *dispatcher, uint64_t accepted, uint64_t refused)
 {
     if (!dispatcher)
         return;
     pthread_mutex_lock(&dispatcher->lock);
-    bool before = dispatcher->woken;
-    dispatcher->woken = true;
+    bool wakes = accepted && !dispatcher->woken;
+    dispatcher->woken |= wakes;
+    dispatcher->accepted += accepted;
+    dispatcher->refused += refused;
     pthread_mutex_unlock(&dispatcher->lock);
-    if (!before)
+    if (wakes)
         curl_multi_wakeup(dispatcher->multi);
-}
-
-void weir__dispatcher_set_ingested(struct weir__dispatcher *dispatcher, uint64_t accepted, uint64_t refused)
-{
-    pthread_mutex_lock(&dispatcher->lock);
-    dispatcher->accepted = accepted;
-    dispatcher->refused = refused;
-    pthread_mutex_unlock(&dispatcher->lock);
 }
 
 void weir__dispatcher_finish(struct weir__dispatcher *dispatcher)

@@ -1,12 +1,74 @@
-/* What the files of the dispatcher share: dispatcher.c (thread), dispatch.c (one round), dispatcher_stats.c. */
+/* What the files of the dispatcher share: dispatcher.c (thread, metrics), dispatch.c (one round), delivery.c. */
 #ifndef WEIR_QUEUE_DISPATCHER_INTERNAL_H
 #define WEIR_QUEUE_DISPATCHER_INTERNAL_H
 
-#include "queue/agent.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "queue/queue.h"
 #include "queue/retry_policy.h"
-#include "queue/delivery.h"
 
 #include <pthread.h>
+#include <curl/curl.h>
+
+/* ---- One delivery (delivery.c): a copy of the claimed request, and its HTTP transfer to the upstream by libcurl ----
+ */
+
+enum weir__delivery_state {
+    WEIR__DELIVERY_FREE = 0,
+    WEIR__DELIVERY_CLAIMED, /* the rules have not been evaluated yet */
+    WEIR__DELIVERY_DELAYED, /* admitted, to be sent at begins_ms */
+    WEIR__DELIVERY_SENT,
+    WEIR__DELIVERY_ENDED /* `end` is to be committed to the queue */
+};
+
+struct weir__delivery {
+    enum weir__delivery_state state;
+    struct weir__deferred item; /* its texts are in `text` */
+    char *text;
+    int64_t begins_ms, renew_ms;
+    weir_permits permits; /* of concurrency rules */
+    CURL *curl;           /* kept for the next delivery */
+    struct curl_slist *headers;
+    char error[CURL_ERROR_SIZE];
+
+    /* The outcome. */
+    enum weir__queue_end_kind end;
+    bool counts; /* as an attempt */
+    int status;
+    int64_t retry_after_ms; /* the reply's Retry-After; 0: none */
+    int64_t due_ms;         /* of a retry */
+    uint64_t aside;         /* of a retry: its group, as in struct weir__queue_ending */
+    char why[WEIR__QUEUE_WHY_MAX + 1];
+};
+
+struct weir__delivery_target {
+    const char *url;    /* "http://host:port", without a path; NULL: none is configured */
+    const char *socket; /* Unix socket of an HTTP server, or NULL */
+    const char *ca;     /* NULL: the system's */
+    bool unverified;    /* accept any certificate */
+    int64_t timeout_ms; /* of the complete transfer */
+};
+
+/* Copies the request. False: out of memory. */
+bool weir__delivery_copy(struct weir__delivery *delivery, const struct weir__deferred *item);
+/* Starts the transfer. False, with the reason in `why`: it cannot be sent. */
+bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__delivery_target *target, CURLM *multi);
+/* Ends the transfer: sets status (0: no reply), retry_after_ms and why. */
+void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURLcode code);
+/* Frees all but the curl handle; the state is FREE. */
+void weir__delivery_clear(struct weir__delivery *delivery);
+
+/* True if method and target are valid in a request line. */
+bool weir__delivery_is_sendable(const struct weir__deferred *item);
+/*
+ * The headers for libcurl. Left out: hop-by-hop headers (RFC 9110, 7.6.1, and those that Connection names),
+ * Content-Length and Expect, which libcurl sets itself, and malformed lines. Added: X-Weir-Attempt, Idempotency-Key
+ * with the ticket unless the request has one, and entries that keep libcurl from adding headers of its own. NULL: out
+ * of memory.
+ */
+struct curl_slist *weir__delivery_headers(const struct weir__deferred *item, int attempt);
+
+/* ---- The dispatcher ---- */
 
 enum {
     /* Concurrent deliveries, each on its own connection. One rule gets at most half: docs/queue.md, Delivery. */
@@ -84,12 +146,5 @@ void weir__dispatcher_commit(struct weir__dispatcher *dispatcher);
 void weir__dispatcher_requeue_all(struct weir__dispatcher *dispatcher);
 /* Closes connections and queue. */
 void weir__dispatcher_close(struct weir__dispatcher *dispatcher);
-
-/*
- * Writes the lines for /metrics to a sidecar file of the segment, from which nginx's workers serve them. 0, a queue
- * error, or 1: the file could not be written. *waiting: the total of waiting requests.
- */
-int weir__dispatcher_write_stats(struct weir__queue *queue, const struct weir__dispatcher_counts *counts,
-                                 int64_t now_ms, const char *path, int64_t *waiting);
 
 #endif

@@ -31,8 +31,6 @@ struct weir__ingest {
     const struct weir__config *config;
     struct MHD_Daemon *daemon;
     struct weir__committer *committer;
-    void (*put)(void *context);
-    void *context;
 
     pthread_mutex_t lock;
     pthread_cond_t none;
@@ -123,14 +121,13 @@ struct header_lines {
 static enum MHD_Result add_line(void *context, enum MHD_ValueKind kind, const char *name, size_t name_len,
                                 const char *value, size_t value_len)
 {
-    struct header_lines *header_lines = context;
+    struct header_lines *lines = context;
     (void)kind;
-    if (header_lines->count == LINES_MAX) {
-        header_lines->too_many = true;
+    if (lines->count == LINES_MAX) {
+        lines->too_many = true;
         return MHD_NO;
     }
-    header_lines->line[header_lines->count++] =
-        (struct weir__header_line){{name, name_len}, {value ? value : "", value_len}};
+    lines->line[lines->count++] = (struct weir__header_line){{name, name_len}, {value ? value : "", value_len}};
     return MHD_YES;
 }
 
@@ -168,23 +165,22 @@ static bool body_size(const struct exchange *exchange, size_t *size)
 static enum MHD_Result begin_put(struct exchange *exchange)
 {
     struct weir__ingest_job *job = &exchange->job;
-    struct header_lines *header_lines = calloc(1, sizeof *header_lines);
+    struct header_lines *lines = calloc(1, sizeof *lines);
     weir_text fields[WEIR__INGEST_COUNT];
     const char *wrong = "no memory";
     job->kind = WEIR__JOB_PUT;
-    if (header_lines) {
-        MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, add_line, header_lines);
+    if (lines) {
+        MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, add_line, lines);
         for (size_t i = 0; i < WEIR__INGEST_COUNT; i++) {
             const char *value =
                 MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, weir__ingest_field_names[i]);
             fields[i] = (weir_text){value, value ? strlen(value) : 0};
         }
-        wrong = header_lines->too_many
-                    ? "too many headers"
-                    : weir__ingest_read_request(&exchange->ingest->config->queue, fields, header_lines->line,
-                                                header_lines->count, &job->item, &job->bounds, &exchange->room);
+        wrong = lines->too_many ? "too many headers"
+                                : weir__ingest_read_request(&exchange->ingest->config->queue, fields, lines->line,
+                                                            lines->count, &job->item, &job->bounds, &exchange->room);
     }
-    free(header_lines);
+    free(lines);
     if (wrong)
         return refuse(exchange->connection, MHD_HTTP_BAD_REQUEST, "bad_request", wrong);
     if (!body_size(exchange, &exchange->body_size))
@@ -200,7 +196,7 @@ static enum MHD_Result begin_ticket(struct exchange *exchange, const char *metho
 {
     static const char *const may[] = {"Allow", "GET, HEAD, DELETE", NULL};
     bool looks = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    if (strlen(ticket) != WEIR__TICKET_LEN || strspn(ticket, "0123456789abcdef") != WEIR__TICKET_LEN)
+    if (!weir__is_ticket(ticket))
         return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", weir__queue_strerror(WEIR__QUEUE_GONE));
     if (!looks && strcmp(method, "DELETE") != 0)
         return respond(exchange->connection, MHD_HTTP_METHOD_NOT_ALLOWED,
@@ -273,20 +269,12 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
 }
 
 /* A job is done. In the committer's thread. */
-static void done(void *context, struct weir__ingest_job *job)
+static void done(struct weir__ingest_job *job)
 {
     struct exchange *exchange = (struct exchange *)job;
-    (void)context;
-    exchange->state =
-        EXCHANGE_DONE; /* visible to the listener's thread through the lock that MHD_resume_connection takes */
+    /* Visible to the listener's thread through the lock that MHD_resume_connection takes. */
+    exchange->state = EXCHANGE_DONE;
     MHD_resume_connection(exchange->connection);
-}
-
-static void was_put(void *context)
-{
-    const struct weir__ingest *ingest = context;
-    if (ingest->put)
-        ingest->put(ingest->context);
 }
 
 /* ---- Begin and end of an exchange ---- */
@@ -404,18 +392,18 @@ static struct MHD_Daemon *listen_on(struct weir__ingest *ingest, int socket)
 }
 
 struct weir__ingest *weir__ingest_start(const struct weir__config *config, const struct weir__logger *log,
-                                        void (*put)(void *context), void *context, char *why, size_t why_size)
+                                        struct weir__dispatcher *dispatcher, char *why, size_t why_size)
 {
     struct weir__ingest *ingest = calloc(1, sizeof *ingest);
     snprintf(why, why_size, "out of memory");
     if (!ingest)
         return NULL;
-    *ingest = (struct weir__ingest){.config = config, .put = put, .context = context};
+    ingest->config = config;
     weir__deadline_cond(&ingest->none);
     pthread_mutex_init(&ingest->lock, NULL);
     int socket = listen_socket(config, why, why_size);
     if (socket >= 0)
-        ingest->committer = weir__committer_start(config, log, done, was_put, ingest);
+        ingest->committer = weir__committer_start(config, log, done, dispatcher);
     if (ingest->committer && !(ingest->daemon = listen_on(ingest, socket)))
         snprintf(why, why_size, "cannot listen on %s: %s", config->queue.socket, strerror(errno));
     if (ingest->daemon)
@@ -453,9 +441,4 @@ void weir__ingest_stop(struct weir__ingest *ingest)
     pthread_cond_destroy(&ingest->none);
     pthread_mutex_destroy(&ingest->lock);
     free(ingest);
-}
-
-void weir__ingest_counts(struct weir__ingest *ingest, struct weir__ingest_counts *stats)
-{
-    weir__committer_counts(ingest->committer, stats);
 }

@@ -6,6 +6,7 @@
 #include "queue/ingest_internal.h"
 #include "queue/queue_internal.h"
 #include "base/clock.h"
+#include "base/duration.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -29,9 +30,8 @@ struct list {
 struct weir__committer {
     const struct weir__config *config;
     const struct weir__logger *log;
-    void (*done)(void *context, struct weir__ingest_job *job);
-    void (*put)(void *context);
-    void *context;
+    void (*done)(struct weir__ingest_job *job);
+    struct weir__dispatcher *dispatcher; /* may be NULL */
     pthread_t thread;
     bool runs;
 
@@ -49,7 +49,6 @@ struct weir__committer {
     pthread_cond_t more;
     struct list puts, ticket_jobs;
     bool ending;
-    struct weir__ingest_counts stats;
 };
 
 /* ---- Lists ---- */
@@ -176,13 +175,7 @@ static void put_all(struct weir__committer *committer, const struct list *list)
         log_state(committer, error);
         log_refused(committer, error ? 0 : refused);
     }
-    pthread_mutex_lock(&committer->lock);
-    committer->stats.accepted += accepted;
-    committer->stats.refused += list->count - accepted;
-    committer->stats.commits += accepted > 0;
-    pthread_mutex_unlock(&committer->lock);
-    if (accepted && committer->put)
-        committer->put(committer->context);
+    weir__dispatcher_ingested(committer->dispatcher, accepted, list->count - accepted);
 }
 
 static int run_ticket_job(struct weir__committer *committer, struct weir__ingest_job *job)
@@ -211,7 +204,7 @@ static void complete(struct weir__committer *committer, struct list *list)
 {
     for (struct weir__ingest_job *job = list->first, *next; job; job = next) {
         next = job->next;
-        committer->done(committer->context, job);
+        committer->done(job);
     }
 }
 
@@ -250,23 +243,12 @@ static void *run(void *context)
 
 /* ---- A ticket as JSON ---- */
 
-/* RFC 3339, in UTC. */
-static void time_text(int64_t ms, char to[32])
-{
-    time_t seconds = (time_t)(ms / 1000);
-    struct tm utc;
-    char seconds_text[24] = "";
-    if (gmtime_r(&seconds, &utc))
-        strftime(seconds_text, sizeof seconds_text, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(to, 32, "%s.%03dZ", seconds_text, (int)(ms % 1000));
-}
-
 static void set_time(json_t *to, const char *name, int64_t ms)
 {
-    char text[32];
+    char text[WEIR__TIME_TEXT];
     if (!ms)
         return;
-    time_text(ms, text);
+    weir__time_text(ms, text);
     json_object_set_new(to, name, json_string(text));
 }
 
@@ -302,8 +284,8 @@ int weir__ticket_json(void *room, const struct weir__deferred *item)
 /* ---- Interface ---- */
 
 struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__logger *log,
-                                              void (*done)(void *context, struct weir__ingest_job *job),
-                                              void (*put)(void *context), void *context)
+                                              void (*done)(struct weir__ingest_job *job),
+                                              struct weir__dispatcher *dispatcher)
 {
     struct weir__committer *committer = calloc(1, sizeof *committer);
     if (!committer)
@@ -311,8 +293,7 @@ struct weir__committer *weir__committer_start(const struct weir__config *config,
     committer->config = config;
     committer->log = log;
     committer->done = done;
-    committer->put = put;
-    committer->context = context;
+    committer->dispatcher = dispatcher;
     pthread_mutex_init(&committer->lock, NULL);
     weir__deadline_cond(&committer->more);
     committer->runs = pthread_create(&committer->thread, NULL, run, committer) == 0;
@@ -352,16 +333,8 @@ void weir__committer_free(struct weir__committer *committer)
     if (!committer)
         return;
     weir__committer_end(committer);
-    if (committer->queue)
-        weir__queue_close(committer->queue);
+    weir__queue_close(committer->queue);
     pthread_cond_destroy(&committer->more);
     pthread_mutex_destroy(&committer->lock);
     free(committer);
-}
-
-void weir__committer_counts(struct weir__committer *committer, struct weir__ingest_counts *stats)
-{
-    pthread_mutex_lock(&committer->lock);
-    *stats = committer->stats;
-    pthread_mutex_unlock(&committer->lock);
 }

@@ -2,7 +2,8 @@
 #ifndef WEIR_QUEUE_INGEST_INTERNAL_H
 #define WEIR_QUEUE_INGEST_INTERNAL_H
 
-#include "queue/agent.h"
+#include "base/log.h"
+#include "config/config.h"
 #include "queue/queue.h"
 
 /* ---- Parsing (ingest_request.c): no HTTP, no queue ---- */
@@ -74,16 +75,15 @@ struct weir__ingest_job {
 
 struct weir__committer;
 
-/* Calls `done` for each job, and `put` after each commit, in the committer's thread. NULL: out of memory. */
+/* Calls `done` for each job in the committer's thread. NULL: out of memory. */
 struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__logger *log,
-                                              void (*done)(void *context, struct weir__ingest_job *job),
-                                              void (*put)(void *context), void *context);
+                                              void (*done)(struct weir__ingest_job *job),
+                                              struct weir__dispatcher *dispatcher);
 /* False: the backlog is full, or the committer is ending; the job stays the caller's. */
 bool weir__committer_add(struct weir__committer *committer, struct weir__ingest_job *job);
 /* Completes the jobs that were added; further ones are refused. */
 void weir__committer_end(struct weir__committer *committer);
 void weir__committer_free(struct weir__committer *committer);
-void weir__committer_counts(struct weir__committer *committer, struct weir__ingest_counts *counts);
 
 /* A weir__deferred_visit: writes what a ticket's holder may see, as JSON, to `json` (WEIR__TICKET_JSON_MAX bytes). */
 int weir__ticket_json(void *json, const struct weir__deferred *item);

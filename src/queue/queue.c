@@ -54,9 +54,13 @@ const char *weir__queue_why(const struct weir__queue *queue)
 
 int64_t weir__queue_now(const struct weir__queue *queue)
 {
-    if (queue->options.clock_ms)
-        return queue->options.clock_ms();
-    return weir__wall_ms();
+    return queue->options.clock_ms ? queue->options.clock_ms() : weir__wall_ms();
+}
+
+bool weir__queue_fits(const struct weir__queue_bounds *bounds, int64_t count, int64_t bytes, int64_t more)
+{
+    return (bounds->max <= 0 || count < bounds->max) &&
+           (bounds->max_bytes <= 0 || (more <= bounds->max_bytes && bytes <= bounds->max_bytes - more));
 }
 
 /* ---- Open and close ---- */
@@ -146,18 +150,20 @@ static int item_error(const struct weir__deferred *item)
     return item->rule.len == 0 || item->method.len == 0 || item->target.len == 0 ? WEIR__QUEUE_INVALID : 0;
 }
 
-static bool make_ticket(char ticket[WEIR__TICKET_LEN + 1])
+void weir__ticket_format(weir_text bits, char ticket[WEIR__TICKET_LEN + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    unsigned char bits[WEIR__TICKET_LEN / 2];
-    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
-        return false;
-    for (size_t i = 0; i < sizeof bits; i++) {
-        ticket[2 * i] = digits[bits[i] >> 4];
-        ticket[2 * i + 1] = digits[bits[i] & 15];
+    size_t len = bits.len < WEIR__TICKET_LEN / 2 ? bits.len : WEIR__TICKET_LEN / 2;
+    for (size_t i = 0; i < len; i++) {
+        ticket[2 * i] = digits[(unsigned char)bits.data[i] >> 4];
+        ticket[2 * i + 1] = digits[(unsigned char)bits.data[i] & 15];
     }
-    ticket[WEIR__TICKET_LEN] = '\0';
-    return true;
+    ticket[2 * len] = '\0';
+}
+
+bool weir__is_ticket(const char *text)
+{
+    return strlen(text) == WEIR__TICKET_LEN && strspn(text, "0123456789abcdef") == WEIR__TICKET_LEN;
 }
 
 static int64_t expiry(int64_t accepted_ms, int64_t age_ms, int64_t all_age_ms)
@@ -189,6 +195,7 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
                     int *errors, size_t count)
 {
     int64_t now_ms = weir__queue_now(queue);
+    char bits[WEIR__TICKET_LEN / 2];
     size_t good = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -199,8 +206,9 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
         if (errors[i])
             continue;
         good++;
-        if (!make_ticket(item->ticket))
+        if (getrandom(bits, sizeof bits, 0) != sizeof bits)
             return same_for_all(errors, count, WEIR__QUEUE_UNAVAILABLE);
+        weir__ticket_format((weir_text){bits, sizeof bits}, item->ticket);
         if (item->accepted_ms <= 0)
             item->accepted_ms = now_ms;
         item->due_ms = due_at(item->due_ms, now_ms);
@@ -233,29 +241,17 @@ int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_m
     return claim.room.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
 }
 
-static bool is_ticket(const char *ticket)
-{
-    return strlen(ticket) == WEIR__TICKET_LEN && strspn(ticket, "0123456789abcdef") == WEIR__TICKET_LEN;
-}
-
-static void set_why(struct weir__transition *change, const char *why)
-{
-    size_t len = why ? strlen(why) : 0;
-    change->why = (weir_text){why, len < WEIR__QUEUE_WHY_MAX ? len : WEIR__QUEUE_WHY_MAX};
-}
-
 static struct weir__transition change_of(const struct weir__queue_ending *ending, int64_t now_ms)
 {
     bool again = ending->kind == WEIR__ENDED_RETRY;
-    struct weir__transition change = {.kind = (enum weir__transition_kind)ending->kind,
-                                      .ticket = ending->ticket,
-                                      .now_ms = now_ms,
-                                      .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
-                                      .status = ending->status,
-                                      .counts = !again || ending->attempt_counts,
-                                      .aside = again ? ending->aside : 0};
-    set_why(&change, ending->why);
-    return change;
+    return (struct weir__transition){.kind = (enum weir__transition_kind)ending->kind,
+                                     .ticket = ending->ticket,
+                                     .now_ms = now_ms,
+                                     .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
+                                     .why = {ending->why, ending->why ? strnlen(ending->why, WEIR__QUEUE_WHY_MAX) : 0},
+                                     .status = ending->status,
+                                     .counts = !again || ending->attempt_counts,
+                                     .aside = again ? ending->aside : 0};
 }
 
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count)
@@ -268,7 +264,7 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
         size_t made = 0;
         for (some = 0; at + some < count && made < WEIR__QUEUE_CHANGES; some++) {
             endings[at + some].error = WEIR__QUEUE_GONE;
-            if (!is_ticket(endings[at + some].ticket))
+            if (!weir__is_ticket(endings[at + some].ticket))
                 continue;
             results[made] = &endings[at + some].error;
             changes[made++] = change_of(&endings[at + some], now_ms);
@@ -284,7 +280,7 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
 static int change_one(struct weir__queue *queue, const char *ticket, enum weir__transition_kind kind)
 {
     struct weir__transition change = {.kind = kind, .ticket = ticket, .now_ms = weir__queue_now(queue)};
-    if (!is_ticket(ticket))
+    if (!weir__is_ticket(ticket))
         return WEIR__QUEUE_GONE;
     int error = queue->calls->change(queue, &change, 1);
     return error ? error : change.error;
@@ -304,7 +300,7 @@ int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
 
 int weir__queue_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context)
 {
-    return is_ticket(ticket) ? queue->calls->find(queue, ticket, visit, context) : WEIR__QUEUE_GONE;
+    return weir__is_ticket(ticket) ? queue->calls->find(queue, ticket, visit, context) : WEIR__QUEUE_GONE;
 }
 
 int weir__queue_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,

@@ -20,7 +20,7 @@
  *     DELIVERED, CANCELLED, DEAD: removed by weir__queue_expire after keep_ms or dead_ms
  *
  * Storage: queue.c checks arguments and calls sqlite*.c or redis*.c (scripts: lua/queue*.lua). queue_admin.c serves
- * operators; agent.h is what the agent starts.
+ * operators. The agent starts ingest and dispatcher, at the end of this header.
  *
  * A handle is used by one thread at a time. Any number of handles, in any number of processes, may be open at once.
  * Functions return 0 or an error of the list below. A call that failed changed nothing, except after UNKNOWN.
@@ -29,6 +29,10 @@
 #define WEIR_QUEUE_QUEUE_H
 
 #include "base/text.h"
+
+struct weir__config;
+struct weir__logger;
+struct weir__control_queue;
 
 /* Name, code, text for the log and for clients. */
 #define WEIR__QUEUE_ERRORS(X)                                                                                          \
@@ -76,6 +80,8 @@ const char *weir__queue_strerror(int error);
 
 enum weir__deferred_state { WEIR__WAITING, WEIR__UNDER_WAY, WEIR__DELIVERED, WEIR__DEAD, WEIR__CANCELLED };
 #define WEIR__DEFERRED_STATES 5
+
+bool weir__is_ticket(const char *text);
 
 /* "waiting", "under_way", "delivered", "dead", "cancelled". */
 const char *weir__deferred_state_name(enum weir__deferred_state state);
@@ -125,7 +131,8 @@ struct weir__queue_options {
     int64_t lease_ms;          /* Redis: the dispatching agent's lease, renewed by each claim; 0: the default */
     int64_t wait_ms;           /* Redis: reply timeout, which must cover an fsync of the server; 0: the default */
     int64_t (*clock_ms)(void); /* wall clock; NULL: the system's */
-    /* Redis: list shared by the process's handles (in_doubt.c); must outlive them. NULL: the handle has its own. */
+    /* Redis: list of in-doubt puts, shared by the process's handles; must outlive them. NULL: the handle has its own.
+     */
     struct weir__in_doubt *in_doubt;
     /* SQLite: called when close could not checkpoint the WAL of a removed file and kept it under `path`. May be NULL.
      */
@@ -259,5 +266,43 @@ struct weir__queue_stats {
 typedef int weir__queue_stats_visit(void *context, const struct weir__queue_stats *stats);
 /* Visits each rule that has requests, ordered by name. */
 int weir__queue_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context);
+
+/* ---- What the agent runs ---- */
+
+/* In all of these, configuration, engine and log must outlive the object, and the configuration must have a queue. */
+
+/* Dispatcher: delivers deferred requests as their limits admit them. */
+
+struct weir__dispatcher;
+
+/* NULL: out of memory. A queue that cannot be opened is logged once and retried. */
+struct weir__dispatcher *weir__dispatcher_start(const struct weir__config *config, weir *engine,
+                                                const struct weir__logger *log);
+/* The queue has new requests; others were refused, and the gateway denied them. From any thread. NULL is allowed. */
+void weir__dispatcher_ingested(struct weir__dispatcher *dispatcher, uint64_t accepted, uint64_t refused);
+/* Ends the thread: waits 2 s for deliveries in progress and requeues the rest. NULL is allowed. */
+void weir__dispatcher_finish(struct weir__dispatcher *dispatcher);
+/* Finishes and frees. No thread may report to it afterwards. NULL is allowed. */
+void weir__dispatcher_stop(struct weir__dispatcher *dispatcher);
+
+/* Ingest: accepts requests that nginx defers, on STATE/queue.sock. */
+
+struct weir__ingest;
+
+/* Reports what it accepted and refused to the dispatcher. NULL on failure, with the reason in `why`. */
+struct weir__ingest *weir__ingest_start(const struct weir__config *config, const struct weir__logger *log,
+                                        struct weir__dispatcher *dispatcher, char *why, size_t why_size);
+/* Replies to the requests in progress first. NULL is allowed. */
+void weir__ingest_stop(struct weir__ingest *ingest);
+
+/* Queue admin: stats, lists and changes as JSON, for the admin REST service and weir queue. */
+
+struct weir__queue_admin;
+
+/* Opens the queue at the first call. NULL: out of memory. */
+struct weir__queue_admin *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log);
+/* NULL is allowed. */
+void weir__queue_admin_close(struct weir__queue_admin *admin);
+const struct weir__control_queue *weir__queue_admin_calls(const struct weir__queue_admin *admin);
 
 #endif

@@ -2,10 +2,10 @@
  * Queue admin: stats, lists and changes of the queue as JSON, for the admin REST service. Fills in struct
  * weir__control_queue.
  */
-#include "queue/agent.h"
 #include "base/clock.h"
 #include "queue/queue_internal.h"
 #include "base/duration.h"
+#include "base/host_calls.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -154,7 +154,7 @@ static int with_ticket(struct weir__queue_admin *admin, const char *ticket,
                        int (*change)(struct weir__queue *queue, const char *ticket), char **json, char *why)
 {
     json_t *object = NULL;
-    if (strlen(ticket) != WEIR__TICKET_LEN)
+    if (!weir__is_ticket(ticket))
         return WEIR__HOST_NO_TICKET;
     int error = enter(admin, why);
     if (error)
@@ -191,9 +191,9 @@ struct json_listing {
 
 static int add_one(void *context, const struct weir__deferred *item)
 {
-    struct json_listing *json_listing = context;
-    json_listing->last = item->sequence;
-    return json_array_append_new(json_listing->items, deferred_json(item, json_listing->full_tickets)) ? 1 : 0;
+    struct json_listing *listing = context;
+    listing->last = item->sequence;
+    return json_array_append_new(listing->items, deferred_json(item, listing->full_tickets)) ? 1 : 0;
 }
 
 static int state_of(const char *name)
@@ -207,21 +207,21 @@ static int state_of(const char *name)
 static int list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
     struct weir__queue_admin *admin = context;
-    struct json_listing json_listing = {.items = json_array(), .full_tickets = which->full_tickets};
+    struct json_listing listing = {.items = json_array(), .full_tickets = which->full_tickets};
     struct weir__queue_filter filter = {.state = state_of(which->state),
                                         .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
                                         .after = (uint64_t)which->after,
                                         .limit = (size_t)which->limit};
     int error = enter(admin, why);
     if (!error)
-        error = leave(admin, weir__queue_list(admin->queue, &filter, add_one, &json_listing), why);
+        error = leave(admin, weir__queue_list(admin->queue, &filter, add_one, &listing), why);
     if (error) {
-        json_decref(json_listing.items);
+        json_decref(listing.items);
         return error;
     }
-    bool more = json_array_size(json_listing.items) == filter.limit;
-    return dump_json(json_pack("{s:o, s:o}", "items", json_listing.items, "next",
-                               more ? json_integer((json_int_t)json_listing.last) : json_null()),
+    bool more = json_array_size(listing.items) == filter.limit;
+    return dump_json(json_pack("{s:o, s:o}", "items", listing.items, "next",
+                               more ? json_integer((json_int_t)listing.last) : json_null()),
                      json);
 }
 
@@ -289,8 +289,7 @@ void weir__queue_admin_close(struct weir__queue_admin *admin)
 {
     if (!admin)
         return;
-    if (admin->queue)
-        weir__queue_close(admin->queue);
+    weir__queue_close(admin->queue);
     pthread_mutex_destroy(&admin->lock);
     free(admin);
 }

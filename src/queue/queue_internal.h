@@ -70,6 +70,10 @@ struct weir__queue {
 
 void weir__queue_set_why(struct weir__queue *queue, const char *why);
 int64_t weir__queue_now(const struct weir__queue *queue);
+/* The ticket of 16 random bytes. */
+void weir__ticket_format(weir_text bits, char ticket[WEIR__TICKET_LEN + 1]);
+/* True if one more request of `more` bytes fits the bounds, given the present `count` and `bytes`. */
+bool weir__queue_fits(const struct weir__queue_bounds *bounds, int64_t count, int64_t bytes, int64_t more);
 
 /* Open a storage. `made` has options, name and session. */
 int weir__queue_sqlite(const char *path, const struct weir__queue *made, struct weir__queue **queue, char *why);
@@ -82,7 +86,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
 int weir__queue_open_configured(const struct weir__config *config, const char *name, const struct weir__logger *log,
                                 struct weir__queue **queue, char *why);
 
-/* ---- In-doubt puts (in_doubt.c) ---- */
+/* ---- In-doubt puts (redis.c) ---- */
 
 /*
  * Tickets of puts whose reply from Redis was lost. Their clients were denied, so the requests must be cancelled, and

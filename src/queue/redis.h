@@ -1,11 +1,12 @@
 /*
- * What the files of the Redis storage share: redis.c (open, script calls), redis_put.c, redis_dispatch.c (claims,
- * transitions, expiry), redis_list.c, in_doubt.c. The scripts are lua/queue*.lua; lua/queue.lua describes the keys.
+ * What the files of the Redis storage share: redis.c (open, script calls, put, in-doubt puts),
+ * redis_dispatch.c (claims, transitions, expiry), redis_list.c. The scripts are lua/queue*.lua; lua/queue.lua describes
+ * the keys.
  */
 #ifndef WEIR_QUEUE_REDIS_H
 #define WEIR_QUEUE_REDIS_H
 
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 #include "queue/queue_internal.h"
 #include "remote/script.h"
 
@@ -45,6 +46,9 @@ void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__r
 void weir__rq_text(struct weir__rq_call *call, weir_text text);
 void weir__rq_word(struct weir__rq_call *call, const char *word);
 void weir__rq_number(struct weir__rq_call *call, int64_t number);
+void weir__rq_numbers(struct weir__rq_call *call, const int64_t *numbers, size_t count);
+#define WEIR__RQ_NUMBERS(call, ...)                                                                                    \
+    weir__rq_numbers((call), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 /* Sends the call and waits; `read` parses the reply, with call->context. 0, or an error. Frees the command. */
 int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context);
 /* Pipelines several calls, each with its error in `errors`. */

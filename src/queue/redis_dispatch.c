@@ -43,20 +43,11 @@ static int claim_some(struct weir__rq *q, const struct weir__claim_request *want
                       struct claim *claim)
 {
     struct weir__rq_call call;
-    char session[24];
-    snprintf(session, sizeof session, "%llu", (unsigned long long)q->queue.session);
     weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 11 + 2 * wanted->room.in_flight_count);
-    weir__rq_number(&call, wanted->now_ms);
-    weir__rq_number(&call, wanted->claim_ms);
-    weir__rq_number(&call, (int64_t)max);
-    weir__rq_number(&call, CLAIM_BYTES);
+    WEIR__RQ_NUMBERS(&call, wanted->now_ms, wanted->claim_ms, (int64_t)max, CLAIM_BYTES);
     weir__rq_word(&call, q->queue.name);
-    weir__rq_word(&call, session);
-    weir__rq_number(&call, q->queue.options.lease_ms);
-    weir__rq_word(&call, q->claimed ? "0" : "1");
-    weir__rq_number(&call, wanted->ahead_ms);
-    weir__rq_word(&call, wanted->room.fair ? "1" : "0");
-    weir__rq_number(&call, groups);
+    WEIR__RQ_NUMBERS(&call, (int64_t)q->queue.session, q->queue.options.lease_ms, !q->claimed, wanted->ahead_ms,
+                     wanted->room.fair, groups);
     for (size_t i = 0; i < wanted->room.in_flight_count; i++) {
         weir__rq_text(&call, wanted->room.in_flight[i].rule);
         weir__rq_number(&call, (int64_t)wanted->room.in_flight[i].count);
@@ -128,15 +119,10 @@ static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct we
     weir__rq_begin(q, call, WEIR__RQ_CHANGE, 11);
     weir__rq_number(call, (int64_t)change->kind);
     weir__rq_word(call, change->ticket);
-    weir__rq_number(call, change->now_ms);
-    weir__rq_number(call, change->due_ms);
+    WEIR__RQ_NUMBERS(call, change->now_ms, change->due_ms);
     weir__rq_text(call, change->why);
-    weir__rq_number(call, change->status);
-    weir__rq_number(call, change->counts);
-    weir__rq_number(call, (int64_t)q->queue.session);
-    weir__rq_number(call, q->queue.options.bounds.max);
-    weir__rq_number(call, q->queue.options.bounds.max_bytes);
-    weir__rq_number(call, (int64_t)change->aside);
+    WEIR__RQ_NUMBERS(call, change->status, change->counts, (int64_t)q->queue.session, q->queue.options.bounds.max,
+                     q->queue.options.bounds.max_bytes, (int64_t)change->aside);
     call->context = &change->error;
 }
 
@@ -156,7 +142,7 @@ int weir__rq_change(struct weir__queue *queue, struct weir__transition *changes,
 
 /* ---- In-doubt puts ---- */
 
-static int note_state(void *context, const struct weir__deferred *item)
+static int copy_state(void *context, const struct weir__deferred *item)
 {
     *(enum weir__deferred_state *)context = item->state;
     return 0;
@@ -166,7 +152,7 @@ static int note_state(void *context, const struct weir__deferred *item)
 static bool may_wait_again(struct weir__queue *queue, const char *ticket)
 {
     enum weir__deferred_state state = WEIR__UNDER_WAY;
-    int error = weir__rq_find(queue, ticket, note_state, &state);
+    int error = weir__rq_find(queue, ticket, copy_state, &state);
     return error != WEIR__QUEUE_GONE && state == WEIR__UNDER_WAY;
 }
 
@@ -200,13 +186,8 @@ static int expire_some(struct weir__rq *q, int64_t now_ms)
     struct weir__rq_call call;
     int done = 0;
     weir__rq_begin(q, &call, WEIR__RQ_EXPIRE, 7);
-    weir__rq_number(&call, now_ms);
-    weir__rq_number(&call, EXPIRE_CHUNK);
-    weir__rq_number(&call, now_ms - options->keep_ms);
-    weir__rq_number(&call, now_ms - options->dead_ms);
-    weir__rq_number(&call, options->keep_max);
-    weir__rq_number(&call, options->dead_max);
-    weir__rq_number(&call, options->bounds.max_bytes);
+    WEIR__RQ_NUMBERS(&call, now_ms, EXPIRE_CHUNK, now_ms - options->keep_ms, now_ms - options->dead_ms,
+                     options->keep_max, options->dead_max, options->bounds.max_bytes);
     int error = weir__rq_call_script(q, &call, read_number, &done);
     return error ? error : done;
 }

@@ -5,9 +5,8 @@
 
 #define LIST_BYTES  (2 << 20) /* of one reply with more than one request */
 #define ITEM_FIELDS 14
-#define STATS_CALLS                                                                                                    \
-    10000 /* calls for one result: each skips some of the dead requests before the oldest waiting one                  \
-           */
+/* Calls for one result: each skips some of the dead requests before the oldest waiting one. */
+#define STATS_CALLS  10000
 #define LENGTH_BYTES 4
 
 /* ---- Requests ---- */
@@ -93,17 +92,17 @@ struct item_reader {
 
 static int read_find(struct weir__store_request *request, const redisReply *reply)
 {
-    struct item_reader *item_reader = weir__rq_context(request);
+    struct item_reader *reader = weir__rq_context(request);
     struct weir__deferred item;
     if (reply->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
     if (reply->elements == 0) {
-        item_reader->result = WEIR__QUEUE_GONE;
+        reader->result = WEIR__QUEUE_GONE;
         return 0;
     }
     if (!weir__rq_item(reply, &item))
         return WEIR_ESTOREGARBAGE;
-    item_reader->result = item_reader->visit(item_reader->context, &item);
+    reader->result = reader->visit(reader->context, &item);
     return 0;
 }
 
@@ -111,30 +110,30 @@ int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_
 {
     struct weir__rq *q = weir__rq_of(queue);
     struct weir__rq_call call;
-    struct item_reader item_reader = {.visit = visit, .context = context};
+    struct item_reader reader = {.visit = visit, .context = context};
     weir__rq_begin(q, &call, WEIR__RQ_LIST, 2);
     weir__rq_word(&call, "find");
     weir__rq_word(&call, ticket);
-    int error = weir__rq_call_script(q, &call, read_find, &item_reader);
-    return error ? error : item_reader.result;
+    int error = weir__rq_call_script(q, &call, read_find, &reader);
+    return error ? error : reader.result;
 }
 
 static int read_list(struct weir__store_request *request, const redisReply *reply)
 {
-    struct item_reader *item_reader = weir__rq_context(request);
+    struct item_reader *reader = weir__rq_context(request);
     struct weir__deferred item;
     int64_t next;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !number_of(reply->element[0], &next))
         return WEIR_ESTOREGARBAGE;
-    if (next && (next < 0 || (uint64_t)next <= item_reader->after))
+    if (next && (next < 0 || (uint64_t)next <= reader->after))
         return WEIR_ESTOREGARBAGE; /* no progress: it would never end */
-    for (size_t i = 1; i < reply->elements && !item_reader->result && item_reader->left > 0; i++, item_reader->left--) {
+    for (size_t i = 1; i < reply->elements && !reader->result && reader->left > 0; i++, reader->left--) {
         if (!weir__rq_item(reply->element[i], &item))
             return WEIR_ESTOREGARBAGE;
-        item_reader->result = item_reader->visit(item_reader->context, &item);
+        reader->result = reader->visit(reader->context, &item);
     }
-    item_reader->more = next > 0;
-    item_reader->after = (uint64_t)next;
+    reader->more = next > 0;
+    reader->after = (uint64_t)next;
     return 0;
 }
 
@@ -142,22 +141,20 @@ int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
                   void *context)
 {
     struct weir__rq *q = weir__rq_of(queue);
-    struct item_reader item_reader = {
+    struct item_reader reader = {
         .visit = visit, .context = context, .left = filter->limit, .after = filter->after, .more = true};
-    while (item_reader.more && item_reader.left > 0 && !item_reader.result) {
+    while (reader.more && reader.left > 0 && !reader.result) {
         struct weir__rq_call call;
         weir__rq_begin(q, &call, WEIR__RQ_LIST, 6);
         weir__rq_word(&call, "list");
         weir__rq_number(&call, filter->state);
         weir__rq_text(&call, filter->rule);
-        weir__rq_number(&call, (int64_t)item_reader.after);
-        weir__rq_number(&call, (int64_t)item_reader.left);
-        weir__rq_number(&call, LIST_BYTES);
-        int error = weir__rq_call_script(q, &call, read_list, &item_reader);
+        WEIR__RQ_NUMBERS(&call, (int64_t)reader.after, (int64_t)reader.left, LIST_BYTES);
+        int error = weir__rq_call_script(q, &call, read_list, &reader);
         if (error)
             return error;
     }
-    return item_reader.result;
+    return reader.result;
 }
 
 /* ---- Stats ---- */

@@ -24,11 +24,6 @@ int64_t weir__retry_backoff_ms(int attempts, uint64_t random)
     return (int64_t)(random % (uint64_t)(most + 1));
 }
 
-bool weir__retry_is_exhausted(int attempts, int64_t retries)
-{
-    return attempts > retries;
-}
-
 /* ---- Groups set aside ---- */
 
 /* SHA-256, because clients choose keys: with a weaker hash they could join the groups of others. */

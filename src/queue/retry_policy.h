@@ -17,8 +17,6 @@ bool weir__retry_is_final(int status);
 bool weir__retry_is_unavailable(int status);
 /* Back-off after `attempts` attempts (1 or more): uniform in [0, min(1 s * 2^(attempts - 1), 5 min)]. */
 int64_t weir__retry_backoff_ms(int attempts, uint64_t random);
-/* True: the attempts that `retries` allows are used up. */
-bool weir__retry_is_exhausted(int attempts, int64_t retries);
 
 /*
  * The group in which a request is set aside: equal for requests of one rule and key that the same other rules

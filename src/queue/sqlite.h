@@ -1,6 +1,6 @@
 /*
- * What the files of the SQLite storage share: schema and statements, sqlite.c (open, transactions), sqlite_put.c,
- * sqlite_claim.c, sqlite_change.c (transitions, expiry), sqlite_list.c.
+ * What the files of the SQLite storage share: schema and statements, sqlite.c (open, transactions, find, list,
+ * stats), sqlite_put.c, sqlite_claim.c, sqlite_change.c (transitions, expiry).
  */
 #ifndef WEIR_QUEUE_SQLITE_H
 #define WEIR_QUEUE_SQLITE_H
@@ -243,11 +243,21 @@ struct weir__sq_row {
 int weir__sq_find_row(struct weir__sq *q, const char *ticket, int64_t sequence, struct weir__sq_row *row);
 /* Finds the lane's head anew. */
 int weir__sq_lane_head(struct weir__sq *q, int64_t lane);
+/* Totals of all rules. */
+struct weir__sq_totals {
+    int64_t live, bytes; /* waiting or under way */
+    int64_t dead, dead_bytes, ended;
+};
+int weir__sq_read_totals(struct weir__sq *q, struct weir__sq_totals *totals);
+/* Updates the stats of the row's rule: the request changes from row->state to this one, or to WEIR__SQ_REMOVED. */
+#define WEIR__SQ_REMOVED WEIR__DEFERRED_STATES
+int weir__sq_count(struct weir__sq *q, const struct weir__sq_row *row, int state);
 /* Changes the state, with the stats. */
 int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change);
 int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change,
                      enum weir__deferred_state state);
 
+/* Reads WEIR__SQ_COLUMNS, and headers and body if the statement selects them. */
 void weir__sq_read(const struct weir__sq *q, enum weir__sq_statement which, struct weir__deferred *item);
 void weir__sq_ticket(const char *ticket, char bits[WEIR__TICKET_LEN / 2]);
 

@@ -37,6 +37,8 @@ int weir__sq_find_row(struct weir__sq *q, const char *ticket, int64_t sequence, 
     if (found > 0)
         read_row(q, which, row);
     weir__sq_done(q, which);
+    if (found > 0 && (row->state < 0 || row->state >= WEIR__DEFERRED_STATES))
+        return WEIR__QUEUE_BROKEN;
     return found > 0 ? 0 : found < 0 ? found : WEIR__QUEUE_GONE;
 }
 
@@ -54,23 +56,22 @@ int weir__sq_lane_head(struct weir__sq *q, int64_t lane)
 
 /* ---- Transitions ---- */
 
-/* Adds `sign` to the stats of its state. */
-static int count(struct weir__sq *q, const struct weir__sq_row *row, int state, int sign)
+int weir__sq_count(struct weir__sq *q, const struct weir__sq_row *row, int state)
 {
-    bool lives = state == WEIR__WAITING || state == WEIR__UNDER_WAY, dead = state == WEIR__DEAD;
+    int64_t change[WEIR__SQ_REMOVED + 1] = {0};
+    change[row->state]--;
+    change[state]++;
+    int64_t live = change[WEIR__WAITING] + change[WEIR__UNDER_WAY], dead = change[WEIR__DEAD];
     return weir__sq_run(q, WEIR__SQ_RULE_MOVE,
-                        WEIR__VALUES(WEIR__NUMBER(row->rule), WEIR__NUMBER(state == WEIR__WAITING ? sign : 0),
-                                     WEIR__NUMBER(state == WEIR__UNDER_WAY ? sign : 0), WEIR__NUMBER(dead ? sign : 0),
-                                     WEIR__NUMBER(!lives && !dead ? sign : 0),
-                                     WEIR__NUMBER(lives ? sign * row->bytes : 0),
-                                     WEIR__NUMBER(dead ? sign * row->bytes : 0)));
+                        WEIR__VALUES(WEIR__NUMBER(row->rule), WEIR__NUMBER(change[WEIR__WAITING]),
+                                     WEIR__NUMBER(change[WEIR__UNDER_WAY]), WEIR__NUMBER(dead),
+                                     WEIR__NUMBER(change[WEIR__DELIVERED] + change[WEIR__CANCELLED]),
+                                     WEIR__NUMBER(live * row->bytes), WEIR__NUMBER(dead * row->bytes)));
 }
 
 static int move(struct weir__sq *q, const struct weir__sq_row *row, int state)
 {
-    int error = count(q, row, row->state, -1);
-    if (!error)
-        error = count(q, row, state, 1);
+    int error = weir__sq_count(q, row, state);
     if (!error && row->state == WEIR__UNDER_WAY)
         error = weir__sq_run(q, WEIR__SQ_LANE_FREE, WEIR__VALUES(WEIR__NUMBER(row->lane)));
     return error ? error : weir__sq_lane_head(q, row->lane);
@@ -110,21 +111,28 @@ int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const s
 
 /* ---- Requeue ---- */
 
-static int has_room(struct weir__sq *q, int64_t bytes)
+int weir__sq_read_totals(struct weir__sq *q, struct weir__sq_totals *totals)
 {
-    const struct weir__queue_bounds *bounds = &q->queue.options.bounds;
     int found = weir__sq_begin(q, WEIR__SQ_ALL, NULL, 0);
-    bool fits = found > 0 && (bounds->max <= 0 || weir__sq_number(q, WEIR__SQ_ALL, 0) < bounds->max) &&
-                (bounds->max_bytes <= 0 || weir__sq_number(q, WEIR__SQ_ALL, 1) <= bounds->max_bytes - bytes);
+    *totals = (struct weir__sq_totals){0};
+    if (found > 0)
+        *totals = (struct weir__sq_totals){.live = weir__sq_number(q, WEIR__SQ_ALL, 0),
+                                           .bytes = weir__sq_number(q, WEIR__SQ_ALL, 1),
+                                           .dead = weir__sq_number(q, WEIR__SQ_ALL, 2),
+                                           .dead_bytes = weir__sq_number(q, WEIR__SQ_ALL, 3),
+                                           .ended = weir__sq_number(q, WEIR__SQ_ALL, 4)};
     weir__sq_done(q, WEIR__SQ_ALL);
-    return found < 0 ? found : fits ? 0 : WEIR__QUEUE_FULL;
+    return found < 0 ? found : 0;
 }
 
 static int requeue(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change)
 {
     int64_t age_ms = row->expires_ms - row->accepted_ms;
     int64_t expires_ms = row->expires_ms == INT64_MAX ? INT64_MAX : change->now_ms + age_ms;
-    int error = has_room(q, row->bytes);
+    struct weir__sq_totals totals;
+    int error = weir__sq_read_totals(q, &totals);
+    if (!error && !weir__queue_fits(&q->queue.options.bounds, totals.live, totals.bytes, row->bytes))
+        error = WEIR__QUEUE_FULL;
     if (!error)
         error = weir__sq_run(
             q, WEIR__SQ_REQUEUE,
@@ -203,7 +211,6 @@ static int forget(struct weir__sq *q, int64_t sequence)
     static const enum weir__sq_statement of_lane[] = {WEIR__SQ_LANE_LESS, WEIR__SQ_LANE_GONE};
     struct weir__sq_row row;
     int error = weir__sq_find_row(q, NULL, sequence, &row);
-    bool dead = !error && row.state == WEIR__DEAD;
     if (!error)
         error = weir__sq_run(q, WEIR__SQ_REQUEST_GONE, WEIR__VALUES(WEIR__NUMBER(sequence)));
     if (!error)
@@ -211,10 +218,7 @@ static int forget(struct weir__sq *q, int64_t sequence)
     for (int i = 0; i < 2 && !error; i++)
         error = weir__sq_run(q, of_lane[i], WEIR__VALUES(WEIR__NUMBER(row.lane)));
     if (!error)
-        error =
-            weir__sq_run(q, WEIR__SQ_RULE_MOVE,
-                         WEIR__VALUES(WEIR__NUMBER(row.rule), WEIR__NUMBER(0), WEIR__NUMBER(0), WEIR__NUMBER(-dead),
-                                      WEIR__NUMBER(dead - 1), WEIR__NUMBER(0), WEIR__NUMBER(dead ? -row.bytes : 0)));
+        error = weir__sq_count(q, &row, WEIR__SQ_REMOVED);
     return error ? error : weir__sq_run(q, WEIR__SQ_RULE_LESS, WEIR__VALUES(WEIR__NUMBER(row.rule)));
 }
 
@@ -236,25 +240,11 @@ static int forget_oldest(struct weir__sq *q, int kind, int64_t until_ms, int64_t
     return found;
 }
 
-struct totals {
-    int64_t dead, dead_bytes, ended;
-};
-
-static int read_totals(struct weir__sq *q, struct totals *totals)
-{
-    int found = weir__sq_begin(q, WEIR__SQ_ALL, NULL, 0);
-    if (found > 0)
-        *totals = (struct totals){weir__sq_number(q, WEIR__SQ_ALL, 2), weir__sq_number(q, WEIR__SQ_ALL, 3),
-                                  weir__sq_number(q, WEIR__SQ_ALL, 4)};
-    weir__sq_done(q, WEIR__SQ_ALL);
-    return found < 0 ? found : 0;
-}
-
 static int forget_surplus(struct weir__sq *q)
 {
     const struct weir__queue_options *options = &q->queue.options;
-    struct totals totals = {0};
-    int error = read_totals(q, &totals), forgotten = 0;
+    struct weir__sq_totals totals;
+    int error = weir__sq_read_totals(q, &totals), forgotten = 0;
     if (error)
         return error;
     int some = forget_oldest(q, 1, INT64_MAX, totals.ended - options->keep_max);
@@ -264,7 +254,7 @@ static int forget_surplus(struct weir__sq *q)
     forgotten += some;
     /* one by one, as sizes differ */
     for (int i = 0; i < MOST && some >= 0 && options->bounds.max_bytes > 0; i++) {
-        some = read_totals(q, &totals);
+        some = weir__sq_read_totals(q, &totals);
         if (some < 0 || totals.dead_bytes <= options->bounds.max_bytes)
             break;
         some = forget_oldest(q, 2, INT64_MAX, 1);

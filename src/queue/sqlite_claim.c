@@ -21,7 +21,7 @@ static int release(struct weir__sq *q, const int64_t *sequences, int count)
 static int release_ended(struct weir__sq *q, int64_t now_ms)
 {
     int64_t sequences[WEIR__QUEUE_CLAIM_MAX];
-    weir_text name = {q->queue.name, strlen(q->queue.name)};
+    weir_text name = weir__text_of(q->queue.name);
     int found = WEIR__QUEUE_CLAIM_MAX, error = 0;
     /* Earlier claims under this name; no further ones are made, so the loop ends. */
     while (!q->claimed && found == WEIR__QUEUE_CLAIM_MAX && !error) {
@@ -42,7 +42,7 @@ static int release_ended(struct weir__sq *q, int64_t now_ms)
 static int claim_one(struct weir__sq *q, int64_t sequence, int64_t until_ms)
 {
     struct weir__sq_row row;
-    weir_text name = {q->queue.name, strlen(q->queue.name)};
+    weir_text name = weir__text_of(q->queue.name);
     int error = weir__sq_find_row(q, NULL, sequence, &row);
     if (error)
         return error == WEIR__QUEUE_GONE ? WEIR__QUEUE_BROKEN : error;
@@ -52,9 +52,7 @@ static int claim_one(struct weir__sq *q, int64_t sequence, int64_t until_ms)
     if (!error)
         error = weir__sq_run(q, WEIR__SQ_LANE_BUSY, WEIR__VALUES(WEIR__NUMBER(row.lane)));
     if (!error)
-        error = weir__sq_run(q, WEIR__SQ_RULE_MOVE,
-                             WEIR__VALUES(WEIR__NUMBER(row.rule), WEIR__NUMBER(-1), WEIR__NUMBER(1), WEIR__NUMBER(0),
-                                          WEIR__NUMBER(0), WEIR__NUMBER(0), WEIR__NUMBER(0)));
+        error = weir__sq_count(q, &row, WEIR__UNDER_WAY);
     return error;
 }
 
@@ -104,9 +102,9 @@ struct aside_group {
  * Returns the group's oldest request to its lane. The group stays due, behind the other due ones; an empty group is
  * removed.
  */
-static int bring_back(struct weir__sq *q, const struct aside_group *aside_group, int64_t now_ms)
+static int bring_back(struct weir__sq *q, const struct aside_group *group, int64_t now_ms)
 {
-    struct weir__sq_value lane = WEIR__NUMBER(aside_group->lane), number = WEIR__NUMBER(aside_group->number);
+    struct weir__sq_value lane = WEIR__NUMBER(group->lane), number = WEIR__NUMBER(group->number);
     int64_t sequence;
     int found = weir__sq_numbers(q, WEIR__SQ_ASIDE_FIRST, WEIR__VALUES(lane, number), &sequence, 1);
     if (found < 0)
@@ -116,21 +114,21 @@ static int bring_back(struct weir__sq *q, const struct aside_group *aside_group,
     int error = weir__sq_run(q, WEIR__SQ_ASIDE_BACK, WEIR__VALUES(WEIR__NUMBER(sequence), WEIR__NUMBER(now_ms)));
     if (!error)
         error = weir__sq_run(q, WEIR__SQ_ASIDE_SET, WEIR__VALUES(lane, number, WEIR__NUMBER(now_ms)));
-    return error ? error : weir__sq_lane_head(q, aside_group->lane);
+    return error ? error : weir__sq_lane_head(q, group->lane);
 }
 
 static int bring_back_span(struct weir__sq *q, int64_t now_ms, int64_t from_ms, int64_t to_ms)
 {
     const enum weir__sq_statement which = WEIR__SQ_ASIDES_DUE;
-    struct aside_group aside_groups[WEIR__QUEUE_GROUPS];
+    struct aside_group groups[WEIR__QUEUE_GROUPS];
     int found = 0, error = 0,
         more = weir__sq_begin(
             q, which, WEIR__VALUES(WEIR__NUMBER(from_ms), WEIR__NUMBER(to_ms), WEIR__NUMBER(WEIR__QUEUE_GROUPS)));
     for (; more > 0 && found < WEIR__QUEUE_GROUPS; more = weir__sq_next(q, which))
-        aside_groups[found++] = (struct aside_group){weir__sq_number(q, which, 0), weir__sq_number(q, which, 1)};
+        groups[found++] = (struct aside_group){weir__sq_number(q, which, 0), weir__sq_number(q, which, 1)};
     weir__sq_done(q, which);
     for (int i = 0; i < found && more >= 0 && !error; i++)
-        error = bring_back(q, &aside_groups[i], now_ms);
+        error = bring_back(q, &groups[i], now_ms);
     return more < 0 ? more : error;
 }
 
@@ -166,12 +164,12 @@ static int read_shares(struct weir__sq *q, const struct weir__claim_budget *room
 static struct rule_share *next_share(struct rule_share *shares, int count, bool fair, size_t left)
 {
     struct rule_share *next = NULL;
-    for (struct rule_share *rule_share = shares; rule_share < shares + count; rule_share++) {
-        if (!rule_share->head || (fair && rule_share->in_flight >= left))
+    for (struct rule_share *share = shares; share < shares + count; share++) {
+        if (!share->head || (fair && share->in_flight >= left))
             continue;
-        if (!next || rule_share->in_flight < next->in_flight ||
-            (rule_share->in_flight == next->in_flight && rule_share->head < next->head))
-            next = rule_share;
+        if (!next || share->in_flight < next->in_flight ||
+            (share->in_flight == next->in_flight && share->head < next->head))
+            next = share;
     }
     return next;
 }
@@ -179,18 +177,18 @@ static struct rule_share *next_share(struct rule_share *shares, int count, bool 
 /* Claims into `sequences`; returns how many. */
 static int claim_ready(struct weir__sq *q, const struct weir__claim_request *claim, int64_t *sequences)
 {
-    struct rule_share shares[RULES_MAX], *rule_share;
+    struct rule_share shares[RULES_MAX], *share;
     int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
     int found = 0, count = read_shares(q, &claim->room, shares);
     for (size_t left = claim->room.free;
-         left > 0 && count > 0 && (rule_share = next_share(shares, count, claim->room.fair, left)) != NULL; left--) {
-        int error = claim_one(q, rule_share->head, until_ms);
-        sequences[found++] = rule_share->head;
-        rule_share->in_flight++;
-        rule_share->head = 0;
-        int more = error ? error
-                         : weir__sq_numbers(q, WEIR__SQ_READY, WEIR__VALUES(WEIR__NUMBER(rule_share->rule)),
-                                            &rule_share->head, 1);
+         left > 0 && count > 0 && (share = next_share(shares, count, claim->room.fair, left)) != NULL; left--) {
+        int error = claim_one(q, share->head, until_ms);
+        sequences[found++] = share->head;
+        share->in_flight++;
+        share->head = 0;
+        int more = error
+                       ? error
+                       : weir__sq_numbers(q, WEIR__SQ_READY, WEIR__VALUES(WEIR__NUMBER(share->rule)), &share->head, 1);
         if (more < 0)
             return more;
     }
@@ -243,8 +241,6 @@ int weir__sq_claim(struct weir__queue *queue, const struct weir__claim_request *
         int error = weir__sq_begin(q, WEIR__SQ_CLAIMED, WEIR__VALUES(WEIR__NUMBER(sequences[i])));
         if (error > 0) {
             weir__sq_read(q, WEIR__SQ_CLAIMED, &item);
-            item.headers = weir__sq_bytes(q, WEIR__SQ_CLAIMED, 15);
-            item.body = weir__sq_bytes(q, WEIR__SQ_CLAIMED, 16);
             (void)visit(context, &item);
         }
         weir__sq_done(q, WEIR__SQ_CLAIMED);

@@ -1,16 +1,6 @@
 /* Puts in SQLite, in one transaction. */
 #include "queue/sqlite.h"
 
-struct room {
-    int64_t count, bytes; /* of all rules */
-};
-
-static bool fits(const struct weir__queue_bounds *bounds, int64_t count, int64_t bytes, int64_t more)
-{
-    return (bounds->max <= 0 || count < bounds->max) &&
-           (bounds->max_bytes <= 0 || (more <= bounds->max_bytes && bytes <= bounds->max_bytes - more));
-}
-
 /* The rule's row, created if there is none; FULL: the request does not fit its bounds. */
 static int64_t rule_for(struct weir__sq *q, const struct weir__deferred *item, const struct weir__queue_bounds *bounds)
 {
@@ -21,7 +11,7 @@ static int64_t rule_for(struct weir__sq *q, const struct weir__deferred *item, c
     weir__sq_done(q, WEIR__SQ_RULE);
     if (found < 0)
         return found;
-    if (!fits(bounds, count, bytes, weir__deferred_bytes(item)))
+    if (!weir__queue_fits(bounds, count, bytes, weir__deferred_bytes(item)))
         return WEIR__QUEUE_FULL;
     if (found > 0)
         return rule;
@@ -63,11 +53,11 @@ static int insert(struct weir__sq *q, struct weir__deferred *item, int64_t rule,
 
 /* FULL is an error of this request; any other one fails all. */
 static int put_one(struct weir__sq *q, struct weir__deferred *item, const struct weir__queue_bounds *bounds,
-                   struct room *room)
+                   struct weir__sq_totals *totals)
 {
     int64_t bytes = weir__deferred_bytes(item);
     bool head;
-    if (!fits(&q->queue.options.bounds, room->count, room->bytes, bytes))
+    if (!weir__queue_fits(&q->queue.options.bounds, totals->live, totals->bytes, bytes))
         return WEIR__QUEUE_FULL;
     int64_t rule = rule_for(q, item, bounds);
     int64_t lane = rule < 0 ? rule : lane_for(q, rule, item->key, &head);
@@ -83,8 +73,8 @@ static int put_one(struct weir__sq *q, struct weir__deferred *item, const struct
     if (!error)
         error =
             weir__sq_run(q, WEIR__SQ_RULE_PUT, WEIR__VALUES(WEIR__NUMBER(rule), WEIR__NUMBER(1), WEIR__NUMBER(bytes)));
-    room->count++;
-    room->bytes += bytes;
+    totals->live++;
+    totals->bytes += bytes;
     return error;
 }
 
@@ -98,15 +88,12 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
         error = weir__sq_write(q, true);
     if (error)
         return error;
-    error = weir__sq_begin(q, WEIR__SQ_ALL, NULL, 0);
-    struct room room = {0};
-    if (error > 0)
-        room = (struct room){weir__sq_number(q, WEIR__SQ_ALL, 0), weir__sq_number(q, WEIR__SQ_ALL, 1)};
-    weir__sq_done(q, WEIR__SQ_ALL);
-    for (size_t i = 0; i < count && error >= 0; i++) {
+    struct weir__sq_totals totals;
+    error = weir__sq_read_totals(q, &totals);
+    for (size_t i = 0; i < count && !error; i++) {
         if (errors[i])
             continue;
-        errors[i] = put_one(q, &items[i], &bounds[i], &room);
+        errors[i] = put_one(q, &items[i], &bounds[i], &totals);
         if (errors[i] && errors[i] != WEIR__QUEUE_FULL)
             error = errors[i];
     }

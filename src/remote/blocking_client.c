@@ -1,13 +1,15 @@
-/* The blocking client. See blocking_client.h. */
+/* The blocking client: see client.h. */
 #define _GNU_SOURCE /* ppoll */
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 #include "base/clock.h"
 #include "remote/socket.h"
+#include "engine/store_ops.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
+#include <weir/store.h>
 
 #define CHUNKS_MAX 64 /* chunks read from one connection before the others are served */
 
@@ -371,4 +373,18 @@ void weir__blocking_client_stats(struct weir__blocking_client *blocking, struct 
         weir__client_stats_read(blocking->client, stats);
     else
         *stats = (struct weir__client_stats){.state = WEIR__STORE_DOWN, .last_error = WEIR_ENOMEM};
+}
+
+/* ---- Registration with the engine ---- */
+
+int weir_store_use(void)
+{
+    static const struct weir__store_ops ops = {.version = WEIR_VERSION,
+                                               .open = weir__blocking_client_new,
+                                               .close = weir__blocking_client_free,
+                                               .request = weir__blocking_client_request,
+                                               .refund = weir__blocking_client_refund,
+                                               .flush_refunds = weir__blocking_client_flush_refunds,
+                                               .stats = weir__blocking_client_stats};
+    return weir_store_register(&ops);
 }

@@ -1,30 +1,24 @@
-/* A channel: one connection, from opening to closing. It buffers commands and matches replies to them in order. */
+/*
+ * A channel: one connection, from opening and handshake to closing. It buffers commands and matches replies to them in
+ * order.
+ */
 #include "remote/client_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 
 /* ---- Commands ---- */
 
-struct weir__command *weir__command_new(struct weir__client *client, enum weir__command_kind kind)
+struct weir__command *weir__command_new(enum weir__command_kind kind)
 {
-    struct weir__command *command = client->free_commands;
+    struct weir__command *command = malloc(sizeof(*command));
 
-    if (command)
-        client->free_commands = command->next;
-    else
-        command = malloc(sizeof(*command));
     if (command) {
         *command = (struct weir__command){.kind = kind};
         command->requests.command = command;
     }
     return command;
-}
-
-void weir__command_free(struct weir__client *client, struct weir__command *command)
-{
-    command->next = client->free_commands;
-    client->free_commands = command;
 }
 
 /* ---- Bounds on replies, which hiredis does not have ---- */
@@ -124,7 +118,7 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
         next = command->next;
         had_requests |= command->kind == WEIR__COMMAND_REQUESTS || command->kind == WEIR__COMMAND_PROBE;
         weir__command_fail(client, command, error, command->begin >= channel->sent_total);
-        weir__command_free(client, command);
+        free(command);
     }
     if (topology) {
         weir__topology_lost(client, error);
@@ -136,12 +130,10 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
                   channel->breaker.state == WEIR__BREAKER_HALF_OPEN_BUSY;
     if (failed)
         weir__route_failed(channel, error);
-    struct weir__request_list left = channel->waiting;
-    channel->waiting.first = channel->waiting.last = NULL;
-    for (struct weir__store_request *request = left.first, *after; request; request = after) {
-        after = request->next;
-        request->list = NULL;
-        channel->in_flight--;
+    struct weir__request_list left = {0};
+    weir__request_list_move(&channel->waiting, &left);
+    for (struct weir__store_request *request; (request = left.first);) {
+        weir__request_list_remove(request);
         if (was >= WEIR__CHANNEL_READY && channel->breaker.state == WEIR__BREAKER_CLOSED)
             weir__route(client, request);
         else
@@ -187,7 +179,7 @@ bool weir__channel_queued(struct weir__channel *channel, struct weir__command *c
 bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *arguments,
                         size_t count)
 {
-    struct weir__command *command = weir__command_new(channel->client, kind);
+    struct weir__command *command = weir__command_new(kind);
     const char *argv[4] = {NULL};
     size_t lens[4] = {0};
     char *text = NULL;
@@ -199,8 +191,7 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
     long long len = (long long)redisFormatCommandArgv(&text, (int)count, argv, lens);
     if (!command || len < 0) {
         free(text);
-        if (command)
-            weir__command_free(channel->client, command);
+        free(command);
         weir__channel_close(channel, WEIR_ENOMEM, false);
         return false;
     }
@@ -209,12 +200,92 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
     return weir__channel_queued(channel, command, channel->out_total);
 }
 
+/* ---- The handshake ---- */
+
+/* AUTH, SELECT, with Sentinel ROLE; then PING, since a server that is loading accepts connections, too. */
+
+static bool login(struct weir__channel *channel, const char *user, const char *password)
+{
+    const char *with_user[] = {"AUTH", user, password}, *without[] = {"AUTH", password};
+
+    if (!password[0])
+        return true;
+    return user[0] ? weir__channel_send(channel, WEIR__COMMAND_LOGIN, with_user, 3)
+                   : weir__channel_send(channel, WEIR__COMMAND_LOGIN, without, 2);
+}
+
+void weir__handshake_begin(struct weir__channel *channel)
+{
+    const struct weir__store_options *options = channel->client->options;
+    bool sentinel = options->kind == WEIR__SENTINEL && channel->number == WEIR__TOPOLOGY_CHANNEL;
+    char number[16];
+    const char *database[] = {"SELECT", number}, *role[] = {"ROLE"}, *ping[] = {"PING"};
+
+    channel->state = WEIR__CHANNEL_HANDSHAKE;
+    if (!login(channel, sentinel ? options->sentinel_user : options->user,
+               sentinel ? options->sentinel_password : options->password))
+        return;
+    snprintf(number, sizeof(number), "%d", options->database);
+    if (options->database > 0 && !sentinel && !weir__channel_send(channel, WEIR__COMMAND_LOGIN, database, 2))
+        return;
+    if (options->kind == WEIR__SENTINEL && !sentinel && !weir__channel_send(channel, WEIR__COMMAND_ROLE, role, 1))
+        return;
+    (void)weir__channel_send(channel, WEIR__COMMAND_PING, ping, 1);
+}
+
+static bool is_master(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_STRING &&
+           strcmp(reply->element[0]->str, "master") == 0;
+}
+
+/*
+ * Redis before 6 replies "ERR invalid password", or that 'auth' has the wrong number of arguments if a user is given.
+ */
+static int login_error(const redisReply *reply)
+{
+    int error = weir__store_error(reply->str, (size_t)reply->len);
+    bool login = strstr(reply->str, "password") || strstr(reply->str, "'auth'");
+
+    return error == WEIR_ESTOREERROR && login ? WEIR_ESTOREAUTH : error;
+}
+
+/* 0, or why the channel must be closed. */
+static int handshake_reply(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR) {
+        int error = login_error(reply);
+        /* Without permission for ROLE, a replica is detected by its READONLY reply. */
+        return command->kind == WEIR__COMMAND_ROLE && error == WEIR_ESTOREAUTH ? 0 : error;
+    }
+    switch (command->kind) {
+    case WEIR__COMMAND_ROLE:
+        return is_master(reply) ? 0 : WEIR_ESTOREREADONLY;
+    case WEIR__COMMAND_LOGIN:
+        return reply->type == REDIS_REPLY_STATUS ? 0 : WEIR_ESTOREGARBAGE;
+    default:
+        break;
+    }
+    if (reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "PONG") != 0)
+        return WEIR_ESTOREGARBAGE;
+    if (command->kind == WEIR__COMMAND_PING) {
+        channel->state = WEIR__CHANNEL_READY;
+        if (channel->number == WEIR__TOPOLOGY_CHANNEL) {
+            weir__topology_query(channel);
+            return 0;
+        }
+    }
+    weir__breaker_probed(&channel->breaker);
+    if (channel->state == WEIR__CHANNEL_READY)
+        weir__channel_flush(channel);
+    return 0;
+}
+
 /* ---- Receiving ---- */
 
 /* Handles one reply. 0, or why the channel must be closed: no command waits for a reply, or the reply is malformed. */
 static int take_reply(struct weir__channel *channel, redisReply *reply)
 {
-    struct weir__client *client = channel->client;
     struct weir__command *command = channel->first;
     int error = 0;
 
@@ -239,9 +310,9 @@ static int take_reply(struct weir__channel *channel, redisReply *reply)
                                                                   : WEIR_ESTOREGARBAGE;
         break;
     default:
-        error = weir__handshake_reply(channel, command, reply);
+        error = handshake_reply(channel, command, reply);
     }
-    weir__command_free(client, command);
+    free(command);
     return error;
 }
 

@@ -1,5 +1,5 @@
-/* The circuit breaker. */
-#include "remote/circuit_breaker.h"
+/* The circuit breaker: see client_internal.h. */
+#include "remote/client_internal.h"
 
 #define DOUBLINGS_MAX 30 /* of the back-off interval, at most */
 
@@ -10,17 +10,7 @@ void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, in
         .failures_max = failures_max, .min_us = min_us, .max_us = max_us, .retry_us = INT64_MAX, .random = seed};
 }
 
-/* Splitmix64. Jitter: hosts that lost the store together must not reconnect together. */
-static uint64_t next_random(struct weir__breaker *breaker)
-{
-    uint64_t z = (breaker->random += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-/* Exponential back-off with 50 % jitter. */
+/* Exponential back-off with 50 % jitter: hosts that lost the store together must not reconnect together. */
 static void open_again(struct weir__breaker *breaker, int64_t now_us)
 {
     int64_t wait_us = breaker->min_us;
@@ -31,7 +21,8 @@ static void open_again(struct weir__breaker *breaker, int64_t now_us)
         wait_us = breaker->max_us;
     breaker->failed_probes += breaker->failed_probes < DOUBLINGS_MAX;
     breaker->state = WEIR__BREAKER_OPEN;
-    breaker->retry_us = now_us + wait_us / 2 + (int64_t)(next_random(breaker) % (uint64_t)(wait_us / 2 + 1));
+    breaker->retry_us =
+        now_us + wait_us / 2 + (int64_t)(weir__next_random(&breaker->random) % (uint64_t)(wait_us / 2 + 1));
 }
 
 bool weir__breaker_allows(struct weir__breaker *breaker)

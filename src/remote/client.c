@@ -7,15 +7,6 @@
 #define REQUESTS_MAX 65536 /* not complete at once, at most */
 #define OUT_MOVED    65536 /* bytes: above it, the unsent rest of a buffer is moved to the front */
 
-uint64_t weir__client_random(struct weir__client *client, uint64_t bound)
-{
-    uint64_t z = (client->random += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ (z >> 31)) % bound;
-}
-
 /* ---- Entering and leaving the client ---- */
 
 static void enter(struct weir__client *client, int64_t now_us)
@@ -78,7 +69,7 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
     client->random = seed;
     client->now_us = now_us;
     client->wake_us = INT64_MAX;
-    client->seed = (unsigned)weir__client_random(client, WEIR__STORE_SEEDS);
+    client->seed = (unsigned)(weir__next_random(&client->random) % WEIR__STORE_SEEDS);
     for (unsigned i = 0; i < WEIR__CLUSTER_SLOTS; i++)
         client->owner[i] = WEIR__SLOT_NOBODY;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
@@ -87,7 +78,7 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
         channel->number = i;
         channel->waiting.channel = channel;
         weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,
-                           weir__client_random(client, UINT64_MAX));
+                           weir__next_random(&client->random));
     }
     weir__topology_channel(client)->used = options->kind != WEIR__SINGLE;
     if (options->kind != WEIR__CLUSTER) {
@@ -137,10 +128,6 @@ void weir__client_free(struct weir__client *client)
     forget_list(client, &client->later);
     forget_list(client, &client->unrouted);
     weir__split_free_all(client);
-    for (struct weir__command *command; (command = client->free_commands);) {
-        client->free_commands = command->next;
-        free(command);
-    }
     free((void *)client->timers);
     free(client);
 }

@@ -1,12 +1,13 @@
 /*
  * What the files of the client share. State machines:
  *
- * Channel (one connection; channel.c, handshake.c):
- *     CLOSED -> [RESOLVING: Sentinel, the topology is queried] -> CONNECTING -> HANDSHAKE -> READY -> [DRAINING] ->
- * CLOSED Requests wait in channel->waiting until READY; weir__channel_flush packs them into commands. Replies arrive in
- * the order of commands. DRAINING sends nothing more and closes after the last reply (the server is no longer the
- * master). On an error the channel closes: commands that were not sent fail as certainly not carried out, others in
- * doubt; waiting requests are routed again or fail. Each channel has a circuit breaker (circuit_breaker.h).
+ * Channel (one connection; channel.c):
+ *     CLOSED -> [RESOLVING: Sentinel, the topology is queried] -> CONNECTING -> HANDSHAKE -> READY -> [DRAINING]
+ *     -> CLOSED
+ * Requests wait in channel->waiting until READY; weir__channel_flush packs them into commands. Replies arrive in the
+ * order of commands. DRAINING sends nothing more and closes after the last reply (the server is no longer the master).
+ * On an error the channel closes: commands that were not sent fail as certainly not carried out, others in doubt;
+ * waiting requests are routed again or fail. Each channel has a circuit breaker.
  *
  * Request (state: a set of WEIR__REQUEST_ flags):
  *     submit -> LIVE: waiting in a channel, unrouted (no known owner of its slot), or SPLIT into subrequests (SUB)
@@ -21,20 +22,22 @@
  * A refresh is wanted after a failure, MOVED, CLUSTERDOWN or a request without route; at most one in 200 to 400 ms.
  * With Sentinel it is also repeated every 3 s. A reply reroutes all waiting requests.
  *
- * Files, in reading order: request_list.c (lists, deadlines), channel.c, handshake.c, command.c (requests to commands,
- * replies), route.c (channel and breaker of a request), internal_requests.c (completion, orphans, refunds), split.c
- * (requests of several commands), topology.c, timers.c, client.c (functions of client.h).
+ * Files, in reading order: client.c (functions of client.h), route.c (channel and breaker of a request), channel.c
+ * (one connection, with its handshake), command.c (requests to commands, replies), script.c (the command's text),
+ * requests.c (lists, completion, orphans, refunds), split.c (requests of several commands), topology.c, timers.c.
  */
 #ifndef WEIR_REMOTE_CLIENT_INTERNAL_H
 #define WEIR_REMOTE_CLIENT_INTERNAL_H
 
-#include "remote/circuit_breaker.h"
 #include "remote/client.h"
 #include "remote/script.h"
 
 #include <hiredis/hiredis.h>
+#include <string.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-/* ---- cluster_slots.c: the slot of a key, and the slot map ---- */
+/* ---- topology.c: the slot of a key, and the slot map ---- */
 
 #define WEIR__CLUSTER_SLOTS 16384
 #define WEIR__SLOT_NODES    62 /* masters at most; each needs a channel */
@@ -57,6 +60,50 @@ bool weir__slots_read(const struct redisReply *reply, const char *queried, struc
 
 /* Parses "slot host:port" of a MOVED or ASK error, after that word. An empty host stands for `queried`. */
 bool weir__slots_redirect(const char *text, const char *queried, unsigned *slot, struct weir__store_host *to);
+
+/* ---- circuit_breaker.c ---- */
+
+/*
+ * The circuit breaker of one server. Closed: requests pass. After failures_max failures in a row it opens, and requests
+ * are refused; at intervals with exponential back-off and 50 % jitter a probe (PING) is sent. When the probe succeeds,
+ * the breaker is half open: one request passes, and only its success closes the breaker. So a server that replies to
+ * PING but fails requests costs one request a probe.
+ */
+
+enum weir__breaker_state {
+    WEIR__BREAKER_CLOSED,
+    WEIR__BREAKER_OPEN,          /* refuses; a probe is due at retry_us */
+    WEIR__BREAKER_PROBING,       /* refuses; a probe is in flight */
+    WEIR__BREAKER_HALF_OPEN,     /* the probe succeeded: the next request passes */
+    WEIR__BREAKER_HALF_OPEN_BUSY /* that request is in flight; refuses others */
+};
+
+struct weir__breaker {
+    enum weir__breaker_state state;
+    unsigned failures; /* in a row */
+    unsigned failures_max;
+    unsigned failed_probes; /* since it opened: each doubles the interval */
+    int64_t min_us, max_us;
+    int64_t retry_us;
+    uint64_t random;
+};
+
+void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, int64_t min_us, int64_t max_us,
+                        uint64_t seed);
+/* Whether a request may be sent. If half open, the first one may. */
+bool weir__breaker_allows(struct weir__breaker *breaker);
+/* Starts the probe if one is due. */
+bool weir__breaker_probe(struct weir__breaker *breaker, int64_t now_us);
+/* The probe succeeded. */
+void weir__breaker_probed(struct weir__breaker *breaker);
+/* The request of the half-open breaker is not sent after all: another one may be. */
+void weir__breaker_release(struct weir__breaker *breaker);
+/* A reply arrived. True: that closed the breaker. */
+bool weir__breaker_succeeded(struct weir__breaker *breaker);
+/* A request or a probe failed. True: that opened the closed breaker. */
+bool weir__breaker_failed(struct weir__breaker *breaker, int64_t now_us);
+/* When the next probe is due; INT64_MAX: none is. */
+int64_t weir__breaker_due(const struct weir__breaker *breaker);
 
 /* ---- Bounds ---- */
 
@@ -198,22 +245,28 @@ struct weir__client {
     bool have_map;
     uint8_t owner[WEIR__CLUSTER_SLOTS]; /* channel, or WEIR__SLOT_NOBODY */
 
-    struct weir__command *free_commands;
-    struct weir__subrequest *free_subs;
-    struct weir__split *free_splits, *splits;
+    struct weir__split *splits;
     uint32_t internal_count;
 
     struct weir__client_stats stats;
     int64_t wake_us;
 };
 
-/* request_list.c */
+/* requests.c */
 void weir__request_list_add(struct weir__request_list *list, struct weir__store_request *request);
 void weir__request_list_remove(struct weir__store_request *request);
-/* Puts `with` into the list in place of `request`. */
-void weir__request_list_replace(struct weir__store_request *request, struct weir__store_request *with);
-bool weir__timer_add(struct weir__client *client, struct weir__store_request *request);
-void weir__timer_remove(struct weir__client *client, struct weir__store_request *request);
+/* Moves all requests of a list to the end of another one. */
+void weir__request_list_move(struct weir__request_list *from, struct weir__request_list *to);
+/* Completes a request that is in no list: error 0, it has its reply. `sure`: it was certainly not carried out. */
+void weir__request_end(struct weir__client *client, struct weir__store_request *request, int error, bool sure);
+/* Removes it from all lists, so that the caller may free it. A half-open breaker admits another one instead. */
+void weir__request_detach(struct weir__client *client, struct weir__store_request *request);
+/* Refunds what ops[0 … count - 1] took. _clear also clears their `taken`. */
+void weir__internal_refund(struct weir__client *client, const struct weir__store_op *ops, uint32_t count);
+void weir__internal_refund_clear(struct weir__client *client, struct weir__store_op *ops, uint32_t count);
+/* It is unknown whether the request was carried out: releases the permits that it may have taken. */
+void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request);
+void weir__native_free(struct weir__client *client, struct weir__store_request *request);
 
 /* channel.c */
 void weir__channel_open(struct weir__channel *channel);
@@ -227,13 +280,9 @@ bool weir__channel_queued(struct weir__channel *channel, struct weir__command *c
 bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *arguments,
                         size_t count);
 void weir__channel_received(struct weir__channel *channel, const char *data, size_t len);
-struct weir__command *weir__command_new(struct weir__client *client, enum weir__command_kind kind);
-void weir__command_free(struct weir__client *client, struct weir__command *command);
-
-/* handshake.c */
+/* To be freed; NULL: no memory. */
+struct weir__command *weir__command_new(enum weir__command_kind kind);
 void weir__handshake_begin(struct weir__channel *channel);
-/* 0, or why the channel must be closed. */
-int weir__handshake_reply(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply);
 
 /* command.c */
 /* The server's clock was `clock_us` at a moment between sent_us and now_us of the client's. */
@@ -261,27 +310,10 @@ void weir__route_retry(struct weir__client *client, struct weir__store_request *
 void weir__route_failed(struct weir__channel *channel, int error);
 /* Calls driver.changed if the state differs from the one reported last. */
 void weir__route_report(struct weir__channel *channel, bool up, int error);
-void weir__route_probed(struct weir__channel *channel);
 void weir__route_succeeded(struct weir__channel *channel);
 void weir__route_connect(struct weir__channel *channel);
 /* Starts a probe if one is due. */
 void weir__route_probe(struct weir__channel *channel);
-
-/* internal_requests.c */
-/* Completes a request that is in no list: error 0, it has its reply. `sure`: it was certainly not carried out. */
-void weir__request_end(struct weir__client *client, struct weir__store_request *request, int error, bool sure);
-/* Replaces a request that is in flight by an orphan. False: no memory. */
-bool weir__request_orphan(struct weir__client *client, struct weir__store_request *request);
-/* Removes it from all lists, so that the caller may free it. A half-open breaker admits another one instead. */
-void weir__request_detach(struct weir__client *client, struct weir__store_request *request);
-/* Its deadline passed: a failure of its server, unless that was counted. */
-void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request);
-/* Refunds what ops[0 … count - 1] took. _clear also clears their `taken`. */
-void weir__internal_refund(struct weir__client *client, const struct weir__store_op *ops, uint32_t count);
-void weir__internal_refund_clear(struct weir__client *client, struct weir__store_op *ops, uint32_t count);
-/* It is unknown whether the request was carried out: releases the permits that it may have taken. */
-void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request);
-void weir__native_free(struct weir__client *client, struct weir__store_request *request);
 
 /* split.c */
 bool weir__split_needed(const struct weir__client *client, const struct weir__store_request *request);
@@ -307,7 +339,13 @@ void weir__topology_tick(struct weir__client *client);
 /* When weir__topology_tick has work to do. */
 int64_t weir__topology_due(const struct weir__client *client);
 
-/* timers.c: handles timers that have expired; when the next one does. */
+/* timers.c */
+/* False: no memory. */
+bool weir__timer_add(struct weir__client *client, struct weir__store_request *request);
+void weir__timer_remove(struct weir__client *client, struct weir__store_request *request);
+/* Its deadline passed: a failure of its server, unless that was counted. */
+void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request);
+/* Handles timers that have expired; when the next one does. */
 void weir__client_pass_time(struct weir__client *client);
 int64_t weir__client_next_time(const struct weir__client *client);
 
@@ -316,7 +354,18 @@ static inline struct weir__channel *weir__topology_channel(struct weir__client *
     return &client->channels[WEIR__TOPOLOGY_CHANNEL];
 }
 
-/* A random number in [0, bound), for jitter. */
-uint64_t weir__client_random(struct weir__client *client, uint64_t bound);
+static inline bool weir__same_host(const struct weir__store_host *a, const struct weir__store_host *b)
+{
+    return a->port == b->port && strcmp(a->name, b->name) == 0;
+}
+
+/* Splitmix64, for jitter. */
+static inline uint64_t weir__next_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
 
 #endif

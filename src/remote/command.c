@@ -2,6 +2,7 @@
 #include "remote/client_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOKED_THROUGH 64   /* in a cluster: waiting requests that are searched for one of the same slot */
@@ -137,14 +138,13 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
 void weir__channel_flush(struct weir__channel *channel)
 {
     static const char *const redirected[] = {"ASKING"};
-    struct weir__client *client = channel->client;
     uint64_t generation = channel->generation;
 
     while (channel->state == WEIR__CHANNEL_READY && channel->waiting.first && channel->generation == generation) {
         bool op = channel->waiting.first->state & WEIR__REQUEST_REDIRECTED;
         if (op && !weir__channel_send(channel, WEIR__COMMAND_REDIRECT, redirected, 1))
             return;
-        struct weir__command *command = weir__command_new(client, WEIR__COMMAND_REQUESTS);
+        struct weir__command *command = weir__command_new(WEIR__COMMAND_REQUESTS);
         if (!command) {
             weir__channel_close(channel, WEIR_ENOMEM, false);
             return;
@@ -188,7 +188,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         /* If this was the request of a half-open breaker, it decided nothing: another one must try. */
         weir__breaker_release(&channel->breaker);
         weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
-        weir__command_free(client, command);
+        free(command);
         return;
     }
     const struct weir__raw_command *raw = command->requests.first->raw;
@@ -198,7 +198,7 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         client->stats.script_loads++;
         if (!weir__channel_send(channel, WEIR__COMMAND_LOAD, load, 3)) {
             weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
-            weir__command_free(client, command);
+            free(command);
             return;
         }
     }
@@ -221,7 +221,7 @@ static void resend(struct weir__client *client, struct weir__command *command, s
             weir__route_retry(client, request);
         }
     }
-    weir__command_free(client, command);
+    free(command);
     if (to)
         weir__channel_flush(to);
 }
@@ -286,7 +286,7 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
     }
     /* Errors with a code of their own are raised before the script writes anything. */
     weir__command_fail(client, command, error, error != WEIR_ESTOREERROR);
-    weir__command_free(client, command);
+    free(command);
     /* A replica refuses writes: reconnect, since the address may belong to another server by now. */
     if (error == WEIR_ESTOREREADONLY)
         weir__channel_finish(channel);
@@ -308,12 +308,12 @@ void weir__command_reply(struct weir__channel *channel, struct weir__command *co
         learn_clock(channel, command, refs, count);
     if (error) {
         weir__command_fail(client, command, error, false);
-        weir__command_free(client, command);
+        free(command);
         weir__channel_close(channel, error, false);
         return;
     }
     if (!command->late)
         weir__route_succeeded(channel);
     weir__command_fail(client, command, 0, true);
-    weir__command_free(client, command);
+    free(command);
 }

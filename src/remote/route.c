@@ -19,7 +19,7 @@ static void channel_use(struct weir__channel *channel, const struct weir__store_
     channel->down = false;
     channel->host = *host;
     weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,
-                       weir__client_random(client, UINT64_MAX));
+                       weir__next_random(&client->random));
 }
 
 struct weir__channel *weir__route_host(struct weir__client *client, const struct weir__store_host *host)
@@ -30,7 +30,7 @@ struct weir__channel *weir__route_host(struct weir__client *client, const struct
         struct weir__channel *channel = &client->channels[i];
         if (!channel->used)
             unused = unused ? unused : channel;
-        else if (channel->host.port == host->port && strcmp(channel->host.name, host->name) == 0)
+        else if (weir__same_host(&channel->host, host))
             return channel;
     }
     if (unused)
@@ -81,11 +81,6 @@ void weir__route_succeeded(struct weir__channel *channel)
         weir__route_report(channel, true, 0);
     if (channel->client->stats.state == WEIR__STORE_NEW)
         channel->client->stats.state = WEIR__STORE_UP;
-}
-
-void weir__route_probed(struct weir__channel *channel)
-{
-    weir__breaker_probed(&channel->breaker);
 }
 
 /* Connects. With Sentinel the address of the master is resolved first, as it may have changed. */

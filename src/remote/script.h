@@ -58,9 +58,6 @@ enum {
 };
 
 /* The code of a reply: the verdict in the lowest three bits, and these flags. */
-enum { WEIR__CODE_SOFT = 8, WEIR__CODE_TAKEN = 16, WEIR__CODE_OVER = 32, WEIR__CODE_AHEAD = 64, WEIR__CODE_END = 128 };
-
-/* Appends a number. */
-void weir__number_add(struct weir__buffer *to, int64_t number);
+enum { WEIR__CODE_SOFT = 8, WEIR__CODE_TAKEN = 16, WEIR__CODE_OVER = 32, WEIR__CODE_AHEAD = 64 };
 
 #endif

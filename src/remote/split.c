@@ -10,25 +10,20 @@
 #include <string.h>
 
 struct weir__subrequest {
-    struct weir__store_request request;
-    struct weir__group groups[2]; /* of a run: the parent's first group, and the run */
+    struct weir__store_request request; /* first: sub_of casts it back */
+    struct weir__group groups[2];       /* of a run: the parent's first group, and the run */
     struct weir__split *split;
     struct weir__subrequest *next, *previous;
 };
 
-static struct weir__subrequest *sub_of(struct weir__store_request *request)
+static struct weir__subrequest *sub_of(const struct weir__store_request *request)
 {
-    return (struct weir__subrequest *)(void *)((char *)request - offsetof(struct weir__subrequest, request));
+    return (struct weir__subrequest *)(uintptr_t)request;
 }
 
 bool weir__split_is_run(const struct weir__store_request *request)
 {
-    if (!(request->state & WEIR__REQUEST_SUB))
-        return false;
-    const struct weir__subrequest *sub =
-        (const struct weir__subrequest *)(const void *)((const char *)request -
-                                                        offsetof(struct weir__subrequest, request));
-    return request->groups == sub->groups;
+    return request->state & WEIR__REQUEST_SUB && request->groups == sub_of(request)->groups;
 }
 
 static unsigned slot_of(const struct weir__client *client, const struct weir__store_op *op)
@@ -51,17 +46,12 @@ bool weir__split_needed(const struct weir__client *client, const struct weir__st
 
 /* ---- Memory ---- */
 
-static struct weir__subrequest *sub_new(struct weir__client *client, struct weir__split *split)
+static struct weir__subrequest *sub_new(struct weir__split *split)
 {
-    struct weir__subrequest *sub = client->free_subs;
+    struct weir__subrequest *sub = calloc(1, sizeof(*sub));
 
-    if (sub)
-        client->free_subs = sub->next;
-    else
-        sub = malloc(sizeof(*sub));
     if (!sub)
         return NULL;
-    memset(sub, 0, sizeof(*sub));
     sub->split = split;
     sub->next = split->subs;
     if (sub->next)
@@ -78,7 +68,7 @@ static struct weir__subrequest *sub_new(struct weir__client *client, struct weir
     return sub;
 }
 
-static void sub_free(struct weir__client *client, struct weir__subrequest *sub)
+static void sub_free(struct weir__subrequest *sub)
 {
     if (sub->next)
         sub->next->previous = sub->previous;
@@ -86,18 +76,13 @@ static void sub_free(struct weir__client *client, struct weir__subrequest *sub)
         sub->previous->next = sub->next;
     else
         sub->split->subs = sub->next;
-    sub->next = client->free_subs;
-    client->free_subs = sub;
+    free(sub);
 }
 
 static struct weir__split *split_new(struct weir__client *client, struct weir__store_request *parent)
 {
-    struct weir__split *split = client->free_splits;
+    struct weir__split *split = malloc(sizeof(*split));
 
-    if (split)
-        client->free_splits = split->next;
-    else
-        split = malloc(sizeof(*split));
     if (!split)
         return NULL;
     *split = (struct weir__split){.parent = parent, .next = client->splits};
@@ -119,24 +104,15 @@ static void split_free(struct weir__client *client, struct weir__split *split)
         client->splits = split->next;
     split->parent->list = NULL;
     split->parent->state &= (uint8_t)~WEIR__REQUEST_SPLIT;
-    split->next = client->free_splits;
-    client->free_splits = split;
+    free(split);
 }
 
 void weir__split_free_all(struct weir__client *client)
 {
     for (struct weir__split *split; (split = client->splits);) {
         while (split->subs)
-            sub_free(client, split->subs);
+            sub_free(split->subs);
         split_free(client, split);
-    }
-    for (struct weir__split *split; (split = client->free_splits);) {
-        client->free_splits = split->next;
-        free(split);
-    }
-    for (struct weir__subrequest *sub; (sub = client->free_subs);) {
-        client->free_subs = sub->next;
-        free(sub);
     }
 }
 
@@ -176,7 +152,7 @@ static void send_group(struct weir__client *client, struct weir__split *split, c
         for (run = 1; at + run < end && slot_of(client, &parent->ops[at + run]) == slot;)
             run++;
         struct weir__group own = {.first = at, .count = run, .after_first = group->after_first};
-        struct weir__subrequest *sub = sub_new(client, split);
+        struct weir__subrequest *sub = sub_new(split);
         if (!sub) {
             group_fails(split, &own, WEIR_ENOMEM);
             continue;
@@ -197,7 +173,7 @@ static void send_in_order(struct weir__client *client, struct weir__split *split
 
     for (uint32_t at = 0, part = 0; at < parent->group_count; at += WEIR__BATCH_GROUPS, part++) {
         uint32_t left = parent->group_count - at, count = left < WEIR__BATCH_GROUPS ? left : WEIR__BATCH_GROUPS;
-        struct weir__subrequest *sub = sub_new(client, split);
+        struct weir__subrequest *sub = sub_new(split);
         if (!sub) {
             for (uint32_t i = 0; i < count; i++)
                 group_fails(split, &parent->groups[at + i], WEIR_ENOMEM);
@@ -315,7 +291,7 @@ void weir__split_sub_ended(struct weir__client *client, struct weir__store_reque
         if (!split->error)
             split->error = error;
     }
-    sub_free(client, sub);
+    sub_free(sub);
     advance(client, split);
 }
 
@@ -329,7 +305,7 @@ void weir__split_drop(struct weir__client *client, struct weir__store_request *p
             weir__request_timed_out(client, &sub->request);
         weir__request_detach(client, &sub->request);
         if (split->subs == sub)
-            sub_free(client, sub);
+            sub_free(sub);
     }
     weir__internal_refund_clear(client, parent->ops, parent->op_count);
     split_free(client, split);

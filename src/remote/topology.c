@@ -1,6 +1,6 @@
 /*
  * The topology: which server is the master (Sentinel) or owns which slots (Cluster). One more channel, the topology
- * channel, queries it.
+ * channel, queries it. Also the slot of a key, and parsing of CLUSTER SLOTS, MOVED and ASK.
  */
 #include "remote/client_internal.h"
 
@@ -9,6 +9,11 @@
 
 #define AGAIN_US 200000  /* between two queries while a cluster is unhealthy, plus up to as much jitter */
 #define CHECK_US 3000000 /* Sentinel: between two checks, which bounds how long a partitioned old master is used */
+
+static int64_t jitter_us(struct weir__client *client, uint64_t bound_us)
+{
+    return (int64_t)(weir__next_random(&client->random) % bound_us);
+}
 
 static unsigned host_count(const struct weir__client *client)
 {
@@ -50,7 +55,7 @@ void weir__topology_refresh(struct weir__client *client)
     client->refreshing = true;
     client->refresh_wanted = false;
     client->tried = 0;
-    client->refresh_us = client->now_us + AGAIN_US + (int64_t)weir__client_random(client, AGAIN_US);
+    client->refresh_us = client->now_us + AGAIN_US + jitter_us(client, AGAIN_US);
     if (topology->state == WEIR__CHANNEL_READY)
         weir__topology_query(topology);
     else
@@ -100,10 +105,10 @@ static bool read_master(const redisReply *reply, struct weir__store_host *host)
 static void found_master(struct weir__client *client, const struct weir__store_host *host)
 {
     struct weir__channel *channel = &client->channels[0];
-    bool same = channel->host.port == host->port && strcmp(channel->host.name, host->name) == 0;
+    bool same = weir__same_host(&channel->host, host);
 
     client->refreshing = false;
-    client->refresh_us = client->now_us + CHECK_US + (int64_t)weir__client_random(client, CHECK_US / 4);
+    client->refresh_us = client->now_us + CHECK_US + jitter_us(client, CHECK_US / 4);
     if (channel->state == WEIR__CHANNEL_RESOLVING) {
         channel->host = *host;
         weir__channel_open(channel);
@@ -126,10 +131,7 @@ static void route_all_again(struct weir__client *client)
             weir__request_list_remove(request);
             weir__request_list_add(&all, request);
         }
-    for (struct weir__store_request *request; (request = client->unrouted.first);) {
-        weir__request_list_remove(request);
-        weir__request_list_add(&all, request);
-    }
+    weir__request_list_move(&client->unrouted, &all);
     for (struct weir__store_request *request; (request = all.first);) {
         weir__request_list_remove(request);
         if (request->state & WEIR__REQUEST_REFUND && client->now_us >= request->deadline_us)
@@ -234,11 +236,10 @@ static void found_nothing(struct weir__client *client, int error)
     weir__topology_failed(client, error);
     if (client->have_map)
         return;
-    struct weir__request_list all = client->unrouted;
-    client->unrouted.first = client->unrouted.last = NULL;
-    for (struct weir__store_request *request = all.first, *next; request; request = next) {
-        next = request->next;
-        request->list = NULL;
+    struct weir__request_list all = {0};
+    weir__request_list_move(&client->unrouted, &all);
+    for (struct weir__store_request *request; (request = all.first);) {
+        weir__request_list_remove(request);
         weir__request_end(client, request, error, true);
     }
 }
@@ -284,4 +285,113 @@ void weir__topology_tick(struct weir__client *client)
         return;
     (void)weir__breaker_probe(&weir__topology_channel(client)->breaker, client->now_us);
     weir__topology_refresh(client);
+}
+
+/* ---- Slots of a cluster ---- */
+
+/* CRC-16/XMODEM, polynomial 0x1021, four bits at a time. */
+static uint16_t crc16(const char *data, size_t len)
+{
+    static const uint16_t table[16] = {0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5, 0x60c6, 0x70e7,
+                                       0x8108, 0x9129, 0xa14a, 0xb16b, 0xc18c, 0xd1ad, 0xe1ce, 0xf1ef};
+    unsigned crc = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        unsigned byte = (unsigned char)data[i];
+        crc = (crc << 4 & 0xffff) ^ table[(crc >> 12) ^ (byte >> 4)];
+        crc = (crc << 4 & 0xffff) ^ table[(crc >> 12) ^ (byte & 15)];
+    }
+    return (uint16_t)crc;
+}
+
+unsigned weir__slot(const char *name, size_t len)
+{
+    const char *open = memchr(name, '{', len);
+
+    if (open) {
+        const char *tag = open + 1, *close = memchr(tag, '}', len - (size_t)(tag - name));
+        if (close && close > tag)
+            return crc16(tag, (size_t)(close - tag)) % WEIR__CLUSTER_SLOTS;
+    }
+    return crc16(name, len) % WEIR__CLUSTER_SLOTS;
+}
+
+static bool read_host(const redisReply *node, const char *queried, struct weir__store_host *host)
+{
+    if (node->type != REDIS_REPLY_ARRAY || node->elements < 2)
+        return false;
+    const redisReply *name = node->element[0], *port = node->element[1];
+    if (port->type != REDIS_REPLY_INTEGER || port->integer < 1 || port->integer > 65535)
+        return false;
+    host->port = (uint16_t)port->integer;
+    /* Nil and "" stand for the host that was queried; "?" is unknown. */
+    if (name->type == REDIS_REPLY_NIL || (name->type == REDIS_REPLY_STRING && name->len == 0)) {
+        memcpy(host->name, queried, strlen(queried) + 1);
+        return true;
+    }
+    if (name->type != REDIS_REPLY_STRING || (size_t)name->len >= sizeof(host->name) ||
+        memchr(name->str, '\0', (size_t)name->len) || strcmp(name->str, "?") == 0)
+        return false;
+    memcpy(host->name, name->str, (size_t)name->len + 1);
+    return true;
+}
+
+static bool read_range(const redisReply *range, const char *queried, struct weir__slot_map *map)
+{
+    struct weir__store_host host = {0};
+
+    if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 || range->element[0]->type != REDIS_REPLY_INTEGER ||
+        range->element[1]->type != REDIS_REPLY_INTEGER)
+        return false;
+    long long first = range->element[0]->integer, last = range->element[1]->integer;
+    if (first < 0 || last < first || last >= WEIR__CLUSTER_SLOTS || !read_host(range->element[2], queried, &host))
+        return false;
+    size_t node = 0;
+    while (node < map->count && !weir__same_host(&map->nodes[node], &host))
+        node++;
+    if (node == WEIR__SLOT_NODES)
+        return false;
+    if (node == map->count)
+        map->nodes[map->count++] = host;
+    memset(map->owner + first, (int)node, (size_t)(last - first + 1));
+    return true;
+}
+
+bool weir__slots_read(const struct redisReply *reply, const char *queried, struct weir__slot_map *map)
+{
+    map->count = 0;
+    memset(map->owner, WEIR__SLOT_NOBODY, sizeof(map->owner));
+    if (reply->type != REDIS_REPLY_ARRAY || strlen(queried) >= sizeof(map->nodes[0].name))
+        return false;
+    for (size_t i = 0; i < reply->elements; i++)
+        if (!read_range(reply->element[i], queried, map))
+            return false;
+    return map->count > 0;
+}
+
+bool weir__slots_redirect(const char *text, const char *queried, unsigned *slot, struct weir__store_host *to)
+{
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+
+    if (end == text || *end != ' ' || number >= WEIR__CLUSTER_SLOTS)
+        return false;
+    const char *host = end + 1, *colon = strrchr(host, ':');
+    if (!colon)
+        return false;
+    size_t len = (size_t)(colon - host);
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    if (end == colon + 1 || *end != '\0' || port < 1 || port > 65535)
+        return false;
+    if (len == 0) {
+        host = queried;
+        len = strlen(queried);
+    }
+    if (len >= sizeof(to->name) || memchr(host, ' ', len))
+        return false;
+    memcpy(to->name, host, len);
+    to->name[len] = '\0';
+    to->port = (uint16_t)port;
+    *slot = (unsigned)number;
+    return true;
 }

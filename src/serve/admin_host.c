@@ -2,9 +2,9 @@
 #include "serve/admin_host.h"
 #include "base/clock.h"
 #include "stats/advise.h"
-#include "sync/exchange.h"
+#include "sync/sync.h"
 #include "stats/stats.h"
-#include "queue/agent.h"
+#include "queue/queue.h"
 #include "config/config.h"
 #include "engine/hot_key_sampler.h"
 

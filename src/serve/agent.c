@@ -6,7 +6,7 @@
 #include "serve/agent_threads.h"
 #include "base/signals.h"
 #include "serve/deployment.h"
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 
 #include <errno.h>
 #include <poll.h>

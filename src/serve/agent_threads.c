@@ -2,7 +2,7 @@
 #include "serve/agent_threads.h"
 #include "base/signals.h"
 #include "control/control.h"
-#include "queue/agent.h"
+#include "queue/queue.h"
 #include "serve/admin_host.h"
 #include "overload/overload.h"
 #include "base/clock.h"
@@ -89,17 +89,11 @@ static void start_rules_service(struct weir__agent_threads *threads, bool first)
         weir__logf(threads->log, WEIR__LOG_INFO, "admin: listening on %s", config->admin.listener->address);
 }
 
-static void wake_dispatcher(void *context)
-{
-    weir__dispatcher_wake(context);
-}
-
 /* Opens the queue's listener. An error is logged once and retried. */
 static void start_ingest(struct weir__agent_threads *threads, bool first)
 {
     char why[256];
-    threads->ingest =
-        weir__ingest_start(threads->config, threads->log, wake_dispatcher, threads->dispatcher, why, sizeof why);
+    threads->ingest = weir__ingest_start(threads->config, threads->log, threads->dispatcher, why, sizeof why);
     if (!threads->ingest && first)
         weir__logf(threads->log, WEIR__LOG_ERROR, "queue listener failed to start: %s; retrying in 5 s", why);
     if (threads->ingest && !first)
@@ -114,11 +108,6 @@ static void *record_history(void *context)
         if (threads->config->queue.wanted && !threads->ingest && round % INGEST_RETRY == 0)
             start_ingest(threads, round == 0);
         weir__host_look(threads->host);
-        if (threads->ingest) {
-            struct weir__ingest_counts counts;
-            weir__ingest_counts(threads->ingest, &counts);
-            weir__dispatcher_set_ingested(threads->dispatcher, counts.accepted, counts.refused);
-        }
     }
     return NULL;
 }
@@ -236,7 +225,7 @@ static bool start(struct weir__agent_threads *threads)
     threads->host = weir__host_open(threads->config, threads->log);
     if (!threads->host || !start_poller(threads))
         return false;
-    if (!start_dispatcher(threads)) /* before the queue's listener, which wakes it */
+    if (!start_dispatcher(threads)) /* before the queue's listener, which reports to it */
         return false;
     threads->records = pthread_create(&threads->history_thread, NULL, record_history, threads) == 0;
     if (threads->records && threads->config->admin.listener)

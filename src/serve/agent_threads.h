@@ -5,7 +5,7 @@
 #ifndef WEIR_SERVE_AGENT_THREADS_H
 #define WEIR_SERVE_AGENT_THREADS_H
 
-#include "sync/exchange.h"
+#include "sync/sync.h"
 
 struct weir__agent_threads;
 

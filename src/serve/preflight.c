@@ -1,7 +1,7 @@
 /* Preflight checks of what weir.yaml names. See preflight.h. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "serve/preflight.h"
-#include "sync/exchange.h"
+#include "sync/sync.h"
 #include "engine/compile_rules.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"

@@ -1,6 +1,6 @@
 /* What commands find through a weir.yaml: its rules and counters, the database of its rules service, its queue. */
 #include "config/config.h"
-#include "queue/agent.h"
+#include "queue/queue.h"
 #include "rules/set.h"
 #include "serve/privilege.h"
 #include "serve/serve.h"

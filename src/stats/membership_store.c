@@ -1,7 +1,7 @@
 /* Exchanges heartbeats with the store by lua/hosts.lua. See membership.h. */
 #include "base/clock.h"
 #include "stats/membership.h"
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 
 #include <hiredis/hiredis.h>
 #include <stdio.h>

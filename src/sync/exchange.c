@@ -3,12 +3,12 @@
  * deltas stay in the ledger.
  */
 #define _GNU_SOURCE /* ppoll */
-#include "sync/exchange.h"
+#include "base/log.h"
 #include "base/clock.h"
 #include "base/signals.h"
 #include "config/config.h"
 #include "sync/sync.h"
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 
 #include <errno.h>
 #include <fcntl.h>

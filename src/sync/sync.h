@@ -17,19 +17,19 @@
  * Invariants:
  *   1. A delta leaves the ledger only when the store has acknowledged it (or its window is over, or its rule is gone
  *      for a minute). Removal is idempotent per batch number, so a crash at any instruction neither loses nor repeats
- * it.
+ *      it.
  *   2. The server stores the number of each sender's last batch with the counters and carries out each number once, so
  *      that a repeated batch counts once. In a cluster, where a sender's key and the counters are in different slots,
- * it cannot: there a repeated batch may count twice, which denies more, never less.
+ *      it cannot: there a repeated batch may count twice, which denies more, never less.
  *   3. The host's counter is read before its entry: a take between the two makes the counter seem less used by one
  *      delta that is still unsent, and the next round corrects it.
  *   4. After an exchange, host and store differ by unsent deltas only; whatever went wrong is corrected by the next
  *      exchange of the counter. An entry is polled up to 4 more times, after 1, 2, 4 and 8 rounds, when its counter
- * moved.
+ *      moved.
  *   5. Store reset (failover to a replica that lacks acknowledged batches, FLUSHALL): the reply to a batch says how
- * many of the sender's batches the server does not know. Each host then re-sends its own acknowledged deltas of those
- *      batches (the last 131072 are kept). If they are no longer known, every counter is re-seeded once: the script
- * takes the minimum of server and host.
+ *      many of the sender's batches the server does not know. Each host then re-sends its own acknowledged deltas of
+ *      those batches (the last 131072 are kept). If they are no longer known, every counter is re-seeded once: the
+ *      script takes the minimum of server and host.
  */
 #ifndef WEIR_SYNC_SYNC_H
 #define WEIR_SYNC_SYNC_H
@@ -74,5 +74,44 @@ unsigned weir__sync_slices(const struct weir__sync *sync);
 void weir__sync_beat(struct weir__sync *sync);
 /* Publishes the bytes sent and received so far. */
 void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in);
+
+/* ---- The sync thread (exchange.c): rounds at each sync interval, from weir.yaml until stopped ---- */
+
+struct weir__config;
+struct weir__logger;
+
+enum weir__exchange_end {
+    WEIR__EXCHANGE_FAILED, /* failed to start, which was logged */
+    WEIR__EXCHANGE_STOPPED,
+    WEIR__EXCHANGE_CHANGED
+};
+
+/* Checks whether the thread must restart: called twice a second, and after a SIGHUP with `requested`. */
+struct weir__exchange_watch {
+    bool (*changed)(void *context, bool requested);
+    void *context;
+};
+
+/*
+ * Runs until `signals` (weir__signals_open) brings a stop, after a last round, or until `watch` (or NULL) reports a
+ * change.
+ */
+enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,
+                                           int signals, const struct weir__exchange_watch *watch);
+/* Runs one round. 0, or an error, which was logged. */
+int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log);
+
+/* ---- For every engine that the agent opens ---- */
+
+/* What an operator can do about a segment that cannot be opened, or weir_strerror. */
+const char *weir__segment_advice(int error);
+/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the rest. */
+struct weir__sidecar_log {
+    const char *segment;
+    const struct weir__logger *log;
+};
+void weir__log_sidecar(void *context, const weir_diagnostic *diagnostic);
+/* weir_segment_guard; logs a failure. */
+void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log);
 
 #endif

@@ -10,7 +10,7 @@
  */
 #include "base/clock.h"
 #include "../unit/remote/test_request.h"
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

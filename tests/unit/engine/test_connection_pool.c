@@ -1,10 +1,9 @@
 /*
- * weir_check asks the store itself: threads, processes, and a store that fails. The linker puts the functions below in
- * front of the real link's; the store is played.
+ * weir_check asks the store itself: threads, processes, and a store that fails. The functions below
+ * are registered instead of the real blocking client; the store is played.
  */
 #include "base/clock.h"
 #include "../../store.h"
-#include "remote/blocking_client.h"
 #include "engine/connection_pool.h"
 
 #include <pthread.h>
@@ -23,20 +22,13 @@ struct weir__blocking_client {
     pid_t process;
 };
 
-struct weir__blocking_client *__wrap_weir__blocking_client_new(const struct weir__store_options *options);
-int __wrap_weir__blocking_client_request(struct weir__blocking_client *link, struct weir__store_request *request);
-void __wrap_weir__blocking_client_refund(struct weir__blocking_client *link, const struct weir__store_request *request);
-void __wrap_weir__blocking_client_free(struct weir__blocking_client *link);
-void __wrap_weir__blocking_client_flush_refunds(struct weir__blocking_client *link, int64_t most_us);
-void __wrap_weir__blocking_client_stats(struct weir__blocking_client *link, struct weir__client_stats *stats);
-
-void __wrap_weir__blocking_client_stats(struct weir__blocking_client *link, struct weir__client_stats *stats)
+static void fake_stats(struct weir__blocking_client *link, struct weir__client_stats *stats)
 {
     CHECK_EQ(link->process, getpid());
     *stats = (struct weir__client_stats){.requests = 2, .failed = 1, .state = WEIR__STORE_UP};
 }
 
-struct weir__blocking_client *__wrap_weir__blocking_client_new(const struct weir__store_options *options)
+static struct weir__blocking_client *fake_new(const struct weir__store_options *options)
 {
     CHECK_EQ(strcmp(options->prefix, "weir"), 0);
     struct weir__blocking_client *link = no_link ? NULL : calloc(1, sizeof *link);
@@ -47,7 +39,7 @@ struct weir__blocking_client *__wrap_weir__blocking_client_new(const struct weir
     return link;
 }
 
-int __wrap_weir__blocking_client_request(struct weir__blocking_client *link, struct weir__store_request *request)
+static int fake_request(struct weir__blocking_client *link, struct weir__store_request *request)
 {
     CHECK_EQ(link->process, getpid());
     CHECK_EQ(__atomic_add_fetch(&link->busy, 1, __ATOMIC_RELAXED), 1);
@@ -60,7 +52,7 @@ int __wrap_weir__blocking_client_request(struct weir__blocking_client *link, str
     return request->error;
 }
 
-void __wrap_weir__blocking_client_refund(struct weir__blocking_client *link, const struct weir__store_request *request)
+static void fake_refund(struct weir__blocking_client *link, const struct weir__store_request *request)
 {
     CHECK_EQ(link->process, getpid());
     pthread_mutex_lock(&server);
@@ -70,17 +62,25 @@ void __wrap_weir__blocking_client_refund(struct weir__blocking_client *link, con
 }
 
 /* Only its own process waits for what a link owes. */
-void __wrap_weir__blocking_client_flush_refunds(struct weir__blocking_client *link, int64_t most_us)
+static void fake_flush_refunds(struct weir__blocking_client *link, int64_t most_us)
 {
     CHECK_EQ(link->process, getpid());
     CHECK(most_us > 0 && most_us < 1000000);
 }
 
-void __wrap_weir__blocking_client_free(struct weir__blocking_client *link)
+static void fake_free(struct weir__blocking_client *link)
 {
     __atomic_add_fetch(&links, -1, __ATOMIC_RELAXED);
     free(link);
 }
+
+static const struct weir__store_ops fake_ops = {.version = WEIR_VERSION,
+                                                .open = fake_new,
+                                                .close = fake_free,
+                                                .request = fake_request,
+                                                .refund = fake_refund,
+                                                .flush_refunds = fake_flush_refunds,
+                                                .stats = fake_stats};
 
 static const char rules[] =
     "rules:\n"
@@ -97,7 +97,7 @@ static weir *begin(const char *url)
                         .diagnose = test_print_diagnostic,
                         .store = url ? url : "redis://127.0.0.1:1"};
     weir *engine = NULL;
-    if (weir_store_use() != 0 || weir_open(&how, &engine) != 0)
+    if (weir_store_register(&fake_ops) != 0 || weir_open(&how, &engine) != 0)
         exit(1);
     return engine;
 }

@@ -1,6 +1,6 @@
 /* Which headers of a deferred request go along. */
 #include "../../test.h"
-#include "queue/delivery.h"
+#include "queue/dispatcher_internal.h"
 
 #include <curl/curl.h>
 

@@ -1,6 +1,6 @@
 /* What people are told of the queue, and what they are not. */
 #include "../../test.h"
-#include "queue/agent.h"
+#include "base/host_calls.h"
 #include "queue/queue_internal.h"
 
 #include <jansson.h>

@@ -46,12 +46,6 @@ TEST(back_off_is_spread_evenly)
         CHECK(count[i] > DRAWS / PARTS * 9 / 10 && count[i] < DRAWS / PARTS * 11 / 10);
 }
 
-TEST(retries_are_counted_after_the_first)
-{
-    CHECK(!weir__retry_is_exhausted(1, 8) && !weir__retry_is_exhausted(8, 8) && weir__retry_is_exhausted(9, 8));
-    CHECK(weir__retry_is_exhausted(1, 0));
-}
-
 #define RULE WEIR__TEXT("api")
 
 static void away(struct weir__rule_breakers *pauses, int times, int64_t now)

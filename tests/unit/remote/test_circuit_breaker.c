@@ -1,6 +1,6 @@
 /* The circuit breaker: when it opens, kind it failed_probes, and kind it closes. */
 #include "../../test.h"
-#include "remote/circuit_breaker.h"
+#include "remote/client_internal.h"
 
 static struct weir__breaker breaker;
 

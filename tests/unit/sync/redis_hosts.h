@@ -6,7 +6,7 @@
 
 #include "../../redis.h"
 
-#include "remote/blocking_client.h"
+#include "remote/client.h"
 #include "engine/store_options.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
 /*
- * Completion of requests, and the client's internal requests: orphans (copies of sent requests whose caller no longer
- * waits) and refunds.
+ * Lists of requests, their completion, and the client's internal requests: orphans (copies of sent requests whose
+ * caller no longer waits) and refunds.
  *
  * A take or refund that may have been carried out is never sent again, since it would count twice. Releasing a permit
  * is idempotent (each permit has its own identity): it is retried, and also sent when it is unknown whether the permit
@@ -15,6 +15,70 @@
 #define LATER_US     100000                 /* between two tries */
 #define INTERNAL_MAX 65536 /* internal requests at once; above it, a refund is dropped: the units stay taken */
 #define LEAVES(q)    ((q)->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN))
+
+/* ---- Lists ---- */
+
+void weir__request_list_add(struct weir__request_list *list, struct weir__store_request *request)
+{
+    request->list = list;
+    request->next = NULL;
+    request->previous = list->last;
+    if (list->last)
+        list->last->next = request;
+    else
+        list->first = request;
+    list->last = request;
+    if (list->channel)
+        list->channel->in_flight++;
+}
+
+void weir__request_list_remove(struct weir__store_request *request)
+{
+    struct weir__request_list *list = request->list;
+
+    if (request->previous)
+        request->previous->next = request->next;
+    else
+        list->first = request->next;
+    if (request->next)
+        request->next->previous = request->previous;
+    else
+        list->last = request->previous;
+    if (list->channel)
+        list->channel->in_flight--;
+    request->list = NULL;
+    request->next = request->previous = NULL;
+}
+
+void weir__request_list_move(struct weir__request_list *from, struct weir__request_list *to)
+{
+    for (struct weir__store_request *request; (request = from->first);) {
+        weir__request_list_remove(request);
+        weir__request_list_add(to, request);
+    }
+}
+
+/* Puts `with` into the list in place of `request`. */
+static void replace(struct weir__store_request *request, struct weir__store_request *with)
+{
+    struct weir__request_list *list = request->list;
+
+    with->list = list;
+    with->next = request->next;
+    with->previous = request->previous;
+    if (with->previous)
+        with->previous->next = with;
+    else
+        list->first = with;
+    if (with->next)
+        with->next->previous = with;
+    else
+        list->last = with;
+    request->list = NULL;
+    request->next = request->previous = NULL;
+}
+
+/* ---- Internal requests ---- */
 
 /* One allocation: the request, its ops, its groups. */
 static struct weir__store_request *internal_new(struct weir__client *client, uint32_t ops, uint32_t groups,
@@ -194,7 +258,8 @@ static int read_nothing(struct weir__store_request *request, const redisReply *r
 /* Stands for a raw command whose caller no longer waits: its reply is ignored. Never written to. */
 static struct weir__raw_command unwanted = {.read = read_nothing};
 
-bool weir__request_orphan(struct weir__client *client, struct weir__store_request *request)
+/* Replaces a request that is in flight by an orphan. False: no memory. */
+static bool make_orphan(struct weir__client *client, struct weir__store_request *request)
 {
     /* Of a run only its own ops: the first group belongs to the parent. */
     uint32_t from = weir__split_is_run(request) ? 1 : 0, ops = 0, at = 0;
@@ -213,7 +278,7 @@ bool weir__request_orphan(struct weir__client *client, struct weir__store_reques
     orphan->raw = request->raw ? &unwanted : NULL;
     orphan->slot = request->slot;
     orphan->tries = request->tries;
-    weir__request_list_replace(request, orphan);
+    replace(request, orphan);
     return true;
 }
 
@@ -225,7 +290,7 @@ void weir__request_detach(struct weir__client *client, struct weir__store_reques
         return;
     if (list->command) {
         struct weir__channel *channel = list->channel;
-        if (weir__request_orphan(client, request))
+        if (make_orphan(client, request))
             return;
         /*
          * There is no memory for the copy that the reply would be read into, so the connection cannot be used any more.
