@@ -1,11 +1,98 @@
-/* One call: gRPC frame or JSON in, decision, gRPC frame or JSON out; and gRPC health checking. */
+/* One call: gRPC frame or JSON in, decision, gRPC frame or JSON out; gRPC health checking; the arena of a call. */
 #include "services/rls/rls_internal.h"
 #include "base/text.h"
+#include "services/rls/rls.h"
 
 #include <health.pb-c.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- Memory ---- */
+
+#define ALIGN      ((size_t)16)
+#define PIECE_SIZE ((size_t)64 << 10)
+
+struct weir__rls_piece {
+    struct weir__rls_piece *next;
+    _Alignas(16) char bytes[];
+};
+
+static void *take_for_message(void *memory, size_t size)
+{
+    return weir__rls_take(memory, size);
+}
+
+static void leave(void *memory, void *pointer)
+{
+    (void)memory;
+    (void)pointer;
+}
+
+void weir__rls_memory_begin(struct weir__rls_memory *memory, void *first, size_t size)
+{
+    size_t skip = -(uintptr_t)first & (ALIGN - 1);
+    *memory =
+        (struct weir__rls_memory){.left = WEIR__RLS_MEMORY_MAX, .for_messages = {take_for_message, leave, memory}};
+    if (skip < size) {
+        memory->at = (char *)first + skip;
+        memory->end = (char *)first + size;
+    }
+}
+
+void weir__rls_memory_end(struct weir__rls_memory *memory)
+{
+    while (memory->pieces) {
+        struct weir__rls_piece *piece = memory->pieces;
+        memory->pieces = piece->next;
+        free(piece);
+    }
+    memory->at = memory->end = NULL;
+}
+
+static bool add_piece(struct weir__rls_memory *memory, size_t size)
+{
+    size_t room = size > PIECE_SIZE ? size : PIECE_SIZE;
+    struct weir__rls_piece *piece = NULL;
+    if (room <= memory->left)
+        piece = malloc(sizeof *piece + room);
+    if (!piece) {
+        memory->exhausted = true;
+        return false;
+    }
+    memory->left -= room;
+    piece->next = memory->pieces;
+    memory->pieces = piece;
+    memory->at = piece->bytes;
+    memory->end = piece->bytes + room;
+    return true;
+}
+
+void *weir__rls_take(struct weir__rls_memory *memory, size_t size)
+{
+    if (size > WEIR__RLS_MEMORY_MAX) {
+        memory->exhausted = true;
+        return NULL;
+    }
+    size = size ? (size + ALIGN - 1) & ~(ALIGN - 1) : ALIGN;
+    if (size > (size_t)(memory->end - memory->at) && !add_piece(memory, size))
+        return NULL;
+    void *taken = memory->at;
+    memory->at += size;
+    return taken;
+}
+
+void *weir__rls_array(struct weir__rls_memory *memory, size_t count, size_t size)
+{
+    if (count > WEIR__RLS_MEMORY_MAX / size) {
+        memory->exhausted = true;
+        return NULL;
+    }
+    void *taken = weir__rls_take(memory, count * size);
+    return taken ? memset(taken, 0, count * size) : NULL;
+}
 
 #define RLS_SERVICE "envoy.service.ratelimit.v3.RateLimitService"
 #define PREFIX      ((size_t)5) /* bytes of the gRPC frame before the message */
@@ -27,7 +114,8 @@ bool weir__rls_fail_memory(struct weir__rls_reply *reply)
 
 /* ---- The gRPC frame: compressed flag, length (4 bytes, big endian), message; a unary call has one ---- */
 
-bool weir__rls_unframe(const uint8_t *bytes, size_t len, weir_text *message, struct weir__rls_reply *reply)
+/* Finds the message in the body of a unary call. */
+static bool read_frame(const uint8_t *bytes, size_t len, weir_text *message, struct weir__rls_reply *reply)
 {
     if (len < PREFIX)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the call has no message");
@@ -52,7 +140,8 @@ bool weir__rls_unframe(const uint8_t *bytes, size_t len, weir_text *message, str
     return true;
 }
 
-uint8_t *weir__rls_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply)
+/* Allocates a frame for a message of this length; returns the message's place. NULL: out of memory. */
+static uint8_t *make_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply)
 {
     uint8_t *frame = weir__rls_take(memory, PREFIX + len);
     if (!frame)
@@ -80,7 +169,7 @@ static bool should_rate_limit(const struct weir__rls *service, struct weir__rls_
     if (!weir__rls_decide(service, request, &evaluation, reply))
         return false;
     const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
-    uint8_t *to = response ? weir__rls_frame(memory, rls__rate_limit_response__get_packed_size(response), reply) : NULL;
+    uint8_t *to = response ? make_frame(memory, rls__rate_limit_response__get_packed_size(response), reply) : NULL;
     if (!to)
         return weir__rls_fail_memory(reply);
     (void)rls__rate_limit_response__pack(response, to);
@@ -107,7 +196,7 @@ static bool check_health(const struct weir__rls *service, struct weir__rls_memor
     Health__HealthCheckResponse response = HEALTH__HEALTH_CHECK_RESPONSE__INIT;
     response.status = service->leaving ? HEALTH__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
                                        : HEALTH__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
-    uint8_t *to = weir__rls_frame(memory, health__health_check_response__get_packed_size(&response), reply);
+    uint8_t *to = make_frame(memory, health__health_check_response__get_packed_size(&response), reply);
     if (!to)
         return weir__rls_fail_memory(reply);
     (void)health__health_check_response__pack(&response, to);
@@ -122,7 +211,7 @@ void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *me
     bool is_rate_limit = weir__text_is(method, "/" RLS_SERVICE "/ShouldRateLimit");
     if (!is_rate_limit && !weir__text_is(method, "/grpc.health.v1.Health/Check"))
         weir__rls_fail(reply, WEIR__GRPC_UNIMPLEMENTED, "there is no such method here");
-    else if (weir__rls_unframe(bytes, len, &message, reply) &&
+    else if (read_frame(bytes, len, &message, reply) &&
              !(is_rate_limit ? should_rate_limit : check_health)(service, memory, message, reply))
         reply->body = NULL;
 }

@@ -18,50 +18,41 @@ struct json_reader {
     char where[64]; /* prefix of names in error messages, such as "descriptors[3]." */
 };
 
-typedef bool read_field(struct json_reader *json_reader, const json_t *json, void *message);
+/* Reads a value into the member of a message. False without a message in the reply: "has a wrong value". */
+typedef bool read_field(struct json_reader *reader, const json_t *json, void *member);
 
 struct json_field {
     const char *name, *other; /* lowerCamelCase, and as in the .proto file */
     read_field *read;
+    size_t offset; /* of the member */
 };
 
-static bool fail(struct json_reader *json_reader, const char *name, const char *what)
+static bool fail(struct json_reader *reader, const char *name, const char *what)
 {
-    return weir__rls_fail(json_reader->reply, WEIR__GRPC_INVALID_ARGUMENT, "%s%.40s %s", json_reader->where, name,
-                          what);
+    return weir__rls_fail(reader->reply, WEIR__GRPC_INVALID_ARGUMENT, "%s%.40s %s", reader->where, name, what);
 }
 
 /* Reads an object into a message. `fields` ends with a NULL name; at most 32. */
-static bool read_object(struct json_reader *json_reader, const json_t *json, const struct json_field *fields,
-                        void *message)
+static bool read_object(struct json_reader *reader, const json_t *json, const struct json_field *fields, void *message)
 {
     const char *name;
     json_t *value;
     unsigned seen = 0;
     if (!json_is_object(json))
-        return fail(json_reader, "", "must be an object");
+        return fail(reader, "", "must be an object");
     json_object_foreach((json_t *)json, name, value)
     {
         size_t i = 0;
         while (fields[i].name && strcmp(name, fields[i].name) != 0 && strcmp(name, fields[i].other) != 0)
             i++;
         if (!fields[i].name)
-            return fail(json_reader, name, "is not a field");
+            return fail(reader, name, "is not a field");
         if (seen & 1U << i)
-            return fail(json_reader, name, "is there twice");
+            return fail(reader, name, "is there twice");
         seen |= 1U << i;
-        if (!json_is_null(value) && !fields[i].read(json_reader, value, message))
-            return json_reader->reply->message[0] ? false : fail(json_reader, name, "has a wrong value");
+        if (!json_is_null(value) && !fields[i].read(reader, value, (char *)message + fields[i].offset))
+            return reader->reply->message[0] ? false : fail(reader, name, "has a wrong value");
     }
-    return true;
-}
-
-static bool read_text(const json_t *json, ProtobufCBinaryData *text)
-{
-    if (!json_is_string(json))
-        return false;
-    text->data = (uint8_t *)json_string_value(json);
-    text->len = json_string_length(json);
     return true;
 }
 
@@ -87,53 +78,54 @@ static bool read_number(const json_t *json, uint64_t max, uint64_t *number)
     return errno == 0 && *number <= max;
 }
 
-static bool read_uint32(const json_t *json, uint32_t *to)
+static bool read_text(struct json_reader *reader, const json_t *json, void *member)
 {
-    uint64_t number;
-    if (!read_number(json, UINT32_MAX, &number))
-        return false;
-    *to = (uint32_t)number;
-    return true;
+    (void)reader;
+    *(ProtobufCBinaryData *)member =
+        (ProtobufCBinaryData){json_string_length(json), (uint8_t *)json_string_value(json)};
+    return json_is_string(json);
 }
 
-/* Extends the prefix by "list[index]."; *before: its old length, to restore. */
-static void enter(struct json_reader *json_reader, const char *list, size_t index, size_t *before)
+static bool read_uint32(struct json_reader *reader, const json_t *json, void *member)
 {
-    *before = strlen(json_reader->where);
-    (void)snprintf(json_reader->where + *before, sizeof json_reader->where - *before, "%s[%zu].", list, index);
+    uint64_t number = 0;
+    bool valid = read_number(json, UINT32_MAX, &number);
+    (void)reader;
+    *(uint32_t *)member = (uint32_t)number;
+    return valid;
+}
+
+static bool read_bool(struct json_reader *reader, const json_t *json, void *member)
+{
+    (void)reader;
+    *(protobuf_c_boolean *)member = json_is_true(json);
+    return json_is_boolean(json);
+}
+
+/* Reads a list of messages, each of `size` bytes and initialized by `init`. NULL: the reply has the error. */
+static void *read_list(struct json_reader *reader, const json_t *json, const char *name, size_t size,
+                       void (*init)(void *message), const struct json_field *fields)
+{
+    size_t before = strlen(reader->where), count = json_array_size(json);
+    char *messages = weir__rls_array(reader->memory, count, size);
+    if (!json_is_array(json) || !messages) {
+        (void)(messages ? fail(reader, name, "must be a list") : weir__rls_fail_memory(reader->reply));
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        init(messages + i * size);
+        (void)snprintf(reader->where + before, sizeof reader->where - before, "%s[%zu].", name, i);
+        if (!read_object(reader, json_array_get(json, i), fields, messages + i * size))
+            return NULL;
+    }
+    reader->where[before] = 0;
+    return messages;
 }
 
 /* ---- Messages ---- */
 
-static bool entry_key(struct json_reader *json_reader, const json_t *json, void *message)
+static bool limit_unit(struct json_reader *reader, const json_t *json, void *unit)
 {
-    (void)json_reader;
-    return read_text(json, &((Rls__RateLimitDescriptor__Entry *)message)->key);
-}
-
-static bool entry_value(struct json_reader *json_reader, const json_t *json, void *message)
-{
-    (void)json_reader;
-    return read_text(json, &((Rls__RateLimitDescriptor__Entry *)message)->value);
-}
-
-static bool read_entry(struct json_reader *json_reader, const json_t *json, Rls__RateLimitDescriptor__Entry *message)
-{
-    static const struct json_field fields[] = {
-        {"key", "key", entry_key}, {"value", "value", entry_value}, {NULL, NULL, NULL}};
-    rls__rate_limit_descriptor__entry__init(message);
-    return read_object(json_reader, json, fields, message);
-}
-
-static bool limit_requests(struct json_reader *json_reader, const json_t *json, void *message)
-{
-    (void)json_reader;
-    return read_uint32(json, &((Rls__RateLimitDescriptor__Limit *)message)->requests_per_unit);
-}
-
-static bool limit_unit(struct json_reader *json_reader, const json_t *json, void *message)
-{
-    Rls__RateLimitDescriptor__Limit *limit = message;
     const char *name = json_string_value(json);
     const ProtobufCEnumValue *value =
         name ? protobuf_c_enum_descriptor_get_value_by_name(&rls__unit__descriptor, name)
@@ -141,135 +133,107 @@ static bool limit_unit(struct json_reader *json_reader, const json_t *json, void
             ? protobuf_c_enum_descriptor_get_value(&rls__unit__descriptor, (int)json_integer_value(json))
             : NULL;
     if (!value)
-        return fail(json_reader, "unit", "must be one of SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, YEAR");
-    limit->unit = (Rls__Unit)value->value;
+        return fail(reader, "unit", "must be one of SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, YEAR");
+    *(Rls__Unit *)unit = (Rls__Unit)value->value;
     return true;
 }
 
-static bool descriptor_entries(struct json_reader *json_reader, const json_t *json, void *message)
+static void init_entry(void *message)
 {
-    Rls__RateLimitDescriptor *descriptor = message;
-    size_t count = json_array_size(json), before;
-    if (!json_is_array(json))
-        return fail(json_reader, "entries", "must be a list");
-    Rls__RateLimitDescriptor__Entry *each = weir__rls_array(json_reader->memory, count, sizeof *each);
-    descriptor->entries = weir__rls_array(json_reader->memory, count, sizeof(void *));
-    if (!each || !descriptor->entries)
-        return weir__rls_fail_memory(json_reader->reply);
-    for (size_t i = 0; i < count; i++) {
-        enter(json_reader, "entries", i, &before);
-        if (!read_entry(json_reader, json_array_get(json, i), &each[i]))
-            return false;
-        json_reader->where[before] = 0;
-        descriptor->entries[i] = &each[i];
-    }
-    descriptor->n_entries = count;
-    return true;
+    rls__rate_limit_descriptor__entry__init(message);
 }
 
-static bool descriptor_limit(struct json_reader *json_reader, const json_t *json, void *message)
+static bool descriptor_entries(struct json_reader *reader, const json_t *json, void *message)
 {
     static const struct json_field fields[] = {
-        {"requestsPerUnit", "requests_per_unit", limit_requests}, {"unit", "unit", limit_unit}, {NULL, NULL, NULL}};
+        {"key", "key", read_text, offsetof(Rls__RateLimitDescriptor__Entry, key)},
+        {"value", "value", read_text, offsetof(Rls__RateLimitDescriptor__Entry, value)},
+        {NULL, NULL, NULL, 0}};
     Rls__RateLimitDescriptor *descriptor = message;
-    descriptor->limit = weir__rls_take(json_reader->memory, sizeof *descriptor->limit);
-    if (!descriptor->limit)
-        return weir__rls_fail_memory(json_reader->reply);
-    rls__rate_limit_descriptor__limit__init(descriptor->limit);
-    return read_object(json_reader, json, fields, descriptor->limit);
+    Rls__RateLimitDescriptor__Entry *each = read_list(reader, json, "entries", sizeof *each, init_entry, fields);
+    if (!each)
+        return false;
+    descriptor->n_entries = json_array_size(json);
+    descriptor->entries = weir__rls_array(reader->memory, descriptor->n_entries, sizeof(void *));
+    for (size_t i = 0; descriptor->entries && i < descriptor->n_entries; i++)
+        descriptor->entries[i] = &each[i];
+    return descriptor->entries || weir__rls_fail_memory(reader->reply);
 }
 
-static bool descriptor_hits(struct json_reader *json_reader, const json_t *json, void *message)
+static bool descriptor_limit(struct json_reader *reader, const json_t *json, void *message)
+{
+    static const struct json_field fields[] = {
+        {"requestsPerUnit", "requests_per_unit", read_uint32,
+         offsetof(Rls__RateLimitDescriptor__Limit, requests_per_unit)},
+        {"unit", "unit", limit_unit, offsetof(Rls__RateLimitDescriptor__Limit, unit)},
+        {NULL, NULL, NULL, 0}};
+    Rls__RateLimitDescriptor *descriptor = message;
+    descriptor->limit = weir__rls_take(reader->memory, sizeof *descriptor->limit);
+    if (!descriptor->limit)
+        return weir__rls_fail_memory(reader->reply);
+    rls__rate_limit_descriptor__limit__init(descriptor->limit);
+    return read_object(reader, json, fields, descriptor->limit);
+}
+
+static bool descriptor_hits(struct json_reader *reader, const json_t *json, void *message)
 {
     Rls__RateLimitDescriptor *descriptor = message;
     uint64_t number;
     if (!read_number(json, UINT64_MAX, &number))
         return false;
-    descriptor->hits_addend = weir__rls_take(json_reader->memory, sizeof *descriptor->hits_addend);
+    descriptor->hits_addend = weir__rls_take(reader->memory, sizeof *descriptor->hits_addend);
     if (!descriptor->hits_addend)
-        return weir__rls_fail_memory(json_reader->reply);
+        return weir__rls_fail_memory(reader->reply);
     google__protobuf__uint64_value__init(descriptor->hits_addend);
     descriptor->hits_addend->value = number;
     return true;
 }
 
-static bool descriptor_negative(struct json_reader *json_reader, const json_t *json, void *message)
+static void init_descriptor(void *message)
 {
-    (void)json_reader;
-    ((Rls__RateLimitDescriptor *)message)->is_negative_hits = json_is_true(json);
-    return json_is_boolean(json);
-}
-
-static bool read_descriptor(struct json_reader *json_reader, const json_t *json, Rls__RateLimitDescriptor *message)
-{
-    static const struct json_field fields[] = {{"entries", "entries", descriptor_entries},
-                                               {"limit", "limit", descriptor_limit},
-                                               {"hitsAddend", "hits_addend", descriptor_hits},
-                                               {"isNegativeHits", "is_negative_hits", descriptor_negative},
-                                               {NULL, NULL, NULL}};
     rls__rate_limit_descriptor__init(message);
-    return read_object(json_reader, json, fields, message);
 }
 
-static bool request_domain(struct json_reader *json_reader, const json_t *json, void *message)
+static bool request_descriptors(struct json_reader *reader, const json_t *json, void *message)
 {
-    (void)json_reader;
-    return read_text(json, &((Rls__RateLimitRequest *)message)->domain);
-}
-
-static bool request_descriptors(struct json_reader *json_reader, const json_t *json, void *message)
-{
+    static const struct json_field fields[] = {
+        {"entries", "entries", descriptor_entries, 0},
+        {"limit", "limit", descriptor_limit, 0},
+        {"hitsAddend", "hits_addend", descriptor_hits, 0},
+        {"isNegativeHits", "is_negative_hits", read_bool, offsetof(Rls__RateLimitDescriptor, is_negative_hits)},
+        {NULL, NULL, NULL, 0}};
     Rls__RateLimitRequest *request = message;
-    size_t count = json_array_size(json), before;
-    if (!json_is_array(json))
-        return fail(json_reader, "descriptors", "must be a list");
-    Rls__RateLimitDescriptor *each = weir__rls_array(json_reader->memory, count, sizeof *each);
-    request->descriptors = weir__rls_array(json_reader->memory, count, sizeof(void *));
-    if (!each || !request->descriptors)
-        return weir__rls_fail_memory(json_reader->reply);
-    for (size_t i = 0; i < count; i++) {
-        enter(json_reader, "descriptors", i, &before);
-        if (!read_descriptor(json_reader, json_array_get(json, i), &each[i]))
-            return false;
-        json_reader->where[before] = 0;
+    Rls__RateLimitDescriptor *each = read_list(reader, json, "descriptors", sizeof *each, init_descriptor, fields);
+    if (!each)
+        return false;
+    request->n_descriptors = json_array_size(json);
+    request->descriptors = weir__rls_array(reader->memory, request->n_descriptors, sizeof(void *));
+    for (size_t i = 0; request->descriptors && i < request->n_descriptors; i++)
         request->descriptors[i] = &each[i];
-    }
-    request->n_descriptors = count;
-    return true;
-}
-
-static bool request_hits(struct json_reader *json_reader, const json_t *json, void *message)
-{
-    (void)json_reader;
-    return read_uint32(json, &((Rls__RateLimitRequest *)message)->hits_addend);
+    return request->descriptors || weir__rls_fail_memory(reader->reply);
 }
 
 Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
                                            struct weir__rls_reply *reply)
 {
-    static const struct json_field fields[] = {{"domain", "domain", request_domain},
-                                               {"descriptors", "descriptors", request_descriptors},
-                                               {"hitsAddend", "hits_addend", request_hits},
-                                               {NULL, NULL, NULL}};
-    struct json_reader json_reader = {.memory = memory, .reply = reply, .where = ""};
+    static const struct json_field fields[] = {
+        {"domain", "domain", read_text, offsetof(Rls__RateLimitRequest, domain)},
+        {"descriptors", "descriptors", request_descriptors, 0},
+        {"hitsAddend", "hits_addend", read_uint32, offsetof(Rls__RateLimitRequest, hits_addend)},
+        {NULL, NULL, NULL, 0}};
+    struct json_reader reader = {.memory = memory, .reply = reply, .where = ""};
     Rls__RateLimitRequest *request = weir__rls_take(memory, sizeof *request);
     if (!request) {
         weir__rls_fail_memory(reply);
         return NULL;
     }
     rls__rate_limit_request__init(request);
-    return read_object(&json_reader, json, fields, request) ? request : NULL;
+    return read_object(&reader, json, fields, request) ? request : NULL;
 }
 
 /* ---- Writing a response: fields with their default value are left out ---- */
 
-/* Sets a field; non-zero on failure. */
-static int set(json_t *to, const char *name, json_t *value)
-{
-    return json_object_set_new(to, name, value);
-}
-
-static json_t *made_or_null(json_t *made, int failed)
+json_t *weir__rls_made(json_t *made, int failed)
 {
     if (!failed)
         return made;
@@ -287,14 +251,14 @@ static json_t *enum_json(const ProtobufCEnumDescriptor *descriptor, int number)
 
 static json_t *value_json(const Google__Protobuf__Value *value);
 
-/* metadata.c bounds the depth */
+/* reply.c bounds the depth */
 static json_t *struct_json(const Google__Protobuf__Struct *from)
 {
     json_t *made = json_object();
     int failed = 0;
     for (size_t i = 0; i < from->n_fields; i++)
-        failed |= set(made, from->fields[i]->key, value_json(from->fields[i]->value));
-    return made_or_null(made, failed);
+        failed |= json_object_set_new(made, from->fields[i]->key, value_json(from->fields[i]->value));
+    return weir__rls_made(made, failed);
 }
 
 static json_t *list_json(const Google__Protobuf__ListValue *from)
@@ -303,7 +267,7 @@ static json_t *list_json(const Google__Protobuf__ListValue *from)
     int failed = 0;
     for (size_t i = 0; i < from->n_values; i++)
         failed |= json_array_append_new(made, value_json(from->values[i]));
-    return made_or_null(made, failed);
+    return weir__rls_made(made, failed);
 }
 
 static json_t *number_json(double number)
@@ -337,28 +301,29 @@ static json_t *limit_json(const Rls__RateLimitResponse__RateLimit *limit)
     json_t *made = json_object();
     int failed = 0;
     if (limit->requests_per_unit)
-        failed |= set(made, "requestsPerUnit", json_integer(limit->requests_per_unit));
+        failed |= json_object_set_new(made, "requestsPerUnit", json_integer(limit->requests_per_unit));
     if (limit->unit)
-        failed |= set(made, "unit", enum_json(&rls__unit__descriptor, (int)limit->unit));
+        failed |= json_object_set_new(made, "unit", enum_json(&rls__unit__descriptor, (int)limit->unit));
     if (limit->name.len)
-        failed |= set(made, "name", json_stringn((const char *)limit->name.data, limit->name.len));
-    return made_or_null(made, failed);
+        failed |= json_object_set_new(made, "name", json_stringn((const char *)limit->name.data, limit->name.len));
+    return weir__rls_made(made, failed);
 }
 
 static json_t *status_json(const Rls__RateLimitResponse__DescriptorStatus *status)
 {
     json_t *made = json_object();
     char seconds[32];
-    int failed = set(made, "code", enum_json(&rls__rate_limit_response__code__descriptor, (int)status->code));
+    int failed =
+        json_object_set_new(made, "code", enum_json(&rls__rate_limit_response__code__descriptor, (int)status->code));
     if (status->current_limit)
-        failed |= set(made, "currentLimit", limit_json(status->current_limit));
+        failed |= json_object_set_new(made, "currentLimit", limit_json(status->current_limit));
     if (status->limit_remaining)
-        failed |= set(made, "limitRemaining", json_integer(status->limit_remaining));
+        failed |= json_object_set_new(made, "limitRemaining", json_integer(status->limit_remaining));
     if (status->duration_until_reset) {
         (void)snprintf(seconds, sizeof seconds, "%llds", (long long)status->duration_until_reset->seconds);
-        failed |= set(made, "durationUntilReset", json_string(seconds));
+        failed |= json_object_set_new(made, "durationUntilReset", json_string(seconds));
     }
-    return made_or_null(made, failed);
+    return weir__rls_made(made, failed);
 }
 
 static json_t *header_json(const Rls__HeaderValue *header)
@@ -369,17 +334,17 @@ static json_t *header_json(const Rls__HeaderValue *header)
 json_t *weir__rls_write_json(const Rls__RateLimitResponse *response)
 {
     json_t *made = json_object(), *statuses = json_array(), *headers = json_array();
-    int failed =
-        set(made, "overallCode", enum_json(&rls__rate_limit_response__code__descriptor, (int)response->overall_code));
+    int failed = json_object_set_new(
+        made, "overallCode", enum_json(&rls__rate_limit_response__code__descriptor, (int)response->overall_code));
     for (size_t i = 0; i < response->n_statuses; i++)
         failed |= json_array_append_new(statuses, status_json(response->statuses[i]));
-    failed |= set(made, "statuses", statuses);
+    failed |= json_object_set_new(made, "statuses", statuses);
     for (size_t i = 0; i < response->n_response_headers_to_add; i++)
         failed |= json_array_append_new(headers, header_json(response->response_headers_to_add[i]));
     if (json_array_size(headers))
         failed |= json_object_set(made, "responseHeadersToAdd", headers);
     json_decref(headers);
     if (response->dynamic_metadata)
-        failed |= set(made, "dynamicMetadata", struct_json(response->dynamic_metadata));
-    return made_or_null(made, failed);
+        failed |= json_object_set_new(made, "dynamicMetadata", struct_json(response->dynamic_metadata));
+    return weir__rls_made(made, failed);
 }

@@ -1,7 +1,211 @@
-/* The response: statuses of the descriptors, headers, overall code. */
+/* The response: statuses of the descriptors, headers, metadata, overall code. */
 #include "services/rls/rls_internal.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/*
+ * ---- dynamic_metadata ----
+ *
+ * The request, and the metadata of the rules that it passed. Assembled as JSON, as rules' metadata are, then converted
+ * to a protobuf Struct.
+ */
+
+#define DEPTH_MAX 64 /* rules' metadata are at most half as deep */
+
+static Google__Protobuf__Value *make_value(struct weir__rls_memory *memory, const json_t *json, int depth);
+
+static char *copy_text(struct weir__rls_memory *memory, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = weir__rls_take(memory, size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
+static Google__Protobuf__Struct *make_struct(struct weir__rls_memory *memory, const json_t *json, int depth)
+{
+    size_t count = json_object_size(json);
+    Google__Protobuf__Struct *made = weir__rls_take(memory, sizeof *made);
+    Google__Protobuf__Struct__FieldsEntry *entries = weir__rls_take(memory, count * sizeof *entries);
+    Google__Protobuf__Struct__FieldsEntry **list = weir__rls_take(memory, count * sizeof(void *));
+    const char *name;
+    json_t *value;
+    size_t i = 0;
+    if (!made || !entries || !list)
+        return NULL;
+    google__protobuf__struct__init(made);
+    json_object_foreach((json_t *)json, name, value)
+    {
+        google__protobuf__struct__fields_entry__init(&entries[i]);
+        entries[i].key = copy_text(memory, name);
+        entries[i].value = make_value(memory, value, depth);
+        if (!entries[i].key || !entries[i].value)
+            return NULL;
+        list[i] = &entries[i];
+        i++;
+    }
+    made->fields = list;
+    made->n_fields = i;
+    return made;
+}
+
+static Google__Protobuf__ListValue *make_list(struct weir__rls_memory *memory, const json_t *json, int depth)
+{
+    size_t count = json_array_size(json);
+    Google__Protobuf__ListValue *made = weir__rls_take(memory, sizeof *made);
+    Google__Protobuf__Value **list = weir__rls_take(memory, count * sizeof(void *));
+    if (!made || !list)
+        return NULL;
+    google__protobuf__list_value__init(made);
+    for (size_t i = 0; i < count; i++)
+        if (!(list[i] = make_value(memory, json_array_get(json, i), depth)))
+            return NULL;
+    made->values = list;
+    made->n_values = count;
+    return made;
+}
+
+static Google__Protobuf__Value *make_value(struct weir__rls_memory *memory, const json_t *json, int depth)
+{
+    Google__Protobuf__Value *made = weir__rls_take(memory, sizeof *made);
+    if (!made || depth == DEPTH_MAX)
+        return NULL;
+    google__protobuf__value__init(made);
+    switch (json_typeof(json)) {
+    case JSON_OBJECT:
+        made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRUCT_VALUE;
+        made->struct_value = make_struct(memory, json, depth + 1);
+        return made->struct_value ? made : NULL;
+    case JSON_ARRAY:
+        made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_LIST_VALUE;
+        made->list_value = make_list(memory, json, depth + 1);
+        return made->list_value ? made : NULL;
+    case JSON_STRING:
+        made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRING_VALUE;
+        made->string_value = copy_text(memory, json_string_value(json));
+        return made->string_value ? made : NULL;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_NUMBER_VALUE;
+        made->number_value = json_number_value(json);
+        return made;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_BOOL_VALUE;
+        made->bool_value = json_is_true(json);
+        return made;
+    case JSON_NULL:
+        break;
+    }
+    made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_NULL_VALUE;
+    return made;
+}
+
+static json_t *text_json(ProtobufCBinaryData text)
+{
+    return json_stringn(text.len ? (const char *)text.data : "", text.len);
+}
+
+/* "key=value" */
+static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry, struct weir__rls_memory *memory)
+{
+    size_t len = entry->key.len + 1 + entry->value.len;
+    char *text = weir__rls_take(memory, len);
+    if (!text)
+        return NULL;
+    if (entry->key.len)
+        memcpy(text, entry->key.data, entry->key.len);
+    text[entry->key.len] = '=';
+    if (entry->value.len)
+        memcpy(text + entry->key.len + 1, entry->value.data, entry->value.len);
+    return json_stringn(text, len);
+}
+
+/* In protobuf's text format; 0 is left out. */
+static json_t *limit_json(const Rls__RateLimitDescriptor__Limit *limit)
+{
+    const ProtobufCEnumValue *unit = protobuf_c_enum_descriptor_get_value(&rls__unit__descriptor, (int)limit->unit);
+    char text[64];
+    if (limit->requests_per_unit)
+        (void)snprintf(text, sizeof text, "requests_per_unit:%u unit:%s", limit->requests_per_unit,
+                       unit ? unit->name : "");
+    else
+        (void)snprintf(text, sizeof text, "unit:%s", unit ? unit->name : "");
+    return json_string(text);
+}
+
+static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struct weir__rls_memory *memory)
+{
+    json_t *made = json_object(), *entries = json_array();
+    int failed = 0;
+    for (size_t i = 0; i < descriptor->n_entries; i++)
+        failed |= json_array_append_new(entries, entry_json(descriptor->entries[i], memory));
+    failed |= json_object_set_new(made, "entries", entries);
+    if (descriptor->limit)
+        failed |= json_object_set_new(made, "limit", limit_json(descriptor->limit));
+    if (descriptor->hits_addend)
+        failed |= json_object_set_new(made, "hitsAddend", json_real((double)descriptor->hits_addend->value));
+    return weir__rls_made(made, failed);
+}
+
+/* Adds missing members, recursively for objects. */
+static int merge(json_t *to, json_t *from, int depth)
+{
+    const char *name;
+    json_t *value;
+    int failed = 0;
+    json_object_foreach(from, name, value)
+    {
+        json_t *there = json_object_get(to, name);
+        if (!there)
+            failed |= json_object_set(to, name, value);
+        else if (json_is_object(there) && json_is_object(value) && depth < DEPTH_MAX)
+            failed |= merge(there, value, depth + 1);
+    }
+    return failed;
+}
+
+/* The metadata of the rules that the request passed; the first rule with a name wins. */
+static json_t *passed_json(const struct weir__rls_evaluation *evaluation)
+{
+    json_t *made = json_object();
+    for (size_t i = 0; made && i < evaluation->request->n_descriptors; i++) {
+        const weir_outcome *outcome = &evaluation->outcomes[i];
+        weir_text metadata = evaluation->matches[i].metadata;
+        if (!metadata.len || outcome->reason == WEIR_BY_UNLIMITED || outcome->reason == WEIR_BY_NOTHING ||
+            (!outcome->shadow && !weir_passes(&outcome->decision)))
+            continue;
+        json_t *one = json_loadb(metadata.data, metadata.len, JSON_ALLOW_NUL, NULL);
+        if (one)
+            (void)merge(made, one, 0);
+        json_decref(one);
+    }
+    return made;
+}
+
+static json_t *metadata_json(const struct weir__rls_evaluation *evaluation)
+{
+    const Rls__RateLimitRequest *request = evaluation->request;
+    json_t *made = json_object(), *descriptors = json_array(), *passed = passed_json(evaluation);
+    int failed = json_object_set_new(made, "domain", text_json(request->domain));
+    for (size_t i = 0; i < request->n_descriptors; i++)
+        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], evaluation->memory));
+    failed |= json_object_set_new(made, "descriptors", descriptors);
+    if (request->hits_addend)
+        failed |= json_object_set_new(made, "hitsAddend", json_integer(request->hits_addend));
+    if (json_object_size(passed))
+        failed |= json_object_set(made, "metadata", passed);
+    json_decref(passed);
+    return weir__rls_made(made, failed);
+}
+
+static bool add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
+{
+    json_t *json = metadata_json(evaluation);
+    response->dynamic_metadata = json ? make_struct(evaluation->memory, json, 0) : NULL;
+    json_decref(json);
+    return response->dynamic_metadata != NULL;
+}
 
 static uint32_t bounded(int64_t number)
 {
@@ -131,7 +335,7 @@ Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
     response->overall_code = weir_passes(&evaluation->result.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
                                                                        : RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT;
     if (!add_statuses(evaluation, response) || (service->headers && !add_headers(evaluation, response)) ||
-        (service->metadata && !weir__rls_add_metadata(evaluation, response)))
+        (service->metadata && !add_metadata(evaluation, response)))
         return NULL;
     return response;
 }

@@ -5,7 +5,7 @@
  *   nginx/http/ngx_http_weir_rls.c      reads the request
  *     weir__rls_call, weir__rls_json    call.c: gRPC frame or JSON to a RateLimitRequest; json.c: the JSON mapping
  *       weir__rls_decide                request.c: validates, builds the library's descriptor query, decides
- *       weir__rls_response              reply.c: statuses and headers; metadata.c: dynamic_metadata
+ *       weir__rls_response              reply.c: statuses, headers and dynamic_metadata
  *     call.c                            packs the RateLimitResponse
  *   ngx_http_weir_rls.c                 sends it, with grpc-status as a trailer
  *
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <weir/store.h>
 
-/* ---- Memory of one call (memory.c): a bounded arena; most calls need the caller's first chunk only ---- */
+/* ---- Memory of one call (call.c): a bounded arena; most calls need the caller's first chunk only ---- */
 
 #define WEIR__RLS_MEMORY_MAX ((size_t)4 << 20) /* bytes: several times the largest sensible call */
 

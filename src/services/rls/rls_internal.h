@@ -1,4 +1,4 @@
-/* What the files of this folder share: call.c, request.c, reply.c, metadata.c, json.c. */
+/* Shared by the files of this folder: call.c, request.c, reply.c, json.c. */
 #ifndef WEIR_SERVICES_RLS_RLS_INTERNAL_H
 #define WEIR_SERVICES_RLS_RLS_INTERNAL_H
 
@@ -23,11 +23,6 @@ bool weir__rls_fail(struct weir__rls_reply *reply, enum weir__grpc_code code, co
 /* RESOURCE_EXHAUSTED: out of memory, or beyond the call's bound. */
 bool weir__rls_fail_memory(struct weir__rls_reply *reply);
 
-/* Finds the message in the body of a unary call. */
-bool weir__rls_unframe(const uint8_t *bytes, size_t len, weir_text *message, struct weir__rls_reply *reply);
-/* Allocates a frame for a message of this length; returns the message's place. NULL: out of memory. */
-uint8_t *weir__rls_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply);
-
 /* Decides the request. False: the reply has the error, or needs_store. */
 bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitRequest *request,
                       struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply);
@@ -39,11 +34,12 @@ Rls__Unit weir__rls_unit(int64_t window_ns);
 /* The response. NULL: out of memory. */
 Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
                                            const struct weir__rls_evaluation *evaluation);
-bool weir__rls_add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response);
 
 /* The texts of the request stay in the JSON tree. */
 Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
                                            struct weir__rls_reply *reply);
 json_t *weir__rls_write_json(const Rls__RateLimitResponse *response);
+/* The JSON that was made; frees it and returns NULL if a part of it failed. */
+json_t *weir__rls_made(json_t *made, int failed);
 
 #endif
