@@ -1,7 +1,6 @@
 /*
- * The HTTP API's reader of JSON, all the way to a decision: whatever the body, the answer is JSON, says what it should,
- * and a body that is refused takes nothing. The first byte chooses the path, the second how deep the answer's
- * first buffer is.
+ * The HTTP API from the JSON body to the decision: for every body the reply is a JSON object, with "error" exactly if
+ * its status is one of an error. The first byte chooses the path, the second the size of the reply's first buffer.
  */
 #include "services/http/api.h"
 #include "engine/mapped_file.h"
@@ -28,15 +27,22 @@ static void open_once(void)
                                 "  - { name: b, key: \"${client_ip}\", limit: 50, window: 1s }\n";
     static const char path[] = "/tmp/weir-fuzz-api.reservations";
     weir_options how = {.segment = {.size = 1 << 20}, .rules_text = rules};
-    struct weir__reservations *reservations = NULL;
+    static struct weir__reservations reservations;
+    static struct weir__mapped mapped;
+    uint32_t count = 64;
+    struct weir__making making = {.path = path,
+                                  .bytes = weir__reservations_bytes(count),
+                                  .format = weir__reservations_format,
+                                  .plan = &count,
+                                  .check = weir__reservations_check};
     weir *engine = NULL;
     if (api.engine)
         return;
     unlink(path);
-    check(weir_open(&how, &engine) == 0 &&
-          weir__reservations_open(&(struct weir__making){.path = path}, 64, &reservations) == 0);
+    check(weir_open(&how, &engine) == 0 && weir__mapped_open(&making, &mapped) == 0 &&
+          weir__reservations_attach(&reservations, mapped.memory, mapped.bytes) == 0);
     unlink(path);
-    check(weir__api_open(&api, engine, reservations) == 0);
+    check(weir__api_open(&api, engine, &reservations) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

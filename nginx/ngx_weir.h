@@ -1,4 +1,4 @@
-/* What the modules for http and for stream share: each has a copy of its own, in its own file. */
+/* Shared by the http and the stream module; each is linked with a copy of its own. */
 #ifndef NGX_WEIR_H
 #define NGX_WEIR_H
 
@@ -16,22 +16,22 @@ typedef struct {
     off_t segment_size;
     unsigned segment_mode; /* of a new file; 0: the library's choice */
     ngx_flag_t rebuild;
-    off_t hot_size;        /* of the file of hot keys beside the segment; 0: none */
+    off_t hot_size;        /* of the sidecar file of hot keys; 0: none */
     ngx_flag_t hot_logged; /* weir_hot_keys was given */
-    ngx_flag_t hot_hash;   /* without texts of keys */
-    ngx_flag_t load;       /* the load level counts: the file beside the segment is opened */
+    ngx_flag_t hot_hash;   /* stores hashes of keys instead of keys */
+    ngx_flag_t load;       /* uses the load level: the sidecar file .load is opened */
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
-    ngx_flag_t rules_by_workers;    /* the master does not read them: another user writes them */
+    ngx_flag_t rules_by_workers;    /* only workers read them, as another user than root writes them */
     ngx_flag_t wanted;              /* something in the block needs the engine */
     ngx_flag_t precontent;          /* some location decides in that phase */
-    ngx_flag_t logs;                /* some location has a log that a thread writes */
+    ngx_flag_t logs;                /* some location has weir_log_denied or weir_access_log */
     struct ngx_weir_store_s *store; /* NULL: none */
 
     weir_segment *segment; /* NULL: neither configured nor needed */
-    weir *engine;          /* the same; without rules NULL, too */
-    ngx_flag_t lost;       /* its file was cut short, and it was said */
-    ngx_log_t *open_log;   /* hears of the rules while the configuration is read; later ngx_cycle->log */
+    weir *engine;          /* NULL, too, without rules */
+    ngx_flag_t lost;       /* its file was truncated, which has been logged */
+    ngx_log_t *open_log;   /* for diagnostics while the configuration is read; NULL later: ngx_cycle->log */
 } ngx_weir_engine_t;
 
 /* The directives weir_segment, weir_hot_keys, weir_load, weir_rules and (in ngx_weir_store.h) weir_store; their
@@ -42,13 +42,13 @@ char *ngx_weir_load(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);
-/* In a worker: sees to it that the rules are looked at even when no requests come. */
+/* In a worker: starts the timer that polls for new rules. */
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);
 void ngx_weir_engine_stop(ngx_weir_engine_t *conf);
-/* A wrong password or token came: for how long its answer is to be held back. IPv6 addresses count by their /64. */
+/* Counts a wrong password or token; returns the delay of its reply. IPv6 addresses count by their /64. */
 ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c);
 
-/* The check of a password or token that is held back: it has a place in the worker until it is released. */
+/* The delayed check of a password or token: it occupies a place in the worker until it is released. */
 typedef struct {
     ngx_queue_t queue;
     u_char peer[9];
@@ -56,14 +56,14 @@ typedef struct {
 } ngx_weir_check_t;
 
 /*
- * For how long the check of a password or token that came on `c` is to be held back, which has a place then. 0: not at
- * all. NGX_WEIR_NO_PLACE: all places of the address are taken, and the secret is to be refused without a check.
+ * The delay before a password or token of `c` may be checked, during which it occupies a place. 0: none.
+ * NGX_WEIR_NO_PLACE: all places of the address are taken, and the secret must be refused without a check.
  */
 #define NGX_WEIR_NO_PLACE ((ngx_msec_t)-1)
 ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, ngx_connection_t *c);
 /* Without effect if it has no place. */
 void ngx_weir_check_release(ngx_weir_check_t *check);
-/* Says what went wrong, at most once a minute for each error. `rule` may be "". */
+/* Logs an error, at most once a minute for each code. `rule` may be "". */
 void ngx_weir_log_limited(ngx_log_t *log, int error, const char *what, const char *rule);
 
 #pragma GCC visibility pop

@@ -1,39 +1,132 @@
 /*
- * The rules and the segment.
+ * The rules and the segment, and the login throttle.
  *
- * The engine is opened when the configuration is read, by the master, so that `nginx -t` tells of everything that is
- * wrong with either; and the workers inherit it by fork. They need no permission for the segment, and one that is
- * started again later has rules even when those on the disk are broken by then. Each reads the rules anew when they
- * change, by itself. With `weir_rules PATH workers` only they read them: for rules that a user writes whom the master,
- * which is root, must not trust.
+ * The master opens the engine when it reads the configuration, so that `nginx -t` reports every error; the workers
+ * inherit it by fork. They need no permission for the segment, and a worker that is restarted later has rules even if
+ * those on disk are broken by then. Each worker reloads changed rules itself. With `weir_rules PATH workers` only
+ * workers read the rules: for rules written by a user whom the master, which is root, must not trust.
  */
 #include "ngx_weir.h"
 #include "engine/mapped_file.h"
 #include "ngx_weir_store.h"
 
-#define LOOK_MS           250 /* the engine looks once a second: with as much here, a look just missed takes two */
+/* ---- Directives ---- */
+
+/* `weir_segment PATH SIZE [mode=0660] [rebuild]` */
+char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (engine->segment_path.data)
+        return "is duplicate";
+    engine->segment_path = value[1];
+    if (ngx_conf_full_name(cf->cycle, &engine->segment_path, 0) != NGX_OK)
+        return NGX_CONF_ERROR;
+    engine->segment_size = ngx_parse_offset(&value[2]);
+    if (engine->segment_size <= 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid size \"%V\" in \"%V\"; use a number with k, m or g",
+                           &value[2], &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
+        if (ngx_strcmp(value[i].data, "rebuild") == 0) {
+            engine->rebuild = 1;
+            continue;
+        }
+        if (ngx_strncmp(value[i].data, "mode=", 5) == 0 && value[i].len > 5 && value[i].len <= 9) {
+            unsigned mode = 0;
+            size_t at = 5;
+            for (; at < value[i].len && value[i].data[at] >= '0' && value[i].data[at] <= '7'; at++)
+                mode = mode * 8 + (unsigned)(value[i].data[at] - '0');
+            if (at == value[i].len && mode > 0 && mode <= 0777) {
+                engine->segment_mode = mode;
+                continue;
+            }
+        }
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use mode=0660 or rebuild",
+                           &value[i], &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+/* `weir_hot_keys off`, `weir_hot_keys SIZE [hash]` */
+char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (engine->hot_logged)
+        return "is duplicate";
+    engine->hot_logged = 1;
+    if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2)
+        return NGX_CONF_OK;
+    engine->hot_size = ngx_parse_offset(&value[1]);
+    engine->hot_hash = cf->args->nelts == 3;
+    if (engine->hot_size < 128 * 1024 || (engine->hot_hash && ngx_strcmp(value[2].data, "hash") != 0)) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0,
+            "invalid \"%V\"; use off, or a size from 128k (one rule) on with k, m or g and then, to hide "
+            "keys, hash",
+            &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+/* `weir_load on|off` */
+char *ngx_weir_load(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (engine->load)
+        return "is duplicate";
+    engine->load = ngx_strcmp(value[1].data, "on") == 0;
+    if (!engine->load && ngx_strcmp(value[1].data, "off") != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid value \"%V\" in \"%V\"; use on or off", &value[1],
+                           &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+/* `weir_rules PATH` */
+char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    (void)cmd;
+    if (engine->rules_path.data)
+        return "is duplicate";
+    if (cf->args->nelts > 2 && ngx_strcmp(value[2].data, "workers") != 0)
+        return "takes a path, and \"workers\" if only they are to read it";
+    engine->rules_by_workers = cf->args->nelts > 2;
+    engine->rules_path = value[1];
+    return ngx_conf_full_name(cf->cycle, &engine->rules_path, 1) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+#define POLL_MS           250 /* the engine itself polls at most once a second; a longer period would add to that */
 #define LOG_LIMIT_SECONDS 60
 #define NGX_WEIR_PATH_MAX 4096
 
-/* ---- Telling ---- */
+/* ---- Logging ---- */
 
 void ngx_weir_log_limited(ngx_log_t *log, int error, const char *what, const char *rule)
 {
     enum { KINDS = 64 };
     static time_t logged[KINDS];
-    static ngx_uint_t unsaid[KINDS];
+    static ngx_uint_t suppressed[KINDS];
     ngx_uint_t kind = (ngx_uint_t)(error < 0 ? -error : error) % KINDS;
     if (logged[kind] && ngx_time() - logged[kind] < LOG_LIMIT_SECONDS) {
-        unsaid[kind]++;
+        suppressed[kind]++;
         return;
     }
     ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s%s%s: %s (%s); %ui more since the last line like this", what,
-                  *rule ? " " : "", rule, weir_strerror(error), weir_error_name(error), unsaid[kind]);
+                  *rule ? " " : "", rule, weir_strerror(error), weir_error_name(error), suppressed[kind]);
     logged[kind] = ngx_time();
-    unsaid[kind] = 0;
+    suppressed[kind] = 0;
 }
 
-/* What is wrong with the rules, with its place. While nginx runs all workers read the same rules: one tells. */
+/* Logs a diagnostic of the rules with its line. All workers read the same rules, so only the first one logs. */
 static void ngx_weir_diagnose(void *context, const weir_diagnostic *logged)
 {
     const ngx_weir_engine_t *conf = context;
@@ -53,7 +146,7 @@ static void ngx_weir_diagnose(void *context, const weir_diagnostic *logged)
                   logged->suggestion ? "\"?" : "");
 }
 
-/* What to do about a segment, in the words of this configuration rather than the library's. */
+/* What to do about a segment that cannot be opened, in terms of nginx.conf. */
 static const char *ngx_weir_advice(int error, const char *path, char *room, size_t size)
 {
     switch (error) {
@@ -63,8 +156,7 @@ static const char *ngx_weir_advice(int error, const char *path, char *room, size
     case WEIR_EDAMAGED:
     case WEIR_ETRUNCATED:
         return "the segment is damaged; remove the file or add \"rebuild\" to weir_segment: the counters in it are "
-               "lost "
-               "then";
+               "lost then";
     case WEIR_ENOENT:
         return "the folder for the segment does not exist; make it or choose another path";
     case WEIR_ESIZE:
@@ -86,7 +178,7 @@ static void ngx_weir_segment_close(void *data)
     weir_segment_close(data);
 }
 
-/* Closed with the configuration. */
+/* Registers a cleanup that runs when the configuration is freed. */
 static ngx_int_t ngx_weir_close_later(ngx_conf_t *cf, void (*close)(void *), void *data)
 {
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
@@ -122,7 +214,7 @@ static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *co
     error = weir_segment_guard(segment);
     if (error)
         ngx_log_error(NGX_LOG_WARN, cf->log, error == WEIR_ESYS ? ngx_errno : 0,
-                      "weir_segment \"%V\" is not guarded against being cut short: %s (%s)", &conf->segment_path,
+                      "weir_segment \"%V\" is not guarded against truncation: %s (%s)", &conf->segment_path,
                       weir_strerror(error), weir_error_name(error));
     if (weir_stats_read(segment, &stats) == 0 && stats.bytes != (uint64_t)conf->segment_size)
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
@@ -130,6 +222,12 @@ static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *co
                       "counters in it are lost then",
                       &conf->segment_path, stats.bytes, conf->segment_size);
     return segment;
+}
+
+static const char *ngx_weir_sidecar(const ngx_weir_engine_t *conf, const char *ending, char path[NGX_WEIR_PATH_MAX])
+{
+    (void)snprintf(path, NGX_WEIR_PATH_MAX, "%s%s", (const char *)conf->segment_path.data, ending);
+    return path;
 }
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
@@ -158,26 +256,22 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
         options.flags |= WEIR_NO_CONNECT;
         options.store = ngx_weir_store_names(conf->store, names);
         options.default_consistency = conf->store->consistency;
-        (void)snprintf(ledger, sizeof(ledger), "%s.ledger", (const char *)conf->segment_path.data);
-        options.ledger = ledger;
+        options.ledger = ngx_weir_sidecar(conf, ".ledger", ledger);
     }
-    options.segment.mode = conf->segment_mode; /* of what is beside it */
+    options.segment.mode = conf->segment_mode; /* of its sidecar files */
     if (conf->hot_size) {
         bool hide = conf->hot_hash || (conf->store && conf->store->options.hash_keys);
-        (void)snprintf(hot, sizeof(hot), "%s.hot", (const char *)conf->segment_path.data);
-        options.hot = hot;
+        options.hot = ngx_weir_sidecar(conf, ".hot", hot);
         options.hot_bytes = (uint64_t)conf->hot_size;
         options.flags |= hide ? WEIR_HIDE_KEYS : 0;
     }
-    if (conf->load) {
-        (void)snprintf(load, sizeof(load), "%s.load", (const char *)conf->segment_path.data);
-        options.load = load;
-    }
+    if (conf->load)
+        options.load = ngx_weir_sidecar(conf, ".load", load);
     conf->open_log = cf->log;
     int error = weir_open(&options, &conf->engine);
     conf->open_log = NULL;
     if (error) {
-        /* The segment is open: what is neither about the rules nor about memory is about the ledger, and was logged. */
+        /* The segment is open: an error that is not of the rules is of the ledger. */
         bool rules = error == WEIR_ERULES || error == WEIR_ERULESPATH || options.ledger == NULL;
         char why[256];
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "%s \"%s\": %s (%s)", rules ? "weir_rules" : "the ledger",
@@ -191,32 +285,32 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 
 /* ---- While it runs ---- */
 
-static ngx_event_t ngx_weir_look_event;
+static ngx_event_t ngx_weir_poll_event;
 
-/* Once in each worker: the counters are each worker's loss. */
+/* Once in each worker. */
 static void ngx_weir_log_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
 {
     for (const char *disabled; (disabled = weir__sidecar_lost()) != NULL;)
         ngx_log_error(
             NGX_LOG_CRIT, log, 0,
-            "weir: a file beside weir_segment \"%V\" was cut short: %s until nginx is reloaded, which makes it "
-            "anew",
+            "weir: a sidecar file of weir_segment \"%V\" was truncated: %s until nginx is reloaded, which creates it "
+            "again",
             &conf->segment_path, disabled);
     if (conf->lost || !weir_segment_lost(conf->segment))
         return;
     conf->lost = 1;
     ngx_log_error(
         NGX_LOG_CRIT, log, 0,
-        "weir: the file of weir_segment \"%V\" was cut short; on_store_failure of each rule decides until the "
+        "weir: the file of weir_segment \"%V\" was truncated; on_store_failure of each rule decides until the "
         "file is removed and nginx reloaded",
         &conf->segment_path);
 }
 
 /*
- * weir_check looks at the disk if a second has passed; here one that takes nothing. Requests do not look: none has to
- * wait for that (weir__check_fast).
+ * Polls for new rules by a dry run of weir_check, which reads the disk at most once a second. Requests use
+ * weir__check_fast, which does not poll, so none waits for the disk.
  */
-static void ngx_weir_look(ngx_event_t *event)
+static void ngx_weir_poll(ngx_event_t *event)
 {
     ngx_weir_engine_t *conf = event->data;
     weir_query nothing = {.dry_run = true};
@@ -225,12 +319,12 @@ static void ngx_weir_look(ngx_event_t *event)
         return;
     int error = weir_check(conf->engine, &nothing, &result);
     if (error)
-        ngx_weir_log_limited(event->log, error, "looking at the rules", "");
+        ngx_weir_log_limited(event->log, error, "polling for new rules", "");
     ngx_weir_log_lost(event->log, conf);
-    ngx_add_timer(event, LOOK_MS);
+    ngx_add_timer(event, POLL_MS);
 }
 
-/* Before the worker accepts a connection. A file that is being replaced is waited for. */
+/* Before the worker accepts connections. Waits for a file that is being replaced. */
 static void ngx_weir_rules_read(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 {
     enum { TRIES = 50, PAUSE_MS = 10 };
@@ -247,14 +341,14 @@ static void ngx_weir_rules_read(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 {
-    ngx_event_t *event = &ngx_weir_look_event;
+    ngx_event_t *event = &ngx_weir_poll_event;
     if (conf->rules_by_workers)
         ngx_weir_rules_read(cycle, conf);
-    event->handler = ngx_weir_look;
+    event->handler = ngx_weir_poll;
     event->data = conf;
     event->log = cycle->log;
-    event->cancelable = 1;   /* a worker that is to end does not wait for it */
-    ngx_add_timer(event, 1); /* what came since the master read the rules is in force from the first requests on */
+    event->cancelable = 1;   /* does not delay the worker's shutdown */
+    ngx_add_timer(event, 1); /* rules may have changed since the master read them */
     return conf->store ? ngx_weir_store_start(cycle, conf->store, conf->engine) : NGX_OK;
 }
 
@@ -264,6 +358,9 @@ void ngx_weir_engine_stop(ngx_weir_engine_t *conf)
         ngx_weir_store_stop(conf->store);
 }
 
+/* ---- Login throttle ---- */
+
+/* The address of the client, of IPv6 the /64. */
 static size_t ngx_weir_peer(const ngx_connection_t *c, u_char peer[9])
 {
     size_t len = 1;
@@ -287,14 +384,12 @@ ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
     if (segment)
         now = weir_clock(segment);
     int64_t delay_ns = weir_auth_failure(segment, peer, len, now);
-    ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: wrong password or token; answered in %L ms", delay_ns / 1000000);
+    ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: wrong password or token; replying in %L ms", delay_ns / 1000000);
     return (ngx_msec_t)(delay_ns / 1000000);
 }
 
-/* ---- Checks that are held back ---- */
-
 #define CHECKS_OF_PEER 64
-#define CHECK_LISTS    256 /* by the hash of the address; what they hold is bounded by the worker's connections */
+#define CHECK_LISTS    256 /* by the hash of the address; their length is bounded by the worker's connections */
 
 static ngx_queue_t ngx_weir_checks[CHECK_LISTS];
 

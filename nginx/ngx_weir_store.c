@@ -1,10 +1,13 @@
-/* The store's client in a worker: its driver, its timer, and the requests that wait for it. */
+/* The store's client in a worker: its driver, its timer, and the requests that wait for it; the directive weir_store.
+ */
 #include "ngx_weir_store.h"
-#include "base/clock.h"
 
-#define GIVE_BACK_US 2000000
-#define KEEP_WAITS   1024 /* waits that are kept for reuse, */
-#define KEEP_OPS     64   /* if they have at most so many ops */
+#include "base/clock.h"
+#include "ngx_weir.h"
+
+#define REFUND_US  2000000 /* timeout of a refund */
+#define KEEP_WAITS 1024    /* waits that are kept for reuse, */
+#define KEEP_OPS   64      /* if they have at most so many ops */
 
 const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX])
 {
@@ -14,11 +17,6 @@ const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEI
         at = ngx_sprintf(at, "%%%02Xd", (unsigned)(u_char)*c);
     *at = '\0';
     return url;
-}
-
-const char *ngx_weir_store_shown(const ngx_weir_store_t *store)
-{
-    return store->shown;
 }
 
 /* ---- Timer ---- */
@@ -69,13 +67,20 @@ static void ngx_weir_store_flush(ngx_event_t *event)
     ngx_weir_store_stats_publish(store);
 }
 
+static void ngx_weir_store_flush_later(ngx_weir_store_t *store)
+{
+    if (!store->flush.posted) {
+        ngx_post_event(&store->flush, &ngx_posted_events);
+    }
+}
+
 /* ---- Changes of the store's state ---- */
 
 /*
- * Stores what nginx would log about a connection ("… [error] 17#17: connect() failed (111: Connection refused)") for
+ * Keeps what nginx would log about a connection ("… [error] 17#17: connect() failed (111: Connection refused)") for
  * the next message.
  */
-static void ngx_weir_store_hear(ngx_log_t *log, ngx_uint_t level, u_char *text, size_t len)
+static void ngx_weir_store_log(ngx_log_t *log, ngx_uint_t level, u_char *text, size_t len)
 {
     ngx_weir_store_t *store = log->wdata;
     u_char *last = text + len, *at = ngx_strlchr(text, last, '#');
@@ -139,7 +144,7 @@ static void ngx_weir_store_done(void *context, struct weir__store_request *reque
 {
     ngx_weir_store_t *store = context;
     ngx_weir_wait_t *wait = request->owner;
-    wait->on_its_way = 0;
+    wait->in_flight = 0;
     store->waiting--;
     ngx_weir_store_stay(store);
     if (request->error)
@@ -155,28 +160,26 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_w
     struct weir__store_request *request = weir_async_request(wait->async);
     request->owner = wait;
     wait->on_reply = NULL; /* a reply at once is reported by the return value */
-    wait->on_its_way = 1;
+    wait->in_flight = 1;
     store->waiting++;
     ngx_weir_store_stay(store);
     weir__client_submit(store->client, request, weir__monotonic_us());
-    if (!wait->on_its_way)
+    if (!wait->in_flight)
         return NGX_OK;
     wait->on_reply = on_reply;
-    if (!store->flush.posted) {
-        ngx_post_event(&store->flush, &ngx_posted_events);
-    }
+    ngx_weir_store_flush_later(store);
     return NGX_AGAIN;
 }
 
 ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait))
 {
-    weir_async_request(wait->async)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
+    weir_async_request(wait->async)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, REFUND_US);
     return ngx_weir_wait_begin(wait, on_reply);
 }
 
 void ngx_weir_wait_detached(ngx_weir_wait_t *wait)
 {
-    if (ngx_weir_wait_begin_for(wait, GIVE_BACK_US / 1000, ngx_weir_wait_end) == NGX_OK)
+    if (ngx_weir_wait_begin_for(wait, REFUND_US / 1000, ngx_weir_wait_end) == NGX_OK)
         ngx_weir_wait_end(wait);
 }
 
@@ -188,18 +191,14 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
         ngx_delete_posted_event(&wait->event);
         weir__store_request_abandon(weir_async_request(wait->async));
     }
-    if (wait->on_its_way) {
-        wait->on_its_way = 0;
+    struct weir__store_request *refund = wait->in_flight ? NULL : weir_async_rollback(wait->async);
+    if (wait->in_flight) {
+        wait->in_flight = 0;
         store->waiting--;
         weir__client_cancel(store->client, weir_async_request(wait->async));
-    } else {
-        struct weir__store_request *back = weir_async_rollback(wait->async);
-        if (back) {
-            weir__client_refund(store->client, back, weir__monotonic_us());
-            if (!store->flush.posted) {
-                ngx_post_event(&store->flush, &ngx_posted_events);
-            }
-        }
+    } else if (refund) {
+        weir__client_refund(store->client, refund, weir__monotonic_us());
+        ngx_weir_store_flush_later(store);
     }
     ngx_weir_store_stay(store);
     if (ops > KEEP_OPS || store->idle_count >= KEEP_WAITS) {
@@ -225,7 +224,7 @@ ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir
                                           .done = ngx_weir_store_done,
                                           .changed = ngx_weir_store_changed};
     store->engine = engine;
-    store->quiet = (ngx_log_t){.log_level = NGX_LOG_ERR, .writer = ngx_weir_store_hear, .wdata = store};
+    store->quiet = (ngx_log_t){.log_level = NGX_LOG_ERR, .writer = ngx_weir_store_log, .wdata = store};
     store->wake = (ngx_event_t){.handler = ngx_weir_store_tick, .data = store, .log = cycle->log, .cancelable = 1};
     store->flush = (ngx_event_t){.handler = ngx_weir_store_flush, .data = store, .log = cycle->log};
     store->wake_at = INT64_MAX;
@@ -249,4 +248,165 @@ void ngx_weir_store_stop(ngx_weir_store_t *store)
     ngx_weir_store_stats_publish(store);
     weir__client_free(store->client);
     store->client = NULL;
+}
+
+/* ---- The directive `weir_store URL [name=value …]` ---- */
+
+#define VERIFY_DEPTH 5
+#define WHY_MAX      256
+
+/* Reads the password from the first line of a file, as nginx.conf is often readable by more users. */
+static char *ngx_weir_store_password(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str_t path)
+{
+    char why[WHY_MAX] = "", room[sizeof(store->options.password) + 2];
+    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK)
+        return NGX_CONF_ERROR;
+    FILE *file = fopen((const char *)path.data, "re");
+    const char *line = file ? fgets(room, sizeof(room), file) : NULL;
+    ngx_err_t error = ngx_errno;
+    if (file)
+        (void)fclose(file);
+    if (line == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, file ? 0 : error, "password_file \"%V\" in \"weir_store\" %s", &path,
+                           file ? "is empty" : "cannot be read");
+        return NGX_CONF_ERROR;
+    }
+    room[strcspn(room, "\r\n")] = '\0';
+    int bad = weir__store_option(&store->options, "password", room, why, sizeof(why));
+    ngx_memzero(room, sizeof(room));
+    if (bad == 0)
+        return NGX_CONF_OK;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "password_file \"%V\" in \"weir_store\": %s", &path, why);
+    return NGX_CONF_ERROR;
+}
+
+/* The default consistency of rules. */
+static char *ngx_weir_store_consistency(ngx_conf_t *cf, ngx_weir_store_t *store, const u_char *word)
+{
+    static const struct {
+        const char *word;
+        enum weir_consistency means;
+    } names[] = {{"local", WEIR_LOCAL}, {"eventual", WEIR_EVENTUAL}, {"strict", WEIR_STRICT}};
+    for (ngx_uint_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (ngx_strcmp(word, names[i].word) == 0) {
+            store->consistency = names[i].means;
+            return NGX_CONF_OK;
+        }
+    }
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "consistency \"%s\" in \"weir_store\" is none of local, eventual, strict",
+                       word);
+    return NGX_CONF_ERROR;
+}
+
+static char *ngx_weir_store_set(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str_t *given)
+{
+    static const char file[] = "password_file=";
+    char why[WHY_MAX] = "";
+    u_char *equals = ngx_strlchr(given->data, given->data + given->len, '=');
+    if (ngx_strncmp(given->data, file, sizeof(file) - 1) == 0) {
+        ngx_str_t path = {given->len - (sizeof(file) - 1), given->data + sizeof(file) - 1};
+        return ngx_weir_store_password(cf, store, path);
+    }
+    if (ngx_strncmp(given->data, "consistency=", 12) == 0)
+        return ngx_weir_store_consistency(cf, store, given->data + 12);
+    if (equals == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"weir_store\"; use name=value", given);
+        return NGX_CONF_ERROR;
+    }
+    *equals = '\0'; /* nginx ends the words of a directive with a zero byte */
+    int error =
+        weir__store_option(&store->options, (const char *)given->data, (const char *)equals + 1, why, sizeof(why));
+    *equals = '=';
+    if (error == 0)
+        return NGX_CONF_OK;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_store\": %s", *why ? why : weir_strerror(error));
+    return NGX_CONF_ERROR;
+}
+
+/* ---- TLS ---- */
+
+static ngx_int_t ngx_weir_store_file(ngx_conf_t *cf, const char *given, ngx_str_t *path)
+{
+    path->len = ngx_strlen(given);
+    path->data = ngx_pnalloc(cf->pool, path->len + 1);
+    if (path->data == NULL)
+        return NGX_ERROR;
+    ngx_memcpy(path->data, given, path->len + 1);
+    return ngx_conf_full_name(cf->cycle, path, 1);
+}
+
+static ngx_int_t ngx_weir_store_authorities(ngx_conf_t *cf, ngx_weir_store_t *store)
+{
+    ngx_str_t ca;
+    if (*store->options.ca == '\0') {
+        if (SSL_CTX_set_default_verify_paths(store->ssl->ctx) == 1)
+            return NGX_OK;
+        ngx_ssl_error(NGX_LOG_EMERG, cf->log, 0, "SSL_CTX_set_default_verify_paths() failed");
+        return NGX_ERROR;
+    }
+    if (ngx_weir_store_file(cf, store->options.ca, &ca) != NGX_OK)
+        return NGX_ERROR;
+    return ngx_ssl_trusted_certificate(cf, store->ssl, &ca, VERIFY_DEPTH);
+}
+
+static ngx_int_t ngx_weir_store_tls(ngx_conf_t *cf, ngx_weir_store_t *store)
+{
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
+    ngx_str_t certificate, key;
+    store->ssl = ngx_pcalloc(cf->pool, sizeof(ngx_ssl_t));
+    if (store->ssl == NULL || cleanup == NULL)
+        return NGX_ERROR;
+    store->ssl->log = cf->log;
+    if (ngx_ssl_create(store->ssl, NGX_SSL_TLSv1_2 | NGX_SSL_TLSv1_3, NULL) != NGX_OK)
+        return NGX_ERROR;
+    cleanup->handler = ngx_ssl_cleanup_ctx;
+    cleanup->data = store->ssl;
+    /* A retried write may have the bytes at another address, with more after them. */
+    (void)SSL_CTX_set_mode(store->ssl->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    if (!store->options.no_verify && ngx_weir_store_authorities(cf, store) != NGX_OK)
+        return NGX_ERROR;
+    if (*store->options.certificate == '\0')
+        return NGX_OK;
+    if (ngx_weir_store_file(cf, store->options.certificate, &certificate) != NGX_OK ||
+        ngx_weir_store_file(cf, store->options.key, &key) != NGX_OK)
+        return NGX_ERROR;
+    return ngx_ssl_certificate(cf, store->ssl, &certificate, &key, NULL);
+}
+
+/* ---- The directive ---- */
+
+char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    char why[WHY_MAX] = "";
+    if (engine->store)
+        return "is duplicate";
+    ngx_weir_store_t *store = ngx_pcalloc(cf->pool, sizeof(ngx_weir_store_t));
+    if (store == NULL)
+        return NGX_CONF_ERROR;
+    int error = weir__store_parse((const char *)value[1].data, &store->options, why, sizeof(why));
+    if (error) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name, *why ? why : weir_strerror(error));
+        return NGX_CONF_ERROR;
+    }
+    for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
+        if (ngx_weir_store_set(cf, store, &value[i]) != NGX_CONF_OK)
+            return NGX_CONF_ERROR;
+    if (*store->options.key == '\0') /* one file may contain both */
+        ngx_memcpy(store->options.key, store->options.certificate, sizeof(store->options.key));
+    if (weir__store_fits(&store->options, why, sizeof(why)) != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name, why);
+        return NGX_CONF_ERROR;
+    }
+    weir__store_shown(&store->options, store->shown, sizeof(store->shown));
+    store->block = ngx_strcmp(engine->block, "stream") == 0;
+    if (store->options.tls && ngx_weir_store_tls(cf, store) != NGX_OK) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": TLS cannot be made ready with these files", &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    if (ngx_weir_store_stats_make(cf, store) != NGX_OK)
+        return NGX_CONF_ERROR;
+    engine->store = store;
+    return NGX_CONF_OK;
 }

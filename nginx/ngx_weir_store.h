@@ -1,10 +1,9 @@
 /*
  * The store of strict rules in a worker: the client of src/remote, driven by nginx's events. Files:
  *
- *     store           the client, its timer, and waits
+ *     store           the client, its timer, and waits; the directive
  *     store_channel   a connection: name, TLS, reading and writing
  *     store_lookup    resolving names without blocking
- *     store_conf      the directive
  *     store_stats     totals and state of all workers, in shared memory
  *
  * Nothing here blocks: a callback is called when the reply arrives, or at the deadline.
@@ -39,8 +38,8 @@ void ngx_weir_store_stop(ngx_weir_store_t *store);
 /* ---- Waiting for replies ---- */
 
 /*
- * One wait for the store: prepare all checks with `ask`; begin, if one of them returns 1; check all in the same order;
- * end.
+ * One wait for the store: begin all checks with `async`; ngx_weir_wait_begin, if one of them returns 1; check all in
+ * the same order; ngx_weir_wait_end.
  */
 struct ngx_weir_wait_s {
     weir_async *async;
@@ -51,7 +50,7 @@ struct ngx_weir_wait_s {
     ngx_weir_wait_t *next;
     void (*on_reply)(ngx_weir_wait_t *wait);
     ngx_event_t event;
-    unsigned on_its_way : 1;
+    unsigned in_flight : 1;
 };
 
 /* NULL: no memory. */
@@ -79,8 +78,6 @@ typedef struct {
 } ngx_weir_store_sum_t;
 
 void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum);
-/* The store's URL without secrets. */
-const char *ngx_weir_store_shown(const ngx_weir_store_t *store);
 /* "slow", "down" … for failures[reason]. */
 const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32]);
 
@@ -93,8 +90,8 @@ typedef struct ngx_weir_store_stats_s ngx_weir_store_stats_t;
 
 struct ngx_weir_store_s {
     struct weir__store_options options;
-    char shown[1024];
-    ngx_ssl_t *ssl; /* NULL: without TLS */
+    char shown[1024]; /* the URL without secrets */
+    ngx_ssl_t *ssl;   /* NULL: without TLS */
     ngx_shm_zone_t *zone;
     ngx_uint_t block;                  /* 0: http, 1: stream */
     enum weir_consistency consistency; /* default_consistency */
@@ -116,7 +113,7 @@ struct ngx_weir_store_s {
 };
 
 /*
- * A worker that shuts down stays until no request waits and all refunds are sent, which is bounded by their timeouts.
+ * Lets a worker that shuts down stay until no request waits and all refunds are sent, which their timeouts bound.
  */
 void ngx_weir_store_stay(ngx_weir_store_t *store);
 

@@ -14,7 +14,7 @@
 #define READ_BYTES 65536
 #define READ_TURNS 16 /* reads before other events are handled */
 
-typedef enum { CLOSED, OPENING, LOOKING, CONNECTING, SHAKING_HANDS, OPEN } ngx_weir_channel_state_t;
+typedef enum { CLOSED, OPENING, RESOLVING, CONNECTING, HANDSHAKE, OPEN } ngx_weir_channel_state_t;
 
 struct ngx_weir_channel_s {
     ngx_weir_store_t *store;
@@ -35,7 +35,7 @@ static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
 /*
  * As in src/remote/socket.c: discards unsent bytes, which must not arrive after the request was sent again elsewhere.
  */
-static void ngx_weir_channel_forget_unsent(ngx_connection_t *c)
+static void ngx_weir_channel_discard_unsent(ngx_connection_t *c)
 {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};
     int bytes = 0;
@@ -56,7 +56,7 @@ static void ngx_weir_channel_drop(ngx_weir_channel_t *channel)
     }
     if (c->pool)
         ngx_destroy_pool(c->pool);
-    ngx_weir_channel_forget_unsent(c);
+    ngx_weir_channel_discard_unsent(c);
     ngx_close_connection(c);
 }
 
@@ -64,7 +64,7 @@ void ngx_weir_channel_close(void *context, unsigned number)
 {
     ngx_weir_store_t *store = context;
     ngx_weir_channel_t *channel = &store->channels[number];
-    if (channel->state == LOOKING)
+    if (channel->state == RESOLVING)
         ngx_weir_lookup_forget(channel);
     if (channel->step.posted) {
         ngx_delete_posted_event(&channel->step);
@@ -166,7 +166,7 @@ static const char *ngx_weir_channel_name(const ngx_weir_channel_t *channel)
 }
 
 /* Whether the certificate is valid for the server's name. */
-static ngx_uint_t ngx_weir_channel_is_it(ngx_weir_channel_t *channel)
+static ngx_uint_t ngx_weir_channel_verified(ngx_weir_channel_t *channel)
 {
     ngx_connection_t *c = channel->peer.connection;
     const char *name = ngx_weir_channel_name(channel);
@@ -174,7 +174,7 @@ static ngx_uint_t ngx_weir_channel_is_it(ngx_weir_channel_t *channel)
     if (channel->store->options.no_verify)
         return 1;
     if (result != X509_V_OK) {
-        ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate of %s is not good: %s", name,
+        ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate of %s is not valid: %s", name,
                       X509_verify_cert_error_string(result));
         return 0;
     }
@@ -194,12 +194,12 @@ static ngx_uint_t ngx_weir_channel_is_it(ngx_weir_channel_t *channel)
     return 0;
 }
 
-static void ngx_weir_channel_shaken(ngx_connection_t *c)
+static void ngx_weir_channel_handshaken(ngx_connection_t *c)
 {
     ngx_weir_channel_t *channel = c->data;
     if (c->ssl->handshaked)
         *channel->store->detail = '\0';
-    if (c->ssl->handshaked && ngx_weir_channel_is_it(channel))
+    if (c->ssl->handshaked && ngx_weir_channel_verified(channel))
         ngx_weir_channel_begin(channel);
     else
         ngx_weir_channel_lost(channel);
@@ -210,7 +210,7 @@ static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
     ngx_connection_t *c = channel->peer.connection;
     const char *name = ngx_weir_channel_name(channel);
     ngx_weir_addresses_t literal;
-    channel->state = SHAKING_HANDS;
+    channel->state = HANDSHAKE;
     c->pool = ngx_create_pool(512, c->log);
     if (c->pool == NULL || ngx_ssl_create_connection(channel->store->ssl, c, NGX_SSL_CLIENT) != NGX_OK ||
         (!ngx_weir_literal(name, 0, &literal) && SSL_set_tlsext_host_name(c->ssl->connection, name) != 1)) {
@@ -219,10 +219,10 @@ static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
     }
     ngx_int_t rc = ngx_ssl_handshake(c);
     if (rc != NGX_AGAIN) {
-        ngx_weir_channel_shaken(c);
+        ngx_weir_channel_handshaken(c);
         return;
     }
-    c->ssl->handler = ngx_weir_channel_shaken;
+    c->ssl->handler = ngx_weir_channel_handshaken;
     /*
      * Logged if the store becomes unavailable meanwhile: a server without TLS waits for more bytes and sends nothing.
      */
@@ -328,7 +328,7 @@ static void ngx_weir_channel_step(ngx_event_t *event)
         ngx_weir_channel_connect(channel);
         return;
     }
-    channel->state = LOOKING;
+    channel->state = RESOLVING;
     if (channel->host[0] == '/' ||
         ngx_weir_lookup(channel->host, channel->port, ngx_weir_channel_found, channel, ngx_cycle->log) != NGX_OK)
         ngx_weir_channel_lost(channel);

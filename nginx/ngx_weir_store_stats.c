@@ -12,13 +12,13 @@ typedef struct {
     ngx_pid_t pid; /* 0: free */
     ngx_uint_t down;
     ngx_int_t error;
-} ngx_weir_believes_t;
+} ngx_weir_worker_state_t;
 
 struct ngx_weir_store_stats_s {
     struct {
         ngx_atomic_t totals[NGX_WEIR_STORE_TOTALS];
         ngx_atomic_t failures[NGX_WEIR_STORE_REASONS];
-        ngx_weir_believes_t workers[WORKERS];
+        ngx_weir_worker_state_t workers[WORKERS];
     } blocks[BLOCKS];
 };
 
@@ -53,9 +53,9 @@ ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store)
 }
 
 /* This worker's slot. NULL: a newer worker has it, as this one shuts down. */
-static ngx_weir_believes_t *ngx_weir_store_stats_own(const ngx_weir_store_t *store)
+static ngx_weir_worker_state_t *ngx_weir_store_stats_own(const ngx_weir_store_t *store)
 {
-    ngx_weir_believes_t *own = &store->stats->blocks[store->block].workers[ngx_worker % WORKERS];
+    ngx_weir_worker_state_t *own = &store->stats->blocks[store->block].workers[ngx_worker % WORKERS];
     if (own->pid == 0 && !ngx_exiting) /* a reload began, and failed */
         own->pid = ngx_pid;
     return own->pid == ngx_pid ? own : NULL;
@@ -64,7 +64,7 @@ static ngx_weir_believes_t *ngx_weir_store_stats_own(const ngx_weir_store_t *sto
 void ngx_weir_store_stats_begin(ngx_weir_store_t *store)
 {
     store->stats = store->zone->data;
-    store->stats->blocks[store->block].workers[ngx_worker % WORKERS] = (ngx_weir_believes_t){.pid = ngx_pid};
+    store->stats->blocks[store->block].workers[ngx_worker % WORKERS] = (ngx_weir_worker_state_t){.pid = ngx_pid};
 }
 
 void ngx_weir_store_stats_publish(ngx_weir_store_t *store)
@@ -114,13 +114,13 @@ void ngx_weir_store_stats_failed(ngx_weir_store_t *store, int error)
     (void)ngx_atomic_fetch_add(&store->stats->blocks[store->block].failures[ngx_weir_store_stats_index(error)], 1);
 }
 
-static void ngx_weir_store_stats_believed(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
+static void ngx_weir_store_stats_states(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
 {
     sum->workers = sum->down = 0;
     sum->error = 0;
     for (ngx_uint_t i = 0; i < BLOCKS; i++) {
         for (ngx_uint_t j = 0; j < WORKERS; j++) {
-            const ngx_weir_believes_t *worker = &store->stats->blocks[i].workers[j];
+            const ngx_weir_worker_state_t *worker = &store->stats->blocks[i].workers[j];
             sum->workers += worker->pid != 0;
             sum->down += worker->pid != 0 && worker->down;
             sum->error = worker->pid != 0 && worker->down ? (int)worker->error : sum->error;
@@ -130,14 +130,14 @@ static void ngx_weir_store_stats_believed(const ngx_weir_store_t *store, ngx_wei
 
 ngx_uint_t ngx_weir_store_stats_changed(ngx_weir_store_t *store, ngx_uint_t up, int error)
 {
-    ngx_weir_believes_t *own = ngx_weir_store_stats_own(store);
+    ngx_weir_worker_state_t *own = ngx_weir_store_stats_own(store);
     ngx_weir_store_sum_t before, after;
     if (own == NULL)
         return 0;
-    ngx_weir_store_stats_believed(store, &before);
+    ngx_weir_store_stats_states(store, &before);
     own->error = error;
     own->down = !up;
-    ngx_weir_store_stats_believed(store, &after);
+    ngx_weir_store_stats_states(store, &after);
     return (before.down == 0) != (after.down == 0);
 }
 
@@ -152,7 +152,7 @@ void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum
         for (ngx_uint_t j = 0; j < NGX_WEIR_STORE_REASONS; j++)
             sum->failures[j] += store->stats->blocks[i].failures[j];
     }
-    ngx_weir_store_stats_believed(store, sum);
+    ngx_weir_store_stats_states(store, sum);
 }
 
 /* The error's name without its prefix: "slow" for WEIR_ESTORESLOW. */

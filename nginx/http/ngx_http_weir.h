@@ -1,26 +1,24 @@
 /*
- * The gateway: weir's decisions inside nginx. Which file does what:
+ * The gateway: weir's decisions inside nginx. Files:
  *
- *   module      the directives' table and how configurations inherit; directives: reading them
- *   decide      the phase handlers: one decision a client request, and what follows from it
- *   attributes  what the rules may ask about a request
- *   context     what is kept of a decision; found again after internal redirects
- *   deny, grpc  the answer to a denied request
- *   load        what the agent is told of upstreams and of requests in flight, and how loaded the host is
- *   queue       a denied request that is kept for later instead; and denied after all where that fails
- *   held        slots of requests in flight: renewed, and given back at the end
- *   delay       requests that wait for their turn; store: those that wait for the store
- *   store_tell  the store in status and metrics
+ *   module      directives, and how configurations inherit
+ *   decide      phase handlers: one decision a client request, and its enforcement; delayed requests
+ *   attributes  attributes of a request, as the rules look them up
+ *   context     the stored decision of a request, which survives internal redirects
+ *   deny        replies to denied requests, plain and gRPC
+ *   queue       denied requests that are deferred instead
+ *   permits     permits of requests in flight: renewed, and released at the end
+ *   store       requests that wait for the store
+ *   load        reports to the agent: requests in flight, responses of upstreams
  *   filter      response headers
  *   variables   $weir_...
- *   log         one line of JSON for each denied request
- *   rls         the service that Envoy asks: gRPC and its twin in JSON; body: reading a request's
- *   status      JSON for people and probes; json: writing it
- *   metrics     the same for Prometheus
- *   api         the HTTP decision API: from a request to src/api and back; api_body: reading what clients send;
- *               api_conf: its directives and tokens; api_auth: forward authentication; api_expire: reservations
+ *   log         weir_log_denied and weir_access_log, written by a thread
+ *   status      weir_status and weir_metrics
+ *   rls         Envoy's rate-limit service, over gRPC and as JSON; body: reading request bodies
+ *   api         the HTTP decision API: from a request to src/services/http and back; login throttle; reservations
+ *   api_conf    directives and tokens of the API; api_auth: forward authentication
  *
- * The rules and the segment are in ngx_weir.h. docs/nginx.md describes it from outside.
+ * ngx_weir.h has the rules and the segment. docs/nginx.md describes the module for its users.
  */
 #ifndef NGX_HTTP_WEIR_H
 #define NGX_HTTP_WEIR_H
@@ -33,7 +31,7 @@
 #include "ngx_weir_store.h"
 #include "services/http/api.h"
 
-/* Nothing below is for other modules. */
+/* Hidden: not for other modules. */
 #pragma GCC visibility push(hidden)
 
 /* ---- Configuration ---- */
@@ -52,15 +50,15 @@ typedef struct {
 
 /* A file that a worker's thread writes lines to (engine/log_writer.h). */
 typedef struct {
-    ngx_open_file_t *file; /* of no other log, whatever its path */
+    ngx_open_file_t *file; /* not shared with another log, even of the same path */
     ngx_uint_t kind;       /* NGX_HTTP_WEIR_LOG_… */
-    ngx_fd_t fd;           /* a copy of the file's for the thread, each worker's own; NGX_INVALID_FILE: none yet */
+    ngx_fd_t fd;           /* the worker's duplicate of the descriptor, for the thread; NGX_INVALID_FILE: none yet */
     ngx_uint_t stale;      /* the file is being reopened */
 } ngx_http_weir_log_file_t;
 
 enum { NGX_HTTP_WEIR_LOG_DENIED = 0, NGX_HTTP_WEIR_LOG_ACCESS };
 
-/* A log of denied requests; `second` and what follows is each worker's own. */
+/* A log of denied requests; from `second` on: state of the worker. */
 typedef struct {
     ngx_http_weir_log_file_t to;
     ngx_uint_t rate; /* lines a second */
@@ -79,11 +77,11 @@ typedef struct {
     ngx_flag_t json;     /* values are escaped as in JSON */
 } ngx_http_weir_access_log_t;
 
-/* Where denied requests go that may be kept for later. */
+/* weir_queue: where denied requests are deferred to. */
 typedef struct {
-    ngx_str_t location;        /* a named one; empty: nowhere */
-    off_t body;                /* bytes that are taken; -1: any */
-    ngx_flag_t client_headers; /* the gateway passes the client's headers on as they are: so may the queue */
+    ngx_str_t location;        /* a named one */
+    off_t body;                /* maximum bytes of a body; -1: any */
+    ngx_flag_t client_headers; /* the gateway forwards the client's headers unchanged, so the queue may do so, too */
 } ngx_http_weir_queue_t;
 
 typedef struct {
@@ -94,18 +92,18 @@ typedef struct {
     ngx_http_weir_log_t *log; /* NULL: none */
     ngx_http_weir_access_log_t *access_log;
     ngx_http_weir_queue_t *queue;
-    ngx_flag_t rls; /* the location answers gRPC calls itself */
+    ngx_flag_t rls; /* weir_rls: the location replies to gRPC calls */
     ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
-    ngx_flag_t service;        /* decides about other requests, and is not limited itself unless it says so */
+    ngx_flag_t service;        /* weir_api or weir_auth: not limited itself unless `weir on` is set here */
     ngx_array_t *tokens;       /* of ngx_http_weir_token_t; NULL: open */
-    ngx_flag_t operators;      /* without tokens: everybody may act as an operator */
+    ngx_flag_t operators;      /* without tokens: every caller is an operator */
     ngx_flag_t open;           /* with tokens: only operators need one */
     ngx_uint_t auth_status;    /* of a denial by weir_auth; 0: the rule's */
     ngx_uint_t auth_headers;   /* NGX_HTTP_WEIR_EITHER, _FORWARDED or _ORIGINAL */
     ngx_array_t *auth_proxies; /* of ngx_cidr_t; NULL: this host, and peers that authenticate */
 } ngx_http_weir_loc_conf_t;
 
-/* Tokens are compared by their keyed digests, in a time that tells nothing of them. */
+/* Tokens are compared by their keyed digests, in constant time. */
 typedef struct {
     u_char digest[32];
     ngx_uint_t is_operator;
@@ -113,75 +111,63 @@ typedef struct {
 
 extern ngx_module_t ngx_http_weir_module, ngx_http_weir_filter_module;
 
-char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-/* Some location needs the engine. */
-void ngx_http_weir_want(ngx_conf_t *cf);
-char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* Sets the content handler of the location that is being configured, and marks the engine as needed. */
+char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler);
 
 /* ---- A decision ---- */
 
-/* A denial as a whole, of a request that is being brought to a queue: that may fail. */
+/* A denial whose request is being deferred; it is sent if that fails. */
 typedef struct {
     weir_result result;
     ngx_flag_t client_headers; /* of ngx_http_weir_queue_t */
-    char text[];               /* of its */
+    char text[];               /* texts of the result */
 } ngx_http_weir_deferred_t;
 
-/* Rules that took nothing of a request that they let pass all the same: shadows that denied it, and failures. */
+/* Rules that took nothing although the request passes: shadow rules that would deny it, and failures. */
 typedef struct {
     size_t count;
     uint64_t id[]; /* weir_outcome_id */
 } ngx_http_weir_untaken_t;
 
-/* What is kept of a decision until the request ends. Requests that wait keep it as well: it is small. */
+/* The stored decision of a request, until it ends. Kept small because delayed requests have one, too. */
 typedef struct {
     int64_t limit, remaining; /* negative: nothing limits the request */
     int64_t retry_after_ns;
-    int64_t give_back; /* what a client that leaves its place gets back */
-    weir_time taken;   /* when it took it: given back later, it must not count for a window that has begun since */
-    ngx_http_weir_untaken_t *not_taken; /* who gets nothing back; NULL: all took something */
-    ngx_http_weir_deferred_t *deferred; /* NULL: it is not for a queue, or was not taken there */
-    uint32_t rules;                     /* those that it waits under */
+    int64_t refund;                     /* units that are refunded if the client leaves during its delay */
+    weir_time taken;                    /* when they were taken: a later window must not be refunded */
+    ngx_http_weir_untaken_t *not_taken; /* rules that get no refund; NULL: all took something */
+    ngx_http_weir_deferred_t *deferred; /* NULL: not being deferred */
+    uint32_t rules;                     /* the rule set under which it is delayed */
     uint16_t rule_len, key_len, headers_len;
     uint8_t verdict; /* enum weir_verdict */
     unsigned failed : 1;
     unsigned dry_run : 1;
-    unsigned shed : 1; /* for the sake of others, and not for what it did */
+    unsigned shed : 1; /* denied to protect the host or a reserve, not by its own limit */
     unsigned waiting : 1;
-    unsigned in_flight : 1; /* counted as such until its end */
-    unsigned reused : 1;    /* goes back to the spare ones */
+    unsigned in_flight : 1; /* counted by ngx_http_weir_load_begin */
+    unsigned reused : 1;    /* from the free list, not from the request's pool */
     uint16_t header_len[WEIR_HEADER_COUNT];
     u_char text[]; /* rule, key, and the headers' values as weir_result_header_values wrote them */
 } ngx_http_weir_ctx_t;
 
-/* The decision on the client's request that `r` belongs to, or NULL. */
+/* The stored decision of the main request of `r`, or NULL. */
 ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r);
-/* Keeps an answer. NULL: no memory. */
+/* These store a decision: a full result, a fast-path result, or that there is none. NULL: no memory. */
 ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *result, const weir_outcome *outcomes,
                                         ngx_uint_t dry_run);
-/* The same of what was told briefly. */
 struct weir__fast_result;
 ngx_http_weir_ctx_t *ngx_http_weir_keep_fast(ngx_http_request_t *r, const struct weir__fast_result *fast,
                                              ngx_uint_t dry_run);
-/* Keeps that there is none. */
 ngx_http_weir_ctx_t *ngx_http_weir_keep_failure(ngx_http_request_t *r);
 
 ngx_int_t ngx_http_weir_preaccess(ngx_http_request_t *r);
 ngx_int_t ngx_http_weir_precontent(ngx_http_request_t *r);
 
-/* Fills in who is asked and what is known at once; the rest comes through the query's look-up. */
+/* Fills in path, peer and the lookup function, by which the rules read all other attributes. */
 void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query);
 /*
- * The client of a query as text, in `room`: with trusted_proxies in the rules whom these name. Where there is none, the
- * connection's other end, as $remote_addr has it.
+ * The client's address as text, in `room`: by trusted_proxies of the rules if there are any, else the peer of the
+ * connection, as $remote_addr.
  */
 ngx_str_t ngx_http_weir_client(ngx_http_request_t *r, const weir_query *query, u_char room[NGX_INET6_ADDRSTRLEN]);
 /* Removes spaces and tabs at both ends. */
@@ -194,88 +180,100 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
 /* A header to which each proxy or the browser adds lines: X-Forwarded-For, Forwarded, Cookie. Others have one value. */
 ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len);
 
-/* ---- Asking the store first ---- */
+/* ---- Waiting for the store ---- */
 
-/* Called when the answer has come: to do again what was begun, which then finds it. */
+/* Called when the reply has arrived: repeats the call, which then finds the reply. */
 typedef void ngx_http_weir_go_on_pt(ngx_http_request_t *r, ngx_str_t *body);
 
-/* A wait for what the request has to ask, or the answered one. NULL: there is nothing to be asked. */
-ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *answered);
-/* Asks. NGX_OK: it is answered; NGX_AGAIN: `go_on` is called later, with what `body` (or NULL) says; NGX_ERROR. */
+/* The request's wait for the store; *replied: the reply has arrived. NULL: there is no store. */
+ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *replied);
+/* Sends the ops. NGX_OK: replied; NGX_AGAIN: `go_on` is called later, with `body` (NULL: an empty one); NGX_ERROR. */
 ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait, ngx_http_weir_go_on_pt *go_on,
                                    const ngx_str_t *body);
 /* After the checks. NULL is allowed. */
 void ngx_http_weir_wait_over(ngx_weir_wait_t *wait);
 
-/* The three for one check: *asked is to be over after it. The second: for a phase handler, which is called again. */
+/*
+ * All of these for one check; *sent must be passed to ngx_http_weir_wait_over after it. `go_on` NULL: for a phase
+ * handler, which runs again.
+ */
 ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
                                       ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **sent);
-ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                               ngx_weir_wait_t **sent);
-/* A check that gives something back: tells the store as well, and waits for nothing. */
+/* A check that refunds, also in the store, without waiting for its reply. */
 int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *result);
 
-/* ---- What follows ---- */
+/* ---- Enforcement and replies ---- */
 
-/* Each returns what the phase handler has to. */
+/* Denies the request; returns what the phase handler returns. */
 ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_result *result);
-/* Holds the slots of a request until it ends. NGX_ERROR: no memory, and they were given back. */
+/* Sends a denial that is not gRPC's; returns what the content handler returns. */
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *result);
+/* Holds the permits of a request until it ends. NGX_ERROR: no memory, and they were released. */
 ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_permits *permits);
-ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
-/* Brings a denied request to the queue. NGX_DECLINED: it is to be denied. */
+/* Defers a denied request. NGX_DECLINED: it must be denied. */
 ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
                               const weir_result *result);
-/* The content handler of weir_denied: the denial of a request that no queue took. */
+/* The content handler of weir_denied: denies a request that could not be deferred. */
 ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r);
-/* Writes a denial down in the logs. */
+/* Logs a denial: to weir_log_denied, and at level info to nginx's error log. */
 void ngx_http_weir_log_denied_line(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
                                    const weir_result *result, ngx_uint_t dry_run);
 
-/* A denial as HTTP says it, for a content handler: returns what that has to. */
-ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_result *result);
-
-/* The type of the answer if the request is a gRPC call, else NULL. */
+/* The content type of the reply if the request is a gRPC call, else NULL. */
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r);
-/* Pushes the headers that say how a call ended; then sends it: there is no more than headers. */
-ngx_int_t ngx_http_weir_grpc_status(ngx_http_request_t *r, ngx_uint_t code, const u_char *text, size_t len);
+/* Adds grpc-status and grpc-message. */
+ngx_int_t ngx_http_weir_grpc_status(ngx_http_request_t *r, ngx_uint_t code, const void *text, size_t len);
+/* Sends a gRPC reply that consists of headers only. */
 ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type);
-ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_result *result, const char *type);
 
+void ngx_http_weir_set_type(ngx_http_request_t *r, const char *type);
 /* Sends headers and body; the status is set. */
-ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type);
-
-/* Pushes one response header. */
-ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value);
+ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const void *body, size_t len, const char *type);
+/* Adds one response header. */
+ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, const char *name, ngx_str_t value);
+/* Whole seconds, rounded up; 0: waiting does not help. */
+int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
 
 ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf);
+
+/* ---- Logs ---- */
+
 /* `weir_access_log PATH FORMAT [escape=json]`, `off` */
 char *ngx_http_weir_access_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* `weir_log_denied PATH|off [rate=100] [hash|hash=SALT]` */
+char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_weir_access_log_init(ngx_conf_t *cf);
-/* Adds the file of a log to those that nginx opens, and reopens on USR1. */
-ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind, ngx_http_weir_log_file_t *to);
-/* Hands a line to the worker's thread; NGX_DECLINED: it was dropped. */
-ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_char *line, size_t len);
 void ngx_http_weir_log_start(ngx_cycle_t *cycle);
 void ngx_http_weir_log_stop(void);
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
                        const weir_result *result, ngx_uint_t dry_run);
+void ngx_http_weir_log_metrics(struct weir__buffer *text);
+/*
+ * Writes a JSON string with its quotes into [to, last). Bytes that are not UTF-8 become U+FFFD; text that does not fit
+ * is cut.
+ */
+u_char *ngx_http_weir_json_string(u_char *to, u_char *last, const void *text, size_t len);
 
-/* Whole seconds, rounded up; 0: waiting does not help. */
-int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
-
-/* ---- The service ---- */
+/* ---- Services ---- */
 
 /*
- * The request's body in one piece, once nginx has read it: where it lies, or a copy. NGX_DECLINED: it has more than
- * `max` bytes.
+ * The request's body in one piece, once nginx has read it: in place, or a copy. NGX_DECLINED: it has more than `max`
+ * bytes.
  */
 ngx_int_t ngx_http_weir_body(ngx_http_request_t *r, size_t max, ngx_str_t *body);
 /* NGX_OK: a POST. Else what the content handler returns. */
 ngx_int_t ngx_http_weir_only_post(ngx_http_request_t *r);
-/* If nginx refuses a call for its size, the answer becomes one that gRPC clients understand. */
+/* The directives weir_rls and weir_rls_json. */
+char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* If nginx refuses a gRPC call for its size, replaces the reply by gRPC's. */
 ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r);
 
-/* ---- The load level ---- */
+/* The content handlers of weir_status and weir_metrics. */
+ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r);
+
+/* ---- Load ---- */
 
 ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
 void ngx_http_weir_load_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
@@ -283,18 +281,14 @@ void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf);
 /* The request passes, and is in flight until it ends. */
 void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx);
 
-/* The content handlers of weir_status and weir_metrics. */
-ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);
-ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r);
-
 /* ---- The decision API ---- */
 
-/* What there is once; the main configuration of the filter's module. */
+/* The main configuration of the filter module. */
 typedef struct {
-    ngx_flag_t wanted; /* some location needs it */
+    ngx_flag_t wanted; /* some location needs the API */
     ngx_int_t reservations_max;
-    void *token_mac; /* EVP_MAC_CTX: what makes the digests of tokens; NULL until there is one */
-    struct weir__reservations *reservations; /* NULL: none */
+    void *token_mac;                        /* EVP_MAC_CTX of the tokens' digests; NULL: no token yet */
+    struct weir__reservations reservations; /* count 0: off */
 } ngx_http_weir_api_conf_t;
 
 void *ngx_http_weir_api_create_conf(ngx_conf_t *cf);
@@ -304,37 +298,36 @@ char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* Merges the API's part of a location's configuration. */
+void ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf);
 /* After the configuration was read and the engine opened. */
 ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
-/* What a location's configuration takes over from the one around it. */
-char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf);
 /* In a worker. */
 ngx_int_t ngx_http_weir_api_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
-struct weir__api *ngx_http_weir_api_here(void);
 
 /* Bits: an operator is a caller, too. */
 enum {
-    NGX_HTTP_WEIR_NOBODY = 0,
+    NGX_HTTP_WEIR_NO_TOKEN = 0,
     NGX_HTTP_WEIR_CALLER = 1,
     NGX_HTTP_WEIR_OPERATOR = 3,
     NGX_HTTP_WEIR_BAD_TOKEN = 4,
-    NGX_HTTP_WEIR_BY_TOKEN = 8 /* which was right */
+    NGX_HTTP_WEIR_BY_TOKEN = 8 /* with a valid token */
 };
-/* By the token in X-Weir-Token; with `bearer` also by the one in Authorization, which forward auth has of the client.
+/* The caller by the token in X-Weir-Token, with `bearer` also in Authorization, which in forward auth is the client's.
  */
-ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer);
+ngx_uint_t ngx_http_weir_api_caller(ngx_http_request_t *r, ngx_uint_t bearer);
 /*
- * Before anything is done that depends on `who`: holds a request with a token, right or wrong, back if its address sent
- * wrong ones, unless the last token of its connection was right. NGX_DECLINED: it goes on now. NGX_BUSY: too many of
- * the address are held back; it is to be refused, whatever its token is. Else the content handler returns the value;
- * after NGX_DONE it is called again later.
+ * Must run before anything that depends on the caller: delays a request with a token, valid or not, if its address sent
+ * invalid ones, unless the last token of its connection was valid. NGX_DECLINED: continue. NGX_BUSY: too many requests
+ * of the address are delayed, and this one must be refused, whatever its token. Else the content handler returns the
+ * value; after NGX_DONE it is called again later.
  */
-ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who);
+ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t caller);
 #define NGX_HTTP_WEIR_LOGIN_BUSY "too many wrong tokens came from this address: try again"
 /*
- * A wrong token: holds the request back, so that guessing takes its time. `later` answers it: first of all it asks
- * ngx_http_weir_login_is_throttled, which is true while it is not time yet. NGX_DECLINED: it cannot be; else the
- * content handler returns the value.
+ * The login throttle: delays the reply to an invalid token. `later` sends it, unless ngx_http_weir_login_is_throttled
+ * returns true, in which case it is called again. NGX_DECLINED: no delay, as for subrequests; else the content handler
+ * returns the value.
  */
 ngx_int_t ngx_http_weir_login_throttle(ngx_http_request_t *r, ngx_http_event_handler_pt later);
 ngx_uint_t ngx_http_weir_login_is_throttled(ngx_http_request_t *r);
@@ -346,46 +339,10 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
 ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r);
 
-/* Called with the whole body, or with NULL if it is too long. Finalizes the request. */
+/* Called with the complete body, or with NULL if it is too long. Finalizes the request. */
 typedef void ngx_http_weir_api_body_pt(ngx_http_request_t *r, ngx_str_t *body);
-/* Reads the body of up to WEIR__API_BODY_MAX bytes; returns what a content handler has to. */
+/* Reads the body of up to WEIR__API_BODY_MAX bytes; returns what the content handler returns. */
 ngx_int_t ngx_http_weir_api_read_body(ngx_http_request_t *r, ngx_http_weir_api_body_pt *done);
-
-/* ---- JSON ---- */
-
-/* A text that grows. */
-typedef struct {
-    ngx_pool_t *pool;
-    ngx_chain_t *first, *last;
-    off_t length;
-    ngx_uint_t failed; /* no memory */
-} ngx_http_weir_text_t;
-
-/* Adds as ngx_sprintf does; at most 1024 bytes at once. */
-void ngx_http_weir_text_add(ngx_http_weir_text_t *text, const char *format, ...);
-/* Adds a string of JSON; at most 2048 bytes of it. */
-void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *string, size_t len);
-
-/* What is told of the store. */
-void ngx_http_weir_store_status(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
-void ngx_http_weir_store_metrics(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
-/* How loaded the host is; nothing without weir_load. */
-void ngx_http_weir_load_status(ngx_http_weir_text_t *text, weir *engine);
-void ngx_http_weir_load_metrics(ngx_http_weir_text_t *text, weir *engine);
-/* And of the agent; nothing where no rule is eventual. */
-void ngx_http_weir_ledger_status(ngx_http_weir_text_t *text, weir *engine);
-void ngx_http_weir_ledger_metrics(ngx_http_weir_text_t *text, weir *engine);
-/* And what the agent has written down: of deferred requests and of hosts; nothing where there are none. */
-void ngx_http_weir_log_metrics(ngx_http_weir_text_t *text);
-void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_http_weir_main_conf_t *mcf);
-
-/* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */
-ngx_int_t ngx_http_weir_text_send(ngx_http_request_t *r, ngx_str_t type,
-                                  void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf));
-
-/* Writes a string of JSON, quotes and all, into [to, last). What is not UTF-8 becomes U+FFFD; what does not fit is cut.
- */
-u_char *ngx_http_weir_json_string(u_char *to, u_char *last, const u_char *text, size_t len);
 
 #pragma GCC visibility pop
 

@@ -1,33 +1,115 @@
 /* The HTTP decision API in nginx: authenticates the caller, reads the body, runs src/services/http, sends its reply. */
 #include "ngx_http_weir.h"
+#include "engine/mapped_file.h"
 
+/* ---- The API's state in a worker, and the timer that refunds expired reservations ---- */
+
+#define SCAN_MS     250
 #define REPLY_BYTES 16384 /* on the stack; longer replies are allocated */
+
+static struct weir__api ngx_http_weir_api_state;
+static ngx_event_t ngx_http_weir_expire_event;
+
+static void ngx_http_weir_reservations_close(void *data)
+{
+    weir__mapped_close(data);
+}
+
+/* The file of reservations is a sidecar of the segment, opened by the master and inherited by the workers. */
+ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
+{
+    ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
+    ngx_conf_init_value(acf->reservations_max, WEIR__RESERVATIONS_DEFAULT);
+    if (!acf->wanted || acf->reservations_max == 0)
+        return NGX_OK;
+    static const char suffix[] = ".reservations";
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, sizeof(struct weir__mapped));
+    u_char *path = ngx_pnalloc(cf->pool, mcf->segment_path.len + sizeof(suffix));
+    if (cleanup == NULL || path == NULL)
+        return NGX_ERROR;
+    (void)ngx_sprintf(path, "%V%s%Z", &mcf->segment_path, suffix);
+    struct weir__mapped *mapped = cleanup->data;
+    uint32_t count = (uint32_t)acf->reservations_max;
+    struct weir__making making = {.path = (const char *)path,
+                                  .bytes = weir__reservations_bytes(count),
+                                  .mode = mcf->segment_mode,
+                                  .owner = weir__segment_owner(mcf->segment),
+                                  .disabled = "reservations expire only in the worker that made them (.reservations)",
+                                  .format = weir__reservations_format,
+                                  .plan = &count,
+                                  .check = weir__reservations_check};
+    char why[256];
+    ngx_set_errno(0);
+    int error = weir__mapped_open(&making, mapped);
+    if (error == 0) {
+        cleanup->handler = ngx_http_weir_reservations_close;
+        error = weir__reservations_attach(&acf->reservations, mapped->memory, mapped->bytes);
+    }
+    if (error) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, error == WEIR_ESYS ? ngx_errno : 0,
+                      "\"%s\" for weir_api_reservations: %s (%s)", path,
+                      weir__mapped_why((const char *)path, error, why, sizeof(why)), weir_error_name(error));
+        return NGX_ERROR;
+    }
+    if (acf->reservations.count != count)
+        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                      "\"%s\" exists and keeps its room for %uD reservations; remove it for %uD: those in it are lost "
+                      "then",
+                      path, acf->reservations.count, count);
+    return NGX_OK;
+}
+
+/* Every worker scans; the reservation's marker in the segment makes sure that only one refunds it. */
+static void ngx_http_weir_expire(ngx_event_t *event)
+{
+    struct weir__api *api = &ngx_http_weir_api_state;
+    ngx_http_weir_main_conf_t *mcf = event->data;
+    if (ngx_exiting)
+        return;
+    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    api->async = wait ? wait->async : NULL;
+    api->store_replied = false;
+    (void)weir__api_expire(api);
+    if (wait && weir_async_request(wait->async)->op_count > 0)
+        ngx_weir_wait_detached(wait);
+    else if (wait)
+        ngx_weir_wait_end(wait);
+    ngx_add_timer(event, SCAN_MS);
+}
+
+ngx_int_t ngx_http_weir_api_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf)
+{
+    ngx_http_weir_api_conf_t *acf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_filter_module);
+    ngx_event_t *event = &ngx_http_weir_expire_event;
+    if (!acf->wanted)
+        return NGX_OK;
+    int error =
+        weir__api_open(&ngx_http_weir_api_state, mcf->engine, acf->reservations.count ? &acf->reservations : NULL);
+    if (error) {
+        ngx_log_error(NGX_LOG_EMERG, cycle->log, 0, "weir_api: %s (%s)", weir_strerror(error), weir_error_name(error));
+        return NGX_ERROR;
+    }
+    if (acf->reservations.count == 0)
+        return NGX_OK;
+    event->handler = ngx_http_weir_expire;
+    event->data = mcf;
+    event->log = cycle->log;
+    event->cancelable = 1; /* does not delay the worker's shutdown */
+    ngx_add_timer(event, SCAN_MS);
+    return NGX_OK;
+}
 
 /* ---- Replies ---- */
 
-static ngx_int_t ngx_http_weir_api_header(ngx_http_request_t *r, const char *name, u_char *lowcase, const char *value)
+static ngx_int_t ngx_http_weir_api_header(ngx_http_request_t *r, const char *name, const char *value)
 {
-    return ngx_http_weir_push_header(r, (ngx_str_t){ngx_strlen(name), (u_char *)name}, lowcase,
-                                     (ngx_str_t){ngx_strlen(value), (u_char *)value});
+    return ngx_http_weir_push_header(r, name, (ngx_str_t){ngx_strlen(value), (u_char *)value});
 }
 
 static ngx_int_t ngx_http_weir_api_send(ngx_http_request_t *r, const struct weir__api_reply *reply)
 {
-    ngx_buf_t *buf = ngx_create_temp_buf(r->pool, reply->out.len);
-    ngx_chain_t out = {.buf = buf, .next = NULL};
-    if (buf == NULL)
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    buf->last = ngx_cpymem(buf->pos, reply->out.data, reply->out.len);
-    buf->last_buf = r == r->main;
-    buf->last_in_chain = 1;
     r->headers_out.status = (ngx_uint_t)reply->status;
-    r->headers_out.content_length_n = (off_t)reply->out.len;
-    ngx_str_set(&r->headers_out.content_type, "application/json");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    ngx_int_t rc = ngx_http_send_header(r);
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
-        return rc;
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_weir_send(r, reply->out.data, reply->out.len, "application/json");
 }
 
 ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *code, const char *message)
@@ -56,17 +138,13 @@ static void ngx_http_weir_check_leave(void *data)
     ngx_weir_check_release(data);
 }
 
-static void *ngx_http_weir_kept_with(const ngx_pool_t *pool, ngx_pool_cleanup_pt handler)
+/* The data of the pool's cleanup with this handler; with a size, it is created if there is none. NULL: none. */
+static void *ngx_http_weir_pool_data(ngx_pool_t *pool, ngx_pool_cleanup_pt handler, size_t size)
 {
-    const ngx_pool_cleanup_t *each = pool->cleanup;
-    while (each && each->handler != handler)
-        each = each->next;
-    return each ? each->data : NULL;
-}
-
-static void *ngx_http_weir_keep_with(ngx_pool_t *pool, ngx_pool_cleanup_pt handler, size_t size)
-{
-    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(pool, size);
+    for (ngx_pool_cleanup_t *each = pool->cleanup; each; each = each->next)
+        if (each->handler == handler)
+            return each->data;
+    ngx_pool_cleanup_t *cleanup = size ? ngx_pool_cleanup_add(pool, size) : NULL;
     if (cleanup == NULL)
         return NULL;
     ngx_memzero(cleanup->data, size);
@@ -85,25 +163,30 @@ static ngx_pool_t *ngx_http_weir_connection_pool(const ngx_http_request_t *r)
 
 static void ngx_http_weir_checked(ngx_http_request_t *r, ngx_uint_t right)
 {
-    ngx_pool_t *pool = ngx_http_weir_connection_pool(r);
-    ngx_uint_t *known = ngx_http_weir_kept_with(pool, ngx_http_weir_known);
-    if (known == NULL && right)
-        known = ngx_http_weir_keep_with(pool, ngx_http_weir_known, sizeof(*known));
+    ngx_uint_t *known =
+        ngx_http_weir_pool_data(ngx_http_weir_connection_pool(r), ngx_http_weir_known, right ? sizeof(*known) : 0);
     if (known)
         *known = right;
 }
 
-static void ngx_http_weir_check_later(ngx_http_request_t *r)
+/* True while the pause of the request lasts. */
+static ngx_uint_t ngx_http_weir_is_paused(ngx_http_request_t *r)
 {
     ngx_event_t *write = r->connection->write;
     if (write->delayed) {
         if (ngx_handle_write_event(write, 0) != NGX_OK)
             ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        return;
+        return 1;
     }
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
-    ngx_http_finalize_request(r, r->content_handler(r));
+    return 0;
+}
+
+static void ngx_http_weir_check_later(ngx_http_request_t *r)
+{
+    if (!ngx_http_weir_is_paused(r))
+        ngx_http_finalize_request(r, r->content_handler(r));
 }
 
 /* Runs `later` after `ms`, unless the client disconnects. */
@@ -120,17 +203,15 @@ static ngx_int_t ngx_http_weir_pause(ngx_http_request_t *r, ngx_msec_t ms, ngx_h
     return NGX_DONE;
 }
 
-ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who)
+ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t caller)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    if (!(who & (NGX_HTTP_WEIR_BY_TOKEN | NGX_HTTP_WEIR_BAD_TOKEN)) || r != r->main)
+    if (!(caller & (NGX_HTTP_WEIR_BY_TOKEN | NGX_HTTP_WEIR_BAD_TOKEN)) || r != r->main)
         return NGX_DECLINED; /* the connection's timer belongs to the main request */
-    const ngx_uint_t *known = ngx_http_weir_kept_with(ngx_http_weir_connection_pool(r), ngx_http_weir_known);
+    const ngx_uint_t *known = ngx_http_weir_pool_data(ngx_http_weir_connection_pool(r), ngx_http_weir_known, 0);
     if (known && *known)
         return NGX_DECLINED;
-    ngx_weir_check_t *check = ngx_http_weir_kept_with(r->pool, ngx_http_weir_check_leave);
-    if (check == NULL)
-        check = ngx_http_weir_keep_with(r->pool, ngx_http_weir_check_leave, sizeof(*check));
+    ngx_weir_check_t *check = ngx_http_weir_pool_data(r->pool, ngx_http_weir_check_leave, sizeof(*check));
     if (check == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     ngx_msec_t ms = 0;
@@ -144,7 +225,7 @@ ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who)
     }
     if (ms)
         return ngx_http_weir_pause(r, ms, ngx_http_weir_check_later);
-    if (who & NGX_HTTP_WEIR_BY_TOKEN)
+    if (caller & NGX_HTTP_WEIR_BY_TOKEN)
         ngx_http_weir_checked(r, 1);
     return NGX_DECLINED;
 }
@@ -159,25 +240,18 @@ ngx_int_t ngx_http_weir_login_throttle(ngx_http_request_t *r, ngx_http_event_han
 
 ngx_uint_t ngx_http_weir_login_is_throttled(ngx_http_request_t *r)
 {
-    ngx_event_t *write = r->connection->write;
-    if (write->delayed) {
-        if (ngx_handle_write_event(write, 0) != NGX_OK)
-            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    if (ngx_http_weir_is_paused(r))
         return 1;
-    }
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
     r->keepalive = 0;
     return 0;
 }
 
-static ngx_int_t ngx_http_weir_unauthorized(ngx_http_request_t *r, ngx_uint_t bearer, ngx_uint_t who)
+static ngx_int_t ngx_http_weir_unauthorized(ngx_http_request_t *r, ngx_uint_t bearer, ngx_uint_t caller)
 {
-    static u_char lowcase[] = "www-authenticate";
-    const char *challenge = !bearer                       ? "X-Weir-Token realm=\"weir\""
-                            : who == NGX_HTTP_WEIR_NOBODY ? "Bearer realm=\"weir\""
-                                                          : "Bearer realm=\"weir\", error=\"invalid_token\"";
-    if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase, challenge) != NGX_OK)
+    const char *challenge = !bearer                            ? "X-Weir-Token realm=\"weir\""
+                            : caller == NGX_HTTP_WEIR_NO_TOKEN ? "Bearer realm=\"weir\""
+                                                               : "Bearer realm=\"weir\", error=\"invalid_token\"";
+    if (ngx_http_weir_api_header(r, "WWW-Authenticate", challenge) != NGX_OK)
         return NGX_ERROR;
     return ngx_http_weir_refuse(r, NGX_HTTP_UNAUTHORIZED, "unauthorized",
                                 bearer ? "a token is needed: Authorization: Bearer TOKEN, or X-Weir-Token: TOKEN"
@@ -198,36 +272,36 @@ static void ngx_http_weir_wrong_token(ngx_http_request_t *r)
 
 ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, ngx_uint_t bearer)
 {
-    static u_char lowcase[] = "www-authenticate";
-    ngx_uint_t who = ngx_http_weir_api_who(r, bearer);
-    ngx_int_t rc = ngx_http_weir_check_hold(r, who);
+    ngx_uint_t caller = ngx_http_weir_api_caller(r, bearer);
+    ngx_int_t rc = ngx_http_weir_check_hold(r, caller);
     if (rc == NGX_BUSY) {
-        if (ngx_http_weir_api_header(r, "Retry-After", (u_char *)"retry-after", "2") != NGX_OK)
+        if (ngx_http_weir_api_header(r, "Retry-After", "2") != NGX_OK)
             return NGX_ERROR;
         return ngx_http_weir_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE, "busy", NGX_HTTP_WEIR_LOGIN_BUSY);
     }
     if (rc != NGX_DECLINED)
         return rc;
-    if ((who & NGX_HTTP_WEIR_OPERATOR) == NGX_HTTP_WEIR_OPERATOR || (who & NGX_HTTP_WEIR_CALLER && !operator_only))
+    if ((caller & NGX_HTTP_WEIR_OPERATOR) == NGX_HTTP_WEIR_OPERATOR ||
+        (caller & NGX_HTTP_WEIR_CALLER && !operator_only))
         return NGX_DECLINED;
-    if (who & NGX_HTTP_WEIR_CALLER) {
+    if (caller & NGX_HTTP_WEIR_CALLER) {
         ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
         if (conf->tokens == NULL)
             return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only",
                                         "this is for operators, and there are none: weir.yaml makes them with "
                                         "operator_tokens or open_operator in service.access, nginx.conf with "
                                         "weir_api_token … operator or weir_api_operator on");
-        if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase,
-                                     "Bearer realm=\"weir\", error=\"insufficient_scope\"") != NGX_OK)
+        if (ngx_http_weir_api_header(r, "WWW-Authenticate", "Bearer realm=\"weir\", error=\"insufficient_scope\"") !=
+            NGX_OK)
             return NGX_ERROR;
         return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
     }
-    if (who != NGX_HTTP_WEIR_NOBODY) {
+    if (caller != NGX_HTTP_WEIR_NO_TOKEN) {
         rc = ngx_http_weir_login_throttle(r, bearer ? ngx_http_weir_wrong_bearer : ngx_http_weir_wrong_token);
         if (rc != NGX_DECLINED)
             return rc;
     }
-    return ngx_http_weir_unauthorized(r, bearer, who);
+    return ngx_http_weir_unauthorized(r, bearer, caller);
 }
 
 /* ---- Routing ---- */
@@ -274,7 +348,7 @@ static ngx_int_t ngx_http_weir_api_allow(ngx_http_request_t *r, unsigned allowed
                                         [WEIR__POST] = "POST",
                                         [WEIR__PUT | WEIR__DELETE] = "PUT, DELETE",
                                         [WEIR__GET | WEIR__DELETE] = "GET, HEAD, DELETE"};
-    return ngx_http_weir_api_header(r, "Allow", (u_char *)"allow", lists[allowed]);
+    return ngx_http_weir_api_header(r, "Allow", lists[allowed]);
 }
 
 /* No content type, application/json, or a +json type. */
@@ -328,7 +402,7 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
                                        struct weir__api_reply *reply)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    struct weir__api *api = ngx_http_weir_api_here();
+    struct weir__api *api = &ngx_http_weir_api_state;
     ngx_uint_t store_replied = 0, status_wanted = ngx_http_weir_api_wants_status(r);
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
     api->async = wait ? wait->async : NULL;
@@ -352,7 +426,7 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
 {
     char room[REPLY_BYTES];
     struct weir__api_reply reply;
-    struct weir__api *api = ngx_http_weir_api_here();
+    struct weir__api *api = &ngx_http_weir_api_state;
     weir__buffer_borrow(&reply.out, room, sizeof(room));
     ngx_int_t rc = ngx_http_weir_api_run(r, route, body, &reply);
     if (rc != NGX_OK) {
@@ -370,7 +444,7 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
     if (rc == NGX_OK && route->action == WEIR__API_NO_METHOD)
         rc = ngx_http_weir_api_allow(r, route->allowed);
     if (rc == NGX_OK && route->action == WEIR__API_STATE)
-        rc = ngx_http_weir_api_header(r, "Cache-Control", (u_char *)"cache-control", "no-store");
+        rc = ngx_http_weir_api_header(r, "Cache-Control", "no-store");
     if (rc == NGX_OK)
         rc = ngx_http_weir_api_send(r, &reply);
     weir__buffer_free(&reply.out);

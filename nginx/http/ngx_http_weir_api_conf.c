@@ -41,15 +41,12 @@ char *ngx_http_weir_api_reservations(ngx_conf_t *cf, ngx_command_t *cmd, void *c
 
 static char *ngx_http_weir_serve(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_http_handler_pt handler)
 {
-    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
     if (lcf->service)
         return "contradicts another directive of this location, or is duplicate";
     lcf->service = 1;
     acf->wanted = 1;
-    clcf->handler = handler;
-    ngx_http_weir_want(cf);
-    return NGX_CONF_OK;
+    return ngx_http_weir_set_handler(cf, handler);
 }
 
 /* `weir_api` */
@@ -114,7 +111,7 @@ char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, voi
     return NGX_CONF_OK;
 }
 
-char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf)
+void ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf)
 {
     ngx_conf_merge_value(conf->operators, prev->operators, 0);
     ngx_conf_merge_value(conf->open, prev->open, 0);
@@ -125,7 +122,7 @@ char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ng
     if (conf->tokens == NULL)
         conf->tokens = prev->tokens;
     if (!conf->service)
-        return NGX_CONF_OK;
+        return;
     if (conf->mode == NGX_CONF_UNSET_UINT)
         conf->mode = NGX_HTTP_WEIR_OFF;
     /* The API bounds bodies itself, so that the error is JSON like all others. */
@@ -133,7 +130,6 @@ char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ng
     clcf->client_max_body_size = 0;
     clcf->client_body_buffer_size =
         BUFFER_BYTES; /* a client that only announces a long body occupies no more than this */
-    return NGX_CONF_OK;
 }
 
 /* ---- Tokens ---- */
@@ -266,11 +262,11 @@ static ngx_uint_t ngx_http_weir_bearer(ngx_http_request_t *r, ngx_str_t *token)
     return 1;
 }
 
-ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer)
+ngx_uint_t ngx_http_weir_api_caller(ngx_http_request_t *r, ngx_uint_t bearer)
 {
     ngx_http_weir_api_conf_t *acf = ngx_http_get_module_main_conf(r, ngx_http_weir_filter_module);
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    ngx_uint_t who = NGX_HTTP_WEIR_NOBODY;
+    ngx_uint_t caller = NGX_HTTP_WEIR_NO_TOKEN;
     ngx_str_t token;
     u_char digest[DIGEST_BYTES];
     if (conf->tokens == NULL)
@@ -279,12 +275,12 @@ ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer)
     if (rc == NGX_ERROR)
         return NGX_HTTP_WEIR_BAD_TOKEN;
     if (rc == NGX_DECLINED && !(bearer && ngx_http_weir_bearer(r, &token)))
-        return conf->open ? NGX_HTTP_WEIR_CALLER : NGX_HTTP_WEIR_NOBODY;
+        return conf->open ? NGX_HTTP_WEIR_CALLER : NGX_HTTP_WEIR_NO_TOKEN;
     if (ngx_http_weir_digest(acf, token.data, token.len, digest) != NGX_OK)
         return NGX_HTTP_WEIR_BAD_TOKEN;
     ngx_http_weir_token_t *each = conf->tokens->elts;
     for (ngx_uint_t i = 0; i < conf->tokens->nelts; i++)
         if (CRYPTO_memcmp(each[i].digest, digest, sizeof(digest)) == 0)
-            who |= each[i].is_operator ? NGX_HTTP_WEIR_OPERATOR : NGX_HTTP_WEIR_CALLER;
-    return who ? who | NGX_HTTP_WEIR_BY_TOKEN : NGX_HTTP_WEIR_BAD_TOKEN;
+            caller |= each[i].is_operator ? NGX_HTTP_WEIR_OPERATOR : NGX_HTTP_WEIR_CALLER;
+    return caller ? caller | NGX_HTTP_WEIR_BY_TOKEN : NGX_HTTP_WEIR_BAD_TOKEN;
 }

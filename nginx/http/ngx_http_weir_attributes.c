@@ -1,4 +1,4 @@
-/* What the rules may ask about a request. Nothing is copied unless a header has several lines. */
+/* Attributes of a request, as the rules look them up. Nothing is copied unless a header has several lines. */
 #include "ngx_http_weir.h"
 
 /* ---- Headers ---- */
@@ -18,8 +18,8 @@ void ngx_http_weir_trim(ngx_str_t *value)
 }
 
 /*
- * Walks the request's headers of one name: counts them, sums their lengths and, if there is room, writes them. Removes
- * optional white space around each value in place: the upstream gets the value that is counted.
+ * Visits the request's headers of one name: counts them, sums their lengths and, if `to` is set, joins them there.
+ * Removes optional white space around each value in place: the upstream gets the value that is counted.
  */
 static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, size_t len, u_char *to, ngx_str_t *found)
 {
@@ -32,7 +32,7 @@ static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, si
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
             if (!ngx_http_weir_is_header(&header[i], name, len))
                 continue;
-            if (count && header[i].value.data == found->data) /* what it says is in the first */
+            if (count && header[i].value.data == found->data) /* its value was joined into the first */
                 continue;
             ngx_http_weir_trim(&header[i].value);
             if (to) {
@@ -60,7 +60,7 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
         if (joined == NULL)
             return NGX_ERROR;
         ngx_http_weir_join(r, name, len, joined, &found);
-        joined[found.len] = '\0'; /* as nginx has it of headers */
+        joined[found.len] = '\0'; /* nginx expects that of headers */
         found.data = joined;
     }
     *value = found;
@@ -77,9 +77,9 @@ ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len)
 }
 
 /*
- * What a rule counts by must be what the upstream goes by. Of several lines many servers take one: with an API key in
- * that, and something else in another, a client would get a counter of its own for each request. So the first line says
- * what was counted, and the others nothing. (All of it in each might be a thousand times as much as was sent.)
+ * A rule's key must be the value that the upstream uses. Many servers use one of several lines: a client that sends its
+ * API key in one and anything else in another would get a new counter with each request. So the first line is replaced
+ * by the joined value, and the others are emptied. (The joined value in each could be a thousand times the input.)
  */
 static ngx_int_t ngx_http_weir_header_counted(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
 {
@@ -94,7 +94,7 @@ static ngx_int_t ngx_http_weir_header_counted(ngx_http_request_t *r, const char 
             if (!ngx_http_weir_is_header(&header[i], name, len))
                 continue;
             header[i].value = filled;
-            filled.len = 0; /* where it begins stays: it is known by that */
+            filled.len = 0; /* ngx_http_weir_join recognizes the others by their address */
         }
     }
     return NGX_OK;
@@ -152,7 +152,7 @@ static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, w
     return found.len > 0;
 }
 
-/* The other end of the connection; what realip found out has taken its place by now. Unix sockets have none. */
+/* The peer of the connection, or the address by which realip has replaced it. Unix sockets have none. */
 static void ngx_http_weir_peer(ngx_http_request_t *r, weir_query *query)
 {
     const struct sockaddr *address = r->connection->sockaddr;
@@ -172,7 +172,7 @@ __attribute__((hot)) void ngx_http_weir_describe(ngx_http_request_t *r, weir_que
 {
     query->lookup = ngx_http_weir_lookup;
     query->lookup_context = r;
-    /* Where a path parameter may have an encoded slash, the target counts as well: r->uri may have lost the ';'. */
+    /* With a path parameter and encoded bytes the target is matched as well: r->uri may have lost the ';'. */
     bool two_readings =
         r->quoted_uri && ngx_strlchr(r->unparsed_uri.data, r->unparsed_uri.data + r->unparsed_uri.len, ';');
     query->path = two_readings ? (weir_text){NULL, 0} : (weir_text){(const char *)r->uri.data, r->uri.len};

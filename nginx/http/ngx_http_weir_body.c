@@ -45,8 +45,7 @@ ngx_int_t ngx_http_weir_only_post(ngx_http_request_t *r)
 {
     if (r->method == NGX_HTTP_POST)
         return NGX_OK;
-    if (ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("Allow"), (u_char *)"allow",
-                                  (ngx_str_t)ngx_string("POST")) != NGX_OK)
+    if (ngx_http_weir_push_header(r, "Allow", (ngx_str_t)ngx_string("POST")) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     return NGX_HTTP_NOT_ALLOWED;
 }

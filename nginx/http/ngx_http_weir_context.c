@@ -1,21 +1,21 @@
 /*
- * What is kept of a decision. nginx forgets a module's context at each internal redirect, so it also hangs in the
- * list of things to clean up, which lasts as long as the request: no request is ever decided twice.
+ * The stored decision of a request. nginx clears a module's context at each internal redirect, so the decision is also
+ * in the pool's list of cleanups, which lasts as long as the request: no request is decided twice.
  */
 #include "ngx_http_weir.h"
 #include "engine/fast_result.h"
 
 /*
- * Its memory is not the request's: one that is proxied fills nginx's pool almost to the end of a page, and one more
- * page for our few bytes would cost as much as the decision. So there are spare ones, used again and again. Requests
- * that wait are the other case: there are many at once, and their pools are half empty.
+ * Decisions come from a free list instead of the request's pool: a proxied request fills its pool almost to the end of
+ * a page, and another page would cost as much as the decision. Delayed requests are the opposite case: there are many
+ * at once, and their pools are half empty.
  */
 typedef struct ngx_http_weir_spare_s {
     struct ngx_http_weir_spare_s *next;
 } ngx_http_weir_spare_t;
 
-#define SPARE_TEXT 376  /* bytes of text in one, also of a few rules; what needs more is in the pool after all */
-#define SPARE_MAX  1024 /* that are kept */
+#define SPARE_TEXT 376  /* bytes of text in one, enough for a few rules; longer ones are allocated from the pool */
+#define SPARE_MAX  1024 /* length of the free list */
 
 static ngx_http_weir_spare_t *ngx_http_weir_spare;
 static ngx_uint_t ngx_http_weir_spares;
@@ -30,7 +30,7 @@ static ngx_http_weir_ctx_t *ngx_http_weir_take_spare(ngx_log_t *log)
     return (ngx_http_weir_ctx_t *)first;
 }
 
-/* The request is over. Also marks our entry in its list of things to clean up. */
+/* The request has ended. Also identifies the entry in the list of cleanups. */
 __attribute__((hot)) static void ngx_http_weir_done(void *data)
 {
     const ngx_http_weir_ctx_t *ctx = data;
@@ -71,14 +71,14 @@ __attribute__((hot)) static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_req
     ngx_http_weir_ctx_t *ctx = cleanup->data;
     if (ctx == NULL)
         return NULL;
-    *ctx = (ngx_http_weir_ctx_t){.reused = reused ? 1 : 0}; /* not by a call, as it is small */
+    *ctx = (ngx_http_weir_ctx_t){.reused = reused ? 1 : 0}; /* small: without a call of memset */
     ngx_http_set_ctx(r, ctx, ngx_http_weir_module);
     return ctx;
 }
 
-/* Notes who took nothing. NGX_ERROR: no memory. */
-static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_result *result, const weir_outcome *outcomes,
-                                            ngx_http_weir_ctx_t *ctx)
+/* Stores the rules that took nothing. NGX_ERROR: no memory. */
+static ngx_int_t ngx_http_weir_store_untaken(ngx_pool_t *pool, const weir_result *result, const weir_outcome *outcomes,
+                                             ngx_http_weir_ctx_t *ctx)
 {
     size_t count = 0;
     for (size_t i = 0; i < result->outcomes; i++)
@@ -96,20 +96,19 @@ static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_result 
 }
 
 /*
- * A request that leaves before its turn gives back what it took: the same to every rule that it took from. Where they
- * took different amounts it is the smallest, so that none gets back more than it gave; where not all of them are known,
- * nothing.
+ * The refund if the client leaves during the delay: one amount for all rules that took something, the smallest if they
+ * took different ones, so that none is refunded more than it took; 0 if not all rules are known.
  */
-static void ngx_http_weir_note_taken(ngx_pool_t *pool, const weir_result *result, const weir_outcome *outcomes,
+static void ngx_http_weir_set_refund(ngx_pool_t *pool, const weir_result *result, const weir_outcome *outcomes,
                                      ngx_http_weir_ctx_t *ctx)
 {
     int64_t least = 0;
-    if (result->outcomes < result->matched || ngx_http_weir_note_untaken(pool, result, outcomes, ctx) != NGX_OK)
+    if (result->outcomes < result->matched || ngx_http_weir_store_untaken(pool, result, outcomes, ctx) != NGX_OK)
         return;
     for (size_t i = 0; i < result->outcomes; i++)
         if (weir_outcome_took(&outcomes[i]) && (least == 0 || outcomes[i].cost < least))
             least = outcomes[i].cost;
-    ctx->give_back = least;
+    ctx->refund = least;
 }
 
 ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result *result, const weir_outcome *outcomes,
@@ -136,7 +135,7 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_result
     ctx->key_len = (uint16_t)key_len;
     ctx->headers_len = (uint16_t)headers_len;
     if (result->decision.verdict == WEIR_DELAY)
-        ngx_http_weir_note_taken(r->pool, result, outcomes, ctx);
+        ngx_http_weir_set_refund(r->pool, result, outcomes, ctx);
     ctx->taken = result->now;
     ngx_memcpy(ctx->header_len, lens, sizeof(lens));
     u_char *at = ngx_cpymem(ctx->text, result->decided_by.rule, rule_len);

@@ -1,13 +1,106 @@
-/* The phase handlers: one decision for each request of a client, and what follows from it. */
+/* The phase handlers: one decision for each client request, and its enforcement. */
 #include "ngx_http_weir.h"
 #include "engine/fast_result.h"
 
-#define OUTCOMES_MAX 16    /* rules that RateLimit-Policy lists; its header has no room for many more */
-#define TEXTS_MAX    12800 /* of a rule's own message and body, a key and a tier, and the other rules of a request */
+#define OUTCOMES_MAX 16    /* rules that RateLimit-Policy lists; the header has no room for many more */
+#define TEXTS_MAX    12800 /* bytes of a rule's message and body, a key, a tier, and the other rules of a request */
 #define COST_MAX     INT64_C(4294967295)
-#define KEY_ROOM     (6 * WEIR_KEY_SHOWN_MAX + 16) /* of a key as JSON, every byte escaped */
+#define KEY_ROOM     (6 * WEIR_KEY_SHOWN_MAX + 16) /* bytes of a key as JSON, every byte escaped */
 
-/* The cost that weir_cost gives, if it gives one: digits. What is more than any limit stays so and never fits. */
+/*
+ * ---- Delayed requests ----
+ *
+ * The timer is that of the connection's write event, as in limit_req: nothing else uses it before the reply, a waiting
+ * request needs no memory for it, and nginx removes it with the request. Requests leave in the order of the departure
+ * times that the segment assigned, across all workers.
+ */
+
+static void ngx_http_weir_go_on(ngx_http_request_t *r)
+{
+    ngx_event_t *write = r->connection->write;
+    if (write->delayed) {
+        if (ngx_handle_write_event(write, 0) != NGX_OK)
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    if (ctx) {
+        ctx->waiting = 0;
+        ngx_http_weir_load_begin(ngx_http_get_module_main_conf(r, ngx_http_weir_module), ctx);
+    }
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+}
+
+/* Identifies the active rule set of this worker. */
+static uint32_t ngx_http_weir_active_rules(weir *engine)
+{
+    weir_engine_stats stats;
+    return weir_engine_stats_read(engine, &stats) == 0 ? (uint32_t)stats.reloads : 0;
+}
+
+/*
+ * The request ends. If it is still delayed, its units are refunded, unless the rules have changed meanwhile: then other
+ * rules or keys might match, and a counter would be refunded that it did not take from.
+ */
+static void ngx_http_weir_leave(void *data)
+{
+    ngx_http_request_t *r = data;
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    if (ctx == NULL || !ctx->waiting || ctx->refund <= 0)
+        return;
+    ctx->waiting = 0;
+    if (ctx->rules != ngx_http_weir_active_rules(mcf->engine))
+        return;
+    weir_query query = {.has_cost = true, .cost = -ctx->refund, .now = ctx->taken};
+    weir_result result;
+    if (ctx->not_taken) {
+        query.not_taken = ctx->not_taken->id;
+        query.not_taken_count = ctx->not_taken->count;
+    }
+    ngx_http_weir_describe(r, &query);
+    int error = ngx_http_weir_check_detached(mcf, &query, &result);
+    if (error)
+        ngx_weir_log_limited(r->connection->log, error, "the units of a delayed request could not be refunded", "");
+}
+
+static ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_connection_t *c = r->connection;
+    ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
+    if (cleanup == NULL)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    cleanup->handler = ngx_http_weir_leave;
+    cleanup->data = r;
+
+    /* Detects a client that disconnects. */
+    if (c->read->ready) {
+        ngx_post_event(c->read, &ngx_posted_events);
+    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    ctx->waiting = 1;
+    ctx->rules = ngx_http_weir_active_rules(mcf->engine);
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_http_weir_go_on;
+
+    /* The timer counts from nginx's cached time, which is that of the beginning of this iteration of the event loop. */
+    ngx_time_update();
+    c->write->delayed = 1;
+    ngx_add_timer(c->write, (ngx_msec_t)(delay_ns / 1000000 + (delay_ns % 1000000 > 0)));
+    return NGX_AGAIN;
+}
+
+/* ---- Decisions ---- */
+
+/* Parses the value of weir_cost, digits; clamped, as a larger cost never fits either. False: not a number. */
 static ngx_uint_t ngx_http_weir_read_cost(const ngx_str_t *text, int64_t *cost)
 {
     int64_t sum = 0;
@@ -24,13 +117,12 @@ static void ngx_http_weir_set_cost(ngx_http_request_t *r, ngx_http_weir_loc_conf
 {
     ngx_str_t text;
     if (conf->cost && ngx_http_complex_value(r, conf->cost, &text) == NGX_OK) {
-        ngx_http_weir_trim(&text); /* of a header, perhaps */
+        ngx_http_weir_trim(&text); /* it may be that of a header */
         query->has_cost = ngx_http_weir_read_cost(&text, &query->cost);
     }
 }
 
-static void ngx_http_weir_metrics_failures(ngx_http_request_t *r, const weir_result *result,
-                                           const weir_outcome *outcomes)
+static void ngx_http_weir_log_failures(ngx_http_request_t *r, const weir_result *result, const weir_outcome *outcomes)
 {
     for (size_t i = 0; i < result->outcomes; i++)
         if (outcomes[i].reason == WEIR_BY_FAILURE || outcomes[i].error == WEIR_EFULL)
@@ -38,28 +130,22 @@ static void ngx_http_weir_metrics_failures(ngx_http_request_t *r, const weir_res
                                  outcomes[i].rule);
 }
 
-/* A line for those who have the error log tell everything. Keys are what clients send: a line's end in one is no end.
- */
-static void ngx_http_weir_metrics_info(ngx_http_request_t *r, const weir_result *result, ngx_uint_t dry_run)
+void ngx_http_weir_log_denied_line(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
+                                   const weir_result *result, ngx_uint_t dry_run)
 {
-    u_char key[KEY_ROOM], *last = key + sizeof(key);
+    u_char key[KEY_ROOM], *last;
+    if (conf->log)
+        ngx_http_weir_log(r, conf->log, query, result, dry_run);
     if (r->connection->log->log_level < NGX_LOG_INFO)
         return;
-    last = ngx_http_weir_json_string(key, last, (const u_char *)result->decided_by.key, result->decided_by.key_len);
+    /* as JSON: a key comes from the client, and may contain line feeds */
+    last = ngx_http_weir_json_string(key, key + sizeof(key), result->decided_by.key, result->decided_by.key_len);
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key %*s",
                   result->decided_by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "",
                   result->decided_by.rule, (size_t)(last - key), key);
 }
 
-void ngx_http_weir_log_denied_line(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
-                                   const weir_result *result, ngx_uint_t dry_run)
-{
-    ngx_http_weir_metrics_info(r, result, dry_run);
-    if (conf->log)
-        ngx_http_weir_log(r, conf->log, query, result, dry_run);
-}
-
-/* Denied, or delayed: what the location says about it. */
+/* Delays, defers or denies the request, if its result demands it. */
 static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
                                        const weir_query *query, const weir_result *result)
 {
@@ -86,14 +172,14 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     weir_permits permits;
     permits.count = 0;
     fast.reset = &reset;
-    fast.text = texts;                                  /* either that, or the texts of a denial */
+    fast.text = texts;                                  /* shared: a denial has no fast-path result */
     fast.headers = conf->mode != NGX_HTTP_WEIR_DRY_RUN; /* clients must not notice a dry run */
     query.permits = &permits;
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
 
     ngx_weir_wait_t *sent = NULL;
-    ngx_int_t rc = mcf->store ? ngx_http_weir_store_request_in_phase(r, mcf, &query, &sent) : NGX_OK;
+    ngx_int_t rc = mcf->store ? ngx_http_weir_store_request(r, mcf, &query, NULL, &sent) : NGX_OK;
     if (rc != NGX_OK)
         return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
     int error = weir__check_fast(mcf->engine, &query, &result, &fast);
@@ -111,7 +197,7 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     }
     if (permits.count && ngx_http_weir_hold(r, mcf, &permits) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    ngx_http_weir_metrics_failures(r, &result, outcomes);
+    ngx_http_weir_log_failures(r, &result, outcomes);
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_keep(r, &result, outcomes, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
     if (ctx == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -122,8 +208,8 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
 }
 
 /*
- * Subrequests are part of a request that is decided as a whole. Where an error page or an internal redirect leads is
- * no excuse: what has not been decided so far is decided there.
+ * Subrequests belong to a request that is decided already. The target of an error page or internal redirect is decided
+ * if the request was not decided before.
  */
 __attribute__((hot)) static ngx_int_t ngx_http_weir_phase(ngx_http_request_t *r, ngx_uint_t phase)
 {

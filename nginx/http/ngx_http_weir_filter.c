@@ -1,54 +1,44 @@
 /*
- * Response headers. What the client is told is written down when the request is decided and added to whatever answer
- * goes out: an upstream's, a file, an error page, our own denial. Where the upstream speaks of limits of its own, the
- * gateway's word counts: two values of one of these headers would mean nothing to a client.
+ * Response headers. Their values are formatted when the request is decided, and added to whichever response is sent: an
+ * upstream's, a file, an error page, a denial. Headers of the same names that an upstream sent are removed: a client
+ * could not interpret two values.
  */
 #include "ngx_http_weir.h"
 
-typedef struct {
-    ngx_str_t name;
-    u_char *lowcase;
-} ngx_http_weir_name_t;
-
 /* By enum weir_header. */
-static const ngx_http_weir_name_t ngx_http_weir_names[WEIR_HEADER_COUNT] = {
-    {ngx_string("X-RateLimit-Limit"), (u_char *)"x-ratelimit-limit"},
-    {ngx_string("X-RateLimit-Remaining"), (u_char *)"x-ratelimit-remaining"},
-    {ngx_string("X-RateLimit-Reset"), (u_char *)"x-ratelimit-reset"},
-    {ngx_string("X-RateLimit-Retry-After"), (u_char *)"x-ratelimit-retry-after"},
-    {ngx_string("RateLimit-Policy"), (u_char *)"ratelimit-policy"},
-    {ngx_string("RateLimit"), (u_char *)"ratelimit"},
-    {ngx_string("Retry-After"), (u_char *)"retry-after"},
-    {ngx_string("Cache-Control"), (u_char *)"cache-control"},
+static const ngx_str_t ngx_http_weir_names[WEIR_HEADER_COUNT] = {
+    ngx_string("X-RateLimit-Limit"), ngx_string("X-RateLimit-Remaining"),
+    ngx_string("X-RateLimit-Reset"), ngx_string("X-RateLimit-Retry-After"),
+    ngx_string("RateLimit-Policy"),  ngx_string("RateLimit"),
+    ngx_string("Retry-After"),       ngx_string("Cache-Control"),
 };
 
-static void ngx_http_weir_set_header(ngx_table_elt_t *header, ngx_str_t name, u_char *lowcase, ngx_str_t value)
+static void ngx_http_weir_set_header(ngx_table_elt_t *header, ngx_str_t name, ngx_str_t value)
 {
     ngx_memzero(header, sizeof(*header));
     header->hash = 1;
     header->key = name;
-    header->lowcase_key = lowcase;
     header->value = value;
 }
 
-ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value)
+ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, const char *name, ngx_str_t value)
 {
     ngx_table_elt_t *header = ngx_list_push(&r->headers_out.headers);
     if (header == NULL)
         return NGX_ERROR;
-    ngx_http_weir_set_header(header, name, lowcase, value);
+    ngx_http_weir_set_header(header, (ngx_str_t){ngx_strlen(name), (u_char *)name}, value);
     return NGX_OK;
 }
 
-/* True if it is one of those that we send. The first letter tells most others apart. */
+/* True if the decision has a header of this name. The first letter excludes most others. */
 static ngx_uint_t ngx_http_weir_is_ours(const ngx_http_weir_ctx_t *ctx, const ngx_str_t *name)
 {
     u_char first = name->len ? name->data[0] | 0x20 : 0;
     if (first != 'x' && first != 'r' && first != 'c')
         return 0;
     for (ngx_uint_t i = 0; i < WEIR_HEADER_COUNT; i++)
-        if (ctx->header_len[i] && ngx_http_weir_names[i].name.len == name->len &&
-            ngx_strncasecmp(name->data, ngx_http_weir_names[i].name.data, name->len) == 0)
+        if (ctx->header_len[i] && ngx_http_weir_names[i].len == name->len &&
+            ngx_strncasecmp(name->data, ngx_http_weir_names[i].data, name->len) == 0)
             return 1;
     return 0;
 }
@@ -63,16 +53,15 @@ static void ngx_http_weir_remove(ngx_http_request_t *r, const ngx_http_weir_ctx_
     }
 }
 
-/* nginx's list has room for twenty from the start: then each goes where it belongs, without a call. */
-static void ngx_http_weir_add_quickly(ngx_list_part_t *to, ngx_http_weir_ctx_t *ctx, u_char *at)
+/* Fast path: nginx's list has room for all, as it is allocated with twenty elements. */
+static void ngx_http_weir_add_in_place(ngx_list_part_t *to, const ngx_http_weir_ctx_t *ctx, u_char *at)
 {
     ngx_table_elt_t *first = (ngx_table_elt_t *)to->elts + to->nelts, *header = first;
     for (ngx_uint_t i = 0; i < WEIR_HEADER_COUNT; i++) {
         size_t len = ctx->header_len[i];
         if (len == 0)
             continue;
-        ngx_http_weir_set_header(header++, ngx_http_weir_names[i].name, ngx_http_weir_names[i].lowcase,
-                                 (ngx_str_t){len, at});
+        ngx_http_weir_set_header(header++, ngx_http_weir_names[i], (ngx_str_t){len, at});
         at += len;
     }
     to->nelts += (ngx_uint_t)(header - first);
@@ -85,13 +74,12 @@ static ngx_int_t ngx_http_weir_add(ngx_http_request_t *r, ngx_http_weir_ctx_t *c
     if (r->upstream || r->filter_finalize)
         ngx_http_weir_remove(r, ctx);
     if (list->nalloc - list->last->nelts >= WEIR_HEADER_COUNT) {
-        ngx_http_weir_add_quickly(list->last, ctx, at);
+        ngx_http_weir_add_in_place(list->last, ctx, at);
         return NGX_OK;
     }
     for (ngx_uint_t i = 0; i < WEIR_HEADER_COUNT; at += ctx->header_len[i++])
-        if (ctx->header_len[i] &&
-            ngx_http_weir_push_header(r, ngx_http_weir_names[i].name, ngx_http_weir_names[i].lowcase,
-                                      (ngx_str_t){ctx->header_len[i], at}) != NGX_OK)
+        if (ctx->header_len[i] && ngx_http_weir_push_header(r, (const char *)ngx_http_weir_names[i].data,
+                                                            (ngx_str_t){ctx->header_len[i], at}) != NGX_OK)
             return NGX_ERROR;
     return NGX_OK;
 }
@@ -113,8 +101,8 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     /*
-     * In any case: the chain of filters is the process's, not the configuration's. If this configuration is refused
-     * later on, the workers that the master starts for the one before have the chain that was made here.
+     * Unconditionally: the chain of filters belongs to the process, not to the configuration. If this configuration is
+     * rejected later, workers that the master starts for the previous one still have the chain that was made here.
      */
     ngx_http_weir_next_filter = ngx_http_top_header_filter;
     ngx_http_top_header_filter = ngx_http_weir_filter;

@@ -1,6 +1,5 @@
 /*
- * The load level: the worker reports its upstreams to the agent, and formats the level for the status page and the
- * metrics.
+ * Reports to the agent, which computes the load level: requests in flight, and the responses of upstreams.
  *
  * A request is in flight from its admission (after its delay, if any) until nginx logs it, however it ends. Each worker
  * keeps its own count, so a killed worker leaves none behind.
@@ -13,8 +12,6 @@
 
 static weir_load_worker ngx_http_weir_load_worker;
 static ngx_event_t ngx_http_weir_load_event;
-
-/* ---- Reports to the agent ---- */
 
 __attribute__((hot)) void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx)
 {
@@ -90,66 +87,4 @@ void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf)
 {
     if (mcf->load && mcf->engine)
         weir_load_leave(mcf->engine, &ngx_http_weir_load_worker);
-}
-
-/* ---- Status and metrics ---- */
-
-static double ngx_http_weir_percent(int per_mille)
-{
-    return (double)per_mille / 10;
-}
-
-void ngx_http_weir_load_metrics(ngx_http_weir_text_t *text, weir *engine)
-{
-    static const char up[] = "weir_load_known", level[] = "weir_load_level", throttle[] = "weir_load_throttle",
-                      signal[] = "weir_load_signal", shed[] = "weir_load_shed", flight[] = "weir_load_in_flight";
-    weir_load load;
-    if (weir_load_read(engine, &load) != 0)
-        return;
-    ngx_http_weir_text_add(
-        text, "# HELP %s 1 if the agent publishes the load level, 0 if it is unknown.\n# TYPE %s gauge\n%s %d\n", up,
-        up, up, load.known);
-    ngx_http_weir_text_add(text, "# HELP %s Load level of the host, 0 to 100.\n# TYPE %s gauge\n%s %.1f\n", level,
-                           level, level, ngx_http_weir_percent(load.level));
-    ngx_http_weir_text_add(text,
-                           "# HELP %s Position of adaptive limits between their min (0) and their max (100).\n"
-                           "# TYPE %s gauge\n%s %.1f\n",
-                           throttle, throttle, throttle, ngx_http_weir_percent(load.throttle));
-    ngx_http_weir_text_add(text, "# HELP %s Level of each signal, 0 to 100; the highest counts.\n# TYPE %s gauge\n",
-                           signal, signal);
-    for (int i = 0; weir_load_signal_name(i); i++)
-        if (load.signal[i] >= 0)
-            ngx_http_weir_text_add(text, "%s{signal=\"%s\"} %.1f\n", signal, weir_load_signal_name(i),
-                                   ngx_http_weir_percent(load.signal[i]));
-    ngx_http_weir_text_add(
-        text, "# HELP %s Share of the requests of a class that is shed, in per cent.\n# TYPE %s gauge\n", shed, shed);
-    for (int i = 0; weir_load_class_name(i); i++)
-        ngx_http_weir_text_add(text, "%s{class=\"%s\"} %.1f\n", shed, weir_load_class_name(i),
-                               ngx_http_weir_percent(load.shed[i]));
-    ngx_http_weir_text_add(text, "# HELP %s Requests in flight.\n# TYPE %s gauge\n%s %uL\n", flight, flight, flight,
-                           load.in_flight);
-}
-
-void ngx_http_weir_load_status(ngx_http_weir_text_t *text, weir *engine)
-{
-    weir_load load;
-    if (weir_load_read(engine, &load) != 0)
-        return;
-    ngx_http_weir_text_add(text,
-                           ",\n\"load\":{\"known\":%s,\"level\":%.1f,\"throttle\":%.1f,\"in_flight\":%uL,\"signals\":{",
-                           load.known ? "true" : "false", ngx_http_weir_percent(load.level),
-                           ngx_http_weir_percent(load.throttle), load.in_flight);
-    const char *comma = "";
-    for (int i = 0; weir_load_signal_name(i); i++) {
-        if (load.signal[i] < 0)
-            continue;
-        ngx_http_weir_text_add(text, "%s\"%s\":%.1f", comma, weir_load_signal_name(i),
-                               ngx_http_weir_percent(load.signal[i]));
-        comma = ",";
-    }
-    ngx_http_weir_text_add(text, "},\"shed\":{");
-    for (int i = 0; weir_load_class_name(i); i++)
-        ngx_http_weir_text_add(text, "%s\"%s\":%.1f", i ? "," : "", weir_load_class_name(i),
-                               ngx_http_weir_percent(load.shed[i]));
-    ngx_http_weir_text_add(text, "}}");
 }

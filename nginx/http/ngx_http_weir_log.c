@@ -1,14 +1,16 @@
 /*
- * One line of JSON for each denied request. A flood of them must not become a flood of lines: of each second only the
- * first so many are written, by each worker, and the next line says how many were not.
+ * weir_log_denied: one line of JSON for each denied request, at most `rate` lines a second and worker; the next line
+ * reports how many were skipped. weir_access_log: one line for each request.
  *
- * This log and that of all requests (ngx_http_weir_access_log.c) are written by a thread of each worker, so that no
- * request waits for a disk. Lines that its ring has no room for are dropped and counted.
+ * A thread of each worker writes both, so that no request waits for the disk. Lines that its ring has no room for are
+ * dropped and counted.
  */
 #include "ngx_http_weir.h"
 #include "engine/log_writer.h"
 #include "engine/hot_key_sampler.h"
+
 #include <endian.h>
+#include <inttypes.h>
 #include <openssl/hmac.h>
 #include <weir/load.h>
 
@@ -16,20 +18,21 @@
 #define VALUE_MAX_BYTES   2048 /* of a key or a client, escaped */
 #define PATH_SHOWN        512
 #define LOG_LIMIT_SECONDS 60
-#define END_MS            1000 /* for the last lines of a worker that ends */
+#define END_MS            1000 /* for the last lines of a worker that exits */
+#define VALUE_BYTES       256 /* reserved for each value that follows: a long one cannot displace status and decision */
 
 /* ---- The thread ---- */
 
 #define PATH_PREFIX "/." /* of paths in nginx's list of open files, see ngx_http_weir_log_open */
 
 static struct weir__log_writer *ngx_http_weir_log_writer;
-static const char *const ngx_http_weir_log_names[] = {"denied", "access"};
 
 void ngx_http_weir_log_start(ngx_cycle_t *cycle)
 {
     ngx_http_weir_log_writer = weir__log_writer_start();
     if (ngx_http_weir_log_writer == NULL)
-        ngx_log_error(NGX_LOG_ALERT, cycle->log, ngx_errno, "weir: no thread for logs; no line is written");
+        ngx_log_error(NGX_LOG_ALERT, cycle->log, ngx_errno,
+                      "weir: cannot start the thread for logs; this worker writes no lines");
 }
 
 void ngx_http_weir_log_stop(void)
@@ -38,7 +41,7 @@ void ngx_http_weir_log_stop(void)
     ngx_http_weir_log_writer = NULL;
 }
 
-/* nginx calls it in each process before it reopens the file; the thread's copy is renewed with the next line. */
+/* nginx calls it in each process before it reopens the file; the next line duplicates the new descriptor. */
 static void ngx_http_weir_log_reopen(ngx_open_file_t *file, ngx_log_t *log)
 {
     (void)log;
@@ -46,10 +49,10 @@ static void ngx_http_weir_log_reopen(ngx_open_file_t *file, ngx_log_t *log)
 }
 
 /*
- * With another spelling of the path, so that no other log shares the entry: nginx keeps a buffer of its own type where
- * this has its data.
+ * Adds the file of a log to those that nginx opens, and reopens on USR1. The path gets a prefix, so that no log of
+ * nginx shares the entry: its `data` would have another type.
  */
-ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind, ngx_http_weir_log_file_t *to)
+static ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind, ngx_http_weir_log_file_t *to)
 {
     if (ngx_conf_full_name(cf->cycle, &path, 0) != NGX_OK)
         return NGX_ERROR;
@@ -70,30 +73,31 @@ ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind
     return NGX_OK;
 }
 
-/* A copy: nginx closes the descriptor when it reopens the file, and its number may become a client's. */
+/* Duplicates the descriptor: nginx closes its own when it reopens the file, and may reuse its number for a client. */
 static void ngx_http_weir_log_renew(ngx_http_weir_log_file_t *to)
 {
     if (to->fd != NGX_INVALID_FILE && !weir__log_writer_close(ngx_http_weir_log_writer, to->fd))
-        return; /* no room: the line will find none, either */
+        return; /* the ring is full */
     to->fd = fcntl(to->file->fd, F_DUPFD_CLOEXEC, 0);
     to->stale = 0;
 }
 
 static void ngx_http_weir_log_limited(ngx_log_t *log, const ngx_http_weir_log_file_t *to, uint64_t dropped, int error)
 {
-    static time_t complained[WEIR__LOG_KINDS];
+    static time_t logged[WEIR__LOG_KINDS];
     static uint64_t before[WEIR__LOG_KINDS];
-    if (dropped == before[to->kind] || (complained[to->kind] && ngx_time() - complained[to->kind] < LOG_LIMIT_SECONDS))
+    if (dropped == before[to->kind] || (logged[to->kind] && ngx_time() - logged[to->kind] < LOG_LIMIT_SECONDS))
         return;
     ngx_str_t path = {to->file->name.len - (sizeof(PATH_PREFIX) - 1), to->file->name.data + sizeof(PATH_PREFIX) - 1};
     ngx_log_error(NGX_LOG_ALERT, log, error,
                   "weir: %uL lines for \"%V\" were dropped since the last line like this: %s",
                   dropped - before[to->kind], &path, error ? "they cannot be written" : "the disk did not keep up");
-    complained[to->kind] = ngx_time();
+    logged[to->kind] = ngx_time();
     before[to->kind] = dropped;
 }
 
-ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_char *line, size_t len)
+/* Passes a line to the thread; NGX_DECLINED: it was dropped. */
+static ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_char *line, size_t len)
 {
     int error;
     if (to->stale || to->fd == NGX_INVALID_FILE)
@@ -101,29 +105,76 @@ ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_
     ngx_uint_t put =
         weir__log_writer_put(ngx_http_weir_log_writer, to->fd, (unsigned)to->kind, (const char *)line, len);
     uint64_t dropped = weir__log_writer_dropped(ngx_http_weir_log_writer, (unsigned)to->kind, &error);
-    /* Not while the disk hangs: nginx's error log may be on the same, and is written right here. */
+    /* Not while the disk hangs: nginx's error log, which the worker itself writes, may be on the same disk. */
     if (weir__log_writer_keeps_up(ngx_http_weir_log_writer))
         ngx_http_weir_log_limited(log, to, dropped, error);
     return put ? NGX_OK : NGX_DECLINED;
 }
 
-void ngx_http_weir_log_metrics(ngx_http_weir_text_t *text)
+void ngx_http_weir_log_metrics(struct weir__buffer *text)
 {
-    static const char name[] = "weir_log_dropped_total";
+    static const char *const names[WEIR__LOG_KINDS] = {"denied", "access"};
     int error;
     if (ngx_http_weir_log_writer == NULL)
         return;
-    ngx_http_weir_text_add(text, "# HELP %s Log lines that this worker dropped because the disk did not keep up.\n",
-                           name);
-    ngx_http_weir_text_add(text, "# TYPE %s counter\n", name);
+    weir__buffer_printf(text, "# HELP weir_log_dropped_total Log lines that this worker dropped because the disk did "
+                              "not keep up.\n# TYPE weir_log_dropped_total counter\n");
     for (unsigned i = 0; i < WEIR__LOG_KINDS; i++)
-        ngx_http_weir_text_add(text, "%s{log=\"%s\",worker=\"%ui\"} %uL\n", name, ngx_http_weir_log_names[i],
-                               ngx_worker, weir__log_writer_dropped(ngx_http_weir_log_writer, i, &error));
+        weir__buffer_printf(text, "weir_log_dropped_total{log=\"%s\",worker=\"%lu\"} %" PRIu64 "\n", names[i],
+                            ngx_worker, weir__log_writer_dropped(ngx_http_weir_log_writer, i, &error));
+}
+
+u_char *ngx_http_weir_json_string(u_char *to, u_char *last, const void *text, size_t len)
+{
+    if (last - to < 2)
+        return to;
+    return (u_char *)weir__json_put_string((char *)to, (size_t)(last - to), (weir_text){text, len});
 }
 
 /* ---- Denied requests ---- */
 
-/* True if this one is to be written. */
+/* `weir_log_denied PATH|off [rate=100] [hash|hash=SALT]` */
+char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (lcf->log != NGX_CONF_UNSET_PTR)
+        return "is duplicate";
+    lcf->log = NULL;
+    if (ngx_strcmp(value[1].data, "off") == 0)
+        return cf->args->nelts == 2 ? NGX_CONF_OK : "takes no parameters after \"off\"";
+    /* access_log supports these; without this check, files of such names would be created. */
+    if (ngx_strncmp(value[1].data, "syslog:", 7) == 0 || ngx_strchr(value[1].data, '$'))
+        return "needs the path of a file; there is neither syslog nor a variable";
+    lcf->log = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_log_t));
+    if (lcf->log == NULL)
+        return NGX_CONF_ERROR;
+    lcf->log->rate = 100;
+    for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
+        if (ngx_strncmp(value[i].data, "rate=", 5) == 0) {
+            ngx_int_t rate = ngx_atoi(value[i].data + 5, value[i].len - 5);
+            if (rate > 0) {
+                lcf->log->rate = (ngx_uint_t)rate;
+                continue;
+            }
+        } else if (ngx_strcmp(value[i].data, "hash") == 0) {
+            lcf->log->hash = 1;
+            continue;
+        } else if (ngx_strncmp(value[i].data, "hash=", 5) == 0) {
+            lcf->log->hash = 1;
+            lcf->log->salt.data = value[i].data + 5;
+            lcf->log->salt.len = value[i].len - 5;
+            continue;
+        }
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use rate=100, hash or hash=SALT",
+                           &value[i], &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    return ngx_http_weir_log_open(cf, value[1], NGX_HTTP_WEIR_LOG_DENIED, &lcf->log->to) == NGX_OK ? NGX_CONF_OK
+                                                                                                   : NGX_CONF_ERROR;
+}
+
+/* True if this one is within the rate. */
 static ngx_uint_t ngx_http_weir_log_sample(ngx_http_weir_log_t *log)
 {
     if (log->second != ngx_time()) {
@@ -138,9 +189,12 @@ static ngx_uint_t ngx_http_weir_log_sample(ngx_http_weir_log_t *log)
     return 0;
 }
 
-static u_char *ngx_http_weir_log_name(u_char *at, u_char *last, const char *name)
+/* Adds a member, whose value is cut to `max` bytes. */
+static u_char *ngx_http_weir_log_text(u_char *at, u_char *last, const char *name, const void *text, size_t len,
+                                      size_t max)
 {
-    return ngx_slprintf(at, last, ",\"%s\":", name);
+    at = ngx_slprintf(at, last, ",\"%s\":", name);
+    return ngx_http_weir_json_string(at, last, text, ngx_min(len, max));
 }
 
 /* The first 8 bytes of HMAC-SHA-256; 0 on an error. */
@@ -153,11 +207,12 @@ static uint64_t ngx_http_weir_log_salted(const ngx_str_t *salt, const void *text
     return be64toh(hash);
 }
 
-/* A key or a client: its text, or the hash by which weir top and the rules service know it, too
+/* Adds a key or a client: its text, or the hash that weir top and the rules service show for it, too
  * (engine/hot_key_sampler.h). */
-static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_weir_log_t *log,
+static u_char *ngx_http_weir_log_key(u_char *at, u_char *last, const char *name, const ngx_http_weir_log_t *log,
                                      const weir_segment *segment, const void *text, size_t len)
 {
+    at = ngx_slprintf(at, last, ",\"%s\":", name);
     if (!log->hash)
         return ngx_http_weir_json_string(at, ngx_min(last, at + VALUE_MAX_BYTES), text, len);
     uint64_t hash = log->salt.len ? ngx_http_weir_log_salted(&log->salt, text, len)
@@ -175,17 +230,12 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
         ((ngx_http_weir_main_conf_t *)ngx_http_get_module_main_conf(r, ngx_http_weir_module))->segment;
     ngx_str_t client = ngx_http_weir_client(r, query, room);
     at = ngx_slprintf(at, last, "{\"time\":\"%V\"", &ngx_cached_http_log_iso8601);
-    at = ngx_http_weir_log_name(at, last, "rule");
-    at = ngx_http_weir_json_string(at, last, (const u_char *)result->decided_by.rule,
-                                   ngx_strlen(result->decided_by.rule));
-    at = ngx_http_weir_log_name(at, last, "key");
-    at = ngx_http_weir_log_who(at, last, log, segment, result->decided_by.key, result->decided_by.key_len);
-    at = ngx_http_weir_log_name(at, last, "client");
-    at = ngx_http_weir_log_who(at, last, log, segment, client.data, client.len);
-    at = ngx_http_weir_log_name(at, last, "method");
-    at = ngx_http_weir_json_string(at, last, r->method_name.data, ngx_min(r->method_name.len, 32));
-    at = ngx_http_weir_log_name(at, last, "path");
-    at = ngx_http_weir_json_string(at, last, r->uri.data, ngx_min(r->uri.len, PATH_SHOWN));
+    at = ngx_http_weir_log_text(at, last, "rule", result->decided_by.rule, ngx_strlen(result->decided_by.rule),
+                                WEIR_NAME_MAX);
+    at = ngx_http_weir_log_key(at, last, "key", log, segment, result->decided_by.key, result->decided_by.key_len);
+    at = ngx_http_weir_log_key(at, last, "client", log, segment, client.data, client.len);
+    at = ngx_http_weir_log_text(at, last, "method", r->method_name.data, r->method_name.len, 32);
+    at = ngx_http_weir_log_text(at, last, "path", r->uri.data, r->uri.len, PATH_SHOWN);
     at = ngx_slprintf(at, last, ",\"status\":%d", result->status);
     if (result->decided_by.reason == WEIR_BY_SHED)
         at = ngx_slprintf(at, last, ",\"reason\":\"shed\",\"priority\":\"%s\"",
@@ -202,4 +252,145 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
         log->skipped = 0;
     else
         log->skipped++;
+}
+
+/* ---- Access log: the format is as in log_format, texts and $variables ---- */
+
+/* A text, and the variable that follows it. */
+typedef struct {
+    ngx_str_t text;
+    ngx_int_t variable; /* NGX_CONF_UNSET: none */
+} ngx_http_weir_log_part_t;
+
+static size_t ngx_http_weir_name_len(const u_char *at, const u_char *last)
+{
+    size_t len = 0;
+    while (at + len < last && (at[len] == '_' || (at[len] >= '0' && at[len] <= '9') ||
+                               (ngx_tolower(at[len]) >= 'a' && ngx_tolower(at[len]) <= 'z')))
+        len++;
+    return len;
+}
+
+static ngx_int_t ngx_http_weir_access_log_parse(ngx_conf_t *cf, ngx_str_t format, ngx_array_t *fields)
+{
+    u_char *at = format.data, *last = format.data + format.len;
+    while (at < last) {
+        u_char *dollar = ngx_strlchr(at, last, '$');
+        u_char *end = dollar ? dollar : last;
+        size_t len = dollar ? ngx_http_weir_name_len(dollar + 1, last) : 0;
+        ngx_http_weir_log_part_t *part = ngx_array_push(fields);
+        if (part == NULL)
+            return NGX_ERROR;
+        part->text = (ngx_str_t){(size_t)(end - at), at};
+        part->variable = NGX_CONF_UNSET;
+        if (dollar && len == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "a \"$\" without a variable's name in \"%V\"", &format);
+            return NGX_ERROR;
+        }
+        if (dollar) {
+            ngx_str_t name = {len, dollar + 1};
+            part->variable = ngx_http_get_variable_index(cf, &name);
+            if (part->variable == NGX_ERROR)
+                return NGX_ERROR;
+        }
+        at = end + (dollar ? len + 1 : 0);
+    }
+    return NGX_OK;
+}
+
+char *ngx_http_weir_access_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    (void)cmd;
+    if (lcf->access_log != NGX_CONF_UNSET_PTR)
+        return "is duplicate";
+    lcf->access_log = NULL;
+    if (ngx_strcmp(value[1].data, "off") == 0)
+        return cf->args->nelts == 2 ? NGX_CONF_OK : "takes no parameters after \"off\"";
+    if (cf->args->nelts < 3)
+        return "needs a path and a format";
+    if (ngx_strncmp(value[1].data, "syslog:", 7) == 0 || ngx_strchr(value[1].data, '$'))
+        return "needs the path of a file; there is neither syslog nor a variable";
+    if (cf->args->nelts == 4 && ngx_strcmp(value[3].data, "escape=json") != 0)
+        return "knows no parameter after the format but escape=json";
+    ngx_http_weir_access_log_t *log = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_access_log_t));
+    if (log == NULL || (log->fields = ngx_array_create(cf->pool, 16, sizeof(ngx_http_weir_log_part_t))) == NULL)
+        return NGX_CONF_ERROR;
+    log->json = cf->args->nelts == 4;
+    if (ngx_http_weir_access_log_parse(cf, value[2], log->fields) != NGX_OK ||
+        ngx_http_weir_log_open(cf, value[1], NGX_HTTP_WEIR_LOG_ACCESS, &log->to) != NGX_OK)
+        return NGX_CONF_ERROR;
+    const ngx_http_weir_log_part_t *part = log->fields->elts;
+    for (ngx_uint_t i = 0; i < log->fields->nelts; i++)
+        log->text_bytes += part[i].text.len;
+    lcf->access_log = log;
+    return NGX_CONF_OK;
+}
+
+/* Escapes as log_format does: quotes, backslashes and unprintable bytes as \xHH. */
+static u_char *ngx_http_weir_access_log_text(u_char *to, const u_char *last, const u_char *text, size_t len)
+{
+    for (size_t i = 0; i < len && last - to > 4; i++) {
+        if (text[i] == '"' || text[i] == '\\' || text[i] < 0x20 || text[i] > 0x7e)
+            to = ngx_sprintf(to, "\\x%02Xd", (uint32_t)text[i]);
+        else
+            *to++ = text[i];
+    }
+    return to;
+}
+
+/* A JSON string without its quotes, which the format has. */
+static u_char *ngx_http_weir_access_log_json(u_char *to, u_char *last, const u_char *text, size_t len)
+{
+    u_char *end = ngx_http_weir_json_string(to, last, text, len);
+    if (end - to < 2)
+        return to;
+    ngx_memmove(to, to + 1, (size_t)(end - to) - 2);
+    return end - 2;
+}
+
+static u_char *ngx_http_weir_access_log_value(ngx_http_request_t *r, const ngx_http_weir_access_log_t *log,
+                                              ngx_int_t variable, u_char *to, u_char *last)
+{
+    ngx_http_variable_value_t *value = ngx_http_get_indexed_variable(r, (ngx_uint_t)variable);
+    if (value == NULL || value->not_found)
+        return log->json ? to : ngx_slprintf(to, last, "-");
+    return log->json ? ngx_http_weir_access_log_json(to, last, value->data, value->len)
+                     : ngx_http_weir_access_log_text(to, last, value->data, value->len);
+}
+
+static ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r)
+{
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    ngx_http_weir_access_log_t *log = conf->access_log;
+    u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1;
+    if (log == NULL)
+        return NGX_OK;
+    const ngx_http_weir_log_part_t *part = log->fields->elts;
+    size_t texts = log->text_bytes; /* of the format, not written yet */
+    for (ngx_uint_t i = 0; i < log->fields->nelts; i++) {
+        at = ngx_cpymem(at, part[i].text.data, ngx_min(part[i].text.len, (size_t)(last - at)));
+        texts -= part[i].text.len;
+        size_t left = (size_t)(last - at) > texts ? (size_t)(last - at) - texts : 0, later = log->fields->nelts - i - 1;
+        left -= later * ngx_min(VALUE_BYTES, left / (later + 1));
+        if (part[i].variable != NGX_CONF_UNSET)
+            at = ngx_http_weir_access_log_value(r, log, part[i].variable, at, at + left);
+    }
+    *at++ = '\n';
+    (void)ngx_http_weir_log_put(r->connection->log, &log->to, line, (size_t)(at - line));
+    return NGX_OK;
+}
+
+ngx_int_t ngx_http_weir_access_log_init(ngx_conf_t *cf)
+{
+    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    if (!mcf->logs)
+        return NGX_OK;
+    ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_LOG_PHASE].handlers);
+    if (handler == NULL)
+        return NGX_ERROR;
+    *handler = ngx_http_weir_access_log_handler;
+    return NGX_OK;
 }

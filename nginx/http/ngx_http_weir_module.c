@@ -1,5 +1,158 @@
-/* The table of the directives, and how configurations come about and inherit. */
+/* Directives, and how configurations inherit. */
 #include "ngx_http_weir.h"
+
+/* ---- Directives ---- */
+
+static void ngx_http_weir_want_engine(ngx_conf_t *cf)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    mcf->wanted = 1;
+}
+
+char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = handler;
+    ngx_http_weir_want_engine(cf);
+    return NGX_CONF_OK;
+}
+
+/* `weir on|off|dry_run` */
+static char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    static ngx_conf_enum_t modes[] = {{ngx_string("off"), NGX_HTTP_WEIR_OFF},
+                                      {ngx_string("on"), NGX_HTTP_WEIR_ON},
+                                      {ngx_string("dry_run"), NGX_HTTP_WEIR_DRY_RUN},
+                                      {ngx_null_string, 0}};
+    ngx_command_t slot = *cmd;
+    slot.offset = offsetof(ngx_http_weir_loc_conf_t, mode);
+    slot.post = modes;
+    char *result = ngx_conf_set_enum_slot(cf, &slot, conf);
+    if (result == NGX_CONF_OK && ((ngx_http_weir_loc_conf_t *)conf)->mode != NGX_HTTP_WEIR_OFF)
+        ngx_http_weir_want_engine(cf);
+    return result;
+}
+
+static char *ngx_http_weir_compile(ngx_conf_t *cf, ngx_str_t *text, ngx_http_complex_value_t *value)
+{
+    ngx_http_compile_complex_value_t compile;
+    ngx_memzero(&compile, sizeof(compile));
+    compile.cf = cf;
+    compile.value = text;
+    compile.complex_value = value;
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+/* `weir_cost NUMBER|$variable` */
+static char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (lcf->cost != NGX_CONF_UNSET_PTR)
+        return "is duplicate";
+    lcf->cost = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
+    if (lcf->cost == NULL || ngx_http_weir_compile(cf, &value[1], lcf->cost) != NGX_CONF_OK)
+        return NGX_CONF_ERROR;
+    if (lcf->cost->lengths == NULL && ngx_atoof(value[1].data, value[1].len) == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid cost \"%V\" in \"%V\"; use a whole number from 0 or a variable", &value[1],
+                           &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+static ngx_uint_t ngx_http_weir_is_name(ngx_str_t *name)
+{
+    for (size_t i = 0; i < name->len; i++) {
+        u_char c = name->data[i];
+        if (!((c >= 'a' && c <= 'z') || c == '_' || (i > 0 && c >= '0' && c <= '9')))
+            return 0;
+    }
+    return name->len > 0;
+}
+
+static ngx_http_weir_attribute_t *ngx_http_weir_find_attribute(ngx_array_t *attributes, const ngx_str_t *name)
+{
+    ngx_http_weir_attribute_t *each = attributes->elts;
+    for (ngx_uint_t i = 0; i < attributes->nelts; i++)
+        if (each[i].name.len == name->len && ngx_strncmp(each[i].name.data, name->data, name->len) == 0)
+            return &each[i];
+    return NULL;
+}
+
+/* `weir_attribute NAME VALUE`, and `weir_key VALUE`, which is the attribute `key` */
+static char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts, name = ngx_string("key");
+    if (cf->args->nelts == 3)
+        name = value[1];
+    if (!ngx_http_weir_is_name(&name)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid name \"%V\" in \"%V\"; use small letters, digits and underscores", &name,
+                           &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    if (ngx_strcmp(name.data, "client_ip") == 0 || ngx_strcmp(name.data, "path") == 0 ||
+        ngx_strcmp(name.data, "method") == 0 || ngx_strcmp(name.data, "host") == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" cannot be given by \"%V\"; for client_ip there is realip",
+                           &name, &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    if (lcf->attributes == NULL)
+        lcf->attributes = ngx_array_create(cf->pool, 4, sizeof(ngx_http_weir_attribute_t));
+    if (lcf->attributes && ngx_http_weir_find_attribute(lcf->attributes, &name))
+        return "names an attribute twice";
+    ngx_http_weir_attribute_t *attribute = lcf->attributes ? ngx_array_push(lcf->attributes) : NULL;
+    if (attribute == NULL)
+        return NGX_CONF_ERROR;
+    attribute->name = name;
+    return ngx_http_weir_compile(cf, &value[cf->args->nelts - 1], &attribute->value);
+}
+
+/* `weir_queue @LOCATION|off [body=1m] [headers=client|set]` */
+static char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (lcf->queue != NGX_CONF_UNSET_PTR)
+        return "is duplicate";
+    lcf->queue = NULL;
+    if (ngx_strcmp(value[1].data, "off") == 0)
+        return cf->args->nelts == 2 ? NGX_CONF_OK : "takes no parameters after \"off\"";
+    if (value[1].len < 2 || value[1].data[0] != '@')
+        return "needs a named location, such as @queue";
+    lcf->queue = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_queue_t));
+    if (lcf->queue == NULL)
+        return NGX_CONF_ERROR;
+    lcf->queue->location = value[1];
+    lcf->queue->body = -1;
+    for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
+        ngx_str_t size = {value[i].len - ngx_min(value[i].len, 5), value[i].data + ngx_min(value[i].len, 5)};
+        if (ngx_strcmp(value[i].data, "headers=client") == 0 || ngx_strcmp(value[i].data, "headers=set") == 0) {
+            lcf->queue->client_headers = value[i].data[8] == 'c';
+        } else if (ngx_strncmp(value[i].data, "body=", 5) != 0 ||
+                   (lcf->queue->body = ngx_parse_offset(&size)) == NGX_ERROR) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid parameter \"%V\" in \"%V\"; use body=1m, headers=client or headers=set",
+                               &value[i], &cmd->name);
+            return NGX_CONF_ERROR;
+        }
+    }
+    return NGX_CONF_OK;
+}
+
+/* weir_status, weir_metrics, weir_denied: `post` points to the content handler. */
+static char *ngx_http_weir_content(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    (void)conf;
+    return ngx_http_weir_set_handler(cf, *(ngx_http_handler_pt *)cmd->post);
+}
+
+static ngx_http_handler_pt ngx_http_weir_status = ngx_http_weir_status_handler,
+                           ngx_http_weir_metrics = ngx_http_weir_metrics_handler,
+                           ngx_http_weir_denied = ngx_http_weir_denied_handler;
 
 static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_HTTP_WEIR_PREACCESS},
                                                  {ngx_string("precontent"), NGX_HTTP_WEIR_PRECONTENT},
@@ -34,12 +187,12 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_access_log"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_access_log, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_queue"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_denied"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_metrics"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_metrics, NGX_HTTP_LOC_CONF_OFFSET,
-     0, NULL},
-    {ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
+    {ngx_string("weir_denied"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_content, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     &ngx_http_weir_denied},
+    {ngx_string("weir_metrics"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_content, NGX_HTTP_LOC_CONF_OFFSET,
+     0, &ngx_http_weir_metrics},
+    {ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_content, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     &ngx_http_weir_status},
     {ngx_string("weir_rls"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_rls, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_rls_json"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_rls_json, NGX_HTTP_LOC_CONF_OFFSET,
      0, NULL},
@@ -97,15 +250,6 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     return conf;
 }
 
-static ngx_uint_t ngx_http_weir_has(ngx_array_t *attributes, ngx_str_t *name)
-{
-    ngx_http_weir_attribute_t *each = attributes->elts;
-    for (ngx_uint_t i = 0; i < attributes->nelts; i++)
-        if (each[i].name.len == name->len && ngx_strncmp(each[i].name.data, name->data, name->len) == 0)
-            return 1;
-    return 0;
-}
-
 /* An attribute is inherited unless the inner level has one of that name. */
 static char *ngx_http_weir_merge_attributes(ngx_array_t *outer, ngx_array_t **inner)
 {
@@ -117,7 +261,7 @@ static char *ngx_http_weir_merge_attributes(ngx_array_t *outer, ngx_array_t **in
     }
     ngx_http_weir_attribute_t *each = outer->elts;
     for (ngx_uint_t i = 0; i < outer->nelts; i++) {
-        if (ngx_http_weir_has(*inner, &each[i].name))
+        if (ngx_http_weir_find_attribute(*inner, &each[i].name))
             continue;
         ngx_http_weir_attribute_t *copy = ngx_array_push(*inner);
         if (copy == NULL)
@@ -131,8 +275,7 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_http_weir_loc_conf_t *prev = parent, *conf = child;
-    if (ngx_http_weir_api_merge(cf, prev, conf) != NGX_CONF_OK)
-        return NGX_CONF_ERROR;
+    ngx_http_weir_api_merge(cf, prev, conf);
     ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_WEIR_OFF);
     ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_HTTP_WEIR_PREACCESS);
     mcf->precontent |= conf->phase == NGX_HTTP_WEIR_PRECONTENT;
@@ -188,14 +331,11 @@ static void ngx_http_weir_exit_process(ngx_cycle_t *cycle)
     ngx_weir_engine_stop(mcf);
 }
 
-static ngx_http_module_t ngx_http_weir_module_ctx = {ngx_http_weir_add_variables, /* before the configuration is read */
-                                                     ngx_http_weir_init,          /* after it */
-                                                     ngx_http_weir_create_main_conf, /* http */
-                                                     NULL,
-                                                     NULL, /* server */
-                                                     NULL,
-                                                     ngx_http_weir_create_loc_conf, /* location */
-                                                     ngx_http_weir_merge_loc_conf};
+static ngx_http_module_t ngx_http_weir_module_ctx = {.preconfiguration = ngx_http_weir_add_variables,
+                                                     .postconfiguration = ngx_http_weir_init,
+                                                     .create_main_conf = ngx_http_weir_create_main_conf,
+                                                     .create_loc_conf = ngx_http_weir_create_loc_conf,
+                                                     .merge_loc_conf = ngx_http_weir_merge_loc_conf};
 
 ngx_module_t ngx_http_weir_module = {NGX_MODULE_V1,
                                      &ngx_http_weir_module_ctx,

@@ -27,21 +27,24 @@ static ngx_uint_t ngx_http_weir_rls_is_grpc(ngx_http_request_t *r)
 
 /* ---- Replies ---- */
 
-static ngx_int_t ngx_http_weir_rls_fail(ngx_http_request_t *r, const struct weir__rls_reply *reply)
+static ngx_int_t ngx_http_weir_rls_fail(ngx_http_request_t *r, enum weir__grpc_code code, const char *message)
 {
-    if (ngx_http_weir_grpc_status(r, reply->code, (const u_char *)reply->message, ngx_strlen(reply->message)) != NGX_OK)
-        return NGX_ERROR;
-    if (reply->compressed &&
-        ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-accept-encoding"), (u_char *)"grpc-accept-encoding",
-                                  (ngx_str_t)ngx_string("identity")) != NGX_OK)
+    if (ngx_http_weir_grpc_status(r, code, message, ngx_strlen(message)) != NGX_OK)
         return NGX_ERROR;
     return ngx_http_weir_grpc_send(r, GRPC_TYPE);
 }
 
+/* Without reading the call. */
+static ngx_int_t ngx_http_weir_rls_refuse(ngx_http_request_t *r, enum weir__grpc_code code, const char *message)
+{
+    ngx_int_t rc = ngx_http_discard_request_body(r);
+    return rc == NGX_OK ? ngx_http_weir_rls_fail(r, code, message) : rc;
+}
+
 /*
- * nginx writes headers at once and the body with a second system call; each costs more than the rest of a call. While
- * the write event is not ready it only queues. The posted write event runs after the other calls that were read
- * together with this one, so one system call sends all their replies.
+ * nginx sends headers and body by two system calls, each of which costs more than the rest of the call. While the write
+ * event is not ready, nginx only queues them. The posted write event runs after the other calls that were read together
+ * with this one, so one system call sends all their replies.
  */
 static ngx_int_t ngx_http_weir_rls_queue(ngx_http_request_t *r, ngx_chain_t *out)
 {
@@ -70,8 +73,7 @@ static ngx_int_t ngx_http_weir_rls_send(ngx_http_request_t *r, const u_char *bod
     ngx_str_set(&trailer->value, "0");
 
     r->headers_out.status = NGX_HTTP_OK;
-    ngx_str_set(&r->headers_out.content_type, GRPC_TYPE);
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    ngx_http_weir_set_type(r, GRPC_TYPE);
     r->headers_out.content_length_n = -1;
     r->expect_trailers = 1;
     out.buf->last = ngx_cpymem(out.buf->pos, body, len);
@@ -80,10 +82,43 @@ static ngx_int_t ngx_http_weir_rls_send(ngx_http_request_t *r, const u_char *bod
     return ngx_http_weir_rls_queue(r, &out);
 }
 
-static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body);
+/* JSON: 200, or 429 over the limit, or 400 with the error. */
+static ngx_int_t ngx_http_weir_rls_send_json(ngx_http_request_t *r, const struct weir__rls_reply *reply)
+{
+    if (reply->code == WEIR__GRPC_OK)
+        r->headers_out.status = reply->over_limit ? NGX_HTTP_TOO_MANY_REQUESTS : NGX_HTTP_OK;
+    else
+        r->headers_out.status =
+            reply->code == WEIR__GRPC_INTERNAL ? NGX_HTTP_INTERNAL_SERVER_ERROR : NGX_HTTP_BAD_REQUEST;
+    return ngx_http_weir_send(r, reply->body, reply->len, JSON_TYPE);
+}
 
-/* NGX_BUSY: waits for the store. (NGX_AGAIN: the reply is being sent.) */
-static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *body)
+static ngx_int_t ngx_http_weir_rls_reply(ngx_http_request_t *r, ngx_flag_t grpc, const struct weir__rls_reply *reply)
+{
+    if (!grpc)
+        return ngx_http_weir_rls_send_json(r, reply);
+    if (reply->body)
+        return ngx_http_weir_rls_send(r, reply->body, reply->len);
+    if (reply->compressed &&
+        ngx_http_weir_push_header(r, "grpc-accept-encoding", (ngx_str_t)ngx_string("identity")) != NGX_OK)
+        return NGX_ERROR;
+    return ngx_http_weir_rls_fail(r, reply->code, reply->message);
+}
+
+/* ---- Calls: gRPC in locations of weir_rls, JSON in those of weir_rls_json ---- */
+
+static void ngx_http_weir_rls_run(ngx_http_request_t *r, const struct weir__rls *service, ngx_flag_t grpc,
+                                  struct weir__rls_memory *memory, const ngx_str_t *body, struct weir__rls_reply *reply)
+{
+    if (grpc)
+        weir__rls_call(service, memory, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
+                       reply);
+    else
+        weir__rls_json(service, memory, body->data, body->len, reply);
+}
+
+/* With the complete body; again when the store has replied. */
+static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
@@ -92,7 +127,6 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
                                 .metadata = conf->rls_metadata,
                                 .charge_denied = conf->rls_count_denied,
                                 .leaving = ngx_exiting || ngx_quit || ngx_terminate};
-    weir_text method = {(const char *)r->uri.data, r->uri.len};
     struct weir__rls_memory memory;
     struct weir__rls_reply reply;
     ngx_uint_t store_replied;
@@ -101,68 +135,68 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     service.async = wait ? wait->async : NULL;
     service.store_replied = store_replied != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
-    weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
+    ngx_http_weir_rls_run(r, &service, conf->rls, &memory, body, &reply);
     if (reply.needs_store) {
         weir__rls_memory_end(&memory);
-        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
+        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_call, body);
+        if (waited == NGX_ERROR)
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         if (waited != NGX_OK)
-            return waited == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+            return;
         service.store_replied = true;
         weir__rls_memory_begin(&memory, first, sizeof(first));
-        weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
+        ngx_http_weir_rls_run(r, &service, conf->rls, &memory, body, &reply);
     }
     ngx_http_weir_wait_over(wait);
     if (reply.error)
         ngx_weir_log_limited(r->connection->log, reply.error,
-                             *reply.rule ? "on_store_failure decides for rule" : "a gRPC call stays undecided",
+                             *reply.rule ? "on_store_failure decides for rule" : "a call of weir_rls stays undecided",
                              reply.rule);
-    ngx_int_t rc = reply.body ? ngx_http_weir_rls_send(r, reply.body, reply.len) : ngx_http_weir_rls_fail(r, &reply);
+    ngx_int_t rc = ngx_http_weir_rls_reply(r, conf->rls, &reply);
     weir__rls_memory_end(&memory);
-    return rc;
-}
-
-static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body)
-{
-    ngx_int_t rc = ngx_http_weir_rls_call(r, body);
-    if (rc != NGX_BUSY)
-        ngx_http_finalize_request(r, rc);
+    ngx_http_finalize_request(r, rc);
 }
 
 static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)
 {
-    static const struct weir__rls_reply large = {.code = WEIR__GRPC_RESOURCE_EXHAUSTED,
-                                                 .message = "the message is longer than 1048576 bytes"};
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     ngx_str_t body;
-    ngx_int_t rc = ngx_http_weir_body(r, WEIR__RLS_FRAME_MAX, &body);
+    ngx_int_t rc = ngx_http_weir_body(r, conf->rls ? WEIR__RLS_FRAME_MAX : WEIR__RLS_JSON_MAX, &body);
     if (rc == NGX_OK) {
-        ngx_http_weir_rls_again(r, &body);
+        ngx_http_weir_rls_call(r, &body);
         return;
     }
-    if (rc == NGX_DECLINED)
-        rc = ngx_http_weir_rls_fail(r, &large);
-    else
+    if (rc != NGX_DECLINED)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    else if (!conf->rls)
+        rc = NGX_HTTP_REQUEST_ENTITY_TOO_LARGE;
+    else
+        rc = ngx_http_weir_rls_fail(r, WEIR__GRPC_RESOURCE_EXHAUSTED, "the message is longer than 1048576 bytes");
     ngx_http_finalize_request(r, rc);
 }
 
+static ngx_int_t ngx_http_weir_rls_read(ngx_http_request_t *r)
+{
+    ngx_int_t rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_body_read);
+    return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
+}
+
 /* By the location's tokens, if it has any. Health checks need none. */
-static ngx_uint_t ngx_http_weir_rls_admits(ngx_http_request_t *r, ngx_uint_t *who)
+static ngx_uint_t ngx_http_weir_rls_admits(ngx_http_request_t *r, ngx_uint_t *caller)
 {
     static const u_char health[] = "/grpc.health.v1.Health/";
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     if (conf->tokens == NULL ||
         (r->uri.len >= sizeof(health) - 1 && ngx_memcmp(r->uri.data, health, sizeof(health) - 1) == 0))
         return 1;
-    *who = ngx_http_weir_api_who(r, 1);
-    return (*who & NGX_HTTP_WEIR_CALLER) != 0;
+    *caller = ngx_http_weir_api_caller(r, 1);
+    return (*caller & NGX_HTTP_WEIR_CALLER) != 0;
 }
 
 static ngx_int_t ngx_http_weir_rls_unauthenticated(ngx_http_request_t *r)
 {
-    static const struct weir__rls_reply nobody = {.code = WEIR__GRPC_UNAUTHENTICATED,
-                                                  .message = "a token is needed: metadata authorization: Bearer TOKEN"};
-    ngx_int_t rc = ngx_http_discard_request_body(r);
-    return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &nobody) : rc;
+    return ngx_http_weir_rls_refuse(r, WEIR__GRPC_UNAUTHENTICATED,
+                                    "a token is needed: metadata authorization: Bearer TOKEN");
 }
 
 static void ngx_http_weir_rls_wrong_token(ngx_http_request_t *r)
@@ -173,7 +207,7 @@ static void ngx_http_weir_rls_wrong_token(ngx_http_request_t *r)
 
 static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
 {
-    ngx_uint_t who = NGX_HTTP_WEIR_NOBODY;
+    ngx_uint_t caller = NGX_HTTP_WEIR_NO_TOKEN;
     ngx_int_t rc = ngx_http_weir_only_post(r);
     if (rc != NGX_OK)
         return rc;
@@ -181,23 +215,26 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
         return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no reliable trailers */
     if (!ngx_http_weir_rls_is_grpc(r))
         return NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
-    ngx_uint_t admits = ngx_http_weir_rls_admits(r, &who);
-    rc = ngx_http_weir_check_hold(r, who);
-    if (rc == NGX_BUSY) {
-        static const struct weir__rls_reply busy = {.code = WEIR__GRPC_UNAVAILABLE,
-                                                    .message = NGX_HTTP_WEIR_LOGIN_BUSY};
-        rc = ngx_http_discard_request_body(r);
-        return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &busy) : rc;
-    }
+    ngx_uint_t admits = ngx_http_weir_rls_admits(r, &caller);
+    rc = ngx_http_weir_check_hold(r, caller);
+    if (rc == NGX_BUSY)
+        return ngx_http_weir_rls_refuse(r, WEIR__GRPC_UNAVAILABLE, NGX_HTTP_WEIR_LOGIN_BUSY);
     if (rc != NGX_DECLINED)
         return rc;
-    if (!admits) {
-        rc =
-            who == NGX_HTTP_WEIR_NOBODY ? NGX_DECLINED : ngx_http_weir_login_throttle(r, ngx_http_weir_rls_wrong_token);
-        return rc == NGX_DECLINED ? ngx_http_weir_rls_unauthenticated(r) : rc;
-    }
-    rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_body_read);
-    return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
+    if (admits)
+        return ngx_http_weir_rls_read(r);
+    if (caller != NGX_HTTP_WEIR_NO_TOKEN)
+        rc = ngx_http_weir_login_throttle(r, ngx_http_weir_rls_wrong_token);
+    return rc == NGX_DECLINED ? ngx_http_weir_rls_unauthenticated(r) : rc;
+}
+
+static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
+{
+    ngx_int_t rc = ngx_http_weir_only_post(r);
+    if (rc != NGX_OK)
+        return rc;
+    rc = ngx_http_weir_admit(r, 0, 1);
+    return rc == NGX_DECLINED ? ngx_http_weir_rls_read(r) : rc;
 }
 
 ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
@@ -210,8 +247,7 @@ ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
     r->headers_out.content_length_n = -1;
     r->headers_out.status = NGX_HTTP_OK;
     r->headers_out.status_line.len = 0;
-    ngx_str_set(&r->headers_out.content_type, GRPC_TYPE);
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    ngx_http_weir_set_type(r, GRPC_TYPE);
     r->header_only = 1; /* the error page is not sent */
     return ngx_http_weir_grpc_status(r, WEIR__GRPC_RESOURCE_EXHAUSTED, text, sizeof(text) - 1);
 }
@@ -219,100 +255,15 @@ ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
 /* `weir_rls` */
 char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     (void)cmd;
     ((ngx_http_weir_loc_conf_t *)conf)->rls = 1;
-    clcf->handler = ngx_http_weir_rls_handler;
-    ngx_http_weir_want(cf);
-    return NGX_CONF_OK;
-}
-
-/* ---- JSON: 200, or 429 over the limit, or 400 with the error ---- */
-
-static ngx_uint_t ngx_http_weir_rls_json_status(const struct weir__rls_reply *reply)
-{
-    if (reply->code == WEIR__GRPC_OK)
-        return reply->over_limit ? NGX_HTTP_TOO_MANY_REQUESTS : NGX_HTTP_OK;
-    return reply->code == WEIR__GRPC_INTERNAL ? NGX_HTTP_INTERNAL_SERVER_ERROR : NGX_HTTP_BAD_REQUEST;
-}
-
-static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body);
-
-/* NGX_BUSY: waits for the store. */
-static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_str_t *body)
-{
-    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    struct weir__rls service = {.engine = mcf->engine,
-                                .headers = conf->rls_headers,
-                                .metadata = conf->rls_metadata,
-                                .charge_denied = conf->rls_count_denied};
-    struct weir__rls_memory memory;
-    struct weir__rls_reply reply;
-    ngx_uint_t store_replied;
-    u_char first[FIRST_PIECE];
-    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
-    service.async = wait ? wait->async : NULL;
-    service.store_replied = store_replied != 0;
-    weir__rls_memory_begin(&memory, first, sizeof(first));
-    weir__rls_json(&service, &memory, body->data, body->len, &reply);
-    if (reply.needs_store) {
-        weir__rls_memory_end(&memory);
-        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_json_again, body);
-        if (waited != NGX_OK)
-            return waited == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
-        service.store_replied = true;
-        weir__rls_memory_begin(&memory, first, sizeof(first));
-        weir__rls_json(&service, &memory, body->data, body->len, &reply);
-    }
-    ngx_http_weir_wait_over(wait);
-    if (reply.error)
-        ngx_weir_log_limited(r->connection->log, reply.error,
-                             *reply.rule ? "on_store_failure decides for rule" : "a request stays undecided",
-                             reply.rule);
-    r->headers_out.status = ngx_http_weir_rls_json_status(&reply);
-    ngx_int_t rc = ngx_http_weir_send(r, reply.body, reply.len, JSON_TYPE);
-    weir__rls_memory_end(&memory);
-    return rc;
-}
-
-static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body)
-{
-    ngx_int_t rc = ngx_http_weir_rls_json_call(r, body);
-    if (rc != NGX_BUSY)
-        ngx_http_finalize_request(r, rc);
-}
-
-static void ngx_http_weir_rls_json_body_read(ngx_http_request_t *r)
-{
-    ngx_str_t body;
-    ngx_int_t rc = ngx_http_weir_body(r, WEIR__RLS_JSON_MAX, &body);
-    if (rc == NGX_OK)
-        ngx_http_weir_rls_json_again(r, &body);
-    else
-        ngx_http_finalize_request(r, rc == NGX_DECLINED ? NGX_HTTP_REQUEST_ENTITY_TOO_LARGE
-                                                        : NGX_HTTP_INTERNAL_SERVER_ERROR);
-}
-
-static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
-{
-    ngx_int_t rc = ngx_http_weir_only_post(r);
-    if (rc != NGX_OK)
-        return rc;
-    rc = ngx_http_weir_admit(r, 0, 1);
-    if (rc != NGX_DECLINED)
-        return rc;
-    rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_json_body_read);
-    return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
+    return ngx_http_weir_set_handler(cf, ngx_http_weir_rls_handler);
 }
 
 /* `weir_rls_json` */
 char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     (void)cmd;
-    (void)conf;
-    clcf->handler = ngx_http_weir_rls_json_handler;
-    ngx_http_weir_want(cf);
-    return NGX_CONF_OK;
+    ((ngx_http_weir_loc_conf_t *)conf)->rls = 0;
+    return ngx_http_weir_set_handler(cf, ngx_http_weir_rls_json_handler);
 }

@@ -1,84 +1,603 @@
-/* The handler of weir_status: rules, segment, decisions, store and agent as JSON. */
+/*
+ * The handlers of weir_status (JSON) and weir_metrics (Prometheus' text format): segment, rules, decisions, store,
+ * agent and load. Values from shared memory are sums over all processes; values that only the responding worker has
+ * carry the label `worker`. Labels are names of rules, decisions and priorities, never keys, so that only the rules
+ * determine the number of lines.
+ */
 #include "ngx_http_weir.h"
+#include "engine/mapped_file.h"
 
-#define SAMPLED_SLOTS 16384
+#include <inttypes.h>
+#include <weir/load.h>
+#include <weir/store.h>
 
-static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+#define SAMPLED_SLOTS     16384
+#define SIDECAR_BYTES_MAX (1024 * 1024)
+#define QUEUE_STALE       5  /* seconds after which the agent's queue metrics are outdated: it delivers nothing */
+#define HOSTS_STALE       15 /* seconds after which the agent's count of hosts is outdated */
+
+/* ---- Lines of metrics ---- */
+
+static void ngx_http_weir_family(struct weir__buffer *text, const char *name, const char *type, const char *help)
 {
-    const weir_segment *segment = weir_engine_segment(mcf->engine);
-    uint64_t sampled = 0, live = 0;
-    weir_stats stats;
-    ngx_http_weir_text_add(text, "\"segment\":{\"path\":");
-    ngx_http_weir_text_add_string(text, mcf->segment_path.data, mcf->segment_path.len);
-    if (weir_stats_read(segment, &stats) == 0) {
-        ngx_http_weir_text_add(text, ",\"bytes\":%uL,\"slots\":%uL", stats.bytes, stats.slots);
-        if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &sampled, &live) == 0 && sampled)
-            ngx_http_weir_text_add(text, ",\"fill\":%.6f", (double)live / (double)sampled);
-        if (weir_segment_lost(segment))
-            ngx_http_weir_text_add(text, ",\"lost\":true");
-        ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"evicted_denied\":%uL", stats.created,
-                               stats.evicted_live, stats.evicted_denied);
-        ngx_http_weir_text_add(text, ",\"slab_full\":%uL,\"displaced\":%uL,\"retries\":%uL", stats.slab_full,
-                               stats.displaced, stats.retries);
-        ngx_http_weir_text_add(text,
-                               "},\"decisions\":{\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"never_fits\":%uL",
-                               stats.allowed, stats.delayed, stats.denied, stats.never_fits);
-        ngx_http_weir_text_add(text, ",\"blocked\":%uL,\"soft\":%uL,\"errors\":%uL", stats.blocked, stats.soft,
-                               stats.errors);
+    weir__buffer_printf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void ngx_http_weir_number(struct weir__buffer *text, const char *name, const char *type, const char *help,
+                                 uint64_t value)
+{
+    ngx_http_weir_family(text, name, type, help);
+    weir__buffer_printf(text, "%s %" PRIu64 "\n", name, value);
+}
+
+/* Escapes a label's value: backslash, double quote and line feed. */
+static void ngx_http_weir_label(const char *value, char to[2 * WEIR_NAME_MAX + 1])
+{
+    const char *last = to + 2 * WEIR_NAME_MAX;
+    for (; *value && last - to >= 2; value++) {
+        if (*value == '\\' || *value == '"' || *value == '\n')
+            *to++ = '\\';
+        *to++ = *value == '\n' ? 'n' : *value;
     }
-    ngx_http_weir_text_add(text, "}");
+    *to = '\0';
 }
 
-static void ngx_http_weir_status_rules(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+static uint64_t ngx_http_weir_value_at(const void *stats, size_t offset)
 {
-    weir_engine_stats stats;
-    ngx_http_weir_text_add(text, "\"rules\":{\"path\":");
-    ngx_http_weir_text_add_string(text, mcf->rules_path.data, mcf->rules_path.len);
-    if (weir_engine_stats_read(mcf->engine, &stats) == 0)
-        ngx_http_weir_text_add(text,
-                               ",\"count\":%uz,\"bytes\":%uz,\"reloads\":%uL,\"reload_failures\":%uL,\"polls\":%uL,"
-                               "\"regex_limited\":%uL",
-                               stats.rules, stats.rule_bytes, stats.reloads, stats.reload_failures, stats.polls,
-                               stats.regex_limited);
-    ngx_http_weir_text_add(text, "}");
+    return *(const uint64_t *)((const char *)stats + offset);
 }
+
+/* ---- Segment ---- */
+
+/* The share of slots with a key that has not expired, from a sample. False: unknown. */
+static bool ngx_http_weir_fill(const weir_segment *segment, double *ratio)
+{
+    uint64_t sampled = 0, live = 0;
+    bool known = weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &sampled, &live) == 0 && sampled;
+    *ratio = known ? (double)live / (double)sampled : 0;
+    return known;
+}
+
+static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
+{
+    double ratio;
+    weir_stats stats;
+    weir__buffer_add_literal(text, "\"segment\":{\"path\":");
+    weir__json_add_string(text, weir__text_of((const char *)mcf->segment_path.data));
+    if (weir_stats_read(mcf->segment, &stats) == 0) {
+        weir__buffer_printf(text, ",\"bytes\":%" PRIu64 ",\"slots\":%" PRIu64, stats.bytes, stats.slots);
+        if (ngx_http_weir_fill(mcf->segment, &ratio))
+            weir__buffer_printf(text, ",\"fill\":%.6f", ratio);
+        if (weir_segment_lost(mcf->segment))
+            weir__buffer_add_literal(text, ",\"lost\":true");
+        weir__buffer_printf(text,
+                            ",\"created\":%" PRIu64 ",\"evicted_live\":%" PRIu64 ",\"evicted_denied\":%" PRIu64
+                            ",\"slab_full\":%" PRIu64 ",\"displaced\":%" PRIu64 ",\"retries\":%" PRIu64,
+                            stats.created, stats.evicted_live, stats.evicted_denied, stats.slab_full, stats.displaced,
+                            stats.retries);
+        weir__buffer_printf(
+            text,
+            "},\"decisions\":{\"allowed\":%" PRIu64 ",\"delayed\":%" PRIu64 ",\"denied\":%" PRIu64
+            ",\"never_fits\":%" PRIu64 ",\"blocked\":%" PRIu64 ",\"soft\":%" PRIu64 ",\"errors\":%" PRIu64,
+            stats.allowed, stats.delayed, stats.denied, stats.never_fits, stats.blocked, stats.soft, stats.errors);
+    }
+    weir__buffer_add_literal(text, "}");
+}
+
+static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_segment *segment)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } counters[] = {
+        {"weir_keys_created_total", "Keys that got a slot.", offsetof(weir_stats, created)},
+        {"weir_evicted_live_total", "Keys evicted before they expired: the segment is too small.",
+         offsetof(weir_stats, evicted_live)},
+        {"weir_evicted_denied_total", "Evicted keys that were denied or blocked: their limits were reset.",
+         offsetof(weir_stats, evicted_denied)},
+        {"weir_slab_full_total", "Requests for a log or wide counter that found the slab full.",
+         offsetof(weir_stats, slab_full)},
+        {"weir_soft_total", "Requests over the limit that `soft` allowed.", offsetof(weir_stats, soft)},
+        {"weir_blocked_total", "Requests of keys that an operator blocked.", offsetof(weir_stats, blocked)},
+        {"weir_never_fits_total", "Requests whose cost exceeds the limit's capacity.",
+         offsetof(weir_stats, never_fits)},
+        {"weir_auth_failures_total", "Requests with a wrong password or token.", offsetof(weir_stats, auth_failures)},
+        {"weir_errors_total", "Operations on counters that failed.", offsetof(weir_stats, errors)},
+    };
+    double ratio;
+    weir_stats stats;
+    if (weir_stats_read(segment, &stats) != 0)
+        return;
+    ngx_http_weir_number(text, "weir_segment_bytes", "gauge", "Size of the segment.", stats.bytes);
+    ngx_http_weir_number(text, "weir_segment_slots", "gauge", "Keys that the segment has room for.", stats.slots);
+    if (ngx_http_weir_fill(segment, &ratio)) {
+        ngx_http_weir_family(text, "weir_segment_fill_ratio", "gauge",
+                             "Ratio of slots with a key that has not expired, from a sample.");
+        weir__buffer_printf(text, "weir_segment_fill_ratio %.4f\n", ratio);
+    }
+    ngx_http_weir_number(text, "weir_segment_lost", "gauge",
+                         "1 if the segment's file was truncated while the responding worker had it mapped.",
+                         weir_segment_lost(segment) ? 1 : 0);
+    for (ngx_uint_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
+        ngx_http_weir_number(text, counters[i].name, "counter", counters[i].help,
+                             ngx_http_weir_value_at(&stats, counters[i].offset));
+}
+
+/* ---- Decisions by rule ---- */
 
 static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
-    ngx_http_weir_text_t *text = context;
+    struct weir__buffer *text = context;
     if (text->failed)
         return 1;
-    ngx_http_weir_text_add(text, "%s{\"name\":", text->last->buf->last[-1] == '[' ? "" : ",\n");
-    ngx_http_weir_text_add_string(text, info->name, ngx_strlen(info->name));
+    weir__buffer_printf(text, "%s{\"name\":", text->data[text->len - 1] == '[' ? "" : ",\n");
+    weir__json_add_string(text, weir__text_of(info->name));
     if (info->domain) {
-        ngx_http_weir_text_add(text, ",\"domain\":");
-        ngx_http_weir_text_add_string(text, info->domain, ngx_strlen(info->domain));
+        weir__buffer_add_literal(text, ",\"domain\":");
+        weir__json_add_string(text, weir__text_of(info->domain));
     }
     if (info->shadow)
-        ngx_http_weir_text_add(text, ",\"shadow\":true");
-    ngx_http_weir_text_add(text, ",\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"listed\":%uL", stats->allowed,
-                           stats->delayed, stats->denied, stats->listed);
-    ngx_http_weir_text_add(text, ",\"missing_key\":%uL,\"failures\":%uL,\"rolled_back\":%uL,\"shed\":%uL}",
-                           stats->missing_key, stats->failures, stats->rolled_back, stats->shed);
+        weir__buffer_add_literal(text, ",\"shadow\":true");
+    weir__buffer_printf(text,
+                        ",\"allowed\":%" PRIu64 ",\"delayed\":%" PRIu64 ",\"denied\":%" PRIu64 ",\"listed\":%" PRIu64
+                        ",\"missing_key\":%" PRIu64 ",\"failures\":%" PRIu64 ",\"rolled_back\":%" PRIu64
+                        ",\"shed\":%" PRIu64 "}",
+                        stats->allowed, stats->delayed, stats->denied, stats->listed, stats->missing_key,
+                        stats->failures, stats->rolled_back, stats->shed);
     return 0;
 }
 
-static void ngx_http_weir_status_write(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+/* Counters of a rule. All lines of one name must be adjacent, so the rules are visited once for each name. */
+static const struct {
+    const char *name, *help;
+    const char *more; /* one more label, or "" */
+    size_t offset;
+} ngx_http_weir_families[] = {
+    {"weir_decisions_total", "Decisions by rule; those of a shadow rule are not enforced.", ",decision=\"allow\"",
+     offsetof(weir_rule_stats, allowed)},
+    {"weir_decisions_total", NULL, ",decision=\"delay\"", offsetof(weir_rule_stats, delayed)},
+    {"weir_decisions_total", NULL, ",decision=\"deny\"", offsetof(weir_rule_stats, denied)},
+    {"weir_shed_total", "Requests shed under overload, by priority; not among weir_decisions_total.",
+     ",class=\"critical\"", offsetof(weir_rule_stats, shed_of[WEIR_CRITICAL])},
+    {"weir_shed_total", NULL, ",class=\"high\"", offsetof(weir_rule_stats, shed_of[WEIR_HIGH])},
+    {"weir_shed_total", NULL, ",class=\"normal\"", offsetof(weir_rule_stats, shed_of[WEIR_NORMAL])},
+    {"weir_shed_total", NULL, ",class=\"low\"", offsetof(weir_rule_stats, shed_of[WEIR_LOW])},
+    {"weir_listed_total", "Requests decided by an allow- or block-list.", "", offsetof(weir_rule_stats, listed)},
+    {"weir_missing_key_total", "Requests without one of the attributes of the rule's key.", "",
+     offsetof(weir_rule_stats, missing_key)},
+    {"weir_failures_total", "Requests decided by the rule's on_store_failure.", "",
+     offsetof(weir_rule_stats, failures)},
+    {"weir_rollbacks_total", "Units taken and rolled back because another rule denied the request.", "",
+     offsetof(weir_rule_stats, rolled_back)},
+};
+
+enum { FAMILIES = sizeof(ngx_http_weir_families) / sizeof(*ngx_http_weir_families) };
+
+enum { LIMIT, WINDOW, KEYS, NEAR_LIMIT, PEAK_USAGE, GAUGES };
+
+static const struct {
+    const char *name, *help;
+} ngx_http_weir_gauges[GAUGES] = {
+    {"weir_rule_limit", "Limit of the rule's default tier, in units a window."},
+    {"weir_rule_window_seconds", "Length of the window of weir_rule_limit; absent for calendar windows."},
+    {"weir_rule_keys", "Estimated number of keys in the last ten minutes, where hot keys are sampled."},
+    {"weir_rule_keys_near_limit", "Sampled keys that used 80 % of their limit or more; at most 64."},
+    {"weir_rule_peak_usage_ratio", "Highest usage of a key in the last one to two minutes, as a ratio of its limit."},
+};
+
+/* A visit of all rules for one name. */
+typedef struct {
+    struct weir__buffer *text;
+    ngx_uint_t index; /* the first entry with this name in the table of families, or the gauge's */
+    ngx_flag_t begun; /* of a gauge: HELP and TYPE are written before the first line */
+} ngx_http_weir_walk_t;
+
+static int ngx_http_weir_metrics_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
-    ngx_http_weir_text_add(text, "{\"version\":\"%s\",\"worker\":%P,\n", weir_version(), ngx_pid);
+    const ngx_http_weir_walk_t *walk = context;
+    const char *name = ngx_http_weir_families[walk->index].name;
+    char rule[2 * WEIR_NAME_MAX + 1];
+    ngx_http_weir_label(info->name, rule);
+    for (ngx_uint_t i = walk->index; i < FAMILIES && ngx_strcmp(ngx_http_weir_families[i].name, name) == 0; i++)
+        weir__buffer_printf(walk->text, "%s{rule=\"%s\"%s,shadow=\"%s\"} %" PRIu64 "\n", name, rule,
+                            ngx_http_weir_families[i].more, info->shadow ? "true" : "false",
+                            ngx_http_weir_value_at(stats, ngx_http_weir_families[i].offset));
+    return walk->text->failed;
+}
+
+static int ngx_http_weir_gauge(ngx_http_weir_walk_t *walk, const weir_rule_info *info, double value)
+{
+    const char *name = ngx_http_weir_gauges[walk->index].name;
+    char rule[2 * WEIR_NAME_MAX + 1];
+    if (!walk->begun)
+        ngx_http_weir_family(walk->text, name, "gauge", ngx_http_weir_gauges[walk->index].help);
+    walk->begun = 1;
+    ngx_http_weir_label(info->name, rule);
+    weir__buffer_printf(walk->text, "%s{rule=\"%s\",shadow=\"%s\"} %.6f\n", name, rule, info->shadow ? "true" : "false",
+                        value);
+    return walk->text->failed;
+}
+
+static int ngx_http_weir_metrics_limit(void *context, const weir_rule_info *info, const weir_rule_stats *unused)
+{
+    ngx_http_weir_walk_t *walk = context;
+    double value = walk->index == LIMIT ? (double)info->limit : (double)info->window_ns / 1e9;
+    (void)unused;
+    return info->bytes_per_key > 0 && value > 0 ? ngx_http_weir_gauge(walk, info, value) : 0;
+}
+
+static int ngx_http_weir_metrics_hot(void *context, const weir_rule_info *info, const weir_hot_stats *hot)
+{
+    ngx_http_weir_walk_t *walk = context;
+    double value = walk->index == KEYS         ? (double)hot->keys
+                   : walk->index == NEAR_LIMIT ? (double)hot->near_limit
+                                               : (double)hot->peak_per_mille / 1000;
+    return ngx_http_weir_gauge(walk, info, value);
+}
+
+static void ngx_http_weir_metrics_rules(struct weir__buffer *text, weir *engine)
+{
+    for (ngx_uint_t i = 0; i < FAMILIES; i++) {
+        ngx_http_weir_walk_t walk = {text, i, 0};
+        if (ngx_http_weir_families[i].help == NULL)
+            continue;
+        ngx_http_weir_family(text, ngx_http_weir_families[i].name, "counter", ngx_http_weir_families[i].help);
+        (void)weir_rules_each(engine, ngx_http_weir_metrics_rule, &walk);
+    }
+    for (ngx_uint_t i = 0; i < GAUGES; i++) {
+        ngx_http_weir_walk_t walk = {text, i, 0};
+        if (i < KEYS)
+            (void)weir_rules_each(engine, ngx_http_weir_metrics_limit, &walk);
+        else
+            (void)weir_hot_each(engine, ngx_http_weir_metrics_hot, &walk);
+    }
+}
+
+/* ---- The rule set, and the duration of decisions ---- */
+
+static void ngx_http_weir_status_rules(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
+{
+    weir_engine_stats stats;
+    weir__buffer_add_literal(text, "\"rules\":{\"path\":");
+    weir__json_add_string(text, weir__text_of((const char *)mcf->rules_path.data));
+    if (weir_engine_stats_read(mcf->engine, &stats) == 0)
+        weir__buffer_printf(text,
+                            ",\"count\":%zu,\"bytes\":%zu,\"reloads\":%" PRIu64 ",\"reload_failures\":%" PRIu64
+                            ",\"polls\":%" PRIu64 ",\"regex_limited\":%" PRIu64,
+                            stats.rules, stats.rule_bytes, stats.reloads, stats.reload_failures, stats.polls,
+                            stats.regex_limited);
+    weir__buffer_add_literal(text, "}");
+}
+
+static void ngx_http_weir_metrics_engine(struct weir__buffer *text, weir *engine)
+{
+    weir_engine_stats stats;
+    if (weir_engine_stats_read(engine, &stats) != 0)
+        return;
+    ngx_http_weir_number(text, "weir_rules", "gauge", "Active rules in the responding worker.", stats.rules);
+    ngx_http_weir_number(text, "weir_rules_bytes", "gauge", "Memory used by the active rules.", stats.rule_bytes);
+    ngx_http_weir_family(text, "weir_rules_reloads_total", "counter",
+                         "Reloads of the rules in this worker, by result.");
+    weir__buffer_printf(text,
+                        "weir_rules_reloads_total{result=\"ok\",worker=\"%lu\"} %" PRIu64 "\n"
+                        "weir_rules_reloads_total{result=\"failed\",worker=\"%lu\"} %" PRIu64 "\n",
+                        ngx_worker, stats.reloads, ngx_worker, stats.reload_failures);
+    ngx_http_weir_family(text, "weir_regex_limited_total", "counter",
+                         "Regular expressions that exceeded their match limit in this worker and counted as matching.");
+    weir__buffer_printf(text, "weir_regex_limited_total{worker=\"%lu\"} %" PRIu64 "\n", ngx_worker,
+                        stats.regex_limited);
+}
+
+static void ngx_http_weir_metrics_times(struct weir__buffer *text, weir *engine)
+{
+    static const char name[] = "weir_check_seconds";
+    weir_times times;
+    uint64_t count = 0;
+    double sum = 0;
+    int64_t from = 0;
+    if (weir_times_read(engine, &times) != 0)
+        return;
+    ngx_http_weir_family(text, name, "histogram",
+                         "Duration of a decision; about 1 in 64 is timed, and the sum is estimated from the buckets.");
+    for (ngx_uint_t i = 0; i < WEIR_TIMES; i++) {
+        count += times.count[i];
+        if (i + 1 < WEIR_TIMES) {
+            weir__buffer_printf(text, "%s_bucket{le=\"%.9f\"} %" PRIu64 "\n", name, (double)times.below_ns[i] / 1e9,
+                                count);
+            sum += (double)times.count[i] * (double)(from + times.below_ns[i]) / 2e9;
+            from = times.below_ns[i];
+        } else {
+            weir__buffer_printf(text, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, count);
+            sum += (double)times.count[i] * (double)from / 1e9;
+        }
+    }
+    weir__buffer_printf(text, "%s_sum %.9f\n%s_count %" PRIu64 "\n", name, sum, name, count);
+}
+
+/* ---- Store ---- */
+
+/* In the order of struct weir__client_stats. */
+static const struct {
+    const char *status, *metric, *help;
+} ngx_http_weir_store_totals[NGX_WEIR_STORE_TOTALS] = {
+    {"requests", "weir_store_requests_total", "Requests to the store."},
+    {"replies", "weir_store_replies_total", "Requests to the store that got a reply."},
+    {"failed", NULL, NULL}, /* the metrics have failures by reason */
+    {"slow", NULL, NULL},
+    {"refused", NULL, NULL},
+    {"commands", "weir_store_commands_total", "Commands sent to the store; one carries many requests."},
+    {"bytes_out", "weir_store_sent_bytes_total", "Bytes sent to the store."},
+    {"bytes_in", "weir_store_received_bytes_total", "Bytes received from the store."},
+    {"connects", "weir_store_connects_total", "Connections opened to servers of the store."},
+    {"disconnects", "weir_store_disconnects_total", "Connections to servers of the store that were closed."},
+    {"script_loads", "weir_store_script_loads_total", "Times the script was loaded into a server."},
+    {"redirects", "weir_store_redirects_total", "Requests that a cluster redirected to another server."},
+    {"refunds", "weir_store_refunds_total", "Counters of the store that were refunded."},
+    {"breaker_opened", "weir_store_breaker_opened_total", "Times the circuit breaker opened."},
+};
+
+static void ngx_http_weir_status_store(struct weir__buffer *text, const ngx_weir_store_t *store)
+{
+    ngx_weir_store_sum_t sum;
+    char reason[32];
+    ngx_weir_store_sum(store, &sum);
+    weir__buffer_add_literal(text, ",\n\"store\":{\"url\":");
+    weir__json_add_string(text, weir__text_of(store->shown));
+    weir__buffer_printf(text, ",\"up\":%s,\"workers\":%lu,\"workers_without\":%lu", sum.down ? "false" : "true",
+                        sum.workers, sum.down);
+    if (sum.down)
+        weir__buffer_printf(text, ",\"why\":\"%s\"", weir_error_name(sum.error));
+    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++)
+        weir__buffer_printf(text, ",\"%s\":%" PRIu64, ngx_http_weir_store_totals[i].status, sum.totals[i]);
+    weir__buffer_add_literal(text, ",\"failures\":{");
+    for (ngx_uint_t i = 0, written = 0; i < NGX_WEIR_STORE_REASONS; i++)
+        if (sum.failures[i])
+            weir__buffer_printf(text, "%s\"%s\":%" PRIu64, written++ ? "," : "", ngx_weir_store_reason(i, reason),
+                                sum.failures[i]);
+    weir__buffer_add_literal(text, "}}");
+}
+
+static void ngx_http_weir_metrics_store(struct weir__buffer *text, const ngx_weir_store_t *store)
+{
+    static const char failures[] = "weir_store_failures_total";
+    ngx_weir_store_sum_t sum;
+    char reason[32];
+    ngx_weir_store_sum(store, &sum);
+    ngx_http_weir_number(text, "weir_store_up", "gauge", "1: no worker has an open circuit breaker.", sum.down == 0);
+    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++)
+        if (ngx_http_weir_store_totals[i].metric)
+            ngx_http_weir_number(text, ngx_http_weir_store_totals[i].metric, "counter",
+                                 ngx_http_weir_store_totals[i].help, sum.totals[i]);
+    ngx_http_weir_family(text, failures, "counter", "Requests to the store without a reply, by reason.");
+    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_REASONS; i++)
+        weir__buffer_printf(text, "%s{reason=\"%s\"} %" PRIu64 "\n", failures, ngx_weir_store_reason(i, reason),
+                            sum.failures[i]);
+}
+
+/* ---- The agent's exchange of the delta ledger with the store ---- */
+
+static const struct {
+    const char *status, *metric, *kind, *help;
+    size_t offset;
+} ngx_http_weir_sync_stats[] = {
+    {"requests", "weir_sync_requests_total", "counter", "Requests of the agent to the store.",
+     offsetof(weir_ledger_stats, requests)},
+    {"failures", "weir_sync_failures_total", "counter", "Requests of the agent to the store without a reply.",
+     offsetof(weir_ledger_stats, failures)},
+    {"ops", "weir_sync_ops_total", "counter", "Operations on counters in the agent's requests.",
+     offsetof(weir_ledger_stats, ops)},
+    {"units_sent", "weir_sync_units_sent_total", "counter", "Units that this host admitted and the store acknowledged.",
+     offsetof(weir_ledger_stats, units_sent)},
+    {"units_received", "weir_sync_units_received_total", "counter",
+     "Units that other hosts admitted and this host charged to its counters.",
+     offsetof(weir_ledger_stats, units_received)},
+    {"units_refunded", "weir_sync_units_refunded_total", "counter",
+     "Units refunded to this host's counters, which had counted more than the store.",
+     offsetof(weir_ledger_stats, units_refunded)},
+    {"units_dropped", "weir_sync_units_dropped_total", "counter",
+     "Units not sent because their window had ended or their rule was removed.",
+     offsetof(weir_ledger_stats, units_dropped)},
+    {"full", "weir_ledger_full_total", "counter", "Amounts kept local because the ledger was full.",
+     offsetof(weir_ledger_stats, full)},
+    {"bytes_out", "weir_sync_sent_bytes_total", "counter", "Bytes that the agent sent to the store.",
+     offsetof(weir_ledger_stats, bytes_out)},
+    {"bytes_in", "weir_sync_received_bytes_total", "counter", "Bytes that the agent received from the store.",
+     offsetof(weir_ledger_stats, bytes_in)},
+    {"entries", "weir_ledger_entries", "gauge", "Capacity of the ledger in keys.",
+     offsetof(weir_ledger_stats, entries)},
+    {"used", "weir_ledger_used_entries", "gauge", "Keys in the ledger at the agent's last scan.",
+     offsetof(weir_ledger_stats, used)},
+};
+
+enum { SYNC_STATS = sizeof(ngx_http_weir_sync_stats) / sizeof(*ngx_http_weir_sync_stats) };
+
+static void ngx_http_weir_status_ledger(struct weir__buffer *text, weir *engine)
+{
+    static const char *const states[] = {"unknown", "up", "down"};
+    weir_ledger_stats stats;
+    if (weir_ledger_stats_read(engine, &stats) != 0)
+        return;
+    weir__buffer_printf(text, ",\n\"ledger\":{\"agent\":%s,\"store\":\"%s\",\"lag_ms\":%" PRId64,
+                        stats.agent ? "true" : "false", states[stats.store], stats.lag_ns / 1000000);
+    if (stats.last_error)
+        weir__buffer_printf(text, ",\"last_error\":\"%s\"", weir_error_name(stats.last_error));
+    for (ngx_uint_t i = 0; i < SYNC_STATS; i++)
+        weir__buffer_printf(text, ",\"%s\":%" PRIu64, ngx_http_weir_sync_stats[i].status,
+                            ngx_http_weir_value_at(&stats, ngx_http_weir_sync_stats[i].offset));
+    weir__buffer_add_literal(text, "}");
+}
+
+static void ngx_http_weir_metrics_ledger(struct weir__buffer *text, weir *engine)
+{
+    weir_ledger_stats stats;
+    if (weir_ledger_stats_read(engine, &stats) != 0)
+        return;
+    ngx_http_weir_number(text, "weir_agent_up", "gauge", "1 if an agent runs and reaches the store, else 0.",
+                         stats.agent && stats.store == WEIR_STORE_UP);
+    ngx_http_weir_family(text, "weir_sync_lag_seconds", "gauge",
+                         "Age of the oldest amount that the store has not acknowledged.");
+    weir__buffer_printf(text, "weir_sync_lag_seconds %.3f\n", (double)stats.lag_ns / 1e9);
+    for (ngx_uint_t i = 0; i < SYNC_STATS; i++)
+        ngx_http_weir_number(text, ngx_http_weir_sync_stats[i].metric, ngx_http_weir_sync_stats[i].kind,
+                             ngx_http_weir_sync_stats[i].help,
+                             ngx_http_weir_value_at(&stats, ngx_http_weir_sync_stats[i].offset));
+}
+
+/* ---- Load ---- */
+
+static double ngx_http_weir_percent(int per_mille)
+{
+    return (double)per_mille / 10;
+}
+
+static void ngx_http_weir_status_load(struct weir__buffer *text, weir *engine)
+{
+    weir_load load;
+    const char *comma = "";
+    if (weir_load_read(engine, &load) != 0)
+        return;
+    weir__buffer_printf(
+        text, ",\n\"load\":{\"known\":%s,\"level\":%.1f,\"throttle\":%.1f,\"in_flight\":%" PRIu64 ",\"signals\":{",
+        load.known ? "true" : "false", ngx_http_weir_percent(load.level), ngx_http_weir_percent(load.throttle),
+        load.in_flight);
+    for (int i = 0; weir_load_signal_name(i); i++) {
+        if (load.signal[i] < 0)
+            continue;
+        weir__buffer_printf(text, "%s\"%s\":%.1f", comma, weir_load_signal_name(i),
+                            ngx_http_weir_percent(load.signal[i]));
+        comma = ",";
+    }
+    weir__buffer_add_literal(text, "},\"shed\":{");
+    for (int i = 0; weir_load_class_name(i); i++)
+        weir__buffer_printf(text, "%s\"%s\":%.1f", i ? "," : "", weir_load_class_name(i),
+                            ngx_http_weir_percent(load.shed[i]));
+    weir__buffer_add_literal(text, "}}");
+}
+
+static void ngx_http_weir_metrics_load(struct weir__buffer *text, weir *engine)
+{
+    weir_load load;
+    if (weir_load_read(engine, &load) != 0)
+        return;
+    ngx_http_weir_number(text, "weir_load_known", "gauge",
+                         "1 if the agent publishes the load level, 0 if it is unknown.", load.known);
+    ngx_http_weir_family(text, "weir_load_level", "gauge", "Load level of the host, 0 to 100.");
+    weir__buffer_printf(text, "weir_load_level %.1f\n", ngx_http_weir_percent(load.level));
+    ngx_http_weir_family(text, "weir_load_throttle", "gauge",
+                         "Position of adaptive limits between their min (0) and their max (100).");
+    weir__buffer_printf(text, "weir_load_throttle %.1f\n", ngx_http_weir_percent(load.throttle));
+    ngx_http_weir_family(text, "weir_load_signal", "gauge", "Level of each signal, 0 to 100; the highest counts.");
+    for (int i = 0; weir_load_signal_name(i); i++)
+        if (load.signal[i] >= 0)
+            weir__buffer_printf(text, "weir_load_signal{signal=\"%s\"} %.1f\n", weir_load_signal_name(i),
+                                ngx_http_weir_percent(load.signal[i]));
+    ngx_http_weir_family(text, "weir_load_shed", "gauge",
+                         "Share of the requests of a class that is shed, in per cent.");
+    for (int i = 0; weir_load_class_name(i); i++)
+        weir__buffer_printf(text, "weir_load_shed{class=\"%s\"} %.1f\n", weir_load_class_name(i),
+                            ngx_http_weir_percent(load.shed[i]));
+    ngx_http_weir_number(text, "weir_load_in_flight", "gauge", "Requests in flight.", load.in_flight);
+}
+
+/* ---- Lines that the agent writes into sidecar files of the segment every second or two ---- */
+
+/* Opens a sidecar file; refuses one that another user owns, whose lines would pass for the agent's. */
+static ngx_fd_t ngx_http_weir_sidecar_open(const ngx_http_weir_main_conf_t *mcf, const char *ending)
+{
+    char path[NGX_MAX_PATH];
+    if (mcf->segment == NULL || mcf->segment_path.len + ngx_strlen(ending) + 1 > sizeof(path))
+        return NGX_INVALID_FILE;
+    (void)ngx_sprintf((u_char *)path, "%V%s%Z", &mcf->segment_path, ending);
+    ngx_fd_t file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file == NGX_INVALID_FILE || weir__file_is_trusted(file, path, weir__segment_owner(mcf->segment)))
+        return file;
+    (void)ngx_close_file(file);
+    return NGX_INVALID_FILE;
+}
+
+/* Copies the lines of a sidecar file; `fallback` if the agent has not written it for stale_s seconds. */
+static void ngx_http_weir_sidecar_copy(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf,
+                                       const char *ending, time_t stale_s, const char *fallback)
+{
+    char part[4096];
+    ngx_file_info_t info;
+    ssize_t len;
+    ngx_fd_t file = ngx_http_weir_sidecar_open(mcf, ending);
+    if (file == NGX_INVALID_FILE)
+        return;
+    if (ngx_fd_info(file, &info) == 0 && ngx_is_file(&info) && ngx_file_size(&info) <= SIDECAR_BYTES_MAX) {
+        if (ngx_time() - ngx_file_mtime(&info) > stale_s)
+            weir__buffer_add(text, fallback, ngx_strlen(fallback));
+        else
+            while ((len = read(file, part, sizeof(part))) > 0)
+                weir__buffer_add(text, part, (size_t)len);
+    }
+    (void)ngx_close_file(file);
+}
+
+/* ---- Handlers ---- */
+
+static void ngx_http_weir_status_write(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
+{
+    weir__buffer_printf(text, "{\"version\":\"%s\",\"worker\":%d,\n", weir_version(), ngx_pid);
     ngx_http_weir_status_segment(text, mcf);
-    ngx_http_weir_text_add(text, ",\n");
+    weir__buffer_add_literal(text, ",\n");
     ngx_http_weir_status_rules(text, mcf);
     if (mcf->store)
-        ngx_http_weir_store_status(text, mcf->store);
-    ngx_http_weir_ledger_status(text, mcf->engine);
-    ngx_http_weir_load_status(text, mcf->engine);
-    ngx_http_weir_text_add(text, ",\n\"by_rule\":[");
+        ngx_http_weir_status_store(text, mcf->store);
+    ngx_http_weir_status_ledger(text, mcf->engine);
+    ngx_http_weir_status_load(text, mcf->engine);
+    weir__buffer_add_literal(text, ",\n\"by_rule\":[");
     (void)weir_rules_each(mcf->engine, ngx_http_weir_status_rule, text);
-    ngx_http_weir_text_add(text, "]}\n");
+    weir__buffer_add_literal(text, "]}\n");
+}
+
+static void ngx_http_weir_metrics_write(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
+{
+    ngx_http_weir_family(text, "weir_info", "gauge", "Version of weir.");
+    weir__buffer_printf(text, "weir_info{version=\"%s\"} 1\n", weir_version());
+    ngx_http_weir_metrics_rules(text, mcf->engine);
+    ngx_http_weir_metrics_segment(text, mcf->segment);
+    ngx_http_weir_metrics_engine(text, mcf->engine);
+    ngx_http_weir_metrics_times(text, mcf->engine);
+    if (mcf->store)
+        ngx_http_weir_metrics_store(text, mcf->store);
+    ngx_http_weir_metrics_ledger(text, mcf->engine);
+    ngx_http_weir_metrics_load(text, mcf->engine);
+    ngx_http_weir_sidecar_copy(
+        text, mcf, ".queue", QUEUE_STALE,
+        "# HELP weir_queue_dispatching 1 if this host's agent delivers deferred requests, else 0.\n"
+        "# TYPE weir_queue_dispatching gauge\nweir_queue_dispatching 0\n");
+    ngx_http_weir_sidecar_copy(text, mcf, ".hosts.lines", HOSTS_STALE, "");
+    ngx_http_weir_log_metrics(text);
+}
+
+/* Replies to a GET or HEAD with the text that `write` adds. */
+static ngx_int_t ngx_http_weir_send_text(ngx_http_request_t *r, const char *type,
+                                         void (*write)(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf))
+{
+    struct weir__buffer text = {.data = NULL};
+    if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)))
+        return NGX_HTTP_NOT_ALLOWED;
+    ngx_int_t rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK)
+        return rc;
+    write(&text, ngx_http_get_module_main_conf(r, ngx_http_weir_module));
+    r->headers_out.status = NGX_HTTP_OK;
+    if (text.failed || ngx_http_weir_push_header(r, "Cache-Control", (ngx_str_t)ngx_string("no-store")) != NGX_OK)
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    else
+        rc = ngx_http_weir_send(r, text.data, text.len, type);
+    weir__buffer_free(&text);
+    return rc;
 }
 
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r)
 {
-    return ngx_http_weir_text_send(r, (ngx_str_t)ngx_string("application/json"), ngx_http_weir_status_write);
+    return ngx_http_weir_send_text(r, "application/json", ngx_http_weir_status_write);
+}
+
+ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r)
+{
+    return ngx_http_weir_send_text(r, "text/plain; version=0.0.4; charset=utf-8", ngx_http_weir_metrics_write);
 }

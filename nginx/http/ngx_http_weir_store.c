@@ -5,7 +5,7 @@
 #include "ngx_http_weir.h"
 #include "engine/fast_result.h"
 
-/* A pool cleanup handler, by which it is found again, and ended with the request. */
+/* The data of a cleanup, by which the wait is found again and ended with the request. */
 typedef struct {
     ngx_http_request_t *r;
     ngx_weir_wait_t *wait; /* NULL: over */
@@ -31,10 +31,10 @@ static ngx_http_weir_pending_t *ngx_http_weir_pending(ngx_http_request_t *r)
     return NULL;
 }
 
-ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *answered)
+ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *replied)
 {
     ngx_http_weir_pending_t *pending = mcf->store ? ngx_http_weir_pending(r) : NULL;
-    *answered = pending != NULL;
+    *replied = pending != NULL;
     if (pending)
         return pending->wait;
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
@@ -98,22 +98,6 @@ ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait,
     return NGX_ERROR;
 }
 
-ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **sent)
-{
-    ngx_uint_t answered;
-    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
-    *sent = wait;
-    if (wait == NULL)
-        return NGX_OK;
-    query->async = wait->async;
-    if (answered || weir_check_begin(mcf->engine, query) != 1)
-        return NGX_OK; /* the check reports the error */
-    return ngx_http_weir_wait_begin(r, wait, go_on, NULL);
-}
-
-/* ---- In a phase ---- */
-
 static void ngx_http_weir_phase_again(ngx_http_request_t *r, ngx_str_t *body)
 {
     (void)body;
@@ -121,16 +105,22 @@ static void ngx_http_weir_phase_again(ngx_http_request_t *r, ngx_str_t *body)
     ngx_http_core_run_phases(r);
 }
 
-ngx_int_t ngx_http_weir_store_request_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
-                                               ngx_weir_wait_t **sent)
+ngx_int_t ngx_http_weir_store_request(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                      ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **sent)
 {
-    ngx_int_t rc = ngx_http_weir_store_request(r, mcf, query, ngx_http_weir_phase_again, sent);
-    if (rc == NGX_AGAIN)
+    ngx_uint_t replied;
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &replied);
+    *sent = wait;
+    if (wait == NULL)
+        return NGX_OK;
+    query->async = wait->async;
+    if (replied || weir_check_begin(mcf->engine, query) != 1)
+        return NGX_OK; /* the check reports the error */
+    ngx_int_t rc = ngx_http_weir_wait_begin(r, wait, go_on ? go_on : ngx_http_weir_phase_again, NULL);
+    if (rc == NGX_AGAIN && go_on == NULL)
         r->write_event_handler = ngx_http_request_empty_handler;
     return rc;
 }
-
-/* ---- Without waiting ---- */
 
 int ngx_http_weir_check_detached(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_result *result)
 {

@@ -1,4 +1,4 @@
-/* $weir_decision and the others, for logs. Not found as long as the request has not been decided. */
+/* $weir_decision and the other variables. Not found until the request is decided. */
 #include "ngx_http_weir.h"
 
 enum { DECISION = 0, RULE, KEY, LIMIT, REMAINING, RETRY_AFTER };
@@ -57,7 +57,7 @@ static ngx_int_t ngx_http_weir_variable(ngx_http_request_t *r, ngx_http_variable
         return ngx_http_weir_text_value(v, ctx->text + ctx->rule_len, ctx->key_len);
     case LIMIT:
         return ctx->limit < 0 ? NGX_OK : ngx_http_weir_number_value(r, v, ctx->limit);
-    case REMAINING: /* with soft limits there may be less than nothing; as in the header, that is nothing */
+    case REMAINING: /* negative under soft limits; 0 as in the header */
         return ctx->limit < 0 ? NGX_OK : ngx_http_weir_number_value(r, v, ngx_max(ctx->remaining, 0));
     case RETRY_AFTER:
         if (ctx->failed || ctx->verdict == WEIR_ALLOW || ctx->verdict == WEIR_DELAY || ctx->retry_after_ns < 0)
@@ -79,9 +79,9 @@ static ngx_int_t ngx_http_weir_hex_value(ngx_http_request_t *r, ngx_http_variabl
 }
 
 /*
- * The key, and what a client must not be able to leave out or forge: that the headers beside it are those that the
- * gateway would have sent, and the other rules that the request takes from. They are one value, so that every location
- * that passes on the key passes them on.
+ * The key; ";headers" if the headers of the deferred request are those that the gateway would have sent; and the other
+ * rules that the request takes from. One value, so that every location that forwards the key forwards all of it, and
+ * that a client can neither omit nor forge a part.
  */
 static ngx_int_t ngx_http_weir_queue_key(ngx_http_request_t *r, ngx_http_variable_value_t *v,
                                          const ngx_http_weir_deferred_t *deferred)
@@ -102,7 +102,7 @@ static ngx_int_t ngx_http_weir_queue_key(ngx_http_request_t *r, ngx_http_variabl
     return ngx_http_weir_text_value(v, text, (size_t)(end - text));
 }
 
-/* What a queue has to know of a request that is brought to it. */
+/* $weir_queue_...: what the agent needs to know of a deferred request. */
 static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {
     const ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
@@ -129,7 +129,7 @@ static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_va
     }
 }
 
-/* Looked up when it is asked for, whether the request has been decided or not. */
+/* $weir_client: computed on each use, whether the request has been decided or not. */
 static ngx_int_t ngx_http_weir_client_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {
     weir_query query = {.lookup = NULL};
@@ -142,21 +142,21 @@ static ngx_int_t ngx_http_weir_client_variable(ngx_http_request_t *r, ngx_http_v
     return ngx_http_weir_text_value(v, client.data, client.len);
 }
 
-/* The host and port that the request line names, which HTTP/1 may do, too; empty if it does not. */
+/* Host and port of an absolute URI in an HTTP/1 request line; empty if there is none. */
 static ngx_str_t ngx_http_weir_line_host(ngx_http_request_t *r)
 {
     if (r->http_version >= NGX_HTTP_VERSION_20 || r->host_start == NULL || r->host_end == NULL)
         return (ngx_str_t)ngx_null_string;
     u_char *end = r->host_end;
-    if (*end == ':') /* nginx has read the line to its end: something else than a digit comes */
+    if (*end == ':') /* nginx has parsed the line: the digits end within it */
         for (end++; *end >= '0' && *end <= '9'; end++)
             ;
     return (ngx_str_t){(size_t)(end - r->host_start), r->host_start};
 }
 
 /*
- * What servers behind are to be told as Host: the one that the rules were asked about. Where the request line names a
- * host that is the one, and the header may be anything. Old clients name none, and servers of HTTP/1.1 insist on one.
+ * $weir_host: the Host header for upstreams, which is the host that the rules saw. A host in the request line has
+ * precedence over the header. HTTP/1.0 clients may send none, but HTTP/1.1 upstreams require one.
  */
 static ngx_int_t ngx_http_weir_host_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {

@@ -4,10 +4,8 @@
  *
  *   module      directives, configuration
  *   session     a connection: reading, writing, timeouts
- *   commands    the table of commands, CL.THROTTLE
- *   check       WEIR.CHECK, WEIR.PEEK, WEIR.RELEASE, WEIR.RENEW
- *   store       commands that wait for the store
- *   operator    WEIR.RESET, WEIR.BLOCK, WEIR.STATS
+ *   commands    the table of commands, CL.THROTTLE, WEIR.RESET, WEIR.BLOCK, WEIR.STATS
+ *   check       WEIR.CHECK, WEIR.PEEK, WEIR.RELEASE, WEIR.RENEW; commands that wait for the store
  *   handshake   AUTH, HELLO, CLIENT, COMMAND, INFO …
  */
 #ifndef NGX_STREAM_WEIR_H
@@ -114,6 +112,8 @@ typedef struct {
 } ngx_stream_weir_command_t;
 
 extern const ngx_stream_weir_command_t ngx_stream_weir_commands[]; /* ends with a name of NULL */
+/* NULL: there is none of this name. */
+const ngx_stream_weir_command_t *ngx_stream_weir_find(weir_text name);
 
 /* Runs one command. */
 void ngx_stream_weir_run(ngx_stream_weir_call_t *call);
@@ -127,56 +127,24 @@ ngx_uint_t ngx_stream_weir_has_rules(ngx_stream_weir_call_t *call);
 /* Replies with the error for a wrong number of arguments; `sub` may be NULL. */
 void ngx_stream_weir_wrong_count(ngx_stream_weir_call_t *call, const char *name, const char *sub);
 
-/* Adds a CL.THROTTLE to the batch, which ngx_stream_weir_throttle_decide must decide before any other reply. */
-void ngx_stream_weir_throttle(ngx_stream_weir_call_t *call);
+/* Decides the pending batch of CL.THROTTLE; before any other reply. */
 void ngx_stream_weir_throttle_decide(ngx_stream_weir_call_t *call);
-/* A limit with the id of CL.THROTTLE's counters, for reset and block. */
-const weir_limit *ngx_stream_weir_throttle_any(void);
-
-/* The arguments of WEIR.CHECK. */
-typedef struct {
-    ngx_uint_t dry_run, has_cost;
-    int64_t cost;
-    weir_text domain;       /* data NULL: none */
-    const weir_text *pairs; /* name, value, name, value … */
-    size_t pair_count;
-    weir_async *async;     /* requests to the store, or NULL */
-    weir_permits *permits; /* where the permits go, or NULL */
-} ngx_stream_weir_check_t;
-
-/* 0 after an error reply. */
-ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
-/* As weir_check; with a NULL result as weir_check_begin. */
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *result);
 
 /* The session's requests to the store; NULL: no store. */
 weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session);
-/* Sets the check's `async`. True: the command must wait for the store. */
-ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
 /* A command that may have used the store's replies is done. */
 void ngx_stream_weir_store_used(ngx_stream_weir_session_t *session);
 /* A command waits for the store: adds the requests of the checks that follow it, at `at`. */
 void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_t len);
 void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session);
 void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session);
-/* Writes the command as an array of bulk strings; returns its length. */
-size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size);
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_peek(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_release(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_renew(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call);
-void ngx_stream_weir_stats(ngx_stream_weir_call_t *call);
 
 void ngx_stream_weir_auth(ngx_stream_weir_call_t *call);
-/* 0: not now; the command returns and runs again later, or the connection is closed. */
-ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call);
-/* True if the password is right. Does not reply; a wrong one is replied by ngx_stream_weir_wrong_password. */
-ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password);
-void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call);
-
 void ngx_stream_weir_ping(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_echo(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_hello(ngx_stream_weir_call_t *call);

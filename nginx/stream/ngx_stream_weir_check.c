@@ -1,12 +1,24 @@
 /*
  * WEIR.CHECK [COST n] [DRY] name value [name value …]
  * WEIR.CHECK DOMAIN domain [HITS n] [DRY] key value [key value …]
- * WEIR.PEEK: the same, and takes nothing.
+ * WEIR.PEEK: the same, and takes nothing. WEIR.RELEASE, WEIR.RENEW: permits. And commands that wait for the store.
  */
 #include "ngx_stream_weir.h"
 
 #define PAIRS_MAX  64
+#define AHEAD_MAX  64 /* checks sent to the store together */
 #define NAME_SHOWN 64 /* bytes of a name in an error */
+
+/* The arguments of WEIR.CHECK. */
+typedef struct {
+    ngx_uint_t dry_run, has_cost;
+    int64_t cost;
+    weir_text domain;       /* data NULL: none */
+    const weir_text *pairs; /* name, value, name, value … */
+    size_t pair_count;
+    weir_async *async;     /* requests to the store, or NULL */
+    weir_permits *permits; /* where the permits go, or NULL */
+} ngx_stream_weir_check_t;
 
 static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
 {
@@ -61,7 +73,8 @@ static const weir_text *ngx_stream_weir_twice(const ngx_stream_weir_check_t *che
     return NULL;
 }
 
-ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
+/* 0 after an error reply. */
+static ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
 {
     size_t at = 1;
     int result = 1;
@@ -146,10 +159,106 @@ static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *c
     return result ? weir_check_descriptors(engine, &query, result) : weir_check_descriptors_begin(engine, &query);
 }
 
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *result)
+/* As weir_check; with a NULL result as weir_check_begin. */
+static int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_result *result)
 {
     return check->domain.data ? ngx_stream_weir_check_domain(engine, check, result)
                               : ngx_stream_weir_check_rules(engine, check, result);
+}
+
+/*
+ * ---- Waiting for the store ----
+ *
+ * Commands of a connection are carried out in order, so one that waits delays those behind it; checks that follow it
+ * are sent to the store together with it.
+ */
+
+static struct weir__resp_command ngx_stream_weir_next;
+
+weir_async *ngx_stream_weir_session_async(ngx_stream_weir_session_t *session)
+{
+    if (session->wait == NULL && session->store)
+        session->wait = ngx_weir_wait_new(session->store);
+    return session->wait ? session->wait->async : NULL;
+}
+
+/* Sets the check's `async`. True: the command must wait for the store. */
+static ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    check->async = ngx_stream_weir_session_async(session);
+    if (session->prepared || check->async == NULL)
+        return 0;
+    call->needs_store = ngx_stream_weir_decide(session->engine, check, NULL) == 1;
+    return call->needs_store;
+}
+
+void ngx_stream_weir_store_used(ngx_stream_weir_session_t *session)
+{
+    if (session->prepared)
+        session->prepared--;
+    if (session->wait && session->prepared == 0) {
+        ngx_weir_wait_end(session->wait);
+        session->wait = NULL;
+    }
+}
+
+/* Prepares the check that follows. 0: it depends on the commands before it. */
+static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *session)
+{
+    char discarded[1024];
+    struct weir__resp_out out = {.at = discarded, .end = discarded + sizeof(discarded), .version = session->version};
+    const struct weir__resp_command *next = &ngx_stream_weir_next;
+    ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
+    ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
+    ngx_stream_weir_check_t check = {.dry_run = peek, .async = session->wait->async};
+    if (weir__resp_is(next->args[0], "cl.throttle"))
+        return 1;
+    if (!peek && !weir__resp_is(next->args[0], "weir.check"))
+        return 0;
+    if (!ngx_stream_weir_read_check(&call, &check))
+        return 1; /* it gets an error reply, without the store */
+    if (ngx_stream_weir_decide(session->engine, &check, NULL) < 0)
+        return 0;
+    session->prepared++;
+    return 1;
+}
+
+void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_t len)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    char *end = at + len;
+    session->prepared = 1;
+    if (!weir__resp_is(call->args[0], "weir.check") && !weir__resp_is(call->args[0], "weir.peek"))
+        return; /* what follows depends on it */
+    /* parsing an inline command changes it, so it is parsed only once */
+    while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&
+           weir__resp_parse(at, (size_t)(end - at), false, &ngx_stream_weir_next) == WEIR__RESP_COMMAND) {
+        if (ngx_stream_weir_next.count && !ngx_stream_weir_prepare_next(session))
+            break;
+        at += ngx_stream_weir_next.length;
+    }
+}
+
+static void ngx_stream_weir_store_replied(ngx_weir_wait_t *wait)
+{
+    ngx_stream_weir_session_t *session = wait->data;
+    session->waiting = 0;
+    ngx_stream_weir_resume(session);
+}
+
+void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session)
+{
+    session->wait->data = session;
+    session->waiting = ngx_weir_wait_begin(session->wait, ngx_stream_weir_store_replied) == NGX_AGAIN;
+}
+
+void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session)
+{
+    if (session->wait)
+        ngx_weir_wait_end(session->wait);
+    session->wait = NULL;
+    session->waiting = 0;
 }
 
 /* ---- Reply ---- */

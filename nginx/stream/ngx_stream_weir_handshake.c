@@ -38,7 +38,7 @@ static weir_text ngx_stream_weir_text(const ngx_str_t *string)
 }
 
 /* Compares all users in constant time, so that timing reveals neither names nor passwords. */
-ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password)
+static ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password)
 {
     ngx_array_t *users = session->conf->users;
     ngx_stream_weir_user_t *user = users ? users->elts : NULL;
@@ -56,7 +56,8 @@ ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text n
     return good;
 }
 
-ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call)
+/* 0: not now; the command returns and runs again later, or the connection is closed. */
+static ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call)
 {
     ngx_stream_weir_session_t *session = call->session;
     if (session->known || session->check.peer_len) {
@@ -71,7 +72,7 @@ ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call)
     return ms == 0;
 }
 
-void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
+static void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
 {
     ngx_stream_weir_session_t *session = call->session;
     session->pause_ms = ngx_weir_wrong_secret(session->segment, session->stream->connection);
@@ -353,10 +354,8 @@ static void ngx_stream_weir_describe_named(ngx_stream_weir_call_t *call)
     }
     weir__resp_array(call->out, call->count - 2);
     for (size_t i = 2; i < call->count; i++) {
-        const ngx_stream_weir_command_t *command = ngx_stream_weir_commands;
-        while (command->name && !weir__resp_is(call->args[i], command->name))
-            command++;
-        if (command->name)
+        const ngx_stream_weir_command_t *command = ngx_stream_weir_find(call->args[i]);
+        if (command)
             ngx_stream_weir_describe(call->out, command);
         else
             weir__resp_null(call->out);

@@ -137,6 +137,18 @@ static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const 
 
 /* ---- Running commands ---- */
 
+/* Rewrites a parsed inline command, whose quotes are gone, as an array, so that it can be parsed again. */
+static size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size)
+{
+    u_char *at = (u_char *)to, *last = at + size;
+    at = ngx_slprintf(at, last, "*%uz\r\n", call->count);
+    for (size_t i = 0; i < call->count; i++) {
+        ngx_str_t word = {call->args[i].len, (u_char *)call->args[i].data};
+        at = ngx_slprintf(at, last, "$%uz\r\n%V\r\n", word.len, &word);
+    }
+    return (size_t)(at - (u_char *)to);
+}
+
 /* Keeps the command at `from`, to run later, and what follows it. */
 static ngx_int_t ngx_stream_weir_keep_call(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
 {

@@ -165,7 +165,7 @@ def test_the_segment_cut_short_under_load(gateway):
     g = gateway(json.dumps({"rules": [
         {"name": "local", "match": {"path": "/x"}, "limit": 4000000, "window": "1d"},
         {"name": "closed", "match": {"path": "/closed"}, "limit": 1, "window": "1d", "on_store_failure": "closed"}]}),
-        workers=2, listen="reuseport", expected=("was cut short",))
+        workers=2, listen="reuseport", expected=("was truncated",))
     assert statuses(g.port, "/closed", 2) == [200, 429]
     before = sorted(g.workers())
     with Load(g, 3) as load:

@@ -168,7 +168,7 @@ def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, t
     wrong, = hosts(server.url(), 1, settings=f"ca={other[0]}", text=rules(strict(failure="closed")), deadline="100ms")
     assert statuses(wrong.port, "/", 6, **key("a")) == [429] * 6
     wait_until(lambda: "unavailable" in wrong.errors(), "the news")
-    assert "the certificate of 127.0.0.1 is not good" in wrong.errors()
+    assert "the certificate of 127.0.0.1 is not valid" in wrong.errors()
     named, = hosts(server.url(), 1, settings=f"ca={server.tls[0]} server_name=elsewhere", text=rules(strict(failure="closed")), deadline="100ms")
     assert statuses(named.port, "/", 6, **key("a")) == [429] * 6
     wait_until(lambda: "the certificate is not for elsewhere" in named.errors(), "the news")

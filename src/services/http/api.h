@@ -5,28 +5,94 @@
  *     weir__api_find_route           route.c: method and path to an action (and rule and key)
  *     weir__api_run                  route.c: runs it
  *       read.c                       parses the JSON body into items, from an arena
- *       check.c                      check, refund: one item or a batch
- *       reserve.c                    reserve, commit, cancel; reservation_token.c, reservations.c
- *       permits.c                    release, renew of leases
+ *       check.c                      check, refund: one item or a batch; release, renew of leases
+ *       reserve.c                    reserve, commit, cancel; reservations.c: tokens and their file
  *       route.c                      state, reset, block of one key
  *       write.c                      the reply as JSON
  *   ngx_http_weir_api.c              sends status, headers and body
  *
  * Strict rules: if the store must reply first, the call only collects the requests in api->async and sets
  * reply->needs_store. nginx sends them and, when the replies are there, runs the same call again (store_replied).
- * ngx_http_weir_api_expire.c calls weir__api_expire for reservations that were never settled.
+ * A timer of nginx calls weir__api_expire for reservations that were never settled.
  */
 #ifndef WEIR_SERVICES_HTTP_API_H
 #define WEIR_SERVICES_HTTP_API_H
 
 #include "base/json_writer.h"
 
-#include "services/http/read.h"
 #include "services/http/reservations.h"
 
+#include <jansson.h>
 #include <weir/store.h>
 
-#define WEIR__API_BODY_MAX (1u << 20)
+/* ---- Requests (read.c) ---- */
+
+#define WEIR__API_BODY_MAX        (1u << 20)
+#define WEIR__API_BATCH_MAX       1000
+#define WEIR__API_DESCRIPTORS_MAX 256  /* of one item */
+#define WEIR__API_ENTRIES_MAX     1024 /* of one item, in all its descriptors */
+#define WEIR__API_KEY_MAX         1024 /* bytes of a direct item's key */
+#define WEIR__API_COST_MAX        INT64_C(4294967295)
+
+/* What is wrong with a request, and in which field. */
+struct weir__api_fault {
+    const char *code;
+    char message[160];
+    char field[96]; /* "": the body */
+};
+
+enum weir__api_kind { WEIR__API_RULES, WEIR__API_DESCRIPTORS, WEIR__API_DIRECT };
+
+/* A request of the body; its texts point into the JSON tree. */
+struct weir__api_item {
+    enum weir__api_kind kind;
+    bool dry_run;
+    bool http;     /* the HTTP status reports a denial, too */
+    bool has_cost; /* given by the caller */
+    int64_t cost;  /* default 1 */
+
+    const json_t *attributes, *headers; /* RULES; may be NULL */
+    uint8_t peer[16];
+    size_t peer_len;
+
+    weir_text domain; /* DESCRIPTORS */
+    const json_t *descriptors;
+
+    weir_text key; /* DIRECT */
+    weir_limit limit;
+    weir_params params; /* of the limit */
+};
+
+/* Initializes the limit of a direct item, or of a direct charge in a token. 0 or an error of the library. */
+int weir__api_direct_limit(weir_params *params, weir_limit *limit);
+
+/* Parses a JSON object; NULL, and the fault. The caller frees it by json_decref. */
+json_t *weir__api_parse(weir_text body, struct weir__api_fault *fault);
+/*
+ * Reads one item; `index` is its place in a batch, or -1. Rejects unknown fields, as a mistyped "cost" must not pass as
+ * 1; `more` lists further allowed ones, NULL-terminated.
+ */
+bool weir__api_read_item(json_t *object, int index, const char *const *more, struct weir__api_item *item,
+                         struct weir__api_fault *fault);
+/* Fills in arrays of WEIR__API_DESCRIPTORS_MAX and WEIR__API_ENTRIES_MAX elements. */
+size_t weir__api_descriptors(const struct weir__api_item *item, weir_descriptor *descriptors,
+                             weir_descriptor_entry *entries);
+/* The engine's attribute lookup in an item (weir_lookup). */
+bool weir__api_lookup(void *item, enum weir_attribute_kind kind, weir_text name, weir_text *value);
+
+/* True if the object has no fields but the known ones. */
+bool weir__api_only(const json_t *object, const char *const *known, int index, struct weir__api_fault *fault);
+/* True if absent (*value is unchanged) or valid. */
+bool weir__api_read_int(const json_t *object, const char *name, int64_t min, int64_t max, int index, int64_t *value,
+                        struct weir__api_fault *fault);
+/* Seconds, or a text such as "10m". */
+bool weir__api_read_duration(const json_t *object, const char *name, int index, int64_t *ns,
+                             struct weir__api_fault *fault);
+/* Sets the fault. Always false. */
+bool weir__api_wrong(struct weir__api_fault *fault, int index, const char *field, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- Replies (write.c) ---- */
 
 /* Replaces the content by {"error":{"code","message","field"}}; `field` may be NULL. */
 void weir__api_write_error(struct weir__buffer *out, const char *code, const char *message, const char *field);

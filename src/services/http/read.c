@@ -1,4 +1,4 @@
-/* Parses the JSON of requests: see read.h. */
+/* Parses the JSON of requests: see api.h. */
 #include "services/http/api.h"
 
 #include "base/duration.h"
@@ -128,7 +128,7 @@ bool weir__api_read_int(const json_t *object, const char *name, int64_t min, int
     return true;
 }
 
-bool weir__api_read_bool(const json_t *object, const char *name, int index, bool *value, struct weir__api_fault *fault)
+static bool read_bool(const json_t *object, const char *name, int index, bool *value, struct weir__api_fault *fault)
 {
     const json_t *given = json_object_get(object, name);
     if (given && !json_is_boolean(given))
@@ -380,8 +380,6 @@ static bool read_direct(const json_t *object, int index, struct weir__api_item *
         return false;
     if (!params->limit || !params->window_ns)
         return weir__api_wrong(fault, index, params->limit ? "window" : "limit", "is needed beside key");
-    item->quota = params->limit;
-    item->window_ns = params->window_ns;
     int error = weir__api_direct_limit(params, &item->limit);
     return !error || weir__api_wrong(fault, index, params->burst ? "burst" : "limit", "%s", weir_strerror(error));
 }
@@ -394,8 +392,8 @@ static bool read_common(const json_t *object, int index, struct weir__api_item *
     const char *word = item->kind == WEIR__API_DESCRIPTORS ? "hits" : "cost";
     item->has_cost = json_object_get(object, word) != NULL;
     return weir__api_read_int(object, word, 0, WEIR__API_COST_MAX, index, &item->cost, fault) &&
-           weir__api_read_bool(object, "dry_run", index, &item->dry_run, fault) &&
-           weir__api_read_bool(object, "http", index, &item->http, fault);
+           read_bool(object, "dry_run", index, &item->dry_run, fault) &&
+           read_bool(object, "http", index, &item->http, fault);
 }
 
 bool weir__api_read_item(json_t *object, int index, const char *const *more, struct weir__api_item *item,

@@ -15,7 +15,7 @@
 
 #include <weir/weir.h>
 
-/* ---- Tokens (reservation_token.c) ---- */
+/* ---- Tokens ---- */
 
 #define WEIR__RESERVATION_TOKEN_MAX      1016 /* bytes; fits a slot of the file */
 #define WEIR__RESERVATION_TOKEN_TEXT_MAX ((WEIR__RESERVATION_TOKEN_MAX + 2) / 3 * 4)
@@ -53,7 +53,7 @@ bool weir__reservation_token_unpack(const uint8_t *bytes, size_t len, const uint
 size_t weir__reservation_token_to_text(const uint8_t *bytes, size_t len, char *to);
 size_t weir__reservation_token_from_text(weir_text text, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX]);
 
-/* ---- The file of pending reservations (reservations.c) ---- */
+/* ---- The file of pending reservations ---- */
 
 #define WEIR__RESERVATIONS_MAX     1000000
 #define WEIR__RESERVATIONS_DEFAULT 8192 /* slots, unless configured */
@@ -67,18 +67,18 @@ static inline uint64_t weir__reservations_bytes(uint32_t count)
     return (1 + states) * WEIR__RESERVATIONS_PAGE + (uint64_t)count * WEIR__RESERVATION_BYTES;
 }
 
-struct weir__making;
-struct weir__reservations;
+/* The mapped file; mapping it is up to the caller. */
+struct weir__reservations {
+    uint32_t count; /* slots */
+    uint64_t *states;
+    struct weir__reservation_slot *slots;
+};
 
-/*
- * Opens or creates the file for `count` reservations. A valid file keeps its size; a damaged one or one of another
- * version is replaced. `where`: path, mode and owner, as for weir__mapped_open.
- */
-WEIR_MUST_CHECK int weir__reservations_open(const struct weir__making *where, uint32_t count,
-                                            struct weir__reservations **reservations);
-/* NULL is allowed. */
-void weir__reservations_close(struct weir__reservations *reservations);
-uint32_t weir__reservations_count(const struct weir__reservations *reservations);
+/* Formats a new file for *(const uint32_t *)count slots, and checks one that exists: 0 or an error of the library. */
+WEIR_MUST_CHECK int weir__reservations_format(void *memory, uint64_t bytes, const void *count);
+WEIR_MUST_CHECK int weir__reservations_check(void *memory, uint64_t bytes);
+/* WEIR_EDAMAGED: not a valid file. */
+WEIR_MUST_CHECK int weir__reservations_attach(struct weir__reservations *reservations, void *memory, uint64_t bytes);
 
 /* Claims a slot, probing from `first_slot` (random). -1: all that were probed are taken. */
 int64_t weir__reservations_claim(struct weir__reservations *reservations, uint64_t first_slot, int64_t due_us);

@@ -260,8 +260,8 @@ static size_t make_token(struct weir__api *api, const struct weir__api_item *ite
         token->charges[0] = (struct weir__reservation_charge){.cost = item->cost,
                                                               .direct = true,
                                                               .key = item->key,
-                                                              .quota = item->quota,
-                                                              .window_ns = item->window_ns,
+                                                              .quota = item->params.limit,
+                                                              .window_ns = item->params.window_ns,
                                                               .params = item->params};
         token->count = 1;
     }

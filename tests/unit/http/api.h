@@ -22,13 +22,45 @@ struct test_api {
     char room[512];     /* small, so that longer answers have to grow */
 };
 
+struct test_reservations {
+    struct weir__reservations list; /* first: its address stands for the structure's */
+    struct weir__mapped mapped;
+};
+
+/* Opens or creates a file of reservations, as nginx/http/ngx_http_weir_api.c does. */
+static inline int test_reservations_open(const char *path, uint32_t count, struct weir__reservations **reservations)
+{
+    struct test_reservations *made = calloc(1, sizeof *made);
+    struct weir__making making = {.path = path,
+                                  .bytes = weir__reservations_bytes(count),
+                                  .format = weir__reservations_format,
+                                  .plan = &count,
+                                  .check = weir__reservations_check,
+                                  .disabled = "reservations"};
+    int error = weir__mapped_open(&making, &made->mapped);
+    if (!error)
+        error = weir__reservations_attach(&made->list, made->mapped.memory, made->mapped.bytes);
+    *reservations = &made->list;
+    if (error) {
+        *reservations = NULL;
+        free(made);
+    }
+    return error;
+}
+
+static inline void test_reservations_close(struct weir__reservations *reservations)
+{
+    weir__mapped_close(&((struct test_reservations *)reservations)->mapped);
+    free(reservations);
+}
+
 static inline struct test_api *test_api_open(const char *rules)
 {
     struct test_api *t = calloc(1, sizeof *t);
     t->engine = test_engine(rules);
     own_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = t->path}, TEST_RESERVATIONS, &t->reservations), 0);
+    CHECK_EQ(test_reservations_open(t->path, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
     return t;
 }
@@ -36,7 +68,7 @@ static inline struct test_api *test_api_open(const char *rules)
 static inline void test_api_close(struct test_api *t)
 {
     weir__api_close(&t->api);
-    weir__reservations_close(t->reservations);
+    test_reservations_close(t->reservations);
     unlink(t->path);
     weir_close(t->engine);
     free(t);

@@ -160,7 +160,7 @@ TEST(it_expires_when_its_maker_was_killed)
         }
         struct test_api *t = calloc(1, sizeof *t);
         CHECK_EQ(weir_open(&options, &t->engine), 0);
-        CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = file}, TEST_RESERVATIONS, &t->reservations), 0);
+        CHECK_EQ(test_reservations_open(file, TEST_RESERVATIONS, &t->reservations), 0);
         CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
         if (maker) {
             test_post(t, "reserve",
@@ -321,9 +321,9 @@ TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
     own_path(path, sizeof path, "file");
     struct weir__reservations *one, *two;
     unlink(path);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 100, &one), 0);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 200, &two), 0);
-    CHECK_EQ(weir__reservations_count(two), 100);
+    CHECK_EQ(test_reservations_open(path, 100, &one), 0);
+    CHECK_EQ(test_reservations_open(path, 200, &two), 0);
+    CHECK_EQ(two->count, 100);
     int64_t slot = weir__reservations_claim(one, 7, 1000);
     weir__reservations_publish(one, (uint32_t)slot, 1000, (const uint8_t *)"token", 6);
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
@@ -345,18 +345,18 @@ TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
     at = 0;
     CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 0);
     CHECK_EQ(weir__reservations_claim(one, 7, 1000), slot);
-    weir__reservations_close(two);
+    test_reservations_close(two);
 
     int file = open(path, O_WRONLY);
     CHECK_EQ(pwrite(file, "x", 1, 0), 1);
     close(file);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 200, &two), 0);
-    CHECK_EQ(weir__reservations_count(two), 200);
-    weir__reservations_close(one);
-    weir__reservations_close(two);
+    CHECK_EQ(test_reservations_open(path, 200, &two), 0);
+    CHECK_EQ(two->count, 200);
+    test_reservations_close(one);
+    test_reservations_close(two);
     unlink(path);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = "/nowhere/x"}, 10, &one), WEIR_ENOENT);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 0, &one), WEIR_EINVAL);
+    CHECK_EQ(test_reservations_open("/nowhere/x", 10, &one), WEIR_ENOENT);
+    CHECK_EQ(test_reservations_open(path, 0, &one), WEIR_ESIZE);
 }
 
 static int cut_reservations(void)
@@ -370,17 +370,17 @@ static int cut_reservations(void)
     uint32_t at = 0;
     own_path(path, sizeof path, "file");
     if (weir_segment_open(&anonymous, &segment) != 0 || weir_segment_guard(segment) != 0 ||
-        weir__reservations_open(&(struct weir__making){.path = path}, 100, &made) != 0 || truncate(path, 0) != 0)
+        test_reservations_open(path, 100, &made) != 0 || truncate(path, 0) != 0)
         return 2;
     int64_t slot = weir__reservations_claim(made, 7, 1000);
     weir__reservations_publish(made, (uint32_t)slot, 1000, (const uint8_t *)"token", 6);
     if (weir__reservations_next_due(made, &at, 1000, bytes, &due) != 6 || !weir__sidecar_lost() || weir__sidecar_lost())
         return 3;
-    weir__reservations_close(made);
+    test_reservations_close(made);
     /* The next one to open it makes it anew. */
-    if (weir__reservations_open(&(struct weir__making){.path = path}, 100, &made) != 0)
+    if (test_reservations_open(path, 100, &made) != 0)
         return 4;
-    weir__reservations_close(made);
+    test_reservations_close(made);
     weir_segment_close(segment);
     return 0;
 }
@@ -411,10 +411,10 @@ TEST(a_file_of_another_user_is_refused)
     own_path(folder, sizeof folder, "open");
     snprintf(path, sizeof path, "%s/file", folder);
     CHECK(mkdir(folder, 0700) == 0 && chmod(folder, 01777) == 0);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 100, &made), 0);
-    weir__reservations_close(made);
+    CHECK_EQ(test_reservations_open(path, 100, &made), 0);
+    test_reservations_close(made);
     CHECK_EQ(chown(path, STRANGER, (gid_t)-1), 0);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 100, &made), WEIR_EOWNER);
+    CHECK_EQ(test_reservations_open(path, 100, &made), WEIR_EOWNER);
     unlink(path);
     CHECK_EQ(rmdir(folder), 0);
 }

@@ -27,7 +27,7 @@ static struct test_api *attach(void)
 {
     struct test_api *t = calloc(1, sizeof *t);
     CHECK_EQ(weir_open(&options, &t->engine), 0);
-    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = file}, 512, &t->reservations), 0);
+    CHECK_EQ(test_reservations_open(file, 512, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
     return t;
 }
