@@ -16,12 +16,13 @@
 #define CLOSE   UINT32_MAX /* as a length: the descriptor is closed */
 #define END     (UINT32_MAX - 1)
 #define STACK   (128 * 1024)
-#define MILLION 1000000
 
 struct record {
     uint32_t len, kind;
     int32_t file;
 };
+
+enum state { RUNNING, ENDED, ABANDONED };
 
 struct weir__log_writer {
     pthread_t thread;
@@ -30,9 +31,17 @@ struct weir__log_writer {
     uint64_t dropped[WEIR__LOG_KINDS]; /* the producer's */
     uint64_t failed[WEIR__LOG_KINDS];  /* the thread's */
     uint32_t error;                    /* errno of the last failure; the thread's */
+    uint32_t state;                    /* of enum state: decides which side frees the writer */
     char line[WEIR__LOG_LINE_MAX];     /* the thread's */
     char ring[WEIR__LOG_RING_BYTES];
 };
+
+static void destroy(struct weir__log_writer *writer)
+{
+    sem_destroy(&writer->filled);
+    sem_destroy(&writer->ended);
+    free(writer);
+}
 
 /* ---- The ring ---- */
 
@@ -128,7 +137,10 @@ static void *write_all(void *context)
             weir__count(&writer->failed[record.kind], 1);
         }
     }
-    sem_post(&writer->ended);
+    if (weir__cas32(&writer->state, &(uint32_t){RUNNING}, ENDED))
+        sem_post(&writer->ended);
+    else
+        destroy(writer); /* abandoned by weir__log_writer_end */
     return NULL;
 }
 
@@ -163,14 +175,11 @@ void weir__log_writer_end(struct weir__log_writer *writer, int64_t patience_ms)
     if (put(writer, &(struct record){.len = END}, "", 0)) /* a full ring: its thread hangs */
         while ((failed = sem_clockwait(&writer->ended, CLOCK_MONOTONIC, &until)) != 0 && errno == EINTR)
             continue;
-    if (failed) {
-        static struct weir__log_writer *left; /* for the checks of leaks: its thread still has it */
-        left = writer;
-        pthread_detach(left->thread);
+    pthread_t thread = writer->thread;
+    if (failed && weir__cas32(&writer->state, &(uint32_t){RUNNING}, ABANDONED)) {
+        pthread_detach(thread); /* a hanging write; the thread frees the writer if it comes to its end */
         return;
     }
-    pthread_join(writer->thread, NULL);
-    sem_destroy(&writer->filled);
-    sem_destroy(&writer->ended);
-    free(writer);
+    pthread_join(thread, NULL);
+    destroy(writer);
 }

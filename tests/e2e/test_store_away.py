@@ -241,7 +241,7 @@ def test_impostors(hosts, kind, talk):
 def test_what_the_operator_can_mend_has_a_name(hosts, reason, talk):
     server = Impostor(talk)
     try:
-        one, = hosts(server.url, 1, rules(strict(failure="open")), settings="connect_timeout=200ms", deadline="20ms")
+        one, = hosts(server.url, 1, rules(strict(failure="open")), settings="connect_timeout=2s", deadline="500ms")
         name = f"WEIR_ESTORE{reason.upper()}"
         wait_until(lambda: get(one.port, "/", **key("k")) and one.status()["store"].get("why") == name, "the news")
         assert one.status()["store"]["failures"][reason] > 0
