@@ -284,6 +284,82 @@ bool weir__config_report(const char *file, const char *message, weir_diagnose *d
     return false;
 }
 
+/* ---- Secrets ---- */
+
+static void mask(const char *from, const char *end)
+{
+    if (from < end)
+        memset((char *)(uintptr_t)from, '*', (size_t)(end - from));
+}
+
+/* Masks user and password of a URL, and ?password=…, in [from, end). */
+static void url_mask(const char *from, const char *end)
+{
+    static const char argument[] = "password=";
+    for (const char *at = from; at + 3 <= end; at++) {
+        if (memcmp(at, "://", 3) == 0) {
+            const char *sign = NULL;
+            for (const char *c = at + 3; c < end && !strchr("/?# ,\"'", *c); c++)
+                sign = *c == '@' ? c : sign;
+            mask(at + 3, sign);
+        } else if ((size_t)(end - at) >= sizeof argument && memcmp(at, argument, sizeof argument - 1) == 0) {
+            at += sizeof argument - 1;
+            mask(at, at + strcspn(at, "& ,\"'\n"));
+        }
+    }
+}
+
+/* Masks a scalar in the text of the file, up to the end of its line at most. */
+static void scalar_mask(struct weir__reader *reader, const struct weir__node *node, bool secret)
+{
+    weir_text rest;
+    if (!weir__place_find(reader->report, node->place, &rest))
+        return;
+    const char *at = rest.data, *line = memchr(at, '\n', rest.len), *end = line ? line : rest.data + rest.len;
+    for (uint32_t column = 1; column < node->place.column && at < end; column++)
+        for (at++; at < end && ((unsigned char)*at & 0xc0) == 0x80;)
+            at++;
+    size_t quotes = node->quoted ? 2 : 0, left = (size_t)(end - at);
+    const char *closing = node->quoted && left > 1 ? memchr(at + 1, *at, left - 1) : NULL;
+    const char *stop = node->text.len + quotes < left ? at + node->text.len + quotes : end;
+    stop = closing && closing + 1 > stop ? closing + 1 : stop;
+    if (secret)
+        mask(at, stop);
+    else
+        url_mask(at, stop);
+}
+
+static bool is_secret(const struct weir__node *name)
+{
+    static const char *const names[] = {
+        "token", "tokens", "operator_tokens", "password", "operator_password", "sentinel_password"};
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (weir__text_is(name->text, names[i]))
+            return true;
+    return false;
+}
+
+/* The depth is bounded by the reader of YAML. */
+static void secrets_mask(struct weir__reader *reader, const struct weir__node *node, bool secret)
+{
+    if (node->kind == WEIR__SCALAR)
+        scalar_mask(reader, node, secret);
+    for (const struct weir__node *member = node->first; member; member = member->next)
+        secrets_mask(reader, member, secret || is_secret(member->name));
+}
+
+/* Messages quote lines of the file, and end in logs: masks the secrets there. Not in rules, which are read from the
+ * text. */
+static void quotes_mask(struct weir__reader *reader, const struct weir__node *root)
+{
+    static const char *const names[] = {"service", "store", "admin", "rules_db", "rules"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && root->kind == WEIR__MAP; i++) {
+        const struct weir__node *member = weir__node_get(root, names[i]);
+        if (member && (strcmp(names[i], "rules") != 0 || weir__config_is_origin(member)))
+            secrets_mask(reader, member, false);
+    }
+}
+
 /* Sets the folder that relative paths are relative to: that of weir.yaml. */
 static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, void *context)
 {
@@ -314,8 +390,10 @@ static int load(struct weir__config *config, const char *file, weir_diagnose *di
     }
     defaults(config);
     const struct weir__node *root = weir__yaml_read(0, &config->arena, &report);
-    if (root)
+    if (root) {
+        quotes_mask(&reader, root);
         root_read(&reader, root);
+    }
     if (config->arena.failed)
         return WEIR_ENOMEM;
     return report.errors ? WEIR_ERULES : 0;

@@ -96,6 +96,7 @@ enum weir_consistency weir__store_consistency(const struct weir__store *store);
 /* Another host's rules service that this host takes its rules from. */
 struct weir__origin {
     const char *url;        /* NULL: the rules are this host's own */
+    const char *shown;      /* for logs: the URL without user, password and query */
     const char *token;      /* or: */
     const char *token_file; /* read at every poll, so that it may change */
     const char *ca;         /* NULL: the system's authorities */

@@ -151,6 +151,27 @@ static void admin_read(struct weir__reader *reader, const struct weir__node *nod
 
 /* ---- rules from another host ---- */
 
+/* Sets origin->shown. Warns of rules, and perhaps a token, that cross the network unencrypted. */
+static void origin_show(struct weir__reader *reader, struct weir__origin *origin)
+{
+    static const char *const here[] = {"127.", "localhost", "[::1]"};
+    char shown[4096];
+    const char *host = strstr(origin->url, "://") + 3;
+    size_t scheme = (size_t)(host - origin->url), authority = strcspn(host, "/?#");
+    bool local = false;
+    for (const char *at; (at = memchr(host, '@', authority)) != NULL;) {
+        authority -= (size_t)(at + 1 - host);
+        host = at + 1;
+    }
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        local |= strncmp(host, here[i], strlen(here[i])) == 0;
+    snprintf(shown, sizeof shown, "%.*s%.*s", (int)scheme, origin->url, (int)strcspn(host, "?#"), host);
+    origin->shown = weir__config_text(reader, (weir_text){shown, strlen(shown)});
+    if (!local && strncmp(origin->url, "http://", 7) == 0)
+        weir__report_warning(reader->report, origin->place,
+                             "%s: rules and token cross the network unencrypted; use https://", shown);
+}
+
 static void origin_read(struct weir__reader *reader, const struct weir__node *rules)
 {
     static const char *const names[] = {"url", "token", "token_file", "ca", "poll"};
@@ -176,6 +197,8 @@ static void origin_read(struct weir__reader *reader, const struct weir__node *ru
     }
     origin->place = url->place;
     origin->url = printable_read(reader, url, "rules");
+    if (origin->url)
+        origin_show(reader, origin);
 }
 
 void weir__config_control(struct weir__reader *reader, const struct weir__node *root)

@@ -65,8 +65,8 @@ static int trouble(struct weir__rules_poller *poller, const char *what)
     if (strcmp(poller->trouble, what) == 0)
         return -1;
     snprintf(poller->trouble, sizeof poller->trouble, "%s", what);
-    weir__logf(poller->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay active", poller->config->origin.url,
-               what);
+    weir__logf(poller->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay active",
+               poller->config->origin.shown, what);
     return -1;
 }
 
@@ -204,7 +204,7 @@ static int replace(struct weir__rules_poller *poller)
     weir_rules *rules;
     char what[256];
     const char *text = poller->body ? poller->body : "";
-    int error = weir_rules_parse(poller->config->origin.url, text, poller->len, weir__log_diagnostic,
+    int error = weir_rules_parse(poller->config->origin.shown, text, poller->len, weir__log_diagnostic,
                                  (void *)(uintptr_t)poller->log, &rules);
     if (error)
         return trouble(poller, weir_strerror(error));
@@ -216,7 +216,7 @@ static int replace(struct weir__rules_poller *poller)
     }
     memcpy(poller->tag, poller->new_tag, sizeof poller->tag);
     weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are active", count, count == 1 ? "" : "s",
-               poller->config->origin.url, *poller->tag ? poller->tag : "without a tag");
+               poller->config->origin.shown, *poller->tag ? poller->tag : "without a tag");
     return 1;
 }
 
@@ -241,7 +241,7 @@ int weir__rules_poller_poll(struct weir__rules_poller *poller)
     if (done < 0)
         return -1;
     if (*poller->trouble)
-        weir__logf(poller->log, WEIR__LOG_INFO, "rules of %s: it answers again", poller->config->origin.url);
+        weir__logf(poller->log, WEIR__LOG_INFO, "rules of %s: it answers again", poller->config->origin.shown);
     *poller->trouble = 0;
     poller->failures = 0;
     return done;

@@ -201,5 +201,5 @@ void weir__deployment_log(const struct weir__deployment *deployment, const struc
     if (config->admin.listener)
         log_listener(config->admin.listener, "dashboard and rules service", "/", log);
     if (config->origin.url)
-        weir__logf(log, WEIR__LOG_INFO, "rules are polled from %s", config->origin.url);
+        weir__logf(log, WEIR__LOG_INFO, "rules are polled from %s", config->origin.shown);
 }

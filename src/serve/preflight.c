@@ -90,7 +90,8 @@ static void check_secrets(struct preflight *preflight)
     const struct weir__access *access = &config->access;
     struct weir__place top = {0, 1, 1};
     bool inside = access->token_count || access->password || access->operator_password || config->origin.token ||
-                  has_password(config->store.url) || has_password(config->admin.database);
+                  has_password(config->store.url) || has_password(config->admin.database) ||
+                  has_password(config->origin.url);
     for (size_t i = 0; i < config->store.setting_count; i++) {
         const struct weir__store_setting *setting = &config->store.settings[i];
         if (strcmp(setting->name, "password_file") == 0)

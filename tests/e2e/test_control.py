@@ -239,13 +239,13 @@ def test_it_asks_by_tag(host, origin):
     (302, {"Location": "http://127.0.0.1:1/"}, b""),
 ])
 def test_what_is_no_good_is_refused(host, origin, bad):
-    one = follower(host, f"{origin.url}/rules", "secret").start()
+    one = follower(host, f"{origin.url}/rules".replace("://", "://me:hunter2@"), "hunter2").start()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     kept = (one.folder / "state" / "retrieved.yaml").read_text()
     origin.now = bad
     one.says("those on disk stay active")
     assert (one.folder / "state" / "retrieved.yaml").read_text() == kept
-    assert one.get("/two").status == 429 and "secret" not in one.said()
+    assert one.get("/two").status == 429 and "hunter2" not in one.said()
     origin.now = (200, {"ETag": '"3"'}, RULES.replace("two", "new").encode())
     wait_until(lambda: [one.get("/new").status for _ in range(3)][2] == 429, "good rules after bad ones")
 

@@ -8,7 +8,7 @@ TEST(listeners_beside_each_other)
     CHECK_EQ(load("gateway: { listen: [8080, '[::]:8080', '[::]:8081', 127.0.0.1:8082, 127.0.0.2:8082, '*:8083'], "
                   "upstreams: ['http://a'] }\nmetrics: 127.0.0.3:8082\n" RULES),
              0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     weir__config_free(&config);
 }
 
@@ -34,7 +34,7 @@ TEST(stores)
     CHECK_EQ(load(GATEWAY RULES "store:\n  url: rediss://a\n  deadline: 5ms\n  hash_keys: true\n  ca: ca.pem\n"
                                 "  password_file: /etc/weir/secret\n  consistency: strict\n  breaker_failures: 3\n"),
              0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     CHECK_EQ(config.store.setting_count, 6);
     CHECK(strcmp(setting("deadline"), "5ms") == 0);
     CHECK(strcmp(setting("consistency"), "strict") == 0);
@@ -81,7 +81,7 @@ TEST(hot_keys)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(yaml, sizeof yaml, GATEWAY RULES "%s", bad[i]);
         CHECK_EQ(load(yaml), WEIR_ERULES);
-        CHECK_EQ(told.count, 1);
+        CHECK_EQ(reports.count, 1);
     }
     weir__config_free(&config);
 }
@@ -95,7 +95,7 @@ TEST(paths_with_dots)
         snprintf(yaml, sizeof yaml, RULES "gateway: { listen: 80, upstreams: [{ path: %s, servers: ['http://a'] }] }\n",
                  paths[i]);
         CHECK_EQ(load(yaml), 0);
-        CHECK_EQ(told.count, 0);
+        CHECK_EQ(reports.count, 0);
         weir__config_free(&config);
     }
 }
@@ -103,7 +103,7 @@ TEST(paths_with_dots)
 TEST(defaults)
 {
     CHECK_EQ(load(GATEWAY RULES), 0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     char expected[96];
     snprintf(expected, sizeof expected, "/dev/shm/weir-%u", (unsigned)geteuid());
     CHECK(strcmp(config.segment_path, expected) == 0);
@@ -151,7 +151,7 @@ TEST(everything)
                   "denied_log: { rate: 5, hash_keys: true }\n"
                   "rules: /etc/weir/rules.yaml\n"),
              0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     CHECK(strcmp(config.segment_path, "/dev/shm/x") == 0 && !config.segment_is_ours);
     CHECK_EQ(config.segment_bytes, 512 << 10);
     CHECK_EQ(config.workers, 3);
@@ -190,7 +190,7 @@ TEST(forward_auth)
                   "service: { http: 127.0.0.1:1, access: { tokens: abcdefgh, open: [auth] }, auth: { headers: "
                   "original, trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.1', '2001:DB8:0::/32', '::/0'] } }\n"),
              0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     CHECK(strcmp(config.auth.headers, "original") == 0 && config.access.open[WEIR__ENDPOINT_AUTH] &&
           !config.access.open[WEIR__ENDPOINT_API] && !config.access.open[WEIR__ENDPOINT_JSON]);
     static const char *const networks[] = {"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::/0", "0.0.0.0/0"};
@@ -205,7 +205,7 @@ TEST(queues)
     CHECK_EQ(load(GATEWAY RULES), 0);
     CHECK(!queue->wanted && !queue->socket);
     CHECK_EQ(load(GATEWAY RULES "state: /s\nqueue: on\n"), 0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     CHECK(queue->wanted && !queue->sync_second && queue->deliver_to == NULL);
     CHECK_EQ(queue->max, 100000);
     CHECK_EQ(queue->max_bytes, 1 << 30);
@@ -218,7 +218,7 @@ TEST(queues)
                                 "queue: { sync: second, max: 5, max_bytes: 1MiB, max_age: 30d, body: 0, retries: 0,\n"
                                 "  headers: [Content-Type, X-*], deliver_to: 'https://a/' }\n"),
              0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     CHECK(queue->sync_second && queue->max == 5 && queue->max_bytes == 1 << 20 && queue->body_bytes == 0);
     CHECK_EQ(queue->max_age_ms, INT64_C(30) * 86400000);
     CHECK_EQ(queue->retries, 0);
@@ -237,6 +237,54 @@ TEST(rules_of_another_host)
     CHECK(strcmp(config.origin.token, "t") == 0);
     CHECK(strcmp(config.rules_path, "/tmp/there/retrieved.yaml") == 0);
     CHECK(!config.import_path && !config.import_text.len);
+}
+
+TEST(the_secrets_of_an_origin_are_not_shown)
+{
+    static const struct {
+        const char *url, *shown;
+        int warnings;
+    } cases[] = {{"https://a:9091/v1/rules/published", "https://a:9091/v1/rules/published", 0},
+                 {"https://me:pass@a/x?token=t#f", "https://a/x", 0},
+                 {"https://me:p@ss@a?token=t", "https://a", 0},
+                 {"https://a/x@y", "https://a/x@y", 0},
+                 {"http://127.0.0.1:1/x", "http://127.0.0.1:1/x", 0},
+                 {"http://me:pass@localhost/x", "http://localhost/x", 0},
+                 {"http://me:pass@a/x", "http://a/x", 1}};
+    char yaml[512];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(yaml, sizeof yaml, GATEWAY "state: /tmp/there\nrules: { url: '%s' }\n", cases[i].url);
+        CHECK_EQ(load(yaml), 0);
+        CHECK(strcmp(config.origin.url, cases[i].url) == 0 && strcmp(config.origin.shown, cases[i].shown) == 0);
+        CHECK_EQ(reports.count, cases[i].warnings);
+    }
+}
+
+TEST(secrets_are_not_quoted)
+{
+    /* Each file is good but for what follows on the line of its secret. */
+    static const char *const files[] = {
+        GATEWAY RULES
+        "service: { http: 1, access: { tokens: [hunter22, 'hunter23'], password: \"hunter\\x32\\x34\" }, x: 1 }\n",
+        GATEWAY RULES
+        "service: { http: 1, access: { operator_tokens: hunter22, operator_password: 'it''s-hunter2' }, x: 1 }\n",
+        GATEWAY RULES "service:\n  http: 1\n  access:\n    tokens:\n    - hunter2\n",
+        GATEWAY RULES "store: { url: 'redis://me:hunter2@a', password: hunter2, x: 1 }\n",
+        GATEWAY RULES "store: { url: 'redis://a?password=hunter2&x=1', x: 1 }\n",
+        GATEWAY RULES "admin: { listen: 1, rules_db: 'postgresql://me:hunter2@a/b', x: 1 }\n",
+        GATEWAY "state: /tmp/there\nrules: { url: 'https://me:hunter2@a', token: hunter2, x: 1 }\n",
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CHECK_EQ(load(files[i]), WEIR_ERULES);
+        CHECK(reports.count > 0);
+        for (int k = 0; k < reports.count; k++) {
+            CHECK(strstr(reports.all[k].source, "hunter") == NULL && strstr(reports.all[k].message, "hunter") == NULL);
+            CHECK(strstr(reports.all[k].source, "x32") == NULL);
+        }
+    }
+    /* Rules are read from the text as it is. */
+    CHECK_EQ(load(GATEWAY "rules: [{ name: a, match: { token: hunter2 }, limit: 1, window: 1s }]\n"), 0);
+    CHECK(strstr(config.rules_text.data, "hunter2") != NULL);
 }
 
 TEST(rules_service)
@@ -306,16 +354,16 @@ TEST(rules_keep_their_places)
 {
     CHECK_EQ(load("workers: 1\n" GATEWAY "rules:\n  - name: a\n    limit: 1\n    windo: 1s\nmetrics: 9090\n"), 0);
     weir_rules *rules = NULL;
-    CHECK_EQ(weir_rules_parse("weir.yaml", config.rules_text.data, config.rules_text.len, told_hear, &told, &rules),
+    CHECK_EQ(weir_rules_parse("weir.yaml", config.rules_text.data, config.rules_text.len, told_hear, &reports, &rules),
              WEIR_ERULES);
-    CHECK(told.count >= 1 && told_is(&told, 0, 6, 5, "windo"));
-    CHECK(strcmp(told.all[0].suggestion, "window") == 0);
+    CHECK(reports.count >= 1 && told_is(&reports, 0, 6, 5, "windo"));
+    CHECK(strcmp(reports.all[0].suggestion, "window") == 0);
 }
 
 TEST(rules_need_lines_of_their_own)
 {
     CHECK_EQ(load("{ gateway: { listen: 1, upstreams: ['http://a'] }, rules: [] }\n"), WEIR_ERULES);
-    CHECK(told_is(&told, 0, 1, 3, "must begin a line"));
+    CHECK(told_is(&reports, 0, 1, 3, "must begin a line"));
     CHECK_EQ(load("{ gateway: { listen: 1, upstreams: ['http://a'] }, rules: rules.d }\n"), 0);
 }
 

@@ -149,12 +149,12 @@ TEST(bad_files)
 {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK(load(bad[i].yaml) != 0);
-        bool right = told.count > 0 && (bad[i].line == 0 || told_is(&told, 0, bad[i].line, bad[i].column, "")) &&
-                     strstr(told.all[0].message, bad[i].message) &&
-                     strcmp(told.all[0].suggestion, bad[i].suggestion) == 0;
+        bool right = reports.count > 0 && (bad[i].line == 0 || told_is(&reports, 0, bad[i].line, bad[i].column, "")) &&
+                     strstr(reports.all[0].message, bad[i].message) &&
+                     strcmp(reports.all[0].suggestion, bad[i].suggestion) == 0;
         CHECK(right);
         if (!right)
-            printf("  of: %s  told: %s [%s]\n", bad[i].yaml, told.all[0].message, told.all[0].suggestion);
+            printf("  of: %s  told: %s [%s]\n", bad[i].yaml, reports.all[0].message, reports.all[0].suggestion);
     }
 }
 
@@ -189,11 +189,11 @@ TEST(doubtful_services)
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, GATEWAY RULES "service: { %s }\n", doubtful[i].yaml);
         CHECK_EQ(load(yaml), 0);
-        bool right = *doubtful[i].message ? told.count == 1 && strstr(told.all[0].message, doubtful[i].message)
-                                          : told.count == 0;
+        bool right = *doubtful[i].message ? reports.count == 1 && strstr(reports.all[0].message, doubtful[i].message)
+                                          : reports.count == 0;
         CHECK(right);
         if (!right)
-            printf("  of: %s\n  told: %s\n", doubtful[i].yaml, told.count ? told.all[0].message : "nothing");
+            printf("  of: %s\n  told: %s\n", doubtful[i].yaml, reports.count ? reports.all[0].message : "nothing");
     }
 }
 
@@ -229,8 +229,8 @@ TEST(bad_listeners)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(yaml, sizeof yaml, RULES "gateway: { upstreams: ['http://a'], listen: %s }\n", list[i]);
         CHECK_EQ(load(yaml), WEIR_ERULES);
-        CHECK(told.count > 0);
-        if (told.count == 0)
+        CHECK(reports.count > 0);
+        if (reports.count == 0)
             printf("  of: %s\n", list[i]);
     }
 }
@@ -246,7 +246,7 @@ TEST(bad_servers)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(yaml, sizeof yaml, RULES "gateway: { listen: 80, upstreams: ['%s'] }\n", list[i]);
         CHECK_EQ(load(yaml), WEIR_ERULES);
-        bool right = told_is(&told, 0, 2, 36, "an upstream must be");
+        bool right = told_is(&reports, 0, 2, 36, "an upstream must be");
         CHECK(right);
         if (!right)
             printf("  of: %s\n", list[i]);
@@ -257,13 +257,13 @@ TEST(all_errors_are_told)
 {
     CHECK_EQ(load("workers: x\nsegment: { size: y }\ngateway: { listen: z, upstreams: [w] }\nlog: 1\nmetrics: q\n"),
              WEIR_ERULES);
-    CHECK_EQ(told.count, 7);
+    CHECK_EQ(reports.count, 7);
 }
 
 TEST(no_file)
 {
     CHECK_EQ(load_path("/nonexistent/weir.yaml"), WEIR_ERULESPATH);
-    CHECK(told.count == 1 && strstr(told.all[0].message, "No such file"));
+    CHECK(reports.count == 1 && strstr(reports.all[0].message, "No such file"));
 }
 
 /* A folder of the test's own: in /tmp, other tests' files come and go while it is read. */
@@ -271,10 +271,10 @@ TEST(a_folder_for_a_file)
 {
     CHECK_EQ(load(RULES GATEWAY), 0);
     CHECK_EQ(load_path(folder), WEIR_ERULESPATH);
-    CHECK(told.count == 1 && strstr(told.all[0].message, "the directory has no"));
+    CHECK(reports.count == 1 && strstr(reports.all[0].message, "the directory has no"));
     write_file(RULES GATEWAY, strlen(RULES GATEWAY));
     CHECK_EQ(load_path(folder), WEIR_ERULESPATH);
-    CHECK(told.count == 1 && strstr(told.all[0].message, "this is a directory; name the file in it"));
+    CHECK(reports.count == 1 && strstr(reports.all[0].message, "this is a directory; name the file in it"));
     unlink(file);
 }
 
@@ -292,7 +292,7 @@ TEST(mutations)
             text[test_random(&random) % (sizeof text - 1)] = bytes[test_random(&random) % sizeof bytes];
         }
         int error = load_bytes(text, sizeof text - 1);
-        CHECK((error != 0) == (told.count > 0));
+        CHECK((error != 0) == (reports.count > 0));
     }
 }
 

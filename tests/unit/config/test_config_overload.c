@@ -45,7 +45,7 @@ TEST(all_of_it)
                        "  shed_above: 95\n"
                        "  adapt_to: 70\n"),
              0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reports.count, 0);
     CHECK(targets(0.6, 0.1, 4, 5, 0.2, 300));
     CHECK(config.load.smooth_ms == 1000 && config.load.shed_above == 95 && config.load.adapt_to == 70);
     CHECK_EQ(load_with("load: { signals: { in_flight: on, cpu: off } }\n"), 0);
@@ -82,14 +82,14 @@ TEST(bad)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CHECK_EQ(load_with(cases[i].yaml), WEIR_ERULES);
-        CHECK(told_is(&told, 0, cases[i].line, cases[i].column, cases[i].says));
+        CHECK(told_is(&reports, 0, cases[i].line, cases[i].column, cases[i].says));
     }
 }
 
 TEST(shedding_before_adapting_is_odd)
 {
     CHECK_EQ(load_with("load: { shed_above: 70 }\n"), 0);
-    CHECK_EQ(told.count, 1);
+    CHECK_EQ(reports.count, 1);
 }
 
 TEST_MAIN
