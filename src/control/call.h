@@ -256,6 +256,8 @@ void weir__login_throttle_close(struct weir__login_throttle *throttle);
 WEIR_MUST_CHECK int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address);
 /* The same, without counting. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address);
+/* Counts a session of a token. 0: within the limit; else nanoseconds until the next one. */
+WEIR_MUST_CHECK int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id);
 /* Counts a wrong token and replies 401, or 429 with a growing delay. Always returns 0. */
 int weir__fail_wrong_token(struct weir__call *call, const char *message);
 

@@ -2,6 +2,8 @@
  * Wrong tokens, limited by weir itself: by address, and in all. Only wrong ones count. What is over the limit leaves a
  * debt, so that the delay grows from one wrong token to the next. The delay comes before a token is checked: a client
  * that does not wait for the answer gains nothing. A right one is late, too, and never refused.
+ *
+ * Sessions of one token are limited as well: each is a row of the database and of the audit log, also a viewer's.
  */
 #include "control/call.h"
 #include "rules/address.h"
@@ -9,14 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OF_ONE_A_MINUTE 10
-#define OF_ALL_A_MINUTE 300
-#define WAIT_MAX_NS     (60 * WEIR_SECOND)
-#define SEGMENT_BYTES   ((uint64_t)1 << 20) /* some 60,000 addresses at once */
+#define OF_ONE_A_MINUTE   10
+#define OF_ALL_A_MINUTE   300
+#define SESSIONS_A_MINUTE 60
+#define WAIT_MAX_NS       (60 * WEIR_SECOND)
+#define SEGMENT_BYTES     ((uint64_t)1 << 20) /* some 60,000 addresses at once */
 
 struct weir__login_throttle {
     weir_segment *segment;
-    weir_limit of_one, of_all;
+    weir_limit of_one, of_all, sessions;
 };
 
 struct weir__login_throttle *weir__login_throttle_open(void)
@@ -24,9 +27,12 @@ struct weir__login_throttle *weir__login_throttle_open(void)
     weir_segment_options options = {.size = SEGMENT_BYTES, .no_slab = true};
     weir_params of_one = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ONE_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
     weir_params of_all = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ALL_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
+    weir_params sessions = {
+        .algorithm = WEIR_TOKEN_BUCKET, .limit = SESSIONS_A_MINUTE, .window_ns = 60 * WEIR_SECOND, .id = 1};
     struct weir__login_throttle *made = calloc(1, sizeof *made);
-    if (made && (weir_limit_init(&made->of_one, &of_one) != 0 || weir_limit_init(&made->of_all, &of_all) != 0 ||
-                 weir_segment_open(&options, &made->segment) != 0)) {
+    if (made &&
+        (weir_limit_init(&made->of_one, &of_one) != 0 || weir_limit_init(&made->of_all, &of_all) != 0 ||
+         weir_limit_init(&made->sessions, &sessions) != 0 || weir_segment_open(&options, &made->segment) != 0)) {
         free(made);
         return NULL;
     }
@@ -90,4 +96,14 @@ int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, c
     size_t len = key_of(address, key);
     int64_t one = peek(throttle, &throttle->of_one, key, len), all = peek(throttle, &throttle->of_all, "all", 3);
     return one > all ? one : all;
+}
+
+int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id)
+{
+    weir_decision decision;
+    int error = weir_take(throttle->segment, &throttle->sessions, token_id, strlen(token_id), 1,
+                          weir_clock(throttle->segment), &decision);
+    if (!error && weir_passes(&decision))
+        return 0;
+    return error || decision.retry_after_ns <= 0 ? WEIR_SECOND : decision.retry_after_ns;
 }

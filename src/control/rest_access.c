@@ -205,6 +205,11 @@ int weir__rest_session_create(struct weir__call *call)
         return error;
     if (!good)
         return weir__fail_wrong_token(call, "the token is wrong, expired or revoked");
+    int64_t wait_ns = weir__login_throttle_session(call->control->throttle, call->token_id);
+    if (wait_ns) {
+        weir__reply_header(call, "Retry-After", "%" PRId64, (wait_ns + WEIR_SECOND - 1) / WEIR_SECOND);
+        return weir__fail(call, 429, "too_many_sessions", "a token opens at most 60 sessions a minute", NULL);
+    }
     if (!weir__random_word(session, 32))
         return weir__fail(call, 503, "no_randomness", "the system gives no random numbers", NULL);
     call->session_expires_ms = call->now_ms + call->control->session_ms;

@@ -267,6 +267,37 @@ BOTH(sessions)
     service_close(&s);
 }
 
+TEST(sessions_of_a_token_are_limited)
+{
+    struct service s = {0};
+    char ids[2][32], tokens[2][128], body[200], buffer[512];
+    service_open(&s, false);
+    for (int i = 0; i < 2; i++)
+        make_token(&s, "viewer", tokens[i], ids[i]);
+    s.user = NULL;
+    for (int i = 0; i < 62; i++) {
+        snprintf(body, sizeof body, "{\"token\":\"%s\"}", tokens[0]);
+        struct weir__rest_request r = request_of(&s, "POST /v1/session", body, buffer);
+        int status = service_run(&s, &r);
+        CHECK(status == (i < 60 ? 201 : 429) || (i == 60 && status == 201)); /* a second may have passed */
+    }
+    CHECK_WORD(&s, "error.code", "too_many_sessions");
+    CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
+    int64_t found = -1;
+    CHECK_EQ(weir__db_number(s.control->db, "SELECT count(*) FROM sessions", NULL, 0, 0, &found), 0);
+    CHECK(found <= 61);
+    /* The token itself is good, and so are the sessions of others. */
+    struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
+    char bearer[160];
+    snprintf(bearer, sizeof bearer, "Bearer %s", tokens[0]);
+    r.authorization = text_of(bearer);
+    CHECK_EQ(service_run(&s, &r), 200);
+    snprintf(body, sizeof body, "{\"token\":\"%s\"}", tokens[1]);
+    r = request_of(&s, "POST /v1/session", body, buffer);
+    CHECK_EQ(service_run(&s, &r), 201);
+    service_close(&s);
+}
+
 /* ---- The host ---- */
 
 static int64_t blocked_ns;
