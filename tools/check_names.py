@@ -94,7 +94,7 @@ PHRASE = re.compile(r"\b(" + "|".join(PHRASES) + r")\b", re.I)
 
 
 def documents():
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "web/README.md"])
 
 
 def retired(files):
