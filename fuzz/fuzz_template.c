@@ -2,7 +2,7 @@
  * Key templates: any text is refused with an error or compiles; two requests get the same key only if their values are
  * the same. A line each: the template, then a, b and c of one request, then those of the other.
  */
-#include "rules/template.h"
+#include "rules/key.h"
 
 #include <stdlib.h>
 

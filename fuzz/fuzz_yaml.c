@@ -2,7 +2,7 @@
  * Rule files before anybody knows what they mean: any bytes become a tree with places, or errors that can be printed.
  * Every text of the tree is then read as every type.
  */
-#include "rules/field.h"
+#include "rules/yaml.h"
 #include "base/suggest.h"
 
 #include <stdlib.h>

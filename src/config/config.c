@@ -1,33 +1,32 @@
 /* Reads and validates weir.yaml: its members but gateway, service, store, queue, load and rules. See config.h. */
 #define _GNU_SOURCE /* realpath */
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
 
-#define NAMES(list) (list), sizeof(list) / sizeof *(list)
-#define MIB         (INT64_C(1) << 20)
-#define HOT_BYTES   (8 * MIB)
-#define HOST_MAX    64
+#define MIB       (INT64_C(1) << 20)
+#define HOT_BYTES (8 * MIB)
+#define HOST_MAX  64
 
 static void segment_read(struct weir__reader *reader, const struct weir__node *node)
 {
     static const char *const names[] = {"path", "size"};
     struct weir__config *config = reader->config;
     const struct weir__node *member;
-    if (!weir__field_names(reader->report, node, "segment", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "segment", WEIR__LIST_OF(names)))
         return;
     config->segment_place = node->place;
-    if ((member = weir__node_get(node, "path"))) {
+    if (WEIR__GIVEN(member, node, "path")) {
         config->segment_path = weir__config_path(reader, member, "path");
         config->segment_place = member->place;
         config->segment_is_ours = false;
     }
-    if ((member = weir__node_get(node, "size")))
-        weir__config_size(reader, member, "size", INT64_C(64) << 10, &config->segment_bytes);
+    if (WEIR__GIVEN(member, node, "size"))
+        weir__field_size(reader->report, member, "size", INT64_C(64) << 10, &config->segment_bytes);
 }
 
 /* "off", a size, or a map with one. */
@@ -37,44 +36,39 @@ static void hot_read(struct weir__reader *reader, const struct weir__node *node)
     struct weir__config *config = reader->config;
     const struct weir__node *size = node, *member;
     config->hot_place = node->place;
-    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off")) {
+    if (weir__config_is(node, "off")) {
         config->hot_bytes = 0;
         return;
     }
     if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "hot_keys", NAMES(names)))
+        if (!weir__field_names(reader->report, node, "hot_keys", WEIR__LIST_OF(names)))
             return;
         size = weir__node_get(node, "size");
-        if ((member = weir__node_get(node, "hash_keys")))
+        if (WEIR__GIVEN(member, node, "hash_keys"))
             weir__field_bool(reader->report, member, "hash_keys", &config->hot_hash);
     }
     config->hot_bytes = HOT_BYTES;
     if (size)
-        weir__config_size(reader, size, "hot_keys", INT64_C(128) << 10, &config->hot_bytes);
+        weir__field_size(reader->report, size, "hot_keys", INT64_C(128) << 10, &config->hot_bytes);
 }
 
 static void workers_read(struct weir__reader *reader, const struct weir__node *node)
 {
-    if (node->kind != WEIR__SCALAR || !weir__text_is(node->text, "auto"))
+    if (!weir__config_is(node, "auto"))
         weir__field_int(reader->report, node, "workers", 1, 1024, &reader->config->workers);
 }
 
+/* `user` or `agent_user`. */
 static void user_read(struct weir__reader *reader, const struct weir__node *node)
 {
+    struct weir__config *config = reader->config;
+    const char *what = node->name->text.data;
+    bool agent = strcmp(what, "agent_user") == 0;
     weir_text name;
-    if (!weir__field_text(reader->report, node, "user", &name))
+    if (!weir__field_text(reader->report, node, what, &name))
         return;
-    reader->config->user = weir__config_text(reader, name);
-    reader->config->user_place = node->place;
-}
-
-static void agent_user_read(struct weir__reader *reader, const struct weir__node *node)
-{
-    weir_text name;
-    if (!weir__field_text(reader->report, node, "agent_user", &name))
-        return;
-    reader->config->agent_user = weir__config_text(reader, name);
-    reader->config->agent_user_place = node->place;
+    *(agent ? &config->agent_user : &config->user) = weir__config_text(reader, name);
+    *(agent ? &config->agent_user_place : &config->user_place) = node->place;
 }
 
 /* The name of this host that other hosts and the dashboard show. */
@@ -95,7 +89,7 @@ static void host_read(struct weir__reader *reader, const struct weir__node *node
 static bool log_path(struct weir__reader *reader, const struct weir__node *node, const char **path)
 {
     *path = NULL;
-    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "stderr"))
+    if (weir__config_is(node, "stderr"))
         return true;
     *path = weir__config_path(reader, node, "a log's path");
     return *path != NULL;
@@ -110,14 +104,14 @@ static void log_read(struct weir__reader *reader, const struct weir__node *node)
     const struct weir__node *member;
     int format = 0;
     config->log_place = node->place;
-    if (!weir__field_names(reader->report, node, "log", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "log", WEIR__LIST_OF(names)))
         return;
-    if ((member = weir__node_get(node, "path"))) {
+    if (WEIR__GIVEN(member, node, "path")) {
         log_path(reader, member, &config->log_path);
         config->log_place = member->place;
     }
-    if ((member = weir__node_get(node, "format")) &&
-        weir__field_choice(reader->report, member, "format", NAMES(formats), &format))
+    if (WEIR__GIVEN(member, node, "format") &&
+        weir__field_choice(reader->report, member, "format", WEIR__LIST_OF(formats), &format))
         config->log_json = format == 1;
 }
 
@@ -128,15 +122,15 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
     struct weir__config *config = reader->config;
     const struct weir__node *path = node, *member = NULL;
     int format = config->log_json;
-    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off"))
+    if (weir__config_is(node, "off"))
         return;
     if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "access_log", NAMES(names)))
+        if (!weir__field_names(reader->report, node, "access_log", WEIR__LIST_OF(names)))
             return;
         path = weir__node_get(node, "path");
         member = weir__node_get(node, "format");
     }
-    if (member && !weir__field_choice(reader->report, member, "format", NAMES(formats), &format))
+    if (member && !weir__field_choice(reader->report, member, "format", WEIR__LIST_OF(formats), &format))
         return;
     config->access_place = path ? path->place : node->place;
     if (!path || log_path(reader, path, &config->access_path))
@@ -148,15 +142,15 @@ static void denied_read(struct weir__reader *reader, const struct weir__node *no
     static const char *const names[] = {"path", "rate", "hash_keys"};
     struct weir__config *config = reader->config;
     const struct weir__node *path = node, *member;
-    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off"))
+    if (weir__config_is(node, "off"))
         return;
     if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "denied_log", NAMES(names)))
+        if (!weir__field_names(reader->report, node, "denied_log", WEIR__LIST_OF(names)))
             return;
         path = weir__node_get(node, "path");
-        if ((member = weir__node_get(node, "rate")))
+        if (WEIR__GIVEN(member, node, "rate"))
             weir__field_int(reader->report, member, "rate", 1, 1000000, &config->denied_rate);
-        if ((member = weir__node_get(node, "hash_keys")))
+        if (WEIR__GIVEN(member, node, "hash_keys"))
             weir__field_bool(reader->report, member, "hash_keys", &config->denied_hash);
     }
     config->denied_place = path ? path->place : node->place;
@@ -229,7 +223,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
                    {"hot_keys", hot_read},
                    {"load", weir__config_load_level},
                    {"user", user_read},
-                   {"agent_user", agent_user_read},
+                   {"agent_user", user_read},
                    {"host", host_read},
                    {"gateway", weir__config_gateway},
                    {"service", weir__config_service},
@@ -238,10 +232,10 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
                    {"denied_log", denied_read},
                    {"store", weir__config_store}};
     const struct weir__node *member;
-    if (!weir__field_names(reader->report, root, "weir.yaml", NAMES(names)))
+    if (!weir__field_names(reader->report, root, "weir.yaml", WEIR__LIST_OF(names)))
         return;
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
-        if ((member = weir__node_get(root, members[i].name)))
+        if (WEIR__GIVEN(member, root, members[i].name))
             members[i].read(reader, member);
     /* The dashboard shows hot keys. */
     if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))

@@ -234,12 +234,19 @@ struct weir__reader {
     struct weir__diagnostics *report;
 };
 
+/* An array and its size, as arguments. */
+#define WEIR__LIST_OF(array) (array), sizeof(array) / sizeof *(array)
+/* Sets `node` to a member of a map. False: there is none. */
+#define WEIR__GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
+
 const char *weir__config_text(struct weir__reader *reader, weir_text text);
+/* True for a scalar with this text. */
+bool weir__config_is(const struct weir__node *node, const char *word);
+/* Calls `add` for a node that is not a list, or for each member of the list. */
+void weir__config_each(struct weir__reader *reader, const struct weir__node *node,
+                       void (*add)(struct weir__reader *reader, const struct weir__node *node));
 /* A path, made absolute: relative ones begin at the folder of the file. NULL after a report. */
 const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what);
-/* "64MiB", "512KiB", "1GiB", or bytes. */
-bool weir__config_size(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t min,
-                       int64_t *bytes);
 /* A time in milliseconds, at most a day. */
 bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms);
 /* An address to listen on. */

@@ -1,13 +1,12 @@
 /* weir.yaml: `admin`, `rules_db`, `state`, and `rules` that another host publishes. */
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define NAMES(list) (list), sizeof(list) / sizeof *(list)
-#define HOUR_MS     INT64_C(3600000)
+#define HOUR_MS INT64_C(3600000)
 
 static bool starts_with(weir_text text, const char *start)
 {
@@ -114,23 +113,23 @@ static void admin_read(struct weir__reader *reader, const struct weir__node *nod
     if (!listener)
         return;
     if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "admin", NAMES(names)))
+        if (!weir__field_names(reader->report, node, "admin", WEIR__LIST_OF(names)))
             return;
         at = weir__node_get(node, "listen");
         if (!at) {
             weir__report_error(reader->report, node->place, "admin has no listen, such as 127.0.0.1:9091");
             return;
         }
-        if ((member = weir__node_get(node, "rules_db"))) {
+        if (WEIR__GIVEN(member, node, "rules_db")) {
             if (database)
                 weir__report_error(reader->report, member->place, "rules_db is given twice; give it once");
             database = member;
         }
-        if ((member = weir__node_get(node, "session")))
+        if (WEIR__GIVEN(member, node, "session"))
             weir__config_ms(reader, member, "session", &admin->session_ms);
         int role;
-        if ((member = weir__node_get(node, "key_texts")) &&
-            weir__field_choice(reader->report, member, "key_texts", NAMES(roles), &role))
+        if (WEIR__GIVEN(member, node, "key_texts") &&
+            weir__field_choice(reader->report, member, "key_texts", WEIR__LIST_OF(roles), &role))
             admin->key_texts = 1 + role;
     }
     if (!weir__config_listener(reader, at, "admin", listener))
@@ -179,19 +178,19 @@ static void origin_read(struct weir__reader *reader, const struct weir__node *ru
     const struct weir__node *url = rules, *member;
     origin->poll_ms = 2000;
     if (rules->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, rules, "rules", NAMES(names)))
+        if (!weir__field_names(reader->report, rules, "rules", WEIR__LIST_OF(names)))
             return;
         url = weir__node_get(rules, "url");
-        if ((member = weir__node_get(rules, "token")))
+        if (WEIR__GIVEN(member, rules, "token"))
             origin->token = printable_read(reader, member, "token");
-        if ((member = weir__node_get(rules, "token_file"))) {
+        if (WEIR__GIVEN(member, rules, "token_file")) {
             origin->token_file = weir__config_path(reader, member, "token_file");
             if (origin->token)
                 weir__report_error(reader->report, member->place, "there are token and token_file; give one");
         }
-        if ((member = weir__node_get(rules, "ca")))
+        if (WEIR__GIVEN(member, rules, "ca"))
             origin->ca = weir__config_path(reader, member, "ca");
-        if ((member = weir__node_get(rules, "poll")) && weir__config_ms(reader, member, "poll", &origin->poll_ms) &&
+        if (WEIR__GIVEN(member, rules, "poll") && weir__config_ms(reader, member, "poll", &origin->poll_ms) &&
             origin->poll_ms < 100)
             weir__report_error(reader->report, member->place, "poll is at least 100ms");
     }

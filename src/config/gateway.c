@@ -1,11 +1,6 @@
 /* weir.yaml: `gateway`: listeners, TLS, upstream servers and routes. */
 #include "config/config.h"
-#include "rules/field.h"
-
-#define NAMES(list) (list), sizeof(list) / sizeof *(list)
-
-/* Sets `node` to a member of a map. False: there is none. */
-#define GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
+#include "rules/yaml.h"
 
 /* ---- Listening ---- */
 
@@ -13,19 +8,17 @@ bool weir__config_tls(struct weir__reader *reader, const struct weir__node *node
 {
     static const char *const names[] = {"certificate", "key", "client_ca"};
     const struct weir__node *certificate = NULL, *key = NULL, *client_ca = NULL;
-    if (!weir__field_names(reader->report, node, "tls", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "tls", WEIR__LIST_OF(names)))
         return false;
-    if (!GIVEN(certificate, node, "certificate") || !GIVEN(key, node, "key")) {
-        weir__report_error(reader->report, node->place, "tls needs certificate and key, and has no %s",
-                           certificate ? "key" : "certificate");
-        return false;
-    }
+    if (!WEIR__GIVEN(certificate, node, "certificate") || !WEIR__GIVEN(key, node, "key"))
+        return weir__report_error(reader->report, node->place, "tls needs certificate and key, and has no %s",
+                                  certificate ? "key" : "certificate");
     tls->certificate = weir__config_path(reader, certificate, "certificate");
     tls->key = weir__config_path(reader, key, "key");
     tls->certificate_place = certificate->place;
     tls->key_place = key->place;
     tls->client_ca = NULL;
-    if (GIVEN(client_ca, node, "client_ca")) {
+    if (WEIR__GIVEN(client_ca, node, "client_ca")) {
         tls->client_ca = weir__config_path(reader, client_ca, "client_ca");
         tls->client_ca_place = client_ca->place;
         if (!tls->client_ca)
@@ -49,17 +42,17 @@ void weir__config_listen(struct weir__reader *reader, const struct weir__node *n
     const struct weir__node *address = node, *member;
     *listener = (struct weir__listener){.kind = kind, .tls = *common};
     if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, what, NAMES(names)))
+        if (!weir__field_names(reader->report, node, what, WEIR__LIST_OF(names)))
             return;
-        if (!GIVEN(address, node, "address")) {
+        if (!WEIR__GIVEN(address, node, "address")) {
             weir__report_error(reader->report, node->place, "%s has no address", what);
             return;
         }
-        if (GIVEN(member, node, "tls") && !weir__config_tls(reader, member, &listener->tls))
+        if (WEIR__GIVEN(member, node, "tls") && !weir__config_tls(reader, member, &listener->tls))
             return;
     }
     listener->http2 = listener->tls.certificate != NULL;
-    if (node->kind == WEIR__MAP && GIVEN(member, node, "http2") &&
+    if (node->kind == WEIR__MAP && WEIR__GIVEN(member, node, "http2") &&
         !weir__field_bool(reader->report, member, "http2", &listener->http2))
         return;
     if (weir__config_listener(reader, address, what, listener))
@@ -85,20 +78,16 @@ static bool servers_read(struct weir__reader *reader, const struct weir__node *n
 {
     size_t count = node->kind == WEIR__LIST ? node->count : 1;
     const struct weir__node *each = node->kind == WEIR__LIST ? node->first : node;
-    if (count == 0) {
-        weir__report_error(reader->report, node->place, "there is no server in this list");
-        return false;
-    }
+    if (count == 0)
+        return weir__report_error(reader->report, node->place, "there is no server in this list");
     route->servers = weir__arena_array(&reader->config->arena, count, sizeof *route->servers);
     if (!route->servers)
         return false;
     bool good = true;
     for (size_t i = 0; i < count && each; i++, each = each->next) {
         good &= weir__config_server(reader, each, &route->servers[i]);
-        if (good && route->servers[i].https != route->servers[0].https) {
-            weir__report_error(reader->report, each->place, "servers of one path must be all http or all https");
-            return false;
-        }
+        if (good && route->servers[i].https != route->servers[0].https)
+            return weir__report_error(reader->report, each->place, "servers of one path must be all http or all https");
     }
     route->server_count = count;
     return good;
@@ -131,16 +120,12 @@ static bool path_read(struct weir__reader *reader, const struct weir__node *node
     good &= !rest || text.len == 0 || text.data[text.len - 1] == '/';
     for (size_t i = 0; i < text.len; i++)
         good &= (unsigned char)text.data[i] > 0x20 && text.data[i] != 0x7f && text.data[i] != '*';
-    if (!good) {
-        weir__report_error(reader->report, node->place, "path must be like /exact, /prefix/* or *, not \"%s\"",
-                           weir__printable(node->text, shown, sizeof shown));
-        return false;
-    }
-    if (!is_normal(text)) {
-        weir__report_error(reader->report, node->place,
-                           "no request has such a path: //, /./ and /../ are resolved before it is looked at");
-        return false;
-    }
+    if (!good)
+        return weir__report_error(reader->report, node->place, "path must be like /exact, /prefix/* or *, not \"%s\"",
+                                  weir__printable(node->text, shown, sizeof shown));
+    if (!is_normal(text))
+        return weir__report_error(reader->report, node->place,
+                                  "no request has such a path: //, /./ and /../ are resolved before it is looked at");
     route->kind = !rest ? WEIR__ROUTE_EXACT : text.len <= 1 ? WEIR__ROUTE_ALL : WEIR__ROUTE_PREFIX;
     route->path = weir__config_text(reader, text.len ? text : WEIR__TEXT("/"));
     return true;
@@ -154,9 +139,9 @@ static void route_read(struct weir__reader *reader, const struct weir__node *nod
     struct weir__route *route = &config->routes[config->route_count];
     const struct weir__node *path, *servers;
     char at[256];
-    if (!weir__field_names(reader->report, node, "an upstream", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "an upstream", WEIR__LIST_OF(names)))
         return;
-    if (!GIVEN(path, node, "path") || !GIVEN(servers, node, "servers")) {
+    if (!WEIR__GIVEN(path, node, "path") || !WEIR__GIVEN(servers, node, "servers")) {
         weir__report_error(reader->report, node->place, "an upstream by path needs path and servers, and has no %s",
                            path ? "servers" : "path");
         return;
@@ -197,15 +182,15 @@ static void upstream_tls_read(struct weir__reader *reader, const struct weir__no
     static const char *const names[] = {"verify", "ca", "name"};
     const struct weir__node *member;
     weir_text name;
-    if (!weir__field_names(reader->report, node, "upstream_tls", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "upstream_tls", WEIR__LIST_OF(names)))
         return;
-    if (GIVEN(member, node, "verify"))
+    if (WEIR__GIVEN(member, node, "verify"))
         weir__field_bool(reader->report, member, "verify", &reader->config->upstream_verify);
-    if (GIVEN(member, node, "ca")) {
+    if (WEIR__GIVEN(member, node, "ca")) {
         reader->config->upstream_ca = weir__config_path(reader, member, "ca");
         reader->config->upstream_ca_place = member->place;
     }
-    if (GIVEN(member, node, "name") && weir__field_text(reader->report, member, "name", &name)) {
+    if (WEIR__GIVEN(member, node, "name") && weir__field_text(reader->report, member, "name", &name)) {
         bool good = name.len > 0;
         for (size_t i = 0; i < name.len; i++)
             good &= strchr("\"'\\$;{}", name.data[i]) == NULL && (unsigned char)name.data[i] > 0x20;
@@ -241,25 +226,28 @@ static void amounts_read(struct weir__reader *reader, const struct weir__node *g
     static const char *const timeouts[] = {"connect", "read", "send"}, *const healths[] = {"max_fails", "fail_timeout"};
     struct weir__config *config = reader->config;
     const struct weir__node *map, *member;
-    if (GIVEN(map, gateway, "timeouts") && weir__field_names(reader->report, map, "timeouts", NAMES(timeouts))) {
+    if (WEIR__GIVEN(map, gateway, "timeouts") &&
+        weir__field_names(reader->report, map, "timeouts", WEIR__LIST_OF(timeouts))) {
         int64_t *to[] = {&config->connect_ms, &config->read_ms, &config->send_ms};
         for (size_t i = 0; i < sizeof to / sizeof *to; i++)
-            if (GIVEN(member, map, timeouts[i]))
+            if (WEIR__GIVEN(member, map, timeouts[i]))
                 weir__config_ms(reader, member, timeouts[i], to[i]);
     }
-    if (GIVEN(map, gateway, "health") && weir__field_names(reader->report, map, "health", NAMES(healths))) {
-        if (GIVEN(member, map, "max_fails"))
+    if (WEIR__GIVEN(map, gateway, "health") &&
+        weir__field_names(reader->report, map, "health", WEIR__LIST_OF(healths))) {
+        if (WEIR__GIVEN(member, map, "max_fails"))
             weir__field_int(reader->report, member, "max_fails", 0, 1000000, &config->max_fails);
-        if (GIVEN(member, map, "fail_timeout") && weir__config_ms(reader, member, "fail_timeout", &config->fail_ms) &&
-            config->fail_ms % 1000 != 0)
+        if (WEIR__GIVEN(member, map, "fail_timeout") &&
+            weir__config_ms(reader, member, "fail_timeout", &config->fail_ms) && config->fail_ms % 1000 != 0)
             weir__report_error(reader->report, member->place, "fail_timeout must be in whole seconds");
     }
-    if (GIVEN(member, gateway, "keepalive"))
+    if (WEIR__GIVEN(member, gateway, "keepalive"))
         weir__field_int(reader->report, member, "keepalive", 0, 65536, &config->keepalive);
-    if (GIVEN(member, gateway, "max_body")) {
-        if (member->kind == WEIR__SCALAR && weir__text_is(member->text, "unlimited"))
+    if (WEIR__GIVEN(member, gateway, "max_body")) {
+        if (weir__config_is(member, "unlimited"))
             config->body_bytes = 0;
-        else if (weir__config_size(reader, member, "max_body", 0, &config->body_bytes) && config->body_bytes == 0)
+        else if (weir__field_size(reader->report, member, "max_body", 0, &config->body_bytes) &&
+                 config->body_bytes == 0)
             config->body_bytes = 1; /* what comes closest: nginx takes 0 for no bound at all */
     }
 }
@@ -270,17 +258,17 @@ void weir__config_gateway(struct weir__reader *reader, const struct weir__node *
                                         "timeouts", "health", "keepalive", "max_body"};
     const struct weir__node *member;
     struct weir__tls common = {0};
-    if (!weir__field_names(reader->report, gateway, "gateway", NAMES(names)))
+    if (!weir__field_names(reader->report, gateway, "gateway", WEIR__LIST_OF(names)))
         return;
-    if (GIVEN(member, gateway, "tls"))
+    if (WEIR__GIVEN(member, gateway, "tls"))
         weir__config_tls(reader, member, &common);
-    if (GIVEN(member, gateway, "listen"))
+    if (WEIR__GIVEN(member, gateway, "listen"))
         listen_read(reader, member, &common);
     else
         weir__report_error(reader->report, gateway->place, "gateway has no listen, such as 127.0.0.1:8080");
-    if (GIVEN(member, gateway, "upstream_tls"))
+    if (WEIR__GIVEN(member, gateway, "upstream_tls"))
         upstream_tls_read(reader, member);
-    if (GIVEN(member, gateway, "upstreams"))
+    if (WEIR__GIVEN(member, gateway, "upstreams"))
         upstreams_read(reader, member);
     else
         weir__report_error(reader->report, gateway->place,

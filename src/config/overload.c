@@ -2,11 +2,9 @@
 #include "base/text.h"
 #include "base/number.h"
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <stdio.h>
-
-#define NAMES(list) (list), sizeof(list) / sizeof *(list)
 
 enum unit { PERCENT, NUMBER };
 
@@ -25,11 +23,6 @@ static const struct signal {
     [WEIR__SIGNAL_IN_FLIGHT] = {"in_flight", NUMBER, 200, 1, 1e9, false},
 };
 
-static bool is_word(const struct weir__node *node, const char *word)
-{
-    return node->kind == WEIR__SCALAR && weir__text_is(node->text, word);
-}
-
 static void signal_wrong(struct weir__reader *reader, const struct weir__node *node, const struct signal *signal)
 {
     char shown[WEIR__SHOWN];
@@ -46,8 +39,8 @@ static void signal_read(struct weir__reader *reader, const struct weir__node *no
 {
     weir_text text = node->kind == WEIR__SCALAR ? node->text : (weir_text){"", 0};
     int64_t number;
-    if (is_word(node, "on") || is_word(node, "off")) {
-        *target = is_word(node, "on") ? signal->default_target : 0;
+    if (weir__config_is(node, "on") || weir__config_is(node, "off")) {
+        *target = weir__config_is(node, "on") ? signal->default_target : 0;
         return;
     }
     if (signal->unit == PERCENT && text.len > 0 && text.data[text.len - 1] == '%')
@@ -76,7 +69,7 @@ static void signals_read(struct weir__reader *reader, const struct weir__node *n
         if (!(member = weir__node_get(node, signals[i].name)))
             continue;
         signal_read(reader, member, &signals[i], &reader->config->load.target[i]);
-        any |= !is_word(member, "off");
+        any |= !weir__config_is(member, "off");
     }
     if (!any)
         weir__report_error(reader->report, node->place, "no signal is on: the level would always be 0");
@@ -99,10 +92,10 @@ void weir__config_load_level(struct weir__reader *reader, const struct weir__nod
     static const char *const names[] = {"signals", "smooth", "shed_above", "adapt_to"};
     struct weir__load_config *load = &reader->config->load;
     const struct weir__node *member = NULL;
-    if (is_word(node, "off"))
+    if (weir__config_is(node, "off"))
         return;
     *load = (struct weir__load_config){.on = true, .smooth_ms = 500, .adapt_to = 80, .place = node->place};
-    if (!is_word(node, "on") && !weir__field_names(reader->report, node, "load", NAMES(names)))
+    if (!weir__config_is(node, "on") && !weir__field_names(reader->report, node, "load", WEIR__LIST_OF(names)))
         return;
     bool map = node->kind == WEIR__MAP;
     if (map && (member = weir__node_get(node, "signals")))

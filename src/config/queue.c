@@ -1,12 +1,11 @@
 /* weir.yaml: `queue`: deferred requests. */
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <stdio.h>
 #include <sys/un.h>
 
-#define NAMES(list) (list), sizeof(list) / sizeof *(list)
-#define BODY_MAX    (INT64_C(3) << 20) /* of one deferred request, headers included */
+#define BODY_MAX (INT64_C(3) << 20) /* of one deferred request, headers included */
 
 /* Headers that are kept by default. Host, Idempotency-Key and X-Forwarded-… are always kept. */
 static const char *const default_headers[] = {"accept",           "accept-language",  "authorization",
@@ -75,13 +74,13 @@ static void bounds_read(struct weir__reader *reader, const struct weir__node *no
     struct weir__queue_config *queue = &reader->config->queue;
     const struct weir__node *member;
     struct weir__parsed_window age;
-    if ((member = weir__node_get(node, "max")))
+    if (WEIR__GIVEN(member, node, "max"))
         weir__field_int(reader->report, member, "max", 1, INT32_MAX, &queue->max);
-    if ((member = weir__node_get(node, "max_bytes")))
-        weir__config_size(reader, member, "max_bytes", INT64_C(64) << 10, &queue->max_bytes);
-    if ((member = weir__node_get(node, "max_age")) && weir__field_window(reader->report, member, "max_age", &age))
+    if (WEIR__GIVEN(member, node, "max_bytes"))
+        weir__field_size(reader->report, member, "max_bytes", INT64_C(64) << 10, &queue->max_bytes);
+    if (WEIR__GIVEN(member, node, "max_age") && weir__field_window(reader->report, member, "max_age", &age))
         queue->max_age_ms = age.ns < 1000000 ? 1 : age.ns / 1000000;
-    if ((member = weir__node_get(node, "body")) && weir__config_size(reader, member, "body", 0, &queue->body_bytes) &&
+    if (WEIR__GIVEN(member, node, "body") && weir__field_size(reader->report, member, "body", 0, &queue->body_bytes) &&
         queue->body_bytes > BODY_MAX)
         weir__report_error(reader->report, member->place, "body must be at most %dKiB", (int)(BODY_MAX >> 10));
 }
@@ -122,18 +121,18 @@ void weir__config_queue(struct weir__reader *reader, const struct weir__node *ro
                                          .headers = default_headers,
                                          .header_count = sizeof default_headers / sizeof *default_headers,
                                          .retries = 8};
-    if (node->kind != WEIR__SCALAR || !weir__text_is(node->text, "on")) {
-        if (!weir__field_names(reader->report, node, "queue", NAMES(names)))
+    if (!weir__config_is(node, "on")) {
+        if (!weir__field_names(reader->report, node, "queue", WEIR__LIST_OF(names)))
             return;
-        if ((member = weir__node_get(node, "sync")) &&
-            weir__field_choice(reader->report, member, "sync", NAMES(syncs), &sync))
+        if (WEIR__GIVEN(member, node, "sync") &&
+            weir__field_choice(reader->report, member, "sync", WEIR__LIST_OF(syncs), &sync))
             queue->sync_second = sync == 1;
         bounds_read(reader, node);
-        if ((member = weir__node_get(node, "headers")))
+        if (WEIR__GIVEN(member, node, "headers"))
             headers_read(reader, member);
-        if ((member = weir__node_get(node, "retries")))
+        if (WEIR__GIVEN(member, node, "retries"))
             weir__field_int(reader->report, member, "retries", 0, 1000, &queue->retries);
-        if ((member = weir__node_get(node, "deliver_to")))
+        if (WEIR__GIVEN(member, node, "deliver_to"))
             deliver_read(reader, member);
     }
     if (!queue->deliver_to && !weir__node_get(root, "gateway"))

@@ -1,7 +1,7 @@
 /* weir.yaml: rules inside the file. The rules compiler gets a copy of the file with everything else blanked out, so
  * that its messages have the lines and columns of weir.yaml. */
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 /* Members that belong to the rules if `rules` is a list. */
 static const char *const rule_members[] = {"identity", "allow", "block", "response", "normalize", "rules"};

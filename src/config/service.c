@@ -1,11 +1,8 @@
 /* weir.yaml: `service`: listeners for gRPC, HTTP and RESP, and access control. */
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <stdio.h>
-
-#define NAMES(list)            (list), sizeof(list) / sizeof *(list)
-#define GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
 
 /* Reads a password or token. NULL after a report. */
 static const char *secret_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
@@ -41,14 +38,14 @@ static void token_add(struct weir__reader *reader, const struct weir__node *node
     access->token_operator[access->token_count++] = is_operator;
 }
 
-static void tokens_read(struct weir__reader *reader, const struct weir__node *node, const char *what, bool is_operator)
+static void user_token_add(struct weir__reader *reader, const struct weir__node *node)
 {
-    if (node->kind != WEIR__LIST) {
-        token_add(reader, node, what, is_operator);
-        return;
-    }
-    for (const struct weir__node *each = node->first; each; each = each->next)
-        token_add(reader, each, what, is_operator);
+    token_add(reader, node, "a token", false);
+}
+
+static void operator_token_add(struct weir__reader *reader, const struct weir__node *node)
+{
+    token_add(reader, node, "an operator's token", true);
 }
 
 static void open_add(struct weir__reader *reader, const struct weir__node *node)
@@ -56,7 +53,7 @@ static void open_add(struct weir__reader *reader, const struct weir__node *node)
     static const char *const names[] = {
         [WEIR__ENDPOINT_API] = "api", [WEIR__ENDPOINT_AUTH] = "auth", [WEIR__ENDPOINT_JSON] = "json"};
     int which;
-    if (weir__field_choice(reader->report, node, "open", NAMES(names), &which))
+    if (weir__field_choice(reader->report, node, "open", WEIR__LIST_OF(names), &which))
         reader->config->access.open[which] = true;
 }
 
@@ -80,35 +77,23 @@ static void network_add(struct weir__reader *reader, const struct weir__node *no
     auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
 }
 
-/* One network or a list. */
-static void each_of(struct weir__reader *reader, const struct weir__node *node,
-                    void (*add)(struct weir__reader *reader, const struct weir__node *node))
-{
-    if (node->kind != WEIR__LIST) {
-        add(reader, node);
-        return;
-    }
-    for (const struct weir__node *each = node->first; each; each = each->next)
-        add(reader, each);
-}
-
 static void auth_read(struct weir__reader *reader, const struct weir__node *node)
 {
     static const char *const names[] = {"headers", "trusted_proxies"};
     static const char *const families[] = {"forwarded", "original"};
     const struct weir__node *member;
     int which;
-    if (!weir__field_names(reader->report, node, "auth", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "auth", WEIR__LIST_OF(names)))
         return;
-    if (GIVEN(member, node, "headers") &&
-        weir__field_choice(reader->report, member, "headers", NAMES(families), &which))
+    if (WEIR__GIVEN(member, node, "headers") &&
+        weir__field_choice(reader->report, member, "headers", WEIR__LIST_OF(families), &which))
         reader->config->auth.headers = families[which];
-    if (!GIVEN(member, node, "trusted_proxies"))
+    if (!WEIR__GIVEN(member, node, "trusted_proxies"))
         return;
     if (member->kind == WEIR__LIST && !member->first)
         weir__report_error(reader->report, member->place,
                            "trusted_proxies is empty; leave it out to trust this host and peers that authenticate");
-    each_of(reader, member, network_add);
+    weir__config_each(reader, member, network_add);
 }
 
 static void access_read(struct weir__reader *reader, const struct weir__node *node)
@@ -117,23 +102,23 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
                                         "open"};
     struct weir__access *access = &reader->config->access;
     const struct weir__node *member;
-    if (!weir__field_names(reader->report, node, "access", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "access", WEIR__LIST_OF(names)))
         return;
-    if (GIVEN(member, node, "tokens"))
-        tokens_read(reader, member, "a token", false);
-    if (GIVEN(member, node, "operator_tokens"))
-        tokens_read(reader, member, "an operator's token", true);
-    if (GIVEN(member, node, "password"))
+    if (WEIR__GIVEN(member, node, "tokens"))
+        weir__config_each(reader, member, user_token_add);
+    if (WEIR__GIVEN(member, node, "operator_tokens"))
+        weir__config_each(reader, member, operator_token_add);
+    if (WEIR__GIVEN(member, node, "password"))
         access->password = secret_read(reader, member, "password");
-    if (GIVEN(member, node, "operator_password"))
+    if (WEIR__GIVEN(member, node, "operator_password"))
         access->operator_password = secret_read(reader, member, "operator_password");
-    if (GIVEN(member, node, "open_operator"))
+    if (WEIR__GIVEN(member, node, "open_operator"))
         weir__field_bool(reader->report, member, "open_operator", &access->open_operator);
-    if (GIVEN(member, node, "open")) {
-        each_of(reader, member, open_add);
+    if (WEIR__GIVEN(member, node, "open")) {
+        weir__config_each(reader, member, open_add);
         if (!access->token_count)
             weir__report_warning(reader->report, member->place,
-                                 "open changes nothing without tokens: then no endpoint asks for one");
+                                 "open changes nothing without tokens: then no endpoint requires one");
     }
 }
 
@@ -143,10 +128,10 @@ static void envoy_read(struct weir__reader *reader, const struct weir__node *nod
     bool *const values[] = {&reader->config->rls_headers, &reader->config->rls_metadata,
                             &reader->config->rls_count_denied};
     const struct weir__node *member;
-    if (!weir__field_names(reader->report, node, "envoy", NAMES(names)))
+    if (!weir__field_names(reader->report, node, "envoy", WEIR__LIST_OF(names)))
         return;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (GIVEN(member, node, names[i]))
+        if (WEIR__GIVEN(member, node, names[i]))
             weir__field_bool(reader->report, member, names[i], values[i]);
 }
 
@@ -210,21 +195,21 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
     const struct weir__node *member, *ports;
     int which;
     size_t before = reader->config->listener_count, errors = (size_t)reader->report->errors;
-    if (!weir__field_names(reader->report, service, "service", NAMES(names)))
+    if (!weir__field_names(reader->report, service, "service", WEIR__LIST_OF(names)))
         return;
-    if (GIVEN(member, service, "tls"))
+    if (WEIR__GIVEN(member, service, "tls"))
         weir__config_tls(reader, member, &common);
-    if (GIVEN(member, service, "access"))
+    if (WEIR__GIVEN(member, service, "access"))
         access_read(reader, member);
-    if (GIVEN(member, service, "auth"))
+    if (WEIR__GIVEN(member, service, "auth"))
         auth_read(reader, member);
-    if (GIVEN(member, service, "envoy"))
+    if (WEIR__GIVEN(member, service, "envoy"))
         envoy_read(reader, member);
-    bool as_ratelimit =
-        GIVEN(ports, service, "ports") && weir__field_choice(reader->report, ports, "ports", NAMES(known), &which);
+    bool as_ratelimit = WEIR__GIVEN(ports, service, "ports") &&
+                        weir__field_choice(reader->report, ports, "ports", WEIR__LIST_OF(known), &which);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const char *address = as_ratelimit ? ratelimit_address(kinds[i].kind) : NULL;
-        if (!GIVEN(member, service, kinds[i].name) && address) {
+        if (!WEIR__GIVEN(member, service, kinds[i].name) && address) {
             default_listener = *ports;
             default_listener.text = (weir_text){address, strlen(address)};
             member = &default_listener;

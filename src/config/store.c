@@ -1,11 +1,10 @@
 /* weir.yaml: `store`: a URL, or a map with a URL and settings; and the URL for libweir that results from it. */
 #include "config/config.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 #include "engine/store_options.h"
 
 #include <stdio.h>
 
-#define NAMES(list)  (list), sizeof(list) / sizeof *(list)
 #define PASSWORD_MAX 512
 
 /* Settings that weir__store_option does not know. */
@@ -80,7 +79,7 @@ static void consistency_read(struct weir__reader *reader, const struct weir__nod
 {
     static const char *const names[] = {"local", "eventual", "strict"};
     int word;
-    if (weir__field_choice(reader->report, node, "consistency", NAMES(names), &word))
+    if (weir__field_choice(reader->report, node, "consistency", WEIR__LIST_OF(names), &word))
         setting_add(reader, node, "consistency", names[word]);
 }
 
@@ -91,10 +90,8 @@ static bool url_read(struct weir__reader *reader, const struct weir__node *node,
     const char *url = value_read(reader, node, "store");
     if (!url)
         return false;
-    if (weir__store_parse(url, options, why, sizeof why) != 0) {
-        weir__report_error(reader->report, node->place, "store: %s", why);
-        return false;
-    }
+    if (weir__store_parse(url, options, why, sizeof why) != 0)
+        return weir__report_error(reader->report, node->place, "store: %s", why);
     weir__store_shown(options, shown, sizeof shown);
     store->url = url;
     store->shown = weir__config_text(reader, (weir_text){shown, strlen(shown)});
@@ -106,15 +103,15 @@ static void members_read(struct weir__reader *reader, const struct weir__node *m
 {
     const struct weir__node *member;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        if ((member = weir__node_get(map, settings[i])))
+        if (WEIR__GIVEN(member, map, settings[i]))
             setting_read(reader, member, settings[i], options);
-    if ((member = weir__node_get(map, "password_file"))) {
+    if (WEIR__GIVEN(member, map, "password_file")) {
         if (weir__node_get(map, "password"))
             weir__report_error(reader->report, member->place, "there are password and password_file; give one");
         setting_read(reader, member, "password_file", options);
         memcpy(options->password, "?", sizeof "?"); /* a placeholder: the file is read later */
     }
-    if ((member = weir__node_get(map, "consistency")))
+    if (WEIR__GIVEN(member, map, "consistency"))
         consistency_read(reader, member);
     char why[256] = "";
     if (weir__store_fits(options, why, sizeof why) != 0)

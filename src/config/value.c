@@ -3,7 +3,7 @@
 #include "base/number.h"
 #include "config/config.h"
 #include "rules/address.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <grp.h>
 #include <pwd.h>
@@ -12,6 +12,19 @@
 const char *weir__config_text(struct weir__reader *reader, weir_text text)
 {
     return weir__arena_copy(&reader->config->arena, text).data;
+}
+
+bool weir__config_is(const struct weir__node *node, const char *word)
+{
+    return node->kind == WEIR__SCALAR && weir__text_is(node->text, word);
+}
+
+void weir__config_each(struct weir__reader *reader, const struct weir__node *node,
+                       void (*add)(struct weir__reader *reader, const struct weir__node *node))
+{
+    bool list = node->kind == WEIR__LIST;
+    for (const struct weir__node *each = list ? node->first : node; each; each = list ? each->next : NULL)
+        add(reader, each);
 }
 
 /* ---- Paths ---- */
@@ -51,23 +64,16 @@ const char *weir__config_path(struct weir__reader *reader, const struct weir__no
     return weir__config_text(reader, (weir_text){absolute_path, (size_t)len});
 }
 
-/* ---- Sizes and times ---- */
-
-bool weir__config_size(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t min,
-                       int64_t *bytes)
-{
-    return weir__field_size(reader->report, node, what, min, bytes);
-}
+/* ---- Times ---- */
 
 bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms)
 {
     struct weir__parsed_window window;
     if (!weir__field_window(reader->report, node, what, &window))
         return false;
-    if (window.ns > WEIR_DAY || window.ns % 1000000 != 0) {
-        weir__report_error(reader->report, node->place, "%s must be from 1ms to 1d, in whole milliseconds", what);
-        return false;
-    }
+    if (window.ns > WEIR_DAY || window.ns % 1000000 != 0)
+        return weir__report_error(reader->report, node->place, "%s must be from 1ms to 1d, in whole milliseconds",
+                                  what);
     *ms = window.ns / 1000000;
     return true;
 }
@@ -143,10 +149,9 @@ static bool listener_wrong(struct weir__reader *reader, const struct weir__node 
                            const char *why)
 {
     char shown[WEIR__SHOWN];
-    weir__report_error(reader->report, node->place,
-                       "%s must be a port, or an address and a port such as 127.0.0.1:8080, not \"%s\": %s", what,
-                       weir__printable(node->text, shown, sizeof shown), why);
-    return false;
+    return weir__report_error(reader->report, node->place,
+                              "%s must be a port, or an address and a port such as 127.0.0.1:8080, not \"%s\": %s",
+                              what, weir__printable(node->text, shown, sizeof shown), why);
 }
 
 bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
@@ -179,10 +184,9 @@ bool weir__config_listener(struct weir__reader *reader, const struct weir__node 
 static bool server_wrong(struct weir__reader *reader, const struct weir__node *node, const char *why)
 {
     char shown[WEIR__SHOWN];
-    weir__report_error(reader->report, node->place,
-                       "an upstream must be a URL such as http://127.0.0.1:9000, not \"%s\": %s",
-                       weir__printable(node->text, shown, sizeof shown), why);
-    return false;
+    return weir__report_error(reader->report, node->place,
+                              "an upstream must be a URL such as http://127.0.0.1:9000, not \"%s\": %s",
+                              weir__printable(node->text, shown, sizeof shown), why);
 }
 
 static bool begins(weir_text *text, const char *with)

@@ -4,7 +4,7 @@
 #include "engine/cpu.h"
 #include "engine/permits.h"
 #include "engine/overload.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include "base/duration.h"
 #include "base/number.h"
 
-#include "rules/field.h"
+#include "rules/yaml.h"
 #include "base/text.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Parses what nginx sends about a deferred request, and selects the headers that are stored. */
 #include "queue/ingest_internal.h"
 #include "base/number.h"
-#include "rules/field.h"
+#include "rules/yaml.h"
 #include "rules/key.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* Addresses and networks from text and back. */
+/* Addresses, sets of networks, and the client behind trusted proxies. See address.h. */
 #include "rules/address.h"
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 
 static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -250,4 +251,232 @@ bool weir__network_parse(weir_text text, struct weir__network *network, bool *ho
     weir__address_mask(&network->address, network->length);
     *host_bits = memcmp(&given, &network->address, sizeof given) != 0;
     return true;
+}
+
+/* ---- Sets of networks ---- */
+
+__extension__ typedef unsigned __int128 weir__address_number;
+
+struct range {
+    weir__address_number first, last; /* both inside */
+};
+
+struct weir__networks {
+    size_t count;
+    struct range *ranges;
+    /* What ranges begin with, apart from where they end: the search reads only this. */
+    weir__address_number *firsts;
+};
+
+static weir__address_number number_of(const struct weir__address *address)
+{
+    uint64_t high, low;
+
+    memcpy(&high, address->bytes, 8);
+    memcpy(&low, address->bytes + 8, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    high = __builtin_bswap64(high);
+    low = __builtin_bswap64(low);
+#endif
+    return (weir__address_number)high << 64 | low;
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+    const struct range *one = a, *other = b;
+
+    return one->first < other->first ? -1 : one->first > other->first;
+}
+
+/* Melts sorted ranges that overlap or touch; returns how many remain. */
+static size_t melt(struct range *ranges, size_t count)
+{
+    size_t kept = 0;
+
+    for (size_t i = 1; i < count; i++) {
+        struct range *before = &ranges[kept];
+        if (ranges[i].first <= before->last || ranges[i].first - before->last == 1) {
+            if (ranges[i].last > before->last)
+                before->last = ranges[i].last;
+        } else {
+            ranges[++kept] = ranges[i];
+        }
+    }
+    return count > 0 ? kept + 1 : 0;
+}
+
+const struct weir__networks *weir__networks_make(struct weir__arena *arena, const struct weir__network *networks,
+                                                 size_t count)
+{
+    struct weir__networks *set = weir__arena_take(arena, sizeof *set);
+    if (!set)
+        return NULL;
+    if (count == 0)
+        return set;
+    set->ranges = weir__arena_array(arena, count, sizeof *set->ranges);
+    if (!set->ranges)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        int rest = 128 - networks[i].length;
+        weir__address_number span = rest == 128 ? ~(weir__address_number)0 : ((weir__address_number)1 << rest) - 1;
+        set->ranges[i].first = number_of(&networks[i].address);
+        set->ranges[i].last = set->ranges[i].first | span;
+    }
+    qsort(set->ranges, count, sizeof *set->ranges, compare_ranges);
+    set->count = melt(set->ranges, count);
+    set->firsts = weir__arena_array(arena, set->count, sizeof *set->firsts);
+    if (!set->firsts)
+        return NULL;
+    for (size_t i = 0; i < set->count; i++)
+        set->firsts[i] = set->ranges[i].first;
+    return set;
+}
+
+bool weir__networks_contain(const struct weir__networks *networks, const struct weir__address *address)
+{
+    weir__address_number number = number_of(address);
+    const weir__address_number *first = networks->firsts;
+    size_t rest = networks->count;
+
+    if (rest == 0 || number < first[0])
+        return false;
+    /* The last range that begins at or before the address is among `rest` from `first`; no branch to mispredict. */
+    while (rest > 1) {
+        size_t half = rest / 2;
+        first = first[half] <= number ? first + half : first;
+        rest -= half;
+    }
+    return number <= networks->ranges[first - networks->firsts].last;
+}
+
+/* ---- The client behind trusted proxies ---- */
+
+/* Cuts the last element off a list: what is behind the last comma. */
+static weir_text cut_hop(weir_text *list)
+{
+    size_t at = list->len;
+
+    while (at > 0 && list->data[at - 1] != ',')
+        at--;
+    weir_text hop = {list->data + at, list->len - at};
+    list->len = at > 0 ? at - 1 : 0;
+    return weir__text_trim(hop);
+}
+
+/* From a closing quote at `at` back to the one that opens it; 0 (where none can be) if there is none. */
+static size_t opening_quote(const char *data, size_t at)
+{
+    while (at > 0) {
+        if (data[--at] != '"')
+            continue;
+        size_t slashes = 0;
+        while (slashes < at && data[at - 1 - slashes] == '\\')
+            slashes++;
+        if (slashes % 2 == 0)
+            return at;
+        at -= slashes;
+    }
+    return 0;
+}
+
+/* The same where commas in quotes do not count. False: a quote that nothing opens. */
+static bool cut_element(weir_text *list, weir_text *element)
+{
+    size_t at = list->len;
+
+    while (at > 0 && list->data[at - 1] != ',') {
+        at--;
+        if (list->data[at] == '"' && (at = opening_quote(list->data, at)) == 0)
+            return false;
+    }
+    *element = weir__text_trim((weir_text){list->data + at, list->len - at});
+    list->len = at > 0 ? at - 1 : 0;
+    return true;
+}
+
+/* Longer ones are no address: brackets, a zone and a port are all in it. */
+#define NODE_MAX 96
+
+/* Takes the escapes out of what stands in quotes. False: it is too long or not closed just at its end. */
+static bool unquote(weir_text text, char node[NODE_MAX], weir_text *value)
+{
+    size_t len = 0, i = 1;
+
+    for (; i < text.len && text.data[i] != '"'; i++) {
+        if (text.data[i] == '\\' && ++i == text.len)
+            return false;
+        if (len == NODE_MAX)
+            return false;
+        node[len++] = text.data[i];
+    }
+    *value = (weir_text){node, len};
+    return i + 1 == text.len;
+}
+
+/* A node's port may be a made-up name that begins with '_'; the address before it is as good as any. */
+static weir_text without_hidden_port(weir_text node)
+{
+    for (size_t i = 1; i + 1 < node.len; i++)
+        if (node.data[i] == ':' && node.data[i + 1] == '_')
+            return (weir_text){node.data, i};
+    return node;
+}
+
+/* Where the pair that begins at `at` ends: at a semicolon outside of quotes. */
+static size_t pair_end(weir_text element, size_t at)
+{
+    bool quoted = false;
+
+    for (; at < element.len && (quoted || element.data[at] != ';'); at++) {
+        if (element.data[at] == '"')
+            quoted = !quoted;
+        else if (quoted && element.data[at] == '\\' && at + 1 < element.len)
+            at++;
+    }
+    return at;
+}
+
+/* The address of an element's "for". False if there is none, or two, or it is hidden. */
+static bool element_address(weir_text element, struct weir__address *address)
+{
+    char buffer[NODE_MAX];
+    bool found = false;
+
+    for (size_t at = 0; at < element.len;) {
+        size_t end = pair_end(element, at);
+        weir_text pair = weir__text_trim((weir_text){element.data + at, end - at});
+        at = end + 1;
+        if (pair.len < 4 || !weir__text_equal_nocase((weir_text){pair.data, 4}, WEIR__TEXT("for=")))
+            continue;
+        weir_text node = {pair.data + 4, pair.len - 4};
+        if (found || (node.len > 0 && node.data[0] == '"' && !unquote(node, buffer, &node)) ||
+            !weir__address_parse(without_hidden_port(node), address))
+            return false;
+        found = true;
+    }
+    return found;
+}
+
+void weir__client_address(const struct weir__address *peer, const struct weir__networks *trusted,
+                          weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client)
+{
+    bool standard = x_forwarded_for.len == 0;
+    weir_text list = standard ? forwarded : x_forwarded_for;
+    struct weir__address hop;
+
+    *client = *peer;
+    for (int i = 0; i < WEIR__HOPS_MAX && list.len > 0; i++) {
+        weir_text element;
+        if (!standard)
+            element = cut_hop(&list);
+        else if (!cut_element(&list, &element))
+            return;
+        if (element.len == 0)
+            continue;
+        if (!(standard ? element_address(element, &hop) : weir__address_parse(element, &hop)))
+            return;
+        *client = hop;
+        if (!weir__networks_contain(trusted, &hop))
+            return;
+    }
 }

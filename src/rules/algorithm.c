@@ -1,5 +1,5 @@
-/* algorithm.h: one table says what each parameter is and which algorithms have it. */
-#include "rules/algorithm.h"
+/* Reads the algorithm of a limit and its parameters. One table lists which algorithms have each parameter. */
+#include "rules/set.h"
 
 #define LEASE_NS     (60 * WEIR_SECOND)
 #define LEASE_MIN_NS (WEIR_SECOND / 10)
@@ -50,10 +50,9 @@ static bool check_parameters(struct weir__diagnostics *report, const struct weir
         const struct weir__node *node = field(nodes, parameters[i].name);
         if (!node || (parameters[i].algorithms & OF(algorithm)))
             continue;
-        weir__report_error(report, node->name->place, "%s is a parameter of %s, but the algorithm is %s%s",
-                           parameters[i].name, parameters[i].who, algorithms[algorithm],
-                           field(nodes, "algorithm") ? "" : ", the default");
-        good = false;
+        good = weir__report_error(report, node->name->place, "%s is a parameter of %s, but the algorithm is %s%s",
+                                  parameters[i].name, parameters[i].who, algorithms[algorithm],
+                                  field(nodes, "algorithm") ? "" : ", the default");
     }
     return good;
 }
@@ -69,13 +68,11 @@ static bool read_align(struct weir__builder *builder, const struct weir__limit_n
         params->align = WEIR_ALIGN_FIRST_REQUEST;
 
     if (timezone && !window->calendar) {
-        weir__report_error(builder->report, timezone->name->place,
-                           "timezone needs a window of exactly one day, week, month or year");
-        good = false;
+        good = weir__report_error(builder->report, timezone->name->place,
+                                  "timezone needs a window of exactly one day, week, month or year");
     } else if (timezone && params->align == WEIR_ALIGN_FIRST_REQUEST) {
-        weir__report_error(builder->report, timezone->name->place,
-                           "timezone contradicts align: first_request, whose windows follow no calendar");
-        good = false;
+        good = weir__report_error(builder->report, timezone->name->place,
+                                  "timezone contradicts align: first_request, whose windows follow no calendar");
     }
     weir_text name;
     if (timezone && good) {
@@ -98,10 +95,9 @@ static bool read_sliding(struct weir__diagnostics *report, const struct weir__li
     bool good = !buckets || weir__field_int(report, buckets, "buckets", 2, 60, &count);
     if (round && !weir__field_choice(report, round, "round", rounds, COUNT(rounds), &word))
         good = false;
-    if (round && count > 2) {
-        weir__report_error(report, round->name->place, "round is for 2 buckets; with more of them nothing is rounded");
-        good = false;
-    }
+    if (round && count > 2)
+        good = weir__report_error(report, round->name->place,
+                                  "round is for 2 buckets; with more of them nothing is rounded");
     params->buckets = (int)count;
     params->round = (enum weir_round)word;
     return good;
@@ -119,22 +115,16 @@ static bool read_lease(struct weir__diagnostics *report, const struct weir__limi
 {
     const struct weir__node *lease = field(nodes, "lease");
     struct weir__parsed_window length = {.ns = LEASE_NS};
-    if (dialect == WEIR__DESCRIPTORS) {
-        weir__report_error(report, field(nodes, "algorithm")->place,
-                           "concurrency is not for descriptors: their protocol has no way to give a slot back");
-        return false;
-    }
-    if (nodes->window) {
-        weir__report_error(report, nodes->window->name->place,
-                           "window is not for concurrency; how long a slot is held at most is its lease");
-        return false;
-    }
+    if (dialect == WEIR__DESCRIPTORS)
+        return weir__report_error(report, field(nodes, "algorithm")->place,
+                                  "concurrency is not for descriptors: their protocol has no way to give a slot back");
+    if (nodes->window)
+        return weir__report_error(report, nodes->window->name->place,
+                                  "window is not for concurrency; how long a slot is held at most is its lease");
     if (lease && !weir__field_window(report, lease, "lease", &length))
         return false;
-    if (length.ns < LEASE_MIN_NS || length.ns > WEIR_DAY) {
-        weir__report_error(report, lease->place, "lease is 100ms to 1d");
-        return false;
-    }
+    if (length.ns < LEASE_MIN_NS || length.ns > WEIR_DAY)
+        return weir__report_error(report, lease->place, "lease is 100ms to 1d");
     params->window_ns = length.ns;
     return true;
 }
@@ -188,8 +178,7 @@ bool weir__algorithm_make(struct weir__builder *builder, const struct weir__limi
         blamed = field(nodes, "buckets");
     else if (error == WEIR_ESOFT)
         blamed = field(nodes, "soft");
-    weir__report_error(builder->report, place_of(nodes, blamed), "%s", weir_strerror(error));
-    return false;
+    return weir__report_error(builder->report, place_of(nodes, blamed), "%s", weir_strerror(error));
 }
 
 int64_t weir__algorithm_window_ns(const weir_params *params)

@@ -1,5 +1,5 @@
-/* Typed readers of YAML nodes. */
-#include "rules/field.h"
+/* Typed readers of YAML nodes. See yaml.h. */
+#include "rules/yaml.h"
 #include "base/duration.h"
 #include "base/text.h"
 #include "base/number.h"
@@ -30,8 +30,7 @@ static bool is_given(struct weir__diagnostics *report, const struct weir__node *
         !node->quoted && (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
     if (node->kind == WEIR__SCALAR && !null)
         return true;
-    weir__report_error(report, node->place, "%s must be %s, not %s", what, expected, weir__node_is(node));
-    return false;
+    return weir__report_error(report, node->place, "%s must be %s, not %s", what, expected, weir__node_is(node));
 }
 
 /* "a, b or c" */
@@ -62,10 +61,8 @@ static bool is_one_of(weir_text text, const char *const *choices, size_t count, 
 bool weir__field_names(struct weir__diagnostics *report, const struct weir__node *map, const char *what,
                        const char *const *names, size_t count)
 {
-    if (map->kind != WEIR__MAP) {
-        weir__report_error(report, map->place, "%s must be a map, not %s", what, weir__node_is(map));
-        return false;
-    }
+    if (map->kind != WEIR__MAP)
+        return weir__report_error(report, map->place, "%s must be a map, not %s", what, weir__node_is(map));
     for (const struct weir__node *member = map->first; member; member = member->next) {
         size_t index;
         char shown[WEIR__SHOWN];
@@ -187,15 +184,11 @@ bool weir__field_int(struct weir__diagnostics *report, const struct weir__node *
     range_text(min, max, range, sizeof range);
     if (!is_given(report, node, what, range))
         return false;
-    if (node->quoted && is_digits(node->text)) {
-        weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
-        return false;
-    }
-    if (node->quoted || !weir__parse_int(node->text, &number) || number < min || number > max) {
-        weir__report_error(report, node->place, "%s must be %s, not %s%s", what, range, found(node, shown),
-                           node->quoted ? "" : number_hint(node->text));
-        return false;
-    }
+    if (node->quoted && is_digits(node->text))
+        return weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
+    if (node->quoted || !weir__parse_int(node->text, &number) || number < min || number > max)
+        return weir__report_error(report, node->place, "%s must be %s, not %s%s", what, range, found(node, shown),
+                                  node->quoted ? "" : number_hint(node->text));
     *value = number;
     return true;
 }
@@ -211,11 +204,9 @@ bool weir__field_percent(struct weir__diagnostics *report, const struct weir__no
     weir_text text = node->text;
     if (text.len > 1 && text.data[text.len - 1] == '%')
         text.len--;
-    if (!weir__parse_int(text, &number) || number < 0 || number > WEIR__PERCENT_MAX) {
-        weir__report_error(report, node->place, "%s must be %s, not %s%s", what, expected, found(node, shown),
-                           number_hint(text));
-        return false;
-    }
+    if (!weir__parse_int(text, &number) || number < 0 || number > WEIR__PERCENT_MAX)
+        return weir__report_error(report, node->place, "%s must be %s, not %s%s", what, expected, found(node, shown),
+                                  number_hint(text));
     *value = (int)number;
     return true;
 }
@@ -224,13 +215,11 @@ bool weir__field_network(struct weir__diagnostics *report, const struct weir__no
                          struct weir__network *network)
 {
     bool host_bits = false;
-    if (node->kind != WEIR__SCALAR || !weir__network_parse(node->text, network, &host_bits)) {
-        weir__report_error(report, node->place,
-                           "%s: expected a network such as 10.0.0.0/8 or 2001:db8::/32, not %s%.*s", what,
-                           node->kind == WEIR__SCALAR ? "" : weir__node_is(node),
-                           node->kind == WEIR__SCALAR ? (int)node->text.len : 0, node->text.data);
-        return false;
-    }
+    if (node->kind != WEIR__SCALAR || !weir__network_parse(node->text, network, &host_bits))
+        return weir__report_error(report, node->place,
+                                  "%s: expected a network such as 10.0.0.0/8 or 2001:db8::/32, not %s%.*s", what,
+                                  node->kind == WEIR__SCALAR ? "" : weir__node_is(node),
+                                  node->kind == WEIR__SCALAR ? (int)node->text.len : 0, node->text.data);
     if (host_bits) {
         char text[WEIR__ADDRESS_TEXT];
         int length = network->length;
@@ -280,7 +269,155 @@ bool weir__field_size(struct weir__diagnostics *report, const struct weir__node 
     }
     weir__printable(text, shown, sizeof shown);
     bool likely = size_meant(number, rest, meant, sizeof meant);
-    weir__report_suggest(report, node->place, likely ? meant : NULL,
-                         "%s must be a size such as 512KiB, 64MiB or 1GiB, not \"%s\"", what, shown);
+    return weir__report_suggest(report, node->place, likely ? meant : NULL,
+                                "%s must be a size such as 512KiB, 64MiB or 1GiB, not \"%s\"", what, shown);
+}
+
+/* ---- Windows ---- */
+
+#define MAX_NS (WEIR__WINDOW_DAYS_MAX * 86400 * WEIR_SECOND)
+
+#define ALLOWED "seconds, or a number with ms, s, m, h, d, w, mo or y, such as 30s or 1h"
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_letter(char c)
+{
+    unsigned char lower = weir__lower(c);
+    return lower >= 'a' && lower <= 'z';
+}
+
+static enum weir__duration_error window_read(weir_text text, struct weir__parsed_window *value)
+{
+    static const enum weir_calendar calendars[] = {[WEIR__YEARS] = WEIR_CALENDAR_YEAR,
+                                                   [WEIR__MONTHS] = WEIR_CALENDAR_MONTH,
+                                                   [WEIR__WEEKS] = WEIR_CALENDAR_WEEK,
+                                                   [WEIR__DAYS] = WEIR_CALENDAR_DAY};
+    struct weir__duration duration;
+    enum weir__duration_error error = weir__duration_read(text, MAX_NS, &duration);
+    if (!error && duration.finest == WEIR__MICROSECONDS)
+        error = WEIR__DURATION_UNREADABLE;
+    if (error)
+        return error;
+    bool calendar = duration.is_one && duration.finest <= WEIR__DAYS;
+    *value =
+        (struct weir__parsed_window){duration.ns, calendar, calendar ? calendars[duration.finest] : WEIR_CALENDAR_DAY};
+    return WEIR__DURATION_OK;
+}
+
+/* ---- What was meant ---- */
+
+/* Names of units that people write and weir does not, in any case of letters and with or without an s at the end. */
+static const char *unit_meant(weir_text word)
+{
+    static const char *const meant[][2] = {
+        {"millisecond", "ms"},
+        {"milli", "ms"},
+        {"msec", "ms"},
+        {"ms", "ms"},
+        {"second", "s"},
+        {"sec", "s"},
+        {"s", "s"},
+        {"minute", "m"},
+        {"min", "m"},
+        {"m", "m"},
+        {"hour", "h"},
+        {"hr", "h"},
+        {"h", "h"},
+        {"day", "d"},
+        {"d", "d"},
+        {"week", "w"},
+        {"wk", "w"},
+        {"w", "w"},
+        {"month", "mo"},
+        {"mon", "mo"},
+        {"mth", "mo"},
+        {"mo", "mo"},
+        {"year", "y"},
+        {"yr", "y"},
+        {"y", "y"},
+        {"a", "y"},
+    };
+    for (int plural = 0; plural < 2; plural++) {
+        for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
+            if (weir__text_equal_nocase(word, (weir_text){meant[i][0], strlen(meant[i][0])}))
+                return meant[i][1];
+        if (word.len < 2 || weir__lower(word.data[word.len - 1]) != 's')
+            break;
+        word.len--;
+    }
+    return NULL;
+}
+
+/* For "1 hour", "5min", "Day": how weir writes it. False if it is nothing like that. */
+static bool window_meant(weir_text text, char *buffer, size_t size)
+{
+    size_t i = 0;
+    while (i < text.len && (is_digit(text.data[i]) || text.data[i] == '.'))
+        i++;
+    size_t count_len = i;
+    while (i < text.len && (text.data[i] == ' ' || text.data[i] == '-'))
+        i++;
+    size_t start = i;
+    while (i < text.len && is_letter(text.data[i]))
+        i++;
+    const char *unit = unit_meant((weir_text){text.data + start, i - start});
+    if (!unit || i != text.len || count_len > 12 || (count_len == 0 && start > 0))
+        return false;
+
+    struct weir__parsed_window unused;
+    snprintf(buffer, size, "%.*s%s", count_len ? (int)count_len : 1, count_len ? text.data : "1", unit);
+    return window_read((weir_text){buffer, strlen(buffer)}, &unused) == WEIR__DURATION_OK && unused.ns > 0;
+}
+
+static void report_unreadable(struct weir__diagnostics *report, const struct weir__node *node, const char *what)
+{
+    char shown[WEIR__SHOWN], meant[24];
+    weir_text text = node->text;
+
+    weir__printable(text, shown, sizeof shown);
+    if (text.len > 1 && text.data[0] == '-' && is_digit(text.data[1]))
+        weir__report_error(report, node->place, "%s must be longer than zero, not %s", what, shown);
+    else if (text.len > 1 && text.data[text.len - 1] == 'M' && window_meant(text, meant, sizeof meant - 1) &&
+             !is_letter(text.data[text.len - 2])) {
+        size_t count_len = strlen(meant) - 1;
+        weir__report_error(report, node->place, "%s is \"%s\"; write %.*smo for months or %s for minutes", what, shown,
+                           (int)count_len, meant, meant);
+    } else if (window_meant(text, meant, sizeof meant))
+        weir__report_suggest(report, node->place, meant, "%s must be " ALLOWED ", not \"%s\"", what, shown);
+    else
+        weir__report_error(report, node->place, "%s must be " ALLOWED ", not \"%s\"", what, shown);
+}
+
+bool weir__field_window(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
+                        struct weir__parsed_window *value)
+{
+    char shown[WEIR__SHOWN];
+    struct weir__parsed_window read;
+    if (node->kind != WEIR__SCALAR || node->text.len == 0)
+        return weir__report_error(report, node->place, "%s must be " ALLOWED ", not %s", what,
+                                  node->kind == WEIR__SCALAR ? "nothing" : weir__node_is(node));
+    switch (window_read(node->text, &read)) {
+    case WEIR__DURATION_OK:
+        if (read.ns > 0) {
+            *value = read;
+            return true;
+        }
+        weir__report_error(report, node->place, "%s must be longer than zero", what);
+        break;
+    case WEIR__DURATION_TOO_LONG:
+        weir__report_error(report, node->place, "%s must be at most %d days, not %s", what, WEIR__WINDOW_DAYS_MAX,
+                           weir__printable(node->text, shown, sizeof shown));
+        break;
+    case WEIR__DURATION_TOO_FINE:
+        weir__report_error(report, node->place, "%s is finer than a nanosecond", what);
+        break;
+    default:
+        report_unreadable(report, node, what);
+        break;
+    }
     return false;
 }

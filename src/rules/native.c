@@ -134,11 +134,10 @@ static bool read_key(struct weir__diagnostics *report, const struct weir__node *
                                  "%s has keys that are filled in, such as user:42; \"${\" stands in none", what);
         return true;
     }
-    weir__report_error(report, node->place, "%s: expected a key of 1 to %d bytes, not %s", what, WEIR__KEY_MAX,
-                       node->kind != WEIR__SCALAR ? weir__node_is(node)
-                       : node->text.len           ? "a longer one"
-                                                  : "an empty one");
-    return false;
+    return weir__report_error(report, node->place, "%s: expected a key of 1 to %d bytes, not %s", what, WEIR__KEY_MAX,
+                              node->kind != WEIR__SCALAR ? weir__node_is(node)
+                              : node->text.len           ? "a longer one"
+                                                         : "an empty one");
 }
 
 /* Keys in two heaps: those with '*', and the others, sorted. */
@@ -195,9 +194,8 @@ static bool is_first(struct weir__diagnostics *report, const struct weir__node *
         *seen = node->name->place;
         return true;
     }
-    weir__report_error(report, node->name->place, "%s is given a second time; the first is at %s", what,
-                       weir__place_text(report, *seen, where, sizeof where));
-    return false;
+    return weir__report_error(report, node->name->place, "%s is given a second time; the first is at %s", what,
+                              weir__place_text(report, *seen, where, sizeof where));
 }
 
 /* Whoever trusts everybody takes the first address of the list, which the client wrote. */

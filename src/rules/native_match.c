@@ -30,10 +30,8 @@ struct match_reader {
 bool weir__native_path(struct weir__builder *builder, weir_text text, struct weir__place place,
                        struct weir__pattern *pattern)
 {
-    if (!text.len) {
-        weir__report_error(builder->report, place, "the path is empty");
-        return false;
-    }
+    if (!text.len)
+        return weir__report_error(builder->report, place, "the path is empty");
     if (!weir__pattern_compile(pattern, text, true, false, &builder->set->arena))
         return false;
     if (pattern->kind != WEIR__PATTERN_ANY)
@@ -64,11 +62,10 @@ static bool check_method(struct weir__diagnostics *report, const struct weir__no
 {
     for (size_t i = 0; i < node->text.len; i++) {
         unsigned char c = weir__lower(node->text.data[i]);
-        if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}*|", c)) {
-            weir__report_error(report, node->place, "\"%s\" is no method: expected one such as POST, a list, or \"*\"",
-                               node->text.data);
-            return false;
-        }
+        if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}*|", c))
+            return weir__report_error(report, node->place,
+                                      "\"%s\" is no method: expected one such as POST, a list, or \"*\"",
+                                      node->text.data);
     }
     weir__lint_method(report, node->place, node->text);
     return true;
@@ -82,11 +79,9 @@ static bool make_regex(struct weir__builder *builder, const struct weir__node *n
     weir_text text;
     if (!weir__native_pick(builder->report, node, what, names, WEIR__COUNT(names), at))
         return false;
-    if (!at[0]) {
-        weir__report_error(builder->report, node->place, "%s: expected a pattern or { regex: … }, not an empty map",
-                           what);
-        return false;
-    }
+    if (!at[0])
+        return weir__report_error(builder->report, node->place,
+                                  "%s: expected a pattern or { regex: … }, not an empty map", what);
     if (!weir__field_text(builder->report, at[0], "regex", &text))
         return false;
     *pattern = (struct weir__pattern){.kind = WEIR__PATTERN_REGEX, .nocase = nocase, .text = text};
@@ -101,11 +96,9 @@ static bool make_pattern(struct weir__builder *builder, const struct weir__node 
     nocase |= style == HOST || style == METHOD;
     if (node->kind == WEIR__MAP)
         return make_regex(builder, node, nocase, what, pattern);
-    if (node->kind != WEIR__SCALAR || !node->text.len) {
-        weir__report_error(builder->report, node->place, "%s: expected a pattern, not %s", what,
-                           node->kind == WEIR__SCALAR ? "an empty text" : weir__node_is(node));
-        return false;
-    }
+    if (node->kind != WEIR__SCALAR || !node->text.len)
+        return weir__report_error(builder->report, node->place, "%s: expected a pattern, not %s", what,
+                                  node->kind == WEIR__SCALAR ? "an empty text" : weir__node_is(node));
     if (style == PATH)
         return weir__native_path(builder, node->text, node->place, pattern);
     if (!weir__pattern_compile(pattern, node->text, false, nocase, &builder->set->arena))
@@ -173,10 +166,8 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
         return true;
     }
     bool is_list = inner->kind == WEIR__LIST, good = true;
-    if (is_list && !inner->count) {
-        weir__report_error(report, inner->place, "%s: the list is empty, so that no request would match", what);
-        return false;
-    }
+    if (is_list && !inner->count)
+        return weir__report_error(report, inner->place, "%s: the list is empty, so that no request would match", what);
     bool normal = style == PATH && builder->set->attributes.form;
     size_t count = is_list ? inner->count : 1;
     made->list = weir__arena_array(&builder->set->arena, count, sizeof *made->list);
@@ -186,8 +177,7 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
     for (const struct weir__node *one = is_list ? inner->first : inner; one; one = is_list ? one->next : NULL) {
         struct weir__pattern *pattern = &made->list[made->count++];
         if (style == VALUE && is_list && is_absent(one)) {
-            weir__report_error(report, one->place, "%s: absent stands alone; in quotes it is a text", what);
-            good = false;
+            good = weir__report_error(report, one->place, "%s: absent stands alone; in quotes it is a text", what);
         } else if (style == PATH ? make_path(builder, one, made)
                                  : make_pattern(builder, one, style, nocase, what, pattern)) {
             made->any |= pattern->kind == WEIR__PATTERN_ANY;
@@ -246,19 +236,16 @@ static bool read_map(struct match_reader *reader, const struct weir__node *node,
 {
     struct weir__builder *builder = reader->builder;
     bool good = true;
-    if (node->kind != WEIR__MAP || !node->first) {
-        weir__report_error(builder->report, node->place, "%s: expected a map of names to patterns, not %s", kind,
-                           node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
-        return false;
-    }
+    if (node->kind != WEIR__MAP || !node->first)
+        return weir__report_error(builder->report, node->place, "%s: expected a map of names to patterns, not %s", kind,
+                                  node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
     for (const struct weir__node *member = node->first; member; member = member->next) {
         char text[256];
         struct patterns patterns;
         weir_text name = member->name->text;
         size_t before = (size_t)snprintf(text, sizeof text, "%s:", kind);
         if (before + name.len >= sizeof text) {
-            weir__report_error(builder->report, member->name->place, "%s: the name is too long", kind);
-            good = false;
+            good = weir__report_error(builder->report, member->name->place, "%s: the name is too long", kind);
             continue;
         }
         memcpy(text + before, name.data, name.len);
@@ -266,9 +253,9 @@ static bool read_map(struct match_reader *reader, const struct weir__node *node,
         int attribute = weir__attribute_parse(&builder->set->attributes, &builder->set->arena, builder->report,
                                               member->name->place, (weir_text){text, before + name.len});
         if (attribute >= 0 && has_condition(reader, attribute)) {
-            weir__report_error(builder->report, member->name->place,
-                               "%s is here a second time: names of headers differ in more than their case", text);
-            good = false;
+            good =
+                weir__report_error(builder->report, member->name->place,
+                                   "%s is here a second time: names of headers differ in more than their case", text);
         } else if (!read_patterns(builder, member, VALUE, false, text, &patterns) || attribute < 0) {
             good = false;
         } else {
@@ -296,19 +283,16 @@ static bool read_named(struct match_reader *reader, const struct weir__node *nod
     weir_text name = node->name->text;
     struct patterns patterns;
 
-    if (weir__text_is(name, "client_ip") || weir__text_is(name, "ip") || weir__text_is(name, "cidr")) {
-        weir__report_error(builder->report, node->name->place, "match has no %s: network matches the client's address",
-                           name.data);
-        return false;
-    }
+    if (weir__text_is(name, "client_ip") || weir__text_is(name, "ip") || weir__text_is(name, "cidr"))
+        return weir__report_error(builder->report, node->name->place,
+                                  "match has no %s: network matches the client's address", name.data);
     if (!weir__native_known(all, name)) {
         size_t count = FIXED;
         for (int i = 0; i < all->count; i++)
             if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0)
                 known[count++] = all->list[i].name.data;
-        weir__report_unknown(builder->report, node->name->place, name, known, count,
-                             "match has no \"%s\", and identity does not name it", name.data);
-        return false;
+        return weir__report_unknown(builder->report, node->name->place, name, known, count,
+                                    "match has no \"%s\", and identity does not name it", name.data);
     }
     int attribute = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
     if (attribute < 0)
@@ -357,11 +341,9 @@ static bool read_network(struct match_reader *reader, const struct weir__node *n
     const struct weir__node *inner = unwrap(reader->builder->report, node, "network", &match->networks_negate);
     if (!inner)
         return false;
-    if (inner->kind == WEIR__LIST && !inner->count) {
-        weir__report_error(reader->builder->report, inner->place,
-                           "network: the list is empty, so that no request would match");
-        return false;
-    }
+    if (inner->kind == WEIR__LIST && !inner->count)
+        return weir__report_error(reader->builder->report, inner->place,
+                                  "network: the list is empty, so that no request would match");
     return weir__native_networks(reader->builder, inner, "network", &match->networks);
 }
 

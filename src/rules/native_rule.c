@@ -1,6 +1,6 @@
 /* weir's own dialect: a rule, and what its limits make of it. */
 #include "base/number.h"
-#include "rules/algorithm.h"
+#include "rules/set.h"
 #include "rules/native.h"
 
 #include <stdlib.h>
@@ -87,16 +87,12 @@ struct rule_reader {
 /* Names go into headers, logs and metrics. */
 static bool check_name(struct weir__diagnostics *report, struct weir__place place, weir_text name)
 {
-    if (!name.len || name.len > WEIR_NAME_MAX) {
-        weir__report_error(report, place, "a name has 1 to %d bytes, not %zu", WEIR_NAME_MAX, name.len);
-        return false;
-    }
+    if (!name.len || name.len > WEIR_NAME_MAX)
+        return weir__report_error(report, place, "a name has 1 to %d bytes, not %zu", WEIR_NAME_MAX, name.len);
     for (size_t i = 0; i < name.len; i++) {
         unsigned char c = (unsigned char)name.data[i];
-        if (c < 0x20 || c == 0x7f || c == '"' || c == '\\') {
-            weir__report_error(report, place, "a name has no control characters, quotes or backslashes");
-            return false;
-        }
+        if (c < 0x20 || c == 0x7f || c == '"' || c == '\\')
+            return weir__report_error(report, place, "a name has no control characters, quotes or backslashes");
     }
     return true;
 }
@@ -143,13 +139,11 @@ static bool read_units(struct weir__diagnostics *report, const struct weir__node
         quota->kind = WEIR__UNLIMITED;
         return true;
     }
-    if (node->kind == WEIR__SCALAR && !node->quoted && !weir__parse_int(node->text, &units)) {
-        weir__report_unknown(report, node->place, node->text, choices, 1,
-                             "limit is a number of 0 or more, unlimited, or a map of tiers, not \"%s\"%s",
-                             node->text.data,
-                             memchr(node->text.data, '/', node->text.len) ? ": the time goes in window" : "");
-        return false;
-    }
+    if (node->kind == WEIR__SCALAR && !node->quoted && !weir__parse_int(node->text, &units))
+        return weir__report_unknown(report, node->place, node->text, choices, 1,
+                                    "limit is a number of 0 or more, unlimited, or a map of tiers, not \"%s\"%s",
+                                    node->text.data,
+                                    memchr(node->text.data, '/', node->text.len) ? ": the time goes in window" : "");
     if (!weir__field_int(report, node, "limit", 0, INT64_C(0xffffffff), &units))
         return false;
     quota->units = units;
@@ -162,17 +156,13 @@ static bool read_tiers(struct rule_reader *reader, const struct weir__node *node
                        struct weir__quota *quotas)
 {
     bool good = true, limits_something = false;
-    if (!node->count) {
-        weir__report_error(reader->report, node->place, "limit is an empty map: give at least a default");
-        return false;
-    }
+    if (!node->count)
+        return weir__report_error(reader->report, node->place, "limit is an empty map: give at least a default");
     for (const struct weir__node *tier = node->first; tier; tier = tier->next) {
         struct weir__quota *quota = &quotas[rule->quota_count++];
         bool is_default = weir__text_is(tier->name->text, "default");
-        if (!tier->name->text.len) {
-            weir__report_error(reader->report, tier->name->place, "a tier has a name");
-            good = false;
-        }
+        if (!tier->name->text.len)
+            good = weir__report_error(reader->report, tier->name->place, "a tier has a name");
         quota->tier = is_default ? (weir_text){"", 0} : tier->name->text;
         rule->has_default |= is_default;
         good &= read_units(reader->report, tier, quota);
@@ -230,10 +220,8 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
         quota->window_ns = weir__algorithm_window_ns(&numbers->params);
         if (quota->kind != WEIR__LIMITED)
             continue;
-        if (!numbers->nodes.window && numbers->params.algorithm != WEIR_CONCURRENCY) {
-            weir__report_error(reader->report, numbers->nodes.map->place, WINDOW_MISSING);
-            return false;
-        }
+        if (!numbers->nodes.window && numbers->params.algorithm != WEIR_CONCURRENCY)
+            return weir__report_error(reader->report, numbers->nodes.map->place, WINDOW_MISSING);
         numbers->nodes.limit = at;
         numbers->params.limit = quota->units;
         good &= weir__algorithm_make(reader->builder, &numbers->nodes, &numbers->params, &quota->limit) &&
@@ -252,15 +240,12 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
 static bool read_delay(struct rule_reader *reader, const struct weir__node *max_delay, weir_params *params)
 {
     struct weir__parsed_window longest;
-    if (reader->delay && params->algorithm != WEIR_LEAKY_BUCKET) {
-        weir__report_error(reader->report, reader->at[ON_LIMIT]->place,
-                           "on_limit: delay needs algorithm: leaky_bucket, which knows when a request may leave");
-        return false;
-    }
-    if (max_delay && !reader->delay) {
-        weir__report_error(reader->report, max_delay->name->place, "max_delay goes with on_limit: delay");
-        return false;
-    }
+    if (reader->delay && params->algorithm != WEIR_LEAKY_BUCKET)
+        return weir__report_error(
+            reader->report, reader->at[ON_LIMIT]->place,
+            "on_limit: delay needs algorithm: leaky_bucket, which knows when a request may leave");
+    if (max_delay && !reader->delay)
+        return weir__report_error(reader->report, max_delay->name->place, "max_delay goes with on_limit: delay");
     params->delay = reader->delay;
     if (!max_delay)
         return true;
@@ -291,11 +276,9 @@ static bool read_numbers(struct rule_reader *reader, const struct weir__node *co
 {
     bool listed = numbers->nodes.outer, own = false;
     bool flight = weir__algorithm_is_concurrency(&numbers->nodes);
-    if (listed && !at[WINDOW] && !at[NAME]) {
-        weir__report_error(reader->report, numbers->nodes.map->place,
-                           flight ? "name is missing: what is this limit called?" : WINDOW_MISSING);
-        return false;
-    }
+    if (listed && !at[WINDOW] && !at[NAME])
+        return weir__report_error(reader->report, numbers->nodes.map->place,
+                                  flight ? "name is missing: what is this limit called?" : WINDOW_MISSING);
     if (at[WINDOW] && !weir__field_window(reader->report, at[WINDOW], names[WINDOW], &numbers->window))
         return false;
     for (int field = ALGORITHM; field <= LEASE; field++)
@@ -355,11 +338,9 @@ static void add_listed(struct rule_reader *reader)
         const struct weir__node *at[FIELDS];
         bool good = weir__native_pick(reader->report, entry, "limits", names, FIELDS, at);
         for (int field = MATCH; field < FIELDS; field++)
-            if (at[field]) {
-                weir__report_error(reader->report, at[field]->name->place,
-                                   "%s belongs to the rule, not to one of its limits", names[field]);
-                good = false;
-            }
+            if (at[field])
+                good = weir__report_error(reader->report, at[field]->name->place,
+                                          "%s belongs to the rule, not to one of its limits", names[field]);
         if (good)
             add_limit(reader, entry, at);
     }

@@ -176,12 +176,13 @@ static void emit_formatted(struct weir__diagnostics *report, enum weir_severity 
     emit(report, severity, place, suggestion, message);
 }
 
-void weir__report_error(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
+bool weir__report_error(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     emit_formatted(report, WEIR_IS_ERROR, place, NULL, format, arguments);
     va_end(arguments);
+    return false;
 }
 
 void weir__report_warning(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
@@ -192,16 +193,17 @@ void weir__report_warning(struct weir__diagnostics *report, struct weir__place p
     va_end(arguments);
 }
 
-void weir__report_suggest(struct weir__diagnostics *report, struct weir__place place, const char *suggestion,
+bool weir__report_suggest(struct weir__diagnostics *report, struct weir__place place, const char *suggestion,
                           const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     emit_formatted(report, WEIR_IS_ERROR, place, suggestion, format, arguments);
     va_end(arguments);
+    return false;
 }
 
-void weir__report_unknown(struct weir__diagnostics *report, struct weir__place place, weir_text word,
+bool weir__report_unknown(struct weir__diagnostics *report, struct weir__place place, weir_text word,
                           const char *const *choices, size_t count, const char *format, ...)
 {
     /* Suggestions cost time: only for errors that are shown. A file may have a million unknown words. */
@@ -211,4 +213,5 @@ void weir__report_unknown(struct weir__diagnostics *report, struct weir__place p
     va_start(arguments, format);
     emit_formatted(report, WEIR_IS_ERROR, place, nearest, format, arguments);
     va_end(arguments);
+    return false;
 }

@@ -31,18 +31,18 @@ struct weir__diagnostics {
     } found; /* the line found last, from which the next search starts; line 0: none */
 };
 
-/* printf-like. Unprintable characters of the message are escaped. */
-__attribute__((format(printf, 3, 4))) void weir__report_error(struct weir__diagnostics *report,
+/* printf-like. Unprintable characters of the message are escaped. Those that report errors return false. */
+__attribute__((format(printf, 3, 4))) bool weir__report_error(struct weir__diagnostics *report,
                                                               struct weir__place place, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__diagnostics *report,
                                                                 struct weir__place place, const char *format, ...);
 /* Reports an error about `word`, suggesting the most similar of `choices`. */
-__attribute__((format(printf, 6, 7))) void weir__report_unknown(struct weir__diagnostics *report,
+__attribute__((format(printf, 6, 7))) bool weir__report_unknown(struct weir__diagnostics *report,
                                                                 struct weir__place place, weir_text word,
                                                                 const char *const *choices, size_t count,
                                                                 const char *format, ...);
 /* Reports an error with the caller's suggestion; NULL: none. */
-__attribute__((format(printf, 4, 5))) void weir__report_suggest(struct weir__diagnostics *report,
+__attribute__((format(printf, 4, 5))) bool weir__report_suggest(struct weir__diagnostics *report,
                                                                 struct weir__place place, const char *suggestion,
                                                                 const char *format, ...);
 /* Formats "file:line" of a second place for a message, into the caller's buffer. */

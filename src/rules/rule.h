@@ -3,7 +3,7 @@
 #define WEIR_RULES_RULE_H
 
 #include "rules/paths.h"
-#include "rules/template.h"
+#include "rules/key.h"
 
 /* ---- match ---- */
 

@@ -101,10 +101,9 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
     const struct weir__rule *other = name_put(builder, copy, copy->index);
     if (other) {
         char where[256];
-        weir__report_error(builder->report, rule->place, "the name \"%.*s\" is taken by the %srule at %s",
-                           (int)rule->name.len, rule->name.data, rule->shadow ? "shadow " : "",
-                           weir__place_text(builder->report, other->place, where, sizeof where));
-        return false;
+        return weir__report_error(builder->report, rule->place, "the name \"%.*s\" is taken by the %srule at %s",
+                                  (int)rule->name.len, rule->name.data, rule->shadow ? "shadow " : "",
+                                  weir__place_text(builder->report, other->place, where, sizeof where));
     }
     set->rules[set->count++] = copy;
     set->own_count += copy->match != NULL;
@@ -201,11 +200,9 @@ static bool check_root(struct weir__diagnostics *report, const struct weir__node
     static const char *const names[] = {"rules",     "identity", "allow",  "block",      "response",
                                         "normalize", "domains",  "domain", "descriptors"};
     enum { OWN = 7, ALL = 9 };
-    if (root->kind != WEIR__MAP) {
-        weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
-                           weir__node_is(root));
-        return false;
-    }
+    if (root->kind != WEIR__MAP)
+        return weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
+                                  weir__node_is(root));
     if (!has_domain(root)) {
         if (is_weir_yaml(report, root))
             return false;

@@ -1,7 +1,7 @@
 /* Typed fields: what is taken, and what is said about what is not. */
 #include "told.h"
 
-#include "rules/field.h"
+#include "rules/yaml.h"
 
 static struct told told;
 

@@ -1,5 +1,5 @@
 /* Key templates: what they accept, what they become, and that no two sets of values share a key. */
-#include "rules/template.h"
+#include "rules/key.h"
 #include "told.h"
 
 static weir_text text_of(const char *string)
