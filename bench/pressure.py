@@ -246,11 +246,11 @@ def plots(overload, folder):
             ("goodput", "Goodput in the overload", Axis("of the capacity", 0, 1.1)),
             ("p99_ms", "Critical traffic: 99th percentile", Axis("milliseconds", 50, 1000, [50, 100, 200, 500, 1000], log=True)),
             ("fairness", "Fairness between tenants that ask 4:2:1:1", Axis("Jain's index", 0.2, 1.05))):
-        plot(folder / f"pressure-{what.replace('_ms', '')}.svg", title, x, y,
+        plot(folder / f"overload-{what.replace('_ms', '')}.svg", title, x, y,
              {mode: [(times, overload.results[mode, times][what]) for times in factors if (mode, times) in overload.results]
               for mode in MODES})
     end = overload.before + overload.during + overload.after
-    plot(folder / "pressure-course.svg", f"Goodput: 5 times the capacity from second {overload.before} to {overload.before + overload.during}",
+    plot(folder / "overload-course.svg", f"Goodput: 5 times the capacity from second {overload.before} to {overload.before + overload.during}",
          Axis("seconds", 0, end), Axis("of the capacity", 0, 1.1),
          {mode: [(at, goodput(within(overload.rows[mode, 5], at, at + 1), 1)) for at in range(end)]
           for mode in MODES if (mode, 5) in overload.rows})
@@ -269,7 +269,7 @@ def law_plots(folder):
         for row in rows:
             if row["course"] == course:
                 lines.setdefault(row["signal"].replace("_", " "), []).append((float(row["seconds"]), float(row["throttle"])))
-        plot(folder / f"pressure-{name}.svg", title, Axis("seconds", 0, 160), Axis("throttle", 0, 1.05),
+        plot(folder / f"overload-{name}.svg", title, Axis("seconds", 0, 160), Axis("throttle", 0, 1.05),
              {signal: points[::4] for signal, points in lines.items()})
 
 
@@ -279,7 +279,7 @@ def main():
     parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--quick", action="store_true", help="fewer cases and shorter ones, a few minutes")
-    parser.add_argument("--plots", action="store_true", help="writes docs/images/pressure-*.svg anew")
+    parser.add_argument("--plots", action="store_true", help="writes docs/images/overload-*.svg anew")
     options = parser.parse_args()
     subprocess.run(["make", "-s", "nginx", BUILD / "bench/upstream", BUILD / "bench/offer", BUILD / "bench/flight"], check=True, stdout=sys.stderr)
     printer = Printer(options.json)
