@@ -321,7 +321,10 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
 {
     /* One thread per connection: a request that waits for the database does not block others. */
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u);
-    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, admin->certificate},
+    /* As nginx's listeners: the defaults of GnuTLS have TLS 1.0 and 1.1. */
+    static char versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, versions},
+                                   {MHD_OPTION_HTTPS_MEM_CERT, 0, admin->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, admin->key},
                                    {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};

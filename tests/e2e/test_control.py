@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import ssl
+import subprocess
 import time
 
 import pytest
@@ -138,6 +139,16 @@ def test_nothing_secret_is_readable_by_others(host):
 
 
 
+OLD, NEW = ["-tls1", "-tls1_1"], ["-tls1_2", "-tls1_3"]
+
+
+def handshake(port, version):
+    """With this version of TLS only. By openssl, as Python's own library may refuse old versions by itself."""
+    done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", version, "-cipher", "ALL:@SECLEVEL=0"],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
+    return "Cipher is (NONE)" not in done.stdout and "Cipher is " in done.stdout
+
+
 def test_tls(host):
     one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: server.pem, key: server.key } }\n" + RULES)
     pem, _ = certificate(one.folder)
@@ -148,6 +159,7 @@ def test_tls(host):
     assert status in (200, 201) and all(word in headers["Set-Cookie"] for word in ("Secure", "HttpOnly", "SameSite=Strict"))
     with pytest.raises((OSError, http.client.HTTPException)):
         get(one.admin, "/healthz")
+    assert [handshake(one.admin, version) for version in OLD + NEW] == [False] * len(OLD) + [True] * len(NEW)
     url = ["--url", f"https://127.0.0.1:{one.admin}", "--ca", pem]
     assert "three" in weir("rules", "list", *url, env={"WEIR_TOKEN": one.token}).stdout
     assert "tests" in weir("token", "list", *url, env={"WEIR_TOKEN": one.token}).stdout
