@@ -48,7 +48,7 @@ static void check_json(const struct weir__rls_reply *reply)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char method[] = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    struct weir__rls_memory memory;
+    struct weir__arena arena = {.bytes_max = WEIR__RLS_MEMORY_MAX};
     struct weir__rls_reply reply;
     char first[4096];
     if (!size)
@@ -56,11 +56,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t how = data[0];
     struct weir__rls service = {
         .engine = engine_of_all(), .headers = how & 2, .metadata = how & 4, .charge_denied = how & 8};
-    weir__rls_memory_begin(&memory, first, sizeof first);
+    weir__arena_borrow(&arena, first, sizeof first);
     if (how & 1)
-        weir__rls_json(&service, &memory, data + 1, size - 1, &reply);
+        weir__rls_json(&service, &arena, data + 1, size - 1, &reply);
     else
-        weir__rls_call(&service, &memory, (weir_text){method, sizeof method - 1}, data + 1, size - 1, &reply);
+        weir__rls_call(&service, &arena, (weir_text){method, sizeof method - 1}, data + 1, size - 1, &reply);
     if ((reply.code == WEIR__GRPC_OK) != (reply.message[0] == 0) ||
         memchr(reply.message, 0, sizeof reply.message) == NULL)
         abort();
@@ -68,6 +68,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (how & 1 ? check_json : check_message)(&reply);
     else if (reply.code == WEIR__GRPC_OK)
         abort();
-    weir__rls_memory_end(&memory);
+    weir__arena_free(&arena);
     return 0;
 }

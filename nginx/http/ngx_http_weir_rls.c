@@ -6,7 +6,7 @@
 
 #include "services/rls/rls.h"
 
-#define FIRST_PIECE 8192 /* first chunk of a call's memory: enough for a dozen descriptors */
+#define FIRST_BLOCK 8192 /* bytes on the stack for a call: enough for a dozen descriptors */
 #define GRPC_TYPE   "application/grpc"
 #define JSON_TYPE   "application/json"
 
@@ -107,14 +107,18 @@ static ngx_int_t ngx_http_weir_rls_reply(ngx_http_request_t *r, ngx_flag_t grpc,
 
 /* ---- Calls: gRPC in locations of weir_rls, JSON in those of weir_rls_json ---- */
 
+/* The reply is in the arena, which begins in `first` and which the caller frees. */
 static void ngx_http_weir_rls_run(ngx_http_request_t *r, const struct weir__rls *service, ngx_flag_t grpc,
-                                  struct weir__rls_memory *memory, const ngx_str_t *body, struct weir__rls_reply *reply)
+                                  const ngx_str_t *body, struct weir__arena *arena, u_char first[FIRST_BLOCK],
+                                  struct weir__rls_reply *reply)
 {
+    *arena = (struct weir__arena){.bytes_max = WEIR__RLS_MEMORY_MAX};
+    weir__arena_borrow(arena, first, FIRST_BLOCK);
     if (grpc)
-        weir__rls_call(service, memory, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
+        weir__rls_call(service, arena, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
                        reply);
     else
-        weir__rls_json(service, memory, body->data, body->len, reply);
+        weir__rls_json(service, arena, body->data, body->len, reply);
 }
 
 /* With the complete body; again when the store has replied. */
@@ -127,25 +131,23 @@ static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
                                 .metadata = conf->rls_metadata,
                                 .charge_denied = conf->rls_count_denied,
                                 .leaving = ngx_exiting || ngx_quit || ngx_terminate};
-    struct weir__rls_memory memory;
+    struct weir__arena arena;
     struct weir__rls_reply reply;
     ngx_uint_t store_replied;
-    u_char first[FIRST_PIECE];
+    u_char first[FIRST_BLOCK];
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
     service.async = wait ? wait->async : NULL;
     service.store_replied = store_replied != 0;
-    weir__rls_memory_begin(&memory, first, sizeof(first));
-    ngx_http_weir_rls_run(r, &service, conf->rls, &memory, body, &reply);
+    ngx_http_weir_rls_run(r, &service, conf->rls, body, &arena, first, &reply);
     if (reply.needs_store) {
-        weir__rls_memory_end(&memory);
+        weir__arena_free(&arena);
         ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_call, body);
         if (waited == NGX_ERROR)
             ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         if (waited != NGX_OK)
             return;
         service.store_replied = true;
-        weir__rls_memory_begin(&memory, first, sizeof(first));
-        ngx_http_weir_rls_run(r, &service, conf->rls, &memory, body, &reply);
+        ngx_http_weir_rls_run(r, &service, conf->rls, body, &arena, first, &reply);
     }
     ngx_http_weir_wait_over(wait);
     if (reply.error)
@@ -153,7 +155,7 @@ static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
                              *reply.rule ? "on_store_failure decides for rule" : "a call of weir_rls stays undecided",
                              reply.rule);
     ngx_int_t rc = ngx_http_weir_rls_reply(r, conf->rls, &reply);
-    weir__rls_memory_end(&memory);
+    weir__arena_free(&arena);
     ngx_http_finalize_request(r, rc);
 }
 

@@ -42,9 +42,23 @@ static void ngx_http_weir_label(const char *value, char to[2 * WEIR_NAME_MAX + 1
     *to = '\0';
 }
 
+/* A counter of the statistics, by its offset. */
+typedef struct {
+    const char *name;
+    size_t offset;
+} ngx_http_weir_member_t;
+
 static uint64_t ngx_http_weir_value_at(const void *stats, size_t offset)
 {
     return *(const uint64_t *)((const char *)stats + offset);
+}
+
+/* Adds members of a JSON object, each after a comma. */
+static void ngx_http_weir_add_members(struct weir__buffer *text, const ngx_http_weir_member_t *table, size_t count,
+                                      const void *stats)
+{
+    for (size_t i = 0; i < count; i++)
+        weir__buffer_printf(text, ",\"%s\":%" PRIu64, table[i].name, ngx_http_weir_value_at(stats, table[i].offset));
 }
 
 /* ---- Segment ---- */
@@ -60,6 +74,15 @@ static bool ngx_http_weir_fill(const weir_segment *segment, double *ratio)
 
 static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
 {
+#define STAT(name)                                                                                                     \
+    {                                                                                                                  \
+#name, offsetof(weir_stats, name)                                                                              \
+    }
+    static const ngx_http_weir_member_t keys[] = {STAT(created),   STAT(evicted_live), STAT(evicted_denied),
+                                                  STAT(slab_full), STAT(displaced),    STAT(retries)},
+                                        decisions[] = {STAT(delayed), STAT(denied), STAT(never_fits),
+                                                       STAT(blocked), STAT(soft),   STAT(errors)};
+#undef STAT
     double ratio;
     weir_stats stats;
     weir__buffer_add_literal(text, "\"segment\":{\"path\":");
@@ -70,16 +93,9 @@ static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_ht
             weir__buffer_printf(text, ",\"fill\":%.6f", ratio);
         if (weir_segment_lost(mcf->segment))
             weir__buffer_add_literal(text, ",\"lost\":true");
-        weir__buffer_printf(text,
-                            ",\"created\":%" PRIu64 ",\"evicted_live\":%" PRIu64 ",\"evicted_denied\":%" PRIu64
-                            ",\"slab_full\":%" PRIu64 ",\"displaced\":%" PRIu64 ",\"retries\":%" PRIu64,
-                            stats.created, stats.evicted_live, stats.evicted_denied, stats.slab_full, stats.displaced,
-                            stats.retries);
-        weir__buffer_printf(
-            text,
-            "},\"decisions\":{\"allowed\":%" PRIu64 ",\"delayed\":%" PRIu64 ",\"denied\":%" PRIu64
-            ",\"never_fits\":%" PRIu64 ",\"blocked\":%" PRIu64 ",\"soft\":%" PRIu64 ",\"errors\":%" PRIu64,
-            stats.allowed, stats.delayed, stats.denied, stats.never_fits, stats.blocked, stats.soft, stats.errors);
+        ngx_http_weir_add_members(text, keys, sizeof(keys) / sizeof(keys[0]), &stats);
+        weir__buffer_printf(text, "},\"decisions\":{\"allowed\":%" PRIu64, stats.allowed);
+        ngx_http_weir_add_members(text, decisions, sizeof(decisions) / sizeof(decisions[0]), &stats);
     }
     weir__buffer_add_literal(text, "}");
 }
@@ -127,6 +143,13 @@ static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_
 
 static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
+#define STAT(name)                                                                                                     \
+    {                                                                                                                  \
+#name, offsetof(weir_rule_stats, name)                                                                         \
+    }
+    static const ngx_http_weir_member_t table[] = {STAT(allowed),     STAT(delayed),  STAT(denied),      STAT(listed),
+                                                   STAT(missing_key), STAT(failures), STAT(rolled_back), STAT(shed)};
+#undef STAT
     struct weir__buffer *text = context;
     if (text->failed)
         return 1;
@@ -138,12 +161,8 @@ static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, 
     }
     if (info->shadow)
         weir__buffer_add_literal(text, ",\"shadow\":true");
-    weir__buffer_printf(text,
-                        ",\"allowed\":%" PRIu64 ",\"delayed\":%" PRIu64 ",\"denied\":%" PRIu64 ",\"listed\":%" PRIu64
-                        ",\"missing_key\":%" PRIu64 ",\"failures\":%" PRIu64 ",\"rolled_back\":%" PRIu64
-                        ",\"shed\":%" PRIu64 "}",
-                        stats->allowed, stats->delayed, stats->denied, stats->listed, stats->missing_key,
-                        stats->failures, stats->rolled_back, stats->shed);
+    ngx_http_weir_add_members(text, table, sizeof(table) / sizeof(table[0]), stats);
+    weir__buffer_add_literal(text, "}");
     return 0;
 }
 

@@ -187,23 +187,29 @@ static void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
     ngx_stream_weir_done(call, error);
 }
 
-/* ---- Stats ---- */
-
+/* A counter of the statistics, by its offset. */
 typedef struct {
     const char *name;
-    uint64_t value;
+    size_t offset;
 } ngx_stream_weir_stat_t;
 
-static void ngx_stream_weir_reply_stats(struct weir__resp_out *out, const ngx_stream_weir_stat_t *stats_list,
-                                        size_t count)
+static void ngx_stream_weir_add_stats(struct weir__resp_out *out, const ngx_stream_weir_stat_t *table, size_t count,
+                                      const void *stats)
 {
-    weir__resp_map(out, count);
     for (size_t i = 0; i < count; i++)
-        weir__resp_named_number(out, stats_list[i].name, (int64_t)stats_list[i].value);
+        weir__resp_named_number(out, table[i].name, *(const int64_t *)((const char *)stats + table[i].offset));
 }
 
 static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
 {
+#define STAT(name)                                                                                                     \
+    {                                                                                                                  \
+#name, offsetof(weir_rule_stats, name)                                                                         \
+    }
+    static const ngx_stream_weir_stat_t table[] = {STAT(allowed),     STAT(delayed),  STAT(denied),      STAT(listed),
+                                                   STAT(missing_key), STAT(failures), STAT(rolled_back), STAT(shed)};
+#undef STAT
+    const size_t count = sizeof(table) / sizeof(table[0]);
     char rule[WEIR_NAME_MAX + 1];
     weir_rule_stats stats;
     if (!ngx_stream_weir_has_rules(call))
@@ -216,15 +222,22 @@ static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
         ngx_stream_weir_failure(call, error);
         return;
     }
-    ngx_stream_weir_stat_t stats_list[] = {{"allowed", stats.allowed},         {"delayed", stats.delayed},
-                                           {"denied", stats.denied},           {"listed", stats.listed},
-                                           {"missing_key", stats.missing_key}, {"failures", stats.failures},
-                                           {"rolled_back", stats.rolled_back}, {"shed", stats.shed}};
-    ngx_stream_weir_reply_stats(call->out, stats_list, sizeof(stats_list) / sizeof(stats_list[0]));
+    weir__resp_map(call->out, count);
+    ngx_stream_weir_add_stats(call->out, table, count, &stats);
 }
 
 static void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
 {
+#define STAT(name)                                                                                                     \
+    {                                                                                                                  \
+#name, offsetof(weir_stats, name)                                                                              \
+    }
+    static const ngx_stream_weir_stat_t table[] = {
+        STAT(allowed),   STAT(delayed),       STAT(denied),  STAT(never_fits),   STAT(blocked),
+        STAT(soft),      STAT(errors),        STAT(created), STAT(evicted_live), STAT(evicted_denied),
+        STAT(slab_full), STAT(auth_failures), STAT(slots),   STAT(bytes)};
+#undef STAT
+    const size_t count = sizeof(table) / sizeof(table[0]);
     weir_stats stats;
     weir_engine_stats rules = {0};
     if (call->count > 2) {
@@ -242,24 +255,11 @@ static void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
         ngx_stream_weir_failure(call, error);
         return;
     }
-    ngx_stream_weir_stat_t stats_list[] = {{"allowed", stats.allowed},
-                                           {"delayed", stats.delayed},
-                                           {"denied", stats.denied},
-                                           {"never_fits", stats.never_fits},
-                                           {"blocked", stats.blocked},
-                                           {"soft", stats.soft},
-                                           {"errors", stats.errors},
-                                           {"created", stats.created},
-                                           {"evicted_live", stats.evicted_live},
-                                           {"evicted_denied", stats.evicted_denied},
-                                           {"slab_full", stats.slab_full},
-                                           {"auth_failures", stats.auth_failures},
-                                           {"slots", stats.slots},
-                                           {"bytes", stats.bytes},
-                                           {"rules", rules.rules},
-                                           {"reloads", rules.reloads},
-                                           {"reload_failures", rules.reload_failures}};
-    ngx_stream_weir_reply_stats(call->out, stats_list, sizeof(stats_list) / sizeof(stats_list[0]));
+    weir__resp_map(call->out, count + 3);
+    ngx_stream_weir_add_stats(call->out, table, count, &stats);
+    weir__resp_named_number(call->out, "rules", (int64_t)rules.rules);
+    weir__resp_named_number(call->out, "reloads", (int64_t)rules.reloads);
+    weir__resp_named_number(call->out, "reload_failures", (int64_t)rules.reload_failures);
 }
 
 /* ---- Dispatch ---- */

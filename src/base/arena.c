@@ -1,4 +1,4 @@
-/* Memory of a rule set: blocks from malloc that double in size, each handed out from its beginning. */
+/* An arena: blocks from malloc that double in size, each handed out from its beginning. */
 #include "base/arena.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 struct weir__arena_block {
     struct weir__arena_block *before;
     size_t used, size; /* of what is behind it */
+    bool borrowed;     /* the caller's memory */
 } __attribute__((aligned(ALIGN)));
 
 /* A new block with room for `bytes`, counted against the bound. */
@@ -25,7 +26,7 @@ static struct weir__arena_block *block_new(struct weir__arena *arena, size_t byt
     struct weir__arena_block *block = malloc(total);
     if (!block)
         return NULL;
-    *block = (struct weir__arena_block){NULL, 0, bytes};
+    *block = (struct weir__arena_block){NULL, 0, bytes, false};
     arena->bytes += total;
     return block;
 }
@@ -55,6 +56,15 @@ static struct weir__arena_block *block_for(struct weir__arena *arena, size_t byt
         arena->last = block;
     }
     return block;
+}
+
+void weir__arena_borrow(struct weir__arena *arena, void *memory, size_t size)
+{
+    size_t skip = -(uintptr_t)memory & (ALIGN - 1), header = skip + sizeof(struct weir__arena_block);
+    if (size < header)
+        return;
+    arena->last = (void *)((char *)memory + skip);
+    *arena->last = (struct weir__arena_block){NULL, 0, (size - header) / ALIGN * ALIGN, true};
 }
 
 void *weir__arena_take(struct weir__arena *arena, size_t bytes)
@@ -99,7 +109,8 @@ void weir__arena_free(struct weir__arena *arena)
     struct weir__arena_block *block = arena->last;
     while (block) {
         struct weir__arena_block *before = block->before;
-        free(block);
+        if (!block->borrowed)
+            free(block);
         block = before;
     }
     arena->last = NULL;

@@ -28,6 +28,13 @@ static inline unsigned char weir__lower(char c)
     return (unsigned char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
 }
 
+/* The value of a hexadecimal digit; -1: not one. */
+static inline int weir__hex_value(char c)
+{
+    unsigned char lower = weir__lower(c);
+    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
 /* ASCII letters in any case: header names, hosts, methods. */
 static inline bool weir__text_equal_nocase(weir_text a, weir_text b)
 {

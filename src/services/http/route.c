@@ -47,14 +47,6 @@ void weir__api_close(struct weir__api *api)
 
 /* ---- Routes ---- */
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    unsigned char lower = weir__lower(c);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 /* Percent-decodes; -1: malformed, or longer than `size`. */
 static int decode(weir_text text, char *to, size_t size)
 {
@@ -64,8 +56,8 @@ static int decode(weir_text text, char *to, size_t size)
         if (len == size)
             return -1;
         if (c == '%') {
-            int high = i + 2 < text.len ? hex(text.data[i + 1]) : -1,
-                low = i + 2 < text.len ? hex(text.data[i + 2]) : -1;
+            int high = i + 2 < text.len ? weir__hex_value(text.data[i + 1]) : -1,
+                low = i + 2 < text.len ? weir__hex_value(text.data[i + 2]) : -1;
             if (high < 0 || low < 0)
                 return -1;
             c = (char)(high << 4 | low);

@@ -1,6 +1,8 @@
 /* Parses RESP requests: arrays of bulk strings, and inline commands. */
 #include "services/resp/resp.h"
 
+#include "base/number.h"
+
 #include <string.h>
 
 #define LENGTH_MAX 32 /* bytes of a length line */
@@ -12,31 +14,15 @@ static inline bool is_digit(char c)
 
 bool weir__resp_integer(weir_text text, int64_t *value)
 {
-    const char *at = text.data, *end = text.data + text.len;
-    bool negative = at < end && *at == '-';
-    uint64_t sum = 0, most = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
-    at += negative;
-    if (at == end || end - at > 19 || (*at == '0' && (end - at > 1 || negative)))
-        return false;
-    for (; at < end; at++) {
-        if (!is_digit(*at))
-            return false;
-        sum = sum * 10 + (uint64_t)(*at - '0'); /* 19 digits: below 2^64 */
-    }
-    if (sum > most)
-        return false;
-    *value = negative ? (int64_t)-sum : (int64_t)sum;
-    return true;
+    return !weir__text_is(text, "-0") && weir__parse_int(text, value);
 }
 
 bool weir__resp_is(weir_text text, const char *word)
 {
     size_t i = 0;
-    for (; i < text.len && word[i]; i++) {
-        char c = text.data[i];
-        if ((c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c) != word[i])
+    for (; i < text.len && word[i]; i++)
+        if (weir__lower(text.data[i]) != (unsigned char)word[i])
             return false;
-    }
     return i == text.len && !word[i];
 }
 
@@ -124,11 +110,10 @@ static enum weir__resp_result read_bulk(const char *data, size_t len, size_t *at
 /* ---- Inline commands ---- */
 
 /*
- * Inline commands: words separated by blanks. In "double quotes" \n, \r, \t, \b, \a and \x41 are as in C, and a
- * backslash before another character is dropped; in 'single quotes' only \' is special. A closing quote must end its
- * word.
+ * Words separated by blanks. In "double quotes" \n, \r, \t, \b, \a and \x41 are as in C, and a backslash before another
+ * character is dropped; in 'single quotes' only \' is special. A closing quote must end its word. The words are written
+ * over the line in place: `to` never overtakes `at`.
  */
-/* The words are written over the line in place: `to` never overtakes `at`. */
 struct line {
     const char *at, *end;
     char *to;
@@ -139,38 +124,19 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f' || c == 0;
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static char escaped(char c)
 {
-    switch (c) {
-    case 'n':
-        return '\n';
-    case 'r':
-        return '\r';
-    case 't':
-        return '\t';
-    case 'b':
-        return '\b';
-    case 'a':
-        return '\a';
-    default:
-        return c;
-    }
+    static const char letters[] = "nrtba", meanings[] = "\n\r\t\b\a";
+    const char *found = c ? strchr(letters, c) : NULL;
+    return found ? meanings[found - letters] : c;
 }
 
 /* Decodes an escape in double quotes. */
 static void read_escape(struct line *line)
 {
     const char *at = line->at; /* the backslash */
-    if (line->end - at >= 4 && at[1] == 'x' && hex(at[2]) >= 0 && hex(at[3]) >= 0) {
-        *line->to++ = (char)(hex(at[2]) << 4 | hex(at[3]));
+    if (line->end - at >= 4 && at[1] == 'x' && weir__hex_value(at[2]) >= 0 && weir__hex_value(at[3]) >= 0) {
+        *line->to++ = (char)(weir__hex_value(at[2]) << 4 | weir__hex_value(at[3]));
         line->at += 4;
     } else if (line->end - at >= 2) {
         *line->to++ = escaped(at[1]);

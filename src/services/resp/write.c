@@ -1,6 +1,8 @@
 /* Writes RESP replies. */
 #include "services/resp/resp.h"
 
+#include "base/number.h"
+
 #include <string.h>
 
 #define NUMBER_MAX 24 /* bytes of a number line: type, sign, 64 bits in decimal, CR LF */
@@ -17,18 +19,8 @@ static bool has_room(struct weir__resp_out *out, size_t bytes)
 /* The caller has checked the space. */
 static char *put_number(char *to, char type, int64_t value)
 {
-    char digits[20], *at = digits + sizeof digits;
-    uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
-    *to++ = type;
-    if (value < 0)
-        *to++ = '-';
-    do {
-        *--at = (char)('0' + left % 10);
-        left /= 10;
-    } while (left);
-    size_t len = (size_t)(digits + sizeof digits - at);
-    memcpy(to, at, len);
-    to += len;
+    *to = type;
+    to = weir__write_int(to + 1, value);
     *to++ = '\r';
     *to++ = '\n';
     return to;
@@ -97,12 +89,8 @@ void weir__resp_verbatim(struct weir__resp_out *out, const char *text, size_t le
 
 void weir__resp_null(struct weir__resp_out *out)
 {
-    if (!has_room(out, 5))
-        return;
-    if (out->version < 3)
-        out->at = put_text(out->at, "$-1", 3);
-    else
-        out->at = put_text(out->at, "_", 1);
+    if (has_room(out, 5))
+        out->at = out->version < 3 ? put_text(out->at, "$-1", 3) : put_text(out->at, "_", 1);
 }
 
 void weir__resp_array(struct weir__resp_out *out, size_t count)
@@ -112,10 +100,7 @@ void weir__resp_array(struct weir__resp_out *out, size_t count)
 
 void weir__resp_map(struct weir__resp_out *out, size_t pairs)
 {
-    if (out->version < 3)
-        put_header(out, '*', (int64_t)pairs * 2);
-    else
-        put_header(out, '%', (int64_t)pairs);
+    put_header(out, out->version < 3 ? '*' : '%', (int64_t)(out->version < 3 ? pairs * 2 : pairs));
 }
 
 void weir__resp_set(struct weir__resp_out *out, size_t count)

@@ -1,98 +1,11 @@
-/* One call: gRPC frame or JSON in, decision, gRPC frame or JSON out; gRPC health checking; the arena of a call. */
+/* One call: gRPC frame or JSON in, decision, gRPC frame or JSON out; gRPC health checking. */
 #include "services/rls/rls_internal.h"
 #include "base/text.h"
-#include "services/rls/rls.h"
 
 #include <health.pb-c.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- Memory ---- */
-
-#define ALIGN      ((size_t)16)
-#define PIECE_SIZE ((size_t)64 << 10)
-
-struct weir__rls_piece {
-    struct weir__rls_piece *next;
-    _Alignas(16) char bytes[];
-};
-
-static void *take_for_message(void *memory, size_t size)
-{
-    return weir__rls_take(memory, size);
-}
-
-static void leave(void *memory, void *pointer)
-{
-    (void)memory;
-    (void)pointer;
-}
-
-void weir__rls_memory_begin(struct weir__rls_memory *memory, void *first, size_t size)
-{
-    size_t skip = -(uintptr_t)first & (ALIGN - 1);
-    *memory =
-        (struct weir__rls_memory){.left = WEIR__RLS_MEMORY_MAX, .for_messages = {take_for_message, leave, memory}};
-    if (skip < size) {
-        memory->at = (char *)first + skip;
-        memory->end = (char *)first + size;
-    }
-}
-
-void weir__rls_memory_end(struct weir__rls_memory *memory)
-{
-    while (memory->pieces) {
-        struct weir__rls_piece *piece = memory->pieces;
-        memory->pieces = piece->next;
-        free(piece);
-    }
-    memory->at = memory->end = NULL;
-}
-
-static bool add_piece(struct weir__rls_memory *memory, size_t size)
-{
-    size_t room = size > PIECE_SIZE ? size : PIECE_SIZE;
-    struct weir__rls_piece *piece = NULL;
-    if (room <= memory->left)
-        piece = malloc(sizeof *piece + room);
-    if (!piece) {
-        memory->exhausted = true;
-        return false;
-    }
-    memory->left -= room;
-    piece->next = memory->pieces;
-    memory->pieces = piece;
-    memory->at = piece->bytes;
-    memory->end = piece->bytes + room;
-    return true;
-}
-
-void *weir__rls_take(struct weir__rls_memory *memory, size_t size)
-{
-    if (size > WEIR__RLS_MEMORY_MAX) {
-        memory->exhausted = true;
-        return NULL;
-    }
-    size = size ? (size + ALIGN - 1) & ~(ALIGN - 1) : ALIGN;
-    if (size > (size_t)(memory->end - memory->at) && !add_piece(memory, size))
-        return NULL;
-    void *taken = memory->at;
-    memory->at += size;
-    return taken;
-}
-
-void *weir__rls_array(struct weir__rls_memory *memory, size_t count, size_t size)
-{
-    if (count > WEIR__RLS_MEMORY_MAX / size) {
-        memory->exhausted = true;
-        return NULL;
-    }
-    void *taken = weir__rls_take(memory, count * size);
-    return taken ? memset(taken, 0, count * size) : NULL;
-}
 
 #define RLS_SERVICE "envoy.service.ratelimit.v3.RateLimitService"
 #define PREFIX      ((size_t)5) /* bytes of the gRPC frame before the message */
@@ -141,9 +54,9 @@ static bool read_frame(const uint8_t *bytes, size_t len, weir_text *message, str
 }
 
 /* Allocates a frame for a message of this length; returns the message's place. NULL: out of memory. */
-static uint8_t *make_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply)
+static uint8_t *make_frame(struct weir__arena *arena, size_t len, struct weir__rls_reply *reply)
 {
-    uint8_t *frame = weir__rls_take(memory, PREFIX + len);
+    uint8_t *frame = weir__arena_take(arena, PREFIX + len);
     if (!frame)
         return NULL;
     frame[0] = 0;
@@ -156,20 +69,31 @@ static uint8_t *make_frame(struct weir__rls_memory *memory, size_t len, struct w
 
 /* ---- gRPC ---- */
 
-static bool should_rate_limit(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text message,
+static void *take_for_message(void *arena, size_t size)
+{
+    return weir__arena_take(arena, size);
+}
+
+static void leave(void *arena, void *pointer)
+{
+    (void)arena;
+    (void)pointer;
+}
+
+static bool should_rate_limit(const struct weir__rls *service, struct weir__arena *arena, weir_text message,
                               struct weir__rls_reply *reply)
 {
-    struct weir__rls_evaluation evaluation = {.memory = memory};
+    struct weir__rls_evaluation evaluation = {.arena = arena};
+    ProtobufCAllocator allocator = {take_for_message, leave, arena};
     const Rls__RateLimitRequest *request =
-        rls__rate_limit_request__unpack(&memory->for_messages, message.len, (const uint8_t *)message.data);
+        rls__rate_limit_request__unpack(&allocator, message.len, (const uint8_t *)message.data);
     if (!request)
-        return memory->exhausted
-                   ? weir__rls_fail_memory(reply)
-                   : weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no RateLimitRequest");
+        return arena->failed ? weir__rls_fail_memory(reply)
+                             : weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no RateLimitRequest");
     if (!weir__rls_decide(service, request, &evaluation, reply))
         return false;
     const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
-    uint8_t *to = response ? make_frame(memory, rls__rate_limit_response__get_packed_size(response), reply) : NULL;
+    uint8_t *to = response ? make_frame(arena, rls__rate_limit_response__get_packed_size(response), reply) : NULL;
     if (!to)
         return weir__rls_fail_memory(reply);
     (void)rls__rate_limit_response__pack(response, to);
@@ -182,13 +106,14 @@ static bool has_health(weir_text name)
     return name.len == 0 || weir__text_is(name, RLS_SERVICE) || weir__text_is(name, "ratelimit");
 }
 
-static bool check_health(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text message,
+static bool check_health(const struct weir__rls *service, struct weir__arena *arena, weir_text message,
                          struct weir__rls_reply *reply)
 {
+    ProtobufCAllocator allocator = {take_for_message, leave, arena};
     const Health__HealthCheckRequest *request =
-        health__health_check_request__unpack(&memory->for_messages, message.len, (const uint8_t *)message.data);
+        health__health_check_request__unpack(&allocator, message.len, (const uint8_t *)message.data);
     if (!request)
-        return memory->exhausted
+        return arena->failed
                    ? weir__rls_fail_memory(reply)
                    : weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no HealthCheckRequest");
     if (!has_health((weir_text){(const char *)request->service.data, request->service.len}))
@@ -196,15 +121,15 @@ static bool check_health(const struct weir__rls *service, struct weir__rls_memor
     Health__HealthCheckResponse response = HEALTH__HEALTH_CHECK_RESPONSE__INIT;
     response.status = service->leaving ? HEALTH__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
                                        : HEALTH__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
-    uint8_t *to = make_frame(memory, health__health_check_response__get_packed_size(&response), reply);
+    uint8_t *to = make_frame(arena, health__health_check_response__get_packed_size(&response), reply);
     if (!to)
         return weir__rls_fail_memory(reply);
     (void)health__health_check_response__pack(&response, to);
     return true;
 }
 
-void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text method,
-                    const uint8_t *bytes, size_t len, struct weir__rls_reply *reply)
+void weir__rls_call(const struct weir__rls *service, struct weir__arena *arena, weir_text method, const uint8_t *bytes,
+                    size_t len, struct weir__rls_reply *reply)
 {
     weir_text message = {NULL, 0};
     *reply = (struct weir__rls_reply){.rule = ""};
@@ -212,17 +137,17 @@ void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *me
     if (!is_rate_limit && !weir__text_is(method, "/grpc.health.v1.Health/Check"))
         weir__rls_fail(reply, WEIR__GRPC_UNIMPLEMENTED, "there is no such method here");
     else if (read_frame(bytes, len, &message, reply) &&
-             !(is_rate_limit ? should_rate_limit : check_health)(service, memory, message, reply))
+             !(is_rate_limit ? should_rate_limit : check_health)(service, arena, message, reply))
         reply->body = NULL;
 }
 
 /* ---- JSON ---- */
 
 /* Dumps and frees the JSON. Out of memory: no body. */
-static void write_body(struct weir__rls_memory *memory, json_t *json, struct weir__rls_reply *reply)
+static void write_body(struct weir__arena *arena, json_t *json, struct weir__rls_reply *reply)
 {
     size_t len = json ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
-    char *body = len ? weir__rls_take(memory, len) : NULL;
+    char *body = len ? weir__arena_take(arena, len) : NULL;
     if (body && json_dumpb(json, body, len, JSON_COMPACT) == len) {
         reply->body = (const uint8_t *)body;
         reply->len = len;
@@ -230,20 +155,20 @@ static void write_body(struct weir__rls_memory *memory, json_t *json, struct wei
     json_decref(json);
 }
 
-static bool decide_json(const struct weir__rls *service, struct weir__rls_memory *memory, const json_t *json,
+static bool decide_json(const struct weir__rls *service, struct weir__arena *arena, const json_t *json,
                         struct weir__rls_reply *reply)
 {
-    struct weir__rls_evaluation evaluation = {.memory = memory};
-    const Rls__RateLimitRequest *request = weir__rls_read_json(memory, json, reply);
+    struct weir__rls_evaluation evaluation = {.arena = arena};
+    const Rls__RateLimitRequest *request = weir__rls_read_json(arena, json, reply);
     if (!request || !weir__rls_decide(service, request, &evaluation, reply))
         return false;
     const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
     if (response)
-        write_body(memory, weir__rls_write_json(response), reply);
+        write_body(arena, weir__rls_write_json(response), reply);
     return reply->body || weir__rls_fail_memory(reply);
 }
 
-void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *memory, const uint8_t *bytes, size_t len,
+void weir__rls_json(const struct weir__rls *service, struct weir__arena *arena, const uint8_t *bytes, size_t len,
                     struct weir__rls_reply *reply)
 {
     json_error_t problem;
@@ -252,8 +177,8 @@ void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *me
     if (!json)
         weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "line %d, column %d: %.100s", problem.line, problem.column,
                        problem.text);
-    if (!json || (!decide_json(service, memory, json, reply) && !reply->needs_store))
-        write_body(memory,
+    if (!json || (!decide_json(service, arena, json, reply) && !reply->needs_store))
+        write_body(arena,
                    json_pack("{s:i,s:s%}", "code", (int)reply->code, "message", reply->message, strlen(reply->message)),
                    reply);
     json_decref(json);

@@ -13,7 +13,7 @@
 /* ---- Fields ---- */
 
 struct json_reader {
-    struct weir__rls_memory *memory;
+    struct weir__arena *arena;
     struct weir__rls_reply *reply;
     char where[64]; /* prefix of names in error messages, such as "descriptors[3]." */
 };
@@ -107,7 +107,7 @@ static void *read_list(struct json_reader *reader, const json_t *json, const cha
                        void (*init)(void *message), const struct json_field *fields)
 {
     size_t before = strlen(reader->where), count = json_array_size(json);
-    char *messages = weir__rls_array(reader->memory, count, size);
+    char *messages = weir__arena_array(reader->arena, count, size);
     if (!json_is_array(json) || !messages) {
         (void)(messages ? fail(reader, name, "must be a list") : weir__rls_fail_memory(reader->reply));
         return NULL;
@@ -154,7 +154,7 @@ static bool descriptor_entries(struct json_reader *reader, const json_t *json, v
     if (!each)
         return false;
     descriptor->n_entries = json_array_size(json);
-    descriptor->entries = weir__rls_array(reader->memory, descriptor->n_entries, sizeof(void *));
+    descriptor->entries = weir__arena_array(reader->arena, descriptor->n_entries, sizeof(void *));
     for (size_t i = 0; descriptor->entries && i < descriptor->n_entries; i++)
         descriptor->entries[i] = &each[i];
     return descriptor->entries || weir__rls_fail_memory(reader->reply);
@@ -168,7 +168,7 @@ static bool descriptor_limit(struct json_reader *reader, const json_t *json, voi
         {"unit", "unit", limit_unit, offsetof(Rls__RateLimitDescriptor__Limit, unit)},
         {NULL, NULL, NULL, 0}};
     Rls__RateLimitDescriptor *descriptor = message;
-    descriptor->limit = weir__rls_take(reader->memory, sizeof *descriptor->limit);
+    descriptor->limit = weir__arena_take(reader->arena, sizeof *descriptor->limit);
     if (!descriptor->limit)
         return weir__rls_fail_memory(reader->reply);
     rls__rate_limit_descriptor__limit__init(descriptor->limit);
@@ -181,7 +181,7 @@ static bool descriptor_hits(struct json_reader *reader, const json_t *json, void
     uint64_t number;
     if (!read_number(json, UINT64_MAX, &number))
         return false;
-    descriptor->hits_addend = weir__rls_take(reader->memory, sizeof *descriptor->hits_addend);
+    descriptor->hits_addend = weir__arena_take(reader->arena, sizeof *descriptor->hits_addend);
     if (!descriptor->hits_addend)
         return weir__rls_fail_memory(reader->reply);
     google__protobuf__uint64_value__init(descriptor->hits_addend);
@@ -207,22 +207,21 @@ static bool request_descriptors(struct json_reader *reader, const json_t *json, 
     if (!each)
         return false;
     request->n_descriptors = json_array_size(json);
-    request->descriptors = weir__rls_array(reader->memory, request->n_descriptors, sizeof(void *));
+    request->descriptors = weir__arena_array(reader->arena, request->n_descriptors, sizeof(void *));
     for (size_t i = 0; request->descriptors && i < request->n_descriptors; i++)
         request->descriptors[i] = &each[i];
     return request->descriptors || weir__rls_fail_memory(reader->reply);
 }
 
-Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
-                                           struct weir__rls_reply *reply)
+Rls__RateLimitRequest *weir__rls_read_json(struct weir__arena *arena, const json_t *json, struct weir__rls_reply *reply)
 {
     static const struct json_field fields[] = {
         {"domain", "domain", read_text, offsetof(Rls__RateLimitRequest, domain)},
         {"descriptors", "descriptors", request_descriptors, 0},
         {"hitsAddend", "hits_addend", read_uint32, offsetof(Rls__RateLimitRequest, hits_addend)},
         {NULL, NULL, NULL, 0}};
-    struct json_reader reader = {.memory = memory, .reply = reply, .where = ""};
-    Rls__RateLimitRequest *request = weir__rls_take(memory, sizeof *request);
+    struct json_reader reader = {.arena = arena, .reply = reply, .where = ""};
+    Rls__RateLimitRequest *request = weir__arena_take(arena, sizeof *request);
     if (!request) {
         weir__rls_fail_memory(reply);
         return NULL;

@@ -13,21 +13,21 @@
 
 #define DEPTH_MAX 64 /* rules' metadata are at most half as deep */
 
-static Google__Protobuf__Value *make_value(struct weir__rls_memory *memory, const json_t *json, int depth);
+static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json_t *json, int depth);
 
-static char *copy_text(struct weir__rls_memory *memory, const char *text)
+static char *copy_text(struct weir__arena *arena, const char *text)
 {
     size_t size = strlen(text) + 1;
-    char *copy = weir__rls_take(memory, size);
+    char *copy = weir__arena_take(arena, size);
     return copy ? memcpy(copy, text, size) : NULL;
 }
 
-static Google__Protobuf__Struct *make_struct(struct weir__rls_memory *memory, const json_t *json, int depth)
+static Google__Protobuf__Struct *make_struct(struct weir__arena *arena, const json_t *json, int depth)
 {
     size_t count = json_object_size(json);
-    Google__Protobuf__Struct *made = weir__rls_take(memory, sizeof *made);
-    Google__Protobuf__Struct__FieldsEntry *entries = weir__rls_take(memory, count * sizeof *entries);
-    Google__Protobuf__Struct__FieldsEntry **list = weir__rls_take(memory, count * sizeof(void *));
+    Google__Protobuf__Struct *made = weir__arena_take(arena, sizeof *made);
+    Google__Protobuf__Struct__FieldsEntry *entries = weir__arena_take(arena, count * sizeof *entries);
+    Google__Protobuf__Struct__FieldsEntry **list = weir__arena_take(arena, count * sizeof(void *));
     const char *name;
     json_t *value;
     size_t i = 0;
@@ -37,8 +37,8 @@ static Google__Protobuf__Struct *make_struct(struct weir__rls_memory *memory, co
     json_object_foreach((json_t *)json, name, value)
     {
         google__protobuf__struct__fields_entry__init(&entries[i]);
-        entries[i].key = copy_text(memory, name);
-        entries[i].value = make_value(memory, value, depth);
+        entries[i].key = copy_text(arena, name);
+        entries[i].value = make_value(arena, value, depth);
         if (!entries[i].key || !entries[i].value)
             return NULL;
         list[i] = &entries[i];
@@ -49,40 +49,40 @@ static Google__Protobuf__Struct *make_struct(struct weir__rls_memory *memory, co
     return made;
 }
 
-static Google__Protobuf__ListValue *make_list(struct weir__rls_memory *memory, const json_t *json, int depth)
+static Google__Protobuf__ListValue *make_list(struct weir__arena *arena, const json_t *json, int depth)
 {
     size_t count = json_array_size(json);
-    Google__Protobuf__ListValue *made = weir__rls_take(memory, sizeof *made);
-    Google__Protobuf__Value **list = weir__rls_take(memory, count * sizeof(void *));
+    Google__Protobuf__ListValue *made = weir__arena_take(arena, sizeof *made);
+    Google__Protobuf__Value **list = weir__arena_take(arena, count * sizeof(void *));
     if (!made || !list)
         return NULL;
     google__protobuf__list_value__init(made);
     for (size_t i = 0; i < count; i++)
-        if (!(list[i] = make_value(memory, json_array_get(json, i), depth)))
+        if (!(list[i] = make_value(arena, json_array_get(json, i), depth)))
             return NULL;
     made->values = list;
     made->n_values = count;
     return made;
 }
 
-static Google__Protobuf__Value *make_value(struct weir__rls_memory *memory, const json_t *json, int depth)
+static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json_t *json, int depth)
 {
-    Google__Protobuf__Value *made = weir__rls_take(memory, sizeof *made);
+    Google__Protobuf__Value *made = weir__arena_take(arena, sizeof *made);
     if (!made || depth == DEPTH_MAX)
         return NULL;
     google__protobuf__value__init(made);
     switch (json_typeof(json)) {
     case JSON_OBJECT:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRUCT_VALUE;
-        made->struct_value = make_struct(memory, json, depth + 1);
+        made->struct_value = make_struct(arena, json, depth + 1);
         return made->struct_value ? made : NULL;
     case JSON_ARRAY:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_LIST_VALUE;
-        made->list_value = make_list(memory, json, depth + 1);
+        made->list_value = make_list(arena, json, depth + 1);
         return made->list_value ? made : NULL;
     case JSON_STRING:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRING_VALUE;
-        made->string_value = copy_text(memory, json_string_value(json));
+        made->string_value = copy_text(arena, json_string_value(json));
         return made->string_value ? made : NULL;
     case JSON_INTEGER:
     case JSON_REAL:
@@ -107,10 +107,10 @@ static json_t *text_json(ProtobufCBinaryData text)
 }
 
 /* "key=value" */
-static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry, struct weir__rls_memory *memory)
+static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry, struct weir__arena *arena)
 {
     size_t len = entry->key.len + 1 + entry->value.len;
-    char *text = weir__rls_take(memory, len);
+    char *text = weir__arena_take(arena, len);
     if (!text)
         return NULL;
     if (entry->key.len)
@@ -134,12 +134,12 @@ static json_t *limit_json(const Rls__RateLimitDescriptor__Limit *limit)
     return json_string(text);
 }
 
-static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struct weir__rls_memory *memory)
+static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struct weir__arena *arena)
 {
     json_t *made = json_object(), *entries = json_array();
     int failed = 0;
     for (size_t i = 0; i < descriptor->n_entries; i++)
-        failed |= json_array_append_new(entries, entry_json(descriptor->entries[i], memory));
+        failed |= json_array_append_new(entries, entry_json(descriptor->entries[i], arena));
     failed |= json_object_set_new(made, "entries", entries);
     if (descriptor->limit)
         failed |= json_object_set_new(made, "limit", limit_json(descriptor->limit));
@@ -189,7 +189,7 @@ static json_t *metadata_json(const struct weir__rls_evaluation *evaluation)
     json_t *made = json_object(), *descriptors = json_array(), *passed = passed_json(evaluation);
     int failed = json_object_set_new(made, "domain", text_json(request->domain));
     for (size_t i = 0; i < request->n_descriptors; i++)
-        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], evaluation->memory));
+        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], evaluation->arena));
     failed |= json_object_set_new(made, "descriptors", descriptors);
     if (request->hits_addend)
         failed |= json_object_set_new(made, "hitsAddend", json_integer(request->hits_addend));
@@ -202,7 +202,7 @@ static json_t *metadata_json(const struct weir__rls_evaluation *evaluation)
 static bool add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
 {
     json_t *json = metadata_json(evaluation);
-    response->dynamic_metadata = json ? make_struct(evaluation->memory, json, 0) : NULL;
+    response->dynamic_metadata = json ? make_struct(evaluation->arena, json, 0) : NULL;
     json_decref(json);
     return response->dynamic_metadata != NULL;
 }
@@ -263,8 +263,8 @@ static void make_status(struct status *to, const struct weir__rls_evaluation *ev
 static bool add_statuses(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
 {
     size_t count = evaluation->request->n_descriptors;
-    struct status *statuses = weir__rls_take(evaluation->memory, count * sizeof *statuses);
-    response->statuses = weir__rls_take(evaluation->memory, count * sizeof(void *));
+    struct status *statuses = weir__arena_take(evaluation->arena, count * sizeof *statuses);
+    response->statuses = weir__arena_take(evaluation->arena, count * sizeof(void *));
     if (!statuses || !response->statuses)
         return false;
     for (size_t i = 0; i < count; i++) {
@@ -308,7 +308,7 @@ static bool add_headers(const struct weir__rls_evaluation *evaluation, Rls__Rate
     const Rls__RateLimitResponse__DescriptorStatus *status = header_status(evaluation, response);
     if (!status)
         return true;
-    struct header_list *to = weir__rls_take(evaluation->memory, sizeof *to);
+    struct header_list *to = weir__arena_take(evaluation->arena, sizeof *to);
     if (!to)
         return false;
     long long numbers[HEADERS] = {status->current_limit->requests_per_unit, status->limit_remaining,
@@ -328,7 +328,7 @@ static bool add_headers(const struct weir__rls_evaluation *evaluation, Rls__Rate
 Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
                                            const struct weir__rls_evaluation *evaluation)
 {
-    Rls__RateLimitResponse *response = weir__rls_take(evaluation->memory, sizeof *response);
+    Rls__RateLimitResponse *response = weir__arena_take(evaluation->arena, sizeof *response);
     if (!response)
         return NULL;
     rls__rate_limit_response__init(response);

@@ -47,7 +47,7 @@ static weir_text text_of(ProtobufCBinaryData text)
 static bool convert_entries(const Rls__RateLimitDescriptor *from, weir_descriptor *to, size_t index,
                             struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    weir_descriptor_entry *entries = weir__rls_array(evaluation->memory, from->n_entries, sizeof *entries);
+    weir_descriptor_entry *entries = weir__arena_array(evaluation->arena, from->n_entries, sizeof *entries);
     if (!entries)
         return weir__rls_fail_memory(reply);
     for (size_t i = 0; i < from->n_entries; i++) {
@@ -102,7 +102,7 @@ static void keep_match(void *context, size_t descriptor, const weir_descriptor_m
     weir_descriptor_match *kept = &evaluation->matches[descriptor];
     *kept = *match;
     kept->limit_name.data = kept->metadata.data = NULL;
-    char *texts = weir__rls_take(evaluation->memory, match->limit_name.len + match->metadata.len);
+    char *texts = weir__arena_take(evaluation->arena, match->limit_name.len + match->metadata.len);
     if (!texts) {
         kept->limit_name.len = kept->metadata.len = 0;
         return;
@@ -126,10 +126,10 @@ static bool is_sound(const Rls__RateLimitRequest *request, struct weir__rls_repl
 static bool prepare(struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
     size_t count = evaluation->request->n_descriptors;
-    evaluation->descriptors = weir__rls_array(evaluation->memory, count, sizeof *evaluation->descriptors);
-    evaluation->matches = weir__rls_array(evaluation->memory, count, sizeof *evaluation->matches);
+    evaluation->descriptors = weir__arena_array(evaluation->arena, count, sizeof *evaluation->descriptors);
+    evaluation->matches = weir__arena_array(evaluation->arena, count, sizeof *evaluation->matches);
     evaluation->outcomes =
-        count <= 256 ? weir__rls_take(evaluation->memory, count * sizeof *evaluation->outcomes) : NULL;
+        count <= 256 ? weir__arena_take(evaluation->arena, count * sizeof *evaluation->outcomes) : NULL;
     if (count > 256)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has %zu descriptors; at most 256",
                               count);

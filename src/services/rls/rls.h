@@ -15,33 +15,12 @@
 #ifndef WEIR_SERVICES_RLS_RLS_H
 #define WEIR_SERVICES_RLS_RLS_H
 
-#include <protobuf-c/protobuf-c.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/arena.h"
+
 #include <weir/store.h>
 
-/* ---- Memory of one call (call.c): a bounded arena; most calls need the caller's first chunk only ---- */
-
-#define WEIR__RLS_MEMORY_MAX ((size_t)4 << 20) /* bytes: several times the largest sensible call */
-
-struct weir__rls_memory {
-    char *at, *end;                  /* free space of the current chunk */
-    size_t left;                     /* bytes that may still be allocated */
-    struct weir__rls_piece *pieces;  /* allocated chunks */
-    bool exhausted;                  /* an allocation failed */
-    ProtobufCAllocator for_messages; /* allocates from here, for protobuf-c */
-};
-
-/* `first`: the first chunk, the caller's, which must last as long. */
-void weir__rls_memory_begin(struct weir__rls_memory *memory, void *first, size_t size);
-/* Frees everything. */
-void weir__rls_memory_end(struct weir__rls_memory *memory);
-/* 16-byte aligned, not zeroed. NULL: out of memory, or the bound is reached. */
-void *weir__rls_take(struct weir__rls_memory *memory, size_t size);
-/* `count` zeroed elements. */
-void *weir__rls_array(struct weir__rls_memory *memory, size_t count, size_t size);
-
-/* ---- Calls ---- */
+/* Bytes of the arena of one call (bytes_max): several times the largest sensible call. */
+#define WEIR__RLS_MEMORY_MAX ((size_t)4 << 20)
 
 #define WEIR__RLS_MESSAGE_MAX ((size_t)1 << 20) /* bytes of a message */
 #define WEIR__RLS_FRAME_MAX   (WEIR__RLS_MESSAGE_MAX + 5)
@@ -76,17 +55,17 @@ struct weir__rls_reply {
     bool compressed;     /* the error: the message was compressed */
     bool over_limit;     /* overall_code is OVER_LIMIT */
     bool needs_store;    /* nothing was decided: send service->async to the store, then call again */
-    const uint8_t *body; /* in the call's memory: a gRPC frame, or JSON */
+    const uint8_t *body; /* in the call's arena: a gRPC frame, or JSON */
     size_t len;
     int error;        /* of the library, for the log: of `rule`, or of the call; 0: none */
-    const char *rule; /* in the call's memory; "": the call */
+    const char *rule; /* in the call's arena; "": the call */
 };
 
 /* A gRPC call: `method` is the request's path, `bytes` its body. */
-void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text method,
-                    const uint8_t *bytes, size_t len, struct weir__rls_reply *reply);
+void weir__rls_call(const struct weir__rls *service, struct weir__arena *arena, weir_text method, const uint8_t *bytes,
+                    size_t len, struct weir__rls_reply *reply);
 /* A call with JSON on both sides. An error has a body, too. */
-void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *memory, const uint8_t *bytes, size_t len,
+void weir__rls_json(const struct weir__rls *service, struct weir__arena *arena, const uint8_t *bytes, size_t len,
                     struct weir__rls_reply *reply);
 
 #endif

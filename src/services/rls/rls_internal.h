@@ -14,7 +14,7 @@ struct weir__rls_evaluation {
     weir_descriptor_match *matches; /* one a descriptor; zeros without a rule */
     weir_outcome *outcomes;
     weir_result result;
-    struct weir__rls_memory *memory;
+    struct weir__arena *arena;
 };
 
 /* Sets code and message of the reply. Always false. */
@@ -36,7 +36,7 @@ Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
                                            const struct weir__rls_evaluation *evaluation);
 
 /* The texts of the request stay in the JSON tree. */
-Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
+Rls__RateLimitRequest *weir__rls_read_json(struct weir__arena *arena, const json_t *json,
                                            struct weir__rls_reply *reply);
 json_t *weir__rls_write_json(const Rls__RateLimitResponse *response);
 /* The JSON that was made; frees it and returns NULL if a part of it failed. */

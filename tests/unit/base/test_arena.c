@@ -27,6 +27,26 @@ TEST(arena_gives_zeroed_aligned_memory)
     CHECK_EQ(arena.bytes, 0);
 }
 
+TEST(arena_begins_in_borrowed_memory)
+{
+    struct weir__arena arena = {.bytes_max = 10000};
+    char first[100];
+    memset(first, '#', sizeof first);
+    weir__arena_borrow(&arena, first + 1, sizeof first - 1);
+    char *inside = weir__arena_take(&arena, 10);
+    CHECK(inside > first && inside + 10 <= first + sizeof first && (uintptr_t)inside % 16 == 0 && inside[9] == 0);
+    CHECK_EQ(arena.bytes, 0);
+    const char *outside = weir__arena_take(&arena, 100);
+    CHECK(outside && (outside < first || outside >= first + sizeof first) && arena.bytes >= 100);
+    weir__arena_free(&arena);
+    for (size_t size = 0; size < 48; size++) { /* too small, or just large enough, for a block */
+        arena = (struct weir__arena){.bytes_max = 10000};
+        weir__arena_borrow(&arena, first + 3, size);
+        CHECK(weir__arena_take(&arena, 16));
+        weir__arena_free(&arena);
+    }
+}
+
 TEST(arena_is_bounded_and_stays_failed)
 {
     struct weir__arena arena = {.bytes_max = 100000};

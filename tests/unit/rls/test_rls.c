@@ -15,32 +15,38 @@
 /* A call, its memory, and what came of it. */
 struct called {
     struct weir__rls service;
-    struct weir__rls_memory memory;
+    struct weir__arena arena;
     struct weir__rls_reply reply;
     char first[1024]; /* little, so that more is asked for */
 };
+
+static void begin_arena(struct called *c)
+{
+    c->arena = (struct weir__arena){.bytes_max = WEIR__RLS_MEMORY_MAX};
+    weir__arena_borrow(&c->arena, c->first, sizeof c->first);
+}
 
 static void begin(struct called *c, weir *engine)
 {
     memset(c, 0, sizeof *c);
     c->service.engine = engine;
-    weir__rls_memory_begin(&c->memory, c->first, sizeof c->first);
+    begin_arena(c);
 }
 
 static void call(struct called *c, const char *method, const void *bytes, size_t len)
 {
-    weir__rls_memory_end(&c->memory);
-    weir__rls_memory_begin(&c->memory, c->first, sizeof c->first);
-    weir__rls_call(&c->service, &c->memory, (weir_text){method, strlen(method)}, bytes, len, &c->reply);
+    weir__arena_free(&c->arena);
+    begin_arena(c);
+    weir__rls_call(&c->service, &c->arena, (weir_text){method, strlen(method)}, bytes, len, &c->reply);
 }
 
 #define CALL(c, bytes) call((c), SHOULD, (bytes), sizeof(bytes) - 1)
 
 static void ask_json(struct called *c, const char *text)
 {
-    weir__rls_memory_end(&c->memory);
-    weir__rls_memory_begin(&c->memory, c->first, sizeof c->first);
-    weir__rls_json(&c->service, &c->memory, (const uint8_t *)text, strlen(text), &c->reply);
+    weir__arena_free(&c->arena);
+    begin_arena(c);
+    weir__rls_json(&c->service, &c->arena, (const uint8_t *)text, strlen(text), &c->reply);
 }
 
 static bool says(const struct called *c, const char *words)
@@ -77,7 +83,7 @@ TEST(a_call)
         CHECK(answer->statuses[0]->duration_until_reset->seconds > 0);
         rls__rate_limit_response__free_unpacked(answer, NULL);
     }
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     weir_close(w);
 }
 
@@ -110,7 +116,7 @@ TEST(frames)
     CHECK_EQ(c.reply.code, WEIR__GRPC_UNIMPLEMENTED);
     call(&c, "", "", 0);
     CHECK_EQ(c.reply.code, WEIR__GRPC_UNIMPLEMENTED);
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     weir_close(w);
 }
 
@@ -130,7 +136,7 @@ TEST(health)
     }
     call(&c, "/grpc.health.v1.Health/Check", "\0\0\0\0\3\x0a\1x", 8);
     CHECK_EQ(c.reply.code, WEIR__GRPC_NOT_FOUND);
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     weir_close(w);
 }
 
@@ -165,7 +171,7 @@ TEST(what_is_not_text)
         call(&c, SHOULD, bytes, (size_t)14 + len);
         CHECK_EQ(c.reply.code, is_good ? WEIR__GRPC_OK : WEIR__GRPC_INVALID_ARGUMENT);
     }
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     weir_close(w);
 }
 
@@ -204,28 +210,8 @@ TEST(json)
     ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entriez\":[]}]}");
     CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "descriptors[0].entriez is not a field"));
     CHECK(c.reply.len > 20 && memcmp(c.reply.body, "{\"code\":3,", 10) == 0);
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     weir_close(w);
-}
-
-TEST(memory_is_bounded)
-{
-    struct weir__rls_memory memory;
-    char first[100];
-    weir__rls_memory_begin(&memory, first + 1, sizeof first - 1);
-    char *inside = weir__rls_take(&memory, 10);
-    CHECK(inside > first && inside < first + sizeof first && (uintptr_t)inside % 16 == 0);
-    size_t total = 0;
-    for (size_t size = 1; weir__rls_take(&memory, size); size = size * 3 / 2 + 1)
-        total += size;
-    CHECK(total <= WEIR__RLS_MEMORY_MAX + sizeof first && total > WEIR__RLS_MEMORY_MAX / 4);
-    CHECK(memory.exhausted);
-    CHECK(!weir__rls_take(&memory, SIZE_MAX));
-    CHECK(!weir__rls_array(&memory, SIZE_MAX / 2, 16));
-    weir__rls_memory_end(&memory);
-    weir__rls_memory_begin(&memory, first, 0);
-    CHECK(weir__rls_array(&memory, 0, 8) && weir__rls_take(&memory, 0));
-    weir__rls_memory_end(&memory);
 }
 
 /* A message of so many small things that its reading would take a hundred times its size. */
@@ -243,9 +229,9 @@ TEST(bombs)
         memcpy(bytes, "\0\0\x10\0\0", 5);
         call(&c, SHOULD, bytes, len);
         CHECK(c.reply.code == WEIR__GRPC_RESOURCE_EXHAUSTED || c.reply.code == WEIR__GRPC_INVALID_ARGUMENT);
-        CHECK(kind || c.memory.exhausted);
+        CHECK(kind || c.arena.failed);
     }
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     free(bytes);
     weir_close(w);
 }
@@ -278,7 +264,7 @@ TEST(random_messages)
         answered += c.reply.code == WEIR__GRPC_OK;
     }
     CHECK(answered > 0);
-    weir__rls_memory_end(&c.memory);
+    weir__arena_free(&c.arena);
     weir_close(w);
 }
 
