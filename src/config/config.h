@@ -1,4 +1,4 @@
-/* weir.yaml as a struct: parsed and validated, without access to anything that it names (serve/preflight.h does that).
+/* weir.yaml as a struct: parsed and validated, without access to anything that it names (serve/preflight.c does that).
  */
 #ifndef WEIR_CONFIG_CONFIG_H
 #define WEIR_CONFIG_CONFIG_H

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-    CONNECTIONS = 4096,      /* twice nginx's idle ones (nginx_conf_queue.c) */
+    CONNECTIONS = 4096,      /* twice nginx's idle ones (nginx_conf.c) */
     HEADER_BYTES = 64 << 10, /* of a connection: nginx accepts 32 KiB of headers, and adds some */
     LINES_MAX = 512,         /* header lines */
     MEMORY_BYTES = 64 << 20, /* of all requests in progress, besides one of the largest */

@@ -1,11 +1,8 @@
-/* This host as the rules service sees it. See admin_host.h. */
-#include "serve/admin_host.h"
+/* This host as the rules service sees it. See agent.h. */
+#include "serve/agent.h"
 #include "base/clock.h"
-#include "stats/advise.h"
-#include "sync/sync.h"
 #include "stats/stats.h"
 #include "queue/queue.h"
-#include "config/config.h"
 #include "engine/hot_key_sampler.h"
 
 #include <inttypes.h>
@@ -13,22 +10,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-struct weir__host {
-    const struct weir__config *config;
-    const struct weir__logger *log;
-    weir *engine;
-    struct weir__history_writer *observer; /* NULL: another process writes the history, or it cannot be opened */
-    pthread_mutex_t lock;                  /* for the snapshot, which requests share */
-    struct weir__snapshot snapshot;
-    struct weir__membership membership; /* the same */
-    struct weir__subscribers *subscribers;
-    struct weir__queue_admin *queue_admin; /* NULL: there is no queue */
-    struct weir__control_host calls;
-    struct weir__sidecar_log sidecar_log;
-    int look_error; /* the last error of the history that was logged */
-    bool lost;      /* the segment's file was truncated, and that was logged */
-};
 
 static json_t *seconds(int64_t ns)
 {
@@ -164,11 +145,6 @@ void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heart
     (void)done(host, 0);
 }
 
-struct weir__subscribers *weir__host_subscribers(struct weir__host *host)
-{
-    return host->subscribers;
-}
-
 static void log_history_error(const struct weir__host *host, int error, const char *ending)
 {
     char path[4200], why[256];
@@ -210,71 +186,44 @@ static void observe(struct weir__host *host)
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__host *host = calloc(1, sizeof *host);
-    char url[8192] = "", why[256] = "", ledger[4096], load[4096];
-    int error = host ? 0 : WEIR_ENOMEM;
-    if (!error && config->store.url && !weir__store_url(&config->store, url, sizeof url, why, sizeof why)) {
-        weir__logf(log, WEIR__LOG_ERROR, "store: %s", why);
-        free(host);
+    char url[8192] = "", why[256] = "", load[4096];
+    if (!host)
         return NULL;
+    *host = (struct weir__host){.config = config, .log = log, .sidecar_log = {config->segment_path, log}};
+    host->calls = (struct weir__control_host){.context = host,
+                                              .key_state = key_state,
+                                              .key_reset = key_reset,
+                                              .key_block = key_block,
+                                              .key_hash = key_hash,
+                                              .stats = stats,
+                                              .history = history,
+                                              .hot = hot,
+                                              .advice = advice,
+                                              .hosts = hosts,
+                                              .record_heartbeat = record_heartbeat,
+                                              .published = published,
+                                              .log = log_warning};
+    pthread_mutex_init(&host->lock, NULL);
+    host->subscribers = weir__subscribers_new();
+    weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
+    host->queue_admin = config->queue.wanted ? weir__queue_admin_open(config, log) : NULL;
+    host->calls.queue = weir__queue_admin_calls(host->queue_admin);
+    bool good = host->subscribers && (host->queue_admin || !config->queue.wanted);
+    if (good && config->store.url) {
+        good = weir__store_url(&config->store, url, sizeof url, why, sizeof why) && weir_store_use() == 0;
+        if (!good)
+            weir__logf(log, WEIR__LOG_ERROR, "store: %s", why);
     }
-    /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
-    snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     snprintf(load, sizeof load, "%s.load", config->segment_path);
-    if (!error && *url)
-        error = weir_store_use();
-    weir_options options = {.segment = {.path = config->segment_path,
-                                        .size = (uint64_t)config->segment_bytes,
-                                        /* No REBUILD: nginx may have a broken one mapped. */
-                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
-                            .rules_path = config->rules_path,
-                            .rules_text = config->rules_path ? NULL : config->rules_text.data,
-                            .store = *url ? url : NULL,
-                            .default_consistency = weir__store_consistency(&config->store),
-                            .ledger = *url ? ledger : NULL,
-                            .load = config->load.on ? load : NULL};
-    if (!error) {
-        *host = (struct weir__host){.config = config, .log = log, .sidecar_log = {config->segment_path, log}};
-        options.diagnose = weir__log_sidecar;
-        options.diagnose_context = &host->sidecar_log;
-        host->calls = (struct weir__control_host){.context = host,
-                                                  .key_state = key_state,
-                                                  .key_reset = key_reset,
-                                                  .key_block = key_block,
-                                                  .key_hash = key_hash,
-                                                  .stats = stats,
-                                                  .history = history,
-                                                  .hot = hot,
-                                                  .advice = advice,
-                                                  .hosts = hosts,
-                                                  .record_heartbeat = record_heartbeat,
-                                                  .published = published,
-                                                  .log = log_warning};
-        host->subscribers = weir__subscribers_new();
-        weir__membership_open(&host->membership, config->segment_path, config->store.url != NULL);
-        if (!host->subscribers ||
-            (config->queue.wanted && (host->queue_admin = weir__queue_admin_open(config, log)) == NULL))
-            error = WEIR_ENOMEM;
-        host->calls.queue = weir__queue_admin_calls(host->queue_admin);
-    }
-    if (!error)
-        error = weir_open(&options, &host->engine);
-    if (!error)
-        weir__segment_guard_logged(weir_engine_segment(host->engine), config->segment_path, log);
-    if (!error && (error = weir__snapshot_open(&host->snapshot, host->engine, config->segment_path)) != 0)
-        weir_close(host->engine);
-    if (!error) {
+    /* With a ledger: a reset under an eventual rule must reach the other hosts, or their deltas would undo it. */
+    weir_options options = {.store = *url ? url : NULL, .load = config->load.on ? load : NULL};
+    if (good && weir__agent_engine_open(config, options, &host->sidecar_log, &host->engine) == 0 &&
+        weir__snapshot_open(&host->snapshot, host->engine, config->segment_path) == 0) {
         host->snapshot.host_name = config->host_name;
-        pthread_mutex_init(&host->lock, NULL);
         observe(host);
         return host;
     }
-    weir__logf(log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
-               weir_error_name(error));
-    if (host) {
-        weir__queue_admin_close(host->queue_admin);
-        weir__subscribers_free(host->subscribers);
-    }
-    free(host);
+    weir__host_close(host);
     return NULL;
 }
 
@@ -290,14 +239,4 @@ void weir__host_close(struct weir__host *host)
     pthread_mutex_destroy(&host->lock);
     weir_close(host->engine);
     free(host);
-}
-
-weir *weir__host_engine(struct weir__host *host)
-{
-    return host->engine;
-}
-
-const struct weir__control_host *weir__host_calls(struct weir__host *host)
-{
-    return &host->calls;
 }

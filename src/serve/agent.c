@@ -2,11 +2,9 @@
 #include "serve/serve.h"
 #include "base/clock.h"
 #include "control/control.h"
-#include "serve/agent_process.h"
-#include "serve/agent_threads.h"
+#include "serve/agent.h"
 #include "base/signals.h"
 #include "serve/deployment.h"
-#include "remote/client.h"
 
 #include <errno.h>
 #include <poll.h>

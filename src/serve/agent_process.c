@@ -1,10 +1,7 @@
-/* The agent as a child process of the supervisor. See agent_process.h. */
+/* The agent as a child process of the supervisor. See agent.h. */
 #define _GNU_SOURCE /* memrchr, pipe2, strsignal */
-#include "serve/agent_process.h"
+#include "serve/agent.h"
 #include "control/control.h"
-#include "serve/privilege.h"
-#include "serve/agent_threads.h"
-#include "serve/helper_process.h"
 #include "stats/stats.h"
 #include "base/signals.h"
 

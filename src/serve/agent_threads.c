@@ -1,9 +1,8 @@
-/* The agent's threads. See agent_threads.h. */
-#include "serve/agent_threads.h"
+/* The agent's threads beside the exchange with the store. See agent.h. */
+#include "serve/agent.h"
 #include "base/signals.h"
 #include "control/control.h"
 #include "queue/queue.h"
-#include "serve/admin_host.h"
 #include "overload/overload.h"
 #include "base/clock.h"
 
@@ -21,21 +20,22 @@
 #define SAMPLER_NICE    (-10)
 #define SERVICE_RETRY   5 /* polls between two attempts to open the admin listener: 5 s */
 
-struct weir__agent_threads {
+enum { POLLER, HISTORY, SERVICE, SAMPLER, HEARTBEATS, THREADS };
+
+struct agent_threads {
     const struct weir__config *config;
     const struct weir__logger *log;
-    struct weir__rules_poller *poller; /* NULL: no origin */
-    struct weir__host *host;           /* NULL: not open */
-    struct weir__control
-        *control;                /* NULL: no rules service, or not open yet; only service_thread uses it and `admin` */
-    struct weir__admin *admin;   /* NULL: not listening yet */
-    int socket;                  /* bound by root for the admin listener; 0: none, or in use */
-    struct weir__ingest *ingest; /* NULL: no queue, or not listening yet; only history_thread uses it */
+    struct weir__rules_poller *poller;     /* NULL: no origin */
+    struct weir__host *host;               /* NULL: not open */
+    struct weir__control *control;         /* NULL: no rules service, or not open yet; for the thread SERVICE alone */
+    struct weir__admin *admin;             /* NULL: not listening yet; for the thread SERVICE alone */
+    int socket;                            /* bound by root for the admin listener; 0: none, or in use */
+    struct weir__ingest *ingest;           /* NULL: no queue, or not listening yet; for the thread HISTORY alone */
     struct weir__load_sampler *sampler;    /* NULL: no overload control */
     struct weir__dispatcher *dispatcher;   /* NULL: no queue */
     struct weir__heartbeat_sender *sender; /* NULL: no other hosts */
-    pthread_t poller_thread, history_thread, service_thread, sampler_thread, heartbeat_thread;
-    bool polls, records, runs_service, samples, heartbeats; /* the thread was started */
+    pthread_t threads[THREADS];
+    bool started[THREADS];
 
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -47,8 +47,14 @@ bool weir__agent_needed(const struct weir__config *config)
     return config->published || config->store.url || config->hot_bytes || config->load.on || config->queue.wanted;
 }
 
+static bool start_thread(struct agent_threads *threads, int which, void *(*run)(void *threads))
+{
+    threads->started[which] = pthread_create(&threads->threads[which], NULL, run, threads) == 0;
+    return threads->started[which];
+}
+
 /* Waits `ms` of the monotonic clock. True: the threads must end. */
-static bool wait_ms(struct weir__agent_threads *threads, int64_t ms)
+static bool wait_ms(struct agent_threads *threads, int64_t ms)
 {
     struct timespec until = weir__deadline(ms * 1000);
     pthread_mutex_lock(&threads->lock);
@@ -61,7 +67,7 @@ static bool wait_ms(struct weir__agent_threads *threads, int64_t ms)
 
 static void *poll_rules(void *context)
 {
-    struct weir__agent_threads *threads = context;
+    struct agent_threads *threads = context;
     do
         (void)!weir__rules_poller_poll(threads->poller); /* it logs errors itself */
     while (!wait_ms(threads, weir__rules_poller_wait_ms(threads->poller)));
@@ -69,14 +75,14 @@ static void *poll_rules(void *context)
 }
 
 /* Opens the rules service and its listener. An error is logged once and retried; it does not stop the other threads. */
-static void start_rules_service(struct weir__agent_threads *threads, bool first)
+static void start_rules_service(struct agent_threads *threads, bool first)
 {
     const struct weir__config *config = threads->config;
     struct weir__control_options options = {.url = config->admin.database,
                                             .published_path = config->rules_path,
                                             .session_ms = config->admin.session_ms,
                                             .key_texts = (enum weir__role)config->admin.key_texts,
-                                            .host = weir__host_calls(threads->host)};
+                                            .host = &threads->host->calls};
     char why[256];
     int error = threads->control ? 0 : weir__control_open(&options, &threads->control);
     if (error)
@@ -90,7 +96,7 @@ static void start_rules_service(struct weir__agent_threads *threads, bool first)
 }
 
 /* Opens the queue's listener. An error is logged once and retried. */
-static void start_ingest(struct weir__agent_threads *threads, bool first)
+static void start_ingest(struct agent_threads *threads, bool first)
 {
     char why[256];
     threads->ingest = weir__ingest_start(threads->config, threads->log, threads->dispatcher, why, sizeof why);
@@ -103,7 +109,7 @@ static void start_ingest(struct weir__agent_threads *threads, bool first)
 /* Thread: writes the history, and keeps the queue's listener open. Does not wait for a database. */
 static void *record_history(void *context)
 {
-    struct weir__agent_threads *threads = context;
+    struct agent_threads *threads = context;
     for (int round = 0; !wait_ms(threads, round ? TICK_MS : 0); round = round % INGEST_RETRY + 1) {
         if (threads->config->queue.wanted && !threads->ingest && round % INGEST_RETRY == 0)
             start_ingest(threads, round == 0);
@@ -113,7 +119,7 @@ static void *record_history(void *context)
 }
 
 /* Imports the rules of weir.yaml into an empty database. True: to be retried. */
-static bool import(struct weir__agent_threads *threads)
+static bool import(struct agent_threads *threads)
 {
     if (weir__control_revision(threads->control))
         return false; /* the database has rules */
@@ -125,7 +131,7 @@ static bool import(struct weir__agent_threads *threads)
  * database. */
 static void *run_rules_service(void *context)
 {
-    struct weir__agent_threads *threads = context;
+    struct agent_threads *threads = context;
     int failed = 0;
     bool imports = weir__bootstrap_is_due(threads->config);
     for (int round = 0; !wait_ms(threads, round ? SERVICE_POLL_MS : 0); round = round % SERVICE_RETRY + 1) {
@@ -146,7 +152,7 @@ static void *run_rules_service(void *context)
 /* Thread: samples the load. Its own, so that no request to the rules service delays the load level. */
 static void *sample_load(void *context)
 {
-    struct weir__agent_threads *threads = context;
+    struct agent_threads *threads = context;
     /* Of this thread alone, if permitted: an overloaded host needs the load level most. */
     (void)setpriority(PRIO_PROCESS, 0, SAMPLER_NICE);
     do
@@ -155,50 +161,47 @@ static void *sample_load(void *context)
     return NULL;
 }
 
-static bool start_sampler(struct weir__agent_threads *threads)
+static bool start_sampler(struct agent_threads *threads)
 {
     if (!threads->config->load.on)
         return true;
-    threads->sampler = weir__load_sampler_open(threads->config, weir__host_engine(threads->host), threads->log);
+    threads->sampler = weir__load_sampler_open(threads->config, threads->host->engine, threads->log);
     if (!threads->sampler)
         return true; /* it has logged why; limits are not scaled */
-    threads->samples = pthread_create(&threads->sampler_thread, NULL, sample_load, threads) == 0;
-    return threads->samples;
+    return start_thread(threads, SAMPLER, sample_load);
 }
 
 /* Thread: sends heartbeats. Its own, as the store may block it. */
 static void *send_heartbeats(void *context)
 {
-    struct weir__agent_threads *threads = context;
+    struct agent_threads *threads = context;
     struct weir__heartbeat self;
     do {
         weir__host_heartbeat(threads->host, &self);
-        weir__heartbeat_sender_run(threads->sender, &self, weir__host_subscribers(threads->host));
+        weir__heartbeat_sender_run(threads->sender, &self, threads->host->subscribers);
     } while (!wait_ms(threads, WEIR__HEARTBEAT_EVERY_MS));
     return NULL;
 }
 
-static bool start_heartbeats(struct weir__agent_threads *threads)
+static bool start_heartbeats(struct agent_threads *threads)
 {
     if (!weir__heartbeat_sender_wanted(threads->config))
         return true;
     threads->sender = weir__heartbeat_sender_new(threads->config, threads->log);
-    threads->heartbeats =
-        threads->sender && pthread_create(&threads->heartbeat_thread, NULL, send_heartbeats, threads) == 0;
-    return threads->heartbeats;
+    return threads->sender && start_thread(threads, HEARTBEATS, send_heartbeats);
 }
 
 /* Formats the heartbeat that goes along with each poll of the origin. */
 static size_t format_heartbeat(void *context, char *to, size_t size)
 {
-    const struct weir__agent_threads *threads = context;
+    const struct agent_threads *threads = context;
     struct weir__heartbeat heartbeat;
     weir__host_heartbeat(threads->host, &heartbeat);
     heartbeat.every_ms = threads->config->origin.poll_ms;
     return weir__heartbeat_format(&heartbeat, to, size);
 }
 
-static bool start_poller(struct weir__agent_threads *threads)
+static bool start_poller(struct agent_threads *threads)
 {
     if (!threads->config->origin.url)
         return true;
@@ -206,68 +209,38 @@ static bool start_poller(struct weir__agent_threads *threads)
     if (!threads->poller)
         return false;
     weir__rules_poller_set_heartbeat(threads->poller, format_heartbeat, threads);
-    threads->polls = pthread_create(&threads->poller_thread, NULL, poll_rules, threads) == 0;
-    return threads->polls;
+    return start_thread(threads, POLLER, poll_rules);
 }
 
-static bool start_dispatcher(struct weir__agent_threads *threads)
+static bool start_dispatcher(struct agent_threads *threads)
 {
     if (!threads->config->queue.wanted)
         return true;
-    threads->dispatcher = weir__dispatcher_start(threads->config, weir__host_engine(threads->host), threads->log);
+    threads->dispatcher = weir__dispatcher_start(threads->config, threads->host->engine, threads->log);
     return threads->dispatcher != NULL;
 }
 
-static bool start(struct weir__agent_threads *threads)
+static bool start(struct agent_threads *threads)
 {
     weir__deadline_cond(&threads->end);
     pthread_mutex_init(&threads->lock, NULL);
     threads->host = weir__host_open(threads->config, threads->log);
-    if (!threads->host || !start_poller(threads))
-        return false;
-    if (!start_dispatcher(threads)) /* before the queue's listener, which reports to it */
-        return false;
-    threads->records = pthread_create(&threads->history_thread, NULL, record_history, threads) == 0;
-    if (threads->records && threads->config->admin.listener)
-        threads->runs_service = pthread_create(&threads->service_thread, NULL, run_rules_service, threads) == 0;
-    return threads->records && (threads->runs_service || !threads->config->admin.listener) && start_sampler(threads) &&
-           start_heartbeats(threads);
+    return threads->host && start_poller(threads) &&
+           start_dispatcher(threads) && /* before the queue's listener, which reports to it */
+           start_thread(threads, HISTORY, record_history) &&
+           (!threads->config->admin.listener || start_thread(threads, SERVICE, run_rules_service)) &&
+           start_sampler(threads) && start_heartbeats(threads);
 }
 
-struct weir__agent_threads *weir__agent_threads_start(const struct weir__config *config, const struct weir__logger *log)
+static void stop(struct agent_threads *threads)
 {
-    struct weir__agent_threads *threads = calloc(1, sizeof *threads);
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (!threads)
-        return NULL;
-    threads->config = config;
-    threads->log = log;
-    threads->socket = config->admin.socket;
-    if (start(threads))
-        return threads;
-    weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: no memory or no thread left");
-    weir__agent_threads_stop(threads);
-    return NULL;
-}
-
-void weir__agent_threads_stop(struct weir__agent_threads *threads)
-{
-    if (!threads)
-        return;
     pthread_mutex_lock(&threads->lock);
     threads->ending = true;
     pthread_cond_broadcast(&threads->end);
     pthread_mutex_unlock(&threads->lock);
-    if (threads->polls)
-        pthread_join(threads->poller_thread, NULL);
-    if (threads->records)
-        pthread_join(threads->history_thread, NULL);
-    if (threads->runs_service)
-        pthread_join(threads->service_thread, NULL);
-    if (threads->samples)
-        pthread_join(threads->sampler_thread, NULL);
-    if (threads->heartbeats)
-        pthread_join(threads->heartbeat_thread, NULL);
+    for (int i = 0; i < THREADS; i++)
+        if (threads->started[i])
+            pthread_join(threads->threads[i], NULL);
     weir__heartbeat_sender_free(threads->sender);
     weir__load_sampler_close(threads->sampler);
     weir__dispatcher_finish(threads->dispatcher);
@@ -280,7 +253,6 @@ void weir__agent_threads_stop(struct weir__agent_threads *threads)
     weir__rules_poller_free(threads->poller);
     pthread_cond_destroy(&threads->end);
     pthread_mutex_destroy(&threads->lock);
-    free(threads);
 }
 
 /* ---- The agent's main loop ---- */
@@ -305,11 +277,15 @@ static enum weir__exchange_end wait_for_end(int signals, const struct weir__exch
 enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
                                         const struct weir__exchange_watch *watch)
 {
-    struct weir__agent_threads *threads = weir__agent_threads_start(config, log);
-    if (!threads)
-        return WEIR__EXCHANGE_FAILED;
-    enum weir__exchange_end end =
-        config->store.url ? weir__exchange_run(config, log, signals, watch) : wait_for_end(signals, watch);
-    weir__agent_threads_stop(threads);
+    struct agent_threads threads = {.config = config, .log = log, .socket = config->admin.socket};
+    enum weir__exchange_end end = WEIR__EXCHANGE_FAILED;
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (!start(&threads))
+        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: no memory or no thread left");
+    else if (config->store.url)
+        end = weir__exchange_run(config, log, signals, watch);
+    else
+        end = wait_for_end(signals, watch);
+    stop(&threads);
     return end;
 }

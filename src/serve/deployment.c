@@ -1,8 +1,6 @@
 /* Deployments: weir.yaml read, checked, written for nginx and tested. See deployment.h. */
 #include "serve/deployment.h"
-#include "serve/agent_process.h"
-#include "serve/nginx.h"
-#include "serve/privilege.h"
+#include "serve/agent.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,8 +11,8 @@
 
 /* ---- Reading ---- */
 
-static struct weir__deployment *deployment_read(const char *file, const struct weir__config *running, bool ports,
-                                                weir_diagnose *diagnose, void *context)
+struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running, bool ports,
+                                               weir_diagnose *diagnose, void *context)
 {
     struct weir__deployment *deployment = calloc(1, sizeof *deployment);
     if (deployment && weir__config_load(&deployment->config, file, diagnose, context) == 0 &&
@@ -23,17 +21,6 @@ static struct weir__deployment *deployment_read(const char *file, const struct w
         return deployment;
     weir__deployment_free(deployment);
     return NULL;
-}
-
-struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running,
-                                               weir_diagnose *diagnose, void *context)
-{
-    return deployment_read(file, running, true, diagnose, context);
-}
-
-struct weir__deployment *weir__deployment_read_for_check(const char *file, weir_diagnose *diagnose, void *context)
-{
-    return deployment_read(file, NULL, false, diagnose, context);
 }
 
 /* nginx.conf has the service's tokens and passwords. */
@@ -115,10 +102,7 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     }
     getrlimit(RLIMIT_NOFILE, &files);
     struct weir__nginx_setting setting = {
-        .module = nginx->module,
-        .stream_core = nginx->stream_core,
-        .stream_module = nginx->stream_module,
-        .version = nginx->version,
+        .nginx = nginx,
         .rules_file = *deployment->rules_file ? deployment->rules_file : config->rules_path,
         .rules_by_workers = by_workers,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,

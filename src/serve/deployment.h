@@ -6,9 +6,27 @@
 #define WEIR_SERVE_DEPLOYMENT_H
 
 #include "serve/nginx.h"
-#include "serve/preflight.h"
+#include "serve/privilege.h"
 
 #include <stdbool.h>
+
+/* ---- Preflight checks of what weir.yaml names (preflight.c) ---- */
+
+/* Rules, certificates, segment, users, folders of logs, ports, free space. */
+struct weir__facts {
+    size_t rules;
+    const char *upstream_ca;  /* file of CA certificates; NULL: not needed */
+    char user[64], group[64]; /* of the workers; "": this process's */
+    unsigned group_id;        /* with user */
+};
+
+/* True if the workers' user can read the rules: workers reload them themselves. */
+bool weir__workers_can_read(const struct weir__facts *facts, const char *path);
+
+/* Reports everything that keeps this configuration from running to `diagnose`. `running`: the active configuration,
+ * whose ports are in use by this weir serve, or NULL. True: no errors. Changes nothing on disk. */
+bool weir__preflight(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+                     void *context, struct weir__facts *facts);
 
 /* ---- The runtime directory (runtime_dir.c) ---- */
 
@@ -30,6 +48,7 @@ bool weir__runtime_dir_write(const struct weir__runtime_dir *folder, const char 
 bool weir__runtime_dir_exists(const struct weir__runtime_dir *folder);
 /* Creates it again, empty and by the same name. False: errno has the reason; the caller may retry. */
 bool weir__runtime_dir_restore(struct weir__runtime_dir *folder, unsigned group);
+/* Keeps errno. */
 void weir__runtime_dir_remove(struct weir__runtime_dir *folder);
 
 /* ---- Deployments (deployment.c) ---- */
@@ -42,11 +61,10 @@ struct weir__deployment {
     char *conf;           /* text of nginx.conf */
 };
 
-/* Reads weir.yaml and runs the preflight checks. NULL after a report. `running` as in weir__preflight. */
-struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running,
+/* Reads weir.yaml and runs the preflight checks. NULL after a report. `running` as in weir__preflight; without `ports`,
+ * as for --check and --print, ports that are in use are accepted. */
+struct weir__deployment *weir__deployment_read(const char *file, const struct weir__config *running, bool ports,
                                                weir_diagnose *diagnose, void *context);
-/* For --check and --print: reads and checks, but accepts ports that are in use. */
-struct weir__deployment *weir__deployment_read_for_check(const char *file, weir_diagnose *diagnose, void *context);
 void weir__deployment_free(struct weir__deployment *deployment);
 
 /* Names in the runtime directory: nginx.conf under test, and the active one. */

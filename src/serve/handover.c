@@ -1,7 +1,6 @@
 /* Handover: what the agent gets from root before it drops root's privileges. See privilege.h. */
 #define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
 #include "serve/privilege.h"
-#include "serve/helper_process.h"
 #include "control/control.h"
 #include "stats/stats.h"
 #include "base/file.h"

@@ -1,6 +1,6 @@
-/* Helper processes with a deadline. See helper_process.h. */
+/* Helper processes with a deadline. See privilege.h. */
 #define _GNU_SOURCE /* SYS_close_range */
-#include "serve/helper_process.h"
+#include "serve/privilege.h"
 #include "base/clock.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #define WEIR_SERVE_NGINX_H
 
 #include "base/log.h"
-#include "serve/preflight.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <sys/types.h>
@@ -34,18 +34,15 @@ enum weir__nginx_test weir__nginx_test_conf(const struct weir__nginx *nginx, con
  * has the reason. */
 pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf, int *output);
 
-/* ---- nginx.conf (nginx_conf.c, nginx_conf_queue.c) ---- */
+/* ---- nginx.conf (nginx_conf.c) ---- */
 
 /* What nginx.conf depends on in addition to weir.yaml. */
 struct weir__nginx_setting {
-    const char *module;        /* ngx_http_weir_module.so */
-    const char *stream_core;   /* nginx's stream module; "": compiled into nginx */
-    const char *stream_module; /* ngx_stream_weir_module.so */
-    int version;               /* of nginx: 1022001 is 1.22.1 */
-    const char *rules_file;    /* path of the rules, or of a copy of those in weir.yaml */
-    bool rules_by_workers;     /* nginx's master, which is root, does not read them: the agent writes the file */
-    long open_files;           /* limit of a worker */
-    bool test_only;            /* for --check: without the real segment and logs */
+    const struct weir__nginx *nginx;
+    const char *rules_file; /* path of the rules, or of a copy of those in weir.yaml */
+    bool rules_by_workers;  /* nginx's master, which is root, does not read them: the agent writes the file */
+    long open_files;        /* limit of a worker */
+    bool test_only;         /* for --check: without the real segment and logs */
 };
 
 /* True if a listener has the Redis protocol, which needs both stream modules. */
@@ -53,18 +50,9 @@ bool weir__speaks_resp(const struct weir__config *config);
 
 /* Returns the text of nginx.conf, which the caller frees; NULL: no memory. Paths in the runtime directory are relative.
  */
+struct weir__facts;
 char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
                        const struct weir__nginx_setting *setting);
-
-/* For nginx_conf_queue.c: */
-
-/* Writes a quoted string. */
-void weir__nginx_quoted(FILE *to, const char *text);
-
-/* The queue's upstreams in http; its locations in the gateway's server; the beginning of the delivery server. */
-void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config);
-void weir__nginx_queue_locations(FILE *to, const struct weir__config *config);
-void weir__nginx_queue_delivery(FILE *to, const struct weir__config *config);
 
 /* ---- Messages in nginx's error log (nginx_message.c) ---- */
 

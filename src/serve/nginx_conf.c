@@ -1,10 +1,11 @@
 /* Writes nginx.conf for a weir.yaml. A line that comes from weir.yaml ends in a comment with its place there, so that
  * nginx_message.c can translate nginx's errors. */
 #define _GNU_SOURCE /* open_memstream */
-#include "serve/nginx.h"
+#include "serve/deployment.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct writer {
     FILE *to;
@@ -24,24 +25,11 @@ static void escaped(FILE *to, const char *text)
     }
 }
 
-void weir__nginx_quoted(FILE *to, const char *text)
-{
-    fputc('"', to);
-    escaped(to, text);
-    fputc('"', to);
-}
-
 static void quoted(struct writer *w, const char *text)
 {
-    weir__nginx_quoted(w->to, text);
-}
-
-/* `name "text";` */
-static void directive(struct writer *w, const char *name, const char *text)
-{
-    fprintf(w->to, "%s ", name);
-    quoted(w, text);
-    fputs(";", w->to);
+    fputc('"', w->to);
+    escaped(w->to, text);
+    fputc('"', w->to);
 }
 
 /* Ends a line with a comment: its place in weir.yaml. */
@@ -55,6 +43,17 @@ static void from(struct writer *w, struct weir__place place)
     }
     fputc('\n', w->to);
 }
+
+/* A line `name "text";` with its place in weir.yaml; `name` begins with the indentation. */
+static void directive(struct writer *w, const char *name, const char *text, struct weir__place place)
+{
+    fprintf(w->to, "%s ", name);
+    quoted(w, text);
+    fputc(';', w->to);
+    from(w, place);
+}
+
+static const struct weir__place nowhere;
 
 bool weir__speaks_resp(const struct weir__config *config)
 {
@@ -73,16 +72,13 @@ static void write_process(struct writer *w)
     long files = w->setting->open_files - RESERVED;
     long connections = files > CONNECTIONS ? CONNECTIONS : files < FEWEST ? FEWEST : files;
     fputs("# Written by weir serve; changes here are lost.\n", w->to);
-    directive(w, "load_module", w->setting->module);
+    directive(w, "load_module", w->setting->nginx->module, nowhere);
     if (weir__speaks_resp(config)) {
-        if (*w->setting->stream_core) {
-            fputc('\n', w->to);
-            directive(w, "load_module", w->setting->stream_core);
-        }
-        fputc('\n', w->to);
-        directive(w, "load_module", w->setting->stream_module);
+        if (*w->setting->nginx->stream_core)
+            directive(w, "load_module", w->setting->nginx->stream_core, nowhere);
+        directive(w, "load_module", w->setting->nginx->stream_module, nowhere);
     }
-    fputs("\ndaemon off;\nmaster_process on;\n", w->to);
+    fputs("daemon off;\nmaster_process on;\n", w->to);
     if (*w->facts->user) {
         fprintf(w->to, "user %s %s;", w->facts->user, w->facts->group);
         from(w, config->user_place);
@@ -91,10 +87,7 @@ static void write_process(struct writer *w)
         fprintf(w->to, "worker_processes %" PRId64 ";\n", config->workers);
     else
         fputs("worker_processes auto;\n", w->to);
-    fputs("pid nginx.pid;\n"
-          "error_log stderr notice;\n",
-          w->to);
-    fprintf(w->to, "events {\n    worker_connections %ld;\n}\n", connections);
+    fprintf(w->to, "pid nginx.pid;\nerror_log stderr notice;\nevents {\n    worker_connections %ld;\n}\n", connections);
 }
 
 /* ---- Logs ---- */
@@ -186,13 +179,11 @@ static void write_pass(struct writer *w, const struct weir__route *route)
     fprintf(w->to, "            proxy_pass %s://weir_%zu;\n", https ? "https" : "http", number);
     if (!https)
         return;
-    fputs("            proxy_ssl_server_name on;\n            ", w->to);
-    directive(w, "proxy_ssl_name", name);
-    fputc('\n', w->to);
+    fputs("            proxy_ssl_server_name on;\n", w->to);
+    directive(w, "            proxy_ssl_name", name, nowhere);
     if (w->facts->upstream_ca) {
-        fputs("            proxy_ssl_verify on;\n            proxy_ssl_verify_depth 5;\n            ", w->to);
-        directive(w, "proxy_ssl_trusted_certificate", w->facts->upstream_ca);
-        from(w, config->upstream_ca_place);
+        fputs("            proxy_ssl_verify on;\n            proxy_ssl_verify_depth 5;\n", w->to);
+        directive(w, "            proxy_ssl_trusted_certificate", w->facts->upstream_ca, config->upstream_ca_place);
     }
 }
 
@@ -243,13 +234,144 @@ static void write_locations(struct writer *w)
     write_location(w, "", "/", all);
 }
 
+/* ---- The queue ---- */
+
+/*
+ * The location that sends a denied request to the agent, ticket requests, and the delivery server. The agent trusts the
+ * headers X-Weir-…: the location sets all of them, so that none comes from a client. Rule and key are hexadecimal, as
+ * they may contain any byte.
+ */
+
+/* Idle connections of all workers to the agent; half of the agent's limit, so that none is refused. */
+#define IDLE_MAX 2048
+/* Concurrent ticket requests, which no rule limits: bounded, so that they do not displace requests to be deferred. */
+#define LOOKS_MAX 512
+
+static long share_of_worker(const struct weir__config *config, long all, long most)
+{
+    enum { FEWEST = 4 };
+    long workers = config->workers ? (long)config->workers : sysconf(_SC_NPROCESSORS_ONLN);
+    long share = all / (workers > 0 ? workers : 1);
+    return share > most ? most : share < FEWEST ? FEWEST : share;
+}
+
+static void write_queue_upstreams(struct writer *w)
+{
+    char server[256];
+    snprintf(server, sizeof server, "unix:%s", w->config->queue.socket);
+    fputs("    upstream weir_queue {\n        server ", w->to);
+    quoted(w, server);
+    /* Shorter than the agent's idle timeout: the agent never closes a connection that is about to be used. */
+    fprintf(
+        w->to,
+        ";\n        keepalive %ld;\n        keepalive_timeout 60s;\n        keepalive_requests 1000000000;\n    }\n",
+        share_of_worker(w->config, IDLE_MAX, IDLE_MAX / 8));
+    fputs("    upstream weir_tickets {\n        server ", w->to);
+    quoted(w, server);
+    fprintf(w->to, " max_conns=%ld;\n    }\n", share_of_worker(w->config, LOOKS_MAX, LOOKS_MAX));
+}
+
+/* Every status but 202, from the agent or from nginx. */
+#define FAILURES                                                                                                       \
+    "400 401 403 404 405 406 408 409 410 411 412 413 414 415 416 417 421 422 426 428 429 431 494 500 501 502 503 504 " \
+    "505 507 508"
+
+/* The supervisor logs that the agent is unavailable; nginx must not for each request. */
+#define QUIET "            error_log stderr alert;\n"
+
+static void write_accept(struct writer *w)
+{
+    int64_t body = w->config->queue.body_bytes;
+    if (w->config->body_bytes && w->config->body_bytes < body)
+        body = w->config->body_bytes; /* a longer body is never forwarded */
+    fprintf(w->to, "        weir_queue @weir_queue body=%" PRId64 " headers=client;\n        location @weir_queue {\n",
+            body);
+    /* 0 means unlimited to nginx; the agent enforces 0. */
+    fprintf(w->to, "            client_max_body_size %" PRId64 ";\n", body ? body : 1);
+    fputs("            set $weir_queue_way /accept;\n"
+          "            proxy_pass http://weir_queue$weir_queue_way;\n"
+          "            proxy_method POST;\n" QUIET "            proxy_request_buffering on;\n"
+          "            proxy_next_upstream off;\n"
+          "            proxy_connect_timeout 2s;\n"
+          "            proxy_send_timeout 10s;\n"
+          "            proxy_read_timeout 10s;\n"
+          "            proxy_intercept_errors on;\n"
+          "            recursive_error_pages on;\n"
+          "            error_page " FAILURES " = @weir_denied;\n"
+          "            proxy_set_header Host $weir_host;\n"
+          "            proxy_set_header Connection \"\";\n"
+          "            proxy_set_header Upgrade \"\";\n"
+          "            proxy_set_header X-Real-IP $weir_client;\n"
+          "            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
+          "            proxy_set_header X-Forwarded-Host $weir_host;\n"
+          "            proxy_set_header X-Forwarded-Proto $scheme;\n"
+          "            proxy_set_header X-Weir-Method $request_method;\n"
+          "            proxy_set_header X-Weir-Target $request_uri;\n"
+          "            proxy_set_header X-Weir-Rule $weir_queue_rule;\n"
+          "            proxy_set_header X-Weir-Key $weir_queue_key;\n"
+          "            proxy_set_header X-Weir-Tier $weir_queue_tier;\n"
+          "            proxy_set_header X-Weir-Cost $weir_queue_cost;\n"
+          "            proxy_set_header X-Weir-Bounds $weir_queue_bounds;\n"
+          "            proxy_set_header X-Weir-Connection $http_connection;\n"
+          "            proxy_set_header X-Weir-Retry-After $weir_retry_after;\n"
+          "        }\n"
+          "        location @weir_denied {\n            weir_denied;\n        }\n",
+          w->to);
+}
+
+static void write_queue_locations(struct writer *w)
+{
+    write_accept(w);
+    /* weir off: a client beyond its limit may look up its tickets. */
+    fputs("        location /.weir/tickets/ {\n"
+          "            weir off;\n"
+          "            client_max_body_size 1k;\n"
+          "            proxy_pass http://weir_tickets/tickets/;\n"
+          "            proxy_pass_request_headers off;\n" QUIET "            proxy_pass_request_body off;\n"
+          "            proxy_set_header Content-Length \"\";\n"
+          "            proxy_set_header Host weir;\n"
+          "            proxy_set_header Connection \"\";\n"
+          "            proxy_next_upstream off;\n"
+          "            proxy_connect_timeout 2s;\n"
+          "            proxy_read_timeout 10s;\n"
+          "            error_page 502 504 = @weir_no_tickets;\n"
+          "        }\n"
+          "        location @weir_no_tickets {\n"
+          "            weir off;\n"
+          "            default_type application/json;\n"
+          "            add_header Retry-After 1 always;\n"
+          "            return 503 '{\"error\":\"unavailable\",\"message\":\"The queue cannot be asked at the "
+          "moment.\"}\\n';\n"
+          "        }\n",
+          w->to);
+}
+
+/* Client headers come from the deferred request, not from the agent's connection. */
+static void write_delivery_listen(struct writer *w)
+{
+    char listen[512];
+    snprintf(listen, sizeof listen, "unix:%s", w->config->queue.gateway ? w->config->queue.gateway : "deliver/socket");
+    fputs("    server {\n        listen ", w->to);
+    quoted(w, listen);
+    fputs(";\n"
+          "        client_max_body_size 0;\n"
+          "        proxy_set_header Host $weir_host;\n"
+          "        proxy_set_header Connection \"\";\n"
+          "        proxy_set_header Upgrade \"\";\n"
+          "        proxy_set_header X-Real-IP $http_x_real_ip;\n"
+          "        proxy_set_header X-Forwarded-For $http_x_forwarded_for;\n"
+          "        proxy_set_header X-Forwarded-Host $http_x_forwarded_host;\n"
+          "        proxy_set_header X-Forwarded-Proto $http_x_forwarded_proto;\n",
+          w->to);
+}
+
 /* ---- Servers ---- */
 
 /* The directives that every server begins with. */
 static void write_listen(struct writer *w, const struct weir__listener *listener, bool http2)
 {
     enum { HTTP2_ALONE = 1025001 }; /* nginx 1.25.1: http2 is a directive */
-    bool stream = listener->kind == WEIR__RESP, alone = !stream && w->setting->version >= HTTP2_ALONE;
+    bool stream = listener->kind == WEIR__RESP, alone = !stream && w->setting->nginx->version >= HTTP2_ALONE;
     bool tls = listener->tls.certificate != NULL;
     fprintf(w->to, "    server {\n        listen %s%s%s;", listener->address, tls ? " ssl" : "",
             http2 && !alone ? " http2" : "");
@@ -258,16 +380,11 @@ static void write_listen(struct writer *w, const struct weir__listener *listener
         fprintf(w->to, "        http2 %s;\n", http2 ? "on" : "off");
     if (!tls)
         return;
-    fputs("        ", w->to);
-    directive(w, "ssl_certificate", listener->tls.certificate);
-    from(w, listener->tls.certificate_place);
-    fputs("        ", w->to);
-    directive(w, "ssl_certificate_key", listener->tls.key);
-    from(w, listener->tls.key_place);
+    directive(w, "        ssl_certificate", listener->tls.certificate, listener->tls.certificate_place);
+    directive(w, "        ssl_certificate_key", listener->tls.key, listener->tls.key_place);
     if (listener->tls.client_ca) {
-        fputs("        ssl_verify_client on;\n        ", w->to);
-        directive(w, "ssl_client_certificate", listener->tls.client_ca);
-        from(w, listener->tls.client_ca_place);
+        fputs("        ssl_verify_client on;\n", w->to);
+        directive(w, "        ssl_client_certificate", listener->tls.client_ca, listener->tls.client_ca_place);
     }
 }
 
@@ -276,7 +393,7 @@ static void write_gateway(struct writer *w, const struct weir__listener *listene
     write_listen(w, listener, listener->http2);
     fputs("        weir on;\n", w->to);
     if (w->config->queue.wanted)
-        weir__nginx_queue_locations(w->to, w->config);
+        write_queue_locations(w);
     write_locations(w);
     fputs("    }\n", w->to);
 }
@@ -287,10 +404,10 @@ static void write_delivery(struct writer *w)
     const struct weir__queue_config *queue = &w->config->queue;
     if (!queue->wanted || !w->config->route_count)
         return;
-    weir__nginx_queue_upstream(w->to, w->config);
+    write_queue_upstreams(w);
     if (queue->deliver_to)
         return;
-    weir__nginx_queue_delivery(w->to, w->config);
+    write_delivery_listen(w);
     write_locations(w);
     fputs("    }\n", w->to);
 }
@@ -411,8 +528,7 @@ static void write_rules(struct writer *w)
         fputs("    weir_load on;", w->to);
         from(w, config->load.place);
     }
-    fputs("    ", w->to);
-    fputs("weir_rules ", w->to);
+    fputs("    weir_rules ", w->to);
     quoted(w, w->setting->rules_file);
     fputs(w->setting->rules_by_workers ? " workers;" : ";", w->to);
     from(w, config->rules_place);
@@ -433,16 +549,10 @@ static void write_stream(struct writer *w)
             continue;
         write_listen(w, &config->listeners[i], false);
         fputs("        weir_resp;\n", w->to);
-        if (access->password) {
-            fputs("        ", w->to);
-            directive(w, "weir_resp_password", access->password);
-            fputc('\n', w->to);
-        }
-        if (access->operator_password) {
-            fputs("        ", w->to);
-            directive(w, "weir_resp_operator_password", access->operator_password);
-            fputc('\n', w->to);
-        }
+        if (access->password)
+            directive(w, "        weir_resp_password", access->password, nowhere);
+        if (access->operator_password)
+            directive(w, "        weir_resp_operator_password", access->operator_password, nowhere);
         fputs("    }\n", w->to);
     }
     fputs("}\n", w->to);

@@ -1,15 +1,12 @@
-/* Preflight checks of what weir.yaml names. See preflight.h. */
+/* Preflight checks of what weir.yaml names. See deployment.h. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
-#include "serve/preflight.h"
-#include "sync/sync.h"
+#include "serve/deployment.h"
 #include "engine/compile_rules.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"
 #include "engine/mapped_file.h"
 #include "rules/set.h"
-#include "serve/agent_threads.h"
-#include "serve/helper_process.h"
-#include "serve/privilege.h"
+#include "serve/agent.h"
 #include "services/http/reservations.h"
 #include "stats/stats.h"
 

@@ -3,8 +3,23 @@
 #ifndef WEIR_SERVE_PRIVILEGE_H
 #define WEIR_SERVE_PRIVILEGE_H
 
-#include "serve/preflight.h"
 #include "base/log.h"
+#include "config/config.h"
+
+#include <sys/types.h>
+
+/* The user that the agent becomes. */
+struct weir__agent_user {
+    bool drops; /* false: this process is not root, and the agent keeps its user */
+    uid_t user;
+    gid_t group;
+    gid_t workers; /* the workers' group; the agent is a member */
+    char name[64];
+};
+
+/* Finds `agent_user` of weir.yaml; else the user weir, if it exists; else the workers' user. False: no such user, or it
+ * is root; `why` has the reason. */
+bool weir__agent_user_find(const struct weir__config *config, struct weir__agent_user *user, char *why, size_t size);
 
 /* In the agent's process, while it has one thread and before it reads anything from outside: becomes `user` without
  * capabilities, sets no_new_privs and installs the system call filter. False after a logged error: the process must
@@ -44,5 +59,32 @@ void weir__handover_take_store(struct weir__config *config);
 /* After weir__privilege_drop: checks that the agent can write to the state folder. False after a logged error. */
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log);
+
+/* Copies the folder part of a path to `folder`. */
+void weir__folder_of(const char *path, char *folder, size_t size);
+
+/* ---- Helper processes (helper_process.c) ---- */
+
+/*
+ * Short-lived children of the supervisor that do one piece of work under a deadline. The supervisor uses one wherever
+ * the work runs as a user, or on files, that an attacker who took over the agent or a worker controls: such a helper
+ * may be stopped, killed or crash, and the supervisor goes on.
+ */
+struct weir__helper {
+    int (*work)(void *context); /* runs in the helper; returns its exit code, 0 to 255 */
+    void *context;
+    int keep[2]; /* descriptors that the helper keeps in addition to 0, 1 and 2; 0: none */
+    int64_t deadline_ms;
+};
+
+/*
+ * Returns what `work` returned. -1: the helper could not be started, crashed, or was killed at its deadline; errno has
+ * the reason (ETIMEDOUT for the deadline). The helper has a session of its own and none of the parent's other
+ * descriptors.
+ */
+int weir__helper_run(const struct weir__helper *helper);
+
+/* Closes all descriptors above 2 but these two; 0: none. */
+void weir__close_descriptors(int keep, int keep_too);
 
 #endif

@@ -62,6 +62,7 @@ static void remove_stale(const char *base)
 
 void weir__runtime_dir_remove(struct weir__runtime_dir *folder)
 {
+    int error = errno;
     if (!folder->path[0])
         return;
     remove_tree(AT_FDCWD, folder->path, DEPTH);
@@ -70,6 +71,7 @@ void weir__runtime_dir_remove(struct weir__runtime_dir *folder)
     if (folder->itself >= 0)
         close(folder->itself);
     folder->path[0] = 0;
+    errno = error;
 }
 
 /* ---- Creating ---- */
@@ -112,23 +114,18 @@ bool weir__runtime_dir_make(struct weir__runtime_dir *folder, unsigned group)
     const char *base = usable ? own : "/tmp";
     remove_stale(base);
     bool good = false;
-    for (int i = 0; i < TRIES && !good; i++) {
+    for (int i = 0; i < TRIES; i++) {
         good = make_once(folder, base);
-        if (!good) {
-            int error = errno;
-            weir__runtime_dir_remove(folder);
-            errno = error;
-            if (error != ENOENT && error != EWOULDBLOCK)
-                return false;
-        }
-    }
-    if (!good || !weir__runtime_dir_admit(folder, group)) {
-        int error = errno;
+        if (good)
+            break;
         weir__runtime_dir_remove(folder);
-        errno = error;
-        return false;
+        if (errno != ENOENT && errno != EWOULDBLOCK)
+            return false;
     }
-    return true;
+    if (good && weir__runtime_dir_admit(folder, group))
+        return true;
+    weir__runtime_dir_remove(folder);
+    return false;
 }
 
 bool weir__runtime_dir_admit(const struct weir__runtime_dir *folder, unsigned group)

@@ -1,7 +1,6 @@
 /* weir serve: reads and checks everything, then starts it; also --check and --print. */
 #include "serve/serve.h"
 #include "serve/deployment.h"
-#include "serve/privilege.h"
 #include "base/signals.h"
 
 #include <errno.h>
@@ -12,11 +11,14 @@
 
 static int print(struct weir__deployment *deployment, struct weir__nginx *nginx)
 {
+    if (!*nginx->module)
+        strcpy(nginx->module, "modules/ngx_http_weir_module.so");
+    if (!*nginx->stream_module)
+        strcpy(nginx->stream_module, "modules/ngx_stream_weir_module.so");
+    if (!nginx->version)
+        nginx->version = 1022001;
     struct weir__nginx_setting setting = {
-        .module = *nginx->module ? nginx->module : "modules/ngx_http_weir_module.so",
-        .stream_core = nginx->stream_core,
-        .stream_module = *nginx->stream_module ? nginx->stream_module : "modules/ngx_stream_weir_module.so",
-        .version = nginx->version ? nginx->version : 1022001,
+        .nginx = nginx,
         .rules_file = deployment->config.rules_path ? deployment->config.rules_path : "rules.yaml",
         .open_files = sysconf(_SC_OPEN_MAX),
     };
@@ -110,9 +112,7 @@ static int serve(const char *file, enum weir__serve_mode mode, int signals, weir
     struct weir__nginx nginx;
     char missing[512];
     signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, children could not be waited for */
-    struct weir__deployment *deployment = mode == WEIR__SERVE_RUN
-                                              ? weir__deployment_read(file, NULL, diagnose, context)
-                                              : weir__deployment_read_for_check(file, diagnose, context);
+    struct weir__deployment *deployment = weir__deployment_read(file, NULL, mode == WEIR__SERVE_RUN, diagnose, context);
     if (!deployment)
         return 1;
     bool found = weir__nginx_find(&nginx, missing, sizeof missing);

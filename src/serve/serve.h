@@ -3,16 +3,22 @@
  *
  * Processes of weir serve, when root starts it (started by another user, all of them are that user):
  *
- *   supervisor      root with ten capabilities (privilege.c). Reads weir.yaml, checks it (preflight.c), writes
- * nginx.conf (deployment.c, nginx_conf.c) into the runtime directory (runtime_dir.c), starts the others and restarts
- * the agent, reloads when a file changes, writes the log. Serves no network, parses nothing that the agent or a client
- * wrote. Main loop: supervisor.c, started by serve.c. nginx master    root, as the supervisor; binds the listeners.
- * Started by nginx_process.c. nginx workers   the workers' user. Decide and forward requests (nginx/). Started by
- * nginx's master. agent           a user of its own, no capabilities, filtered system calls, no execve. Started and
- * restarted by agent_process.c. One thread exchanges deltas with the store (src/sync); the others (agent_threads.c) run
- * the rules service and its listener, poll another host's rules, write the history, sample the load, send heartbeats,
- * and accept and dispatch deferred requests. helpers         short-lived children with a deadline (helper_process.c)
- * for work as the agent's or the workers' user, and for root's work on files that the agent can write.
+ * Supervisor: root with ten capabilities (privilege.c). Reads weir.yaml, checks it (preflight.c), writes nginx.conf
+ * (deployment.c, nginx_conf.c) into the runtime directory (runtime_dir.c), starts the others and restarts the agent,
+ * reloads when a file changes, writes the log. Serves no network, parses nothing that the agent or a client wrote. Main
+ * loop: supervisor.c, started by serve.c.
+ *
+ * nginx master: root, as the supervisor; binds the listeners. Started by nginx_process.c.
+ *
+ * nginx workers: the workers' user. Decide and forward requests (nginx/). Started by nginx's master.
+ *
+ * Agent: a user of its own, no capabilities, filtered system calls, no execve. Started and restarted by
+ * agent_process.c. One thread exchanges deltas with the store (src/sync); the others (agent_threads.c) run the rules
+ * service and its listener, poll another host's rules, write the history, sample the load, send heartbeats, and accept
+ * and dispatch deferred requests.
+ *
+ * Helpers: short-lived children with a deadline (helper_process.c) for work as the agent's or the workers' user, and
+ * for root's work on files that the agent can write.
  *
  * The supervisor gives the agent what only root can read or bind (handover.c): secrets, files, the admin port. Two
  * descriptors connect them: a socket for requests to write sidecar files (base/sidecar.h), and a pipe for log lines.

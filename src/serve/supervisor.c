@@ -6,8 +6,7 @@
 #define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
 #include "serve/deployment.h"
 #include "base/clock.h"
-#include "serve/agent_process.h"
-#include "serve/nginx.h"
+#include "serve/agent.h"
 #include "base/signals.h"
 
 #include <errno.h>
@@ -127,13 +126,20 @@ static void drop_next(struct supervisor *s)
     s->phase = RUNNING;
 }
 
-/* Activates the nginx.conf that was written last, by SIGHUP. False: errno has the reason. */
+/* Gives the nginx.conf that was written last its final name. False: errno has the reason. */
+static bool conf_activate(const struct weir__runtime_dir *folder, char path[512])
+{
+    char from[512];
+    snprintf(from, sizeof from, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
+    snprintf(path, 512, "%s/" WEIR__NGINX_CONF_FILE, folder->path);
+    return rename(from, path) == 0;
+}
+
+/* Lets nginx load the nginx.conf that was written last, by SIGHUP. False: errno has the reason. */
 static bool hand_over(struct supervisor *s)
 {
-    char from[512], to[512];
-    snprintf(from, sizeof from, "%s/" WEIR__NGINX_CONF_NEXT, s->folder->path);
-    snprintf(to, sizeof to, "%s/" WEIR__NGINX_CONF_FILE, s->folder->path);
-    if (rename(from, to) != 0 || kill(s->master, SIGHUP) != 0)
+    char path[512];
+    if (!conf_activate(s->folder, path) || kill(s->master, SIGHUP) != 0)
         return false;
     s->phase = RELOADING;
     s->deadline = weir__monotonic_ms() + RELOAD_MS;
@@ -144,7 +150,7 @@ static void reload(struct supervisor *s)
 {
     const struct weir__config *running = &s->deployment->config;
     s->reload_requested = false;
-    s->next = weir__deployment_read(running->file, running, weir__log_diagnostic, s->log);
+    s->next = weir__deployment_read(running->file, running, true, weir__log_diagnostic, s->log);
     if (s->next)
         s->next->number = ++s->number;
     enum weir__nginx_test tried = WEIR__NGINX_TEST_FAILED;
@@ -236,13 +242,16 @@ static void watch_files(struct supervisor *s)
 
 /* ---- nginx's messages ---- */
 
-/* True for messages about the rules: preflight has reported those. */
-static bool about_rules(const struct supervisor *s, weir_text message)
+static bool begins(weir_text text, const char *with)
 {
-    const struct weir__deployment *deployment = s->next ? s->next : s->deployment;
-    const char *path = *deployment->rules_file ? deployment->rules_file : deployment->config.rules_path;
-    size_t len = strlen(path);
-    return message.len > len && memcmp(message.data, path, len) == 0;
+    size_t len = strlen(with);
+    return text.len >= len && memcmp(text.data, with, len) == 0;
+}
+
+/* True for messages about the rules: preflight has reported those. */
+static bool about_rules(const struct weir__deployment *deployment, weir_text message)
+{
+    return begins(message, *deployment->rules_file ? deployment->rules_file : deployment->config.rules_path);
 }
 
 static void started(struct supervisor *s)
@@ -260,12 +269,8 @@ static void started(struct supervisor *s)
 /* True for nginx's warnings that every large request or response causes. */
 static bool is_expected(weir_text message)
 {
-    static const char *const beginnings[] = {"a client request body is buffered to a temporary file",
-                                             "an upstream response is buffered to a temporary file"};
-    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
-        if (message.len >= strlen(beginnings[i]) && memcmp(message.data, beginnings[i], strlen(beginnings[i])) == 0)
-            return true;
-    return false;
+    return begins(message, "a client request body is buffered to a temporary file") ||
+           begins(message, "an upstream response is buffered to a temporary file");
 }
 
 /* Handles one line; `text` includes its newline. */
@@ -279,15 +284,14 @@ static void handle_line(struct supervisor *s, weir_text text)
         return;
     }
     if (line.level == WEIR__NGINX_NOTICE) {
-        static const char sign[] = "start worker processes";
-        if (line.message.len == sizeof sign - 1 && memcmp(line.message.data, sign, sizeof sign - 1) == 0)
+        if (weir__text_is(line.message, "start worker processes"))
             started(s);
         return;
     }
     if (is_expected(line.message))
         return;
     bool changing = s->phase == STARTING || s->phase == RELOADING;
-    if (changing && line.level == WEIR__NGINX_WARNING && about_rules(s, line.message))
+    if (changing && line.level == WEIR__NGINX_WARNING && about_rules(deployment, line.message))
         return;
     weir__nginx_message_format(line.message, deployment->conf, formatted, sizeof formatted);
     weir__logf(s->log, line.level == WEIR__NGINX_WARNING ? WEIR__LOG_WARNING : WEIR__LOG_ERROR, "%s", formatted);
@@ -439,15 +443,13 @@ int weir__supervisor_run(struct weir__deployment *deployment, uint64_t fingerpri
                          struct weir__runtime_dir *folder, struct weir__logger *log, int signals)
 {
     struct supervisor s = {.deployment = deployment, .nginx = nginx, .folder = folder, .log = log, .signals = signals};
-    char from[512], to[512];
-    snprintf(from, sizeof from, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
-    snprintf(to, sizeof to, "%s/" WEIR__NGINX_CONF_FILE, folder->path);
+    char conf[512];
     s.output = -1;
     s.fingerprint = s.last_seen = fingerprint;
     s.children = take_children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (s.children >= 0 && rename(from, to) == 0)
-        s.master = s.group = weir__nginx_start(nginx, folder->path, to, &s.output);
+    if (s.children >= 0 && conf_activate(folder, conf))
+        s.master = s.group = weir__nginx_start(nginx, folder->path, conf, &s.output);
     if (s.group > 0) {
         fcntl(s.output, F_SETFL, O_NONBLOCK);
         fcntl(s.output, F_SETPIPE_SZ, PIPE); /* best effort: nginx writes on while a reload is tested */

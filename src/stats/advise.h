@@ -7,6 +7,7 @@
 #define WEIR_STATS_ADVISE_H
 
 #include "stats/snapshot.h"
+#include "stats/stats.h"
 
 #define WEIR__HOT_KEYS_MINUTES 10 /* minutes of recent use that the lists of keys near their limit cover */
 #define WEIR__EVIDENCE_KEYS    256
@@ -69,13 +70,6 @@ struct weir__advice {
 /* Returns how many there are. */
 size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice advice[WEIR__ADVICE_MAX]);
 
-/* Where the rules were read from: a file or a directory, or with `path` NULL a text. */
-struct weir__rule_source {
-    const char *path;
-    weir_text text;
-    struct weir__rule_trees *trees; /* parsed on first use by weir__advice_rule */
-};
-
 /*
  * The changed rule as YAML, from malloc. WEIR__ADVICE_FILE: a complete rule file with the rule in shadow.
  * WEIR__ADVICE_DOCUMENT: the document that the rules service takes, without `shadow`. NULL: the rule is gone, or has a
@@ -84,7 +78,5 @@ struct weir__rule_source {
 enum weir__advice_form { WEIR__ADVICE_FILE, WEIR__ADVICE_DOCUMENT };
 char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info,
                         const struct weir__rule_change *change, enum weir__advice_form form);
-/* Frees the parsed rules; the next weir__advice_rule reads them again. */
-void weir__rule_source_free(struct weir__rule_source *source);
 
 #endif

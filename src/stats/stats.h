@@ -35,7 +35,15 @@ int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *
  */
 struct weir__snapshot;
 struct weir__membership;
-struct weir__rule_source;
+
+/* Where the rules were read from: a file or a directory, or with `path` NULL a text. */
+struct weir__rule_source {
+    const char *path;
+    weir_text text;
+    struct weir__rule_trees *trees; /* parsed on first use */
+};
+/* Frees the parsed rules; the next use reads them again. */
+void weir__rule_source_free(struct weir__rule_source *source);
 
 #define WEIR__STATS_KEYS_MAX 256
 

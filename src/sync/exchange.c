@@ -123,26 +123,10 @@ static bool open_all(struct exchanger *x)
     if (!store_read(x))
         return false;
     snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
-    weir_options options = {.segment = {.path = config->segment_path,
-                                        .size = (uint64_t)config->segment_bytes,
-                                        /* no REBUILD: nginx may have a damaged segment mapped */
-                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
-                            .rules_path = config->rules_path,
-                            .rules_text = config->rules_path ? NULL : config->rules_text.data,
-                            .flags = WEIR_NO_CONNECT,
-                            .store = config->store.url,
-                            .default_consistency = weir__store_consistency(&config->store),
-                            .ledger = x->ledger,
-                            .diagnose = weir__log_sidecar,
-                            .diagnose_context = &x->sidecar_log};
     x->sidecar_log = (struct weir__sidecar_log){config->segment_path, x->log};
-    int error = weir_open(&options, &x->engine);
-    if (error) {
-        weir__logf(x->log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
-                   weir_error_name(error));
+    weir_options options = {.flags = WEIR_NO_CONNECT, .store = config->store.url};
+    if (weir__agent_engine_open(config, options, &x->sidecar_log, &x->engine) != 0)
         return false;
-    }
-    weir__segment_guard_logged(weir_engine_segment(x->engine), config->segment_path, x->log);
     x->client = weir__blocking_client_new(&x->store);
     if (!x->client) {
         weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
@@ -286,7 +270,7 @@ int weir__exchange_once(const struct weir__config *config, const struct weir__lo
     return error;
 }
 
-/* ---- For every engine that the agent opens ---- */
+/* ---- The engines of the agent ---- */
 
 const char *weir__segment_advice(int error)
 {
@@ -303,7 +287,8 @@ const char *weir__segment_advice(int error)
     }
 }
 
-void weir__log_sidecar(void *context, const weir_diagnostic *diagnostic)
+/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the rest. */
+static void log_sidecar(void *context, const weir_diagnostic *diagnostic)
 {
     const struct weir__sidecar_log *to = context;
     size_t len = strlen(to->segment);
@@ -312,10 +297,30 @@ void weir__log_sidecar(void *context, const weir_diagnostic *diagnostic)
                    diagnostic->file, diagnostic->message);
 }
 
-void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log)
+int weir__agent_engine_open(const struct weir__config *config, weir_options options, struct weir__sidecar_log *to,
+                            weir **engine)
 {
-    int error = weir_segment_guard(segment);
-    if (error)
-        weir__logf(log, WEIR__LOG_WARNING, "%s has no SIGBUS guard: %s; truncating the file would end this process",
-                   path, weir_strerror(error));
+    char ledger[4096];
+    snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
+    options.segment = (weir_segment_options){.path = config->segment_path,
+                                             .size = (uint64_t)config->segment_bytes,
+                                             /* no REBUILD: nginx may have a damaged segment mapped */
+                                             .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED};
+    options.rules_path = config->rules_path;
+    options.rules_text = config->rules_path ? NULL : config->rules_text.data;
+    options.default_consistency = weir__store_consistency(&config->store);
+    options.ledger = options.store ? ledger : NULL;
+    options.diagnose = log_sidecar;
+    options.diagnose_context = to;
+    int error = weir_open(&options, engine);
+    if (error) {
+        weir__logf(to->log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
+                   weir_error_name(error));
+        return error;
+    }
+    int unguarded = weir_segment_guard(weir_engine_segment(*engine));
+    if (unguarded)
+        weir__logf(to->log, WEIR__LOG_WARNING, "%s has no SIGBUS guard: %s; truncating the file would end this process",
+                   config->segment_path, weir_strerror(unguarded));
+    return 0;
 }

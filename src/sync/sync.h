@@ -101,17 +101,20 @@ enum weir__exchange_end weir__exchange_run(const struct weir__config *config, co
 /* Runs one round. 0, or an error, which was logged. */
 int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log);
 
-/* ---- For every engine that the agent opens ---- */
+/* ---- The engines of the agent ---- */
 
 /* What an operator can do about a segment that cannot be opened, or weir_strerror. */
 const char *weir__segment_advice(int error);
-/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the rest. */
+/* Where an engine logs errors of its segment's sidecar files; must outlive it. */
 struct weir__sidecar_log {
     const char *segment;
     const struct weir__logger *log;
 };
-void weir__log_sidecar(void *context, const weir_diagnostic *diagnostic);
-/* weir_segment_guard; logs a failure. */
-void weir__segment_guard_logged(weir_segment *segment, const char *path, const struct weir__logger *log);
+/*
+ * Opens an engine on the segment and the active rules of a weir.yaml, with the ledger if options.store is set. Of the
+ * options, the caller sets flags, store and load. 0, or an error, which was logged.
+ */
+int weir__agent_engine_open(const struct weir__config *config, weir_options options, struct weir__sidecar_log *to,
+                            weir **engine);
 
 #endif

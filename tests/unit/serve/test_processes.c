@@ -1,7 +1,6 @@
 /* What the supervisor does for others: helper processes with a deadline, the agent's channel, the agent's system calls.
  */
 #define _GNU_SOURCE /* pipe2 */
-#include "serve/helper_process.h"
 #include "serve/privilege.h"
 #include "serve/serve.h"
 #include "base/sidecar.h"

@@ -1,12 +1,18 @@
-/* The agent as a child process of the supervisor: starting, restarting, serving its requests, stopping. serve.h lists
- * the processes. */
-#ifndef WEIR_SERVE_AGENT_PROCESS_H
-#define WEIR_SERVE_AGENT_PROCESS_H
+/*
+ * The agent: as a child process of the supervisor, its threads, and its view of this host. serve.h lists the processes.
+ */
+#ifndef WEIR_SERVE_AGENT_H
+#define WEIR_SERVE_AGENT_H
 
+#include "base/host_calls.h"
 #include "base/sidecar.h"
 #include "serve/privilege.h"
+#include "stats/membership.h"
+#include "sync/sync.h"
 
-#include <sys/types.h>
+#include <pthread.h>
+
+/* ---- The process (agent_process.c): starting, restarting, serving its requests, stopping ---- */
 
 struct weir__agent_process {
     pid_t pid;              /* 0: not running */
@@ -26,9 +32,8 @@ struct weir__agent_process {
     bool foreign;        /* there are some, and that was logged */
     bool portless;       /* it runs without the admin port, which only root can bind: the port was taken */
     int64_t port_due_ms; /* time of the next attempt to bind the port */
-    char *
-        nginx_conf; /* the supervisor's nginx.conf, with secrets: the agent's process overwrites its copy; NULL: none */
-    int death;      /* its parent-death signal; 0: SIGTERM, for a last exchange with the store */
+    char *nginx_conf;    /* the supervisor's nginx.conf; the agent's process overwrites its copy, which has secrets */
+    int death;           /* its parent-death signal; 0: SIGTERM, for a last exchange with the store */
 };
 
 /* Turns this process into the agent; drops root's privileges. False after a logged error: the process must exit. */
@@ -53,5 +58,43 @@ bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int stat
                         int64_t now_ms);
 /* Sends SIGTERM, waits 3 s for the last exchange with the store, then kills the agent. */
 void weir__agent_stop(struct weir__agent_process *agent, const struct weir__logger *log);
+
+/* ---- The threads (agent_threads.c) ---- */
+
+/* True if the configuration needs an agent. */
+bool weir__agent_needed(const struct weir__config *config);
+/*
+ * Runs the agent until a signal stops it or `watch` reports a change: the exchange with the store in this thread; in
+ * others the rules service and its listener, the poller of another host's rules, the history, the load sampler,
+ * heartbeats, and the queue's listener and dispatcher. The caller has blocked signals.
+ */
+enum weir__exchange_end weir__agent_run(const struct weir__config *config, const struct weir__logger *log, int signals,
+                                        const struct weir__exchange_watch *watch);
+
+/* ---- This host as the rules service sees it: keys, statistics, queue (admin_host.c) ---- */
+
+struct weir__host {
+    const struct weir__config *config;
+    const struct weir__logger *log;
+    weir *engine;
+    struct weir__history_writer *observer; /* NULL: another process writes the history, or it cannot be opened */
+    pthread_mutex_t lock;                  /* for the snapshot and the membership, which requests share */
+    struct weir__snapshot snapshot;
+    struct weir__membership membership;
+    struct weir__subscribers *subscribers; /* hosts that poll their rules from this one */
+    struct weir__queue_admin *queue_admin; /* NULL: there is no queue */
+    struct weir__control_host calls;
+    struct weir__sidecar_log sidecar_log;
+    int look_error; /* the last error of the history that was logged */
+    bool lost;      /* the segment's file was truncated, and that was logged */
+};
+
+/* Opens the segment and the active rules. NULL after a logged error. */
+struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__logger *log);
+void weir__host_close(struct weir__host *host);
+/* Fills in this host's heartbeat. */
+void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat);
+/* Writes the history. To be called several times a second. */
+void weir__host_look(struct weir__host *host);
 
 #endif
