@@ -62,26 +62,30 @@ static int bind(sqlite3_stmt *statement, int at, const struct weir__sq_value *va
                                SQLITE_STATIC);
 }
 
-int weir__sq_next(struct weir__sq *q, enum weir__sq_statement which)
+bool weir__sq_next(struct weir__sq *q, enum weir__sq_statement which)
 {
-    int code = sqlite3_step(q->statements[which]);
-    return code == SQLITE_ROW ? 1 : code == SQLITE_DONE ? 0 : error_of(q, code);
+    int code = q->error ? SQLITE_DONE : sqlite3_step(q->statements[which]);
+    if (code != SQLITE_ROW && code != SQLITE_DONE)
+        q->error = error_of(q, code);
+    return code == SQLITE_ROW;
 }
 
-int weir__sq_begin(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count)
+bool weir__sq_first(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count)
 {
     int code = SQLITE_OK;
-    if (!q->statements[which])
+    if (!q->error && !q->statements[which])
         code = sqlite3_prepare_v3(q->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT, &q->statements[which], NULL);
-    for (int i = 0; i < count && code == SQLITE_OK; i++)
+    for (int i = 0; i < count && code == SQLITE_OK && !q->error; i++)
         code = bind(q->statements[which], i + 1, &values[i]);
-    return code == SQLITE_OK ? weir__sq_next(q, which) : error_of(q, code);
+    if (code != SQLITE_OK)
+        q->error = error_of(q, code);
+    return weir__sq_next(q, which);
 }
 
 void weir__sq_done(struct weir__sq *q, enum weir__sq_statement which)
 {
     if (!q->statements[which])
-        return; /* preparing it failed */
+        return; /* not prepared, because of an error */
     sqlite3_reset(q->statements[which]);
     sqlite3_clear_bindings(q->statements[which]);
 }
@@ -103,21 +107,20 @@ weir_text weir__sq_bytes(const struct weir__sq *q, enum weir__sq_statement which
     return bytes && len > 0 ? (weir_text){bytes, (size_t)len} : (weir_text){"", 0};
 }
 
-int weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count)
+void weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count)
 {
-    int error = weir__sq_begin(q, which, values, count);
+    (void)weir__sq_first(q, which, values, count);
     weir__sq_done(q, which);
-    return error < 0 ? error : 0;
 }
 
 int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count,
                      int64_t *to, int most)
 {
-    int found = 0, more = weir__sq_begin(q, which, values, count);
-    for (; more > 0 && found < most; more = weir__sq_next(q, which))
+    int found = 0;
+    for (bool row = weir__sq_first(q, which, values, count); row && found < most; row = weir__sq_next(q, which))
         to[found++] = weir__sq_number(q, which, 0);
     weir__sq_done(q, which);
-    return more < 0 ? more : found;
+    return q->error ? 0 : found;
 }
 
 /* ---- Transactions ---- */
@@ -154,32 +157,27 @@ int weir__sq_check_file(struct weir__sq *q)
 int weir__sq_write(struct weir__sq *q, bool acknowledged)
 {
     bool full = acknowledged && !q->queue.options.sync_second;
-    int error = weir__sq_check_file(q);
-    if (error)
-        return error;
-    if (full != q->full) {
-        error = script(q, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
-        if (error)
-            return error;
+    q->error = weir__sq_check_file(q);
+    if (!q->error && full != q->full)
+        q->error = script(q, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+    if (!q->error)
         q->full = full;
-    }
-    return weir__sq_run(q, WEIR__SQ_BEGIN, NULL, 0);
+    weir__sq_run(q, WEIR__SQ_BEGIN, NULL, 0);
+    return q->error;
 }
 
-int weir__sq_end(struct weir__sq *q, int error)
+int weir__sq_end(struct weir__sq *q)
 {
     char why[sizeof q->queue.why];
-    if (error >= 0) {
-        int committed = weir__sq_run(q, WEIR__SQ_COMMIT, NULL, 0);
-        error = committed < 0 ? committed : error;
+    weir__sq_run(q, WEIR__SQ_COMMIT, NULL, 0);
+    int error = q->error;
+    if (error && !sqlite3_get_autocommit(q->db)) {
+        memcpy(why, q->queue.why, sizeof why);
+        q->error = 0;
+        weir__sq_run(q, WEIR__SQ_ROLLBACK, NULL, 0);
+        memcpy(q->queue.why, why, sizeof why);
     }
-    if (error >= 0)
-        return error;
-    memcpy(why, q->queue.why, sizeof why);
-    if (!sqlite3_get_autocommit(q->db))
-        (void)weir__sq_run(q, WEIR__SQ_ROLLBACK, NULL, 0);
-    memcpy(q->queue.why, why, sizeof why);
-    return error;
+    return q->error = error;
 }
 
 int weir__sq_sync(struct weir__sq *q)
@@ -329,7 +327,8 @@ static int make_schema(struct weir__sq *q)
     } else if (!error && version < WEIR__SQ_VERSION) {
         error = script(q, version < 2 ? WEIR__SQ_FROM_1 WEIR__SQ_FROM_2 WEIR__SQ_MARK : WEIR__SQ_FROM_2 WEIR__SQ_MARK);
     }
-    return weir__sq_end(q, error);
+    q->error = error;
+    return weir__sq_end(q);
 }
 
 /* Records the identity of the files. UNAVAILABLE: another file has the name already. */
@@ -421,19 +420,14 @@ int weir__sq_find(struct weir__queue *queue, const char *ticket, weir__deferred_
     struct weir__sq *q = weir__sq_of(queue);
     char bits[WEIR__TICKET_LEN / 2];
     struct weir__deferred item;
-    int gone = weir__sq_check_file(q);
-    if (gone)
-        return gone;
-    weir__sq_ticket(ticket, bits);
-    int found = weir__sq_begin(q, WEIR__SQ_FIND, WEIR__VALUES(WEIR__BYTES(((weir_text){bits, sizeof bits}))));
-    if (found > 0) {
+    int result = WEIR__QUEUE_GONE;
+    q->error = weir__sq_check_file(q);
+    if (weir__sq_first(q, WEIR__SQ_FIND, WEIR__VALUES(weir__sq_ticket(ticket, bits)))) {
         weir__sq_read(q, WEIR__SQ_FIND, &item);
-        found = visit(context, &item);
-    } else if (found == 0) {
-        found = WEIR__QUEUE_GONE;
+        result = visit(context, &item);
     }
     weir__sq_done(q, WEIR__SQ_FIND);
-    return found;
+    return q->error ? q->error : result;
 }
 
 int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
@@ -441,32 +435,33 @@ int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
 {
     struct weir__sq *q = weir__sq_of(queue);
     struct weir__deferred item;
-    enum weir__sq_statement which = WEIR__SQ_LIST;
-    struct weir__sq_value values[4] = {WEIR__NUMBER((int64_t)filter->after), WEIR__NUMBER((int64_t)filter->limit)};
+    bool by_rule = filter->rule.len > 0, by_state = filter->state >= 0;
+    enum weir__sq_statement which = by_rule && by_state ? WEIR__SQ_LIST_BOTH
+                                    : by_rule           ? WEIR__SQ_LIST_RULE
+                                    : by_state          ? WEIR__SQ_LIST_STATE
+                                                        : WEIR__SQ_LIST;
+    struct weir__sq_value values[4] = {WEIR__V2((int64_t)filter->after, (int64_t)filter->limit)};
     int count = 2, stop = 0;
-    if (filter->rule.len > 0)
-        values[count++] = WEIR__BYTES(filter->rule);
-    if (filter->state >= 0)
-        values[count++] = WEIR__NUMBER(filter->state);
-    if (filter->rule.len > 0)
-        which = filter->state >= 0 ? WEIR__SQ_LIST_BOTH : WEIR__SQ_LIST_RULE;
-    else if (filter->state >= 0)
-        which = WEIR__SQ_LIST_STATE;
-    int gone = weir__sq_check_file(q), more = gone ? gone : weir__sq_begin(q, which, values, count);
-    for (; more > 0 && !stop; more = stop ? more : weir__sq_next(q, which)) {
+    if (by_rule)
+        values[count++] = weir__sq_of_bytes(filter->rule);
+    if (by_state)
+        values[count++] = weir__sq_of_number(filter->state);
+    q->error = weir__sq_check_file(q);
+    for (bool row = weir__sq_first(q, which, values, count); row && !stop; row = !stop && weir__sq_next(q, which)) {
         weir__sq_read(q, which, &item);
         stop = visit(context, &item);
     }
     weir__sq_done(q, which);
-    return more < 0 ? more : stop;
+    return q->error ? q->error : stop;
 }
 
 int weir__sq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
 {
     struct weir__sq *q = weir__sq_of(queue);
     const enum weir__sq_statement which = WEIR__SQ_STATS;
-    int stop = 0, gone = weir__sq_check_file(q), more = gone ? gone : weir__sq_begin(q, which, NULL, 0);
-    for (; more > 0 && !stop; more = stop ? more : weir__sq_next(q, which)) {
+    int stop = 0;
+    q->error = weir__sq_check_file(q);
+    for (bool row = weir__sq_first(q, which, NULL, 0); row && !stop; row = !stop && weir__sq_next(q, which)) {
         struct weir__queue_stats stats = {.rule = weir__sq_bytes(q, which, 0),
                                           .waiting = weir__sq_number(q, which, 1),
                                           .under_way = weir__sq_number(q, which, 2),
@@ -476,5 +471,5 @@ int weir__sq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, vo
         stop = visit(context, &stats);
     }
     weir__sq_done(q, which);
-    return more < 0 ? more : stop;
+    return q->error ? q->error : stop;
 }

@@ -92,7 +92,7 @@
     X(ALL, "SELECT total(waiting + under_way), total(bytes), total(dead), total(dead_bytes), total(ended) FROM rule")  \
     X(RULE, "SELECT id, waiting + under_way, bytes FROM rule WHERE name = ?1")                                         \
     X(RULE_NEW, "INSERT INTO rule(name) VALUES (?1)")                                                                  \
-    X(RULE_PUT, "UPDATE rule SET requests = requests + ?2, waiting = waiting + ?2, bytes = bytes + ?3 WHERE id = ?1")  \
+    X(RULE_PUT, "UPDATE rule SET requests = requests + 1, waiting = waiting + 1, bytes = bytes + ?2 WHERE id = ?1")    \
     X(LANE, "SELECT id, busy, head FROM lane WHERE rule = ?1 AND key = ?2")                                            \
     X(LANE_NEW, "INSERT INTO lane(rule, key, requests, busy, place) VALUES (?1, ?2, 0, 0, 0)")                         \
     X(LANE_PUT, "UPDATE lane SET requests = requests + 1 WHERE id = ?1")                                               \
@@ -192,41 +192,77 @@ struct weir__sq {
     bool full;                             /* PRAGMA synchronous is FULL now */
     bool claimed;                          /* this handle has claimed: earlier claims under its name have ended */
     int64_t synced_ms, emptied_ms;
+    int error; /* the first of the present call; 0: none */
 };
 
+/* A bound parameter: a number, bytes or NULL. */
 struct weir__sq_value {
     enum { WEIR__SQ_IS_NULL, WEIR__SQ_IS_NUMBER, WEIR__SQ_IS_BYTES } kind;
     int64_t number;
     weir_text bytes;
 };
 
-#define WEIR__NUMBER(value) ((struct weir__sq_value){.kind = WEIR__SQ_IS_NUMBER, .number = (value)})
-#define WEIR__BYTES(value)  ((struct weir__sq_value){.kind = WEIR__SQ_IS_BYTES, .bytes = (value)})
-#define WEIR__NONE          ((struct weir__sq_value){.kind = WEIR__SQ_IS_NULL})
-#define WEIR__VALUES(...)                                                                                              \
-    (const struct weir__sq_value[]){__VA_ARGS__},                                                                      \
-        (int)(sizeof((const struct weir__sq_value[]){__VA_ARGS__}) / sizeof(struct weir__sq_value))
+static inline struct weir__sq_value weir__sq_of_number(int64_t number)
+{
+    return (struct weir__sq_value){.kind = WEIR__SQ_IS_NUMBER, .number = number};
+}
 
-/* Steps a statement: 1 row, 0 no row, or an error. Then weir__sq_next; weir__sq_done must follow. */
-int weir__sq_begin(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count);
-int weir__sq_next(struct weir__sq *q, enum weir__sq_statement which);
+static inline struct weir__sq_value weir__sq_of_bytes(weir_text bytes)
+{
+    return (struct weir__sq_value){.kind = WEIR__SQ_IS_BYTES, .bytes = bytes};
+}
+
+static inline struct weir__sq_value weir__sq_of_value(struct weir__sq_value value)
+{
+    return value;
+}
+
+/* The parameters of a statement, 1 to 10 of them: integers, weir_text and struct weir__sq_value. */
+#define WEIR__VALUES(...)                                                                                              \
+    (const struct weir__sq_value[]){WEIR__V_PICK(__VA_ARGS__, WEIR__V10, WEIR__V9, WEIR__V8, WEIR__V7, WEIR__V6,       \
+                                                 WEIR__V5, WEIR__V4, WEIR__V3, WEIR__V2, WEIR__V1, )(__VA_ARGS__)},    \
+        WEIR__V_PICK(__VA_ARGS__, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, )
+#define WEIR__V_PICK(a, b, c, d, e, f, g, h, i, j, which, ...) which
+#define WEIR__V1(x)                                                                                                    \
+    _Generic((x), weir_text                                                                                            \
+             : weir__sq_of_bytes, struct weir__sq_value                                                                \
+             : weir__sq_of_value, default                                                                              \
+             : weir__sq_of_number)(x)
+#define WEIR__V2(x, ...)  WEIR__V1(x), WEIR__V1(__VA_ARGS__)
+#define WEIR__V3(x, ...)  WEIR__V1(x), WEIR__V2(__VA_ARGS__)
+#define WEIR__V4(x, ...)  WEIR__V1(x), WEIR__V3(__VA_ARGS__)
+#define WEIR__V5(x, ...)  WEIR__V1(x), WEIR__V4(__VA_ARGS__)
+#define WEIR__V6(x, ...)  WEIR__V1(x), WEIR__V5(__VA_ARGS__)
+#define WEIR__V7(x, ...)  WEIR__V1(x), WEIR__V6(__VA_ARGS__)
+#define WEIR__V8(x, ...)  WEIR__V1(x), WEIR__V7(__VA_ARGS__)
+#define WEIR__V9(x, ...)  WEIR__V1(x), WEIR__V8(__VA_ARGS__)
+#define WEIR__V10(x, ...) WEIR__V1(x), WEIR__V9(__VA_ARGS__)
+
+/*
+ * Statements. The first error of a transaction or a call stays in q->error, and the statements after it do nothing, so
+ * that only the end of the call checks it.
+ */
+
+/* Steps a statement. True: there is a row. Then weir__sq_next; weir__sq_done must follow. */
+bool weir__sq_first(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count);
+bool weir__sq_next(struct weir__sq *q, enum weir__sq_statement which);
 void weir__sq_done(struct weir__sq *q, enum weir__sq_statement which);
 int64_t weir__sq_number(const struct weir__sq *q, enum weir__sq_statement which, int column);
 bool weir__sq_null(const struct weir__sq *q, enum weir__sq_statement which, int column);
 /* Valid until weir__sq_next or weir__sq_done. */
 weir_text weir__sq_bytes(const struct weir__sq *q, enum weir__sq_statement which, int column);
 /* Runs a statement and ignores its rows. */
-int weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count);
-/* Reads the first column of the rows into `to`; returns how many, or an error. */
+void weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count);
+/* Reads the first column of the rows into `to`; returns how many. */
 int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count,
                      int64_t *to, int most);
 
 /* 0, REMOVED (the file was unlinked or replaced), or UNAVAILABLE (cannot tell). */
 int weir__sq_check_file(struct weir__sq *q);
-/* Begins a write transaction. acknowledged: its commit syncs, unless the options defer that. */
+/* Begins a write transaction; returns q->error. acknowledged: its commit syncs, unless the options defer that. */
 int weir__sq_write(struct weir__sq *q, bool acknowledged);
-/* Commits if `error` is not negative, else rolls back. Returns `error`, or the commit's. */
-int weir__sq_end(struct weir__sq *q, int error);
+/* Commits, or rolls back after an error. Returns q->error. */
+int weir__sq_end(struct weir__sq *q);
 /* Checkpoints and truncates the WAL. False: another connection uses it; does not wait. */
 bool weir__sq_empty_log(struct weir__sq *q);
 /* Syncs the WAL if sync_second is set and a second has passed. */
@@ -239,27 +275,28 @@ struct weir__sq_row {
     bool mine; /* claimed by this handle */
 };
 
-/* By ticket or, if that is NULL, by sequence: GONE if there is none. */
-int weir__sq_find_row(struct weir__sq *q, const char *ticket, int64_t sequence, struct weir__sq_row *row);
+/* False: there is none. */
+bool weir__sq_find_row(struct weir__sq *q, const char *ticket, struct weir__sq_row *row);
+/* The row of a sequence that was read in the same transaction. */
+struct weir__sq_row weir__sq_row_at(struct weir__sq *q, int64_t sequence);
 /* Finds the lane's head anew. */
-int weir__sq_lane_head(struct weir__sq *q, int64_t lane);
+void weir__sq_lane_head(struct weir__sq *q, int64_t lane);
 /* Totals of all rules. */
 struct weir__sq_totals {
     int64_t live, bytes; /* waiting or under way */
     int64_t dead, dead_bytes, ended;
 };
-int weir__sq_read_totals(struct weir__sq *q, struct weir__sq_totals *totals);
+struct weir__sq_totals weir__sq_read_totals(struct weir__sq *q);
 /* Updates the stats of the row's rule: the request changes from row->state to this one, or to WEIR__SQ_REMOVED. */
 #define WEIR__SQ_REMOVED WEIR__DEFERRED_STATES
-int weir__sq_count(struct weir__sq *q, const struct weir__sq_row *row, int state);
+void weir__sq_count(struct weir__sq *q, const struct weir__sq_row *row, int state);
 /* Changes the state, with the stats. */
-int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change);
-int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change,
-                     enum weir__deferred_state state);
+void weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change);
 
 /* Reads WEIR__SQ_COLUMNS, and headers and body if the statement selects them. */
 void weir__sq_read(const struct weir__sq *q, enum weir__sq_statement which, struct weir__deferred *item);
-void weir__sq_ticket(const char *ticket, char bits[WEIR__TICKET_LEN / 2]);
+/* The bytes of a ticket, in `bits`. */
+weir_text weir__sq_ticket(const char *ticket, char bits[WEIR__TICKET_LEN / 2]);
 
 /* The calls. */
 int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
