@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define ALLOW_MAX        64
+#define NOBODY_BODY_MAX  4096  /* bytes of a body without authentication: it is parsed with the turn */
 #define DATABASE_WAIT_MS 3000  /* that a request waits for those before it */
 #define WORK_MS          10000 /* that it waits for those which parse and compile before it */
 
@@ -296,6 +297,10 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
     const struct weir__rest_route *route = find_route(&call);
     if (!route)
         return;
+    if (route->role == WEIR__NOBODY && request->body.len > NOBODY_BODY_MAX) {
+        weir__fail(&call, 413, "too_large", "a body has at most 4 KiB here", NULL);
+        return;
+    }
     call.only_reads = route->role < WEIR__EDITOR;
     if (route->no_database) /* and never waits for one */
         (void)route->run(&call);

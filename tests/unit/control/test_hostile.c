@@ -163,6 +163,22 @@ TEST(paths_and_queries_that_are_wrong)
     service_close(&s);
 }
 
+TEST(bodies_without_authentication_are_short)
+{
+    struct service s = {0};
+    char body[4200];
+    service_open(&s, false);
+    s.user = NULL;
+    for (int over = 0; over < 2; over++) {
+        memset(body, ' ', sizeof body);
+        memcpy(body, "{\"token\":\"x\"}", 13);
+        body[4096 + over] = 0;
+        CHECK_EQ(ask(&s, "POST /v1/session", body), over ? 413 : 401);
+    }
+    CHECK_WORD(&s, "error.code", "too_large");
+    service_close(&s);
+}
+
 TEST(decoding_ends_its_buffer)
 {
     static const struct {
