@@ -13,11 +13,11 @@
     "Which queue:\n"                                                                                                   \
     "  --url URL            of a rules service: https://host:9091, also by WEIR_URL;\n"                                \
     "                       with --ca FILE, and --token-file FILE or WEIR_TOKEN\n"                                     \
-    "  --file weir.yaml     the queue that this file names; weir.yaml is the default without\n"                        \
-    "                       any of these\n"                                                                            \
+    "  --file weir.yaml     the queue that this file names; weir.yaml is the default\n"                                \
+    "                       without any of these\n"                                                                    \
     "  --json               for scripts\n"                                                                             \
     "\n"                                                                                                               \
-    "Exits with 0, 1 if the request was refused or failed, 2 for a wrong command line.\n"
+    "Exits with 0, 1 if a request was refused or failed, 2 for a wrong command line.\n"
 
 static const char help[] = "usage: weir queue COMMAND [OPTIONS]\n"
                            "Deferred requests: denied, and delivered later within their limit.\n"

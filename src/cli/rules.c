@@ -33,8 +33,8 @@ static const char apply_help[] = "usage: weir rules apply [OPTIONS] FILE|DIR|-\n
                                  "\n"
                                  "  --dry-run            only show and check\n"
                                  "  --publish shadow|enforced   publish it, too\n"
-                                 "  --prune              delete documents that are not in the files; with --publish\n"
-                                 "                       also published ones\n"
+                                 "  --prune              delete documents that are not in the files;\n"
+                                 "                       with --publish, also published ones\n"
                                  "  --reason WHY         kept with each version\n" WEIR__SERVICE_HELP;
 static const char diff_help[] = "usage: weir rules diff NAME [OPTIONS]\n"
                                 "How two versions of a document differ; without numbers: what would change if\n"

@@ -110,6 +110,6 @@ bool weir__print_items(const json_t *items, const struct weir__item_column *colu
     "                       without any of these\n"                                                                    \
     "  --json               for scripts\n"                                                                             \
     "\n"                                                                                                               \
-    "Exits with 0, 1 if the request was refused or failed, 2 for a wrong command line.\n"
+    "Exits with 0, 1 if a request was refused or failed, 2 for a wrong command line.\n"
 
 #endif

@@ -11,8 +11,8 @@ static const char help[] = "usage: weir token COMMAND [OPTIONS]\n"
                            "  list\n"
                            "  revoke ID                                 from now on\n"
                            "\n"
-                           "Roles: a viewer reads; an editor also writes and publishes rules; an operator also\n"
-                           "resets and blocks keys and makes tokens.\n" WEIR__SERVICE_HELP;
+                           "Roles: a viewer reads; an editor also writes and publishes rules; an operator\n"
+                           "also resets and blocks keys and makes tokens.\n" WEIR__SERVICE_HELP;
 static const char create_help[] =
     "usage: weir token create NAME --role viewer|editor|operator [OPTIONS]\n"
     "Makes a token for NAME and prints it once: the service keeps only its hash.\n"
