@@ -2,7 +2,7 @@
 #ifndef WEIR_TEST_CONFIGS_H
 #define WEIR_TEST_CONFIGS_H
 
-#include "../rules/told.h"
+#include "../rules/diagnostics_collector.h"
 #include "config/config.h"
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #define GATEWAY "gateway: { listen: 8080, upstreams: ['http://127.0.0.1:9000'] }\n"
 #define RULES   "rules: rules.d\n"
 
-static struct told reports;
+static struct diags diags;
 static struct weir__config config;
 static char folder[64], file[96];
 
@@ -25,9 +25,9 @@ __attribute__((constructor)) static void have_a_home(void)
 static inline int load_path(const char *path)
 {
     weir__config_free(&config);
-    told_end(&reports);
-    told_begin(&reports, "", 0);
-    return weir__config_load(&config, path, told_hear, &reports);
+    diags_end(&diags);
+    diags_begin(&diags, "", 0);
+    return weir__config_load(&config, path, diags_collect, &diags);
 }
 
 /* Writes `file`, in a folder of its own. */
@@ -63,7 +63,7 @@ __attribute__((destructor)) static void clean(void)
     if (*folder)
         rmdir(folder);
     weir__config_free(&config);
-    told_end(&reports);
+    diags_end(&diags);
 }
 
 #endif

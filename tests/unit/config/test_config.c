@@ -3,12 +3,12 @@
 
 #include "config/config.h"
 
-TEST(listeners_beside_each_other)
+TEST(several_listeners)
 {
     CHECK_EQ(load("gateway: { listen: [8080, '[::]:8080', '[::]:8081', 127.0.0.1:8082, 127.0.0.2:8082, '*:8083'], "
                   "upstreams: ['http://a'] }\nmetrics: 127.0.0.3:8082\n" RULES),
              0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     weir__config_free(&config);
 }
 
@@ -34,7 +34,7 @@ TEST(stores)
     CHECK_EQ(load(GATEWAY RULES "store:\n  url: rediss://a\n  deadline: 5ms\n  hash_keys: true\n  ca: ca.pem\n"
                                 "  password_file: /etc/weir/secret\n  consistency: strict\n  breaker_failures: 3\n"),
              0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK_EQ(config.store.setting_count, 6);
     CHECK(strcmp(setting("deadline"), "5ms") == 0);
     CHECK(strcmp(setting("consistency"), "strict") == 0);
@@ -44,7 +44,7 @@ TEST(stores)
     weir__config_free(&config);
 }
 
-TEST(a_password_is_whole_or_refused)
+TEST(password_is_not_truncated)
 {
     char path[128], url[2048], why[256], password[600];
     struct weir__store store = {
@@ -81,7 +81,7 @@ TEST(hot_keys)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(yaml, sizeof yaml, GATEWAY RULES "%s", bad[i]);
         CHECK_EQ(load(yaml), WEIR_ERULES);
-        CHECK_EQ(reports.count, 1);
+        CHECK_EQ(diags.count, 1);
     }
     weir__config_free(&config);
 }
@@ -95,7 +95,7 @@ TEST(paths_with_dots)
         snprintf(yaml, sizeof yaml, RULES "gateway: { listen: 80, upstreams: [{ path: %s, servers: ['http://a'] }] }\n",
                  paths[i]);
         CHECK_EQ(load(yaml), 0);
-        CHECK_EQ(reports.count, 0);
+        CHECK_EQ(diags.count, 0);
         weir__config_free(&config);
     }
 }
@@ -103,7 +103,7 @@ TEST(paths_with_dots)
 TEST(defaults)
 {
     CHECK_EQ(load(GATEWAY RULES), 0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     char expected[96];
     snprintf(expected, sizeof expected, "/dev/shm/weir-%u", (unsigned)geteuid());
     CHECK(strcmp(config.segment_path, expected) == 0);
@@ -125,7 +125,7 @@ TEST(defaults)
     CHECK(strcmp(config.rules_path, expected) == 0);
 }
 
-TEST(everything)
+TEST(every_option)
 {
     CHECK_EQ(load("segment: { path: /dev/shm/x, size: 512KiB }\n"
                   "workers: 3\n"
@@ -151,7 +151,7 @@ TEST(everything)
                   "denied_log: { rate: 5, hash_keys: true }\n"
                   "rules: /etc/weir/rules.yaml\n"),
              0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(strcmp(config.segment_path, "/dev/shm/x") == 0 && !config.segment_is_ours);
     CHECK_EQ(config.segment_bytes, 512 << 10);
     CHECK_EQ(config.workers, 3);
@@ -190,7 +190,7 @@ TEST(forward_auth)
                   "service: { http: 127.0.0.1:1, access: { tokens: abcdefgh, open: [auth] }, auth: { headers: "
                   "original, trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.1', '2001:DB8:0::/32', '::/0'] } }\n"),
              0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(strcmp(config.auth.headers, "original") == 0 && config.access.open[WEIR__ENDPOINT_AUTH] &&
           !config.access.open[WEIR__ENDPOINT_API] && !config.access.open[WEIR__ENDPOINT_JSON]);
     static const char *const networks[] = {"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::/0", "0.0.0.0/0"};
@@ -205,7 +205,7 @@ TEST(queues)
     CHECK_EQ(load(GATEWAY RULES), 0);
     CHECK(!queue->wanted && !queue->socket);
     CHECK_EQ(load(GATEWAY RULES "state: /s\nqueue: on\n"), 0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(queue->wanted && !queue->sync_second && queue->deliver_to == NULL);
     CHECK_EQ(queue->max, 100000);
     CHECK_EQ(queue->max_bytes, 1 << 30);
@@ -218,7 +218,7 @@ TEST(queues)
                                 "queue: { sync: second, max: 5, max_bytes: 1MiB, max_age: 30d, body: 0, retries: 0,\n"
                                 "  headers: [Content-Type, X-*], deliver_to: 'https://a/' }\n"),
              0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(queue->sync_second && queue->max == 5 && queue->max_bytes == 1 << 20 && queue->body_bytes == 0);
     CHECK_EQ(queue->max_age_ms, INT64_C(30) * 86400000);
     CHECK_EQ(queue->retries, 0);
@@ -227,7 +227,7 @@ TEST(queues)
     CHECK(strcmp(queue->deliver_to, "https://a:443") == 0 && queue->database == NULL);
 }
 
-TEST(rules_of_another_host)
+TEST(rules_from_another_host)
 {
     CHECK_EQ(
         load(GATEWAY "state: /tmp/there\nrules: { url: 'https://a:9091/v1/rules/published', token: t, poll: 5s }\n"),
@@ -256,7 +256,7 @@ TEST(the_secrets_of_an_origin_are_not_shown)
         snprintf(yaml, sizeof yaml, GATEWAY "state: /tmp/there\nrules: { url: '%s' }\n", cases[i].url);
         CHECK_EQ(load(yaml), 0);
         CHECK(strcmp(config.origin.url, cases[i].url) == 0 && strcmp(config.origin.shown, cases[i].shown) == 0);
-        CHECK_EQ(reports.count, cases[i].warnings);
+        CHECK_EQ(diags.count, cases[i].warnings);
     }
 }
 
@@ -276,10 +276,10 @@ TEST(secrets_are_not_quoted)
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CHECK_EQ(load(files[i]), WEIR_ERULES);
-        CHECK(reports.count > 0);
-        for (int k = 0; k < reports.count; k++) {
-            CHECK(strstr(reports.all[k].source, "hunter") == NULL && strstr(reports.all[k].message, "hunter") == NULL);
-            CHECK(strstr(reports.all[k].source, "x32") == NULL);
+        CHECK(diags.count > 0);
+        for (int k = 0; k < diags.count; k++) {
+            CHECK(strstr(diags.all[k].source, "hunter") == NULL && strstr(diags.all[k].message, "hunter") == NULL);
+            CHECK(strstr(diags.all[k].source, "x32") == NULL);
         }
     }
     /* Rules are read from the text as it is. */
@@ -322,7 +322,7 @@ TEST(ports_of_ratelimit)
 
 /* ---- Rules in the file ---- */
 
-/* rules_text has the rules at their places in the file, and blanks elsewhere. */
+/* rules_text has the rules at their positions in the file, and blanks elsewhere. */
 static void check_cut(const char *yaml, const char *expected)
 {
     CHECK_EQ(load(yaml), 0);
@@ -334,7 +334,7 @@ static void check_cut(const char *yaml, const char *expected)
         printf("  got:\n%.*s\n  not:\n%s\n", (int)config.rules_text.len, config.rules_text.data, expected);
 }
 
-TEST(rules_are_cut_out)
+TEST(rules_are_extracted)
 {
     check_cut("workers: 1\nrules:\n  - name: a\n" GATEWAY, "          \nrules:\n  - name: a\n");
     check_cut(GATEWAY "identity: { x: host }\nworkers: 1\n# é\nrules: [] # end\n",
@@ -350,20 +350,21 @@ TEST(rules_are_cut_out)
               "  \xe2\x80\xa8        \n                                                               \nrules: []\n");
 }
 
-TEST(rules_keep_their_places)
+TEST(extracted_rules_keep_their_positions)
 {
     CHECK_EQ(load("workers: 1\n" GATEWAY "rules:\n  - name: a\n    limit: 1\n    windo: 1s\nmetrics: 9090\n"), 0);
     weir_rules *rules = NULL;
-    CHECK_EQ(weir_rules_parse("weir.yaml", config.rules_text.data, config.rules_text.len, told_hear, &reports, &rules),
-             WEIR_ERULES);
-    CHECK(reports.count >= 1 && told_is(&reports, 0, 6, 5, "windo"));
-    CHECK(strcmp(reports.all[0].suggestion, "window") == 0);
+    CHECK_EQ(
+        weir_rules_parse("weir.yaml", config.rules_text.data, config.rules_text.len, diags_collect, &diags, &rules),
+        WEIR_ERULES);
+    CHECK(diags.count >= 1 && diags_is(&diags, 0, 6, 5, "windo"));
+    CHECK(strcmp(diags.all[0].suggestion, "window") == 0);
 }
 
-TEST(rules_need_lines_of_their_own)
+TEST(rules_on_the_same_line_are_refused)
 {
     CHECK_EQ(load("{ gateway: { listen: 1, upstreams: ['http://a'] }, rules: [] }\n"), WEIR_ERULES);
-    CHECK(told_is(&reports, 0, 1, 3, "must begin a line"));
+    CHECK(diags_is(&diags, 0, 1, 3, "must begin a line"));
     CHECK_EQ(load("{ gateway: { listen: 1, upstreams: ['http://a'] }, rules: rules.d }\n"), 0);
 }
 

@@ -1,7 +1,7 @@
 /* Invalid weir.yaml files, and their diagnostics. */
 #include "configs.h"
 
-/* Loads `yaml` and expects this first diagnostic, at this place. */
+/* Loads `yaml` and expects this first diagnostic, at this position. */
 static const struct {
     const char *yaml;
     int line, column;
@@ -149,12 +149,12 @@ TEST(bad_files)
 {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK(load(bad[i].yaml) != 0);
-        bool right = reports.count > 0 && (bad[i].line == 0 || told_is(&reports, 0, bad[i].line, bad[i].column, "")) &&
-                     strstr(reports.all[0].message, bad[i].message) &&
-                     strcmp(reports.all[0].suggestion, bad[i].suggestion) == 0;
+        bool right = diags.count > 0 && (bad[i].line == 0 || diags_is(&diags, 0, bad[i].line, bad[i].column, "")) &&
+                     strstr(diags.all[0].message, bad[i].message) &&
+                     strcmp(diags.all[0].suggestion, bad[i].suggestion) == 0;
         CHECK(right);
         if (!right)
-            printf("  of: %s  told: %s [%s]\n", bad[i].yaml, reports.all[0].message, reports.all[0].suggestion);
+            printf("  of: %s  reported: %s [%s]\n", bad[i].yaml, diags.all[0].message, diags.all[0].suggestion);
     }
 }
 
@@ -183,17 +183,17 @@ static const struct {
     {"resp: 0.0.0.0:1, access: { password: abcdefgh }", ""},
 };
 
-TEST(doubtful_services)
+TEST(doubtful_services_are_warned_about)
 {
     for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, GATEWAY RULES "service: { %s }\n", doubtful[i].yaml);
         CHECK_EQ(load(yaml), 0);
-        bool right = *doubtful[i].message ? reports.count == 1 && strstr(reports.all[0].message, doubtful[i].message)
-                                          : reports.count == 0;
+        bool right = *doubtful[i].message ? diags.count == 1 && strstr(diags.all[0].message, doubtful[i].message)
+                                          : diags.count == 0;
         CHECK(right);
         if (!right)
-            printf("  of: %s\n  told: %s\n", doubtful[i].yaml, reports.count ? reports.all[0].message : "nothing");
+            printf("  of: %s\n  reported: %s\n", doubtful[i].yaml, diags.count ? diags.all[0].message : "nothing");
     }
 }
 
@@ -229,8 +229,8 @@ TEST(bad_listeners)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(yaml, sizeof yaml, RULES "gateway: { upstreams: ['http://a'], listen: %s }\n", list[i]);
         CHECK_EQ(load(yaml), WEIR_ERULES);
-        CHECK(reports.count > 0);
-        if (reports.count == 0)
+        CHECK(diags.count > 0);
+        if (diags.count == 0)
             printf("  of: %s\n", list[i]);
     }
 }
@@ -246,39 +246,39 @@ TEST(bad_servers)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(yaml, sizeof yaml, RULES "gateway: { listen: 80, upstreams: ['%s'] }\n", list[i]);
         CHECK_EQ(load(yaml), WEIR_ERULES);
-        bool right = told_is(&reports, 0, 2, 36, "an upstream must be");
+        bool right = diags_is(&diags, 0, 2, 36, "an upstream must be");
         CHECK(right);
         if (!right)
             printf("  of: %s\n", list[i]);
     }
 }
 
-TEST(all_errors_are_told)
+TEST(all_errors_are_reported)
 {
     CHECK_EQ(load("workers: x\nsegment: { size: y }\ngateway: { listen: z, upstreams: [w] }\nlog: 1\nmetrics: q\n"),
              WEIR_ERULES);
-    CHECK_EQ(reports.count, 7);
+    CHECK_EQ(diags.count, 7);
 }
 
-TEST(no_file)
+TEST(missing_file_is_an_error)
 {
     CHECK_EQ(load_path("/nonexistent/weir.yaml"), WEIR_ERULESPATH);
-    CHECK(reports.count == 1 && strstr(reports.all[0].message, "No such file"));
+    CHECK(diags.count == 1 && strstr(diags.all[0].message, "No such file"));
 }
 
-/* A folder of the test's own: in /tmp, other tests' files come and go while it is read. */
-TEST(a_folder_for_a_file)
+/* A directory of the test's own: in /tmp, other tests' files come and go while it is read. */
+TEST(directory_instead_of_a_file_is_an_error)
 {
     CHECK_EQ(load(RULES GATEWAY), 0);
     CHECK_EQ(load_path(folder), WEIR_ERULESPATH);
-    CHECK(reports.count == 1 && strstr(reports.all[0].message, "the directory has no"));
+    CHECK(diags.count == 1 && strstr(diags.all[0].message, "the directory has no"));
     write_file(RULES GATEWAY, strlen(RULES GATEWAY));
     CHECK_EQ(load_path(folder), WEIR_ERULESPATH);
-    CHECK(reports.count == 1 && strstr(reports.all[0].message, "this is a directory; name the file in it"));
+    CHECK(diags.count == 1 && strstr(diags.all[0].message, "this is a directory; name the file in it"));
     unlink(file);
 }
 
-TEST(mutations)
+TEST(random_mutations_never_crash)
 {
     static const char seed_text[] = "segment: { path: /x, size: 64MiB }\n" GATEWAY
                                     "metrics: 127.0.0.1:9090\nlog: { format: json }\nidentity: { a: host }\nrules:\n"
@@ -292,7 +292,7 @@ TEST(mutations)
             text[test_random(&random) % (sizeof text - 1)] = bytes[test_random(&random) % sizeof bytes];
         }
         int error = load_bytes(text, sizeof text - 1);
-        CHECK((error != 0) == (reports.count > 0));
+        CHECK((error != 0) == (diags.count > 0));
     }
 }
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Loads a gateway with this text appended. */
+/* Loads a gateway configuration with this text appended. */
 static int load_with(const char *yaml)
 {
     char text[4096];
@@ -20,7 +20,7 @@ static bool targets(double cpu, double memory, double run_queue, double latency,
     return true;
 }
 
-TEST(absent_is_off)
+TEST(overload_is_off_by_default)
 {
     CHECK_EQ(load_with(""), 0);
     CHECK(!config.load.on);
@@ -28,7 +28,7 @@ TEST(absent_is_off)
     CHECK(!config.load.on);
 }
 
-TEST(on)
+TEST(overload_defaults)
 {
     CHECK_EQ(load_with("load: on\n"), 0);
     CHECK(config.load.on && config.load.smooth_ms == 500 && config.load.adapt_to == 80 && config.load.shed_above == 0);
@@ -37,7 +37,7 @@ TEST(on)
     CHECK(targets(0.5, 0.1, 0, 3, 0.1, 0) && config.load.shed_above == 90);
 }
 
-TEST(all_of_it)
+TEST(every_overload_option)
 {
     CHECK_EQ(load_with("load:\n"
                        "  signals: { cpu: 60%, memory: on, run_queue: 4, latency: 5, errors: 20%, in_flight: 300 }\n"
@@ -45,19 +45,19 @@ TEST(all_of_it)
                        "  shed_above: 95\n"
                        "  adapt_to: 70\n"),
              0);
-    CHECK_EQ(reports.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(targets(0.6, 0.1, 4, 5, 0.2, 300));
     CHECK(config.load.smooth_ms == 1000 && config.load.shed_above == 95 && config.load.adapt_to == 70);
     CHECK_EQ(load_with("load: { signals: { in_flight: on, cpu: off } }\n"), 0);
     CHECK(targets(0, 0, 0, 0, 0, 200));
 }
 
-TEST(bad)
+TEST(bad_overload_options_are_refused)
 {
     static const struct {
         const char *yaml;
         int line, column;
-        const char *says;
+        const char *message;
     } cases[] = {
         {"load: 5\n", 3, 7, "load"},
         {"load: []\n", 3, 7, "load"},
@@ -82,14 +82,14 @@ TEST(bad)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CHECK_EQ(load_with(cases[i].yaml), WEIR_ERULES);
-        CHECK(told_is(&reports, 0, cases[i].line, cases[i].column, cases[i].says));
+        CHECK(diags_is(&diags, 0, cases[i].line, cases[i].column, cases[i].message));
     }
 }
 
-TEST(shedding_before_adapting_is_odd)
+TEST(shedding_before_adapting_is_warned_about)
 {
     CHECK_EQ(load_with("load: { shed_above: 70 }\n"), 0);
-    CHECK_EQ(reports.count, 1);
+    CHECK_EQ(diags.count, 1);
 }
 
 TEST_MAIN

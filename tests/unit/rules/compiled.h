@@ -1,42 +1,42 @@
-/* Rules from text, compiled as the engine does, and what was told about them. */
+/* Rules compiled from text as the engine does it, and the diagnostics about them. */
 #ifndef WEIR_TEST_COMPILED_H
 #define WEIR_TEST_COMPILED_H
 
 #include "rules/set.h"
 
-#include "told.h"
+#include "diagnostics_collector.h"
 
 static const struct weir__surroundings test_around = {weir_zone_open, weir_zone_close};
 
-/* Up to so many sources named "f0", "f1" … */
+/* Sources are named "f0", "f1" … */
 enum { SOURCES_MAX = 4 };
 
-/* Compiles texts into a set, or NULL; what was told is in `told`. */
-static inline weir_rules *compile_all(struct told *told, const char *const *texts, size_t count)
+/* Compiles texts into a set; NULL on errors. The diagnostics are in `diags`. */
+static inline weir_rules *compile_all(struct diags *diags, const char *const *texts, size_t count)
 {
     static const char *const names[SOURCES_MAX] = {"f0", "f1", "f2", "f3"};
     struct weir__source sources[SOURCES_MAX];
     weir_rules *set = NULL;
-    told_begin(told, "", 0);
+    diags_begin(diags, "", 0);
     for (size_t i = 0; i < count && i < SOURCES_MAX; i++)
         sources[i] = (struct weir__source){names[i], {texts[i], strlen(texts[i])}};
-    told->report.sources = sources;
-    told->report.source_count = count;
-    int error = weir__rules_compile(&told->report, &test_around, &set);
+    diags->report.sources = sources;
+    diags->report.source_count = count;
+    int error = weir__rules_compile(&diags->report, &test_around, &set);
     CHECK_EQ(error, set ? 0 : WEIR_ERULES);
-    CHECK((told->report.errors == 0) == (set != NULL));
-    told->report.sources = NULL;
-    told->report.source_count = 0;
+    CHECK((diags->report.errors == 0) == (set != NULL));
+    diags->report.sources = NULL;
+    diags->report.source_count = 0;
     return set;
 }
 
-static inline weir_rules *compile(struct told *told, const char *text)
+static inline weir_rules *compile(struct diags *diags, const char *text)
 {
-    return compile_all(told, &text, 1);
+    return compile_all(diags, &text, 1);
 }
 
-/* Whether a message is what a line of `expected` says. */
-static inline bool told_line(const struct told_one *one, const char *line, size_t len)
+/* Whether a diagnostic is the one that a line of `expected` describes. */
+static inline bool diag_is(const struct diag *one, const char *line, size_t len)
 {
     char copy[1024], place[32];
     snprintf(copy, sizeof copy, "%.*s", (int)len, line);
@@ -49,30 +49,30 @@ static inline bool told_line(const struct told_one *one, const char *line, size_
 }
 
 /*
- * Whether the messages of a severity are those of `expected`, in order: one a line, "line:column: part of the message",
- * followed by " -> word" if there is a suggestion.
+ * Whether the diagnostics of a severity are those of `expected`, in order: one a line, "line:column: part of the
+ * message", followed by " -> word" if there is a suggestion.
  */
-static inline bool told_all(const struct told *told, enum weir_severity severity, const char *expected)
+static inline bool diags_are(const struct diags *diags, enum weir_severity severity, const char *expected)
 {
     bool good = true;
-    for (int i = 0; i < told->count; i++) {
-        const struct told_one *one = &told->all[i];
+    for (int i = 0; i < diags->count; i++) {
+        const struct diag *one = &diags->all[i];
         if (one->severity != severity)
             continue;
         size_t len = strcspn(expected, "\n");
-        if (!told_line(one, expected, len)) {
-            printf("  told %d:%d: %s -> %s\n  not  %.*s\n", one->line, one->column, one->message, one->suggestion,
-                   (int)len, expected);
+        if (!diag_is(one, expected, len)) {
+            printf("  reported %d:%d: %s -> %s\n  expected %.*s\n", one->line, one->column, one->message,
+                   one->suggestion, (int)len, expected);
             good = false;
         }
         expected += len + (expected[len] == '\n');
     }
     if (*expected)
-        printf("  not told: %s\n", expected);
+        printf("  not reported: %s\n", expected);
     return good && !*expected;
 }
 
-/* The rule of a name; NULL if there is none. */
+/* The rule with this name; NULL if there is none. */
 static inline const struct weir__rule *rule_named(const weir_rules *set, const char *name)
 {
     for (size_t i = 0; set && i < set->count; i++)

@@ -26,7 +26,7 @@ static bool shows(const struct weir__address *a, int group, const char *expected
     return same;
 }
 
-/* `from` parses and is shown as `to`. */
+/* Whether `from` parses and is formatted as `to`. */
 static bool reads(const char *from, const char *to)
 {
     struct weir__address a;
@@ -80,7 +80,7 @@ TEST(address_forms)
     CHECK(reads("2001:db8::1:80", "2001:db8::1:80")); /* without brackets there is no port */
 }
 
-TEST(address_shown_as_rfc_5952_says)
+TEST(address_is_formatted_by_rfc_5952)
 {
     CHECK(reads("2001:0db8:0000:0000:0000:0000:0002:0001", "2001:db8::2:1"));
     CHECK(reads("2001:db8:0:1:1:1:1:1", "2001:db8:0:1:1:1:1:1")); /* one group alone is not shortened */
@@ -102,7 +102,7 @@ TEST(address_shown_as_rfc_5952_says)
     CHECK(shows(&a, 127, "1111:2222:3333:4444:5555:6666:7777:8888/127"));
 }
 
-TEST(address_refused)
+TEST(invalid_addresses_are_refused)
 {
     static const char *const bad[] = {"",
                                       " ",
@@ -154,7 +154,7 @@ TEST(address_refused)
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(refused(bad[i]));
-    /* A zero byte ends a C string, but no text: what is behind it must not be let through. */
+    /* A zero byte ends a C string, but not a text: an address with bytes after one must be refused. */
     struct weir__address a;
     CHECK(!weir__address_parse((weir_text){"::1\0x", 5}, &a));
     CHECK(!weir__address_parse((weir_text){"1.2.3.4\0", 8}, &a));
@@ -183,7 +183,7 @@ TEST(address_round_trips)
     }
 }
 
-TEST(mask_clears_what_is_behind)
+TEST(mask_clears_the_bits_after_the_prefix)
 {
     struct weir__address ones, a;
     memset(&ones, 0xff, sizeof ones);
@@ -269,7 +269,7 @@ static bool contains(const struct weir__network *list, size_t count, const char 
     return inside;
 }
 
-TEST(networks_edges)
+TEST(first_and_last_address_of_a_network)
 {
     struct weir__network all4 = network("0.0.0.0/0"), all = network("::/0"), one = network("192.0.2.1"),
                          last = network("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
@@ -305,7 +305,7 @@ static bool naive(const struct weir__network *list, size_t count, const struct w
     return false;
 }
 
-/* Of few different bits, so that networks overlap and addresses hit them. */
+/* Of few different bits, so that networks overlap and contain the addresses. */
 static struct weir__address random_address(uint64_t *seed)
 {
     struct weir__address a = {{0}};
@@ -325,7 +325,7 @@ static struct weir__address random_address(uint64_t *seed)
     return a;
 }
 
-TEST(networks_agree_with_a_list)
+TEST(networks_agree_with_a_linear_search)
 {
     static struct weir__network list[300];
     uint64_t seed = 7;
@@ -334,7 +334,7 @@ TEST(networks_agree_with_a_list)
         size_t count = test_random(&seed) % (round % 2 ? 300 : 8), hits = 0;
         for (size_t i = 0; i < count; i++) {
             list[i].address = random_address(&seed);
-            /* Now and then a large one; mostly the long ones that can miss. */
+            /* Occasionally a short prefix; mostly long ones, which an address can miss. */
             uint64_t least = test_random(&seed) % 50 ? 110 : 0;
             list[i].length = (uint8_t)(least + test_random(&seed) % (129 - least));
             weir__address_mask(&list[i].address, list[i].length);
@@ -344,7 +344,7 @@ TEST(networks_agree_with_a_list)
         CHECK(set != NULL);
         for (int i = 0; set && i < 500; i++) {
             struct weir__address a = random_address(&seed);
-            if (count > 0 && i % 5 == 0) { /* right before and behind one of them */
+            if (count > 0 && i % 5 == 0) { /* right before and after one of them */
                 a = list[test_random(&seed) % count].address;
                 a.bytes[15] = (uint8_t)(a.bytes[15] + i % 3 - 1);
             }
@@ -357,7 +357,7 @@ TEST(networks_agree_with_a_list)
     }
 }
 
-TEST(networks_without_memory)
+TEST(allocation_failure_of_networks_is_an_error)
 {
     struct weir__network list[2] = {network("10.0.0.0/8"), network("192.0.2.0/24")};
     struct weir__arena arena = {.bytes_max = 16};

@@ -1,24 +1,24 @@
-/* The names of attributes and the table of them. */
+/* The names of attributes and their table. */
 #include "rules/attribute.h"
-#include "told.h"
+#include "diagnostics_collector.h"
 
 static weir_text text_of(const char *string)
 {
     return (weir_text){string, strlen(string)};
 }
 
-static struct told told;
+static struct diags diags;
 static struct weir__attributes all;
 
 static void start(void)
 {
-    told_begin(&told, "", 0);
+    diags_begin(&diags, "", 0);
     memset(&all, 0, sizeof all);
 }
 
 static int parse(const char *text)
 {
-    return weir__attribute_parse(&all, &told.arena, &told.report, (struct weir__place){0, 3, 7}, text_of(text));
+    return weir__attribute_parse(&all, &diags.arena, &diags.report, (struct weir__place){0, 3, 7}, text_of(text));
 }
 
 static bool is(int index, enum weir__attribute_kind kind, const char *name, int segment)
@@ -29,24 +29,24 @@ static bool is(int index, enum weir__attribute_kind kind, const char *name, int 
     return a->kind == kind && weir__text_is(a->name, name) && a->segment == segment && a->source == -1;
 }
 
-/* Refused at its place, with a message that has `part` and with just this suggestion. */
+/* Whether the name is refused at its position, with a message that contains `part` and exactly this suggestion. */
 static bool refused(const char *text, const char *part, const char *suggestion)
 {
-    told.count = 0;
+    diags.count = 0;
     int count = all.count;
     if (parse(text) != -1 || all.count != count) {
         printf("  accepted: %s\n", text);
         return false;
     }
-    if (told.count != 1 || !told_is(&told, 0, 3, 7, part))
+    if (diags.count != 1 || !diags_is(&diags, 0, 3, 7, part))
         return false;
-    if (strcmp(told.all[0].suggestion, suggestion) == 0)
+    if (strcmp(diags.all[0].suggestion, suggestion) == 0)
         return true;
-    printf("  \"%s\": suggests \"%s\" instead of \"%s\"\n", text, told.all[0].suggestion, suggestion);
+    printf("  \"%s\": suggests \"%s\" instead of \"%s\"\n", text, diags.all[0].suggestion, suggestion);
     return false;
 }
 
-TEST(names_that_are_understood)
+TEST(valid_names_are_parsed)
 {
     start();
     CHECK(is(parse("client_ip"), WEIR__ATTR_CLIENT_IP, "", 0));
@@ -65,22 +65,22 @@ TEST(names_that_are_understood)
     CHECK(is(parse("tier"), WEIR__ATTR_NAMED, "tier", 0));
     CHECK(is(parse("_tenant2"), WEIR__ATTR_NAMED, "_tenant2", 0));
     CHECK(is(parse("organisation"), WEIR__ATTR_NAMED, "organisation", 0));
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK_EQ(all.count, 16);
-    told_end(&told);
+    diags_end(&diags);
 }
 
-TEST(words_that_only_look_alike_are_names)
+TEST(names_similar_to_keywords_are_valid)
 {
     start();
     static const char *const names[] = {"cost", "post", "plan", "role", "org", "user", "account", "region", "client"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         CHECK(is(parse(names[i]), WEIR__ATTR_NAMED, names[i], 0));
-    CHECK_EQ(told.count, 0);
-    told_end(&told);
+    CHECK_EQ(diags.count, 0);
+    diags_end(&diags);
 }
 
-TEST(misspelt_names)
+TEST(misspelt_names_get_a_suggestion)
 {
     start();
     CHECK(refused("clientip", "unknown attribute \"clientip\"", "client_ip"));
@@ -106,10 +106,10 @@ TEST(misspelt_names)
     CHECK(refused("paths:2", "unknown", "path:2"));
     CHECK(refused("body:x", "unknown", ""));
     CHECK(refused(":x", "unknown", ""));
-    told_end(&told);
+    diags_end(&diags);
 }
 
-TEST(names_that_are_no_names)
+TEST(invalid_names_are_refused)
 {
     start();
     CHECK(refused("", "missing", ""));
@@ -133,26 +133,26 @@ TEST(names_that_are_no_names)
     CHECK(refused("Tenant", "small letters", ""));
     CHECK(refused("a b", "small letters", ""));
     CHECK(refused("a.b", "small letters", ""));
-    told.count = 0;
-    CHECK_EQ(weir__attribute_parse(&all, &told.arena, &told.report, (struct weir__place){0, 3, 7},
+    diags.count = 0;
+    CHECK_EQ(weir__attribute_parse(&all, &diags.arena, &diags.report, (struct weir__place){0, 3, 7},
                                    (weir_text){"header:a\0b", 10}),
              -1);
-    CHECK(told_is(&told, 0, 3, 7, "characters"));
+    CHECK(diags_is(&diags, 0, 3, 7, "characters"));
     CHECK_EQ(all.count, 0);
-    told_end(&told);
+    diags_end(&diags);
 }
 
-/* What identity has declared is meant, even if it looks like another. */
-TEST(declared_names_are_meant)
+/* A name that `identity` declares is accepted, even if it resembles another. */
+TEST(declared_name_is_not_taken_for_a_typo)
 {
     start();
     CHECK(refused("app_key", "unknown", "api_key"));
-    int index = weir__attribute_add(&all, &told.arena, WEIR__ATTR_NAMED, text_of("app_key"), 0);
+    int index = weir__attribute_add(&all, &diags.arena, WEIR__ATTR_NAMED, text_of("app_key"), 0);
     CHECK_EQ(index, 0);
-    told.count = 0;
+    diags.count = 0;
     CHECK_EQ(parse("app_key"), index);
-    CHECK_EQ(told.count, 0);
-    told_end(&told);
+    CHECK_EQ(diags.count, 0);
+    diags_end(&diags);
 }
 
 TEST(each_attribute_is_in_the_table_once)
@@ -167,10 +167,10 @@ TEST(each_attribute_is_in_the_table_once)
     CHECK_EQ(parse("path:1"), parse("path:1"));
     CHECK(parse("path") != parse("path:1"));
     CHECK_EQ(all.count, 6);
-    told_end(&told);
+    diags_end(&diags);
 }
 
-TEST(a_full_table_says_so)
+TEST(full_table_is_an_error)
 {
     start();
     char name[32];
@@ -178,17 +178,17 @@ TEST(a_full_table_says_so)
         (void)snprintf(name, sizeof name, "header:x-%d", i);
         CHECK_EQ(parse(name), i);
     }
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK(refused("header:x-256", "256 different attributes", ""));
     CHECK_EQ(parse("header:x-255"), 255);
-    told_end(&told);
+    diags_end(&diags);
 
     start();
-    told.arena.bytes_max = 1;
+    diags.arena.bytes_max = 1;
     CHECK_EQ(parse("header:x"), -1);
-    CHECK(told.arena.failed);
+    CHECK(diags.arena.failed);
     CHECK_EQ(all.count, 0);
-    told_end(&told);
+    diags_end(&diags);
 }
 
 TEST_MAIN

@@ -1,146 +1,148 @@
-/* The descriptor dialect: what its documentation shows, with other words. Bad input is in test_descriptors_bad.c. */
+/*
+ * The descriptor dialect: the cases of its documentation, in other words. Invalid input is in test_descriptors_bad.c.
+ */
 #include "descriptors.h"
 
 /* ---- which limit applies ---- */
 
 TEST(nested_descriptors_and_bare_keys)
 {
-    struct loaded loaded;
-    struct asked asked;
-    load_good(&loaded, "domain: letters\n"
-                       "descriptors:\n"
-                       "  - key: kind\n"
-                       "    value: advert\n"
-                       "    descriptors:\n"
-                       "      - key: to\n"
-                       "        rate_limit: { unit: day, requests_per_unit: 5 }\n"
-                       "  - key: to\n"
-                       "    rate_limit: { unit: day, requests_per_unit: 100 }\n");
-    CHECK_EQ(units_of(loaded.set, "letters", "kind=advert,to=anna"), 5);
-    CHECK_EQ(units_of(loaded.set, "letters", "to=anna"), 100);
-    CHECK_EQ(units_of(loaded.set, "letters", "to="), 100);
-    /* A placeholder limits nothing, nor does another value, order, depth or domain. */
-    CHECK_EQ(units_of(loaded.set, "letters", "kind=advert"), -1);
-    CHECK_EQ(units_of(loaded.set, "letters", "kind=bill,to=anna"), -1);
-    CHECK_EQ(units_of(loaded.set, "letters", "to=anna,kind=advert"), -1);
-    CHECK_EQ(units_of(loaded.set, "letters", "kind=advert,to=anna,at=noon"), -1);
-    CHECK_EQ(units_of(loaded.set, "letters", ""), -1);
-    CHECK_EQ(units_of(loaded.set, "letter", "to=anna"), -1);
-    CHECK_EQ(units_of(loaded.set, "", "to=anna"), -1);
+    struct compiled compiled;
+    struct lookup lookup;
+    load_good(&compiled, "domain: letters\n"
+                         "descriptors:\n"
+                         "  - key: kind\n"
+                         "    value: advert\n"
+                         "    descriptors:\n"
+                         "      - key: to\n"
+                         "        rate_limit: { unit: day, requests_per_unit: 5 }\n"
+                         "  - key: to\n"
+                         "    rate_limit: { unit: day, requests_per_unit: 100 }\n");
+    CHECK_EQ(units_of(compiled.set, "letters", "kind=advert,to=anna"), 5);
+    CHECK_EQ(units_of(compiled.set, "letters", "to=anna"), 100);
+    CHECK_EQ(units_of(compiled.set, "letters", "to="), 100);
+    /* A descriptor without rate_limit limits nothing, nor does another value, order, depth or domain. */
+    CHECK_EQ(units_of(compiled.set, "letters", "kind=advert"), -1);
+    CHECK_EQ(units_of(compiled.set, "letters", "kind=bill,to=anna"), -1);
+    CHECK_EQ(units_of(compiled.set, "letters", "to=anna,kind=advert"), -1);
+    CHECK_EQ(units_of(compiled.set, "letters", "kind=advert,to=anna,at=noon"), -1);
+    CHECK_EQ(units_of(compiled.set, "letters", ""), -1);
+    CHECK_EQ(units_of(compiled.set, "letter", "to=anna"), -1);
+    CHECK_EQ(units_of(compiled.set, "", "to=anna"), -1);
 
-    /* Each value of a bare key has a counter of its own, under the rule's one name. */
-    const struct weir__rule *rule = ask(&asked, loaded.set, "letters", "kind=advert,to=anna");
+    /* Each value of a bare key has its own counter, under the rule's one name. */
+    const struct weir__rule *rule = look_up(&lookup, compiled.set, "letters", "kind=advert,to=anna");
     CHECK(text_is(rule->name, "letters.kind_advert.to"));
     CHECK(text_is(rule->domain, "letters"));
     CHECK_EQ(rule->place.line, 6);
-    CHECK(text_is(text_of(asked.key), "letters:kind=advert,to=anna"));
-    CHECK(ask(&asked, loaded.set, "letters", "kind=advert,to=bert") == rule);
-    CHECK(text_is(text_of(asked.key), "letters:kind=advert,to=bert"));
-    CHECK_EQ(asked.hit.quota->kind, WEIR__LIMITED);
-    CHECK_EQ(asked.hit.quota->limit.algorithm, WEIR_FIXED_WINDOW);
-    CHECK_EQ(asked.hit.quota->limit.align, WEIR_ALIGN_CLOCK);
-    CHECK_EQ(asked.hit.quota->window_ns, WEIR_DAY);
-    CHECK(weir__domain_known(loaded.set, text_of("letters")));
-    CHECK(!weir__domain_known(loaded.set, text_of("letter")));
-    unload(&loaded);
+    CHECK(text_is(text_of(lookup.key), "letters:kind=advert,to=anna"));
+    CHECK(look_up(&lookup, compiled.set, "letters", "kind=advert,to=bert") == rule);
+    CHECK(text_is(text_of(lookup.key), "letters:kind=advert,to=bert"));
+    CHECK_EQ(lookup.hit.quota->kind, WEIR__LIMITED);
+    CHECK_EQ(lookup.hit.quota->limit.algorithm, WEIR_FIXED_WINDOW);
+    CHECK_EQ(lookup.hit.quota->limit.align, WEIR_ALIGN_CLOCK);
+    CHECK_EQ(lookup.hit.quota->window_ns, WEIR_DAY);
+    CHECK(weir__domain_known(compiled.set, text_of("letters")));
+    CHECK(!weir__domain_known(compiled.set, text_of("letter")));
+    unload(&compiled);
 }
 
-TEST(domains_stand_beside_rules)
+TEST(domains_and_native_rules_in_one_set)
 {
-    struct loaded loaded;
-    load_good(&loaded, "rules: [{ name: r, limit: 1, window: 1m }]\n"
-                       "domains:\n"
-                       "  - domain: one\n"
-                       "    descriptors: [{ key: k, rate_limit: { unit: hour, requests_per_unit: 2 } }]\n"
-                       "  - domain: two\n");
-    CHECK(weir__domain_known(loaded.set, text_of("one")));
-    CHECK(weir__domain_known(loaded.set, text_of("two")));
-    CHECK_EQ(loaded.set->count, 2);
-    unload(&loaded);
+    struct compiled compiled;
+    load_good(&compiled, "rules: [{ name: r, limit: 1, window: 1m }]\n"
+                         "domains:\n"
+                         "  - domain: one\n"
+                         "    descriptors: [{ key: k, rate_limit: { unit: hour, requests_per_unit: 2 } }]\n"
+                         "  - domain: two\n");
+    CHECK(weir__domain_known(compiled.set, text_of("one")));
+    CHECK(weir__domain_known(compiled.set, text_of("two")));
+    CHECK_EQ(compiled.set->count, 2);
+    unload(&compiled);
 }
 
-TEST(the_value_comes_before_the_bare_key_and_zero_bans)
+TEST(exact_value_wins_over_bare_key_and_zero_denies)
 {
-    struct loaded loaded;
-    struct asked asked;
-    load_good(&loaded, "domain: edge\n"
-                       "descriptors:\n"
-                       "  - key: address\n"
-                       "    rate_limit: { unit: second, requests_per_unit: 10 }\n"
-                       "  - key: address\n"
-                       "    value: 192.0.2.5\n"
-                       "    rate_limit: { unit: second, requests_per_unit: 0 }\n");
-    CHECK_EQ(units_of(loaded.set, "edge", "address=192.0.2.4"), 10);
-    CHECK(ask(&asked, loaded.set, "edge", "address=192.0.2.5") != NULL);
-    CHECK_EQ(asked.hit.quota->kind, WEIR__BANNED);
-    CHECK_EQ(asked.hit.quota->window_ns, WEIR_SECOND);
-    CHECK_EQ(asked.hit.key_len, 0);
-    unload(&loaded);
+    struct compiled compiled;
+    struct lookup lookup;
+    load_good(&compiled, "domain: edge\n"
+                         "descriptors:\n"
+                         "  - key: address\n"
+                         "    rate_limit: { unit: second, requests_per_unit: 10 }\n"
+                         "  - key: address\n"
+                         "    value: 192.0.2.5\n"
+                         "    rate_limit: { unit: second, requests_per_unit: 0 }\n");
+    CHECK_EQ(units_of(compiled.set, "edge", "address=192.0.2.4"), 10);
+    CHECK(look_up(&lookup, compiled.set, "edge", "address=192.0.2.5") != NULL);
+    CHECK_EQ(lookup.hit.quota->kind, WEIR__BANNED);
+    CHECK_EQ(lookup.hit.quota->window_ns, WEIR_SECOND);
+    CHECK_EQ(lookup.hit.key_len, 0);
+    unload(&compiled);
 }
 
 TEST(a_limit_applies_at_its_own_depth_only)
 {
-    struct loaded loaded;
-    load_good(&loaded, "domain: deep\n"
-                       "descriptors:\n"
-                       "  - key: a\n"
-                       "    value: '1'\n"
-                       "    rate_limit: { unit: second, requests_per_unit: 300 }\n"
-                       "    descriptors:\n"
-                       "      - key: b\n"
-                       "        rate_limit: { unit: second, requests_per_unit: 200 }\n");
-    CHECK_EQ(units_of(loaded.set, "deep", "a=1"), 300);
-    CHECK_EQ(units_of(loaded.set, "deep", "a=1,b=2"), 200);
-    CHECK_EQ(units_of(loaded.set, "deep", "a=1,c=2"), -1);
-    CHECK_EQ(units_of(loaded.set, "deep", "a=1,b=2,b=2"), -1);
-    CHECK_EQ(units_of(loaded.set, "deep", "b=2"), -1);
-    CHECK_EQ(units_of(loaded.set, "deep", "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1"),
+    struct compiled compiled;
+    load_good(&compiled, "domain: deep\n"
+                         "descriptors:\n"
+                         "  - key: a\n"
+                         "    value: '1'\n"
+                         "    rate_limit: { unit: second, requests_per_unit: 300 }\n"
+                         "    descriptors:\n"
+                         "      - key: b\n"
+                         "        rate_limit: { unit: second, requests_per_unit: 200 }\n");
+    CHECK_EQ(units_of(compiled.set, "deep", "a=1"), 300);
+    CHECK_EQ(units_of(compiled.set, "deep", "a=1,b=2"), 200);
+    CHECK_EQ(units_of(compiled.set, "deep", "a=1,c=2"), -1);
+    CHECK_EQ(units_of(compiled.set, "deep", "a=1,b=2,b=2"), -1);
+    CHECK_EQ(units_of(compiled.set, "deep", "b=2"), -1);
+    CHECK_EQ(units_of(compiled.set, "deep", "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1"),
              -1);
-    unload(&loaded);
+    unload(&compiled);
 }
 
-TEST(nobody_comes_back_from_a_way_once_taken)
+TEST(lookup_never_backtracks)
 {
-    struct loaded loaded;
+    struct compiled compiled;
     load_good(
-        &loaded,
+        &compiled,
         "domain: d\n"
         "descriptors:\n"
         "  - { key: a, value: x }\n"
         "  - { key: a, value: 'y*', descriptors: [{ key: c, rate_limit: { unit: day, requests_per_unit: 1 } }] }\n"
         "  - { key: a, descriptors: [{ key: b, rate_limit: { unit: day, requests_per_unit: 2 } }] }\n");
-    CHECK_EQ(units_of(loaded.set, "d", "a=z,b=1"), 2);
-    CHECK_EQ(units_of(loaded.set, "d", "a=x,b=1"), -1);
-    CHECK_EQ(units_of(loaded.set, "d", "a=y,b=1"), -1);
-    CHECK_EQ(units_of(loaded.set, "d", "a=y,c=1"), 1);
-    unload(&loaded);
+    CHECK_EQ(units_of(compiled.set, "d", "a=z,b=1"), 2);
+    CHECK_EQ(units_of(compiled.set, "d", "a=x,b=1"), -1);
+    CHECK_EQ(units_of(compiled.set, "d", "a=y,b=1"), -1);
+    CHECK_EQ(units_of(compiled.set, "d", "a=y,c=1"), 1);
+    unload(&compiled);
 }
 
-TEST(unlimited_needs_nothing_else)
+TEST(unlimited_needs_no_unit)
 {
-    struct loaded loaded;
-    struct asked asked;
-    load_good(&loaded, "domain: house\n"
-                       "descriptors:\n"
-                       "  - key: cellar\n"
-                       "    rate_limit: { unlimited: true, name: free, replaces: [{ name: kitchen }] }\n"
-                       "  - key: kitchen\n"
-                       "    rate_limit: { unlimited: false, unit: minute, requests_per_unit: 100, name: kitchen }\n");
-    CHECK_EQ(units_of(loaded.set, "house", "cellar=1"), -2);
-    CHECK_EQ(units_of(loaded.set, "house", "kitchen=1"), 100);
-    const struct weir__rule *rule = ask(&asked, loaded.set, "house", "cellar=1");
-    CHECK_EQ(asked.hit.key_len, 0);
+    struct compiled compiled;
+    struct lookup lookup;
+    load_good(&compiled, "domain: house\n"
+                         "descriptors:\n"
+                         "  - key: cellar\n"
+                         "    rate_limit: { unlimited: true, name: free, replaces: [{ name: kitchen }] }\n"
+                         "  - key: kitchen\n"
+                         "    rate_limit: { unlimited: false, unit: minute, requests_per_unit: 100, name: kitchen }\n");
+    CHECK_EQ(units_of(compiled.set, "house", "cellar=1"), -2);
+    CHECK_EQ(units_of(compiled.set, "house", "kitchen=1"), 100);
+    const struct weir__rule *rule = look_up(&lookup, compiled.set, "house", "cellar=1");
+    CHECK_EQ(lookup.hit.key_len, 0);
     CHECK_EQ(rule->replaces_count, 1);
     CHECK(text_is(rule->replaces[0], "kitchen"));
-    unload(&loaded);
+    unload(&compiled);
 }
 
 TEST(modes_names_and_metrics_are_kept)
 {
-    struct loaded loaded;
-    struct asked asked;
+    struct compiled compiled;
+    struct lookup lookup;
     load_good(
-        &loaded,
+        &compiled,
         "domain: modes\n"
         "descriptors:\n"
         "  - key: service\n"
@@ -157,34 +159,34 @@ TEST(modes_names_and_metrics_are_kept)
         "  - key: plain\n"
         "    detailed_metric: true\n"
         "    rate_limit: { unit: second, requests_per_unit: 30, name: plain }\n");
-    const struct weir__rule *rule = ask(&asked, loaded.set, "modes", "service=s,user=a");
+    const struct weir__rule *rule = look_up(&lookup, compiled.set, "modes", "service=s,user=a");
     CHECK(rule->shadow && !rule->quota_mode && rule->value_to_metric && !rule->detailed_metric);
     CHECK(text_is(rule->limit_name, "narrow"));
     CHECK_EQ(rule->replaces_count, 0);
     CHECK_EQ((int64_t)rule->id, (int64_t)weir__rule_id(rule->name, true));
 
-    rule = ask(&asked, loaded.set, "modes", "service=s,user=b");
+    rule = look_up(&lookup, compiled.set, "modes", "service=s,user=b");
     CHECK(!rule->shadow && rule->quota_mode && rule->value_to_metric);
     CHECK_EQ(rule->limit_name.len, 0);
     CHECK_EQ(rule->replaces_count, 2);
     CHECK(text_is(rule->replaces[0], "narrow") && text_is(rule->replaces[1], "plain"));
 
-    rule = ask(&asked, loaded.set, "modes", "plain=1");
+    rule = look_up(&lookup, compiled.set, "modes", "plain=1");
     CHECK(!rule->shadow && !rule->quota_mode && !rule->value_to_metric && rule->detailed_metric);
     CHECK_EQ(rule->cost.fallback, 1);
     CHECK_EQ(rule->cost.attribute, -1);
     CHECK_EQ(rule->response.status, 429);
     CHECK(rule->match == NULL && rule->tier == -1 && rule->has_default && rule->quota_count == 1);
-    unload(&loaded);
+    unload(&compiled);
 }
 
 /* ---- wildcards ---- */
 
-TEST(wildcards_anywhere_and_in_file_order)
+TEST(wildcards_match_in_file_order)
 {
-    struct loaded loaded;
-    struct asked asked;
-    load_good(&loaded,
+    struct compiled compiled;
+    struct lookup lookup;
+    load_good(&compiled,
               "domain: wild\n"
               "descriptors:\n"
               "  - { key: k, value: 'val*', rate_limit: { unit: minute, requests_per_unit: 1 } }\n"
@@ -224,56 +226,56 @@ TEST(wildcards_anywhere_and_in_file_order)
         {"any=thing", 9},
         {"an=y", -1},
         {"any_=thing", -1},
-        {"k_v=alue", -1}, /* the border between key and value is one */
+        {"k_v=alue", -1}, /* the boundary between key and value is part of the match */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int64_t units = units_of(loaded.set, "wild", cases[i].entry);
+        int64_t units = units_of(compiled.set, "wild", cases[i].entry);
         if (units != cases[i].units)
             printf("  %s\n", cases[i].entry);
         CHECK_EQ(units, cases[i].units);
     }
-    /* Without share_threshold each value counts for itself. */
-    ask(&asked, loaded.set, "wild", "k=value");
-    CHECK(text_is(text_of(asked.key), "wild:k=value"));
-    unload(&loaded);
+    /* Without share_threshold each value has its own counter. */
+    look_up(&lookup, compiled.set, "wild", "k=value");
+    CHECK(text_is(text_of(lookup.key), "wild:k=value"));
+    unload(&compiled);
 }
 
-TEST(share_threshold_puts_the_pattern_in_the_values_place)
+TEST(share_threshold_counts_by_the_pattern)
 {
-    struct loaded loaded;
-    struct asked asked;
-    load_good(&loaded, "domain: share\n"
-                       "descriptors:\n"
-                       "  - key: files\n"
-                       "    value: files/*\n"
-                       "    share_threshold: true\n"
-                       "    rate_limit: { unit: hour, requests_per_unit: 10 }\n"
-                       "  - key: files\n"
-                       "    value: files/own\n"
-                       "    rate_limit: { unit: hour, requests_per_unit: 20 }\n"
-                       "  - key: top\n"
-                       "    value: t*\n"
-                       "    share_threshold: true\n"
-                       "    descriptors:\n"
-                       "      - key: top\n"
-                       "        value: n*\n"
-                       "        descriptors:\n"
-                       "          - key: user\n"
-                       "            rate_limit: { unit: hour, requests_per_unit: 30 }\n");
-    ask(&asked, loaded.set, "share", "files=files/a.pdf");
-    CHECK(text_is(text_of(asked.key), "share:files=files/*"));
-    ask(&asked, loaded.set, "share", "files=files/b.csv");
-    CHECK(text_is(text_of(asked.key), "share:files=files/*"));
-    ask(&asked, loaded.set, "share", "files=files/*");
-    CHECK(text_is(text_of(asked.key), "share:files=files/*"));
-    ask(&asked, loaded.set, "share", "files=files/own");
-    CHECK_EQ(asked.hit.quota->units, 20);
-    CHECK(text_is(text_of(asked.key), "share:files=files/own"));
-    /* Only that entry: what is below counts by its own values. */
-    ask(&asked, loaded.set, "share", "top=t1,top=n1,user=7");
-    CHECK_EQ(asked.hit.quota->units, 30);
-    CHECK(text_is(text_of(asked.key), "share:top=t*,top=n1,user=7"));
-    unload(&loaded);
+    struct compiled compiled;
+    struct lookup lookup;
+    load_good(&compiled, "domain: share\n"
+                         "descriptors:\n"
+                         "  - key: files\n"
+                         "    value: files/*\n"
+                         "    share_threshold: true\n"
+                         "    rate_limit: { unit: hour, requests_per_unit: 10 }\n"
+                         "  - key: files\n"
+                         "    value: files/own\n"
+                         "    rate_limit: { unit: hour, requests_per_unit: 20 }\n"
+                         "  - key: top\n"
+                         "    value: t*\n"
+                         "    share_threshold: true\n"
+                         "    descriptors:\n"
+                         "      - key: top\n"
+                         "        value: n*\n"
+                         "        descriptors:\n"
+                         "          - key: user\n"
+                         "            rate_limit: { unit: hour, requests_per_unit: 30 }\n");
+    look_up(&lookup, compiled.set, "share", "files=files/a.pdf");
+    CHECK(text_is(text_of(lookup.key), "share:files=files/*"));
+    look_up(&lookup, compiled.set, "share", "files=files/b.csv");
+    CHECK(text_is(text_of(lookup.key), "share:files=files/*"));
+    look_up(&lookup, compiled.set, "share", "files=files/*");
+    CHECK(text_is(text_of(lookup.key), "share:files=files/*"));
+    look_up(&lookup, compiled.set, "share", "files=files/own");
+    CHECK_EQ(lookup.hit.quota->units, 20);
+    CHECK(text_is(text_of(lookup.key), "share:files=files/own"));
+    /* Only that entry: the entries below it are counted by their own values. */
+    look_up(&lookup, compiled.set, "share", "top=t1,top=n1,user=7");
+    CHECK_EQ(lookup.hit.quota->units, 30);
+    CHECK(text_is(text_of(lookup.key), "share:top=t*,top=n1,user=7"));
+    unload(&compiled);
 }
 
 /* ---- limits ---- */
@@ -297,30 +299,30 @@ TEST(units_in_any_case_and_their_multiples)
         {"unit: week, unit_multiplier: 1", 7 * WEIR_DAY},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct loaded loaded;
-        struct asked asked;
+        struct compiled compiled;
+        struct lookup lookup;
         char text[256];
         snprintf(text, sizeof text,
                  "domain: d\ndescriptors: [{ key: k, rate_limit: { requests_per_unit: 4294967295, %s } }]",
                  cases[i].text);
-        load_good(&loaded, text);
-        bool found = loaded.set && ask(&asked, loaded.set, "d", "k=1");
+        load_good(&compiled, text);
+        bool found = compiled.set && look_up(&lookup, compiled.set, "d", "k=1");
         CHECK(found);
         if (found) {
-            CHECK_EQ(asked.hit.quota->units, UINT32_MAX);
-            CHECK_EQ(asked.hit.quota->window_ns, cases[i].window_ns);
-            CHECK_EQ(asked.hit.quota->limit.window_us, cases[i].window_ns / 1000);
-            CHECK_EQ(asked.hit.quota->limit.align, WEIR_ALIGN_CLOCK);
+            CHECK_EQ(lookup.hit.quota->units, UINT32_MAX);
+            CHECK_EQ(lookup.hit.quota->window_ns, cases[i].window_ns);
+            CHECK_EQ(lookup.hit.quota->limit.window_us, cases[i].window_ns / 1000);
+            CHECK_EQ(lookup.hit.quota->limit.align, WEIR_ALIGN_CLOCK);
         }
-        unload(&loaded);
+        unload(&compiled);
     }
 }
 
-TEST(any_algorithm_may_be_named)
+TEST(algorithm_can_be_chosen)
 {
-    struct loaded loaded;
-    struct asked asked;
-    load_good(&loaded,
+    struct compiled compiled;
+    struct lookup lookup;
+    load_good(&compiled,
               "domain: d\n"
               "descriptors:\n"
               "  - { key: t, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: token_bucket, burst: 7, "
@@ -333,28 +335,28 @@ TEST(any_algorithm_may_be_named)
               "round: up } }\n"
               "  - { key: n, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_counter, "
               "buckets: 12 } }\n");
-    ask(&asked, loaded.set, "d", "t=1");
-    CHECK_EQ(asked.hit.quota->limit.algorithm, WEIR_TOKEN_BUCKET);
-    CHECK_EQ(asked.hit.quota->limit.hard, 7);
-    CHECK_EQ(asked.hit.quota->limit.refill, WEIR_REFILL_INTERVAL);
-    ask(&asked, loaded.set, "d", "l=1");
-    CHECK_EQ(asked.hit.quota->limit.algorithm, WEIR_LEAKY_BUCKET);
-    CHECK_EQ(asked.hit.quota->limit.hard, 9);
-    ask(&asked, loaded.set, "d", "f=1");
-    CHECK_EQ(asked.hit.quota->limit.align, WEIR_ALIGN_FIRST_REQUEST);
-    CHECK_EQ(asked.hit.quota->limit.cap, 110);
-    ask(&asked, loaded.set, "d", "g=1");
-    CHECK_EQ(asked.hit.quota->limit.algorithm, WEIR_SLIDING_WINDOW_LOG);
-    CHECK(asked.hit.rule->count_rejected);
-    ask(&asked, loaded.set, "d", "c=1");
-    CHECK(asked.hit.quota->limit.round_up);
-    ask(&asked, loaded.set, "d", "n=1");
-    CHECK_EQ(asked.hit.quota->limit.buckets, 12);
-    unload(&loaded);
+    look_up(&lookup, compiled.set, "d", "t=1");
+    CHECK_EQ(lookup.hit.quota->limit.algorithm, WEIR_TOKEN_BUCKET);
+    CHECK_EQ(lookup.hit.quota->limit.hard, 7);
+    CHECK_EQ(lookup.hit.quota->limit.refill, WEIR_REFILL_INTERVAL);
+    look_up(&lookup, compiled.set, "d", "l=1");
+    CHECK_EQ(lookup.hit.quota->limit.algorithm, WEIR_LEAKY_BUCKET);
+    CHECK_EQ(lookup.hit.quota->limit.hard, 9);
+    look_up(&lookup, compiled.set, "d", "f=1");
+    CHECK_EQ(lookup.hit.quota->limit.align, WEIR_ALIGN_FIRST_REQUEST);
+    CHECK_EQ(lookup.hit.quota->limit.cap, 110);
+    look_up(&lookup, compiled.set, "d", "g=1");
+    CHECK_EQ(lookup.hit.quota->limit.algorithm, WEIR_SLIDING_WINDOW_LOG);
+    CHECK(lookup.hit.rule->count_rejected);
+    look_up(&lookup, compiled.set, "d", "c=1");
+    CHECK(lookup.hit.quota->limit.round_up);
+    look_up(&lookup, compiled.set, "d", "n=1");
+    CHECK_EQ(lookup.hit.quota->limit.buckets, 12);
+    unload(&compiled);
 }
 
-/* Windows are cut from the epoch on, as the dialect has it, unless a time zone asks for a calendar. */
-TEST(a_time_zone_makes_it_a_calendar)
+/* Windows are aligned to the epoch, as the dialect defines it, unless a time zone requests calendar windows. */
+TEST(time_zone_makes_calendar_windows)
 {
     static const struct {
         const char *unit;
@@ -365,21 +367,21 @@ TEST(a_time_zone_makes_it_a_calendar)
                  {"month", WEIR_CALENDAR_MONTH, 31},
                  {"YEAR", WEIR_CALENDAR_YEAR, 366}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct loaded loaded;
-        struct asked asked;
+        struct compiled compiled;
+        struct lookup lookup;
         char text[256];
         snprintf(text, sizeof text,
                  "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: %s, requests_per_unit: 5, timezone: UTC } }]",
                  cases[i].unit);
-        load_good(&loaded, text);
-        bool found = loaded.set && ask(&asked, loaded.set, "d", "k=1");
+        load_good(&compiled, text);
+        bool found = compiled.set && look_up(&lookup, compiled.set, "d", "k=1");
         CHECK(found);
         if (found) {
-            CHECK_EQ(asked.hit.quota->limit.align, WEIR_ALIGN_CALENDAR);
-            CHECK_EQ(asked.hit.quota->limit.calendar, cases[i].calendar);
-            CHECK_EQ(asked.hit.quota->window_ns, cases[i].days * WEIR_DAY);
+            CHECK_EQ(lookup.hit.quota->limit.align, WEIR_ALIGN_CALENDAR);
+            CHECK_EQ(lookup.hit.quota->limit.calendar, cases[i].calendar);
+            CHECK_EQ(lookup.hit.quota->window_ns, cases[i].days * WEIR_DAY);
         }
-        unload(&loaded);
+        unload(&compiled);
     }
 }
 
@@ -406,17 +408,17 @@ TEST(metadata_becomes_json)
         {"~", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct loaded loaded;
-        struct asked asked;
+        struct compiled compiled;
+        struct lookup lookup;
         char text[512];
         snprintf(
             text, sizeof text,
             "domain: d\ndescriptors:\n- key: k\n  metadata: %s\n  rate_limit: { unit: day, requests_per_unit: 1 }\n",
             cases[i].yaml);
-        load_good(&loaded, text);
-        if (loaded.set)
-            CHECK(text_is(ask(&asked, loaded.set, "d", "k=1")->metadata, cases[i].json));
-        unload(&loaded);
+        load_good(&compiled, text);
+        if (compiled.set)
+            CHECK(text_is(look_up(&lookup, compiled.set, "d", "k=1")->metadata, cases[i].json));
+        unload(&compiled);
     }
 }
 

@@ -1,11 +1,11 @@
-/* Descriptor files that are wrong: every error at its place, in words; and what is only doubtful. */
+/* Invalid descriptor files: every error is reported at its position; and warnings about doubtful ones. */
 #include "descriptors.h"
 
 struct bad {
     const char *text;
     int line, column;
     const char *part, *suggestion; /* of the first message */
-    int count;                     /* of messages */
+    int count;                     /* number of messages */
 };
 
 /* Under "domain: d\ndescriptors:\n", so the text begins in line 3. */
@@ -40,7 +40,7 @@ static const struct bad descriptors[] = {
      "    rate_limit: { unit: day, requests_per_unit: 1 }\n",
      5, 5, "the same key and value as in the descriptor at f:3", "", 1},
     {"  - { key: a, value: 'b*' }\n  - { key: a, value: 'b*' }\n", 4, 5, "the descriptor at f:3", "", 1},
-    /* What is below a wrong one is looked at all the same; what is right there is no error. */
+    /* The descriptors below an invalid one are checked too, and valid ones cause no error. */
     {"  - { key: a, descriptors: [{ key: b, rate_limit: { unlimited: true } }] }\n  - { key: a, descriptors: [{ key: "
      "b, rate_limit: { unlimited: true } }] }\n  - { key: a, descriptors: [{ key: b, rate_limit: { unlimited: true } "
      "}] }\n",
@@ -99,7 +99,7 @@ static const struct bad limits[] = {
     {"{ unit: day, requests_per_unit: 1, algorithm: sliding_window_counter, buckets: 3, round: up }", 4, 99,
      "round is for 2 buckets", "", 1},
     {"{ unit: day, requests_per_unit: 1, algorithm: token_bucket, burst: 0 }", 4, 84, "burst must be", "", 1},
-    /* What the core refuses. */
+    /* Limits that the algorithms cannot represent. */
     {"{ unit: day, requests_per_unit: 65536, algorithm: sliding_window_log }", 4, 49, "limit out of range", "", 1},
     {"{ unit: day, requests_per_unit: 1, algorithm: token_bucket, burst: 401 }", 4, 84, "overflow", "", 1},
     {"{ unit: day, requests_per_unit: 4294967295, soft: 1% }", 4, 49, "overflow", "", 1},
@@ -107,32 +107,32 @@ static const struct bad limits[] = {
 
 static void check_bad(const char *before, const struct bad *bad)
 {
-    struct loaded loaded;
+    struct compiled compiled;
     char text[1024];
     snprintf(text, sizeof text, "%s%s", before, bad->text);
-    load(&loaded, text);
-    bool good = loaded.set == NULL && told_is(&loaded.told, 0, bad->line, bad->column, bad->part);
+    load(&compiled, text);
+    bool good = compiled.set == NULL && diags_is(&compiled.diags, 0, bad->line, bad->column, bad->part);
     CHECK(good);
-    CHECK_EQ(loaded.told.count, bad->count);
-    CHECK(loaded.told.count == 0 || strcmp(loaded.told.all[0].suggestion, bad->suggestion) == 0);
+    CHECK_EQ(compiled.diags.count, bad->count);
+    CHECK(compiled.diags.count == 0 || strcmp(compiled.diags.all[0].suggestion, bad->suggestion) == 0);
     if (!good || test_failures)
         printf("  in %s\n", bad->text);
-    unload(&loaded);
+    unload(&compiled);
 }
 
-TEST(descriptors_are_told_their_errors)
+TEST(errors_in_descriptors_are_reported)
 {
     for (size_t i = 0; i < sizeof descriptors / sizeof *descriptors && !test_failures; i++)
         check_bad("domain: d\ndescriptors:\n", &descriptors[i]);
 }
 
-TEST(rate_limits_are_told_their_errors)
+TEST(errors_in_rate_limits_are_reported)
 {
     for (size_t i = 0; i < sizeof limits / sizeof *limits && !test_failures; i++)
         check_bad("domain: d\ndescriptors:\n  - key: a\n    rate_limit: ", &limits[i]);
 }
 
-TEST(files_are_told_their_errors)
+TEST(errors_in_files_are_reported)
 {
     static const struct bad files[] = {
         {"domain: ''\ndescriptors: []\n", 1, 9, "needs a domain", "", 1},
@@ -152,7 +152,7 @@ TEST(files_are_told_their_errors)
         check_bad("", &files[i]);
 }
 
-TEST(what_is_doubtful_is_a_warning)
+TEST(doubtful_descriptors_are_warned_about)
 {
     static const struct bad doubtful[] = {
         {"  - { key: a, shadow_mode: true }\n", 3, 15, "shadow_mode has no effect", "", 1},
@@ -166,18 +166,18 @@ TEST(what_is_doubtful_is_a_warning)
          "replaces \"nobody\", but no rate_limit", "", 1},
     };
     for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
-        struct loaded loaded;
+        struct compiled compiled;
         char text[512];
         snprintf(text, sizeof text, "domain: d\ndescriptors:\n%s", doubtful[i].text);
-        load(&loaded, text);
-        CHECK(loaded.set != NULL);
-        CHECK_EQ(loaded.told.report.warnings, 1);
-        CHECK(told_is(&loaded.told, 0, doubtful[i].line, doubtful[i].column, doubtful[i].part));
-        unload(&loaded);
+        load(&compiled, text);
+        CHECK(compiled.set != NULL);
+        CHECK_EQ(compiled.diags.report.warnings, 1);
+        CHECK(diags_is(&compiled.diags, 0, doubtful[i].line, doubtful[i].column, doubtful[i].part));
+        unload(&compiled);
     }
 }
 
-TEST(what_is_absent_or_null_is_fine)
+TEST(absent_and_null_fields_are_valid)
 {
     static const char *const fine[] = {
         "domain: d\n",
@@ -187,18 +187,18 @@ TEST(what_is_absent_or_null_is_fine)
         "domain: d\ndescriptors: [{ key: a, value: , descriptors: , metadata: , shadow_mode: , share_threshold: ~ }]\n",
         "domain: d\ndescriptors: [{ key: a, quota_mode: false, rate_limit: { unlimited: true, name: , replaces: }}]\n",
         "domain: d\ndescriptors: [{ key: a, rate_limit: { unlimited: true, replaces: [] } }]\n",
-        /* Key and value are told apart, though their names would look the same. */
+        /* Key and value are kept apart, though their names would look the same. */
         "domain: d\ndescriptors: [{ key: a_b }, { key: a, value: b }]\n",
     };
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
-        struct loaded loaded;
-        load_good(&loaded, fine[i]);
-        CHECK_EQ(loaded.told.count, 0);
-        unload(&loaded);
+        struct compiled compiled;
+        load_good(&compiled, fine[i]);
+        CHECK_EQ(compiled.diags.count, 0);
+        unload(&compiled);
     }
 }
 
-TEST(a_domain_stands_in_one_file_only)
+TEST(domain_in_two_files_is_an_error)
 {
     static const char first[] = "# one\ndomain: d\ndescriptors: [{ key: a }]\n";
     static const char second[] = "domain: d\ndescriptors: [{ key: b }]\n",
@@ -206,47 +206,47 @@ TEST(a_domain_stands_in_one_file_only)
     struct weir__source sources[] = {
         {"1.yaml", {first, strlen(first)}}, {"2.yaml", {other, strlen(other)}}, {"3.yaml", {second, strlen(second)}}};
     const struct weir__surroundings around = {.open_zone = weir_zone_open, .close_zone = weir_zone_close};
-    struct told told;
+    struct diags diags;
     weir_rules *set = NULL;
 
-    told_begin(&told, "", 0);
-    told.report.sources = sources;
-    told.report.source_count = 3;
-    CHECK_EQ(weir__rules_compile(&told.report, &around, &set), WEIR_ERULES);
-    CHECK_EQ(told.count, 1);
-    CHECK(told_is(&told, 0, 1, 9, "the domain \"d\" is taken by the file of 1.yaml:2"));
-    CHECK(strcmp(told.all[0].file, "3.yaml") == 0);
-    told_end(&told);
+    diags_begin(&diags, "", 0);
+    diags.report.sources = sources;
+    diags.report.source_count = 3;
+    CHECK_EQ(weir__rules_compile(&diags.report, &around, &set), WEIR_ERULES);
+    CHECK_EQ(diags.count, 1);
+    CHECK(diags_is(&diags, 0, 1, 9, "the domain \"d\" is taken by the file of 1.yaml:2"));
+    CHECK(strcmp(diags.all[0].file, "3.yaml") == 0);
+    diags_end(&diags);
 
-    told_begin(&told, "", 0);
-    told.report.sources = sources;
-    told.report.source_count = 2;
-    CHECK_EQ(weir__rules_compile(&told.report, &around, &set), 0);
+    diags_begin(&diags, "", 0);
+    diags.report.sources = sources;
+    diags.report.source_count = 2;
+    CHECK_EQ(weir__rules_compile(&diags.report, &around, &set), 0);
     CHECK(weir__domain_known(set, text_of("d")) && weir__domain_known(set, text_of("e")));
     weir_rules_free(set);
-    told_end(&told);
+    diags_end(&diags);
 }
 
-/* Deeper than YAML may be: an error, whoever finds it. */
+/* Deeper than the YAML reader allows: an error, whether the reader or the compiler finds it. */
 TEST(nesting_is_bounded)
 {
     for (int levels = 1; levels < 40; levels++) {
-        struct loaded loaded;
+        struct compiled compiled;
         char text[4096] = "domain: d\ndescriptors: [";
         for (int i = 0; i < levels; i++)
             strcat(text, i ? ", descriptors: [{ key: a" : "{ key: a");
         strcat(text, ", rate_limit: { unit: day, requests_per_unit: 7 }");
         for (int i = 0; i < levels; i++)
             strcat(text, "}]");
-        load(&loaded, text);
-        CHECK_EQ(loaded.set != NULL, levels <= 15);
-        if (loaded.set) {
+        load(&compiled, text);
+        CHECK_EQ(compiled.set != NULL, levels <= 15);
+        if (compiled.set) {
             char entries[256] = "a=1";
             for (int i = 1; i < levels; i++)
                 strcat(entries, ",a=1");
-            CHECK_EQ(units_of(loaded.set, "d", entries), 7);
+            CHECK_EQ(units_of(compiled.set, "d", entries), 7);
         }
-        unload(&loaded);
+        unload(&compiled);
     }
 }
 

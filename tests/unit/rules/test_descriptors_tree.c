@@ -1,4 +1,4 @@
-/* The tree of descriptors: names and keys that are never the same by accident, look-ups against a plain model. */
+/* The tree of descriptors: names and keys that never collide, and look-ups against a plain model. */
 #include "descriptors.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@ static const char *const name_cases[][2] = {
     {"[{ key: \"a\\n\\x7f\", value: \"\\t\", LIMIT }]", "d.a%0A%7F_%09"},
 };
 
-/* Puts a rate_limit where LIMIT stands. */
+/* Replaces LIMIT by a rate_limit. */
 static void fill_in(char *to, size_t size, const char *text)
 {
     static const char limit[] = "rate_limit: { unit: hour, requests_per_unit: 3 }";
@@ -31,49 +31,49 @@ static void fill_in(char *to, size_t size, const char *text)
     to[used] = 0;
 }
 
-TEST(names_are_the_way_down)
+TEST(names_are_the_path_from_the_root)
 {
     for (size_t i = 0; i < sizeof name_cases / sizeof *name_cases; i++) {
-        struct loaded loaded;
+        struct compiled compiled;
         char text[1024];
         fill_in(text, sizeof text, name_cases[i][0]);
-        load_good(&loaded, text);
-        CHECK_EQ(loaded.set ? loaded.set->count : 0, 1);
-        if (loaded.set && loaded.set->count == 1)
-            CHECK(text_is(loaded.set->rules[0]->name, name_cases[i][1]));
-        unload(&loaded);
+        load_good(&compiled, text);
+        CHECK_EQ(compiled.set ? compiled.set->count : 0, 1);
+        if (compiled.set && compiled.set->count == 1)
+            CHECK(text_is(compiled.set->rules[0]->name, name_cases[i][1]));
+        unload(&compiled);
     }
 }
 
-TEST(names_that_look_the_same_are_told_apart)
+TEST(similar_names_stay_distinct)
 {
-    struct loaded loaded;
+    struct compiled compiled;
     char text[2048];
     fill_in(text, sizeof text,
             "[{ key: a, LIMIT, descriptors: [{ key: b, LIMIT }] }, { key: a.b, LIMIT }, { key: c_d, LIMIT },"
             " { key: c, value: d, LIMIT }, { key: \"e\\n\", LIMIT }, { key: e%0A, LIMIT }]");
-    load_good(&loaded, text);
-    CHECK_EQ(loaded.set->count, 7);
-    for (size_t i = 0; i < loaded.set->count; i++)
+    load_good(&compiled, text);
+    CHECK_EQ(compiled.set->count, 7);
+    for (size_t i = 0; i < compiled.set->count; i++)
         for (size_t k = 0; k < i; k++)
-            CHECK(!weir__text_equal(loaded.set->rules[i]->name, loaded.set->rules[k]->name));
-    CHECK(text_is(loaded.set->rules[1]->name, "d.a.b"));
-    weir_text second = loaded.set->rules[2]->name;
+            CHECK(!weir__text_equal(compiled.set->rules[i]->name, compiled.set->rules[k]->name));
+    CHECK(text_is(compiled.set->rules[1]->name, "d.a.b"));
+    weir_text second = compiled.set->rules[2]->name;
     CHECK(second.len == strlen("d.a.b#") + 16 && memcmp(second.data, "d.a.b#", 6) == 0);
 
-    /* They are the same the next time: counters are found by them. */
-    struct loaded again;
+    /* Compiling again yields the same names: counters are found by them. */
+    struct compiled again;
     load_good(&again, text);
-    for (size_t i = 0; i < loaded.set->count; i++)
-        CHECK_EQ((int64_t)loaded.set->rules[i]->id, (int64_t)again.set->rules[i]->id);
+    for (size_t i = 0; i < compiled.set->count; i++)
+        CHECK_EQ((int64_t)compiled.set->rules[i]->id, (int64_t)again.set->rules[i]->id);
     unload(&again);
-    unload(&loaded);
+    unload(&compiled);
 }
 
 TEST(long_names_end_in_a_hash)
 {
     for (size_t len = 80; len < 110; len++) {
-        struct loaded loaded;
+        struct compiled compiled;
         char value[128], text[1024];
         /* Characters of two bytes: none is cut in half. */
         for (size_t i = 0; i < len; i++)
@@ -84,20 +84,20 @@ TEST(long_names_end_in_a_hash)
                  "- { key: k, value: %sA, rate_limit: { unit: day, requests_per_unit: 1 } }\n"
                  "- { key: k, value: %sB, rate_limit: { unit: day, requests_per_unit: 2 } }\n",
                  value, value);
-        load_good(&loaded, text);
-        CHECK_EQ(loaded.set->count, 2);
-        for (size_t i = 0; i < loaded.set->count; i++) {
-            weir_text name = loaded.set->rules[i]->name;
-            size_t whole = strlen("d.k_") + strlen(value) + 1;
+        load_good(&compiled, text);
+        CHECK_EQ(compiled.set->count, 2);
+        for (size_t i = 0; i < compiled.set->count; i++) {
+            weir_text name = compiled.set->rules[i]->name;
+            size_t full_len = strlen("d.k_") + strlen(value) + 1;
             CHECK(name.len <= WEIR_NAME_MAX);
-            CHECK_EQ(name.len == whole, whole <= WEIR_NAME_MAX);
-            if (whole > WEIR_NAME_MAX) {
+            CHECK_EQ(name.len == full_len, full_len <= WEIR_NAME_MAX);
+            if (full_len > WEIR_NAME_MAX) {
                 CHECK(name.data[name.len - 17] == '#' && (unsigned char)name.data[name.len - 18] == 0xa4);
                 for (size_t k = name.len - 16; k < name.len; k++)
                     CHECK(isxdigit((unsigned char)name.data[k]));
             }
         }
-        unload(&loaded);
+        unload(&compiled);
     }
 }
 
@@ -129,7 +129,7 @@ TEST(different_descriptors_have_different_keys)
         CHECK(strcmp(keys[i - 1], keys[i]) != 0);
 }
 
-TEST(keys_are_written_as_they_are_asked_for)
+TEST(key_text_is_that_of_the_descriptor)
 {
     char key[WEIR__KEY_MAX];
     weir_descriptor_entry entries[] = {{text_of("a_=b,"), text_of("1=2,3%")}, {text_of(""), text_of("")}};
@@ -139,7 +139,7 @@ TEST(keys_are_written_as_they_are_asked_for)
     CHECK_EQ(weir__descriptor_key(text_of("d"), &descriptor, key, sizeof key - 1), 0);
 }
 
-TEST(long_keys_are_cut_and_stay_different)
+TEST(long_keys_are_cut_and_stay_distinct)
 {
     static char value[4 * WEIR__KEY_MAX];
     memset(value, 'v', sizeof value);
@@ -153,8 +153,8 @@ TEST(long_keys_are_cut_and_stay_different)
             lens[i] = weir__descriptor_key(text_of("d"), &descriptor, keys[i], sizeof keys[i]);
             value[len - 1] = 'v';
         }
-        size_t whole = strlen("d:k=") + len;
-        CHECK_EQ(lens[0], whole < WEIR__KEY_MAX ? (int64_t)whole : WEIR__KEY_MAX);
+        size_t full_len = strlen("d:k=") + len;
+        CHECK_EQ(lens[0], full_len < WEIR__KEY_MAX ? (int64_t)full_len : WEIR__KEY_MAX);
         CHECK_EQ(lens[1], lens[0]);
         CHECK(memcmp(keys[0], keys[1], (size_t)lens[0]) != 0);
         CHECK(memcmp(keys[0], "d:k=vvvv", 8) == 0);
@@ -167,7 +167,7 @@ enum { NODES_MAX = 400, DEPTH_MAX = 4, TEXT_MAX = 64 * 1024 };
 
 static const char *const keys_of_model[] = {"a", "b", "ab"};
 static const char *const values_of_model[] = {"", "", "x", "y", "xy", "yx", "x*", "*y", "x*y", "*", "y*x*", "**x"};
-static const char *const values_asked[] = {"", "x", "y", "xy", "yx", "xxy", "yxx", "z", "x*", "*", "zx"};
+static const char *const looked_up_values[] = {"", "x", "y", "xy", "yx", "xxy", "yxx", "z", "x*", "*", "zx"};
 
 #define PICK(list, seed) list[test_random(seed) % (sizeof(list) / sizeof *(list))]
 
@@ -191,7 +191,7 @@ static bool model_has(const struct model *m, int parent, const char *key, const 
     return false;
 }
 
-/* Writes the children of a node, and theirs, while it invents them. */
+/* Writes the children of a node, and theirs, while it generates them. */
 static void model_grow(struct model *m, int parent, int depth, uint64_t *seed)
 {
     int children = (int)(test_random(seed) % (depth == 1 ? 12 : 5));
@@ -224,7 +224,7 @@ static bool plain_glob(const char *pattern, const char *text)
     return *pattern == *text && plain_glob(pattern + 1, text + 1);
 }
 
-/* Which of the three ways a node matches by: 0 exactly, 1 as a wildcard, 2 as the bare key; 3: not. */
+/* How a node matches: 0 exactly, 1 as a wildcard, 2 as the bare key, 3 not at all. */
 static int model_way(const struct model_node *node, const char *key, const char *value)
 {
     if (strcmp(node->key, key) != 0)
@@ -247,13 +247,13 @@ static int model_step(const struct model *m, int parent, const char *key, const 
     return best;
 }
 
-static void ask_model(const struct model *m, const weir_rules *set, uint64_t *seed, int64_t *found)
+static void compare_with_model(const struct model *m, const weir_rules *set, uint64_t *seed, int64_t *found)
 {
     char entries[256] = "";
     int at = 0, count = (int)(test_random(seed) % (DEPTH_MAX + 1));
     bool lost = count == 0;
     for (int i = 0; i < count; i++) {
-        const char *key = PICK(keys_of_model, seed), *value = PICK(values_asked, seed);
+        const char *key = PICK(keys_of_model, seed), *value = PICK(looked_up_values, seed);
         sprintf(entries + strlen(entries), "%s%s=%s", i ? "," : "", key, value);
         if (!lost)
             at = model_step(m, at, key, value);
@@ -266,22 +266,22 @@ static void ask_model(const struct model *m, const weir_rules *set, uint64_t *se
     *found += expected > 0;
 }
 
-TEST(random_trees_are_looked_up_as_by_hand)
+TEST(random_trees_agree_with_the_model)
 {
     static struct model m;
     int64_t trees = test_scaled(2000, 50), found = 0;
     uint64_t seed = 7;
     for (int64_t tree = 0; tree < trees && test_failures == 0; tree++) {
-        struct loaded loaded;
+        struct compiled compiled;
         m = (struct model){.count = 1};
         m.used = (size_t)sprintf(m.text, "domain: d\ndescriptors: ");
         model_grow(&m, 0, 1, &seed);
-        load_good(&loaded, m.text);
-        for (int i = 0; i < 200 && loaded.set && test_failures == 0; i++)
-            ask_model(&m, loaded.set, &seed, &found);
-        unload(&loaded);
+        load_good(&compiled, m.text);
+        for (int i = 0; i < 200 && compiled.set && test_failures == 0; i++)
+            compare_with_model(&m, compiled.set, &seed, &found);
+        unload(&compiled);
     }
-    CHECK(found > 10 * trees); /* it was not all about nothing */
+    CHECK(found > 10 * trees); /* the lookups did find rules */
 }
 
 /* ---- sizes ---- */
@@ -289,25 +289,25 @@ TEST(random_trees_are_looked_up_as_by_hand)
 TEST(thousands_of_siblings)
 {
     enum { SIBLINGS = 20000 };
-    struct loaded loaded;
+    struct compiled compiled;
     char *text = malloc(SIBLINGS * 96 + 64), entries[64];
     size_t used = (size_t)sprintf(text, "domain: d\ndescriptors:\n");
     for (int i = 0; i < SIBLINGS; i++)
         used += (size_t)sprintf(
             text + used, "- { key: user, value: u%d, rate_limit: { unit: day, requests_per_unit: %d } }\n", i, i + 1);
-    load_good(&loaded, text);
-    CHECK_EQ(loaded.set->count, SIBLINGS);
+    load_good(&compiled, text);
+    CHECK_EQ(compiled.set->count, SIBLINGS);
     for (int i = 0; i < SIBLINGS; i++) {
         sprintf(entries, "user=u%d", i);
-        CHECK_EQ(units_of(loaded.set, "d", entries), i + 1);
+        CHECK_EQ(units_of(compiled.set, "d", entries), i + 1);
     }
-    CHECK_EQ(units_of(loaded.set, "d", "user=u20000"), -1);
-    unload(&loaded);
+    CHECK_EQ(units_of(compiled.set, "d", "user=u20000"), -1);
+    unload(&compiled);
     free(text);
 }
 
-/* Wherever memory ends, nothing is touched that is not there, and the arena says so. */
-TEST(memory_may_end_anywhere)
+/* Wherever memory runs out, no invalid memory is accessed, and the arena reports the failure. */
+TEST(memory_may_run_out_at_any_allocation)
 {
     static char text[64 * 1024];
     size_t used = (size_t)sprintf(text, "domain: d\ndescriptors:\n");
@@ -319,17 +319,17 @@ TEST(memory_may_end_anywhere)
             i % 7 ? i : 0, i);
     bool enough = false;
     for (size_t most = 0; !enough && most < (size_t)64 << 20; most += 4096) {
-        struct told told;
+        struct diags diags;
         weir_rules set = {.arena = {.bytes_max = most}};
-        told_begin(&told, text, used);
-        struct weir__builder builder = {.set = &set, .report = &told.report};
-        const struct weir__node *root = weir__yaml_read(0, &told.arena, &told.report);
+        diags_begin(&diags, text, used);
+        struct weir__builder builder = {.set = &set, .report = &diags.report};
+        const struct weir__node *root = weir__yaml_read(0, &diags.arena, &diags.report);
         CHECK(root != NULL);
         weir__descriptors_read(&builder, root);
         enough = !set.arena.failed;
-        CHECK(!enough || told.report.errors == 42); /* keys that are there twice */
+        CHECK(!enough || diags.report.errors == 42); /* duplicate keys */
         weir__arena_free(&set.arena);
-        told_end(&told);
+        diags_end(&diags);
     }
     CHECK(enough);
 }

@@ -1,9 +1,9 @@
-/* Typed fields: what is taken, and what is said about what is not. */
-#include "told.h"
+/* Typed fields: which values are accepted, and the diagnostics for the others. */
+#include "diagnostics_collector.h"
 
 #include "rules/yaml.h"
 
-static struct told told;
+static struct diags diags;
 
 #define S  INT64_C(1000000000)
 #define MS (S / 1000)
@@ -12,9 +12,9 @@ static struct told told;
 /* The value of "x" in the map that `yaml` is. */
 static const struct weir__node *field(const char *yaml)
 {
-    told_end(&told);
-    told_begin(&told, yaml, strlen(yaml));
-    const struct weir__node *root = weir__yaml_read(0, &told.arena, &told.report);
+    diags_end(&diags);
+    diags_begin(&diags, yaml, strlen(yaml));
+    const struct weir__node *root = weir__yaml_read(0, &diags.arena, &diags.report);
     const struct weir__node *node = root ? weir__node_get(root, "x") : NULL;
     if (!node) {
         printf("  no field in: %s\n", yaml);
@@ -23,13 +23,14 @@ static const struct weir__node *field(const char *yaml)
     return node;
 }
 
-/* Whether exactly one error was told, with this message and suggestion ("": none). */
-static bool said(const char *message, const char *suggestion)
+/* Whether exactly one error was reported, with this message and suggestion ("": none). */
+static bool only_diag_is(const char *message, const char *suggestion)
 {
-    if (told.count == 1 && strcmp(told.all[0].message, message) == 0 && strcmp(told.all[0].suggestion, suggestion) == 0)
+    if (diags.count == 1 && strcmp(diags.all[0].message, message) == 0 &&
+        strcmp(diags.all[0].suggestion, suggestion) == 0)
         return true;
-    for (int i = 0; i < told.count; i++)
-        printf("  said: %s [%s]\n", told.all[i].message, told.all[i].suggestion);
+    for (int i = 0; i < diags.count; i++)
+        printf("  reported: %s [%s]\n", diags.all[i].message, diags.all[i].suggestion);
     printf("  not:  %s [%s]\n", message, suggestion);
     return false;
 }
@@ -72,23 +73,23 @@ TEST(int_field)
         {"x: \"\\e[1m\"", "limit must be a number from 0 to 4294967295, not \"\\x1b[1m\""},
     };
     int64_t value = 42;
-    CHECK(weir__field_int(&told.report, field("x: 17"), "limit", 0, UINT32_MAX, &value));
+    CHECK(weir__field_int(&diags.report, field("x: 17"), "limit", 0, UINT32_MAX, &value));
     CHECK_EQ(value, 17);
-    CHECK(weir__field_int(&told.report, field("x: 0"), "limit", 0, UINT32_MAX, &value));
+    CHECK(weir__field_int(&diags.report, field("x: 0"), "limit", 0, UINT32_MAX, &value));
     CHECK_EQ(value, 0);
-    CHECK(weir__field_int(&told.report, field("x: -3"), "limit", -3, 3, &value));
+    CHECK(weir__field_int(&diags.report, field("x: -3"), "limit", -3, 3, &value));
     CHECK_EQ(value, -3);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(!weir__field_int(&told.report, field(bad[i].yaml), "limit", 0, UINT32_MAX, &value));
-        CHECK(said(bad[i].message, ""));
+        CHECK(!weir__field_int(&diags.report, field(bad[i].yaml), "limit", 0, UINT32_MAX, &value));
+        CHECK(only_diag_is(bad[i].message, ""));
         CHECK_EQ(value, -3);
     }
-    CHECK(!weir__field_int(&told.report, field("x: a"), "cost", 1, INT64_MAX, &value));
-    CHECK(said("cost must be a number of at least 1, not \"a\"", ""));
-    CHECK(!weir__field_int(&told.report, field("x: a"), "cost", INT64_MIN, 1, &value));
-    CHECK(said("cost must be a number of at most 1, not \"a\"", ""));
-    CHECK(!weir__field_int(&told.report, field("x: a"), "cost", INT64_MIN, INT64_MAX, &value));
-    CHECK(said("cost must be a number, not \"a\"", ""));
+    CHECK(!weir__field_int(&diags.report, field("x: a"), "cost", 1, INT64_MAX, &value));
+    CHECK(only_diag_is("cost must be a number of at least 1, not \"a\"", ""));
+    CHECK(!weir__field_int(&diags.report, field("x: a"), "cost", INT64_MIN, 1, &value));
+    CHECK(only_diag_is("cost must be a number of at most 1, not \"a\"", ""));
+    CHECK(!weir__field_int(&diags.report, field("x: a"), "cost", INT64_MIN, INT64_MAX, &value));
+    CHECK(only_diag_is("cost must be a number, not \"a\"", ""));
 }
 
 TEST(percent_field)
@@ -101,18 +102,18 @@ TEST(percent_field)
                                       "x:",       "x: [1]", "x: {}",  "x: 010",  "x: 10%%"};
     int value;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        CHECK(weir__field_percent(&told.report, field(good[i].yaml), "soft", &value));
+        CHECK(weir__field_percent(&diags.report, field(good[i].yaml), "soft", &value));
         CHECK_EQ(value, good[i].value);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         value = 77;
-        CHECK(!weir__field_percent(&told.report, field(bad[i]), "soft", &value));
-        CHECK(told_is(&told, 0, 1, i == 6 ? 3 : 4, "soft must be a percentage from 0% to 1000%, not "));
+        CHECK(!weir__field_percent(&diags.report, field(bad[i]), "soft", &value));
+        CHECK(diags_is(&diags, 0, 1, i == 6 ? 3 : 4, "soft must be a percentage from 0% to 1000%, not "));
         CHECK_EQ(value, 77);
     }
 }
 
-/* ---- true and false, words, names, texts ---- */
+/* ---- Booleans, choices, names, texts ---- */
 
 TEST(bool_field)
 {
@@ -135,78 +136,78 @@ TEST(bool_field)
         {"x: [true]", "shadow must be true or false, not a list", ""},
     };
     bool value = false;
-    CHECK(weir__field_bool(&told.report, field("x: true"), "shadow", &value) && value);
-    CHECK(weir__field_bool(&told.report, field("x: false"), "shadow", &value) && !value);
+    CHECK(weir__field_bool(&diags.report, field("x: true"), "shadow", &value) && value);
+    CHECK(weir__field_bool(&diags.report, field("x: false"), "shadow", &value) && !value);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(!weir__field_bool(&told.report, field(bad[i].yaml), "shadow", &value) && !value);
-        CHECK(said(bad[i].message, bad[i].suggestion));
+        CHECK(!weir__field_bool(&diags.report, field(bad[i].yaml), "shadow", &value) && !value);
+        CHECK(only_diag_is(bad[i].message, bad[i].suggestion));
     }
 }
 
-TEST(word_field)
+TEST(choice_field)
 {
-    static const char *const words[] = {"skip", "deny", "share"};
+    static const char *const choices[] = {"skip", "deny", "share"};
     int value = 9;
-    CHECK(weir__field_choice(&told.report, field("x: deny"), "on_missing_key", words, 3, &value));
+    CHECK(weir__field_choice(&diags.report, field("x: deny"), "on_missing_key", choices, 3, &value));
     CHECK_EQ(value, 1);
-    CHECK(weir__field_choice(&told.report, field("x: 'share'"), "on_missing_key", words, 3, &value));
+    CHECK(weir__field_choice(&diags.report, field("x: 'share'"), "on_missing_key", choices, 3, &value));
     CHECK_EQ(value, 2);
-    CHECK(!weir__field_choice(&told.report, field("x: dney"), "on_missing_key", words, 3, &value));
-    CHECK(said("on_missing_key must be skip, deny or share, not \"dney\"", "deny"));
-    CHECK(!weir__field_choice(&told.report, field("x: Skip"), "on_missing_key", words, 3, &value));
-    CHECK(said("on_missing_key must be skip, deny or share, not \"Skip\"", "skip"));
-    CHECK(!weir__field_choice(&told.report, field("x: [skip]"), "on_missing_key", words, 3, &value));
-    CHECK(said("on_missing_key must be skip, deny or share, not a list", ""));
-    CHECK(!weir__field_choice(&told.report, field("x:"), "on_missing_key", words, 3, &value));
-    CHECK(said("on_missing_key must be skip, deny or share, not nothing", ""));
-    CHECK(!weir__field_choice(&told.report, field("x: a"), "align", words, 1, &value));
-    CHECK(said("align must be skip, not \"a\"", ""));
+    CHECK(!weir__field_choice(&diags.report, field("x: dney"), "on_missing_key", choices, 3, &value));
+    CHECK(only_diag_is("on_missing_key must be skip, deny or share, not \"dney\"", "deny"));
+    CHECK(!weir__field_choice(&diags.report, field("x: Skip"), "on_missing_key", choices, 3, &value));
+    CHECK(only_diag_is("on_missing_key must be skip, deny or share, not \"Skip\"", "skip"));
+    CHECK(!weir__field_choice(&diags.report, field("x: [skip]"), "on_missing_key", choices, 3, &value));
+    CHECK(only_diag_is("on_missing_key must be skip, deny or share, not a list", ""));
+    CHECK(!weir__field_choice(&diags.report, field("x:"), "on_missing_key", choices, 3, &value));
+    CHECK(only_diag_is("on_missing_key must be skip, deny or share, not nothing", ""));
+    CHECK(!weir__field_choice(&diags.report, field("x: a"), "align", choices, 1, &value));
+    CHECK(only_diag_is("align must be skip, not \"a\"", ""));
     CHECK_EQ(value, 2);
 }
 
-TEST(word_field_with_many_words)
+TEST(choice_field_with_many_choices)
 {
-    static const char *words[200];
+    static const char *choices[200];
     int value;
     for (size_t i = 0; i < 200; i++)
-        words[i] = "some-word";
-    CHECK(!weir__field_choice(&told.report, field("x: y"), "field", words, 200, &value));
-    CHECK_EQ(told.count, 1);
+        choices[i] = "some-word";
+    CHECK(!weir__field_choice(&diags.report, field("x: y"), "field", choices, 200, &value));
+    CHECK_EQ(diags.count, 1);
 }
 
 TEST(unknown_names)
 {
     static const char *const names[] = {"name", "limit", "window"};
     const struct weir__node *map = field("x: {name: a, limt: 5, window: 1, 'zz\\': 2, \"\\e\": 3}");
-    CHECK(weir__field_names(&told.report, map, "a rule", names, 3));
-    CHECK_EQ(told.count, 3);
-    CHECK(told_is(&told, 0, 1, 14, "a rule has no field \"limt\""));
-    CHECK(strcmp(told.all[0].suggestion, "limit") == 0);
-    CHECK(told_is(&told, 1, 1, 34, "a rule has no field \"zz\\\""));
-    CHECK(strcmp(told.all[1].suggestion, "") == 0);
-    CHECK(told_is(&told, 2, 1, 44, "a rule has no field \"\\x1b\""));
-    CHECK(weir__field_names(&told.report, field("x: {}"), "a rule", names, 3) && told.count == 0);
-    CHECK(!weir__field_names(&told.report, field("x: [name]"), "a rule", names, 3));
-    CHECK(said("a rule must be a map, not a list", ""));
-    CHECK(!weir__field_names(&told.report, field("x: name"), "a rule", names, 3));
-    CHECK(said("a rule must be a map, not text", ""));
-    CHECK(!weir__field_names(&told.report, field("x:"), "a rule", names, 3));
-    CHECK(said("a rule must be a map, not nothing", ""));
+    CHECK(weir__field_names(&diags.report, map, "a rule", names, 3));
+    CHECK_EQ(diags.count, 3);
+    CHECK(diags_is(&diags, 0, 1, 14, "a rule has no field \"limt\""));
+    CHECK(strcmp(diags.all[0].suggestion, "limit") == 0);
+    CHECK(diags_is(&diags, 1, 1, 34, "a rule has no field \"zz\\\""));
+    CHECK(strcmp(diags.all[1].suggestion, "") == 0);
+    CHECK(diags_is(&diags, 2, 1, 44, "a rule has no field \"\\x1b\""));
+    CHECK(weir__field_names(&diags.report, field("x: {}"), "a rule", names, 3) && diags.count == 0);
+    CHECK(!weir__field_names(&diags.report, field("x: [name]"), "a rule", names, 3));
+    CHECK(only_diag_is("a rule must be a map, not a list", ""));
+    CHECK(!weir__field_names(&diags.report, field("x: name"), "a rule", names, 3));
+    CHECK(only_diag_is("a rule must be a map, not text", ""));
+    CHECK(!weir__field_names(&diags.report, field("x:"), "a rule", names, 3));
+    CHECK(only_diag_is("a rule must be a map, not nothing", ""));
 }
 
 TEST(text_field)
 {
     weir_text value = {NULL, 0};
-    CHECK(weir__field_text(&told.report, field("x: abc def"), "name", &value) && weir__text_is(value, "abc def"));
-    CHECK(weir__field_text(&told.report, field("x: 12"), "name", &value) && weir__text_is(value, "12"));
-    CHECK(weir__field_text(&told.report, field("x: ''"), "name", &value) && value.len == 0 && value.data);
-    CHECK(weir__field_text(&told.report, field("x: 'null'"), "name", &value) && weir__text_is(value, "null"));
-    CHECK(!weir__field_text(&told.report, field("x: null"), "name", &value));
-    CHECK(said("name must be text, not null", ""));
-    CHECK(!weir__field_text(&told.report, field("x:"), "name", &value));
-    CHECK(said("name must be text, not nothing", ""));
-    CHECK(!weir__field_text(&told.report, field("x: [a]"), "name", &value));
-    CHECK(said("name must be text, not a list", ""));
+    CHECK(weir__field_text(&diags.report, field("x: abc def"), "name", &value) && weir__text_is(value, "abc def"));
+    CHECK(weir__field_text(&diags.report, field("x: 12"), "name", &value) && weir__text_is(value, "12"));
+    CHECK(weir__field_text(&diags.report, field("x: ''"), "name", &value) && value.len == 0 && value.data);
+    CHECK(weir__field_text(&diags.report, field("x: 'null'"), "name", &value) && weir__text_is(value, "null"));
+    CHECK(!weir__field_text(&diags.report, field("x: null"), "name", &value));
+    CHECK(only_diag_is("name must be text, not null", ""));
+    CHECK(!weir__field_text(&diags.report, field("x:"), "name", &value));
+    CHECK(only_diag_is("name must be text, not nothing", ""));
+    CHECK(!weir__field_text(&diags.report, field("x: [a]"), "name", &value));
+    CHECK(only_diag_is("name must be text, not a list", ""));
 }
 
 /* ---- Windows ---- */
@@ -246,14 +247,14 @@ TEST(window_field)
         {"x: 0.0000000001", "window is finer than a nanosecond", ""},
     };
     struct weir__parsed_window window;
-    CHECK(weir__field_window(&told.report, field("x: 90"), "window", &window) && window.ns == 90 * S);
-    CHECK(weir__field_window(&told.report, field("x: '1h'"), "window", &window) && window.ns == 3600 * S);
-    CHECK(weir__field_window(&told.report, field("x: \"90\""), "window", &window) && window.ns == 90 * S);
-    CHECK(weir__field_window(&told.report, field("x: 1mo"), "window", &window) && window.calendar);
+    CHECK(weir__field_window(&diags.report, field("x: 90"), "window", &window) && window.ns == 90 * S);
+    CHECK(weir__field_window(&diags.report, field("x: '1h'"), "window", &window) && window.ns == 3600 * S);
+    CHECK(weir__field_window(&diags.report, field("x: \"90\""), "window", &window) && window.ns == 90 * S);
+    CHECK(weir__field_window(&diags.report, field("x: 1mo"), "window", &window) && window.calendar);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         window.ns = 77;
-        CHECK(!weir__field_window(&told.report, field(bad[i].yaml), "window", &window));
-        CHECK(said(bad[i].message, bad[i].suggestion));
+        CHECK(!weir__field_window(&diags.report, field(bad[i].yaml), "window", &window));
+        CHECK(only_diag_is(bad[i].message, bad[i].suggestion));
         CHECK_EQ(window.ns, 77);
     }
 }

@@ -1,4 +1,6 @@
-/* The walk back through trusted proxies. 10/8 and 2001:db8:ffff::/48 are ours. */
+/*
+ * The client address behind trusted proxies, walking back from the last hop. 10/8 and 2001:db8:ffff::/48 are trusted.
+ */
 #include "rules/address.h"
 #include "../../test.h"
 
@@ -30,7 +32,7 @@ static const struct weir__networks *ours(void)
     return set;
 }
 
-/* The client of a request that comes from our proxy 10.0.0.1. */
+/* Whether this is the client of a request from our proxy 10.0.0.1. */
 static bool client_is(const char *x_forwarded_for, const char *forwarded, const char *expected)
 {
     struct weir__address from = address("10.0.0.1"), client;
@@ -55,7 +57,7 @@ TEST(x_forwarded_for_from_the_right)
     X("203.0.113.9, 198.51.100.7, 10.2.3.4", "198.51.100.7");
     X("203.0.113.9 ,198.51.100.7\t,10.2.3.4,2001:db8:ffff::5", "198.51.100.7");
     X("203.0.113.9, [2001:db8::7]:1234, 10.2.3.4:80", "2001:db8::7");
-    X("10.5.5.5, 10.2.3.4", "10.5.5.5"); /* all are ours: the first of them sent it */
+    X("10.5.5.5, 10.2.3.4", "10.5.5.5"); /* all hops are trusted: the first of them is the client */
     X("::ffff:198.51.100.7, ::ffff:10.1.1.1", "198.51.100.7");
     X(", 198.51.100.7, , 10.2.3.4,, ", "198.51.100.7");
     X(" , ,", "10.0.0.1");
@@ -85,11 +87,11 @@ TEST(forwarded_from_the_right)
     F(" ; for=198.51.100.7 ; ,, for=10.2.3.4,", "198.51.100.7");
 }
 
-TEST(forwarded_ends_at_what_is_hidden)
+TEST(forwarded_ends_at_an_obfuscated_hop)
 {
     F("for=_hidden", "10.0.0.1");
     F("for=unknown, for=10.2.3.4", "10.2.3.4");
-    F("for=198.51.100.7, proto=https, for=10.2.3.4", "10.2.3.4"); /* a hop that does not say */
+    F("for=198.51.100.7, proto=https, for=10.2.3.4", "10.2.3.4"); /* a hop without for= */
     F("for=198.51.100.7, for=10.3.3.3;for=10.4.4.4, for=10.2.3.4", "10.2.3.4");
     F("for=198.51.100.7, for=\"10.3.3.3", "10.0.0.1");
     F("for=198.51.100.7, for=10.3.3.3\"", "10.0.0.1");
@@ -101,21 +103,21 @@ TEST(forwarded_ends_at_what_is_hidden)
     F("\\\"", "10.0.0.1");
 }
 
-/* What a client writes in front cannot swallow the hops that our proxies add. */
-TEST(forwarded_quotes_of_the_client_do_not_reach_behind_it)
+/* A value that the client puts in front cannot swallow the hops that our proxies append. */
+TEST(unbalanced_quote_of_the_client_does_not_hide_hops)
 {
     F("for=\"x, for=198.51.100.7, for=10.2.3.4", "198.51.100.7");
     F("for=\\\", for=198.51.100.7;host=\"a,b\", for=10.2.3.4", "198.51.100.7");
     F("\\, for=\"198.51.100.7\", for=10.2.3.4", "198.51.100.7");
 }
 
-TEST(x_forwarded_for_speaks_if_both_are_there)
+TEST(x_forwarded_for_wins_over_forwarded)
 {
     CHECK(client_is("198.51.100.7", "for=203.0.113.9", "198.51.100.7"));
     CHECK(client_is("unknown", "for=203.0.113.9", "10.0.0.1"));
 }
 
-TEST(a_walk_is_bounded)
+TEST(cost_of_the_walk_is_bounded)
 {
     char list[64 * 16 + 64] = "198.51.100.7";
     size_t len = strlen(list);
@@ -126,7 +128,7 @@ TEST(a_walk_is_bounded)
     (void)snprintf(list + len, sizeof list - len, ",10.9.0.250");
     X(list, "10.9.0.0");
 
-    /* Megabytes of commas, quotes or one long word cost one look at what is near the right end, or one pass. */
+    /* Megabytes of commas, quotes or one long word cost one scan of the right end, or one pass. */
     size_t size = 4 << 20;
     char *huge = malloc(size);
     CHECK(huge != NULL);

@@ -1,9 +1,12 @@
-/* Warnings: rules that can be loaded but are hardly meant, each at its place; and none where nothing is wrong. */
+/*
+ * Lint warnings: rules that load but are probably a mistake, each with its position; and no warning for rules that are
+ * fine.
+ */
 #include "../../../src/rules/lint.c" // NOLINT(bugprone-suspicious-include)
 
 #include "compiled.h"
 
-/* A rule to which one line is added: the fifth. */
+/* A rule; the text that follows it is its fifth line. */
 #define RULE                                                                                                           \
     "rules:\n"                                                                                                         \
     "  - name: a\n"                                                                                                    \
@@ -11,7 +14,7 @@
     "    window: 1s\n"
 
 static const struct {
-    const char *yaml, *told;
+    const char *yaml, *expected;
 } doubtful[] = {
     {RULE "    match: { path: api, host: 'a.example:80' }\n",
      "5:31: host a.example:80 never matches: hosts are compared without scheme,\n"
@@ -42,7 +45,7 @@ static const struct {
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: unlimited, priority: critical }]\n",
      ""},
-    /* The load makes different rules of them. */
+    /* They differ in priority, so under load they are different rules. */
     {RULE "  - { name: b, limit: 1, window: 1s, priority: low }\n", ""},
     {RULE "  - { name: b, limit: 1, window: 1s, elastic: { up_to: 200% } }\n", ""},
     {RULE "  - { name: b, limit: 2, window: 1s, adaptive: { min: 20% } }\n", ""},
@@ -268,12 +271,12 @@ static const struct {
      "5:9: \"a/1h\" never bites: \"a/1m\" (f0:4) is stricter for the same key"},
 };
 
-TEST(doubtful_rules_are_told)
+TEST(doubtful_rules_are_warned_about)
 {
-    static struct told told;
+    static struct diags diags;
     for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
-        weir_rules *set = compile(&told, doubtful[i].yaml);
-        bool good = told_all(&told, WEIR_IS_WARNING, doubtful[i].told);
+        weir_rules *set = compile(&diags, doubtful[i].yaml);
+        bool good = diags_are(&diags, WEIR_IS_WARNING, doubtful[i].expected);
         if (!good || !set)
             printf("  in:\n%s", doubtful[i].yaml);
         CHECK(good);
@@ -282,39 +285,39 @@ TEST(doubtful_rules_are_told)
     }
 }
 
-/* The example of the documentation is beyond doubt. */
-TEST(good_rules_are_left_alone)
+/* The example in the documentation causes no warning. */
+TEST(good_rules_cause_no_warning)
 {
-    static struct told told;
-    weir_rules *set = compile(&told, "identity:\n"
-                                     "  user_id:   header:X-User-Id\n"
-                                     "  tier:      header:X-Plan\n"
-                                     "  client_ip: { trusted_proxies: [10.0.0.0/8], ipv6_prefix: 64 }\n"
-                                     "allow: { networks: [192.0.2.0/24] }\n"
-                                     "rules:\n"
-                                     "  - name: login\n"
-                                     "    match: { path: /auth/login, method: POST }\n"
-                                     "    key: ip:${client_ip}\n"
-                                     "    limit: 5\n"
-                                     "    window: 1m\n"
-                                     "    algorithm: sliding_window_log\n"
-                                     "  - name: user-api\n"
-                                     "    match: { path: /api/* }\n"
-                                     "    key: user:${user_id}\n"
-                                     "    limit: { free: 100, basic: 1000, pro: 10000, default: 100 }\n"
-                                     "    window: 1h\n"
-                                     "    burst: 50\n"
-                                     "    soft: 10%\n"
-                                     "    cost: { \"/api/export\": 20, default: 1 }\n");
+    static struct diags diags;
+    weir_rules *set = compile(&diags, "identity:\n"
+                                      "  user_id:   header:X-User-Id\n"
+                                      "  tier:      header:X-Plan\n"
+                                      "  client_ip: { trusted_proxies: [10.0.0.0/8], ipv6_prefix: 64 }\n"
+                                      "allow: { networks: [192.0.2.0/24] }\n"
+                                      "rules:\n"
+                                      "  - name: login\n"
+                                      "    match: { path: /auth/login, method: POST }\n"
+                                      "    key: ip:${client_ip}\n"
+                                      "    limit: 5\n"
+                                      "    window: 1m\n"
+                                      "    algorithm: sliding_window_log\n"
+                                      "  - name: user-api\n"
+                                      "    match: { path: /api/* }\n"
+                                      "    key: user:${user_id}\n"
+                                      "    limit: { free: 100, basic: 1000, pro: 10000, default: 100 }\n"
+                                      "    window: 1h\n"
+                                      "    burst: 50\n"
+                                      "    soft: 10%\n"
+                                      "    cost: { \"/api/export\": 20, default: 1 }\n");
     CHECK(set != NULL);
-    CHECK(told_all(&told, WEIR_IS_WARNING, ""));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING, ""));
     weir_rules_free(set);
 }
 
-/* Ten thousand rules that say the same are compared in no time, and what is told is bounded. */
-TEST(many_of_the_same)
+/* Comparing ten thousand equal rules takes no noticeable time, and the number of warnings is bounded. */
+TEST(many_equal_rules_cause_bounded_warnings)
 {
-    static struct told told;
+    static struct diags diags;
     enum { RULES = 10000 };
     size_t size = (size_t)64 * RULES, len = 0;
     char *text = malloc(size);
@@ -324,14 +327,14 @@ TEST(many_of_the_same)
     len += (size_t)snprintf(text, size, "rules:\n");
     for (int i = 0; i < RULES; i++)
         len += (size_t)snprintf(text + len, size - len, "- {name: r%d, limit: 5, window: 1s}\n", i);
-    weir_rules *set = compile(&told, text);
+    weir_rules *set = compile(&diags, text);
     CHECK(set != NULL);
-    CHECK_EQ(told.count, WEIR__ERRORS_MAX + 1);
+    CHECK_EQ(diags.count, WEIR__ERRORS_MAX + 1);
     weir_rules_free(set);
     free(text);
 }
 
-/* ---- "never bites" against the algorithms themselves ---- */
+/* ---- "never denies anything": the warning against the algorithms themselves ---- */
 
 static uint64_t seed;
 
@@ -340,7 +343,7 @@ static int64_t upto(int64_t n)
     return (int64_t)(test_random(&seed) % (uint64_t)n);
 }
 
-/* A limit whose state is one word, so that it can be played here. */
+/* A limit whose state is one word, so that it can be simulated here. */
 static weir_limit random_limit(void)
 {
     static const int64_t windows_s[] = {1, 2, 3, 7, 10, 60};
@@ -361,8 +364,8 @@ static weir_limit random_limit(void)
     return limit;
 }
 
-/* All or nothing over both, greedily; true if the wide one ever denied what the narrow one allowed, or used its soft.
- */
+/* Takes greedily from both, all or nothing; true if the wide one ever denied what the narrow one allowed, or used its
+ * soft share. */
 static bool bites(const weir_limit *wide, const weir_limit *narrow)
 {
     struct weir__state wide_state = {.used = 0}, narrow_state = {.used = 0};
@@ -371,12 +374,12 @@ static bool bites(const weir_limit *wide, const weir_limit *narrow)
         now_us += upto(3) ? upto(2 * narrow->window_us) : upto(1000);
         for (int n = 0; n < 400; n++) {
             struct weir__state wide_next = wide_state, narrow_next = narrow_state;
-            weir_decision wide_says, narrow_says;
-            weir__state_take(narrow, &narrow_next, now_us, 1, WEIR__TAKE, &narrow_says);
-            if (!weir_passes(&narrow_says))
+            weir_decision by_wide, by_narrow;
+            weir__state_take(narrow, &narrow_next, now_us, 1, WEIR__TAKE, &by_narrow);
+            if (!weir_passes(&by_narrow))
                 break;
-            weir__state_take(wide, &wide_next, now_us, 1, WEIR__TAKE, &wide_says);
-            if (!weir_passes(&wide_says) || (wide_says.flags & WEIR_OVER_SOFT))
+            weir__state_take(wide, &wide_next, now_us, 1, WEIR__TAKE, &by_wide);
+            if (!weir_passes(&by_wide) || (by_wide.flags & WEIR_OVER_SOFT))
                 return true;
             wide_state = wide_next;
             narrow_state = narrow_next;
@@ -385,9 +388,9 @@ static bool bites(const weir_limit *wide, const weir_limit *narrow)
     return false;
 }
 
-TEST(what_never_bites_never_bites)
+TEST(rule_warned_as_redundant_never_denies)
 {
-    int64_t rounds = test_scaled(20000, 500), said = 0, bit = 0;
+    int64_t rounds = test_scaled(20000, 500), warned = 0, bit = 0;
     for (int64_t round = 0; round < rounds; round++) {
         seed = (uint64_t)round;
         weir_limit wide = random_limit(), narrow = random_limit();
@@ -396,11 +399,11 @@ TEST(what_never_bites_never_bites)
             continue;
         bool does = bites(&wide, &narrow);
         CHECK(!never || !does);
-        said += never;
+        warned += never;
         bit += does;
     }
-    /* Both happen, so that the check above means something. */
-    CHECK(said > rounds / 50);
+    /* Both outcomes occur, so that the check above means something. */
+    CHECK(warned > rounds / 50);
     CHECK(bit > 0);
 }
 

@@ -1,12 +1,12 @@
-/* Which rules a request meets: compared with a naive reading of the same rules; quotas, costs and lists. */
+/* Which rules match a request: compared with a naive interpretation of the same rules; quotas, costs and lists. */
 #include "compiled.h"
 
-static struct told told;
+static struct diags diags;
 static struct weir__values values;
 
-/* ---- The model: rules as their author means them ---- */
+/* ---- The model: a naive interpretation of the rules ---- */
 
-/* '*' stops at '/' in paths, unless it is doubled or the last of "/" and '*'. Texts are short. */
+/* '*' stops at '/' in paths, unless it is doubled or a trailing segment. Texts are short. */
 static bool glob(const char *pattern, const char *text, bool path)
 {
     if (!*pattern)
@@ -117,7 +117,7 @@ static bool is_any(int field, const char *pattern)
     return strspn(pattern, "*") == strlen(pattern) || (field == PATH && strcmp(pattern, "/**") == 0);
 }
 
-/* `text` is NULL if the request does not have it. */
+/* `text` is NULL if the request lacks the field. */
 static bool field_holds(int field, const struct field *f, const char *text)
 {
     if (!f->given)
@@ -126,7 +126,7 @@ static bool field_holds(int field, const struct field *f, const char *text)
         return (text == NULL) != f->negate;
     bool any = false;
     for (int i = 0; i < f->count; i++)
-        /* Path, method and host may be anything, and so be missing. */
+        /* A pattern for anything also matches a missing path, method or host. */
         any |= (field <= HOST && !f->negate && is_any(field, f->patterns[i])) ||
                (text && pattern_is(field, f->patterns[i], text));
     return any != f->negate;
@@ -172,7 +172,7 @@ static size_t write_field(const struct field *f, const char *name, char *text, s
 }
 
 static char normal_path[64];
-static bool normalized; /* the rules of this round hold for normal forms of the path, too */
+static bool normalized; /* the rules of this round also match normal forms of the path */
 
 static void write_rules(int count, char *text, size_t size)
 {
@@ -196,7 +196,7 @@ static void write_rules(int count, char *text, size_t size)
     }
 }
 
-/* Writes the path in another way. `normal` is the way in which all of them are one. */
+/* Spells the path differently. `normal` is the normal form of all spellings. */
 static const char *respell(const char *path, char *spelled, char *normal, size_t size)
 {
     static const char *const ends[] = {"", "", "", ";x=1", "/", " ", "/;y", "\t;z", ";x/"};
@@ -207,7 +207,7 @@ static const char *respell(const char *path, char *spelled, char *normal, size_t
     return upto(3) ? path : spelled;
 }
 
-/* A request: one text or NULL a field. */
+/* A request: one text or NULL for each field. */
 static void make_request(const char **has, weir_attribute *about, size_t *count, char *query)
 {
     static char spelled[64];
@@ -229,12 +229,12 @@ static void make_request(const char **has, weir_attribute *about, size_t *count,
         }
         about[(*count)++] = (weir_attribute){kinds[f], f == HEADER ? "x-a" : f == USER ? "user_id" : "", value};
         if (!*has[f])
-            has[f] = NULL; /* what is empty is missing */
+            has[f] = NULL; /* an empty value counts as missing */
     }
     if (has[HOST] && strcmp(has[HOST], "b.Example:80") == 0)
         has[HOST] = "b.example"; /* hosts are compared without port */
     else if (has[HOST] && strcmp(has[HOST], "a.") == 0)
-        has[HOST] = "a"; /* nor with a last dot */
+        has[HOST] = "a"; /* nor with a trailing dot */
 }
 
 static void check_requests(const weir_rules *set, int rules, size_t max, struct weir__matching *matching)
@@ -270,7 +270,7 @@ static void check_requests(const weir_rules *set, int rules, size_t max, struct 
     }
 }
 
-TEST(random_rules_match_as_they_read)
+TEST(random_rules_agree_with_the_model)
 {
     static char text[65536];
     struct weir__matching matching = {.room = weir__regex_room_make()};
@@ -283,13 +283,13 @@ TEST(random_rules_match_as_they_read)
             for (int f = 0; f < FIELDS; f++)
                 make_field(f, &model[r][f]);
         write_rules(rules, text, sizeof text);
-        weir_rules *set = compile(&told, text);
+        weir_rules *set = compile(&diags, text);
         CHECK(set != NULL);
         if (!set) {
-            CHECK(told_all(&told, WEIR_IS_ERROR, ""));
+            CHECK(diags_are(&diags, WEIR_IS_ERROR, ""));
             break;
         }
-        /* Room for all, and room for fewer than the index finds. */
+        /* With room for all matches, and with room for fewer than the index finds. */
         check_requests(set, rules, RULES_MAX, &matching);
         check_requests(set, rules, 2, &matching);
         if (test_failures) {
@@ -303,7 +303,7 @@ TEST(random_rules_match_as_they_read)
     weir__regex_room_free(matching.room);
 }
 
-/* ---- What is hard to meet by chance ---- */
+/* ---- Cases that random rules rarely cover ---- */
 
 static size_t match_count(const weir_rules *set, const weir_attribute *about, size_t count, struct weir__matching *how)
 {
@@ -315,12 +315,13 @@ static size_t match_count(const weir_rules *set, const weir_attribute *about, si
     return found.count;
 }
 
-/* A regular expression that cannot be finished counts for the rule, also inside a `not`. */
-TEST(nobody_escapes_by_tiring_an_expression)
+/* A regular expression that hits its step limit counts as matching, also inside a `not`. */
+TEST(expression_that_hits_its_bound_matches)
 {
-    weir_rules *set = compile(&told, "rules:\n"
-                                     "  - { name: a, match: { path: { regex: x } }, limit: 1, window: 1s }\n"
-                                     "  - { name: b, match: { path: { not: { regex: x } } }, limit: 1, window: 1s }\n");
+    weir_rules *set =
+        compile(&diags, "rules:\n"
+                        "  - { name: a, match: { path: { regex: x } }, limit: 1, window: 1s }\n"
+                        "  - { name: b, match: { path: { not: { regex: x } } }, limit: 1, window: 1s }\n");
     struct weir__matching no_room = {.room = NULL};
     weir_attribute about = {WEIR_ATTR_PATH, "", "/y"};
     CHECK(set != NULL);
@@ -331,7 +332,7 @@ TEST(nobody_escapes_by_tiring_an_expression)
     weir_rules_free(set);
 }
 
-/* More hosts times paths than the index is given. */
+/* More hosts times paths than the index has room for. */
 TEST(many_hosts_and_paths)
 {
     static char text[65536];
@@ -344,7 +345,7 @@ TEST(many_hosts_and_paths)
     for (int i = 0; i < 100; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%sh%d.example", i ? ", " : "", i);
     snprintf(text + len, sizeof text - len, "]\n");
-    weir_rules *set = compile(&told, text);
+    weir_rules *set = compile(&diags, text);
     CHECK(set != NULL);
     if (!set)
         return;
@@ -363,12 +364,12 @@ TEST(many_hosts_and_paths)
 TEST(costs)
 {
     weir_rules *set =
-        compile(&told, "rules:\n"
-                       "  - { name: a, limit: 999, window: 1s, cost: 3 }\n"
-                       "  - { name: b, limit: 999, window: 1s, cost: header:X-Cost }\n"
-                       "  - { name: c, limit: 999, window: 1s, cost: { from: header:X-Cost, default: 7, max: 100 } }\n"
-                       "  - { name: d, limit: 999, window: 1s, cost: { /x/y: 2, /x/*: 5, '/**/q': 6, default: 4 } }\n"
-                       "  - { name: e, limit: 999, window: 1s, cost: 0 }\n");
+        compile(&diags, "rules:\n"
+                        "  - { name: a, limit: 999, window: 1s, cost: 3 }\n"
+                        "  - { name: b, limit: 999, window: 1s, cost: header:X-Cost }\n"
+                        "  - { name: c, limit: 999, window: 1s, cost: { from: header:X-Cost, default: 7, max: 100 } }\n"
+                        "  - { name: d, limit: 999, window: 1s, cost: { /x/y: 2, /x/*: 5, '/**/q': 6, default: 4 } }\n"
+                        "  - { name: e, limit: 999, window: 1s, cost: 0 }\n");
     static const struct {
         const char *path, *header;
         int64_t cost[5];
@@ -400,7 +401,7 @@ TEST(costs)
     weir_rules_free(set);
 }
 
-/* Keys of a list, against looking at each. */
+/* Keys of a list, against a linear search. */
 TEST(lists_of_keys)
 {
     static char text[65536];
@@ -409,7 +410,7 @@ TEST(lists_of_keys)
     for (int i = 0; i < KEYS; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "    - k%d\n", i * i);
     snprintf(text + len, sizeof text - len, "    - 'glob:*:x'\n");
-    weir_rules *set = compile(&told, text);
+    weir_rules *set = compile(&diags, text);
     CHECK(set != NULL);
     for (int n = 0; set && n < KEYS * KEYS; n += 7) {
         char key[16];

@@ -1,21 +1,21 @@
-/* weir's own dialect: what a good rule becomes. */
+/* weir's native dialect: what valid rules compile to. */
 #include "algo/algo.h"
 
 #include "compiled.h"
 
 #define TEXT_IS(text, expected) CHECK(weir__text_is(text, expected))
 
-static struct told told;
+static struct diags diags;
 
-/* One rule with these lines; its set is `set`. */
+/* One rule with these lines; the compiled set is in `set`. */
 static const struct weir__rule *one(const char *lines, weir_rules **set)
 {
     static char yaml[4096];
     snprintf(yaml, sizeof yaml, "rules:\n  - name: a\n%s", lines);
-    *set = compile(&told, yaml);
+    *set = compile(&diags, yaml);
     CHECK(*set != NULL);
     if (!*set) {
-        CHECK(told_all(&told, WEIR_IS_ERROR, ""));
+        CHECK(diags_are(&diags, WEIR_IS_ERROR, ""));
         return NULL;
     }
     return (*set)->rules[0];
@@ -67,21 +67,21 @@ TEST(defaults)
     CHECK_EQ(rule->response.headers, 7);
     CHECK_EQ(rule->response.body, WEIR_BODY_AUTO);
     CHECK_EQ(rule->response.message.len + rule->response.body_text.len, 0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(diags.count, 0);
     weir_rules_free(set);
 }
 
-/* The id is a promise to counters on disk: these numbers never change. */
+/* Counters on disk are found by the rule's id: these numbers must never change. */
 TEST(an_empty_list_is_a_set_without_rules)
 {
-    weir_rules *set = compile(&told, "rules: []\n");
+    weir_rules *set = compile(&diags, "rules: []\n");
     CHECK(set != NULL);
-    CHECK(told_all(&told, WEIR_IS_WARNING, "1:8: there are no rules: everything passes"));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING, "1:8: there are no rules: everything passes"));
     CHECK_EQ(set ? set->count : 1, 0);
     weir_rules_free(set);
 }
 
-TEST(ids_are_for_ever)
+TEST(rule_ids_never_change)
 {
     CHECK(weir__rule_id(WEIR__TEXT("login"), false) == UINT64_C(0x4633ef546e32c77c));
     CHECK(weir__rule_id(WEIR__TEXT("login"), true) == UINT64_C(0x7d8019130ba70083));
@@ -180,11 +180,11 @@ TEST(overload)
     CHECK_EQ(rule->quotas->ceiling->limit, 7);
     CHECK_EQ(rule->quotas->limit.most, 7);
     weir_rules_free(set);
-    /* Every limit of a list, and every tier; what is not counted stays as it is. */
-    set = compile(&told, "rules:\n  - name: a\n    reserve: 20%\n    elastic: { up_to: 300%, while: 50% }\n"
-                         "    algorithm: fixed_window\n    limits:\n"
-                         "      - { limit: { pro: 20, free: unlimited, default: 0 }, window: 1m }\n"
-                         "      - { limit: 100, window: 1h, soft: 50% }\n");
+    /* For every limit of a list, and every tier; other quotas stay as they are. */
+    set = compile(&diags, "rules:\n  - name: a\n    reserve: 20%\n    elastic: { up_to: 300%, while: 50% }\n"
+                          "    algorithm: fixed_window\n    limits:\n"
+                          "      - { limit: { pro: 20, free: unlimited, default: 0 }, window: 1m }\n"
+                          "      - { limit: 100, window: 1h, soft: 50% }\n");
     CHECK(set && set->count == 2);
     if (!set)
         return;
@@ -198,14 +198,14 @@ TEST(overload)
     weir_rules_free(set);
 }
 
-/* The law, at its corners and between them. */
-TEST(pressure_scales)
+/* The scaling function, at its corners and between them. */
+TEST(overload_scales_limits)
 {
     struct weir__overload_policy p = {.up_to = 200, .below = 70},
                                  both = {.min = 20, .max = 100, .up_to = 200, .below = 70};
     const int64_t one_is = INT64_C(1000000000);
     CHECK_EQ(weir__overload_scale(&p, 0, 1000), 2 * one_is);
-    CHECK_EQ(weir__overload_scale(&p, 600, 0), 2 * one_is); /* not adaptive: the throttle is not its */
+    CHECK_EQ(weir__overload_scale(&p, 600, 0), 2 * one_is); /* not adaptive: throttling does not apply to it */
     CHECK_EQ(weir__overload_scale(&p, 650, 1000), one_is * 3 / 2);
     CHECK_EQ(weir__overload_scale(&p, 700, 1000), one_is);
     CHECK_EQ(weir__overload_scale(&p, UINT32_MAX, 1000), one_is);
@@ -267,7 +267,7 @@ TEST(response_without_headers)
     weir_rules_free(set);
 }
 
-/* Of another file, and after the rules in name: it is read before any of them. */
+/* In another file, whose name sorts after the rules: it is read before any of them. */
 TEST(a_response_for_all_rules)
 {
     const char *texts[] = {"rules:\n"
@@ -278,7 +278,7 @@ TEST(a_response_for_all_rules)
                            "  - { name: own, limit: 1, window: 1s, response: { body: { text: Mine } } }\n",
                            "response: { status: 503, headers: [], reset: delta, body: { text: Sorry }, message: No }\n",
                            "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 5 } }]\n"};
-    weir_rules *set = compile_all(&told, texts, 3);
+    weir_rules *set = compile_all(&diags, texts, 3);
     CHECK(set && set->count == 5);
     if (!set || set->count != 5)
         return;
@@ -300,12 +300,12 @@ TEST(a_response_for_all_rules)
     TEXT_IS(reset->body_text, "Sorry");
     CHECK_EQ(own->headers, WEIR_HEADERS_RESET_DELTA);
     TEXT_IS(own->body_text, "Mine");
-    CHECK_EQ(set->rules[4]->response.status, 429); /* descriptors have no such thing */
+    CHECK_EQ(set->rules[4]->response.status, 429); /* not applied to descriptors */
     CHECK_EQ(set->rules[4]->response.headers, 7);
     weir_rules_free(set);
 }
 
-TEST(bans_and_unlimited)
+TEST(deny_all_and_unlimited)
 {
     weir_rules *set;
     const struct weir__rule *rule = one("    limit: 0\n", &set);
@@ -345,7 +345,7 @@ TEST(tiers)
         CHECK(quota && quota->kind == expected[i].kind && quota->units == expected[i].units);
         if (quota && quota->kind == WEIR__LIMITED)
             CHECK_EQ(quota->limit.limit, expected[i].units);
-        /* An upgrade keeps what was consumed. */
+        /* An upgrade of the tier keeps the consumed units. */
         CHECK(!quota || quota->kind != WEIR__LIMITED || quota->limit.salt == rule->quotas[0].limit.salt);
     }
     weir_rule_info info;
@@ -394,26 +394,26 @@ TEST(lists_of_limits)
     weir_rules_free(set);
 }
 
-TEST(a_shadow_stands_beside_its_rule)
+TEST(shadow_and_enforced_rule_of_one_name)
 {
-    weir_rules *set = compile(&told, "rules:\n  - { name: a, limit: 5, window: 1s }\n"
-                                     "  - { name: a, limit: 3, window: 1s, shadow: true }\n");
+    weir_rules *set = compile(&diags, "rules:\n  - { name: a, limit: 5, window: 1s }\n"
+                                      "  - { name: a, limit: 3, window: 1s, shadow: true }\n");
     CHECK(set && set->count == 2 && set->rules[1]->shadow && set->rules[0]->id != set->rules[1]->id);
     weir_rules_free(set);
 }
 
-/* Identity counts for the rules of all files, whatever their order. */
+/* `identity` applies to the rules of all files, whatever their order. */
 TEST(identity_of_a_later_file)
 {
     const char *texts[] = {
         "rules:\n  - { name: a, match: { account: 'x*' }, key: '${account}', limit: 5, window: 1s }\n",
         "identity:\n  account: cookie:acc\n  client_ip: { trusted_proxies: [10.0.0.0/8, '::1'], ipv4_prefix: 24, "
         "ipv6_prefix: 48, header: forwarded }\n"};
-    weir_rules *set = compile_all(&told, texts, 2);
+    weir_rules *set = compile_all(&diags, texts, 2);
     CHECK(set != NULL);
     if (!set)
         return;
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(diags.count, 0);
     CHECK_EQ(set->attributes.identity.ipv4_prefix, 24);
     CHECK_EQ(set->attributes.identity.ipv6_prefix, 48);
     CHECK_EQ(set->attributes.identity.forwarded_header, WEIR__FORWARDED_STANDARD);
@@ -425,9 +425,9 @@ TEST(identity_of_a_later_file)
     weir_rules_free(set);
 }
 
-TEST(lists_alone_are_rules_enough)
+TEST(file_with_only_lists_is_valid)
 {
-    weir_rules *set = compile(&told, "block: { networks: [192.0.2.0/24] }\n");
+    weir_rules *set = compile(&diags, "block: { networks: [192.0.2.0/24] }\n");
     CHECK(set && set->count == 0 && set->block.networks);
     weir_rules_free(set);
 }
@@ -437,7 +437,7 @@ TEST(both_dialects_in_one_set)
     const char *texts[] = {"rules:\n  - { name: a, limit: 5, window: 1s }\n",
                            "domain: d\ndescriptors:\n  - key: k\n    rate_limit: { unit: day, requests_per_unit: 5 }\n",
                            "rules:\n  - { name: b, limit: 5, window: 2s }\n"};
-    weir_rules *set = compile_all(&told, texts, 3);
+    weir_rules *set = compile_all(&diags, texts, 3);
     CHECK(set && set->count == 3 && set->own_count == 2 && set->domains);
     CHECK_EQ(weir_rules_count(set), 3);
     for (size_t i = 0; set && i < set->count; i++) {
@@ -449,7 +449,7 @@ TEST(both_dialects_in_one_set)
     weir_rules_free(set);
 }
 
-TEST(bytes_a_key)
+TEST(bytes_per_key)
 {
     static const struct {
         const char *lines;
@@ -460,8 +460,8 @@ TEST(bytes_a_key)
         {LIMITED "    algorithm: fixed_window\n", 18},
         {LIMITED "    algorithm: sliding_window_counter\n", 18},
         {"    limit: 40000\n    window: 1m\n    algorithm: sliding_window_counter\n", 36},
-        {"    limit: 4\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 36 * 10 / 9},     /* one grain */
-        {"    limit: 5\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 2 * 36 * 10 / 9}, /* two */
+        {"    limit: 4\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 36 * 10 / 9},     /* one chunk */
+        {"    limit: 5\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 2 * 36 * 10 / 9}, /* two chunks */
         {"    limit: { pro: 5, default: 1 }\n    window: 1m\n    algorithm: sliding_window_log\n",
          18 + 2 * 36 * 10 / 9},
         {"    limit: { pro: 5, default: 0 }\n    window: 1m\n    algorithm: sliding_window_log\n",

@@ -1,14 +1,14 @@
-/* weir's own dialect: what is wrong is told, all of it, each at its place, with a suggestion where there is one. */
+/* weir's native dialect: every error is reported at its position, with a suggestion where there is one. */
 #include "compiled.h"
 
-/* A rule to which one line is added: the fifth. */
+/* A rule; the text that follows it is its fifth line. */
 #define RULE                                                                                                           \
     "rules:\n"                                                                                                         \
     "  - name: a\n"                                                                                                    \
     "    limit: 1\n"                                                                                                   \
     "    window: 1s\n"
 
-/* The same for requests in flight. */
+/* A concurrency rule; the text that follows it is its fifth line. */
 #define FLIGHT                                                                                                         \
     "rules:\n"                                                                                                         \
     "  - name: a\n"                                                                                                    \
@@ -16,7 +16,7 @@
     "    algorithm: concurrency\n"
 
 static const struct {
-    const char *yaml, *told;
+    const char *yaml, *expected;
 } bad[] = {
     {"[]", "1:1: a rule file is a map with rules or with a domain, not a list"},
     {"rules", "1:1: a rule file is a map with rules or with a domain, not text"},
@@ -534,12 +534,12 @@ static const struct {
      "11:5: a rule has no field \"color\""},
 };
 
-TEST(bad_rules_are_told_with_their_places)
+TEST(bad_rules_are_reported_with_their_positions)
 {
-    static struct told told;
+    static struct diags diags;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        weir_rules *set = compile(&told, bad[i].yaml);
-        bool good = told_all(&told, WEIR_IS_ERROR, bad[i].told);
+        weir_rules *set = compile(&diags, bad[i].yaml);
+        bool good = diags_are(&diags, WEIR_IS_ERROR, bad[i].expected);
         if (!good || set)
             printf("  in:\n%s", bad[i].yaml);
         CHECK(good);
@@ -548,71 +548,71 @@ TEST(bad_rules_are_told_with_their_places)
     }
 }
 
-TEST(doubles_in_other_files_show_both_places)
+TEST(duplicates_across_files_show_both_positions)
 {
-    static struct told told;
+    static struct diags diags;
     const char *texts[] = {"identity: { user_id: header:X }\nallow: { keys: [a] }\nresponse: {}\n"
                            "rules: [{ name: a, limit: 1, window: 1s }]\n",
                            "allow: { keys: [b] }\nidentity: {}\n"
                            "block: {}\nrules: [{ name: a, limit: 2, window: 1s }]\n",
                            "block: {}\nrules: [{ name: a, limit: 1, window: 1s, shadow: true }]\nresponse: {}\n"};
-    weir_rules *set = compile_all(&told, texts, 3);
+    weir_rules *set = compile_all(&diags, texts, 3);
     CHECK(!set);
-    CHECK(told_all(&told, WEIR_IS_ERROR,
-                   "2:1: identity is given a second time; the first is at f0:1\n"
-                   "3:1: response is given a second time; the first is at f0:3\n"
-                   "1:1: allow is given a second time; the first is at f0:2\n"
-                   "4:9: the name \"a\" is taken by the rule at f0:4\n"
-                   "1:1: block is given a second time; the first is at f1:3"));
-    CHECK(told.count > 0 && strcmp(told.all[0].file, "f1") == 0);
+    CHECK(diags_are(&diags, WEIR_IS_ERROR,
+                    "2:1: identity is given a second time; the first is at f0:1\n"
+                    "3:1: response is given a second time; the first is at f0:3\n"
+                    "1:1: allow is given a second time; the first is at f0:2\n"
+                    "4:9: the name \"a\" is taken by the rule at f0:4\n"
+                    "1:1: block is given a second time; the first is at f1:3"));
+    CHECK(diags.count > 0 && strcmp(diags.all[0].file, "f1") == 0);
     weir_rules_free(set);
 }
 
-TEST(errors_of_all_files_are_told)
+TEST(errors_of_all_files_are_reported)
 {
-    static struct told told;
+    static struct diags diags;
     const char *texts[] = {"rules: [{ name: a, limit: x, window: 1s }]\n", "\trules: []\n", "rules: 5\n"};
-    weir_rules *set = compile_all(&told, texts, 3);
+    weir_rules *set = compile_all(&diags, texts, 3);
     CHECK(!set);
-    CHECK_EQ(told.report.errors, 3);
+    CHECK_EQ(diags.report.errors, 3);
     weir_rules_free(set);
 }
 
-/* Errors without end are bounded, and so is what is kept of them. */
-TEST(many_errors)
+/* The number of errors reported is bounded, and so is the memory for them. */
+TEST(number_of_reported_errors_is_bounded)
 {
-    static struct told told;
+    static struct diags diags;
     static char text[200000];
     size_t len = (size_t)snprintf(text, sizeof text, "rules:\n");
     for (int i = 0; i < 2000; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "  - { name: r%d, limit: x, window: y, burst: z }\n", i);
-    weir_rules *set = compile(&told, text);
+    weir_rules *set = compile(&diags, text);
     CHECK(!set);
-    CHECK(told.report.errors > WEIR__ERRORS_MAX);
-    CHECK_EQ(told.count, WEIR__ERRORS_MAX + 1);
+    CHECK(diags.report.errors > WEIR__ERRORS_MAX);
+    CHECK_EQ(diags.count, WEIR__ERRORS_MAX + 1);
     weir_rules_free(set);
 }
 
-/* A text that is too long for an answer, and one that just fits. */
-TEST(long_texts)
+/* A text that is too long for a response, and one that just fits. */
+TEST(response_text_is_bounded)
 {
-    static struct told told;
+    static struct diags diags;
     static char text[WEIR__RESPONSE_TEXT_MAX + 200];
     for (int more = 0; more < 2; more++) {
         int len = snprintf(text, sizeof text, RULE "    response: { message: ");
         memset(text + len, 'm', (size_t)WEIR__RESPONSE_TEXT_MAX + (size_t)more);
         snprintf(text + len + WEIR__RESPONSE_TEXT_MAX + more, 4, " }\n");
-        weir_rules *set = compile(&told, text);
+        weir_rules *set = compile(&diags, text);
         CHECK_EQ(set != NULL, !more);
-        CHECK(told_all(&told, WEIR_IS_ERROR, more ? "5:26: message is longer than 8192 bytes" : ""));
+        CHECK(diags_are(&diags, WEIR_IS_ERROR, more ? "5:26: message is longer than 8192 bytes" : ""));
         weir_rules_free(set);
     }
 }
 
-/* More rules than a set may have: said once. */
-TEST(too_many_rules)
+/* More rules than a set may have: reported once. */
+TEST(too_many_rules_are_reported_once)
 {
-    static struct told told;
+    static struct diags diags;
     size_t size = (size_t)48 * (WEIR__RULES_MAX + 3), len = 0;
     char *text = malloc(size);
     CHECK(text != NULL);
@@ -621,9 +621,9 @@ TEST(too_many_rules)
     len += (size_t)snprintf(text, size, "rules:\n");
     for (int i = 0; i < WEIR__RULES_MAX + 2; i++)
         len += (size_t)snprintf(text + len, size - len, "- {name: r%d, limit: 0}\n", i);
-    weir_rules *set = compile(&told, text);
+    weir_rules *set = compile(&diags, text);
     CHECK(!set);
-    CHECK(told_all(&told, WEIR_IS_ERROR, "65538:3: more than 65536 rules in one set"));
+    CHECK(diags_are(&diags, WEIR_IS_ERROR, "65538:3: more than 65536 rules in one set"));
     weir_rules_free(set);
     free(text);
 }

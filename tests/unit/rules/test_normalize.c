@@ -1,7 +1,7 @@
-/* Normal forms of paths: what they are, what rules make of them, and that they never make a rule match less. */
+/* Normal forms of paths: which they are, how rules use them, and that they never make a rule match less. */
 #include "compiled.h"
 
-static struct told told;
+static struct diags diags;
 static struct weir__values values;
 
 static weir_text text_of(const char *text)
@@ -61,7 +61,7 @@ TEST(normal_forms)
     }
 }
 
-/* A server may take parameters off before it decodes, and "%2F" then ends none. */
+/* A server may strip parameters before it decodes; then "%2F" ends none. */
 TEST(parameters_of_targets)
 {
     static const struct {
@@ -89,7 +89,7 @@ static void random_path(uint64_t *seed, char *path, size_t size)
                                  pieces[test_random(seed) % (sizeof pieces / sizeof *pieces)]);
 }
 
-/* A path that nothing shows to have a normal form of its own has none, once it is resolved; and a form is final. */
+/* A path without anything to normalise is its own normal form, once it is resolved; and normalising is idempotent. */
 TEST(a_plain_path_is_its_own_normal_form)
 {
     uint64_t seed = 5;
@@ -113,7 +113,7 @@ TEST(a_plain_path_is_its_own_normal_form)
         size_t kept = weir__path_normalise(text_of(path), form, little, size, &cut);
         CHECK(kept <= size && kept <= len && memcmp(little, once, kept) == 0);
         CHECK(cut || kept == len);
-        CHECK(!cut || len > size || kept < len || kept == size); /* a '/' that would be taken off had no room */
+        CHECK(!cut || len > size || kept < len || kept == size); /* a '/' that would have been stripped did not fit */
     }
 }
 
@@ -138,12 +138,12 @@ static weir_rules *rule_with(const char *match)
 {
     char text[1024];
     snprintf(text, sizeof text, "rules:\n  - { name: a, match: %s, limit: 1, window: 1s }\n", match);
-    weir_rules *set = compile(&told, text);
+    weir_rules *set = compile(&diags, text);
     CHECK(set != NULL);
     return set;
 }
 
-TEST(rules_hold_for_normal_forms)
+TEST(rules_match_normal_forms)
 {
     static const struct {
         const char *match, *path;
@@ -185,7 +185,7 @@ TEST(rules_hold_for_normal_forms)
         {"{ path: '**.json' }", "/a.json;x", true},
         {"{ path: { regex: '^/auth/login$' } }", "/auth/login/", true},
         {"{ path: { regex: '^/auth/login$' }, normalize: off }", "/auth/login/", false},
-        /* What a `not` leaves out is left out as it was sent and in its normal form. */
+        /* A `not` excludes the path both as sent and in its normal form. */
         {"{ path: { not: /healthz } }", "/healthz", false},
         {"{ path: { not: /healthz } }", "/healthz/", true},
         {"{ path: { not: /healthz/ } }", "/healthz/", false},
@@ -205,7 +205,7 @@ TEST(rules_hold_for_normal_forms)
     }
 }
 
-TEST(targets_are_read_both_ways)
+TEST(target_matches_raw_and_normalised)
 {
     weir_rules *set = rule_with("{ path: [/auth/login, /auth/login/y] }");
     CHECK_EQ(matches(set, "/auth/login;x=/z", "/auth/login;x=%2Fz"), 1);
@@ -213,9 +213,9 @@ TEST(targets_are_read_both_ways)
     CHECK_EQ(matches(set, NULL, "/auth;x%2Flogin"), 1);
     CHECK_EQ(matches(set, NULL, "/auth/login;x=/z"), 0);
     weir_rules_free(set);
-    set = compile(&told, "rules: [{ name: a, match: { path: /a, normalize: { case: true } }, limit: 1, window: 1s }, "
-                         "{ name: b, match: { path: /A, normalize: off }, limit: 1, window: 1s }, "
-                         "{ name: c, match: { path: '/*' }, limit: 1, window: 1s }]");
+    set = compile(&diags, "rules: [{ name: a, match: { path: /a, normalize: { case: true } }, limit: 1, window: 1s }, "
+                          "{ name: b, match: { path: /A, normalize: off }, limit: 1, window: 1s }, "
+                          "{ name: c, match: { path: '/*' }, limit: 1, window: 1s }]");
     CHECK(set != NULL);
     CHECK_EQ(matches(set, "/a", NULL), 2);
     CHECK_EQ(matches(set, "/A", NULL), 3);
@@ -223,7 +223,7 @@ TEST(targets_are_read_both_ways)
     weir_rules_free(set);
 }
 
-/* Whatever matches as it was sent matches under each normal form. */
+/* A rule that matches a path as sent also matches it under each normal form. */
 TEST(normal_forms_never_match_less)
 {
     static const char *const patterns[] = {"/a",
@@ -253,7 +253,7 @@ TEST(normal_forms_never_match_less)
         for (size_t i = 0; i < COUNT; i++)
             len += (size_t)snprintf(text + len, sizeof text - len,
                                     "  - { name: r%zu, match: { path: %s }, limit: 1, window: 1s }\n", i, patterns[i]);
-        sets[form] = compile(&told, text);
+        sets[form] = compile(&diags, text);
         CHECK(sets[form] != NULL);
     }
     for (int64_t round = 0; round < test_scaled(20000, 1000); round++) {
@@ -289,10 +289,10 @@ static int64_t cost_of(const weir_rules *set, const char *path)
     return weir__rule_cost(set->rules[0], &values, &matching);
 }
 
-TEST(costs_by_path_hold_for_normal_forms)
+TEST(costs_by_path_match_normal_forms)
 {
-    weir_rules *set = compile(&told, "rules: [{ name: a, cost: { '/static/*': 1, /api/export: 20, '/Api/Big/': 9, "
-                                     "default: 2 }, limit: 100, window: 1s }]");
+    weir_rules *set = compile(&diags, "rules: [{ name: a, cost: { '/static/*': 1, /api/export: 20, '/Api/Big/': 9, "
+                                      "default: 2 }, limit: 100, window: 1s }]");
     CHECK(set != NULL);
     CHECK_EQ(cost_of(set, "/api/export"), 20);
     CHECK_EQ(cost_of(set, "/api/export;x=1"), 20);
@@ -303,7 +303,7 @@ TEST(costs_by_path_hold_for_normal_forms)
     CHECK_EQ(cost_of(set, "/Api/Big"), 9);
     CHECK_EQ(cost_of(set, "/other;"), 2);
     weir_rules_free(set);
-    set = compile(&told, "normalize: off\nrules: [{ name: a, cost: { /api/export: 20 }, limit: 100, window: 1s }]");
+    set = compile(&diags, "normalize: off\nrules: [{ name: a, cost: { /api/export: 20 }, limit: 100, window: 1s }]");
     CHECK(set != NULL);
     CHECK_EQ(cost_of(set, "/api/export;x=1"), 1);
     weir_rules_free(set);
@@ -325,8 +325,8 @@ static bool key_is(const weir_rules *set, const char *path, const char *target, 
 
 TEST(keys_have_the_normal_form)
 {
-    weir_rules *set = compile(&told, "identity: { part: 'path:2' }\n"
-                                     "rules: [{ name: a, key: '${path} ${path:1} ${part}', limit: 1, window: 1s }]");
+    weir_rules *set = compile(&diags, "identity: { part: 'path:2' }\n"
+                                      "rules: [{ name: a, key: '${path} ${path:1} ${part}', limit: 1, window: 1s }]");
     CHECK(set != NULL);
     CHECK(key_is(set, "/a/b", NULL, "/a/b a b"));
     CHECK(key_is(set, "/a;x/b/", NULL, "/a/b a b"));
@@ -335,9 +335,9 @@ TEST(keys_have_the_normal_form)
     CHECK(key_is(set, NULL, "/a/b;x=%2F1", "/a/b a b"));
     CHECK(key_is(set, NULL, "/a/b;x=%2F2?q", "/a/b a b"));
     weir_rules_free(set);
-    set = compile(&told, "identity: { part: 'path:2' }\nnormalize: { case: true }\n"
-                         "rules: [{ name: a, match: { part: Bob }, key: '${path}', limit: 1, window: 1s }, "
-                         "{ name: b, match: { normalize: off }, key: '${path}', limit: 1, window: 1s }]");
+    set = compile(&diags, "identity: { part: 'path:2' }\nnormalize: { case: true }\n"
+                          "rules: [{ name: a, match: { part: Bob }, key: '${path}', limit: 1, window: 1s }, "
+                          "{ name: b, match: { normalize: off }, key: '${path}', limit: 1, window: 1s }]");
     CHECK(set != NULL);
     CHECK(key_is(set, "/A;x/BOB", NULL, "/a/bob"));
     CHECK_EQ(matches(set, "/A;x/BOB;y", NULL), 2);
@@ -346,41 +346,41 @@ TEST(keys_have_the_normal_form)
     weir_rules_free(set);
 }
 
-TEST(spellings_that_pass_are_a_warning)
+TEST(pattern_missed_by_other_spellings_is_warned_about)
 {
     weir_rules *set = rule_with("{ path: [/auth/login/, '/api/*'], normalize: off }");
-    CHECK(told_all(&told, WEIR_IS_WARNING,
-                   "2:32: normalize leaves spellings that many servers take for the same path, and that this does not "
-                   "match: /auth/login;x=1, /auth/login, /auth/login%20"));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING,
+                    "2:32: normalize leaves spellings that many servers take for the same path, and that this does not "
+                    "match: /auth/login;x=1, /auth/login, /auth/login%20"));
     weir_rules_free(set);
     set = rule_with("{ path: /auth/login, normalize: { parameters: false } }");
-    CHECK(told_all(&told, WEIR_IS_WARNING,
-                   "2:31: normalize leaves spellings that many servers take for the same path, and that this does not "
-                   "match: /auth/login;x=1"));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING,
+                    "2:31: normalize leaves spellings that many servers take for the same path, and that this does not "
+                    "match: /auth/login;x=1"));
     weir_rules_free(set);
     set = rule_with("{ path: /auth/login, normalize: { trailing_slash: false } }");
-    CHECK(told_all(&told, WEIR_IS_WARNING,
-                   "2:31: normalize leaves spellings that many servers take for the same path, and that this does not "
-                   "match: /auth/login/"));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING,
+                    "2:31: normalize leaves spellings that many servers take for the same path, and that this does not "
+                    "match: /auth/login/"));
     weir_rules_free(set);
     set = rule_with("{ path: { not: /healthz }, normalize: off }");
-    CHECK(told_all(&told, WEIR_IS_WARNING, ""));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING, ""));
     weir_rules_free(set);
-    set = compile(&told, "rules: [{ name: a, key: 'p:${path}', limit: 1, window: 1s,\n"
-                         "  block: { keys: ['p:/a', 'p:/a/', 'p:/b;x'] } }]");
+    set = compile(&diags, "rules: [{ name: a, key: 'p:${path}', limit: 1, window: 1s,\n"
+                          "  block: { keys: ['p:/a', 'p:/a/', 'p:/b;x'] } }]");
     CHECK(set != NULL);
-    CHECK(told_all(&told, WEIR_IS_WARNING,
-                   "2:10: no key is p:/a/: a path in a key is in its normal form, see normalize\n"
-                   "2:10: no key is p:/b;x: a path in a key is in its normal form, see normalize"));
+    CHECK(diags_are(&diags, WEIR_IS_WARNING,
+                    "2:10: no key is p:/a/: a path in a key is in its normal form, see normalize\n"
+                    "2:10: no key is p:/b;x: a path in a key is in its normal form, see normalize"));
     weir_rules_free(set);
 }
 
-/* ---- What is cut counts as matching ---- */
+/* ---- A truncated path counts as matching ---- */
 
 static char long_path[3 * WEIR__PATH_MAX];
 
-/* "/a/xxx…" and then `end`, far beyond what is looked at. */
-static const char *far(const char *begin, char fill, const char *end)
+/* "/a/xxx…" and then `end`, which is far beyond the part that is matched. */
+static const char *cut_path(const char *begin, char fill, const char *end)
 {
     size_t room = sizeof long_path - 1 - strlen(end);
     memset(long_path, fill, room);
@@ -389,7 +389,7 @@ static const char *far(const char *begin, char fill, const char *end)
     return long_path;
 }
 
-TEST(a_path_that_is_cut_counts_as_matching)
+TEST(truncated_path_counts_as_matching)
 {
     static const struct {
         const char *match;
@@ -412,27 +412,27 @@ TEST(a_path_that_is_cut_counts_as_matching)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weir_rules *set = rule_with(cases[i].match);
-        CHECK_EQ(set && matches(set, far("/a/", 'x', "/login"), NULL) == 1, cases[i].matches);
-        CHECK_EQ(set && matches(set, NULL, far("/a/", 'x', "/login")) == 1, cases[i].matches);
+        CHECK_EQ(set && matches(set, cut_path("/a/", 'x', "/login"), NULL) == 1, cases[i].matches);
+        CHECK_EQ(set && matches(set, NULL, cut_path("/a/", 'x', "/login")) == 1, cases[i].matches);
         if (test_failures)
             printf("    %s\n", cases[i].match);
         weir_rules_free(set);
     }
 }
 
-/* However long parameters are, they are taken off. */
+/* Parameters are stripped however long they are. */
 TEST(long_parameters_hide_nothing)
 {
     weir_rules *set = rule_with("{ path: [/auth/login, '/x/*/end'] }");
-    CHECK_EQ(matches(set, far("/auth/login;", 'x', ""), NULL), 1);
-    CHECK_EQ(matches(set, far("/auth;", 'x', "/login"), NULL), 1);
-    CHECK_EQ(matches(set, NULL, far("/auth;", 'x', "/login")), 1);
-    CHECK_EQ(matches(set, far("/auth;", 'x', "/logout"), NULL), 0);
+    CHECK_EQ(matches(set, cut_path("/auth/login;", 'x', ""), NULL), 1);
+    CHECK_EQ(matches(set, cut_path("/auth;", 'x', "/login"), NULL), 1);
+    CHECK_EQ(matches(set, NULL, cut_path("/auth;", 'x', "/login")), 1);
+    CHECK_EQ(matches(set, cut_path("/auth;", 'x', "/logout"), NULL), 0);
     weir_rules_free(set);
-    set = compile(&told, "rules: [{ name: a, cost: { '**/export': 20, '/*': 1 }, limit: 100, window: 1s }]");
+    set = compile(&diags, "rules: [{ name: a, cost: { '**/export': 20, '/*': 1 }, limit: 100, window: 1s }]");
     CHECK(set != NULL);
-    CHECK_EQ(cost_of(set, far("/a/", 'x', "/export")), 20);
-    CHECK_EQ(cost_of(set, far("/a;", 'x', "/export")), 20);
+    CHECK_EQ(cost_of(set, cut_path("/a/", 'x', "/export")), 20);
+    CHECK_EQ(cost_of(set, cut_path("/a;", 'x', "/export")), 20);
     weir_rules_free(set);
 }
 
@@ -448,51 +448,51 @@ static size_t matches_argument(const weir_rules *set, const char *query_text)
     return found.count;
 }
 
-TEST(an_argument_that_is_cut_counts_as_matching)
+TEST(truncated_argument_counts_as_matching)
 {
     weir_rules *set = rule_with("{ query: { q: '*x' } }");
-    CHECK_EQ(matches_argument(set, far("q=", 'a', "x")), 1);
-    CHECK_EQ(matches_argument(set, far("q=%20", 'a', "x")), 1);
+    CHECK_EQ(matches_argument(set, cut_path("q=", 'a', "x")), 1);
+    CHECK_EQ(matches_argument(set, cut_path("q=%20", 'a', "x")), 1);
     CHECK_EQ(matches_argument(set, "q=ax"), 1);
     CHECK_EQ(matches_argument(set, "q=a"), 0);
     weir_rules_free(set);
     set = rule_with("{ query: { q: { not: '*x' } } }");
-    CHECK_EQ(matches_argument(set, far("q=", 'a', "x")), 1);
+    CHECK_EQ(matches_argument(set, cut_path("q=", 'a', "x")), 1);
     CHECK_EQ(matches_argument(set, "q=ax"), 0);
     weir_rules_free(set);
     set = rule_with("{ query: { q: 'b*x' } }");
-    CHECK_EQ(matches_argument(set, far("q=", 'a', "x")), 0);
+    CHECK_EQ(matches_argument(set, cut_path("q=", 'a', "x")), 0);
     weir_rules_free(set);
     set = rule_with("{ query: { q: absent } }");
-    CHECK_EQ(matches_argument(set, far("q=", 'a', "x")), 0);
+    CHECK_EQ(matches_argument(set, cut_path("q=", 'a', "x")), 0);
     weir_rules_free(set);
 }
 
-/* A part of the path behind the cut may be anything, also missing. */
-TEST(a_part_that_is_cut_off_counts_as_matching)
+/* A path segment after the cut may be anything, also missing. */
+TEST(segment_after_the_cut_counts_as_matching)
 {
-    weir_rules *set = compile(&told, "identity: { part: 'path:3' }\n"
-                                     "rules: [{ name: a, match: { part: admin }, limit: 1, window: 1s }, "
-                                     "{ name: b, match: { part: { not: admin } }, limit: 1, window: 1s }, "
-                                     "{ name: c, match: { part: absent }, limit: 1, window: 1s }]");
+    weir_rules *set = compile(&diags, "identity: { part: 'path:3' }\n"
+                                      "rules: [{ name: a, match: { part: admin }, limit: 1, window: 1s }, "
+                                      "{ name: b, match: { part: { not: admin } }, limit: 1, window: 1s }, "
+                                      "{ name: c, match: { part: absent }, limit: 1, window: 1s }]");
     CHECK(set != NULL);
     CHECK_EQ(matches(set, "/a/b/admin", NULL), 1);
     CHECK_EQ(matches(set, "/a/b", NULL), 2);
-    CHECK_EQ(matches(set, far("/a/", 'b', "/admin"), NULL), 3);
+    CHECK_EQ(matches(set, cut_path("/a/", 'b', "/admin"), NULL), 3);
     weir_rules_free(set);
 }
 
-/* Of a key that was cut, a block list assumes the worst, and so does an allow list. */
-TEST(keys_that_are_cut_on_lists)
+/* A truncated key counts as listed on a block list, and as not listed on an allow list. */
+TEST(truncated_keys_on_lists)
 {
-    weir_rules *set = compile(&told, "rules: [{ name: a, key: 'u:${query:q}', limit: 1, window: 1s, "
-                                     "block: { keys: ['*z'] }, allow: { keys: ['*0', '*1', '*2', '*3', '*4', '*5', "
-                                     "'*6', '*7', '*8', '*9', '*a', '*b', '*c', '*d', '*e', '*f'] } }, "
-                                     "{ name: b, limit: 1, window: 1s, block: { keys: ['v:*z'] }, "
-                                     "allow: { keys: ['u:*'] } }]");
+    weir_rules *set = compile(&diags, "rules: [{ name: a, key: 'u:${query:q}', limit: 1, window: 1s, "
+                                      "block: { keys: ['*z'] }, allow: { keys: ['*0', '*1', '*2', '*3', '*4', '*5', "
+                                      "'*6', '*7', '*8', '*9', '*a', '*b', '*c', '*d', '*e', '*f'] } }, "
+                                      "{ name: b, limit: 1, window: 1s, block: { keys: ['v:*z'] }, "
+                                      "allow: { keys: ['u:*'] } }]");
     CHECK(set != NULL);
     char key[WEIR__KEY_MAX];
-    weir_attribute about[] = {{WEIR_ATTR_QUERY, "", far("q=", 'y', "")}};
+    weir_attribute about[] = {{WEIR_ATTR_QUERY, "", cut_path("q=", 'y', "")}};
     weir_query query = {.attributes = about, .attribute_count = 1};
     weir__values_begin(&values, &set->attributes, &query);
     int len = weir__template_fill(&set->rules[0]->key, &values, false, key, sizeof key);

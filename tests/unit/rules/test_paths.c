@@ -1,4 +1,4 @@
-/* The index of paths: by example, and against looking at every entry. */
+/* The index of paths: examples, and random sets against a linear search. */
 #include "rules/paths.h"
 
 #include "../../test.h"
@@ -10,7 +10,7 @@ static weir_text text_of(const char *string)
     return (weir_text){string, strlen(string)};
 }
 
-/* Entries and what they stand on. */
+/* The entries and the memory they are in. */
 struct world {
     struct weir__arena arena;
     struct weir__path_entry *entries;
@@ -50,7 +50,7 @@ static void world_end(struct world *world)
     *world = (struct world){0};
 }
 
-/* What is found, as "1 4 5". */
+/* The rules found, as "1 4 5". */
 static const char *find(const struct world *world, const char *host, const char *path)
 {
     static char text[1024];
@@ -94,7 +94,7 @@ TEST(each_kind_of_path)
     FIND(&world, "h", "/a/x/yz", "1 7 8 9");
     FIND(&world, "h", "/", "8 9 10");
     FIND(&world, "h", "", "8");
-    FIND(&world, "h", "a/b", "8 9"); /* no normalised path, but any bytes may come */
+    FIND(&world, "h", "a/b", "8 9"); /* not a normalised path, but any bytes may come */
     world_end(&world);
 }
 
@@ -121,7 +121,7 @@ TEST(hosts)
     FIND(&world, "com", "/a", "4 5");
     FIND(&world, "", "/a", "5");
     FIND(&world, name, "/a", "4 5 6");
-    /* Longer than any name that the map holds: only its end counts. */
+    /* Longer than any name that the map stores: only its suffix counts. */
     snprintf(longer, sizeof longer, "%s.Example.com", name);
     FIND(&world, longer, "/a", "1 2 4 5");
     world_end(&world);
@@ -144,7 +144,7 @@ TEST(a_rule_is_found_once_and_in_order)
     world_end(&world);
 }
 
-TEST(more_than_there_is_room_for)
+TEST(more_matches_than_room)
 {
     struct world world = {0};
     uint32_t rules[5] = {0, 0, 0, 0, 77};
@@ -178,7 +178,7 @@ TEST(more_than_there_is_room_for)
     world_end(&world);
 }
 
-TEST(nothing_in_it)
+TEST(empty_index)
 {
     struct world world = {0};
 
@@ -249,7 +249,7 @@ TEST(ten_thousand_children_of_one_node)
     world_end(&world);
 }
 
-/* ---- Against looking at every entry ---- */
+/* ---- Against a linear search ---- */
 
 static const char *pick(uint64_t *seed, const char *const *from, size_t count)
 {
@@ -294,7 +294,7 @@ static void check_against_all(const struct world *world, const char *host, const
         printf("  %s%s: %zu found, expected %zu\n", host, path, found.count, count);
 }
 
-TEST(agrees_with_looking_at_every_entry)
+TEST(random_sets_agree_with_a_linear_search)
 {
     static const char *const hosts[] = {"a.x", "b.a.x", "*.x", "*.a.x", "*", "*x", "a.*", "*.*.x", "*."};
     static const char *const names[] = {"a.x", "A.X", "b.a.x", "x", ".x", "", "c.b.a.x", "x.y", "a.", "."};
@@ -320,13 +320,13 @@ TEST(agrees_with_looking_at_every_entry)
     }
 }
 
-/* The short way says the same as the long one, or nothing; and in sets as most are it does say something. */
-TEST(the_few_rules_of_a_path)
+/* The fast path returns what the slow path returns, or nothing; and for most sets it does return something. */
+TEST(fast_path_lookup_agrees_with_the_slow_path)
 {
     enum { FEW_MAX = 4 };
     static const char *const ends[] = {"", "/", "/*"};
     uint64_t seed = 9;
-    int64_t sets = test_scaled(20000, 500), said = 0, sayable = 0;
+    int64_t sets = test_scaled(20000, 500), decided = 0, decidable = 0;
 
     for (int64_t set = 0; set < sets; set++) {
         struct world world = {0};
@@ -346,18 +346,18 @@ TEST(the_few_rules_of_a_path)
             random_path(&seed, path, false);
             weir__paths_find(world.paths, text_of(""), text_of(path), &found);
             size_t max = 1 + test_random(&seed) % FEW_MAX;
-            size_t told = weir__paths_few(world.paths, text_of(path), few, max);
-            CHECK(told <= max && (!told || told == found.count));
-            CHECK(memcmp(few, rules, told * sizeof *few) == 0);
-            said += told > 0;
-            sayable += found.count > 0 && found.count <= max && !globs && !hosts;
+            size_t few_count = weir__paths_few(world.paths, text_of(path), few, max);
+            CHECK(few_count <= max && (!few_count || few_count == found.count));
+            CHECK(memcmp(few, rules, few_count * sizeof *few) == 0);
+            decided += few_count > 0;
+            decidable += found.count > 0 && found.count <= max && !globs && !hosts;
         }
         world_end(&world);
     }
-    CHECK(said > sayable / 2); /* the others have an index that is not straight */
+    CHECK(decided > decidable / 2); /* the other sets have an index that the fast path does not support */
 }
 
-/* Labels of every length up to some words of the hash, and their neighbours. */
+/* Labels of every length up to a few words of the hash, and similar ones. */
 TEST(labels_of_all_lengths)
 {
     struct world world = {0};
@@ -382,8 +382,8 @@ TEST(labels_of_all_lengths)
     world_end(&world);
 }
 
-/* Patterns of unusual making: not for paths, in any case, exact with a star in it. */
-TEST(unusual_patterns_mean_what_they_mean_alone)
+/* Unusual patterns: not for paths, case-insensitive, exact with a star in it. */
+TEST(unusual_patterns_match_as_without_the_index)
 {
     struct world world = {0};
     struct weir__pattern unusual[] = {
@@ -408,7 +408,7 @@ TEST(unusual_patterns_mean_what_they_mean_alone)
     world_end(&world);
 }
 
-TEST(too_little_memory)
+TEST(allocation_failure_is_an_error)
 {
     struct world world = {0};
     int made = 0, refused = 0;

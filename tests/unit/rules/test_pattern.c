@@ -1,4 +1,4 @@
-/* Patterns: what kind a text becomes, globs by example, and globs against a model that tries everything. */
+/* Patterns: the kind that a text compiles to, examples of globs, and random globs against a brute-force model. */
 #include "rules/pattern.h"
 
 #include "../../test.h"
@@ -60,7 +60,7 @@ TEST(globs_of_paths)
     PATH_MATCHES("/a/**", "/a/b/c");
     PATH_MATCHES("/a**", "/a/b/c");
     PATH_MATCHES("/**/x", "/a/b/x");
-    PATH_DIFFERS("/**/x", "/x"); /* both slashes are to be there */
+    PATH_DIFFERS("/**/x", "/x"); /* both slashes are required */
     PATH_MATCHES("**/x", "/x");
     PATH_MATCHES("/**.php", "/a/b.c/d.php");
     PATH_DIFFERS("/**.php", "/a/b.php/d");
@@ -69,7 +69,7 @@ TEST(globs_of_paths)
     PATH_MATCHES("/*", "/a/b");
     PATH_MATCHES("*", "a");
     PATH_DIFFERS("*", "/a");
-    /* A narrow star inside of a wide one: the wide one has to move on. */
+    /* A single star after a double one: the double one has to advance. */
     PATH_MATCHES("/**/a/*/b", "/x/a/y/c/a/z/b");
     PATH_MATCHES("/**/a/*/b", "/a/a/a/b");
     PATH_DIFFERS("/**/a/*/b", "/x/a/y/z/b");
@@ -80,11 +80,12 @@ TEST(globs_in_any_case)
 {
     check_glob(true, "*.Example.com", "WWW.eXAMPLE.COM", false, true, __LINE__);
     check_glob(false, "*.Example.com", "WWW.eXAMPLE.COM", false, false, __LINE__);
-    check_glob(false, "a[", "a{", false, true, __LINE__); /* these differ by the bit that makes letters small */
+    check_glob(false, "a[", "a{", false, true,
+               __LINE__); /* these differ only in the bit that distinguishes upper and lower case */
     check_glob(true, "/A/*/b", "/a/x/B", true, true, __LINE__);
 }
 
-/* By the definition: whether the pattern's rest matches the text's rest, from the last to the first. */
+/* By the definition: whether the rest of the pattern matches the rest of the text, from the last to the first. */
 static bool model(weir_text pattern, weir_text text, bool path, bool nocase)
 {
     bool table[16][16] = {{false}};
@@ -140,8 +141,8 @@ TEST(globs_agree_with_the_model)
     CHECK(matched > count / 50);
 }
 
-/* Patterns that a careless matcher takes for ever with. */
-TEST(globs_take_pattern_times_text)
+/* Patterns that make a backtracking matcher take exponential time. */
+TEST(glob_time_is_pattern_length_times_text_length)
 {
     static char text[4097], pattern[2048];
     static const struct {
@@ -199,7 +200,7 @@ TEST(kinds)
     check_kind("*/", true, WEIR__PATTERN_GLOB, __LINE__);
 }
 
-TEST(any_case_is_kept_in_lower_case)
+TEST(case_insensitive_patterns_are_stored_in_lower_case)
 {
     struct weir__arena arena = {0};
     struct weir__pattern pattern;
@@ -229,7 +230,7 @@ TEST(each_kind_matches)
     CHECK(!weir__pattern_match(&glob, (weir_text){NULL, 0}, NULL));
 }
 
-TEST(no_memory)
+TEST(allocation_failure_is_an_error)
 {
     struct weir__arena arena = {.bytes_max = 1};
     struct weir__pattern pattern;

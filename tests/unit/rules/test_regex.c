@@ -1,9 +1,9 @@
-/* Regular expressions: what they match, what is refused and where, and that neither time nor memory runs away. */
+/* Regular expressions: what they match, which are refused and where, and that time and memory are bounded. */
 #include "rules/pattern.h"
 
 #include "../../test.h"
 
-/* ---- Counting allocations, also those inside of PCRE2 ---- */
+/* ---- Counting allocations, also those inside PCRE2 ---- */
 
 static int64_t allocations;
 
@@ -16,7 +16,7 @@ static int64_t allocations;
 #endif
 
 #ifdef SANITIZED
-/* By hand: gcc has the function, but not the header. */
+/* Declared here: gcc has the function, but not the header. */
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *block, size_t bytes),
                                               void (*on_free)(const volatile void *block));
 
@@ -36,7 +36,8 @@ __attribute__((constructor)) static void count_allocations(void)
     __sanitizer_install_malloc_and_free_hooks(count_malloc, count_free);
 }
 #else
-/* The C library's own functions under their other names; ours are what every library of the process then calls. */
+/* The C library's functions under their other names; the ones defined here are what every library of the process
+ * calls. */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *block, size_t bytes);
@@ -97,7 +98,7 @@ static struct weir__matching matching;
 static bool matches(const char *pattern, bool nocase, weir_text text)
 {
     const struct weir__regex *regex = compile(pattern, nocase);
-    struct weir__pattern whole = {.kind = WEIR__PATTERN_REGEX, .regex = regex};
+    struct weir__pattern compiled = {.kind = WEIR__PATTERN_REGEX, .regex = regex};
 
     if (!regex) {
         printf("  %s: %s\n", pattern, message);
@@ -105,7 +106,7 @@ static bool matches(const char *pattern, bool nocase, weir_text text)
         return false;
     }
     matching = (struct weir__matching){.room = weir__regex_room_make()};
-    bool found = weir__pattern_match(&whole, text, &matching);
+    bool found = weir__pattern_match(&compiled, text, &matching);
     weir__regex_room_free(matching.room);
     weir__regex_free(regex);
     weir__arena_free(&arena);
@@ -119,7 +120,7 @@ TEST(expressions)
     CHECK(matches("items", false, text_of("/v12/items/7"))); /* not anchored */
     CHECK(!matches("Items", false, text_of("/v12/items/7")));
     CHECK(matches("Items", true, text_of("/v12/iTEMS/7")));
-    CHECK(matches("^(a|b)(c|d)\\1$", false, text_of("ada"))); /* more groups than the room keeps */
+    CHECK(matches("^(a|b)(c|d)\\1$", false, text_of("ada"))); /* more groups than the match data keeps */
     CHECK(matches("", false, text_of("")));
     CHECK(matches("^$", false, (weir_text){NULL, 0}));
     CHECK(!matches("x", false, (weir_text){NULL, 0}));
@@ -134,8 +135,8 @@ TEST(texts_are_bytes_and_one_line)
     CHECK(matches("^a\\x00b$", false, (weir_text){"a\0b", 3}));
 }
 
-/* What cannot be seen counts as matching, unless the beginning rules it out or shows the match. */
-TEST(a_text_that_is_cut_counts_as_matching)
+/* A truncated text counts as matching, unless its beginning rules a match out or shows one. */
+TEST(truncated_text_counts_as_matching)
 {
     static const struct {
         const char *regex;
@@ -154,7 +155,7 @@ TEST(a_text_that_is_cut_counts_as_matching)
     CHECK_EQ(matching.limited, 0);
 }
 
-TEST(errors_have_their_place)
+TEST(errors_have_their_position)
 {
     static char long_one[1002], nested[200];
     static const char *const wrong[][2] = {
@@ -178,11 +179,11 @@ TEST(errors_have_their_place)
     memset(nested, '(', 60);
     memset(nested + 60, ')', 60);
     CHECK(compile(nested, false) == NULL);
-    CHECK(compile("((((a{1000}){1000}){1000}){1000})", false) == NULL); /* short, but large when it is compiled */
+    CHECK(compile("((((a{1000}){1000}){1000}){1000})", false) == NULL); /* short, but large once compiled */
     weir__arena_free(&arena);
 }
 
-TEST(no_memory_is_an_error)
+TEST(allocation_failure_is_an_error)
 {
     struct weir__arena none = {.bytes_max = 1};
     struct weir__diagnostics report = {0};
@@ -200,7 +201,8 @@ TEST(reaching_a_bound_counts_as_matching)
 {
     static const char *const tiring[] = {"(a+)+$", "^(a+)+$", "^(a|a)*$",     "^(?:a?){50}a{50}$", "a*a*a*a*c?$b",
                                          "\\w+x",  "^(.)*cc", "(?:a|(?R))+c", "^(?:(a)|b)*$"};
-    static const char end[] = {'!', 'x', 'c', 'b'}; /* what expressions end with, or PCRE2 would not even begin */
+    static const char end[] = {
+        '!', 'x', 'c', 'b'}; /* the last characters of the expressions, without which PCRE2 would not start matching */
     static char text[WEIR__REGEX_SUBJECT_MAX];
 
     memset(text, 'a', sizeof text);
@@ -211,16 +213,16 @@ TEST(reaching_a_bound_counts_as_matching)
         if (matching.limited != 1)
             printf("  %s\n", tiring[i]);
     }
-    /* The same ones are no trouble when the text is short. */
+    /* The same expressions do not reach the bound on a short text. */
     CHECK(!matches("^(a|a)*$", false, text_of("aaaa!")));
     CHECK_EQ(matching.limited, 0);
-    /* Nor are expressions with one star, however long the text. */
+    /* Nor do expressions with one star, however long the text. */
     CHECK(!matches("^a.*bc", false, (weir_text){text, sizeof text}));
     CHECK(!matches("x.*b!", false, (weir_text){text, sizeof text}));
     CHECK_EQ(matching.limited, 0);
 }
 
-TEST(without_a_room_all_is_limited)
+TEST(match_without_scratch_memory_counts_as_matching)
 {
     const struct weir__regex *regex = compile("b", false);
     struct weir__matching none = {0};
@@ -250,7 +252,7 @@ TEST(no_match_allocates)
             found += weir__regex_match(regexes[i], (weir_text){text, round * 20}, &one);
     CHECK_EQ(allocations - before, 0);
     CHECK(found > 0 && found < 200 * COUNT);
-    CHECK(one.limited > 0); /* so the room was used up at times, and given back */
+    CHECK(one.limited > 0); /* so the scratch memory was exhausted at times, and reused */
     CHECK(!weir__regex_match(regexes[0], text_of("/vx"), &one));
     for (size_t i = 0; i < COUNT; i++)
         weir__regex_free(regexes[i]);
@@ -259,7 +261,7 @@ TEST(no_match_allocates)
 
     before = allocations;
     weir__regex_room_free(weir__regex_room_make());
-    CHECK(allocations > before); /* the counter counts */
+    CHECK(allocations > before); /* the allocation counter works */
 }
 
 TEST_MAIN

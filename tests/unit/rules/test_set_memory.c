@@ -1,4 +1,4 @@
-/* A set whose memory runs out, at every place where it can: an error, nothing leaked, nothing half made. */
+/* A set whose memory runs out at every possible allocation: an error, no leak, no partial set. */
 #include "rules/set.h"
 
 #undef WEIR__SET_BYTES_MAX
@@ -7,7 +7,7 @@ static size_t bytes_max;
 
 #include "../../../src/rules/set.c" // NOLINT(bugprone-suspicious-include)
 
-#include "told.h"
+#include "diagnostics_collector.h"
 
 static const struct weir__surroundings around = {weir_zone_open, weir_zone_close};
 
@@ -28,33 +28,33 @@ static const char *const texts[] = {
     "  - { key: k, value: v, rate_limit: { unit: day, requests_per_unit: 5 }, metadata: { a: b } }\n",
 };
 
-static int compile_within(size_t bytes, struct told *told, weir_rules **set)
+static int compile_within(size_t bytes, struct diags *diags, weir_rules **set)
 {
     struct weir__source sources[] = {{"f0", {texts[0], strlen(texts[0])}}, {"f1", {texts[1], strlen(texts[1])}}};
-    told_begin(told, "", 0);
-    told->report.sources = sources;
-    told->report.source_count = 2;
+    diags_begin(diags, "", 0);
+    diags->report.sources = sources;
+    diags->report.source_count = 2;
     bytes_max = bytes;
-    int error = weir__rules_compile(&told->report, &around, set);
-    told->report.sources = NULL;
-    told->report.source_count = 0;
+    int error = weir__rules_compile(&diags->report, &around, set);
+    diags->report.sources = NULL;
+    diags->report.source_count = 0;
     return error;
 }
 
 TEST(running_out_of_memory_is_an_error)
 {
-    static struct told told;
+    static struct diags diags;
     weir_rules *set = NULL;
-    size_t bytes = 64, failed = 0; /* 0 is no bound */
-    /* Near its bound the arena takes just what is asked for: each step is an allocation further, or none. */
+    size_t bytes = 64, failed = 0; /* 0 means unbounded */
+    /* Near its bound the arena allocates exactly the size requested: each step gets one allocation further, or none. */
     for (; bytes < 1 << 20 && !set; bytes += 64) {
-        int error = compile_within(bytes, &told, &set);
+        int error = compile_within(bytes, &diags, &set);
         failed += error != 0;
-        /* A bound that is reached is the author's affair, memory that is short is not: only the latter passes. */
+        /* Reaching the bound is an error of the rules; WEIR_ENOMEM is only right where malloc fails. */
         CHECK(error == 0 || error == WEIR_ERULES || (error == WEIR_ENOMEM && bytes < 4096));
         CHECK_EQ(error == 0, set != NULL);
-        CHECK(error == 0 || told.count > 0);
-        CHECK(error == 0 || strstr(told.all[told.count - 1].message, error == WEIR_ENOMEM ? "out of memory" : "MiB"));
+        CHECK(error == 0 || diags.count > 0);
+        CHECK(error == 0 || strstr(diags.all[diags.count - 1].message, error == WEIR_ENOMEM ? "out of memory" : "MiB"));
     }
     CHECK(set != NULL);
     CHECK(failed > 10);
@@ -62,16 +62,16 @@ TEST(running_out_of_memory_is_an_error)
     weir_rules_free(set);
 }
 
-TEST(no_sources_are_no_rules)
+TEST(no_sources_are_an_error)
 {
-    static struct told told;
+    static struct diags diags;
     weir_rules *set = NULL;
-    told_begin(&told, "", 0);
-    told.report.source_count = 0;
+    diags_begin(&diags, "", 0);
+    diags.report.source_count = 0;
     bytes_max = 1 << 20;
-    CHECK_EQ(weir__rules_compile(&told.report, NULL, &set), WEIR_ERULES);
+    CHECK_EQ(weir__rules_compile(&diags.report, NULL, &set), WEIR_ERULES);
     CHECK(!set);
-    CHECK(told_is(&told, 0, 0, 0, "there are no rules"));
+    CHECK(diags_is(&diags, 0, 0, 0, "there are no rules"));
     weir_rules_free(NULL);
 }
 

@@ -1,4 +1,4 @@
-/* Targets, cookies and arguments. */
+/* Request targets, cookies and arguments. */
 #include "rules/target.h"
 #include "../../test.h"
 
@@ -26,14 +26,14 @@ static bool becomes(const char *target, const char *path, const char *query)
 
 static bool cut(const char *target, size_t size, const char *path)
 {
-    char *buffer = malloc(size); /* of just that size, so that a sanitizer sees what is written behind it */
+    char *buffer = malloc(size); /* of exactly that size, so that a sanitizer detects an overrun */
     size_t len = weir__target_normalise(text_of(target), buffer, size, NULL, NULL);
     bool same = is((weir_text){buffer, len}, path);
     free(buffer);
     return same;
 }
 
-TEST(target_as_it_is)
+TEST(plain_target_is_unchanged)
 {
     CHECK(becomes("/", "/", ""));
     CHECK(becomes("/api/items", "/api/items", ""));
@@ -52,7 +52,7 @@ TEST(target_as_it_is)
     CHECK(becomes("/*", "/*", ""));
 }
 
-TEST(target_absolute)
+TEST(absolute_target_yields_its_path)
 {
     CHECK(becomes("http://example.com/a/b?c", "/a/b", "c"));
     CHECK(becomes("HTTPS://user@example.com:8443", "/", ""));
@@ -66,7 +66,7 @@ TEST(target_absolute)
     CHECK(becomes("http:/h/x", "/http:/h/x", ""));
 }
 
-TEST(target_decoded_once)
+TEST(target_is_decoded_once)
 {
     CHECK(becomes("/a%20b", "/a b", ""));
     CHECK(becomes("/%41%7a%7A", "/Azz", ""));
@@ -88,7 +88,7 @@ TEST(target_decoded_once)
     CHECK(memcmp(buffer, "/a\0b", 4) == 0);
 }
 
-TEST(target_resolved)
+TEST(dot_segments_are_resolved)
 {
     CHECK(becomes("//", "/", ""));
     CHECK(becomes("///a//b//", "/a/b/", ""));
@@ -108,12 +108,12 @@ TEST(target_resolved)
     CHECK(becomes("/api%2f..%2fadmin", "/admin", ""));
     CHECK(becomes("/a/.?x/../y", "/a/", "x/../y"));
 
-    char buffer[16]; /* a zero byte makes another name of ".." */
+    char buffer[16]; /* ".." followed by a zero byte is another name */
     size_t len = weir__target_normalise(text_of("/a/..%00/b"), buffer, sizeof buffer, NULL, NULL);
     CHECK(len == 8 && memcmp(buffer, "/a/..\0/b", 8) == 0);
 }
 
-TEST(target_cut)
+TEST(long_target_is_cut)
 {
     CHECK(cut("/abcdef", 4, "/abc"));
     CHECK(cut("/abc", 4, "/abc"));
@@ -124,7 +124,7 @@ TEST(target_cut)
     CHECK(cut("/a/..bc", 5, "/a/"));
     CHECK(cut("/a/.bc", 4, "/a/"));
     CHECK(cut("/a/...", 5, "/a/"));
-    /* It is resolved first: nobody hides where a request goes behind a long detour. */
+    /* Dots are resolved before the cut, so that a long detour cannot hide the real path. */
     CHECK(cut("/abcdefgh/../x", 4, "/x"));
     CHECK(cut("/abc/def/ghi/../../../x", 4, "/x"));
     CHECK(cut("/ab/cd/ef/../../x", 4, "/ab/"));
@@ -134,7 +134,7 @@ TEST(target_cut)
     CHECK(cut("/a/../b/../c/../d", 4, "/d"));
 }
 
-/* The same by a list of segments, in plain C. */
+/* A model: the same by a list of segments. */
 static size_t model(weir_text target, char *path)
 {
     static char decoded[256];
@@ -188,7 +188,7 @@ TEST(target_agrees_with_a_model)
         size_t len = weir__target_normalise(text_of(target), got, sizeof got, NULL, NULL);
         CHECK_EQ(len, expected_len);
         CHECK(len == expected_len && memcmp(got, expected, len) == 0);
-        /* In less room, it is the beginning of the same, but for dots that cutting left over. */
+        /* With less room the result is a prefix of it, except for dots that the cut left over. */
         size_t size = 1 + test_random(&seed) % 12,
                kept = weir__target_normalise(text_of(target), got, size, NULL, NULL);
         CHECK(kept <= size && kept <= len && kept + 2 >= (len < size ? len : size));
@@ -224,7 +224,7 @@ TEST(cookies)
     CHECK(cookie("", "sid", NULL));
 }
 
-/* NULL: not there. */
+/* NULL: not present. */
 static bool argument(const char *query, const char *name, const char *expected)
 {
     char buffer[256];
@@ -261,7 +261,7 @@ TEST(arguments)
     CHECK(argument("q%=1", "q%", "1"));
 }
 
-/* The different values in their order, with '|' behind each, "+" for more than three. */
+/* The distinct values in their order, each followed by '|'; "+" for more than three. */
 static bool all_are(bool cookies, const char *text, const char *expected)
 {
     weir_text found[3];

@@ -1,34 +1,35 @@
-/* Key templates: what they accept, what they become, and that no two sets of values share a key. */
+/* Key templates: which are accepted, the keys they produce, and that no two sets of values share a key. */
 #include "rules/key.h"
-#include "told.h"
+#include "diagnostics_collector.h"
 
 static weir_text text_of(const char *string)
 {
     return (weir_text){string, strlen(string)};
 }
 
-static struct told told;
+static struct diags diags;
 static struct weir__attributes all;
 
 static void start(void)
 {
-    told_begin(&told, "", 0);
+    diags_begin(&diags, "", 0);
     memset(&all, 0, sizeof all);
     all.identity = (struct weir__identity){.ipv4_prefix = 32, .ipv6_prefix = 64};
 }
 
 static bool compile(struct weir__template *tmpl, const char *text)
 {
-    told.count = 0;
-    return weir__template_compile(tmpl, &all, &told.arena, &told.report, (struct weir__place){0, 5, 10}, text_of(text));
+    diags.count = 0;
+    return weir__template_compile(tmpl, &all, &diags.arena, &diags.report, (struct weir__place){0, 5, 10},
+                                  text_of(text));
 }
 
-/* Named attributes a, b and c of a request; NULL: missing. */
+/* The attributes a, b and c of a request; NULL: missing. */
 struct abc {
     weir_text value[3];
 };
 
-static bool answer(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+static bool lookup_abc(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
     const struct abc *abc = context;
 
@@ -41,7 +42,7 @@ static bool answer(void *context, enum weir_attribute_kind kind, weir_text name,
 static int fill(const struct weir__template *tmpl, struct abc *abc, bool share, char key[WEIR__KEY_MAX])
 {
     struct weir__values values;
-    weir_query query = {.lookup = answer, .lookup_context = abc};
+    weir_query query = {.lookup = lookup_abc, .lookup_context = abc};
 
     weir__values_begin(&values, &all, &query);
     return weir__template_fill(tmpl, &values, share, key, WEIR__KEY_MAX);
@@ -67,7 +68,7 @@ static bool becomes(const char *template, const char *a, const char *b, bool sha
     return false;
 }
 
-TEST(filled_in)
+TEST(template_is_filled_in)
 {
     start();
     CHECK(becomes("", NULL, NULL, false, ""));
@@ -81,14 +82,14 @@ TEST(filled_in)
     CHECK(becomes("{${a}}", "7", NULL, false, "{7}"));
     CHECK(becomes("{}:${a}", "7", NULL, false, "{}:7"));
     CHECK(becomes("\xc3\xa4${a}", "\xc3\xb6", NULL, false, "\xc3\xa4\xc3\xb6"));
-    CHECK(becomes("${a}:${b}", "x:y", "p:q", false, "x%3Ay:p:q")); /* what ends a key needs no end */
+    CHECK(becomes("${a}:${b}", "x:y", "p:q", false, "x%3Ay:p:q")); /* a value at the end needs no terminator */
     CHECK(becomes("${a}:${b}", "x%y", "p%q", false, "x%25y:p%q"));
     CHECK(becomes("${a}:${b}", "x", "%q", false, "x:%25q"));
     CHECK(becomes("50%${a}", "x", NULL, false, "50%x"));
     CHECK(becomes("${a}%${b}", "x", "y", false, "x%%y"));
     CHECK(becomes("${a}%%${b}", "x", "y", false, "x%%%y"));
     CHECK(becomes("${a}${b}", "x", "y", false, "x%%y"));
-    told_end(&told);
+    diags_end(&diags);
 }
 
 TEST(missing_values)
@@ -96,7 +97,7 @@ TEST(missing_values)
     start();
     CHECK(becomes("${a}:${b}", "x", NULL, false, NULL));
     CHECK(becomes("${a}:${b}", NULL, "y", false, NULL));
-    CHECK(becomes("${a}:${b}", "x", "", false, NULL)); /* empty is missing */
+    CHECK(becomes("${a}:${b}", "x", "", false, NULL)); /* an empty value counts as missing */
     CHECK(becomes("${a}:${b}", "x", NULL, true, "x:%missing"));
     CHECK(becomes("${a}:${b}", NULL, "%missing", true, "%missing:%25missing"));
     CHECK(becomes("${a}:${b}", "%missing", NULL, true, "%25missing:%missing"));
@@ -104,12 +105,12 @@ TEST(missing_values)
     struct weir__template tmpl;
     struct weir__values values;
     struct abc abc = {{{"x", 1}}};
-    weir_query query = {.lookup = answer, .lookup_context = &abc};
+    weir_query query = {.lookup = lookup_abc, .lookup_context = &abc};
     char small[WEIR__KEY_MAX - 1];
     CHECK(compile(&tmpl, "${a}"));
     weir__values_begin(&values, &all, &query);
     CHECK_EQ(weir__template_fill(&tmpl, &values, true, small, sizeof small), -1);
-    told_end(&told);
+    diags_end(&diags);
 }
 
 static bool refused(const char *template, int column, const char *part)
@@ -119,7 +120,7 @@ static bool refused(const char *template, int column, const char *part)
         printf("  compiles: %s\n", template);
         return false;
     }
-    return told.count == 1 && told_is(&told, 0, 5, column, part);
+    return diags.count == 1 && diags_is(&diags, 0, 5, column, part);
 }
 
 TEST(refused_with_their_column)
@@ -134,32 +135,32 @@ TEST(refused_with_their_column)
     CHECK(refused("x${}", 11, "names no attribute"));
     CHECK(refused("${a${b}}", 13, "nested"));
     CHECK(refused("ip:${clientip}", 15, "unknown attribute \"clientip\""));
-    CHECK(strcmp(told.all[0].suggestion, "client_ip") == 0);
+    CHECK(strcmp(diags.all[0].suggestion, "client_ip") == 0);
     CHECK(refused("\xc3\xa4:${headers:X}", 14, "headers:X")); /* columns are of characters */
-    CHECK(strcmp(told.all[0].suggestion, "header:X") == 0);
+    CHECK(strcmp(diags.all[0].suggestion, "header:X") == 0);
     CHECK(refused("a\tb", 11, "control"));
     CHECK(refused("${a\nb}", 12, "small letters"));
     struct weir__template tmpl;
     /* All errors, not only the first. */
     CHECK(!compile(&tmpl, "$:${}:${user-id}:${path:99}"));
-    CHECK_EQ(told.count, 4);
-    CHECK(told_is(&told, 0, 5, 10, "lone"));
-    CHECK(told_is(&told, 1, 5, 12, "names no"));
-    CHECK(told_is(&told, 2, 5, 18, "user-id"));
-    CHECK(told_is(&told, 3, 5, 29, "1 to 32"));
-    CHECK(!weir__template_compile(&tmpl, &all, &told.arena, &told.report, (struct weir__place){0, 5, 10},
+    CHECK_EQ(diags.count, 4);
+    CHECK(diags_is(&diags, 0, 5, 10, "lone"));
+    CHECK(diags_is(&diags, 1, 5, 12, "names no"));
+    CHECK(diags_is(&diags, 2, 5, 18, "user-id"));
+    CHECK(diags_is(&diags, 3, 5, 29, "1 to 32"));
+    CHECK(!weir__template_compile(&tmpl, &all, &diags.arena, &diags.report, (struct weir__place){0, 5, 10},
                                   (weir_text){"a\0b", 3}));
-    told_end(&told);
+    diags_end(&diags);
 }
 
-TEST(side_by_side_is_warned_of)
+TEST(placeholders_without_separator_are_warned_about)
 {
     start();
     struct weir__template tmpl;
     CHECK(compile(&tmpl, "${a}:${b}${c}"));
-    CHECK_EQ(told.count, 1);
-    CHECK(told.all[0].severity == WEIR_IS_WARNING && told_is(&told, 0, 5, 19, "\"%%\" will stand between"));
-    told_end(&told);
+    CHECK_EQ(diags.count, 1);
+    CHECK(diags.all[0].severity == WEIR_IS_WARNING && diags_is(&diags, 0, 5, 19, "\"%%\" will stand between"));
+    diags_end(&diags);
 }
 
 TEST(bounds)
@@ -176,7 +177,7 @@ TEST(bounds)
     CHECK(refused(text, 10 + 5 * WEIR__TEMPLATE_PIECES, "16 parts"));
     strcat(text, "${a}${b}${c}");
     CHECK(refused(text, 11 + 5 * WEIR__TEMPLATE_PIECES, "16 parts"));
-    /* As many as there can be, and each with a separator that was not written. */
+    /* As many placeholders as allowed, each with an implicit separator. */
     text[0] = '\0';
     for (int i = 0; i < 30; i++)
         strcat(text, "${a}");
@@ -187,11 +188,11 @@ TEST(bounds)
     text[sizeof text - 2] = '\0';
     CHECK(compile(&tmpl, text));
 
-    told.arena.bytes_max = told.arena.bytes;
+    diags.arena.bytes_max = diags.arena.bytes;
     for (int i = 0; i < 100; i++)
         (void)compile(&tmpl, text);
-    CHECK(told.arena.failed && !compile(&tmpl, text));
-    told_end(&told);
+    CHECK(diags.arena.failed && !compile(&tmpl, text));
+    diags_end(&diags);
 }
 
 /* ---- Long keys ---- */
@@ -207,7 +208,7 @@ TEST(long_keys_end_in_a_hash)
     struct abc abc = {{{value, WEIR__KEY_MAX - 5}, {"x", 1}}};
     CHECK_EQ(fill(&tmpl, &abc, false, key), WEIR__KEY_MAX - 1);
     CHECK_EQ(key[WEIR__KEY_MAX - 2], 'x');
-    /* A key that is full is hashed: so one that was not can never look like it. */
+    /* A key of exactly the maximal length is hashed too: so no shorter key can equal it. */
     abc.value[0].len++;
     CHECK_EQ(fill(&tmpl, &abc, false, key), WEIR__KEY_MAX);
     CHECK_EQ(key[WEIR__KEY_MAX - 33], '#');
@@ -215,12 +216,12 @@ TEST(long_keys_end_in_a_hash)
     struct abc same = abc;
     CHECK_EQ(fill(&tmpl, &same, false, other), WEIR__KEY_MAX);
     CHECK(memcmp(key, other, sizeof key) == 0);
-    /* The same in every process and every version: counters of other hosts have this name. */
+    /* The same in every process and every version: counters on other hosts have this name. */
     abc.value[0].len = 1000;
     CHECK_EQ(fill(&tmpl, &abc, false, key), WEIR__KEY_MAX);
     CHECK(memcmp(key + WEIR__KEY_MAX - 33, "#e5beabbd595cfb58c327c58b84502001", 33) == 0);
 
-    /* Different behind what is kept. */
+    /* Values that differ only after the part that is kept. */
     uint64_t seed = 5;
     for (int i = 0; i < 200; i++) {
         size_t at = WEIR__KEY_MAX + test_random(&seed) % 2000;
@@ -232,7 +233,7 @@ TEST(long_keys_end_in_a_hash)
         CHECK(memcmp(key, other, sizeof key) != 0);
         CHECK(memcmp(key, other, sizeof key - 33) == 0);
     }
-    told_end(&told);
+    diags_end(&diags);
 }
 
 /* ---- No two sets of values share a key ---- */
@@ -255,7 +256,7 @@ TEST(different_values_different_keys)
     static const char *const templates[] = {"${a}:${b}",      "${a}${b}",         "${a}%${b}",    "${a}/${b}:${c}",
                                             "${a}%%${b}/",    "${a}2${b}5",       "${a}m${b}",    "x${a}%25${b}",
                                             "${a}A${b}3${c}", "${a}%missing${b}", "${a}${b}${c}", "${a}i${b}s:"};
-    /* Everything that an escape, a separator or the mark of a missing value is made of. */
+    /* Everything that an escape, a separator or the marker of a missing value consists of. */
     static const char *const letters[] = {"%", ":", "/", "2", "5", "3", "A", "m", "%25", "%missing", "%3A", "i", "s"};
     enum { ROUNDS = 3000 };
     static struct made made[ROUNDS];
@@ -296,7 +297,7 @@ TEST(different_values_different_keys)
                 CHECK(false);
             }
     }
-    told_end(&told);
+    diags_end(&diags);
 }
 
 TEST_MAIN

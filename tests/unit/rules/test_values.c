@@ -1,31 +1,31 @@
 /* The values of a request's attributes, from a callback and from an array. */
 #include "rules/attribute.h"
-#include "told.h"
+#include "diagnostics_collector.h"
 
 static weir_text text_of(const char *string)
 {
     return (weir_text){string, strlen(string)};
 }
 
-static struct told told;
+static struct diags diags;
 static struct weir__attributes all;
 static struct weir__values values;
 
 static void start(void)
 {
-    told_begin(&told, "", 0);
+    diags_begin(&diags, "", 0);
     memset(&all, 0, sizeof all);
     all.identity = (struct weir__identity){.ipv4_prefix = 32, .ipv6_prefix = 64};
 }
 
 static int index_of(const char *name)
 {
-    int index = weir__attribute_parse(&all, &told.arena, &told.report, (struct weir__place){0, 1, 1}, text_of(name));
+    int index = weir__attribute_parse(&all, &diags.arena, &diags.report, (struct weir__place){0, 1, 1}, text_of(name));
     CHECK(index >= 0);
     return index;
 }
 
-/* NULL: missing. Asked twice, the second time from memory. */
+/* NULL: missing. Reads it twice, the second time from the cache. */
 static bool has(const char *name, const char *expected)
 {
     int index = index_of(name);
@@ -40,19 +40,19 @@ static bool has(const char *name, const char *expected)
     return true;
 }
 
-/* ---- A callback that counts ---- */
+/* ---- A callback that counts its calls ---- */
 
 struct request {
     const weir_attribute *attributes;
     size_t count;
-    int asked[WEIR_ATTR_NAMED + 1];
+    int lookups[WEIR_ATTR_NAMED + 1];
 };
 
-static bool answer(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+static bool lookup_value(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
     struct request *request = context;
 
-    request->asked[kind]++;
+    request->lookups[kind]++;
     for (size_t i = 0; i < request->count; i++)
         if (request->attributes[i].kind == kind && weir__text_is(name, request->attributes[i].name)) {
             *value = text_of(request->attributes[i].value);
@@ -64,8 +64,8 @@ static bool answer(void *context, enum weir_attribute_kind kind, weir_text name,
 #define BEGIN(...)                                                                                                     \
     weir_attribute given[] = {__VA_ARGS__};                                                                            \
     struct request request = {given, sizeof given / sizeof given[0], {0}};                                             \
-    weir_query query = {.lookup = answer, .lookup_context = &request};                                                 \
-    memset(&values, 0xa5, sizeof values); /* it must not matter what was there */                                      \
+    weir_query query = {.lookup = lookup_value, .lookup_context = &request};                                           \
+    memset(&values, 0xa5, sizeof values); /* previous contents must not matter */                                      \
     weir__values_begin(&values, &all, &query)
 
 TEST(plain_values)
@@ -84,18 +84,18 @@ TEST(plain_values)
     CHECK(has("client_ip", NULL));
     CHECK(has("query:q", NULL));
     CHECK(has("cookie:sid", NULL));
-    /* Each was asked for once, whatever it was. */
-    CHECK_EQ(request.asked[WEIR_ATTR_PATH], 1);
-    CHECK_EQ(request.asked[WEIR_ATTR_METHOD], 1);
-    CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 4);
-    CHECK_EQ(request.asked[WEIR_ATTR_NAMED], 2);
-    CHECK_EQ(request.asked[WEIR_ATTR_PEER], 1);
-    CHECK_EQ(request.asked[WEIR_ATTR_QUERY], 1);
-    CHECK_EQ(request.asked[WEIR_ATTR_TARGET], 1);
-    told_end(&told);
+    /* Each was looked up once, whatever its value. */
+    CHECK_EQ(request.lookups[WEIR_ATTR_PATH], 1);
+    CHECK_EQ(request.lookups[WEIR_ATTR_METHOD], 1);
+    CHECK_EQ(request.lookups[WEIR_ATTR_HEADER], 4);
+    CHECK_EQ(request.lookups[WEIR_ATTR_NAMED], 2);
+    CHECK_EQ(request.lookups[WEIR_ATTR_PEER], 1);
+    CHECK_EQ(request.lookups[WEIR_ATTR_QUERY], 1);
+    CHECK_EQ(request.lookups[WEIR_ATTR_TARGET], 1);
+    diags_end(&diags);
 }
 
-TEST(white_space_around_values)
+TEST(white_space_around_values_is_stripped)
 {
     start();
     all.list[index_of("user_id")].source = (int16_t)index_of("header:X-User");
@@ -109,19 +109,19 @@ TEST(white_space_around_values)
     CHECK(has("header:X-Blank", NULL));
     CHECK(has("user_id", "42"));
     CHECK(has("client_ip", "192.0.2.1"));
-    /* It was encoded in a path or an argument, and is theirs. */
+    /* White space that was encoded in a path or an argument is part of the value. */
     CHECK(has("path", "/a /b "));
     CHECK(has("path:2", "b "));
     CHECK(has("query:q", " x\t"));
-    told_end(&told);
+    diags_end(&diags);
 }
 
-TEST(path_and_its_parts)
+TEST(path_and_its_segments)
 {
     start();
     {
         BEGIN({WEIR_ATTR_PATH, "", "/api//%41/items/"}, {WEIR_ATTR_TARGET, "", "/other?q=1"});
-        CHECK(has("path", "/api//%41/items/")); /* as it was given */
+        CHECK(has("path", "/api//%41/items/")); /* as given */
         CHECK(has("path:1", "api"));
         CHECK(has("path:2", NULL));
         CHECK(has("path:3", "%41"));
@@ -129,8 +129,8 @@ TEST(path_and_its_parts)
         CHECK(has("path:5", NULL));
         CHECK(has("path:6", NULL));
         CHECK(has("query:q", "1"));
-        CHECK_EQ(request.asked[WEIR_ATTR_PATH], 1);
-        CHECK_EQ(request.asked[WEIR_ATTR_TARGET], 1);
+        CHECK_EQ(request.lookups[WEIR_ATTR_PATH], 1);
+        CHECK_EQ(request.lookups[WEIR_ATTR_TARGET], 1);
     }
     {
         BEGIN({WEIR_ATTR_TARGET, "", "http://h/api/./x/%41?q=a+b&r=c#f"});
@@ -138,8 +138,8 @@ TEST(path_and_its_parts)
         CHECK(has("path", "/api/x/A"));
         CHECK(has("query:q", "a b"));
         CHECK(has("query:r", "c"));
-        CHECK_EQ(request.asked[WEIR_ATTR_PATH], 1);
-        CHECK_EQ(request.asked[WEIR_ATTR_TARGET], 1);
+        CHECK_EQ(request.lookups[WEIR_ATTR_PATH], 1);
+        CHECK_EQ(request.lookups[WEIR_ATTR_TARGET], 1);
     }
     {
         BEGIN({WEIR_ATTR_TARGET, "", "/x?q=1"}, {WEIR_ATTR_QUERY, "", "q=2"});
@@ -167,10 +167,10 @@ TEST(path_and_its_parts)
         CHECK(weir__value(&values, index_of("path"), &value));
         CHECK_EQ(value.len, WEIR__PATH_MAX);
     }
-    told_end(&told);
+    diags_end(&diags);
 }
 
-/* Whatever the other arguments are, and however it is spelled: the same value, so the same bucket. */
+/* Independent of the other arguments and of the spelling: the same value, so the same counter. */
 TEST(long_arguments_are_cut_alike)
 {
     start();
@@ -191,12 +191,12 @@ TEST(long_arguments_are_cut_alike)
         }
         CHECK(used < 3 || has("query:c", "A"));
         CHECK(used < 5 || has("query:e", "B"));
-        CHECK(has("path", "/xA")); /* has a room of its own */
+        CHECK(has("path", "/xA")); /* has a buffer of its own */
     }
-    told_end(&told);
+    diags_end(&diags);
 }
 
-/* The values with '|' behind each, "+" for more than are looked at. */
+/* The values, each followed by '|'; "+" for more than are examined. */
 static bool all_are(const char *name, const char *expected)
 {
     static struct weir__several several;
@@ -226,9 +226,9 @@ TEST(several_of_one_name)
     CHECK(all_are("query:c", "|3|") && all_are("query:d", "1|2|3|4|5|6|7|8|+"));
     CHECK(all_are("cookie:a", NULL) && all_are("cookie:b", "|y|") && all_are("cookie:c", NULL) && has("cookie:c", "z"));
     CHECK(all_are("user_id", "1|2 |") && all_are("api_key", "|y|") && all_are("given", NULL) && has("given", "g"));
-    CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 1);
-    CHECK_EQ(request.asked[WEIR_ATTR_QUERY], 1);
-    told_end(&told);
+    CHECK_EQ(request.lookups[WEIR_ATTR_HEADER], 1);
+    CHECK_EQ(request.lookups[WEIR_ATTR_QUERY], 1);
+    diags_end(&diags);
 }
 
 static bool host_is(const char *host, const char *expected)
@@ -256,7 +256,7 @@ TEST(hosts)
     memset(longest, 'A', sizeof longest);
     longest[sizeof longest - 1] = '\0';
     CHECK(host_is(longest, longest));
-    told_end(&told);
+    diags_end(&diags);
 }
 
 static bool method_is(const char *method, const char *expected)
@@ -273,7 +273,7 @@ TEST(methods)
     CHECK(method_is("M-Search", "M-SEARCH"));
     CHECK(method_is("", NULL));
     CHECK(method_is("a-method-that-nobody-ever-has-heard-of", "a-method-that-nobody-ever-has-heard-of"));
-    told_end(&told);
+    diags_end(&diags);
 }
 
 TEST(cookies_and_sources)
@@ -282,12 +282,12 @@ TEST(cookies_and_sources)
     int user = index_of("user_id"), key = index_of("api_key"), tier = index_of("tier"), org = index_of("org");
     all.list[user].source = (int16_t)index_of("header:X-User");
     all.list[key].source = (int16_t)index_of("cookie:Key");
-    all.list[tier].source = (int16_t)org; /* which the reader refuses; still it must end */
+    all.list[tier].source = (int16_t)org; /* a cycle, which the reader refuses; the lookup must still end */
     all.list[org].source = (int16_t)tier;
     BEGIN({WEIR_ATTR_HEADER, "cookie", "a=1; Key=\"k 1\"; b="}, {WEIR_ATTR_HEADER, "x-user", "7"});
     CHECK(has("user_id", "7"));
     CHECK(has("header:x-user", "7"));
-    CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 1);
+    CHECK_EQ(request.lookups[WEIR_ATTR_HEADER], 1);
     CHECK(has("api_key", "k 1"));
     CHECK(has("cookie:a", "1"));
     CHECK(has("cookie:b", NULL));
@@ -298,10 +298,10 @@ TEST(cookies_and_sources)
         weir_attribute own[] = {{WEIR_ATTR_NAMED, "user_id", "8"}, {WEIR_ATTR_HEADER, "x-user", "7"}};
         weir_query other = {.attributes = own, .attribute_count = 2};
         weir__values_begin(&values, &all, &other);
-        CHECK(has("user_id", "8")); /* the application knows better */
+        CHECK(has("user_id", "8")); /* the application's value wins */
         CHECK(has("header:x-user", "7"));
     }
-    told_end(&told);
+    diags_end(&diags);
 }
 
 TEST(values_from_an_array)
@@ -326,7 +326,7 @@ TEST(values_from_an_array)
     CHECK(has("header:x-plan", NULL));
     CHECK(has("path:1", NULL));
     CHECK(!weir__value_client(&values));
-    told_end(&told);
+    diags_end(&diags);
 }
 
 /* ---- The client ---- */
@@ -367,7 +367,7 @@ TEST(client_grouped)
     CHECK(client_is(&odd, "2001:db8::5", "2001:db8::5"));
     text[0].value = "unix:/run/socket";
     CHECK(client_is(&from_text, NULL, NULL));
-    told_end(&told);
+    diags_end(&diags);
 }
 
 TEST(client_behind_proxies)
@@ -376,26 +376,26 @@ TEST(client_behind_proxies)
     struct weir__network proxy;
     bool host_bits;
     CHECK(weir__network_parse(WEIR__TEXT("10.0.0.0/8"), &proxy, &host_bits));
-    all.identity.trusted = weir__networks_make(&told.arena, &proxy, 1);
+    all.identity.trusted = weir__networks_make(&diags.arena, &proxy, 1);
     weir_attribute given[] = {{WEIR_ATTR_HEADER, "x-forwarded-for", "203.0.113.9, 198.51.100.7"},
                               {WEIR_ATTR_PEER, "", "10.0.0.1"},
                               {WEIR_ATTR_HEADER, "forwarded", "for=198.51.100.8"}};
     struct request request = {given, 2, {0}};
-    weir_query query = {.lookup = answer, .lookup_context = &request};
+    weir_query query = {.lookup = lookup_value, .lookup_context = &request};
     CHECK(client_is(&query, "198.51.100.7", "198.51.100.7"));
-    CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 1);
-    request.count = 3; /* a client's own Forwarded, which a proxy that writes the other hands on */
+    CHECK_EQ(request.lookups[WEIR_ATTR_HEADER], 1);
+    request.count = 3; /* a Forwarded of the client, which a proxy that writes X-Forwarded-For passes on */
     CHECK(client_is(&query, "198.51.100.7", "198.51.100.7"));
     all.identity.forwarded_header = WEIR__FORWARDED_STANDARD;
     CHECK(client_is(&query, "198.51.100.8", "198.51.100.8"));
     all.identity.forwarded_header = WEIR__FORWARDED_X;
     given[0].name = "x-other";
     CHECK(client_is(&query, "10.0.0.1", "10.0.0.1"));
-    given[1].value = "192.0.2.1"; /* a stranger's headers are not even asked for */
-    request.asked[WEIR_ATTR_HEADER] = 0;
+    given[1].value = "192.0.2.1"; /* headers of an untrusted peer are not even looked up */
+    request.lookups[WEIR_ATTR_HEADER] = 0;
     CHECK(client_is(&query, "192.0.2.1", "192.0.2.1"));
-    CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 0);
-    told_end(&told);
+    CHECK_EQ(request.lookups[WEIR_ATTR_HEADER], 0);
+    diags_end(&diags);
 }
 
 TEST_MAIN

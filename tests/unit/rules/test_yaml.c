@@ -1,15 +1,15 @@
-/* YAML as a tree with places; and all that is refused, with the place and in time. */
-#include "told.h"
+/* YAML as a tree with positions; and everything that is refused, with its position and in bounded time. */
+#include "diagnostics_collector.h"
 
 #include <time.h>
 
-static struct told told;
+static struct diags diags;
 
 static const struct weir__node *read_bytes(const char *text, size_t len)
 {
-    told_end(&told);
-    told_begin(&told, text, len);
-    return weir__yaml_read(0, &told.arena, &told.report);
+    diags_end(&diags);
+    diags_begin(&diags, text, len);
+    return weir__yaml_read(0, &diags.arena, &diags.report);
 }
 
 static const struct weir__node *read_text(const char *text)
@@ -22,9 +22,9 @@ static bool is_at(const struct weir__node *node, uint32_t line, uint32_t column)
     return node && node->place.source == 0 && node->place.line == line && node->place.column == column;
 }
 
-/* ---- What is read ---- */
+/* ---- Valid files ---- */
 
-TEST(a_tree_with_its_places)
+TEST(tree_has_positions)
 {
     const struct weir__node *root = read_text("# comment\n"
                                               "rules:\n"
@@ -49,7 +49,7 @@ TEST(a_tree_with_its_places)
     CHECK(weir__text_is(weir__node_get(root, "empty")->text, ""));
     CHECK(is_at(weir__node_get(weir__node_get(root, "gr\xc3\xbc\xc3\x9f"), "k"), 8, 12)); /* columns are characters */
     CHECK(!weir__node_get(root, "none") && !weir__node_get(list, "x") && !weir__node_get(NULL, "x"));
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(diags.count, 0);
 }
 
 TEST(forms_of_text)
@@ -62,12 +62,12 @@ TEST(forms_of_text)
     root = read_text("--- 'x'\n...\n");
     CHECK(root && root->kind == WEIR__SCALAR && weir__text_is(root->text, "x"));
     CHECK(read_text("%YAML 1.1\n---\na: 1\n"));
-    CHECK(read_text("'<<': 1\n")); /* in quotes it is a text like any other */
+    CHECK(read_text("'<<': 1\n")); /* quoted, it is an ordinary text */
     CHECK(read_text("a: '&x'\nb: '*x'\nc: '!x'\n"));
-    CHECK(read_text("a: 1\r\nb: 2\r\n") && told.count == 0);
+    CHECK(read_text("a: 1\r\nb: 2\r\n") && diags.count == 0);
 }
 
-TEST(what_a_node_is)
+TEST(node_kinds)
 {
     static const char *const cases[][2] = {
         {"[]", "a list"},    {"{}", "a map"},           {"'x'", "text"},   {"x", "text"},      {"''", "text"},
@@ -90,13 +90,13 @@ TEST(byte_order_mark)
     CHECK(root && root->count == 2 && is_at(root->first, 1, 4));
     CHECK(!read_text("\xef\xbb\xbf"
                      "a: \xff\n"));
-    CHECK(told_is(&told, 0, 1, 4, "not valid UTF-8"));
-    CHECK(strcmp(told.all[0].source, "a: ?") == 0);
+    CHECK(diags_is(&diags, 0, 1, 4, "not valid UTF-8"));
+    CHECK(strcmp(diags.all[0].source, "a: ?") == 0);
 }
 
-/* ---- What is refused ---- */
+/* ---- Refused files ---- */
 
-TEST(refused_with_its_place)
+TEST(errors_have_their_position)
 {
     static const struct {
         const char *text;
@@ -177,44 +177,44 @@ TEST(refused_with_its_place)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool refused = !read_text(cases[i].text);
-        bool right = refused && told_is(&told, 0, cases[i].line, cases[i].column, cases[i].message);
-        if (!right || told.count != 1)
+        bool right = refused && diags_is(&diags, 0, cases[i].line, cases[i].column, cases[i].message);
+        if (!right || diags.count != 1)
             printf("  for: %s\n", cases[i].text);
         CHECK(right);
-        CHECK_EQ(told.count, 1);
-        CHECK_EQ(told.report.errors, 1);
+        CHECK_EQ(diags.count, 1);
+        CHECK_EQ(diags.report.errors, 1);
     }
 }
 
-TEST(a_zero_byte)
+TEST(zero_byte_is_refused)
 {
     CHECK(!read_bytes("a: 1\nb\0: 2\n", 11));
-    CHECK(told_is(&told, 0, 2, 2, "there is a zero byte"));
+    CHECK(diags_is(&diags, 0, 2, 2, "there is a zero byte"));
     CHECK(!read_bytes("\0", 1));
-    CHECK(told_is(&told, 0, 1, 1, "there is a zero byte"));
+    CHECK(diags_is(&diags, 0, 1, 1, "there is a zero byte"));
 }
 
-TEST(all_that_can_be_read_past_is_told)
+TEST(recoverable_errors_are_all_reported)
 {
     CHECK(!read_text("a: &x 1\nb: *x\nc: !t 1\n<<: {d: 1}\na: 2\nl: [*x, *y]\nm: {b: 1, b: 2}\n"));
-    CHECK_EQ(told.count, 8);
-    CHECK(told_is(&told, 0, 1, 4, "anchors"));
-    CHECK(told_is(&told, 5, 6, 9, "aliases"));
-    CHECK(told_is(&told, 6, 7, 11, "\"b\" is here a second time"));
-    CHECK(told_is(&told, 7, 5, 1, "\"a\" is here a second time"));
+    CHECK_EQ(diags.count, 8);
+    CHECK(diags_is(&diags, 0, 1, 4, "anchors"));
+    CHECK(diags_is(&diags, 5, 6, 9, "aliases"));
+    CHECK(diags_is(&diags, 6, 7, 11, "\"b\" is here a second time"));
+    CHECK(diags_is(&diags, 7, 5, 1, "\"a\" is here a second time"));
 }
 
-TEST(an_error_elsewhere_is_no_error_here)
+TEST(error_in_one_source_does_not_fail_the_next)
 {
     struct weir__source two[2] = {{"bad", WEIR__TEXT("a: [")}, {"good", WEIR__TEXT("a: 1")}};
-    told_end(&told);
-    told_begin(&told, NULL, 0);
-    told.report.sources = two;
-    told.report.source_count = 2;
-    CHECK(!weir__yaml_read(0, &told.arena, &told.report));
-    const struct weir__node *root = weir__yaml_read(1, &told.arena, &told.report);
+    diags_end(&diags);
+    diags_begin(&diags, NULL, 0);
+    diags.report.sources = two;
+    diags.report.source_count = 2;
+    CHECK(!weir__yaml_read(0, &diags.arena, &diags.report));
+    const struct weir__node *root = weir__yaml_read(1, &diags.arena, &diags.report);
     CHECK(root && root->place.source == 1);
-    CHECK(strcmp(told.all[0].file, "bad") == 0 && told.count == 1);
+    CHECK(strcmp(diags.all[0].file, "bad") == 0 && diags.count == 1);
 }
 
 /* ---- Bounds ---- */
@@ -227,7 +227,7 @@ TEST(nesting_is_bounded)
         memset(text + depth, ']', (size_t)depth);
         CHECK(!read_bytes(text, 2 * (size_t)depth) == (depth > WEIR__YAML_DEPTH));
     }
-    CHECK(told_is(&told, 0, 1, WEIR__YAML_DEPTH + 1, "nested deeper than 32 levels"));
+    CHECK(diags_is(&diags, 0, 1, WEIR__YAML_DEPTH + 1, "nested deeper than 32 levels"));
 }
 
 static double seconds(void)
@@ -239,7 +239,7 @@ static double seconds(void)
 
 enum { TEN_MB = 10 << 20 };
 
-/* Ten megabytes of a piece. */
+/* Ten megabytes of a repeated piece. */
 static char *fill(const char *piece)
 {
     char *text = malloc(TEN_MB);
@@ -248,7 +248,7 @@ static char *fill(const char *piece)
     return text;
 }
 
-TEST(ten_megabytes_of_anything_end_in_time)
+TEST(ten_megabytes_are_read_in_bounded_time)
 {
     static const struct {
         const char *piece;
@@ -275,9 +275,9 @@ TEST(ten_megabytes_of_anything_end_in_time)
         char *text = fill(cases[i].piece);
         double start = seconds();
         CHECK(!read_bytes(text, TEN_MB));
-        CHECK(told_is(&told, 0, cases[i].line, cases[i].column, cases[i].message));
+        CHECK(diags_is(&diags, 0, cases[i].line, cases[i].column, cases[i].message));
         CHECK(seconds() - start < 5); /* some hundredths, but sanitizers and emulation are slow */
-        CHECK(told.arena.bytes < 1 << 20);
+        CHECK(diags.arena.bytes < 1 << 20);
         free(text);
     }
 }
@@ -294,19 +294,19 @@ TEST(ten_megabytes_of_nested_maps)
         text[used++] = '\n';
     }
     CHECK(!read_bytes(text, used));
-    CHECK(told_is(&told, 0, 33, 33, "nested deeper than 32 levels"));
+    CHECK(diags_is(&diags, 0, 33, 33, "nested deeper than 32 levels"));
     free(text);
 }
 
-TEST(a_file_is_bounded)
+TEST(file_size_is_bounded)
 {
     size_t size = ((size_t)16 << 20) + 1;
     char *text = malloc(size);
     memset(text, '#', size);
     CHECK(!read_bytes(text, size));
-    CHECK(told_is(&told, 0, 0, 0, "the file is larger than 16 MiB"));
+    CHECK(diags_is(&diags, 0, 0, 0, "the file is larger than 16 MiB"));
     CHECK(!read_bytes(text, size - 1));
-    CHECK(told_is(&told, 0, 0, 0, "the file is empty"));
+    CHECK(diags_is(&diags, 0, 0, 0, "the file is empty"));
     free(text);
 }
 
@@ -314,17 +314,17 @@ TEST(memory_is_bounded)
 {
     char *text = fill(",a");
     text[0] = '[';
-    told_end(&told);
-    told_begin(&told, text, TEN_MB);
-    told.arena.bytes_max = 1 << 20;
-    CHECK(!weir__yaml_read(0, &told.arena, &told.report));
-    CHECK(told.arena.failed && told.arena.bytes <= 1 << 20);
-    CHECK_EQ(told.count, 1);
-    CHECK(told_is(&told, 0, 0, 0, "there is not enough memory to read the file"));
+    diags_end(&diags);
+    diags_begin(&diags, text, TEN_MB);
+    diags.arena.bytes_max = 1 << 20;
+    CHECK(!weir__yaml_read(0, &diags.arena, &diags.report));
+    CHECK(diags.arena.failed && diags.arena.bytes <= 1 << 20);
+    CHECK_EQ(diags.count, 1);
+    CHECK(diags_is(&diags, 0, 0, 0, "there is not enough memory to read the file"));
     free(text);
 }
 
-/* ---- Doubles among many ---- */
+/* ---- Duplicate keys ---- */
 
 TEST(a_hundred_thousand_keys)
 {
@@ -338,20 +338,20 @@ TEST(a_hundred_thousand_keys)
     CHECK(root && root->count == COUNT);
     used += (size_t)sprintf(text + used, "key4711: 2\n");
     CHECK(!read_bytes(text, used));
-    CHECK(told_is(&told, 0, COUNT + 1, 1, "\"key4711\" is here a second time: it is already on line 4712"));
-    CHECK_EQ(told.count, 1);
+    CHECK(diags_is(&diags, 0, COUNT + 1, 1, "\"key4711\" is here a second time: it is already on line 4712"));
+    CHECK_EQ(diags.count, 1);
     used = 0;
     for (int i = 0; i < COUNT; i++)
         used += (size_t)sprintf(text + used, "k: 1\n");
     CHECK(!read_bytes(text, used));
-    CHECK_EQ(told.report.errors, COUNT - 1);
-    CHECK_EQ(told.count, WEIR__ERRORS_MAX + 1);
+    CHECK_EQ(diags.report.errors, COUNT - 1);
+    CHECK_EQ(diags.count, WEIR__ERRORS_MAX + 1);
     CHECK(seconds() - start < 10); /* comparing each with each would take minutes */
     free(text);
 }
 
-/* Random maps against the obvious way of finding doubles; they are told in the order of the file. */
-TEST(doubles_in_random_maps)
+/* Random maps against a pairwise comparison; duplicates are reported in the order of the file. */
+TEST(duplicates_in_random_maps)
 {
     uint64_t seed = 17;
     for (int64_t run = test_scaled(3000, 100); run > 0; run--) {
@@ -371,16 +371,16 @@ TEST(doubles_in_random_maps)
                 continue;
             char message[32];
             snprintf(message, sizeof message, "already on line %d", before + 2);
-            CHECK(told_is(&told, expected++, i + 2, 1, message));
+            CHECK(diags_is(&diags, expected++, i + 2, 1, message));
         }
-        CHECK_EQ(told.count, expected);
+        CHECK_EQ(diags.count, expected);
         CHECK(!root == (expected > 0));
     }
 }
 
-/* ---- Anything at all ---- */
+/* ---- Random input ---- */
 
-/* Every node is reachable, has a place in the file, and the counts are right. No recursion deeper than the bound. */
+/* Every node is reachable and has a position in the file, and the counts are right. Recursion is bounded. */
 static void check_tree(const struct weir__node *node, int depth)
 {
     size_t count = 0;
@@ -404,15 +404,15 @@ TEST(random_text_never_crashes)
         char text[128];
         size_t used = 0;
         for (uint64_t count = test_random(&seed) % 24; count > 0; count--) {
-            /* mostly the pieces that make sense together */
+            /* mostly pieces that make sense together */
             size_t kinds = test_random(&seed) % 4 ? 11 : sizeof pieces / sizeof *pieces;
             const char *piece = pieces[test_random(&seed) % kinds];
             used += (size_t)sprintf(text + used, "%s", piece);
         }
         const struct weir__node *root = read_bytes(text, used);
-        CHECK(!root == (told.report.errors > 0));
-        for (int i = 0; i < told.count; i++)
-            CHECK(told.all[i].message[0] && told.all[i].line >= 0 && told.all[i].line < 128);
+        CHECK(!root == (diags.report.errors > 0));
+        for (int i = 0; i < diags.count; i++)
+            CHECK(diags.all[i].message[0] && diags.all[i].line >= 0 && diags.all[i].line < 128);
         if (root)
             check_tree(root, 0);
         good += root != NULL;

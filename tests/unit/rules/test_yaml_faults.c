@@ -1,13 +1,13 @@
 /*
- * The Nth allocation fails, in weir or in libyaml, which is linked in here so that the linker can put functions that
- * fail in front of the real ones for both.
+ * The Nth allocation fails, in weir or in libyaml, which is linked in here so that the linker can wrap the allocation
+ * functions for both.
  */
-#include "told.h"
+#include "diagnostics_collector.h"
 
 #include "../../failing.h"
 
 static struct {
-    int nth;    /* which one fails; 0: none */
+    int nth;    /* number of the allocation that fails; 0: none */
     bool after; /* and all after it */
     int calls;  /* so far */
     bool hit;
@@ -24,27 +24,27 @@ FAILING_MALLOC(fails())
 FAILING_REALLOC(fails())
 FAILING_STRDUP(fails())
 
-static struct told told;
+static struct diags diags;
 
-/* Fails each allocation of reading this text in its turn. Returns how many there were. */
+/* Fails each allocation while this text is read. Returns the number of allocations. */
 static int fail_each(const char *text, size_t len, bool good, bool after)
 {
     int nth = 0;
     do {
-        told_begin(&told, text, len);
+        diags_begin(&diags, text, len);
         fault.calls = 0;
         fault.hit = false;
         fault.after = after;
         fault.nth = ++nth;
-        const struct weir__node *root = weir__yaml_read(0, &told.arena, &told.report);
+        const struct weir__node *root = weir__yaml_read(0, &diags.arena, &diags.report);
         fault.nth = 0;
-        /* All is well, or it was told; and lack of memory is never taken for something else. */
-        CHECK(!root == (told.report.errors > 0));
-        CHECK(!told.arena.failed || (!root && strstr(told.all[told.count - 1].message, "not enough memory")));
-        CHECK(told.arena.failed || !root == !good);
-        CHECK(fault.hit || !told.arena.failed);
-        CHECK(!after || !fault.hit || told.arena.failed);
-        told_end(&told);
+        /* Either all is well or an error was reported; and an allocation failure is always reported as such. */
+        CHECK(!root == (diags.report.errors > 0));
+        CHECK(!diags.arena.failed || (!root && strstr(diags.all[diags.count - 1].message, "not enough memory")));
+        CHECK(diags.arena.failed || !root == !good);
+        CHECK(fault.hit || !diags.arena.failed);
+        CHECK(!after || !fault.hit || diags.arena.failed);
+        diags_end(&diags);
     } while (fault.hit && nth < 100000);
     return nth;
 }
@@ -55,7 +55,7 @@ static void fail_both_ways(const char *text, size_t len, bool good)
     CHECK(fail_each(text, len, good, false) > 5);
 }
 
-TEST(each_allocation_of_a_good_file)
+TEST(each_allocation_fails_for_a_valid_file)
 {
     static const char text[] =
         "%YAML 1.1\n---\n# comment\nrules:\n  - name: \"a\\n\\u00fc\"\n    match: {path: /a/*, method: [GET, "
@@ -63,7 +63,7 @@ TEST(each_allocation_of_a_good_file)
     fail_both_ways(text, sizeof text - 1, true);
 }
 
-TEST(each_allocation_of_a_bad_file)
+TEST(each_allocation_fails_for_an_invalid_file)
 {
     static const char *const texts[] = {
         "a: &x [1]\nb: *x\nc: !<t> 2\nd: !!str e\na: 2\n",
@@ -80,8 +80,8 @@ TEST(each_allocation_of_a_bad_file)
         fail_both_ways(texts[i], strlen(texts[i]), false);
 }
 
-/* Long enough for every one of the buffers to grow. */
-TEST(each_allocation_of_a_long_file)
+/* Long enough for every buffer to grow. */
+TEST(each_allocation_fails_for_a_long_file)
 {
     enum { COUNT = 100 };
     char *text = malloc(COUNT * 256);
