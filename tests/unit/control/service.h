@@ -1,6 +1,6 @@
 /*
- * A rules service for a test: in a folder of its own, on SQLite or on a PostgreSQL that the test program starts for
- * itself. BOTH(name) runs a test on each.
+ * A rules service for a test: in a directory of its own, on SQLite or on a PostgreSQL that the test program starts.
+ * BOTH(name) runs a test on each.
  */
 #ifndef WEIR_TEST_SERVICE_H
 #define WEIR_TEST_SERVICE_H
@@ -49,7 +49,7 @@ static void postgres_end(void)
     (void)!system(command);
 }
 
-/* False: there is none on this machine, which is said. */
+/* False: this machine has no PostgreSQL, which is reported as SKIP. */
 static inline bool postgres_begin(void)
 {
     static pid_t owner;
@@ -148,15 +148,15 @@ static inline int service_run(struct service *s, const struct weir__rest_request
     return s->reply.status;
 }
 
-/* The status of a request. */
-static inline int ask(struct service *s, const char *what, const char *body)
+/* Runs a request and returns its status. */
+static inline int rest(struct service *s, const char *what, const char *body)
 {
     char buffer[512];
     struct weir__rest_request r = request_of(s, what, body, buffer);
     return service_run(s, &r);
 }
 
-static inline int ask_if(struct service *s, const char *what, const char *if_match, const char *body)
+static inline int rest_if_match(struct service *s, const char *what, const char *if_match, const char *body)
 {
     char buffer[512];
     struct weir__rest_request r = request_of(s, what, body, buffer);
@@ -203,7 +203,7 @@ static inline const char *word(struct service *s, const char *path)
         CHECK(strcmp(word(s, path), expected) == 0);                                                                   \
     } while (0)
 
-/* The whole file, or ""; static memory. */
+/* The complete file, or ""; static memory. */
 static inline const char *file_text(const char *path)
 {
     static char text[1 << 16];

@@ -1,4 +1,4 @@
-/* Tokens, rights, sessions, guessing; keys and figures; the description of it all. */
+/* Tokens, rights, sessions, the login throttle; keys and statistics; the OpenAPI description. */
 #include "service.h"
 
 static void make_token(struct service *s, const char *role, char token[128], char id[32])
@@ -7,7 +7,7 @@ static void make_token(struct service *s, const char *role, char token[128], cha
     const char *user = s->user;
     s->user = "tester";
     snprintf(body, sizeof body, "{\"name\":\"%s-token\",\"role\":\"%s\"}", role, role);
-    CHECK_EQ(ask(s, "POST /v1/tokens", body), 201);
+    CHECK_EQ(rest(s, "POST /v1/tokens", body), 201);
     snprintf(token, 128, "%s", word(s, "token"));
     snprintf(id, 32, "%s", word(s, "id"));
     s->user = user;
@@ -36,46 +36,46 @@ BOTH(rights_follow_the_role)
         make_token(&s, weir__role_name((enum weir__role)role), s.token, id);
         s.user = NULL;
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            int status = ask(&s, cases[i].what, cases[i].body);
+            int status = rest(&s, cases[i].what, cases[i].body);
             CHECK_EQ(status == 403, (int)cases[i].least > role);
             CHECK(status != 401 && status != 429);
         }
-        CHECK_EQ(ask(&s, "GET /v1/session", NULL), 200);
+        CHECK_EQ(rest(&s, "GET /v1/session", NULL), 200);
         CHECK_WORD(&s, "role", weir__role_name((enum weir__role)role));
         s.user = "tester";
     }
     s.user = NULL;
     *s.token = 0;
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 401);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 401);
     CHECK(weir__rest_header(&s.reply, "WWW-Authenticate") != NULL);
-    CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);
-    CHECK_EQ(ask(&s, "GET /v1/openapi.json", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /healthz", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/openapi.json", NULL), 200);
     service_close(&s);
 }
 
-BOTH(tokens_end)
+BOTH(tokens_can_be_revoked_and_expire)
 {
     struct service s = {0};
     char id[32];
     service_open(&s, on_postgres);
     make_token(&s, "operator", s.token, id);
     s.user = NULL;
-    CHECK_EQ(ask(&s, "GET /v1/tokens", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/tokens", NULL), 200);
     CHECK_WORD(&s, "items[0].id", id);
     CHECK(json_is_string(at(&s, "items[0].last_used")));
     CHECK(strstr(s.reply.body, strchr(s.token + strlen("weir_"), '_') + 1) == NULL); /* shown once */
-    /* One that has expired. */
+    /* A token that has expired. */
     struct weir__db_value of[] = {WEIR__S(id)};
     CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = 1 WHERE id = $1", of, 1, NULL, NULL), 0);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 401);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 401);
     CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = NULL WHERE id = $1", of, 1, NULL, NULL), 0);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     char what[64];
     snprintf(what, sizeof what, "DELETE /v1/tokens/%s", id);
-    CHECK_EQ(ask(&s, what, NULL), 204);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 401);
+    CHECK_EQ(rest(&s, what, NULL), 204);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 401);
     s.user = "tester";
-    CHECK_EQ(ask(&s, what, NULL), 404);
+    CHECK_EQ(rest(&s, what, NULL), 404);
     static const char *const wrong[] = {"{}",
                                         "{\"name\":\"\",\"role\":\"viewer\"}",
                                         "{\"name\":\"a\\u0000b\",\"role\":\"viewer\"}",
@@ -93,15 +93,15 @@ BOTH(tokens_end)
         struct weir__rest_request r = request_of(&s, "POST /v1/tokens", wrong[i], buffer);
         CHECK_EQ(service_run(&s, &r), 400);
     }
-    CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"30d\"}"), 201);
+    CHECK_EQ(rest(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"30d\"}"), 201);
     CHECK_EQ(
-        ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"2032-01-01T00:00:00.000Z\"}"),
+        rest(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"2032-01-01T00:00:00.000Z\"}"),
         201);
     CHECK_WORD(&s, "expires", "2032-01-01T00:00:00.000Z");
     service_close(&s);
 }
 
-TEST(guesses_are_limited)
+TEST(wrong_tokens_are_throttled)
 {
     struct service s = {0};
     char id[32], token[128], buffer[512], body[256];
@@ -111,22 +111,22 @@ TEST(guesses_are_limited)
     s.user = NULL;
     for (int i = 0; i < 200; i++) {
         snprintf(s.token, sizeof s.token, "weir_%s_%039d", id, i);
-        int status = ask(&s, "GET /v1/rules", NULL);
+        int status = rest(&s, "GET /v1/rules", NULL);
         CHECK(status == 401 || status == 429);
         refused += status == 401;
     }
-    CHECK(refused >= 10 && refused <= 12); /* what comes back in a second or two of running */
+    CHECK(refused >= 10 && refused <= 12); /* 10, and what is refilled in a second or two of running */
     CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
-    /* The right one is let in all the same, from there and from elsewhere, as a token and for a session. */
+    /* The right token is accepted nevertheless, from this address and from another, as a token and for a session. */
     snprintf(s.token, sizeof s.token, "%s", token);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     CHECK(s.reply.right_token && !s.reply.last);
     snprintf(body, sizeof body, "{\"token\":\"%s\"}", token);
-    CHECK_EQ(ask(&s, "POST /v1/session", body), 201);
+    CHECK_EQ(rest(&s, "POST /v1/session", body), 201);
     struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
     r.address = "2001:db8::1";
     CHECK_EQ(service_run(&s, &r), 200);
-    /* A network of IPv6 is one address; sessions are no way around. */
+    /* All addresses of an IPv6 network count as one; creating sessions does not bypass the throttle. */
     for (int i = 0; i < 30; i++) {
         char address[32];
         r = request_of(&s, "POST /v1/session", "{\"token\":\"weir_x_y\"}", buffer);
@@ -138,8 +138,8 @@ TEST(guesses_are_limited)
     service_close(&s);
 }
 
-/* The delay comes before the check, for right and wrong ones: closing early gains a guesser nothing. */
-TEST(delays_of_guesses_grow)
+/* The delay precedes the check, for right and wrong tokens: disconnecting early gains an attacker nothing. */
+TEST(delay_grows_with_wrong_tokens)
 {
     struct service s = {0};
     int64_t before = 0, grown = 0;
@@ -162,7 +162,8 @@ TEST(delays_of_guesses_grow)
     }
     CHECK(grown >= 8); /* 100 ms, 200 ms, up to a second; the machine may have been slow in between */
     CHECK(before >= 900);
-    /* The right one is as late, in each of the ways to show it, and let in; what shows none is not. */
+    /* A right token is delayed as much, in each way of presenting it, and accepted; a request without a token is not
+     * delayed. */
     snprintf(s.token, sizeof s.token, "%s", token);
     r = request_of(&s, "GET /v1/rules", NULL, buffer);
     CHECK(weir__rest_delay_ms(s.control, &r) >= 800);
@@ -180,8 +181,8 @@ TEST(delays_of_guesses_grow)
     service_close(&s);
 }
 
-/* An attacker with many addresses is limited in all, and a right token is let in from any of them. */
-TEST(guesses_of_many_addresses_are_limited)
+/* An attacker with many addresses is limited globally, and a right token is accepted from any of them. */
+TEST(wrong_tokens_from_many_addresses_are_throttled)
 {
     struct service s = {0};
     char id[32], token[128], buffer[512], address[32];
@@ -198,7 +199,7 @@ TEST(guesses_of_many_addresses_are_limited)
         CHECK(status == 401 || status == 429);
         refused += status == 401;
     }
-    CHECK(refused >= 300 && refused <= 350); /* what comes back in ten seconds of running */
+    CHECK(refused >= 300 && refused <= 350); /* 300, and what is refilled in ten seconds of running */
     snprintf(s.token, sizeof s.token, "%s", token);
     struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
     r.address = address;
@@ -206,11 +207,11 @@ TEST(guesses_of_many_addresses_are_limited)
     service_close(&s);
 }
 
-static const char *cookie_said(struct service *s)
+static const char *cookie_set(struct service *s)
 {
     static char cookie[256];
-    const char *said = weir__rest_header(&s->reply, "Set-Cookie");
-    snprintf(cookie, sizeof cookie, "other=1; %.*s", said ? (int)strcspn(said, ";") : 0, said ? said : "");
+    const char *header = weir__rest_header(&s->reply, "Set-Cookie");
+    snprintf(cookie, sizeof cookie, "other=1; %.*s", header ? (int)strcspn(header, ";") : 0, header ? header : "");
     return cookie;
 }
 
@@ -227,7 +228,7 @@ BOTH(sessions)
     CHECK_EQ(service_run(&s, &r), 201);
     CHECK(strstr(weir__rest_header(&s.reply, "Set-Cookie"), "; HttpOnly; SameSite=Strict; ") != NULL);
     CHECK(strstr(weir__rest_header(&s.reply, "Set-Cookie"), "; Secure") != NULL);
-    snprintf(cookie, sizeof cookie, "%s", cookie_said(&s));
+    snprintf(cookie, sizeof cookie, "%s", cookie_set(&s));
     CHECK_WORD(&s, "who", "editor-token");
 
     r = request_of(&s, "POST /v1/rules", rule_text("a", 1), buffer);
@@ -240,12 +241,12 @@ BOTH(sessions)
     r = request_of(&s, "GET /v1/tokens", NULL, buffer);
     r.cookie = text_of(cookie);
     CHECK_EQ(service_run(&s, &r), 403);
-    /* Only the hash is kept. */
+    /* Only the hash is stored. */
     int64_t found = -1;
     struct weir__db_value by[] = {WEIR__S(strrchr(cookie, '=') + 1)};
     CHECK_EQ(weir__db_number(s.control->db, "SELECT count(*) FROM sessions WHERE hash = $1", by, 1, 0, &found), 0);
     CHECK_EQ(found, 0);
-    /* It ends with its time, by itself, and with its token. */
+    /* A session ends when it expires, when it is deleted, and with its token. */
     r = request_of(&s, "GET /v1/session", NULL, buffer);
     r.cookie = text_of(cookie);
     CHECK_EQ(service_run(&s, &r), 200);
@@ -254,13 +255,13 @@ BOTH(sessions)
     for (int way = 0; way < 2; way++) {
         struct weir__rest_request login = request_of(&s, "POST /v1/session", body, buffer);
         CHECK_EQ(service_run(&s, &login), 201);
-        snprintf(cookie, sizeof cookie, "%s", cookie_said(&s));
+        snprintf(cookie, sizeof cookie, "%s", cookie_set(&s));
         CHECK_EQ(service_run(&s, &r), 200);
         struct weir__rest_request out = request_of(&s, "DELETE /v1/session", NULL, buffer);
         out.cookie = text_of(cookie);
         snprintf(what, sizeof what, "DELETE /v1/tokens/%s", id);
         s.user = way ? "tester" : NULL;
-        CHECK_EQ(way ? ask(&s, what, NULL) : service_run(&s, &out), 204);
+        CHECK_EQ(way ? rest(&s, what, NULL) : service_run(&s, &out), 204);
         s.user = NULL;
         CHECK_EQ(service_run(&s, &r), 401);
     }
@@ -331,46 +332,46 @@ static int play_hot(void *context, const struct weir__host_hot *what, char **jso
     return *(int *)context;
 }
 
-BOTH(the_host_is_asked)
+BOTH(host_state_is_reported)
 {
     static int error;
     static const struct weir__control_host host = {
         .context = &error, .key_state = play_state, .key_reset = play_reset, .key_block = play_block, .hot = play_hot};
     struct service s = {.host = &host};
     service_open(&s, on_postgres);
-    CHECK_EQ(ask(&s, "GET /v1/keys/api%2F1m/user%3A1%2Fx/y", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/keys/api%2F1m/user%3A1%2Fx/y", NULL), 200);
     CHECK(strcmp(last_key, "api/1m|user:1/x/y") == 0);
     CHECK_EQ(number(&s, "remaining"), 5);
-    CHECK_EQ(ask(&s, "GET /v1/keys/none/k", NULL), 404);
-    CHECK_EQ(ask(&s, "DELETE /v1/keys/a/k", NULL), 200);
-    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"10m\"}"), 200);
+    CHECK_EQ(rest(&s, "GET /v1/keys/none/k", NULL), 404);
+    CHECK_EQ(rest(&s, "DELETE /v1/keys/a/k", NULL), 200);
+    CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"10m\"}"), 200);
     CHECK_EQ(blocked_ns, 600 * WEIR_SECOND);
     CHECK(strcmp(last_key, "a|k") == 0);
-    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{\"until\":\"2001-01-01T00:00:00Z\"}"), 400);
-    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"401d\"}"), 400);
-    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{}"), 400);
-    CHECK_EQ(ask(&s, "DELETE /v1/keys/a/k/block", NULL), 200);
+    CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{\"until\":\"2001-01-01T00:00:00Z\"}"), 400);
+    CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"401d\"}"), 400);
+    CHECK_EQ(rest(&s, "PUT /v1/keys/a/k/block", "{}"), 400);
+    CHECK_EQ(rest(&s, "DELETE /v1/keys/a/k/block", NULL), 200);
     CHECK_EQ(blocked_ns, 0);
-    CHECK_EQ(ask(&s, "GET /v1/audit", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/audit", NULL), 200);
     CHECK_WORD(&s, "items[0].action", "key_unblock");
     CHECK_WORD(&s, "items[1].action", "key_block");
     CHECK_WORD(&s, "items[1].object", "a/k");
     CHECK_WORD(&s, "items[2].action", "key_reset");
-    CHECK_EQ(ask(&s, "GET /v1/stats/hot?rule=a&by=denied&n=7", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/stats/hot?rule=a&by=denied&n=7", NULL), 200);
     CHECK_EQ(number(&s, "n"), 7);
     CHECK_EQ(number(&s, "denied"), 1);
-    CHECK_EQ(ask(&s, "GET /v1/stats/hot?by=denied", NULL), 400);
-    CHECK_EQ(ask(&s, "GET /v1/stats/hot?rule=a&by=luck", NULL), 400);
-    CHECK_EQ(ask(&s, "GET /v1/stats", NULL), 501);
-    CHECK_EQ(ask(&s, "GET /v1/advice", NULL), 501);
+    CHECK_EQ(rest(&s, "GET /v1/stats/hot?by=denied", NULL), 400);
+    CHECK_EQ(rest(&s, "GET /v1/stats/hot?rule=a&by=luck", NULL), 400);
+    CHECK_EQ(rest(&s, "GET /v1/stats", NULL), 501);
+    CHECK_EQ(rest(&s, "GET /v1/advice", NULL), 501);
     error = WEIR_ESTOREDOWN;
-    CHECK_EQ(ask(&s, "GET /v1/keys/a/k", NULL), 503);
-    CHECK_EQ(ask(&s, "DELETE /v1/keys/a/k", NULL), 503);
+    CHECK_EQ(rest(&s, "GET /v1/keys/a/k", NULL), 503);
+    CHECK_EQ(rest(&s, "DELETE /v1/keys/a/k", NULL), 503);
     error = 0;
     service_close(&s);
 }
 
-/* Every route is in the description, and the other way round. */
+/* A stand-in for the host's hash of a key. */
 static uint64_t play_hash(void *context, weir_text key)
 {
     (void)context;
@@ -397,8 +398,8 @@ static int play_get(void *context, const char *ticket, char **json, char *why)
     return 0;
 }
 
-/* The texts of keys are for operators, unless the configuration says otherwise. */
-TEST(keys_are_shown_by_role)
+/* The texts of keys are shown to operators only, unless the configuration allows viewers. */
+TEST(key_texts_are_shown_by_role)
 {
     int result = 0;
     struct weir__control_queue queue = {.list = play_list, .get = play_get};
@@ -410,8 +411,8 @@ TEST(keys_are_shown_by_role)
         struct service s = {.host = &host, .key_texts = least[l]};
         char id[32];
         service_open(&s, false);
-        CHECK_EQ(ask(&s, "DELETE /v1/keys/a/user:se%2Fcret", NULL), 200);
-        CHECK_EQ(ask(&s, "DELETE /v1/keys/a%2Ffew/user:se%2Fcret", NULL), 200); /* one of the limits of a rule */
+        CHECK_EQ(rest(&s, "DELETE /v1/keys/a/user:se%2Fcret", NULL), 200);
+        CHECK_EQ(rest(&s, "DELETE /v1/keys/a%2Ffew/user:se%2Fcret", NULL), 200); /* one of the limits of a rule */
         for (int role = WEIR__VIEWER; role <= WEIR__OPERATOR; role++) {
             bool sees = role >= (int)(least[l] ? least[l] : WEIR__OPERATOR);
             s.user = "tester";
@@ -419,22 +420,22 @@ TEST(keys_are_shown_by_role)
             make_token(&s, roles[role - WEIR__VIEWER], token, id);
             s.user = NULL;
             snprintf(s.token, sizeof s.token, "%s", token);
-            CHECK_EQ(ask(&s, "GET /v1/session", NULL), 200);
+            CHECK_EQ(rest(&s, "GET /v1/session", NULL), 200);
             CHECK_EQ(json_is_true(at(&s, "key_texts")), sees);
-            CHECK_EQ(ask(&s, "GET /v1/stats/hot?rule=a", NULL), 200);
+            CHECK_EQ(rest(&s, "GET /v1/stats/hot?rule=a", NULL), 200);
             CHECK_EQ(number(&s, "hide"), !sees);
-            CHECK_EQ(ask(&s, "GET /v1/audit", NULL), 200);
+            CHECK_EQ(rest(&s, "GET /v1/audit", NULL), 200);
             size_t last = json_array_size(at(&s, "items")) - 1;
             const char *object = json_string_value(json_object_get(json_array_get(at(&s, "items"), last), "object"));
             CHECK(object && strcmp(object, sees ? "a/user:se/cret" : "a/~000000000000000c") == 0);
             object = json_string_value(json_object_get(json_array_get(at(&s, "items"), last - 1), "object"));
             CHECK(object && strcmp(object, sees ? "a/few/user:se/cret" : "a/few/~000000000000000c") == 0);
             CHECK_EQ(strstr(s.reply.body, "cret") != NULL, sees);
-            CHECK_EQ(ask(&s, "GET /v1/queue", NULL), 200);
+            CHECK_EQ(rest(&s, "GET /v1/queue", NULL), 200);
             CHECK_WORD(&s, "items[0].key", sees ? "user:secret" : "~000000000000000b");
             CHECK_WORD(&s, "items[1].key", sees ? "(none)" : "~0000000000000002"); /* of the two bytes */
             CHECK_EQ(strstr(s.reply.body, "00ff") != NULL, sees);
-            CHECK_EQ(ask(&s, "GET /v1/queue/some", NULL), 200);
+            CHECK_EQ(rest(&s, "GET /v1/queue/some", NULL), 200);
             CHECK_WORD(&s, "key", sees ? "user:secret" : "~000000000000000b");
             CHECK_WORD(&s, "state", "waiting");
         }
@@ -442,14 +443,14 @@ TEST(keys_are_shown_by_role)
     }
 }
 
-TEST(the_description_is_true)
+TEST(openapi_description_matches_the_routes)
 {
     struct service s = {0};
     const char *path, *method;
     json_t *item, *operation;
     size_t described = 0;
     service_open(&s, false);
-    CHECK_EQ(ask(&s, "GET /v1/openapi.json", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/openapi.json", NULL), 200);
     json_t *paths = at(&s, "paths");
     for (size_t i = 0; i < weir__route_count; i++) {
         char lower[8] = "";
@@ -459,10 +460,10 @@ TEST(the_description_is_true)
         if (!operation)
             printf("  not described: %s %s\n", weir__routes[i].method, weir__routes[i].path);
         CHECK(operation != NULL);
-        /* And needs what it says. */
-        const char *says = json_string_value(json_object_get(operation, "description"));
-        CHECK_EQ(says == NULL, weir__routes[i].role == WEIR__NOBODY);
-        CHECK(!says || strstr(says, weir__role_name(weir__routes[i].role)) != NULL);
+        /* The role that the description names is the one required. */
+        const char *description = json_string_value(json_object_get(operation, "description"));
+        CHECK_EQ(description == NULL, weir__routes[i].role == WEIR__NOBODY);
+        CHECK(!description || strstr(description, weir__role_name(weir__routes[i].role)) != NULL);
     }
     json_object_foreach(paths, path, item) json_object_foreach(item, method, operation) described++;
     CHECK_EQ(described, weir__route_count);

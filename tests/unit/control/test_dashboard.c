@@ -1,4 +1,4 @@
-/* What is embedded can be served as it is. */
+/* The embedded files of the dashboard can be served as they are. */
 #include "../../test.h"
 
 #include "control/dashboard.h"
@@ -14,7 +14,7 @@ static const char *text_of(const struct weir__dashboard_file *file)
     return text;
 }
 
-TEST(files_are_whole)
+TEST(embedded_files_are_complete)
 {
     CHECK(weir__dashboard_count > 0);
     for (size_t i = 0; i < weir__dashboard_count; i++) {
@@ -30,7 +30,7 @@ TEST(files_are_whole)
     }
 }
 
-TEST(each_is_found_by_its_path_only)
+TEST(files_are_found_by_exact_path_only)
 {
     for (size_t i = 0; i < weir__dashboard_count; i++)
         CHECK(weir__dashboard_find(weir__dashboard_files[i].path) == &weir__dashboard_files[i]);
@@ -39,8 +39,8 @@ TEST(each_is_found_by_its_path_only)
         CHECK(weir__dashboard_find(none[i]) == NULL);
 }
 
-/* A page that names what is not there stays blank. */
-TEST(the_page_names_what_is_there)
+/* A page that references a missing file would stay blank. */
+TEST(page_references_only_existing_files)
 {
     const struct weir__dashboard_file *page = weir__dashboard_find("/");
     CHECK(page != NULL && !page->forever);
@@ -59,8 +59,8 @@ TEST(the_page_names_what_is_there)
     CHECK_EQ(named + 1, weir__dashboard_count);
 }
 
-/* What the policy would refuse is not in the page. */
-TEST(the_page_has_nothing_inline)
+/* Inline scripts and styles, which the content security policy refuses, are not in the page. */
+TEST(page_has_no_inline_script_or_style)
 {
     const char *text = text_of(weir__dashboard_find("/"));
     CHECK(strstr(text, "<style") == NULL && strstr(text, "style=") == NULL && strstr(text, "://") == NULL);

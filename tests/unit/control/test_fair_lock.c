@@ -1,4 +1,4 @@
-/* One at a time, in the order of coming. */
+/* The fair lock: one holder at a time, in the order of arrival. */
 #include "control/fair_lock.h"
 #include "../../test.h"
 
@@ -9,12 +9,12 @@ enum { WAITING = 6 };
 
 static struct weir__fair_lock lock;
 static int order[WAITING + 1], served;
-static int begun, gone; /* who waits, and who did and came to nothing */
+static int begun, gone; /* threads that wait, and threads that timed out */
 
 struct one {
     pthread_t thread;
     int number;
-    int64_t ms; /* 0: for ever */
+    int64_t ms; /* 0: no timeout */
     bool got;
 };
 
@@ -30,7 +30,7 @@ static void *wait_and_serve(void *context)
         __atomic_add_fetch(&gone, 1, __ATOMIC_RELAXED);
         return NULL;
     }
-    order[served++] = me->number; /* it is its turn: nobody else writes */
+    order[served++] = me->number; /* holds the lock: no other thread writes */
     weir__fair_lock_release(&lock);
     return NULL;
 }
@@ -40,19 +40,20 @@ static int waiting(void)
     int count = 0;
     pthread_mutex_lock(&lock.mutex);
     for (struct weir__waiting **at = &lock.first; at != lock.end; at = (struct weir__waiting **)*at)
-        count++; /* the pointer to the next one comes first */
+        count++; /* the pointer to the next waiter is the first member */
     pthread_mutex_unlock(&lock.mutex);
     return count;
 }
 
-/* All that have begun wait, but for those whose time was over. */
+/* Returns once all started threads wait, except for those that timed out. */
 static void until_all_wait(void)
 {
     while (waiting() != begun - __atomic_load_n(&gone, __ATOMIC_RELAXED))
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-/* Begins them one after the other, while the turn is taken. On a slow machine the first may be gone before the last. */
+/* Starts them one after the other, while the lock is held. On a slow machine the first may have timed out before the
+ * last starts. */
 static void begin(struct one *them, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -62,7 +63,7 @@ static void begin(struct one *them, int count)
     }
 }
 
-TEST(in_the_order_of_coming)
+TEST(lock_is_granted_in_order_of_arrival)
 {
     struct one them[WAITING];
     weir__fair_lock_init(&lock);
@@ -73,7 +74,7 @@ TEST(in_the_order_of_coming)
     begin(them, WAITING);
     CHECK(!weir__fair_lock_acquire_within(&lock, 0));
     weir__fair_lock_release(&lock);
-    weir__fair_lock_acquire(&lock); /* who gives and asks again comes after those who wait */
+    weir__fair_lock_acquire(&lock); /* releasing and acquiring again queues behind the waiters */
     CHECK_EQ(served, WAITING);
     for (int i = 0; i < WAITING; i++) {
         pthread_join(them[i].thread, NULL);
@@ -86,8 +87,8 @@ TEST(in_the_order_of_coming)
     weir__fair_lock_destroy(&lock);
 }
 
-/* The first, one in the middle and the last go away; whoever comes then is behind those that stayed. */
-TEST(who_waits_no_longer_is_left_out)
+/* The first, one in the middle and the last waiter time out; a new waiter queues behind the remaining ones. */
+TEST(timed_out_waiters_are_skipped)
 {
     struct one them[WAITING];
     weir__fair_lock_init(&lock);

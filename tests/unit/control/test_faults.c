@@ -1,4 +1,4 @@
-/* Faults: the database locked, read-only, full, gone, restarted in mid-write; the process killed in mid-publish. */
+/* Faults: the database locked, read-only, full, gone, restarted during a write; the process killed while publishing. */
 #include "service.h"
 
 #include "../../awake.h"
@@ -10,11 +10,11 @@
 
 static void publish_first(struct service *s)
 {
-    CHECK_EQ(ask(s, "POST /v1/rules", rule_text("a", 1)), 201);
-    CHECK_EQ(ask(s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(rest(s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
 }
 
-TEST(the_database_is_locked)
+TEST(database_is_locked)
 {
     struct service s = {0};
     sqlite3 *other = NULL;
@@ -22,40 +22,40 @@ TEST(the_database_is_locked)
     publish_first(&s);
     CHECK_EQ(sqlite3_open(s.url + strlen("sqlite:"), &other), SQLITE_OK);
     CHECK_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 503);
     CHECK_WORD(&s, "error.code", "database_busy");
     CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200); /* reading does not wait */
-    CHECK_EQ(ask(&s, "GET /v1/rules/published", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200); /* reading does not wait */
+    CHECK_EQ(rest(&s, "GET /v1/rules/published", NULL), 200);
     CHECK_EQ(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 201);
     sqlite3_close(other);
     service_close(&s);
 }
 
-TEST(the_file_is_gone)
+TEST(database_file_is_deleted)
 {
     struct service s = {0};
     char before[256];
     service_open(&s, false);
     publish_first(&s);
     CHECK_EQ(unlink(s.url + strlen("sqlite:")), 0);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503); /* not written into nowhere */
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 503); /* not written to the deleted file */
     CHECK_WORD(&s, "error.code", "database_gone");
     s.control->tried_ms = 0;
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503); /* and no empty one in its place */
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503); /* and no new empty file is created */
     snprintf(before, sizeof before, "%.*s", 250, file_text(s.path));
     CHECK(strstr(before, "name: a") != NULL);
     service_shut(&s);
     service_open_again(&s);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
-    CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
+    CHECK_EQ(rest(&s, "GET /healthz", NULL), 200);
     CHECK_EQ(number(&s, "revision"), 1);
     CHECK(json_is_false(at(&s, "database")));
     service_close(&s);
 }
 
-TEST(the_file_is_no_database)
+TEST(file_is_not_a_database)
 {
     struct service s = {0};
     service_open(&s, false);
@@ -65,16 +65,16 @@ TEST(the_file_is_no_database)
         fputs("this is no database\n", file);
     fclose(file);
     service_open_again(&s);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
     CHECK_WORD(&s, "error.code", "database_broken");
     service_shut(&s);
-    /* One of a later version. */
+    /* A database of a later version. */
     CHECK_EQ(unlink(s.url + strlen("sqlite:")), 0);
     service_open_again(&s);
     CHECK_EQ(weir__db_run(s.control->db, "INSERT INTO migrations (number) VALUES (999)", NULL, 0, NULL, NULL), 0);
     service_shut(&s);
     service_open_again(&s);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
     CHECK_WORD(&s, "error.code", "database_newer");
     service_close(&s);
     struct weir__control_options options = {.url = "mysql://x"};
@@ -82,8 +82,8 @@ TEST(the_file_is_no_database)
     CHECK_EQ(weir__control_open(&options, &control), WEIR__DB_URL);
 }
 
-/* In a child without root's rights, for which nothing is read-only. */
-TEST(the_file_is_read_only)
+/* In a child process without root privileges, as root may write read-only files. */
+TEST(database_file_is_read_only)
 {
     struct service s = {0};
     char command[512];
@@ -100,7 +100,7 @@ TEST(the_file_is_read_only)
         if (getuid() == 0 && setuid(65534) != 0)
             _exit(9);
         service_open_again(&s);
-        CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503);
+        CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 503);
         CHECK(strncmp(word(&s, "error.code"), "database_", 9) == 0);
         CHECK(strstr(file_text(s.path), "name: a") != NULL);
         fflush(stdout);
@@ -114,8 +114,8 @@ TEST(the_file_is_read_only)
     service_close(&s);
 }
 
-/* A small file system: the database and the file for the workers are on it. */
-TEST(the_disk_is_full)
+/* A small file system: the database and the workers' rules file are on it. */
+TEST(disk_is_full)
 {
     struct service s = {0};
     char fill[128], block[4096] = {1};
@@ -137,7 +137,7 @@ TEST(the_disk_is_full)
     char name[16];
     for (int i = 0; i < 400 && !full; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        int status = ask(&s, "POST /v1/rules", rule_text(name, 1));
+        int status = rest(&s, "POST /v1/rules", rule_text(name, 1));
         created += status == 201;
         full = status == 503;
         CHECK(full || status == 201);
@@ -145,21 +145,21 @@ TEST(the_disk_is_full)
     CHECK(full);
     CHECK(strncmp(word(&s, "error.code"), "database_", 9) == 0);
     CHECK(strstr(file_text(s.path), "name: a") != NULL);
-    /* What was acknowledged is there, and all goes on when there is room. */
+    /* Acknowledged changes are there, and work continues once there is room. */
     unlink(fill);
     service_shut(&s);
     service_open_again(&s);
-    CHECK_EQ(ask(&s, "GET /v1/rules?limit=1000", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules?limit=1000", NULL), 200);
     CHECK_EQ(json_array_size(at(&s, "items")), created + 1);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("z", 1)), 201);
-    CHECK_EQ(ask(&s, "POST /v1/rules/z/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("z", 1)), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules/z/publish", "{\"stage\":\"enforced\"}"), 200);
     service_shut(&s);
     CHECK_EQ(umount(s.folder), 0);
-    service_close(&s); /* and what was below the mount */
+    service_close(&s); /* and the directory below the mount */
 }
 
-/* Published, but the workers' file cannot be written: said, and done later. */
-TEST(the_workers_file_cannot_be_written)
+/* Published, but the workers' file cannot be written: reported, and written later. */
+TEST(workers_file_cannot_be_written)
 {
     struct service s = {0};
     char blocker[160];
@@ -167,8 +167,8 @@ TEST(the_workers_file_cannot_be_written)
     publish_first(&s);
     snprintf(blocker, sizeof blocker, "%s.new", s.path);
     CHECK_EQ(mkdir(blocker, 0700), 0);
-    CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
-    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest_if_match(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
     CHECK(json_is_false(at(&s, "written")));
     CHECK(strstr(file_text(s.path), "limit: 1\n") != NULL);
     CHECK_EQ(rmdir(blocker), 0);
@@ -180,14 +180,14 @@ TEST(the_workers_file_cannot_be_written)
 /* ---- PostgreSQL ---- */
 
 /*
- * As one does who is told to come again. Where the machine stood still while it tried to connect, the service has
- * waited in vain, and tries again only after a pause.
+ * Retries as a client does that gets 503 with Retry-After. If the machine stalled during a connection attempt, the
+ * attempt timed out, and the service tries again only after a pause.
  */
-static int ask_in_time(struct service *s, const char *what, const char *if_match, const char *body)
+static int rest_retrying(struct service *s, const char *what, const char *if_match, const char *body)
 {
     int status = 503;
     for (double begin = awake_seconds(); awake_seconds() < begin + 10;) {
-        status = if_match ? ask_if(s, what, if_match, body) : ask(s, what, body);
+        status = if_match ? rest_if_match(s, what, if_match, body) : rest(s, what, body);
         if (status != 503 || strcmp(word(s, "error.code"), "database_gone") != 0)
             break;
         nanosleep(&(struct timespec){0, 50000000}, NULL);
@@ -204,24 +204,25 @@ TEST(postgres_is_restarted)
     publish_first(&s);
     for (int way = 0; way < 2; way++) {
         CHECK_EQ(postgres(way ? "crash" : "stop"), 0);
-        CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503);
+        CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 503);
         CHECK_WORD(&s, "error.code", "database_gone");
         CHECK(strstr(file_text(s.path), "name: a") != NULL);
         CHECK_EQ(postgres("start"), 0);
-        CHECK_EQ(ask_in_time(&s, "GET /v1/rules", NULL, NULL), 200); /* by itself */
+        CHECK_EQ(rest_retrying(&s, "GET /v1/rules", NULL, NULL), 200); /* reconnects by itself */
         CHECK_EQ(json_array_size(at(&s, "items")), 1);
         CHECK_EQ(postgres("stop"), 0);
         CHECK_EQ(postgres("start"), 0);
-        CHECK_EQ(ask_in_time(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200); /* also when writing is the first */
+        CHECK_EQ(rest_retrying(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)),
+                 200); /* also if the first request is a write */
     }
-    /* Within a transaction: that one fails, as a whole. */
+    /* Within a transaction: the transaction fails as a whole. */
     CHECK_EQ(weir__db_begin(s.control->db), 0);
     CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'half'", NULL, 0, NULL, NULL), 0);
     CHECK_EQ(postgres("crash"), 0);
     CHECK_EQ(postgres("start"), 0);
     CHECK(weir__db_run(s.control->db, "UPDATE documents SET author = 'whole'", NULL, 0, NULL, NULL) != 0);
     CHECK(weir__db_end(s.control->db, 0) != 0);
-    CHECK_EQ(ask_in_time(&s, "GET /v1/rules", NULL, NULL), 200);
+    CHECK_EQ(rest_retrying(&s, "GET /v1/rules", NULL, NULL), 200);
     CHECK_WORD(&s, "items[0].author", "tester");
     service_close(&s);
 }
@@ -229,7 +230,7 @@ TEST(postgres_is_restarted)
 static volatile bool restarting;
 static int acknowledged;
 
-/* Each time after something was written, however slow the disk is. */
+/* Each restart follows a write, however slow the disk is. */
 static void *restart_often(void *count)
 {
     for (int i = 0; i < *(int *)count; i++) {
@@ -244,7 +245,7 @@ static void *restart_often(void *count)
     return NULL;
 }
 
-TEST(postgres_is_restarted_in_mid_write)
+TEST(postgres_is_restarted_during_writes)
 {
     struct service s = {0};
     pthread_t thread;
@@ -259,7 +260,7 @@ TEST(postgres_is_restarted_in_mid_write)
     int i = 0;
     for (; restarting && i < 100000; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        int status = ask(&s, "POST /v1/rules", rule_text(name, 1));
+        int status = rest(&s, "POST /v1/rules", rule_text(name, 1));
         bool not_known = status == 503 && strcmp(word(&s, "error.code"), "outcome_unknown") == 0;
         created[i] = status == 201;
         __atomic_fetch_add(&acknowledged, status == 201, __ATOMIC_RELAXED);
@@ -267,11 +268,11 @@ TEST(postgres_is_restarted_in_mid_write)
         failed += status == 503;
         CHECK(status == 201 || status == 503);
         if (status == 503)
-            nanosleep(&(struct timespec){0, 1000000}, NULL); /* there are only so many names */
+            nanosleep(&(struct timespec){0, 1000000}, NULL); /* the number of names is limited */
         if (status == 201) {
             char what[64];
             snprintf(what, sizeof what, "POST /v1/rules/%s/publish", name);
-            status = ask(&s, what, "{\"stage\":\"enforced\"}");
+            status = rest(&s, what, "{\"stage\":\"enforced\"}");
             CHECK(status == 200 || status == 503);
         }
     }
@@ -281,7 +282,7 @@ TEST(postgres_is_restarted_in_mid_write)
         char what[64];
         snprintf(what, sizeof what, "GET /v1/rules/n%d", k);
         if (created[k])
-            CHECK_EQ(ask_in_time(&s, what, NULL, NULL), 200);
+            CHECK_EQ(rest_retrying(&s, what, NULL, NULL), 200);
     }
     CHECK_EQ(weir__control_tick(s.control), 0);
     weir_rules *rules = NULL;
@@ -291,7 +292,7 @@ TEST(postgres_is_restarted_in_mid_write)
     service_close(&s);
 }
 
-/* The server's processes, each of which is told to stop or to go on. */
+/* Sends a signal (STOP, CONT) to all processes of the server. */
 static void postgres_signal(const char *name)
 {
     char command[512];
@@ -301,7 +302,7 @@ static void postgres_signal(const char *name)
     CHECK_EQ(system(command), 0);
 }
 
-/* It takes what it is sent, and does not answer: everybody is told so after a bounded time. */
+/* The server accepts data but does not reply: every request fails after a bounded time. */
 TEST(postgres_hangs)
 {
     struct service s = {0};
@@ -314,20 +315,20 @@ TEST(postgres_hangs)
     double begin = awake_seconds();
     CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'late'", NULL, 0, NULL, NULL), WEIR__DB_GONE);
     CHECK(awake_seconds() - begin < 12);
-    CHECK_EQ(weir__db_end(s.control->db, 0), WEIR__DB_GONE); /* it was never asked to commit: nothing is unknown */
+    CHECK_EQ(weir__db_end(s.control->db, 0), WEIR__DB_GONE); /* COMMIT was never sent: the outcome is known */
     begin = awake_seconds();
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
     CHECK_WORD(&s, "error.code", "database_gone");
     CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
-    CHECK(awake_seconds() - begin < 3); /* it did not answer a moment ago: nobody waits again for that */
-    CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);
+    CHECK(awake_seconds() - begin < 3); /* the server was unresponsive a moment ago: no request waits for it again */
+    CHECK_EQ(rest(&s, "GET /healthz", NULL), 200);
     CHECK(json_is_false(at(&s, "database")));
     postgres_signal("CONT");
     struct timespec wait = {2, 100000000};
     nanosleep(&wait, NULL);
-    CHECK_EQ(ask_in_time(&s, "GET /v1/rules", NULL, NULL), 200);
+    CHECK_EQ(rest_retrying(&s, "GET /v1/rules", NULL, NULL), 200);
     CHECK_WORD(&s, "items[0].author", "tester");
-    /* A commit that is not answered may have happened. */
+    /* A COMMIT without a reply may have happened. */
     CHECK_EQ(weir__db_begin(s.control->db), 0);
     CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'perhaps'", NULL, 0, NULL, NULL), 0);
     postgres_signal("STOP");
@@ -351,14 +352,14 @@ static void *hold(void *context)
     return NULL;
 }
 
-/* Somebody else has the database for as long as it takes: told, instead of everybody waiting. */
-TEST(a_request_waits_only_so_long)
+/* Another client holds the database for a long time: requests fail instead of queueing up. */
+TEST(request_waits_a_bounded_time)
 {
     struct service s = {0};
     pthread_t thread;
     service_open(&s, false);
     publish_first(&s);
-    for (int known = 0; known < 2; known++) { /* that the database is away */
+    for (int known = 0; known < 2; known++) { /* whether the database is known to be unavailable */
         struct holder holder = {.control = s.control};
         weir__control_note(s.control, !known);
         pthread_barrier_init(&holder.begun, NULL, 2);
@@ -366,10 +367,10 @@ TEST(a_request_waits_only_so_long)
         CHECK_EQ(pthread_create(&thread, NULL, hold, &holder), 0);
         pthread_barrier_wait(&holder.begun);
         double begin = awake_seconds();
-        CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+        CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
         CHECK_WORD(&s, "error.code", known ? "database_gone" : "busy");
         CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
-        CHECK_EQ(ask(&s, "GET /healthz", NULL), 200); /* does not wait at all */
+        CHECK_EQ(rest(&s, "GET /healthz", NULL), 200); /* does not wait at all */
         CHECK(awake_seconds() - begin < (known ? 1 : 4.5));
         pthread_barrier_wait(&holder.over);
         CHECK_EQ(pthread_join(thread, NULL), 0);
@@ -377,33 +378,33 @@ TEST(a_request_waits_only_so_long)
         pthread_barrier_destroy(&holder.over);
     }
     CHECK_EQ(weir__control_tick(s.control), 0);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     service_close(&s);
 }
 
 /* ---- Killed ---- */
 
-/* Changes and publishes without end, and says what was acknowledged through a pipe. */
+/* Changes and publishes in an endless loop, and writes what was acknowledged to a pipe. */
 static void work(struct service *s, int out)
 {
     service_open_again(s);
-    CHECK_EQ(ask(s, "GET /v1/rules/a", NULL), 200);
+    CHECK_EQ(rest(s, "GET /v1/rules/a", NULL), 200);
     for (int64_t version = number(s, "version"); version > 0;) {
         char tag[32];
         snprintf(tag, sizeof tag, "\"v%d\"", (int)version);
-        if (ask_if(s, "PUT /v1/rules/a", tag, rule_text("a", (int)version + 1)) != 200)
+        if (rest_if_match(s, "PUT /v1/rules/a", tag, rule_text("a", (int)version + 1)) != 200)
             _exit(1);
         version = number(s, "version");
-        if (ask(s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}") != 200)
+        if (rest(s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}") != 200)
             _exit(2);
-        int64_t told[2] = {version, number(s, "revision")};
-        if (write(out, told, sizeof told) != sizeof told)
+        int64_t acked[2] = {version, number(s, "revision")};
+        if (write(out, acked, sizeof acked) != sizeof acked)
             _exit(3);
     }
     _exit(4);
 }
 
-/* What a dead client has sent is carried out to its end: until then nobody knows what is in the database. */
+/* PostgreSQL completes statements of a dead client: the database's contents are settled only after that. */
 static void wait_for_the_dead(const struct service *s)
 {
     struct weir__db *db = NULL;
@@ -424,7 +425,8 @@ static void wait_for_the_dead(const struct service *s)
     weir__db_close(db);
 }
 
-/* Kills a writer at some moment; then what it was told must be there, whole. False: the test has failed. */
+/* Kills a writer at a random moment; then everything acknowledged must be there, completely. False: the test has
+ * failed. */
 static bool kill_once(struct service *s, unsigned *seed, int64_t last[3])
 {
     int pipes[2];
@@ -439,38 +441,38 @@ static bool kill_once(struct service *s, unsigned *seed, int64_t last[3])
     struct timespec wait = {0, 1000000 * (20 + (long)(rand_r(seed) % 100))};
     nanosleep(&wait, NULL);
     kill(child, SIGKILL);
-    int64_t told[2];
-    while (read(pipes[0], told, sizeof told) == sizeof told)
-        last[0] = last[2] = told[0], last[1] = told[1];
+    int64_t acked[2];
+    while (read(pipes[0], acked, sizeof acked) == sizeof acked)
+        last[0] = last[2] = acked[0], last[1] = acked[1];
     close(pipes[0]);
     int status = 0;
     waitpid(child, &status, 0);
     CHECK(WIFSIGNALED(status));
-    /* The workers' file is whole before anybody repairs anything. */
+    /* The workers' file is complete even before anything is repaired. */
     weir_rules *rules = NULL;
     CHECK_EQ(weir_rules_load(s->path, NULL, NULL, &rules), 0);
     weir_rules_free(rules);
     wait_for_the_dead(s);
     service_open_again(s);
-    CHECK_EQ(ask(s, "GET /v1/rules/a", NULL), 200);
+    CHECK_EQ(rest(s, "GET /v1/rules/a", NULL), 200);
     int64_t version = number(s, "version"), enforced = number(s, "enforced_version");
     CHECK(version >= last[0] && version <= last[0] + 1);
     CHECK(enforced >= last[2] && enforced <= version);
-    CHECK_EQ(ask(s, "GET /healthz", NULL), 200);
+    CHECK_EQ(rest(s, "GET /healthz", NULL), 200);
     int64_t revision = number(s, "revision");
     CHECK(revision >= last[1] && revision <= last[1] + 1);
-    /* Version N has limit N: the file says what the database says is enforced. */
+    /* Version N has limit N: the file has the version that the database lists as enforced. */
     char line[32];
     snprintf(line, sizeof line, "limit: %d\n", (int)enforced);
     CHECK(strstr(file_text(s->path), line) != NULL);
     service_shut(s);
-    last[0] = version; /* what was committed without being acknowledged is there from now on, too */
+    last[0] = version; /* changes that were committed without being acknowledged persist, too */
     last[1] = revision;
     last[2] = enforced;
     return test_failures == 0;
 }
 
-BOTH(killed_in_mid_publish)
+BOTH(killed_while_publishing)
 {
     struct service s = {0};
     unsigned seed = 7;
@@ -479,7 +481,7 @@ BOTH(killed_in_mid_publish)
     service_open(&s, on_postgres);
     publish_first(&s);
     service_shut(&s);
-    /* On a busy machine none may come to anything in its time for a while. */
+    /* On a busy machine, publications may fail to finish in time for a while. */
     for (int i = 0; (i < rounds || (last[1] <= 1 && i < 50 * rounds)) && kill_once(&s, &seed, last); i++)
         ;
     printf("  %d rounds, %d publications\n", rounds, (int)last[1]);

@@ -1,4 +1,4 @@
-/* Hostile requests: SQL and script in every field, path tricks, huge and deep bodies, bytes that are no text. */
+/* Hostile requests: SQL and script in every field, path tricks, huge and deep bodies, bytes that are not text. */
 #include "service.h"
 
 static const char *const nasty[] = {
@@ -31,12 +31,12 @@ static int64_t count_of(struct service *s, const char *table)
     return count;
 }
 
-BOTH(nothing_becomes_a_statement)
+BOTH(no_field_is_executed_as_sql)
 {
     struct service s = {0};
     char encoded[256], what[512], body[512];
     service_open(&s, on_postgres);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("good", 1)), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("good", 1)), 201);
     for (size_t i = 0; i < sizeof nasty / sizeof *nasty; i++) {
         encode(nasty[i], encoded);
         static const char *const places[] = {"GET /v1/rules/%s",
@@ -55,31 +55,31 @@ BOTH(nothing_becomes_a_statement)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
             snprintf(what, sizeof what, places[k], encoded);
 #pragma GCC diagnostic pop
-            int status = ask(&s, what, NULL);
+            int status = rest(&s, what, NULL);
             CHECK(status == 200 || status == 400 || status == 404);
         }
         snprintf(what, sizeof what, "POST /v1/rules?reason=%s", encoded);
         json_t *rule = json_pack("{s:s, s:i, s:s, s:s}", "name", nasty[i], "limit", 1, "window", "1m", "key", nasty[i]);
         char *text = json_dumps(rule, 0);
         s.user = nasty[i];
-        int status = ask(&s, what, text);
+        int status = rest(&s, what, text);
         s.user = "tester";
         free(text);
         json_decref(rule);
         CHECK(status == 201 || status == 422);
-        if (status == 201) { /* then it is kept, and shown, as it is */
+        if (status == 201) { /* then it is stored and shown unchanged */
             snprintf(what, sizeof what, "GET /v1/rules/%s", encoded);
-            CHECK_EQ(ask(&s, what, NULL), 200);
+            CHECK_EQ(rest(&s, what, NULL), 200);
             CHECK_WORD(&s, "name", nasty[i]);
             CHECK_WORD(&s, "reason", nasty[i]);
             CHECK_WORD(&s, "author", nasty[i]);
             snprintf(what, sizeof what, "POST /v1/rules/%s/publish", encoded);
-            CHECK_EQ(ask(&s, what, "{\"stage\":\"shadow\"}"), 200);
-            CHECK_EQ(ask(&s, "GET /v1/rules/published", NULL), 200);
+            CHECK_EQ(rest(&s, what, "{\"stage\":\"shadow\"}"), 200);
+            CHECK_EQ(rest(&s, "GET /v1/rules/published", NULL), 200);
         }
         json_t *token = json_pack("{s:s, s:s}", "name", nasty[i], "role", "viewer");
         text = json_dumps(token, 0);
-        CHECK_EQ(ask(&s, "POST /v1/tokens", text), 201);
+        CHECK_EQ(rest(&s, "POST /v1/tokens", text), 201);
         free(text);
         json_decref(token);
         snprintf(body, sizeof body, "Bearer weir_%s_x", nasty[i]);
@@ -88,28 +88,28 @@ BOTH(nothing_becomes_a_statement)
         r.authorization = text_of(body);
         r.address = nasty[i];
         int refused = service_run(&s, &r);
-        CHECK(refused == 401 || refused == 429); /* what is no address is one for all */
+        CHECK(refused == 401 || refused == 429); /* all invalid addresses count as one */
         r.authorization = text_of("");
         snprintf(body, sizeof body, "weir_session=%s", nasty[i]);
         r.cookie = text_of(body);
         refused = service_run(&s, &r);
         CHECK(refused == 401 || refused == 429);
     }
-    CHECK_EQ(ask(&s, "GET /v1/rules/good", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules/good", NULL), 200);
     CHECK(count_of(&s, "audit") > (int64_t)(sizeof nasty / sizeof *nasty));
     CHECK_EQ(count_of(&s, "tokens"), sizeof nasty / sizeof *nasty);
     service_close(&s);
 }
 
-BOTH(the_log_only_grows)
+BOTH(audit_log_is_append_only)
 {
     static const char *const wrongs[] = {"UPDATE audit SET who = 'x'",        "DELETE FROM audit",
                                          "UPDATE versions SET text = 'x'",    "DELETE FROM versions",
                                          "UPDATE revisions SET reason = 'x'", "DELETE FROM revision_changes"};
     struct service s = {0};
     service_open(&s, on_postgres);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("good", 1)), 201);
-    CHECK_EQ(ask(&s, "POST /v1/rules/good/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("good", 1)), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules/good/publish", "{\"stage\":\"enforced\"}"), 200);
     for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++)
         CHECK(weir__db_run(s.control->db, wrongs[i], NULL, 0, NULL, NULL) != 0);
     if (on_postgres)
@@ -119,7 +119,7 @@ BOTH(the_log_only_grows)
     service_close(&s);
 }
 
-TEST(paths_and_queries_that_are_wrong)
+TEST(malformed_paths_and_queries_are_refused)
 {
     static const struct {
         const char *what;
@@ -152,13 +152,13 @@ TEST(paths_and_queries_that_are_wrong)
     struct service s = {0};
     service_open(&s, false);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int status = ask(&s, cases[i].what, NULL);
+        int status = rest(&s, cases[i].what, NULL);
         if (status != cases[i].status)
             printf("  %s: %d\n", cases[i].what, status);
         CHECK_EQ(status, cases[i].status);
         CHECK(s.json != NULL);
     }
-    CHECK_EQ(ask(&s, "PATCH /v1/rules/a", NULL), 405);
+    CHECK_EQ(rest(&s, "PATCH /v1/rules/a", NULL), 405);
     CHECK(strcmp(weir__rest_header(&s.reply, "Allow"), "GET, PUT, DELETE") == 0);
     service_close(&s);
 }
@@ -173,13 +173,13 @@ TEST(bodies_without_authentication_are_short)
         memset(body, ' ', sizeof body);
         memcpy(body, "{\"token\":\"x\"}", 13);
         body[4096 + over] = 0;
-        CHECK_EQ(ask(&s, "POST /v1/session", body), over ? 413 : 401);
+        CHECK_EQ(rest(&s, "POST /v1/session", body), over ? 413 : 401);
     }
     CHECK_WORD(&s, "error.code", "too_large");
     service_close(&s);
 }
 
-TEST(decoding_ends_its_buffer)
+TEST(decoding_never_overruns_its_buffer)
 {
     static const struct {
         const char *text;
@@ -207,13 +207,13 @@ TEST(decoding_ends_its_buffer)
     }
 }
 
-/* Each parameter of each request, one byte more than it may have and much more. */
-TEST(parameters_that_are_too_long)
+/* Each parameter of each request: one byte more than allowed, and far more. */
+TEST(too_long_parameters_are_refused)
 {
     static const struct {
         const char *what;
-        size_t max; /* bytes that fit */
-        int status; /* of what fits */
+        size_t max; /* largest valid size */
+        int status; /* for a value of that size */
     } cases[] = {{"GET /v1/rules?q=", 255, 200},
                  {"GET /v1/rules?after=", 1023, 200},
                  {"GET /v1/rules?stage=", 15, 400},
@@ -238,7 +238,7 @@ TEST(parameters_that_are_too_long)
                 char *to = what + sprintf(what, "%s", cases[i].what);
                 for (size_t n = 0; n < lens[k]; n++)
                     to += sprintf(to, escaped ? "%%61" : "a");
-                int status = ask(&s, what, NULL);
+                int status = rest(&s, what, NULL);
                 if (status != (k ? 400 : cases[i].status))
                     printf("  %s with %zu bytes: %d\n", cases[i].what, lens[k], status);
                 CHECK_EQ(status, k ? 400 : cases[i].status);
@@ -250,7 +250,7 @@ TEST(parameters_that_are_too_long)
     service_close(&s);
 }
 
-TEST(bodies_that_are_too_much)
+TEST(excessive_bodies_are_refused)
 {
     struct service s = {0};
     size_t size = (size_t)2 << 20;
@@ -258,9 +258,9 @@ TEST(bodies_that_are_too_much)
     service_open(&s, false);
     memset(body, 'a', size);
     body[size] = 0;
-    CHECK_EQ(ask(&s, "POST /v1/rules", body), 413);
+    CHECK_EQ(rest(&s, "POST /v1/rules", body), 413);
     body[(1 << 20) - 1] = 0;
-    CHECK_EQ(ask(&s, "POST /v1/rules", body), 422);
+    CHECK_EQ(rest(&s, "POST /v1/rules", body), 422);
     /* Deep JSON, deep YAML, many keys, many lines. */
     static const char *const openings[] = {"[", "{\"a\":", "- ", "a: {", "[[", "\"", "&a [*a,", "|\n", "? ", "!!x "};
     for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
@@ -276,21 +276,21 @@ TEST(bodies_that_are_too_much)
             CHECK_EQ(service_run(&s, &r), 422);
             CHECK(json_is_array(at(&s, "error.errors")));
         }
-        CHECK_EQ(ask(&s, "POST /v1/tokens", body), 400);
+        CHECK_EQ(rest(&s, "POST /v1/tokens", body), 400);
     }
     size_t used = (size_t)sprintf(body, "name: a\nlimit: 1\nwindow: 1m\nmatch:\n  header:\n");
     for (int i = 0; used < 900000; i++)
         used += (size_t)sprintf(body + used, "    x-%d: \"*\"\n", i);
-    CHECK_EQ(ask(&s, "POST /v1/validate", body), 422);
+    CHECK_EQ(rest(&s, "POST /v1/validate", body), 422);
     /* Not UTF-8, zero bytes. */
-    CHECK_EQ(ask(&s, "POST /v1/rules", "name: \xff\nlimit: 1\nwindow: 1m\n"), 422);
+    CHECK_EQ(rest(&s, "POST /v1/rules", "name: \xff\nlimit: 1\nwindow: 1m\n"), 422);
     struct weir__rest_request r = request_of(&s, "POST /v1/rules", "x", buffer);
     r.body = (weir_text){"name: a\0b\nlimit: 1\nwindow: 1m\n", 31};
     CHECK_EQ(service_run(&s, &r), 422);
     r = request_of(&s, "POST /v1/rules", rule_text("a", 1), buffer);
     r.reason = text_of("bad \xff");
     CHECK_EQ(service_run(&s, &r), 400);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     CHECK_EQ(json_array_size(at(&s, "items")), 0);
     free(body);
     service_close(&s);

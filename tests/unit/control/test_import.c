@@ -1,4 +1,4 @@
-/* Rule files into an empty database: in force as they were. */
+/* Importing rule files into an empty database: they are published unchanged. */
 #include "service.h"
 
 static void put_file(const char *folder, const char *name, const char *text)
@@ -30,7 +30,7 @@ static const char second[] =
 static const char third[] =
     "domain: d\ndescriptors:\n  - key: k # kept\n    rate_limit: { unit: hour, requests_per_unit: 2 }\n";
 
-static void describe(const char *path, char *said, size_t size)
+static void describe(const char *path, char *described, size_t size)
 {
     weir_rules *rules = NULL;
     size_t used = 0;
@@ -38,8 +38,8 @@ static void describe(const char *path, char *said, size_t size)
     for (size_t i = 0; rules && i < weir_rules_count(rules); i++) {
         weir_rule_info info;
         weir_rules_info(rules, i, &info);
-        used += (size_t)snprintf(said + used, size - used, "%s %d %d %s %d; ", info.name, (int)info.limit, info.shadow,
-                                 info.key, info.by_tier);
+        used += (size_t)snprintf(described + used, size - used, "%s %d %d %s %d; ", info.name, (int)info.limit,
+                                 info.shadow, info.key, info.by_tier);
     }
     weir_rules_free(rules);
 }
@@ -63,32 +63,33 @@ BOTH(files_become_documents)
     if (strcmp(before, after) != 0)
         printf("  %s\n  %s\n", before, after);
     CHECK(strcmp(before, after) == 0);
-    CHECK_EQ(ask(&s, "GET /v1/rules/a?version=1", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules/a?version=1", NULL), 200);
     CHECK_EQ(number(&s, "enforced_version"), 1);
     CHECK_EQ(number(&s, "shadow_version"), 2);
-    CHECK(strstr(word(&s, "text"), "limit: { free: 5, default: 10 }\n") != NULL); /* as it was written */
-    CHECK_EQ(ask(&s, "GET /v1/rules/a-only", NULL), 200);
-    CHECK_WORD(&s, "stage", "shadow"); /* which it does not say itself, so that it can be enforced */
+    CHECK(strstr(word(&s, "text"), "limit: { free: 5, default: 10 }\n") != NULL); /* as written in the file */
+    CHECK_EQ(rest(&s, "GET /v1/rules/a-only", NULL), 200);
+    CHECK_WORD(&s, "stage",
+               "shadow"); /* the document itself does not contain `shadow`, so that it can be enforced later */
     CHECK(strstr(word(&s, "text"), "shadow") == NULL);
     CHECK(strstr(word(&s, "text"), "    X-Debug: absent\n    X-B: \"absent\"\n") != NULL);
     CHECK(strstr(word(&s, "text"), "\"line\\x0abreak\\L x\"") != NULL);
-    CHECK_EQ(ask(&s, "GET /v1/rules/b", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules/b", NULL), 200);
     CHECK_WORD(&s, "text", "# of b\nname: b\nlimits:\n- { limit: 1, window: 1s }\n- { limit: 10, window: 1h }\n");
-    CHECK_EQ(ask(&s, "GET /v1/rules/domain:d", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules/domain:d", NULL), 200);
     CHECK(strstr(word(&s, "text"), "# kept") != NULL);
-    CHECK_EQ(ask(&s, "GET /v1/rules/settings", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules/settings", NULL), 200);
     CHECK(strstr(word(&s, "text"), "block: { keys: [\"user:1\"] }\n") != NULL);
-    CHECK_EQ(ask(&s, "POST /v1/rules/a-only/publish", "{\"stage\":\"enforced\"}"), 200);
-    /* Once only. */
+    CHECK_EQ(rest(&s, "POST /v1/rules/a-only/publish", "{\"stage\":\"enforced\"}"), 200);
+    /* A second import does nothing. */
     CHECK_EQ(weir__control_import(s.control, rules, "import", NULL, NULL, &count), 0);
     CHECK_EQ(count, 0);
-    CHECK_EQ(ask(&s, "POST /v1/revisions/1/rollback", NULL), 200);
+    CHECK_EQ(rest(&s, "POST /v1/revisions/1/rollback", NULL), 200);
     describe(s.path, after, sizeof after);
     CHECK(strcmp(before, after) == 0);
     service_close(&s);
 }
 
-TEST(wrong_files_change_nothing)
+TEST(invalid_files_change_nothing)
 {
     struct service s = {0};
     char path[128];
@@ -103,7 +104,7 @@ TEST(wrong_files_change_nothing)
     CHECK_EQ(weir__control_import(s.control, "/nowhere", "import", NULL, NULL, &count),
              WEIR__IMPORT_WRONG + WEIR_ERULESPATH);
     CHECK_EQ(count, 0);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     CHECK_EQ(json_array_size(at(&s, "items")), 0);
     CHECK_EQ(access(s.path, F_OK), -1);
     service_close(&s);

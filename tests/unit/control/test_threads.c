@@ -1,4 +1,4 @@
-/* Many at once: none overwrites another, and whoever asks for the set sees whole ones. */
+/* Concurrent requests: no lost update, and readers of the set always see a complete one. */
 #include "base/file.h"
 #include "service.h"
 
@@ -11,13 +11,12 @@ struct worker {
     int rounds, written, read;
 };
 
-/* As one does who is told that others are served, that nothing was changed, and to try again: a disk may take seconds.
- */
-static int ask_in_turn(struct service *s, const char *what, const char *if_match, const char *body)
+/* Retries as a client does that gets 503 (others are served first, nothing was changed): a disk may take seconds. */
+static int rest_until_accepted(struct service *s, const char *what, const char *if_match, const char *body)
 {
     int status = 503;
     for (int i = 0; i < 100 && status == 503; i++) {
-        status = if_match ? ask_if(s, what, if_match, body) : ask(s, what, body);
+        status = if_match ? rest_if_match(s, what, if_match, body) : rest(s, what, body);
         if (status == 503 && strcmp(word(s, "error.code"), "busy") != 0)
             break;
     }
@@ -29,16 +28,16 @@ static void *write_often(void *context)
     struct worker *w = context;
     for (int i = 0; i < w->rounds; i++) {
         char tag[32];
-        if (ask_in_turn(&w->service, "GET /v1/rules/a", NULL, NULL) != 200)
+        if (rest_until_accepted(&w->service, "GET /v1/rules/a", NULL, NULL) != 200)
             continue;
         int version = (int)number(&w->service, "version");
         snprintf(tag, sizeof tag, "\"v%d\"", version);
         char text[128];
         snprintf(text, sizeof text, "name: a\nlimit: %d\nwindow: 1m\n", version + 1);
-        int status = ask_in_turn(&w->service, "PUT /v1/rules/a", tag, text);
+        int status = rest_until_accepted(&w->service, "PUT /v1/rules/a", tag, text);
         CHECK(status == 200 || status == 412);
         w->written += status == 200;
-        status = ask_in_turn(&w->service, "POST /v1/rules/a/publish", NULL, "{\"stage\":\"enforced\"}");
+        status = rest_until_accepted(&w->service, "POST /v1/rules/a/publish", NULL, "{\"stage\":\"enforced\"}");
         CHECK(status == 200 || status == 409);
     }
     return NULL;
@@ -49,7 +48,7 @@ static void *read_often(void *context)
     struct worker *w = context;
     for (int i = 0; i < w->rounds; i++) {
         weir_rules *rules = NULL;
-        CHECK_EQ(ask_in_turn(&w->service, "GET /v1/rules/published", NULL, NULL), 200);
+        CHECK_EQ(rest_until_accepted(&w->service, "GET /v1/rules/published", NULL, NULL), 200);
         CHECK_EQ(weir_rules_parse("p", w->service.reply.body, w->service.reply.len, NULL, NULL, &rules), 0);
         weir_rules_free(rules);
         rules = NULL;
@@ -60,15 +59,15 @@ static void *read_often(void *context)
     return NULL;
 }
 
-BOTH(many_at_once)
+BOTH(concurrent_changes_lose_nothing)
 {
     struct service s = {0};
     static struct worker workers[WRITERS + READERS];
     pthread_t threads[WRITERS + READERS];
     int rounds = (int)test_scaled(40, 5), written = 0;
     service_open(&s, on_postgres);
-    CHECK_EQ(ask(&s, "POST /v1/rules", "name: a\nlimit: 1\nwindow: 1m\n"), 201);
-    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules", "name: a\nlimit: 1\nwindow: 1m\n"), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
     for (int i = 0; i < WRITERS + READERS; i++) {
         workers[i] = (struct worker){.service = s, .rounds = rounds};
         workers[i].service.json = NULL;
@@ -81,14 +80,15 @@ BOTH(many_at_once)
         weir__rest_free(&workers[i].service.reply);
         json_decref(workers[i].service.json);
     }
-    CHECK_EQ(ask(&s, "GET /v1/rules/a", NULL), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules/a", NULL), 200);
     CHECK_EQ(number(&s, "version"), written + 1); /* every acknowledged change is a version, and nothing else is */
     CHECK_EQ(number(&s, "enforced_version"), written + 1);
     service_close(&s);
 }
 
-/* Several processes that replace one file, as weir serve and its agent may: each time it is somebody's, and whole. */
-TEST(a_file_that_many_replace)
+/* Several processes replace one file, as weir serve and its agent may: its contents are always one process's, and
+ * complete. */
+TEST(concurrently_replaced_file_is_always_complete)
 {
     enum { PROCESSES = 4, BYTES = 100000 };
     char folder[] = "/tmp/weir-replace-XXXXXX", path[64];
@@ -110,7 +110,7 @@ TEST(a_file_that_many_replace)
     for (int left = PROCESSES; left;) {
         size_t len = 0;
         char *seen = weir__file_read(path, &len);
-        CHECK(seen || !was_there); /* from the first on there is always one */
+        CHECK(seen || !was_there); /* once created, it is never missing */
         was_there |= seen != NULL;
         CHECK(!seen || (len > 90000 && strncmp(seen, "head\n", 5) == 0));
         for (size_t i = 6; seen && i < len; i++)
@@ -128,7 +128,7 @@ TEST(a_file_that_many_replace)
     CHECK(was_there);
     free(text);
     char command[96];
-    snprintf(command, sizeof command, "rm %s && rmdir %s", path, folder); /* nothing else is left in it */
+    snprintf(command, sizeof command, "rm %s && rmdir %s", path, folder); /* no temporary file is left */
     CHECK_EQ(system(command), 0);
 }
 

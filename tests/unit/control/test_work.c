@@ -1,14 +1,15 @@
 #define _GNU_SOURCE /* memmem */
-/* The work of one request: documents are read once, and compiled while others have the database. */
+/* The work of one request: documents are read once, and compiled without holding the database lock. */
 #include "service.h"
 
 static struct weir__control *watched;
-static int reads, parses, held; /* of set.c: documents, sets, and sets that were parsed with the turn */
-static const char *interfere;   /* SQL that is run while a set is compiled without the turn; or NULL */
+static int reads, parses,
+    parses_with_lock; /* calls into set.c: documents read, sets parsed, and sets parsed while the lock was held */
+static const char *interfere; /* SQL that is executed while a set is compiled without the lock; or NULL */
 
 static pthread_mutex_t slow_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t slow_changed = PTHREAD_COND_INITIALIZER;
-static int slow; /* documents called slow that are being compiled; below 0: they are not held up */
+static int slow; /* documents called slow that are being compiled; below 0: they do not block */
 
 static const struct weir__node *counted_read(uint32_t source, struct weir__arena *arena,
                                              struct weir__diagnostics *report)
@@ -22,12 +23,12 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
 {
     parses++;
     bool alone = weir__fair_lock_acquire_within(&watched->database_lock, 0);
-    held += !alone;
+    parses_with_lock += !alone;
     if (alone && interfere)
         CHECK_EQ(weir__db_run(watched->db, interfere, NULL, 0, NULL, NULL), 0);
     if (alone)
         weir__fair_lock_release(&watched->database_lock);
-    if (len && memmem(text, len, "slow", 4)) { /* compiles as long as the test likes */
+    if (len && memmem(text, len, "slow", 4)) { /* compiling takes until the test continues it */
         pthread_mutex_lock(&slow_lock);
         slow++;
         pthread_cond_broadcast(&slow_changed);
@@ -45,10 +46,10 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
 static void count_from_here(struct service *s)
 {
     watched = s->control;
-    reads = parses = held = 0;
+    reads = parses = parses_with_lock = 0;
 }
 
-/* As long as a body may be, and wrong in every line. */
+/* As long as a body may be, with an error in every line. */
 static char *hostile_document(void)
 {
     char *body = malloc(WEIR__REST_BODY_MAX + 1);
@@ -67,11 +68,11 @@ TEST(a_document_with_many_errors_is_read_once)
     static const char *const requests[] = {"POST /v1/validate", "POST /v1/rules", "PUT /v1/rules/a"};
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         count_from_here(&s);
-        CHECK_EQ(ask_if(&s, requests[i], "*", body), 422);
+        CHECK_EQ(rest_if_match(&s, requests[i], "*", body), 422);
         CHECK_EQ(parses, 1);
         CHECK_EQ(reads, 1);
-        CHECK_EQ(held, 0);
-        /* The first hundred, and that there are more. */
+        CHECK_EQ(parses_with_lock, 0);
+        /* The first hundred errors, and one that reports that there are more. */
         CHECK_EQ(json_array_size(at(&s, "error.errors")), 101);
         CHECK_WORD(&s, "error.errors[0].field", "wrong0");
         CHECK_WORD(&s, "error.errors[99].field", "wrong99");
@@ -82,7 +83,7 @@ TEST(a_document_with_many_errors_is_read_once)
     service_close(&s);
 }
 
-TEST(problems_of_several_documents_find_their_fields)
+TEST(problems_are_attributed_to_their_documents)
 {
     struct service s = {0};
     char text[256];
@@ -90,13 +91,13 @@ TEST(problems_of_several_documents_find_their_fields)
     count_from_here(&s);
     for (int i = 0; i < 3; i++) {
         snprintf(text, sizeof text, "name: r%d\nlimit: 1\nwindow: 1m\n", i);
-        CHECK_EQ(ask(&s, "POST /v1/rules", text), 201);
+        CHECK_EQ(rest(&s, "POST /v1/rules", text), 201);
     }
     count_from_here(&s);
-    CHECK_EQ(ask(&s, "POST /v1/revisions",
-                 "{\"stage\":\"enforced\",\"documents\":[{\"name\":\"r0\"},{\"name\":\"r1\"},{\"name\":\"r2\"}]}"),
+    CHECK_EQ(rest(&s, "POST /v1/revisions",
+                  "{\"stage\":\"enforced\",\"documents\":[{\"name\":\"r0\"},{\"name\":\"r1\"},{\"name\":\"r2\"}]}"),
              201);
-    CHECK_EQ(json_array_size(at(&s, "warnings")), 2); /* the second and the third say the same as the first */
+    CHECK_EQ(json_array_size(at(&s, "warnings")), 2); /* the second and the third equal the first */
     CHECK_WORD(&s, "warnings[0].document", "r1");
     CHECK_WORD(&s, "warnings[0].field", "name");
     CHECK_WORD(&s, "warnings[1].document", "r2");
@@ -105,8 +106,8 @@ TEST(problems_of_several_documents_find_their_fields)
     service_close(&s);
 }
 
-/* Every request that compiles does so while others have the database. */
-BOTH(nothing_is_compiled_with_the_turn)
+/* Every request that compiles does so without holding the database lock. */
+BOTH(nothing_is_compiled_under_the_lock)
 {
     struct service s = {0};
     service_open(&s, on_postgres);
@@ -130,42 +131,43 @@ BOTH(nothing_is_compiled_with_the_turn)
                  {"DELETE /v1/rules/b", NULL, 204, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         count_from_here(&s);
-        int status = ask_if(&s, cases[i].what, "*", cases[i].body);
-        if (status != cases[i].status || parses != cases[i].parses || held)
-            printf("  %s: %d, %d sets, %d with the turn\n", cases[i].what, status, parses, held);
+        int status = rest_if_match(&s, cases[i].what, "*", cases[i].body);
+        if (status != cases[i].status || parses != cases[i].parses || parses_with_lock)
+            printf("  %s: %d, %d sets, %d with the turn\n", cases[i].what, status, parses, parses_with_lock);
         CHECK_EQ(status, cases[i].status);
         CHECK_EQ(parses, cases[i].parses);
-        CHECK_EQ(held, 0);
+        CHECK_EQ(parses_with_lock, 0);
     }
     service_close(&s);
 }
 
-/* Somebody else changes the set each time it has been compiled: what is published is what was compiled last. */
-BOTH(a_set_that_changes_all_the_time_is_published)
+/* Another process changes the set each time after it was compiled: the set that is published is the one compiled last.
+ */
+BOTH(publishing_succeeds_despite_constant_changes)
 {
     struct service s = {0};
     weir_rules *rules = NULL;
     service_open(&s, on_postgres);
     count_from_here(&s);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 201);
-    CHECK_EQ(ask_if(&s, "PUT /v1/rules/b", "*", rule_text("b", 2)), 200);
-    CHECK_EQ(ask(&s, "POST /v1/rules/b/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("b", 1)), 201);
+    CHECK_EQ(rest_if_match(&s, "PUT /v1/rules/b", "*", rule_text("b", 2)), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules/b/publish", "{\"stage\":\"enforced\"}"), 200);
     count_from_here(&s);
     interfere = "UPDATE documents SET enforced_version = 3 - enforced_version WHERE name = 'b'";
-    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
     interfere = NULL;
     CHECK_EQ(number(&s, "revision"), 2);
     CHECK_EQ(parses, 4);
-    CHECK_EQ(held, 1); /* the last one, which nobody can come before */
-    CHECK_EQ(ask(&s, "GET /v1/rules/published", NULL), 200);
+    CHECK_EQ(parses_with_lock, 1); /* the last attempt holds the lock, so that no change can come first */
+    CHECK_EQ(rest(&s, "GET /v1/rules/published", NULL), 200);
     CHECK(strstr(s.reply.body, "limit: 1\n") != NULL && strstr(s.reply.body, "name: a\n") != NULL);
     CHECK_EQ(weir_rules_parse("p", s.reply.body, s.reply.len, NULL, NULL, &rules), 0);
     weir_rules_free(rules);
     service_close(&s);
 }
 
-struct trial {
+struct validation {
     pthread_t thread;
     struct service *service;
     char token[128];
@@ -174,7 +176,7 @@ struct trial {
 
 static void *validate_slowly(void *context)
 {
-    struct trial *me = context;
+    struct validation *me = context;
     char authorization[160];
     struct weir__rest_reply reply;
     struct weir__rest_request r = {.method = text_of("POST"),
@@ -192,8 +194,8 @@ static void *validate_slowly(void *context)
     return NULL;
 }
 
-/* Until so many have a place: they compile or wait to. Not for ever, if the test fails. */
-static void until_trials(struct weir__control *control, int wanted)
+/* Waits until so many validations have a slot: they compile or wait to. Gives up after a while, if the test fails. */
+static void until_validations(struct weir__control *control, int wanted)
 {
     int count = -1;
     for (int left = 30000; left > 0 && count != wanted; left--) {
@@ -207,52 +209,52 @@ static void until_trials(struct weir__control *control, int wanted)
     CHECK_EQ(count, wanted);
 }
 
-/* Validations that take as long as they like, and as many as a viewer sends, delay no publication. */
+/* Validations of any duration and number, as a viewer may send them, delay no publication. */
 TEST(validations_delay_no_publication)
 {
     enum { TOKENS = WEIR__DRY_RUNS_MAX / WEIR__DRY_RUNS_PER_TOKEN };
     struct service s = {0};
-    struct trial trials[WEIR__DRY_RUNS_MAX + 2] = {0};
+    struct validation validations[WEIR__DRY_RUNS_MAX + 2] = {0};
     service_open(&s, false);
     watched = s.control;
     for (int i = 0; i < WEIR__DRY_RUNS_MAX + 2; i++)
-        trials[i].service = &s;
-    for (int i = 0; i <= TOKENS; i++) { /* the last one finds no place */
-        CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"v\",\"role\":\"viewer\"}"), 201);
+        validations[i].service = &s;
+    for (int i = 0; i <= TOKENS; i++) { /* the last one gets no slot */
+        CHECK_EQ(rest(&s, "POST /v1/tokens", "{\"name\":\"v\",\"role\":\"viewer\"}"), 201);
         for (int j = 0; j < WEIR__DRY_RUNS_PER_TOKEN; j++)
-            snprintf(trials[i * WEIR__DRY_RUNS_PER_TOKEN + j].token, 128, "%s", word(&s, "token"));
+            snprintf(validations[i * WEIR__DRY_RUNS_PER_TOKEN + j].token, 128, "%s", word(&s, "token"));
     }
-    CHECK_EQ(pthread_create(&trials[0].thread, NULL, validate_slowly, &trials[0]), 0);
+    CHECK_EQ(pthread_create(&validations[0].thread, NULL, validate_slowly, &validations[0]), 0);
     pthread_mutex_lock(&slow_lock);
     while (!slow)
         pthread_cond_wait(&slow_changed, &slow_lock);
     pthread_mutex_unlock(&slow_lock);
-    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("a", 1)), 201);
     for (int i = 1; i < WEIR__DRY_RUNS_MAX; i++) {
-        CHECK_EQ(pthread_create(&trials[i].thread, NULL, validate_slowly, &trials[i]), 0);
-        until_trials(s.control, i + 1);
-        struct trial third = {.service = &s};
-        memcpy(third.token, trials[i].token, sizeof third.token);
+        CHECK_EQ(pthread_create(&validations[i].thread, NULL, validate_slowly, &validations[i]), 0);
+        until_validations(s.control, i + 1);
+        struct validation third = {.service = &s};
+        memcpy(third.token, validations[i].token, sizeof third.token);
         if (i % WEIR__DRY_RUNS_PER_TOKEN) { /* its token has as many as are allowed */
             validate_slowly(&third);
             CHECK_EQ(third.status, 503);
         }
     }
-    validate_slowly(&trials[WEIR__DRY_RUNS_MAX]); /* no place in all */
-    CHECK_EQ(trials[WEIR__DRY_RUNS_MAX].status, 503);
-    CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
-    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    validate_slowly(&validations[WEIR__DRY_RUNS_MAX]); /* all slots are in use */
+    CHECK_EQ(validations[WEIR__DRY_RUNS_MAX].status, 503);
+    CHECK_EQ(rest_if_match(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
+    CHECK_EQ(rest(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     pthread_mutex_lock(&slow_lock);
     slow = -1000;
     pthread_cond_broadcast(&slow_changed);
     pthread_mutex_unlock(&slow_lock);
     for (int i = 0; i < WEIR__DRY_RUNS_MAX; i++) {
-        pthread_join(trials[i].thread, NULL);
-        CHECK_EQ(trials[i].status, 200);
+        pthread_join(validations[i].thread, NULL);
+        CHECK_EQ(validations[i].status, 200);
     }
-    until_trials(s.control, 0);
-    CHECK_EQ(ask(&s, "POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\n"), 200);
+    until_validations(s.control, 0);
+    CHECK_EQ(rest(&s, "POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\n"), 200);
     slow = 0;
     service_close(&s);
 }
