@@ -1,4 +1,4 @@
-/* Calendar windows: known ones, the laws they obey in any zone, and agreement with the C library. */
+/* Calendar windows: known ones, the invariants in any zone, and agreement with the C library. */
 #include "../../test.h"
 
 #include <time.h>
@@ -12,7 +12,8 @@
 static const enum weir_calendar units[] = {WEIR_CALENDAR_DAY, WEIR_CALENDAR_WEEK, WEIR_CALENDAR_MONTH,
                                            WEIR_CALENDAR_YEAR};
 
-/* Zones with summer time, half hours, transitions at midnight, a day that never was, and none of that. */
+/* Zones with daylight saving time, half-hour offsets, transitions at midnight, a skipped day, and with none of these.
+ */
 static const char *const names[] = {"Europe/Berlin",  "America/New_York",  "Australia/Lord_Howe", "Asia/Kolkata",
                                     "Pacific/Apia",   "America/Sao_Paulo", "Asia/Beirut",         "Africa/Cairo",
                                     "America/Havana", "Antarctica/Troll",  "Africa/Casablanca",   "America/Asuncion",
@@ -63,7 +64,7 @@ TEST(known_windows_in_utc)
     check_window(NULL, WEIR_CALENDAR_MONTH, utc(2100, 2, 28, 23, 59), utc(2100, 2, 1, 0, 0), utc(2100, 3, 1, 0, 0));
 }
 
-TEST(microseconds_at_the_edge)
+TEST(microseconds_at_the_window_boundary)
 {
     int64_t start, end;
 
@@ -76,11 +77,11 @@ TEST(microseconds_at_the_edge)
     CHECK_EQ(end, 0);
 }
 
-/* Counts through 600 years the way a person would, and compares every single day. */
+/* Steps through 600 years day by day with a naive calendar, and compares every day. */
 TEST(every_day_from_1900_to_2500)
 {
     static const int lengths[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    int64_t day = utc(1900, 1, 1, 0, 0) / DAY, monday = day; /* it was one */
+    int64_t day = utc(1900, 1, 1, 0, 0) / DAY, monday = day; /* 1900-01-01 was a Monday */
 
     for (int year = 1900; year <= 2500; year++) {
         bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -136,7 +137,7 @@ TEST(midnight_that_happens_twice_is_the_first)
     free(zone);
 }
 
-TEST(a_day_that_never_was_has_no_window)
+TEST(skipped_day_has_no_window)
 {
     /* Samoa went from 29 to 31 December 2011. */
     int64_t jump = utc(2011, 12, 30, 10, 0);
@@ -148,8 +149,8 @@ TEST(a_day_that_never_was_has_no_window)
     free(zone);
 }
 
-/* Turns of up to 51 hours, often several a day, against a clock that is read every second of a month. */
-TEST(wild_zones_agree_with_counting_seconds)
+/* Offset changes of up to 51 hours, often several a day, against a clock that is read every second of a month. */
+TEST(extreme_zones_agree_with_counting_seconds)
 {
     uint64_t seed = 1;
 
@@ -169,7 +170,7 @@ TEST(wild_zones_agree_with_counting_seconds)
             for (; m < 32 && t + now_offset >= (m - 8) * DAY; m++)
                 reached_at[m] = t;
         }
-        /* Second pass: sample moments, and the day by what was reached. */
+        /* Second pass: sample moments, and the day by the midnights reached. */
         for (int64_t t = -DAY; t < 13 * DAY; t += 1 + (int64_t)(test_random(&seed) % 997)) {
             int m = 0;
             while (reached_at[m + 1] <= t)
@@ -180,8 +181,8 @@ TEST(wild_zones_agree_with_counting_seconds)
     }
 }
 
-/* The window holds its moment, is the same from both of its ends, and its neighbours begin and end where it does. */
-static void check_laws(const weir_zone *zone, enum weir_calendar unit, int64_t now_us)
+/* The window contains its moment, is the same from both of its ends, and is adjacent to its neighbours. */
+static void check_invariants(const weir_zone *zone, enum weir_calendar unit, int64_t now_us)
 {
     int64_t start, end, other_start, other_end;
 
@@ -206,37 +207,38 @@ static weir_zone *open_zone(const char *name)
     return zone;
 }
 
-TEST(windows_hold_their_moment_and_tile)
+TEST(windows_contain_their_moment_and_tile)
 {
     uint64_t seed = 2;
 
     for (size_t n = 0; n < COUNT(names); n++) {
         weir_zone *zone = open_zone(names[n]);
         for (int i = 0; zone && i < 3000; i++)
-            check_laws(zone, units[i % 4], (int64_t)(test_random(&seed) % (uint64_t)(250 * 365 * DAY * US)) - DAY * US);
+            check_invariants(zone, units[i % 4],
+                             (int64_t)(test_random(&seed) % (uint64_t)(250 * 365 * DAY * US)) - DAY * US);
         for (int32_t i = 0; zone && i < zone->count; i++) {
-            for (int64_t away = -3 * DAY; away <= 3 * DAY; away += HOUR / 2)
-                check_laws(zone, units[(away / HOUR) & 3], (zone->transition[i].at_s + away) * US);
+            for (int64_t shift = -3 * DAY; shift <= 3 * DAY; shift += HOUR / 2)
+                check_invariants(zone, units[(shift / HOUR) & 3], (zone->transition[i].at_s + shift) * US);
         }
         weir_zone_close(zone);
     }
 }
 
-TEST(windows_tile_at_the_ends_of_time)
+TEST(windows_tile_at_the_limits_of_int64)
 {
     uint64_t seed = 3;
     weir_zone *zone = zone_of(-93599, 1, &(struct weir__zone_transition){0, 93599});
 
     for (int i = 0; i < 4000; i++) {
         int64_t near = (int64_t)(test_random(&seed) % (uint64_t)(900 * DAY * US));
-        check_laws(i & 4 ? zone : NULL, units[i % 4], INT64_MAX / 4 - near);
-        check_laws(i & 4 ? zone : NULL, units[i % 4], -near);
-        check_laws(i & 4 ? zone : NULL, units[i % 4], (int64_t)(test_random(&seed) % (INT64_MAX / 4)));
+        check_invariants(i & 4 ? zone : NULL, units[i % 4], INT64_MAX / 4 - near);
+        check_invariants(i & 4 ? zone : NULL, units[i % 4], -near);
+        check_invariants(i & 4 ? zone : NULL, units[i % 4], (int64_t)(test_random(&seed) % (INT64_MAX / 4)));
     }
     free(zone);
 }
 
-/* Which unit the C library's local date of a moment falls into, as a number that rises. */
+/* The unit that the C library's local date of a moment falls into, as a number that increases. */
 static int64_t unit_of(enum weir_calendar unit, int64_t at_s)
 {
     struct tm tm, date = {0};
@@ -261,7 +263,7 @@ static int64_t unit_of(enum weir_calendar unit, int64_t at_s)
     }
 }
 
-TEST(edges_agree_with_the_c_library)
+TEST(window_boundaries_agree_with_the_c_library)
 {
     uint64_t seed = 4;
 
@@ -272,7 +274,7 @@ TEST(edges_agree_with_the_c_library)
         for (int i = 0; zone && i < 4000; i++) {
             enum weir_calendar unit = units[i % 4];
             int64_t now = 2 * 365 * DAY + (int64_t)(test_random(&seed) % (uint64_t)(170 * 365 * DAY)), start, end;
-            if (zone->count && i % 2) /* half of them close to a transition, where it is hard */
+            if (zone->count && i % 2) /* half of them close to a transition, where errors are likely */
                 now = zone->transition[test_random(&seed) % (uint64_t)zone->count].at_s + now % (4 * DAY) - 2 * DAY;
             if (now < 2 * 365 * DAY)
                 continue;
@@ -282,7 +284,7 @@ TEST(edges_agree_with_the_c_library)
             CHECK(unit_of(unit, start) > unit_of(unit, start - 1));
             CHECK(unit_of(unit, end) > unit_of(unit, end - 1));
             CHECK(unit_of(unit, end) > unit_of(unit, start));
-            /* Only in the hours after a midnight that happens twice may the date be the old one again. */
+            /* Only in the hours after a repeated midnight may the date be the old one again. */
             CHECK(unit_of(unit, now) == unit_of(unit, start) ||
                   (unit_of(unit, now) < unit_of(unit, start) && now - start < 3 * HOUR));
         }

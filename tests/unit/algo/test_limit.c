@@ -1,4 +1,4 @@
-/* weir_limit_init: every kind of params that makes no limit, and those just inside the bounds, which do. */
+/* weir_limit_init: every kind of invalid params, and the valid ones just inside the bounds. */
 #include <weir/weir.h>
 
 #include "../../test.h"
@@ -34,7 +34,7 @@ static void check_init(int code, const weir_params *p, int line)
     CHECK(got == 0 || memcmp(&limit, &untouched, sizeof limit) == 0);
 }
 
-/* For every algorithm alike. */
+/* Checks that all algorithms have in common. */
 static void check_init_common(weir_params base, int64_t most)
 {
     static const int64_t absurd[] = {0, -1, INT64_MIN, INT64_MAX, INT64_MAX - 1, INT64_C(1) << 32, INT64_C(1) << 62};
@@ -51,7 +51,7 @@ static void check_init_common(weir_params base, int64_t most)
 
     p = base;
     p.limit = most;
-    p.window_ns = p.align == WEIR_ALIGN_CALENDAR ? 0 : most * US; /* one unit a microsecond: nothing overflows */
+    p.window_ns = p.align == WEIR_ALIGN_CALENDAR ? 0 : most * US; /* one unit per microsecond: nothing overflows */
     check_init(0, &p, __LINE__);
     p.soft_percent = 1;
     check_init(WEIR_EOVERFLOW, &p, __LINE__);
@@ -86,7 +86,7 @@ static void check_init_common(weir_params base, int64_t most)
     check_init(0, &p, __LINE__);
 }
 
-TEST(limit_init_refuses_what_is_absurd)
+TEST(limit_init_refuses_invalid_params)
 {
     weir_limit limit;
     weir_params fine = {.limit = 1, MINUTE};
@@ -107,7 +107,7 @@ TEST(limit_init_refuses_what_is_absurd)
     check_init_common((weir_params){COUNTER, .limit = 5, MINUTE, .buckets = 2}, INT32_MAX);
     check_init_common((weir_params){COUNTER, .limit = 5, MINUTE, .buckets = 60}, INT32_MAX);
 
-    /* With a calendar the window is not used, whatever it says. */
+    /* With calendar alignment window_ns is ignored. */
     INIT(0, CALENDAR, .limit = 1, .window_ns = -1);
     INIT(0, CALENDAR, .limit = 1, .window_ns = INT64_MAX);
 }
@@ -127,7 +127,7 @@ TEST(limit_init_burst)
         INIT(WEIR_EINVAL, FIXED, .limit = 5, MINUTE, .burst = absurd[i]);
     }
 
-    /* Too much for the counter: the burst with soft, or with a period that holds very many units. */
+    /* Too much for the counter: the burst with the soft share, or with a period of very many units. */
     INIT(WEIR_EOVERFLOW, TOKEN, .limit = 1, .window_ns = US, .burst = UNITS_MAX, .soft_percent = 1);
     INIT(WEIR_EOVERFLOW, TOKEN, .limit = UNITS_MAX, .window_ns = US);
     INIT(WEIR_EOVERFLOW, LEAKY, .limit = UNITS_MAX, .window_ns = 7 * US, .burst = UNITS_MAX, .soft_percent = 1000);
@@ -142,12 +142,12 @@ TEST(limit_init_burst)
     INIT(WEIR_EOVERFLOW, TOKEN, .limit = 1, .window_ns = LONGEST, .burst = 2);
     INIT(WEIR_EOVERFLOW, TOKEN, .limit = 100, .window_ns = LONGEST, .soft_percent = 1);
 
-    /* Refill times that do not fit 63 bits, nor 64: every order of magnitude. */
+    /* Refill times that do not fit into 63 or 64 bits: every order of magnitude. */
     for (int64_t window = US; window <= LONGEST; window *= 2)
         for (int64_t burst = 1; burst <= UNITS_MAX; burst = burst * 2 + 1)
             for (int soft = 0; soft <= 1000; soft += 250) {
-                wide cap = (wide)burst + (wide)burst * soft / 100, whole = cap * (window / 1000);
-                int code = cap > UNITS_MAX || whole > LONGEST / 1000 ? WEIR_EOVERFLOW : 0;
+                wide cap = (wide)burst + (wide)burst * soft / 100, total = cap * (window / 1000);
+                int code = cap > UNITS_MAX || total > LONGEST / 1000 ? WEIR_EOVERFLOW : 0;
                 INIT(code, TOKEN, .limit = 1, .window_ns = window, .burst = burst, .soft_percent = soft);
                 INIT(code, LEAKY, .limit = 1, .window_ns = window, .burst = burst, .soft_percent = soft);
                 INIT(code, INTERVAL, .limit = 1, .window_ns = window, .burst = burst, .soft_percent = soft);
@@ -166,7 +166,7 @@ TEST(limit_init_buckets)
     for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++)
         INIT(WEIR_EBUCKETS, COUNTER, .limit = 1, MINUTE, .buckets = absurd[i]);
 
-    /* 0 is the default, 2: the same answer for both, also at the shortest window. */
+    /* 0 means the default of 2: the same result for both, also at the shortest window. */
     weir_limit limit;
     weir_params one = {COUNTER, .limit = 1, .window_ns = US}, two = one;
     two.buckets = 2;
@@ -211,7 +211,7 @@ TEST(limit_init_combinations)
         ONLY(false, p.max_delay_ns = WEIR_SECOND);
         ONLY(false, p.delay = true; p.max_delay_ns = -1);
         ONLY(false, p.delay = true; p.max_delay_ns = INT64_MIN);
-        /* What is no name at all. */
+        /* Values that are not in the enumeration. */
         ONLY(false, p.refill = (enum weir_refill)2);
         ONLY(false, p.align = (enum weir_align)3);
         ONLY(false, p.align = WEIR_ALIGN_CALENDAR; p.calendar = (enum weir_calendar)4);

@@ -1,4 +1,4 @@
-/* Limits at a scale: integers, rounded down, at least one; and periods as short as can be. */
+/* Scaled limits: integers, rounded down, at least one; and the shortest possible periods. */
 #include "algo/algo.h"
 
 #include "../../test.h"
@@ -10,7 +10,7 @@ static weir_limit made(weir_params params)
     return limit;
 }
 
-TEST(rounded_down_and_at_least_one)
+TEST(scaled_limit_is_rounded_down_and_at_least_one)
 {
     weir_limit base = made((weir_params){.limit = 10, .window_ns = WEIR_SECOND, .burst = 7, .soft_percent = 50}), at;
     weir__limit_init_scaled(&base, &base);
@@ -28,7 +28,7 @@ TEST(rounded_down_and_at_least_one)
     CHECK_EQ(at.cap, 1);
     weir__limit_scale(&base, 0, &at);
     CHECK_EQ(at.limit, 1);
-    /* The largest numbers that there are. */
+    /* The largest possible numbers. */
     base = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 4294967295, .window_ns = WEIR_SECOND});
     weir__limit_scale(&base, WEIR__SCALE_ONE / 2, &at);
     CHECK_EQ(at.limit, 2147483647);
@@ -36,7 +36,7 @@ TEST(rounded_down_and_at_least_one)
     CHECK_EQ(at.limit, 429496729500);
 }
 
-TEST(the_rest_of_a_reserve)
+TEST(limit_without_its_reserve)
 {
     weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 11, .window_ns = WEIR_SECOND});
     weir__limit_without_reserve(&limit, 20);
@@ -49,8 +49,8 @@ TEST(the_rest_of_a_reserve)
     CHECK_EQ(limit.cap, 1);
 }
 
-/* Never faster than the limit, and slower by a thousandth at the most; the period a millisecond or one unit. */
-TEST(periods_are_short_and_never_faster)
+/* Never faster than the limit, and at most a thousandth slower; the period is about a millisecond or one unit. */
+TEST(scaled_period_is_short_and_never_faster)
 {
     uint64_t random = 1;
     for (int i = 0; i < 200000; i++) {
@@ -71,8 +71,8 @@ TEST(periods_are_short_and_never_faster)
     }
 }
 
-/* 2^64 / period, as by the definition. */
-TEST(the_inverse_of_a_period)
+/* 2^64 / period, by the definition. */
+TEST(inverse_of_a_period)
 {
     uint64_t random = 2;
     __extension__ typedef unsigned __int128 wide;

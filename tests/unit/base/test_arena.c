@@ -18,7 +18,7 @@ TEST(arena_gives_zeroed_aligned_memory)
             CHECK(kept[i][j] == 0);
         memset(kept[i], i & 0x7f, sizes[i]);
     }
-    for (int i = 0; i < 300; i++) /* none lies in another */
+    for (int i = 0; i < 300; i++) /* no block overlaps another */
         for (size_t j = 0; j < sizes[i]; j++)
             CHECK(kept[i][j] == (i & 0x7f));
     CHECK(!arena.failed);
@@ -53,7 +53,7 @@ TEST(arena_is_bounded_and_stays_failed)
     size_t taken = 0;
     while (weir__arena_take(&arena, 1000))
         taken += 1000;
-    CHECK(taken > 90000 && arena.bytes <= 100000); /* the bound is used, not only kept */
+    CHECK(taken > 90000 && arena.bytes <= 100000); /* the bound is nearly used up, not only respected */
     CHECK(arena.failed);
     CHECK(!weir__arena_take(&arena, 1));
     CHECK(!weir__arena_copy(&arena, WEIR__TEXT("x")).data);

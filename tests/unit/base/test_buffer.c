@@ -13,7 +13,7 @@ TEST(buffer_grows)
     CHECK(!buffer.data && !buffer.len);
 }
 
-TEST(borrowed_memory_is_left_when_it_is_full)
+TEST(full_borrowed_memory_is_replaced_by_allocated)
 {
     char memory[8];
     struct weir__buffer buffer;
@@ -32,7 +32,7 @@ TEST(failed_buffer_takes_nothing_more)
     weir__buffer_borrow(&buffer, memory, sizeof memory);
     weir__buffer_add_literal(&buffer, "1");
     CHECK(!weir__buffer_room(&buffer,
-                             SIZE_MAX - 16)); /* no size of a buffer; realloc is not called, which ASan would end */
+                             SIZE_MAX - 16)); /* an impossible size; realloc is not called, at which ASan would abort */
     weir__buffer_add_literal(&buffer, "2");
     CHECK(buffer.failed && buffer.len == 1);
     weir__buffer_free(&buffer);

@@ -105,7 +105,7 @@ TEST(duration_from_text)
     }
 }
 
-/* Any number of milliseconds, written in parts, comes out as it went in. */
+/* Any number of milliseconds, formatted in parts, parses to the same value. */
 TEST(duration_of_any_length)
 {
     uint64_t seed = 21;

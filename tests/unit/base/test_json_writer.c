@@ -3,7 +3,7 @@
 #include "base/json_writer.h"
 #include "../../test.h"
 
-TEST(what_is_written_is_json_whatever_the_bytes)
+TEST(any_bytes_become_valid_json)
 {
     char room[16];
     struct weir__buffer out;

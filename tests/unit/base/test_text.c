@@ -1,4 +1,4 @@
-/* UTF-8 and text from outside in messages. */
+/* UTF-8, and untrusted text in messages. */
 #include "base/text.h"
 #include "../../test.h"
 
@@ -12,7 +12,7 @@ TEST(utf8_is_decoded)
                  {"\xe2\x82\xac", 0x20ac},
                  {"\xf0\x9f\x98\x80", 0x1f600},
                  {"\xf4\x8f\xbf\xbf", 0x10ffff},
-                 {"\xf4\x90\x80\x80", 0}, /* beyond the last */
+                 {"\xf4\x90\x80\x80", 0}, /* above the last code point */
                  {"\xc0\xaf", 0},         /* overlong */
                  {"\xe0\x9f\xbf", 0},
                  {"\xed\xa0\x80", 0}, /* a surrogate */
@@ -48,15 +48,15 @@ TEST(printable_escapes)
         {"gr\xc3\xbc\xc3\x9f", 6, "gr\xc3\xbc\xc3\x9f"},
         {"\xe2\x82\xac\xf0\x9f\x98\x80", 7, "\xe2\x82\xac\xf0\x9f\x98\x80"},
         {"\xc2\x9b", 2, "\\xc2\\x9b"},                   /* CSI as one character */
-        {"\xe2\x80\xae", 3, "\\xe2\\x80\\xae"},          /* turns the text around */
-        {"\xef\xbb\xbf", 3, "\\xef\\xbb\\xbf"},          /* takes no room */
-        {"\xc3", 1, "\\xc3"},                            /* cut off */
+        {"\xe2\x80\xae", 3, "\\xe2\\x80\\xae"},          /* reverses the direction of the text */
+        {"\xef\xbb\xbf", 3, "\\xef\\xbb\\xbf"},          /* has no width */
+        {"\xc3", 1, "\\xc3"},                            /* truncated */
         {"\xc0\x80", 2, "\\xc0\\x80"},                   /* overlong */
-        {"\xe0\x80\x80", 3, "\\xe0\\x80\\x80"},          /* the same */
+        {"\xe0\x80\x80", 3, "\\xe0\\x80\\x80"},          /* overlong */
         {"\xed\xa0\x80", 3, "\\xed\\xa0\\x80"},          /* surrogate */
-        {"\xf4\x90\x80\x80", 4, "\\xf4\\x90\\x80\\x80"}, /* beyond the last */
+        {"\xf4\x90\x80\x80", 4, "\\xf4\\x90\\x80\\x80"}, /* above the last code point */
         {"\xff\xfe", 2, "\\xff\\xfe"},                   /* never in UTF-8 */
-        {"\xe2\x82z", 3, "\\xe2\\x82z"},                 /* interrupted */
+        {"\xe2\x82z", 3, "\\xe2\\x82z"},                 /* interrupted sequence */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char buffer[64];
@@ -65,7 +65,7 @@ TEST(printable_escapes)
     }
 }
 
-TEST(printable_cuts)
+TEST(printable_is_cut_between_characters)
 {
     char buffer[8];
     CHECK(strcmp(weir__printable(WEIR__TEXT("1234567"), buffer, sizeof buffer), "1234567") == 0);
@@ -75,7 +75,7 @@ TEST(printable_cuts)
     CHECK(strcmp(weir__printable(WEIR__TEXT("12\xe2\x82\xac\xe2\x82\xac"), buffer, sizeof buffer), "12...") == 0);
 }
 
-TEST(printable_of_anything)
+TEST(printable_of_random_bytes)
 {
     uint64_t seed = 7;
     for (int64_t run = test_scaled(200000, 1000); run > 0; run--) {
@@ -89,7 +89,7 @@ TEST(printable_of_anything)
         CHECK(used < size);
         for (size_t i = 0; i < used; i++)
             CHECK((unsigned char)buffer[i] >= 0x20 && buffer[i] != 0x7f);
-        /* What is printable stays as it is. */
+        /* Printable text stays unchanged. */
         weir__printable((weir_text){buffer, used}, again, sizeof again);
         CHECK(strcmp(buffer, again) == 0);
     }

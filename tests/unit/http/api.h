@@ -1,4 +1,4 @@
-/* The API on an engine of the test's own: calls as one line. */
+/* The HTTP API on an engine of the test's own: a call is one line. */
 #ifndef WEIR_TESTS_API_H
 #define WEIR_TESTS_API_H
 
@@ -17,9 +17,9 @@ struct test_api {
     struct weir__reservations *reservations;
     struct weir__api api;
     char path[64];
-    int status;         /* of the last call */
-    char said[1 << 20]; /* its body */
-    char room[512];     /* small, so that longer answers have to grow */
+    int status; /* of the last call */
+    char response[1 << 20];
+    char room[512]; /* small, so that longer responses have to grow */
 };
 
 struct test_reservations {
@@ -83,9 +83,9 @@ static inline const char *test_call(struct test_api *t, enum weir__api_method me
     weir__api_find_route(method, (weir_text){path, strlen(path)}, &route);
     weir__api_run(&t->api, &route, (weir_text){body, strlen(body)}, false, &reply);
     t->status = reply.status;
-    snprintf(t->said, sizeof t->said, "%.*s", (int)reply.out.len, reply.out.data);
+    snprintf(t->response, sizeof t->response, "%.*s", (int)reply.out.len, reply.out.data);
     weir__buffer_free(&reply.out);
-    return t->said;
+    return t->response;
 }
 
 static inline const char *test_post(struct test_api *t, const char *path, const char *body)
@@ -93,22 +93,22 @@ static inline const char *test_post(struct test_api *t, const char *path, const 
     return test_call(t, WEIR__POST, path, body);
 }
 
-/* A number in what was said, such as "remaining"; -999 if there is none. */
-static inline int64_t test_said(const struct test_api *t, const char *name)
+/* A number in the last response's body, such as "remaining"; -999 if there is none. */
+static inline int64_t test_number(const struct test_api *t, const char *name)
 {
     char quoted[64];
     snprintf(quoted, sizeof quoted, "\"%s\":", name);
-    const char *at = strstr(t->said, quoted);
+    const char *at = strstr(t->response, quoted);
     char *end = NULL;
     int64_t value = at ? strtoll(at + strlen(quoted), &end, 10) : -999;
     return at && end == at + strlen(quoted) ? -999 : value;
 }
 
-#define SAYS(t, text)                                                                                                  \
+#define BODY_HAS(t, text)                                                                                              \
     do {                                                                                                               \
-        CHECK(strstr((t)->said, (text)) != NULL);                                                                      \
-        if (!strstr((t)->said, (text)))                                                                                \
-            printf("  %d %s\n", (t)->status, (t)->said);                                                               \
+        CHECK(strstr((t)->response, (text)) != NULL);                                                                  \
+        if (!strstr((t)->response, (text)))                                                                            \
+            printf("  %d %s\n", (t)->status, (t)->response);                                                           \
     } while (0)
 
 #endif

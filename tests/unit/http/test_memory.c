@@ -1,4 +1,6 @@
-/* Pieces come from the arena while there is some, are apart and aligned, and are the C library's else. */
+/*
+ * Allocations come from the arena while it has room, are disjoint and aligned, and otherwise come from the C library.
+ */
 #include "services/http/read.c"
 
 #include "../../test.h"
@@ -10,7 +12,7 @@ static bool is_ours(const void *piece)
     return (uintptr_t)piece - (uintptr_t)arena < ARENA_BYTES;
 }
 
-TEST(pieces_of_any_size_are_apart)
+TEST(allocations_of_any_size_are_disjoint)
 {
     static const size_t sizes[] = {1, 16, 17, 0, 100, 4096, ARENA_BYTES, 60000, 1, ARENA_BYTES - 1};
     enum { COUNT = sizeof sizes / sizeof *sizes };
@@ -33,12 +35,12 @@ TEST(pieces_of_any_size_are_apart)
     weir__api_memory_end();
 }
 
-TEST(only_a_call_has_the_arena)
+TEST(arena_is_used_only_during_a_call)
 {
     void *outside = arena_take(10);
     CHECK(!is_ours(outside));
     weir__api_memory_begin();
-    arena_free(outside); /* of another user of jansson */
+    arena_free(outside); /* allocated by another user of jansson */
 #ifndef WEIR__SANITIZED
     void *first = arena_take(10);
     CHECK(is_ours(first));
@@ -56,7 +58,7 @@ TEST(only_a_call_has_the_arena)
     arena_free(after);
 }
 
-TEST(a_body_longer_than_the_arena)
+TEST(body_larger_than_the_arena)
 {
     size_t len = 3 * (size_t)ARENA_BYTES;
     char *text = malloc(len + 8);

@@ -1,4 +1,4 @@
-/* Reservations: tokens, settling once, expiring, and what is left behind by the dead. */
+/* Reservations: tokens, settling once, expiry, and reservations of killed processes. */
 #include "api.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int64_t left(struct test_api *t, const char *rule, const char *key)
 
 static void token_of(const struct test_api *t, char *token)
 {
-    const char *at = strstr(t->said, "\"reservation\":\"");
+    const char *at = strstr(t->response, "\"reservation\":\"");
     token[0] = 0;
     CHECK(at != NULL);
     if (at)
@@ -42,31 +42,31 @@ static void settle(struct test_api *t, const char *how, const char *token, int64
     test_post(t, how, body);
 }
 
-TEST(commit_settles_the_difference_once)
+TEST(commit_settles_the_difference_exactly_once)
 {
     struct test_api *t = test_api_open(rules);
     char token[1400];
     test_post(t, "reserve", RESERVE);
-    SAYS(t, "\"expires_s\":60");
+    BODY_HAS(t, "\"expires_s\":60");
     token_of(t, token);
     CHECK_EQ(left(t, "tokens", "user:1"), 600);
     CHECK_EQ(left(t, "all", "*"), 4600);
     settle(t, "commit", token, 150);
     CHECK_EQ(t->status, 200);
-    SAYS(t, "{\"settled\":true,\"cost\":150,\"rules\":[{\"rule\":\"tokens\",\"key\":\"user:1\",\"reserved\":400,"
-            "\"cost\":150,"
-            "\"limit\":1000,\"remaining\":850}");
+    BODY_HAS(t, "{\"settled\":true,\"cost\":150,\"rules\":[{\"rule\":\"tokens\",\"key\":\"user:1\",\"reserved\":400,"
+                "\"cost\":150,"
+                "\"limit\":1000,\"remaining\":850}");
     CHECK_EQ(left(t, "all", "*"), 4850);
     settle(t, "commit", token, 150);
     CHECK_EQ(t->status, 409);
-    SAYS(t, "already_settled");
+    BODY_HAS(t, "already_settled");
     settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 409);
     CHECK_EQ(left(t, "all", "*"), 4850);
     test_api_close(t);
 }
 
-TEST(commit_of_more_is_charged_even_into_debt)
+TEST(commit_above_the_estimate_may_exceed_the_limit)
 {
     struct test_api *t = test_api_open(rules);
     char token[1400];
@@ -77,38 +77,38 @@ TEST(commit_of_more_is_charged_even_into_debt)
     CHECK_EQ(left(t, "tokens", "user:1"), -200);
     CHECK_EQ(left(t, "all", "*"), 3800);
     test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":1}");
-    SAYS(t, "\"decision\":\"deny\"");
-    SAYS(t, "\"reservation\":null,\"expires_s\":null}");
+    BODY_HAS(t, "\"decision\":\"deny\"");
+    BODY_HAS(t, "\"reservation\":null,\"expires_s\":null}");
     test_api_close(t);
 }
 
-TEST(cancel_gives_all_back)
+TEST(cancel_refunds_everything)
 {
     struct test_api *t = test_api_open(rules);
     char token[1400];
     test_post(t, "reserve",
               "{\"key\":\"llm\",\"limit\":1000,\"window\":\"1d\",\"burst\":1500,\"cost\":700,\"algorithm\":\"token_"
               "bucket\"}");
-    CHECK_EQ(test_said(t, "remaining"), 800);
+    CHECK_EQ(test_number(t, "remaining"), 800);
     token_of(t, token);
     settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 200);
-    SAYS(t, "{\"rule\":null,\"key\":\"llm\",\"reserved\":700,\"cost\":0,\"limit\":1500,\"remaining\":1500}");
+    BODY_HAS(t, "{\"rule\":null,\"key\":\"llm\",\"reserved\":700,\"cost\":0,\"limit\":1500,\"remaining\":1500}");
     test_api_close(t);
 }
 
-/* Else who writes one into its name would give itself back what it took by another. */
-TEST(a_zero_byte_does_not_end_a_key)
+/* Otherwise a client could put a zero byte into its name and get a refund for units taken from another counter. */
+TEST(zero_byte_does_not_end_a_key)
 {
     struct test_api *t = test_api_open("rules: [{ name: q, key: \"u:${query:u}\", limit: 100, window: 1d }]\n");
     char token[1400];
     test_post(t, "check", "{\"attributes\":{\"query\":\"u=me\"},\"cost\":50}");
     test_post(t, "reserve", "{\"attributes\":{\"query\":\"u=me%00x\"},\"cost\":30}");
-    SAYS(t, "\"key\":\"u:me\\u0000x\"");
+    BODY_HAS(t, "\"key\":\"u:me\\u0000x\"");
     token_of(t, token);
     settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 200);
-    SAYS(t, "\"key\":\"u:me\\u0000x\",\"reserved\":30,\"cost\":0,\"limit\":100,\"remaining\":100}");
+    BODY_HAS(t, "\"key\":\"u:me\\u0000x\",\"reserved\":30,\"cost\":0,\"limit\":100,\"remaining\":100}");
     CHECK_EQ(left(t, "q", "u:me"), 50);
     test_api_close(t);
 }
@@ -118,7 +118,7 @@ static void wait_ms(int ms)
     usleep((useconds_t)ms * 1000);
 }
 
-TEST(what_nobody_settles_expires)
+TEST(unsettled_reservation_expires)
 {
     struct test_api *t = test_api_open(rules);
     char token[1400], settled[1400];
@@ -132,7 +132,7 @@ TEST(what_nobody_settles_expires)
     wait_ms(1010);
     settle(t, "commit", token, 10);
     CHECK_EQ(t->status, 410);
-    SAYS(t, "expired");
+    BODY_HAS(t, "expired");
     CHECK_EQ(weir__api_expire(&t->api), 1);
     CHECK_EQ(weir__api_expire(&t->api), 0);
     CHECK_EQ(left(t, "tokens", "user:1"), 900);
@@ -140,8 +140,8 @@ TEST(what_nobody_settles_expires)
     test_api_close(t);
 }
 
-/* The reservation outlives the process that made it: another one, that maps the file anew, gives it back. */
-TEST(it_expires_when_its_maker_was_killed)
+/* The reservation outlives the process that made it: another process, which maps the file anew, refunds it. */
+TEST(reservation_of_a_killed_process_expires)
 {
     char path[64], file[96];
     own_path(path, sizeof path, "segment");
@@ -188,15 +188,15 @@ TEST(pending_reservations_are_bounded)
     token_of(t, token);
     test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
     CHECK_EQ(t->status, 503);
-    SAYS(t, "too_many_reservations");
+    BODY_HAS(t, "too_many_reservations");
     settle(t, "cancel", token, -1);
     test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
     CHECK_EQ(t->status, 200);
-    CHECK_EQ(test_said(t, "remaining"), 1000 - TEST_RESERVATIONS);
+    CHECK_EQ(test_number(t, "remaining"), 1000 - TEST_RESERVATIONS);
     test_api_close(t);
 }
 
-TEST(denied_ones_hold_no_place)
+TEST(denied_reservation_uses_no_slot)
 {
     struct test_api *t = test_api_open(rules);
     for (int i = 0; i < 2 * TEST_RESERVATIONS; i++) {
@@ -206,7 +206,7 @@ TEST(denied_ones_hold_no_place)
     test_api_close(t);
 }
 
-TEST(what_cannot_be_written_down_is_not_taken)
+TEST(reservation_too_long_for_its_slot_is_refused)
 {
     struct test_api *t = test_api_open(rules);
     char body[600], user[201];
@@ -219,7 +219,7 @@ TEST(what_cannot_be_written_down_is_not_taken)
     test_api_close(t);
 }
 
-TEST(faults)
+TEST(invalid_reservations_are_refused)
 {
     static const char *const wrong[][3] = {
         {"reserve", "{\"attributes\":{},\"expires_s\":0}", "expires_s"},
@@ -240,7 +240,7 @@ TEST(faults)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         test_post(t, wrong[i][0], wrong[i][1]);
         CHECK_EQ(t->status, 400);
-        SAYS(t, wrong[i][2]);
+        BODY_HAS(t, wrong[i][2]);
     }
     t->api.reservations = NULL;
     test_post(t, "reserve", RESERVE);
@@ -250,7 +250,7 @@ TEST(faults)
 
 /* ---- Tickets ---- */
 
-TEST(a_token_cannot_be_changed)
+TEST(changed_token_is_refused)
 {
     struct test_api *t = test_api_open(rules);
     char token[1400], changed[1400];
@@ -260,7 +260,7 @@ TEST(a_token_cannot_be_changed)
         strcpy(changed, token);
         changed[i] = changed[i] == 'A' ? 'B' : 'A';
         settle(t, "cancel", changed, -1);
-        /* The last letter may carry bits that no byte needs. */
+        /* The last character may carry bits that belong to no byte. */
         CHECK(t->status == 400 || !token[i + 1]);
     }
     token[strlen(token) - 4] = 0;
@@ -269,7 +269,7 @@ TEST(a_token_cannot_be_changed)
     test_api_close(t);
 }
 
-TEST(tokens_of_another_segment_are_none)
+TEST(token_of_another_segment_is_refused)
 {
     struct test_api *one = test_api_open(rules), *other = test_api_open(rules);
     char token[1400];
@@ -281,7 +281,7 @@ TEST(tokens_of_another_segment_are_none)
     test_api_close(other);
 }
 
-TEST(tokens_come_back_as_they_were)
+TEST(token_round_trips)
 {
     uint8_t key[WEIR_SECRET_BYTES] = {1}, bytes[WEIR__RESERVATION_TOKEN_MAX], again[WEIR__RESERVATION_TOKEN_MAX];
     char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
@@ -315,7 +315,7 @@ TEST(tokens_come_back_as_they_were)
 
 /* ---- The file ---- */
 
-TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
+TEST(damaged_file_is_recreated_and_a_good_one_kept)
 {
     char path[64];
     own_path(path, sizeof path, "file");
@@ -340,7 +340,7 @@ TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
     at = 0;
     CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 0);
 
-    /* One whose writer died is free again when it is due. */
+    /* The slot of a dead writer is free again when it is due. */
     slot = weir__reservations_claim(one, 7, 1000);
     at = 0;
     CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 0);
@@ -377,7 +377,7 @@ static int cut_reservations(void)
     if (weir__reservations_next_due(made, &at, 1000, bytes, &due) != 6 || !weir__sidecar_lost() || weir__sidecar_lost())
         return 3;
     test_reservations_close(made);
-    /* The next one to open it makes it anew. */
+    /* The next process to open the file recreates it. */
     if (test_reservations_open(path, 100, &made) != 0)
         return 4;
     test_reservations_close(made);
@@ -385,7 +385,7 @@ static int cut_reservations(void)
     return 0;
 }
 
-TEST(a_file_that_is_cut_short_ends_nobody)
+TEST(truncated_file_crashes_no_process)
 {
     char path[64];
     own_path(path, sizeof path, "file");
@@ -401,7 +401,7 @@ TEST(a_file_that_is_cut_short_ends_nobody)
     unlink(path);
 }
 
-TEST(a_file_of_another_user_is_refused)
+TEST(file_of_another_user_is_refused)
 {
     enum { STRANGER = 65534 };
     char folder[64], path[80];
@@ -419,17 +419,17 @@ TEST(a_file_of_another_user_is_refused)
     CHECK_EQ(rmdir(folder), 0);
 }
 
-/* Bytes of somebody else's in the slots: none is given back, and none stays for ever. */
-TEST(nonsense_in_the_file_does_nothing)
+/* Foreign bytes in the slots: nothing is refunded, and every slot becomes free in the end. */
+TEST(random_bytes_in_the_file_are_harmless)
 {
     struct test_api *t = test_api_open(rules);
     int file = open(t->path, O_RDWR);
     size_t bytes = (size_t)lseek(file, 0, SEEK_END);
-    uint64_t *words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    uint64_t *slots = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     for (size_t i = 4096 / 8; i < bytes / 8; i++)
-        words[i] = UINT64_C(0x0123456789abcdef) * i;
-    munmap(words, bytes);
+        slots[i] = UINT64_C(0x0123456789abcdef) * i;
+    munmap(slots, bytes);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(weir__api_expire(&t->api), 0);
     test_api_close(t);

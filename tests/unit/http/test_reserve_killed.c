@@ -1,7 +1,7 @@
 /*
- * Processes that reserve, commit, cancel and expire are killed at any instruction. Nothing is given back twice, and
- * what the dead leave behind expires: what is consumed in the end is what was committed, and at most one estimate for
- * each death more.
+ * Processes that reserve, commit, cancel and expire reservations are killed at any instruction. Nothing is refunded
+ * twice, and the reservations of killed processes expire: in the end the consumption is the sum of the commits, plus
+ * at most one estimate for each kill.
  */
 #include "api.h"
 
@@ -32,14 +32,14 @@ static struct test_api *attach(void)
     return t;
 }
 
-/* Reserves for ever; of four reservations two are committed, one is cancelled and one is left to expire. */
+/* Reserves in an endless loop; of four reservations two are committed, one is cancelled and one is left to expire. */
 static void work(struct shared *shared)
 {
     struct test_api *t = attach();
     char body[1600];
     for (unsigned i = 0;; i++) {
         test_post(t, "reserve", "{" BODY ",\"cost\":10,\"expires_s\":1}");
-        const char *token = strstr(t->said, "\"reservation\":\"");
+        const char *token = strstr(t->response, "\"reservation\":\"");
         if (t->status == 200 && token && i % 4 < 3) {
             __atomic_add_fetch(&shared->reserved, 1, __ATOMIC_RELAXED);
             snprintf(body, sizeof body,
@@ -76,7 +76,8 @@ TEST(killed_at_any_instruction)
         pids[i] = start(shared);
     for (int i = 0; i < kills; i++) {
         usleep((useconds_t)(5000 + (unsigned)i * 7919 % 10000));
-        /* On a busy machine: the first not before one of them has left a reservation to expire, after two commits. */
+        /* On a busy machine: the first kill waits until a process has left a reservation to expire, after two commits.
+         */
         for (int k = 0; k < 60000 && __atomic_load_n(&shared->committed, __ATOMIC_RELAXED) <= 2 * PROCESSES; k++)
             usleep(1000);
         pid_t *one = &pids[i % PROCESSES];
@@ -92,14 +93,14 @@ TEST(killed_at_any_instruction)
     while ((more = weir__api_expire(&t->api)) > 0)
         expired += more;
     test_post(t, "check", "{" BODY ",\"cost\":0}");
-    int64_t consumed = LIMIT - test_said(t, "remaining"), committed = (int64_t)shared->committed * ACTUAL;
+    int64_t consumed = LIMIT - test_number(t, "remaining"), committed = (int64_t)shared->committed * ACTUAL;
     CHECK(shared->committed > 0 && shared->expired + expired > 0);
     CHECK(consumed >= committed);
     CHECK(consumed <= committed + (int64_t)kills * ESTIMATE);
     if (consumed < committed || consumed > committed + (int64_t)kills * ESTIMATE)
         printf("  consumed %" PRId64 ", committed %" PRId64 ", %d kills\n", consumed, committed, kills);
 
-    /* All places are free again. */
+    /* All slots are free again. */
     for (int i = 0; i < 512; i++) {
         test_post(t, "reserve", "{" BODY "}");
         CHECK_EQ(t->status, 200);

@@ -1,4 +1,6 @@
-/* Calls that must ask the store first: what they ask, that nothing is done before, and what they do with its answers.
+/*
+ * Calls that need the store first: the request they send, that nothing is done before the reply, and what they do with
+ * it.
  */
 #include "api.h"
 
@@ -31,9 +33,9 @@ static void close_with_store(struct test_api *t)
     test_api_close(t);
 }
 
-/* What the store is asked by a call that has not been store_replied. */
-static const struct weir__store_request *asked(struct test_api *t, enum weir__api_method method, const char *path,
-                                               const char *body)
+/* The store request of a call whose reply has not come yet. */
+static const struct weir__store_request *store_request_of(struct test_api *t, enum weir__api_method method,
+                                                          const char *path, const char *body)
 {
     weir_async_clear(t->api.async);
     t->api.store_replied = false;
@@ -41,112 +43,114 @@ static const struct weir__store_request *asked(struct test_api *t, enum weir__ap
     return weir_async_request(t->api.async);
 }
 
-/* The store lets pass whatever it is asked, and has so much left; then the call again. */
-static void answer(struct test_api *t, int error, enum weir__api_method method, const char *path, const char *body)
+/* Lets the store allow every op with 77 units remaining, and repeats the call with its reply. */
+static void reply_and_repeat(struct test_api *t, int error, enum weir__api_method method, const char *path,
+                             const char *body)
 {
     struct weir__store_request *request = weir_async_request(t->api.async);
     request->error = error;
     for (uint32_t i = 0; i < request->op_count; i++) {
-        struct weir__store_op *ask = &request->ops[i];
-        ask->decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = 1000, .remaining = 77};
-        ask->taken = ask->kind == WEIR__OP_TAKE;
+        struct weir__store_op *op = &request->ops[i];
+        op->decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = 1000, .remaining = 77};
+        op->taken = op->kind == WEIR__OP_TAKE;
     }
     t->api.store_replied = true;
     test_call(t, method, path, body);
 }
 
-TEST(check)
+TEST(check_uses_the_reply_of_the_store)
 {
     struct test_api *t = open_with_store();
-    const struct weir__store_request *request = asked(t, WEIR__POST, "check", ITEM(3));
+    const struct weir__store_request *request = store_request_of(t, WEIR__POST, "check", ITEM(3));
     CHECK_EQ(request->op_count, 1);
     CHECK_EQ(request->ops[0].cost, 3);
     CHECK_EQ(request->ops[0].kind, WEIR__OP_TAKE);
-    CHECK_EQ(strlen(t->said), 0);
-    answer(t, 0, WEIR__POST, "check", ITEM(3));
-    SAYS(t, "\"remaining\":77");
+    CHECK_EQ(strlen(t->response), 0);
+    reply_and_repeat(t, 0, WEIR__POST, "check", ITEM(3));
+    BODY_HAS(t, "\"remaining\":77");
     CHECK(weir_async_rollback(t->api.async) == NULL);
     close_with_store(t);
 }
 
-TEST(batch_asks_once)
+TEST(batch_sends_one_store_request)
 {
     struct test_api *t = open_with_store();
     const char *body = "{\"batch\":[" ITEM(3) "," ITEM(4) ",{\"key\":\"k\",\"limit\":5,\"window\":\"1h\"}]}";
-    const struct weir__store_request *request = asked(t, WEIR__POST, "check", body);
+    const struct weir__store_request *request = store_request_of(t, WEIR__POST, "check", body);
     CHECK_EQ(request->op_count, 2);
     CHECK_EQ(request->group_count, 2);
-    answer(t, 0, WEIR__POST, "check", body);
-    SAYS(t, "\"remaining\":77");
-    SAYS(t, "\"remaining\":4");
+    reply_and_repeat(t, 0, WEIR__POST, "check", body);
+    BODY_HAS(t, "\"remaining\":77");
+    BODY_HAS(t, "\"remaining\":4");
     close_with_store(t);
 }
 
-/* The host's own counter stands in, and the log is told. */
-TEST(no_answer)
+/* Without a reply the host's own counter decides, and the failure is logged. */
+TEST(local_counter_decides_without_a_reply)
 {
     struct test_api *t = open_with_store();
-    (void)asked(t, WEIR__POST, "check", ITEM(3));
-    answer(t, WEIR_ESTORESLOW, WEIR__POST, "check", ITEM(3));
-    SAYS(t, "\"remaining\":997");
+    (void)store_request_of(t, WEIR__POST, "check", ITEM(3));
+    reply_and_repeat(t, WEIR_ESTORESLOW, WEIR__POST, "check", ITEM(3));
+    BODY_HAS(t, "\"remaining\":997");
     close_with_store(t);
 }
 
-TEST(what_is_wrong_asks_nothing)
+TEST(invalid_call_sends_no_store_request)
 {
     struct test_api *t = open_with_store();
-    CHECK_EQ(asked(t, WEIR__POST, "check", "{\"attributes\":{\"path\":\"/llm\"},\"cost\":\"x\"}")->op_count, 0);
+    CHECK_EQ(store_request_of(t, WEIR__POST, "check", "{\"attributes\":{\"path\":\"/llm\"},\"cost\":\"x\"}")->op_count,
+             0);
     CHECK_EQ(t->status, 400);
-    CHECK_EQ(asked(t, WEIR__GET, "keys/none/1", "")->op_count, 0);
+    CHECK_EQ(store_request_of(t, WEIR__GET, "keys/none/1", "")->op_count, 0);
     CHECK_EQ(t->status, 404);
-    CHECK_EQ(asked(t, WEIR__POST, "commit", "{\"reservation\":\"x\",\"cost\":1}")->op_count, 0);
+    CHECK_EQ(store_request_of(t, WEIR__POST, "commit", "{\"reservation\":\"x\",\"cost\":1}")->op_count, 0);
     CHECK_EQ(t->status, 400);
     close_with_store(t);
 }
 
-TEST(settled_twice_asks_once)
+TEST(second_settlement_sends_no_store_request)
 {
     struct test_api *t = open_with_store();
     char token[1500] = "", body[1600];
-    CHECK_EQ(asked(t, WEIR__POST, "reserve", ITEM(400))->op_count, 2); /* a look, and the take */
-    answer(t, 0, WEIR__POST, "reserve", ITEM(400));
-    const char *at = strstr(t->said, "\"reservation\":\"");
+    CHECK_EQ(store_request_of(t, WEIR__POST, "reserve", ITEM(400))->op_count, 2); /* one peek and one take */
+    reply_and_repeat(t, 0, WEIR__POST, "reserve", ITEM(400));
+    const char *at = strstr(t->response, "\"reservation\":\"");
     CHECK(at != NULL);
     if (at)
         sscanf(at + 15, "%1399[^\"]", token);
     snprintf(body, sizeof body, "{\"reservation\":\"%s\",\"cost\":100}", token);
-    const struct weir__store_request *request = asked(t, WEIR__POST, "commit", body);
+    const struct weir__store_request *request = store_request_of(t, WEIR__POST, "commit", body);
     CHECK_EQ(request->op_count, 1);
     CHECK_EQ(request->ops[0].kind, WEIR__OP_REFUND);
     CHECK_EQ(request->ops[0].cost, 300);
-    /* Another who settles the same while the store is being asked. */
+    /* Another call settles the same reservation while the store request is in flight. */
     weir_async *first = t->api.async;
     CHECK_EQ(weir_async_new(t->engine, &t->api.async), 0);
-    CHECK_EQ(asked(t, WEIR__POST, "commit", body)->op_count, 0);
+    CHECK_EQ(store_request_of(t, WEIR__POST, "commit", body)->op_count, 0);
     CHECK_EQ(t->status, 409);
     weir_async_free(t->api.async);
     t->api.async = first;
-    answer(t, 0, WEIR__POST, "commit", body);
+    reply_and_repeat(t, 0, WEIR__POST, "commit", body);
     CHECK_EQ(t->status, 200);
-    SAYS(t, "\"settled\":true");
-    SAYS(t, "\"remaining\":77");
-    SAYS(t, "\"remaining\":4900");
+    BODY_HAS(t, "\"settled\":true");
+    BODY_HAS(t, "\"remaining\":77");
+    BODY_HAS(t, "\"remaining\":4900");
     close_with_store(t);
 }
 
-TEST(operators)
+TEST(operators_change_keys_in_the_store)
 {
     struct test_api *t = open_with_store();
-    CHECK(asked(t, WEIR__GET, "keys/far/1", "")->op_count > 0);
-    answer(t, 0, WEIR__GET, "keys/far/1", "");
-    SAYS(t, "\"remaining\":77");
-    CHECK(asked(t, WEIR__GET, "keys/far/1", "")->op_count > 0);
-    answer(t, WEIR_ESTOREDOWN, WEIR__GET, "keys/far/1", "");
+    CHECK(store_request_of(t, WEIR__GET, "keys/far/1", "")->op_count > 0);
+    reply_and_repeat(t, 0, WEIR__GET, "keys/far/1", "");
+    BODY_HAS(t, "\"remaining\":77");
+    CHECK(store_request_of(t, WEIR__GET, "keys/far/1", "")->op_count > 0);
+    reply_and_repeat(t, WEIR_ESTOREDOWN, WEIR__GET, "keys/far/1", "");
     CHECK_EQ(t->status, 503);
-    CHECK_EQ(asked(t, WEIR__DELETE, "keys/far/1", "")->op_count, 1);
-    answer(t, 0, WEIR__DELETE, "keys/far/1", "");
+    CHECK_EQ(store_request_of(t, WEIR__DELETE, "keys/far/1", "")->op_count, 1);
+    reply_and_repeat(t, 0, WEIR__DELETE, "keys/far/1", "");
     CHECK_EQ(t->status, 200);
-    CHECK_EQ(asked(t, WEIR__GET, "keys/near/1", "")->op_count, 0);
+    CHECK_EQ(store_request_of(t, WEIR__GET, "keys/near/1", "")->op_count, 0);
     CHECK_EQ(t->status, 200);
     close_with_store(t);
 }

@@ -1,4 +1,4 @@
-/* Requests of the Redis protocol: whole, in pieces, and broken. */
+/* Requests of the Redis protocol: complete, partial, and malformed. */
 #include "../../test.h"
 #include "services/resp/resp.h"
 
@@ -51,23 +51,23 @@ TEST(every_prefix_needs_more)
     static const char *const texts[] = {"*3\r\n$11\r\nCL.THROTTLE\r\n$4\r\nkey1\r\n$0\r\n\r\n", "ECHO \"a b\"  'c'\r\n",
                                         ten};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        size_t whole = strlen(texts[i]);
-        for (size_t len = 0; len < whole; len++) {
+        size_t total = strlen(texts[i]);
+        for (size_t len = 0; len < total; len++) {
             CHECK_EQ(parse_as(texts[i], len, false), WEIR__RESP_MORE);
-            CHECK(command.need > len && command.need <= whole);
+            CHECK(command.need > len && command.need <= total);
         }
-        CHECK_EQ(parse_as(texts[i], whole, false), WEIR__RESP_COMMAND);
-        CHECK_EQ(command.length, whole);
+        CHECK_EQ(parse_as(texts[i], total, false), WEIR__RESP_COMMAND);
+        CHECK_EQ(command.length, total);
     }
 }
 
-TEST(a_long_bulk_says_what_it_needs)
+TEST(long_bulk_reports_the_bytes_it_needs)
 {
     CHECK_EQ(parse("*2\r\n$4\r\nECHO\r\n$1000000\r\nabc"), WEIR__RESP_MORE);
     CHECK_EQ(command.need, 14 + 10 + 1000000 + 2);
 }
 
-TEST(lengths_that_lie)
+TEST(wrong_lengths_are_refused)
 {
     BROKEN("*1025\r\n", "Protocol error: invalid multibulk length");
     BROKEN("*99999999999999999999\r\n", "Protocol error: invalid multibulk length");
@@ -89,7 +89,7 @@ TEST(lengths_that_lie)
     BROKEN("*2\r\n$4\r\nECHO\r\n$1048570\r\n", "Protocol error: too big command");
 }
 
-TEST(what_is_no_bulk)
+TEST(non_bulk_elements_are_refused)
 {
     BROKEN("*1\r\n+PING\r\n", "Protocol error: expected '$', got '+'");
     BROKEN("*1\r\n\n", "Protocol error: expected '$', got '?'");
@@ -146,7 +146,7 @@ TEST(inline_bounds)
     CHECK_EQ(command.count, WEIR__RESP_ARGS);
 }
 
-TEST(strangers_may_send_little)
+TEST(unauthenticated_clients_have_small_limits)
 {
     static const char eleven[] = "*11\r\n", big[] = "*1\r\n$16385\r\n", fits[] = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
     CHECK_EQ(parse_as(eleven, strlen(eleven), true), WEIR__RESP_INVALID);
@@ -186,7 +186,7 @@ TEST(integers)
     }
 }
 
-TEST(words_in_any_case)
+TEST(command_names_ignore_case)
 {
     CHECK(weir__resp_is((weir_text){"Cl.Throttle", 11}, "cl.throttle"));
     CHECK(!weir__resp_is((weir_text){"Cl.Throttle", 10}, "cl.throttle"));
@@ -195,7 +195,7 @@ TEST(words_in_any_case)
     CHECK(weir__resp_is((weir_text){NULL, 0}, ""));
 }
 
-/* Any commands, one after the other, come out as they went in. */
+/* Random commands in a pipeline are parsed unchanged. */
 TEST(random_pipelines)
 {
     uint64_t random = 7;

@@ -1,4 +1,4 @@
-/* CL.THROTTLE against its own arithmetic in nanoseconds, with the clock in the test's hand. */
+/* CL.THROTTLE against its own arithmetic in nanoseconds, with a simulated clock. */
 #include "../../test.h"
 #include "services/resp/resp.h"
 
@@ -44,8 +44,8 @@ struct model {
 
 static int64_t model_seconds(wide ns)
 {
-    wide whole = ns / 1000000000, part = ns % 1000000000 / 1000000;
-    return (int64_t)whole + (part > 0);
+    wide seconds = ns / 1000000000, part = ns % 1000000000 / 1000000;
+    return (int64_t)seconds + (part > 0);
 }
 
 static void model_call(struct model *model, const struct weir__throttle *call, wide now, int64_t numbers[5])
@@ -54,11 +54,11 @@ static void model_call(struct model *model, const struct weir__throttle *call, w
     wide increment = ei * call->quantity;
     wide tat = model->stored ? model->tat : now;
     if (tat < now)
-        tat = now; /* a time that has passed expires: the key is as if it had never been */
+        tat = now; /* a TAT in the past has expired: the key is like a new one */
     wide fresh = tat + increment;
     bool limited = now < fresh - dvt;
     if (fresh < now)
-        fresh = now; /* giving back never reaches beyond untouched */
+        fresh = now; /* a refund never exceeds the initial state */
     wide ttl = (limited ? tat : fresh) - now;
     if (!limited) {
         model->stored = true;
@@ -85,7 +85,7 @@ static void show(const struct weir__throttle *call, const int64_t got[5], const 
     printf("\n");
 }
 
-static bool answers(weir_segment *segment, const char *key, int64_t burst, int64_t count, int64_t period,
+static bool replies(weir_segment *segment, const char *key, int64_t burst, int64_t count, int64_t period,
                     int64_t quantity, double at_s, const int64_t expected[5])
 {
     struct weir__throttle call = {text(key), burst, count, period, quantity};
@@ -96,39 +96,39 @@ static bool answers(weir_segment *segment, const char *key, int64_t burst, int64
     return same(got, expected);
 }
 
-#define ANSWERS(...) ((const int64_t[5]){__VA_ARGS__})
+#define REPLY(...) ((const int64_t[5]){__VA_ARGS__})
 
 TEST(examples)
 {
     weir_segment *s = segment_of(1 << 20);
-    CHECK(answers(s, "user123", 15, 30, 60, 1, 0, ANSWERS(0, 16, 15, -1, 2)));
-    CHECK(answers(s, "user123", 15, 30, 60, 1, 0, ANSWERS(0, 16, 14, -1, 4)));
-    CHECK(answers(s, "user123", 15, 30, 60, 0, 0, ANSWERS(0, 16, 14, -1, 4)));     /* looks */
-    CHECK(answers(s, "user123", 15, 30, 60, -1, 0, ANSWERS(0, 16, 15, -1, 2)));    /* gives back */
-    CHECK(answers(s, "user123", 15, 30, 60, -100, 0, ANSWERS(0, 16, 16, -1, 0)));  /* never beyond untouched */
-    CHECK(answers(s, "user123", 15, 30, 60, 17, 0, ANSWERS(1, 16, 16, -1, 0)));    /* never fits */
-    CHECK(answers(s, "user123", 15, 30, 60, 16, 0, ANSWERS(0, 16, 0, -1, 32)));    /* all at once */
-    CHECK(answers(s, "user123", 15, 30, 60, 1, 0, ANSWERS(1, 16, 0, 2, 32)));      /* limited */
-    CHECK(answers(s, "user123", 15, 30, 60, 1, 0.0004, ANSWERS(1, 16, 0, 2, 32))); /* 1.9996 s: 1 and a part */
-    CHECK(answers(s, "user123", 15, 30, 60, 1, 1.9995, ANSWERS(1, 16, 0, 0, 30))); /* less than a millisecond */
-    CHECK(answers(s, "user123", 15, 30, 60, 2, 2, ANSWERS(1, 16, 1, 2, 30)));      /* one of two is there */
-    CHECK(answers(s, "user123", 15, 30, 60, 17, 2, ANSWERS(1, 16, 1, -1, 30)));    /* never fits, used */
-    CHECK(answers(s, "user123", 15, 30, 60, 1, 2, ANSWERS(0, 16, 0, -1, 32)));     /* nothing was taken by those */
-    CHECK(answers(s, "user123", 15, 30, 60, 0, 1000, ANSWERS(0, 16, 16, -1, 0)));  /* recovered */
-    CHECK(answers(s, "no burst", 0, 1, 10, 1, 0, ANSWERS(0, 1, 0, -1, 10)));
-    CHECK(answers(s, "no burst", 0, 1, 10, 1, 9.5, ANSWERS(1, 1, 0, 1, 1)));
-    CHECK(answers(s, "no burst", 0, 1, 10, 1, 10, ANSWERS(0, 1, 0, -1, 10)));
-    CHECK(answers(s, "huge", 15, 30, 60, INT64_MAX, 0, ANSWERS(1, 16, 16, -1, 0)));
-    CHECK(answers(s, "huge", 15, 30, 60, INT64_MIN, 0, ANSWERS(0, 16, 16, -1, 0)));
+    CHECK(replies(s, "user123", 15, 30, 60, 1, 0, REPLY(0, 16, 15, -1, 2)));
+    CHECK(replies(s, "user123", 15, 30, 60, 1, 0, REPLY(0, 16, 14, -1, 4)));
+    CHECK(replies(s, "user123", 15, 30, 60, 0, 0, REPLY(0, 16, 14, -1, 4)));     /* peeks */
+    CHECK(replies(s, "user123", 15, 30, 60, -1, 0, REPLY(0, 16, 15, -1, 2)));    /* refunds one */
+    CHECK(replies(s, "user123", 15, 30, 60, -100, 0, REPLY(0, 16, 16, -1, 0)));  /* never beyond the initial state */
+    CHECK(replies(s, "user123", 15, 30, 60, 17, 0, REPLY(1, 16, 16, -1, 0)));    /* can never be allowed */
+    CHECK(replies(s, "user123", 15, 30, 60, 16, 0, REPLY(0, 16, 0, -1, 32)));    /* all at once */
+    CHECK(replies(s, "user123", 15, 30, 60, 1, 0, REPLY(1, 16, 0, 2, 32)));      /* limited */
+    CHECK(replies(s, "user123", 15, 30, 60, 1, 0.0004, REPLY(1, 16, 0, 2, 32))); /* 1.9996 s: rounded up */
+    CHECK(replies(s, "user123", 15, 30, 60, 1, 1.9995, REPLY(1, 16, 0, 0, 30))); /* less than a millisecond */
+    CHECK(replies(s, "user123", 15, 30, 60, 2, 2, REPLY(1, 16, 1, 2, 30)));      /* one of two units is available */
+    CHECK(replies(s, "user123", 15, 30, 60, 17, 2, REPLY(1, 16, 1, -1, 30)));    /* can never be allowed, partly used */
+    CHECK(replies(s, "user123", 15, 30, 60, 1, 2, REPLY(0, 16, 0, -1, 32)));     /* the denied ones took nothing */
+    CHECK(replies(s, "user123", 15, 30, 60, 0, 1000, REPLY(0, 16, 16, -1, 0)));  /* recovered */
+    CHECK(replies(s, "no burst", 0, 1, 10, 1, 0, REPLY(0, 1, 0, -1, 10)));
+    CHECK(replies(s, "no burst", 0, 1, 10, 1, 9.5, REPLY(1, 1, 0, 1, 1)));
+    CHECK(replies(s, "no burst", 0, 1, 10, 1, 10, REPLY(0, 1, 0, -1, 10)));
+    CHECK(replies(s, "huge", 15, 30, 60, INT64_MAX, 0, REPLY(1, 16, 16, -1, 0)));
+    CHECK(replies(s, "huge", 15, 30, 60, INT64_MIN, 0, REPLY(0, 16, 16, -1, 0)));
     weir_segment_close(s);
 }
 
 /*
- * Random keys, limits and moments. Where a unit takes a whole number of microseconds, every answer is the model's to
- * the digit at moments of whole microseconds. The bursts and steps are such that calls are allowed and limited about
- * evenly.
+ * Random keys, limits and moments. Where a unit takes an integral number of microseconds, every reply equals the
+ * model's exactly at moments of full microseconds. The bursts and steps are chosen so that calls are allowed and
+ * limited about evenly.
  */
-static void compare(uint64_t seed, int64_t size, bool whole_units, int64_t *different, int64_t *calls)
+static void compare(uint64_t seed, int64_t size, bool exact_units, int64_t *different, int64_t *calls)
 {
     weir_segment *segment = segment_of(4 << 20);
     uint64_t random = seed;
@@ -144,7 +144,7 @@ static void compare(uint64_t seed, int64_t size, bool whole_units, int64_t *diff
         call[k].max_burst = (int64_t)(test_random(&random) % (uint64_t)size);
         call[k].period_s = 1 + (int64_t)(test_random(&random) % 100);
         call[k].count = 1 + (int64_t)(test_random(&random) % ((uint64_t)size * 25));
-        while (whole_units && call[k].period_s * 1000000 % call[k].count != 0)
+        while (exact_units && call[k].period_s * 1000000 % call[k].count != 0)
             call[k].count = 1 + (int64_t)(test_random(&random) % ((uint64_t)size * 25));
     }
     for (int64_t i = 0; i < test_scaled(200000, 20000); i++) {
@@ -161,20 +161,20 @@ static void compare(uint64_t seed, int64_t size, bool whole_units, int64_t *diff
         if (same(got, expected))
             continue;
         (*different)++;
-        if (whole_units)
+        if (exact_units)
             show(&call[k], got, expected);
-        CHECK(!whole_units);
-        /* A unit is up to a nanosecond longer than the model's: never more is admitted, nor told to be left. */
+        CHECK(!exact_units);
+        /* A unit is up to a nanosecond longer than the model's: never more is admitted or reported as remaining. */
         CHECK(got[0] >= expected[0]);
         CHECK(got[2] <= expected[2] || got[0] > expected[0]);
         CHECK(got[4] >= expected[4] || got[0] > expected[0]);
-        if (got[0] != expected[0]) /* from here on the two are of one state again */
+        if (got[0] != expected[0]) /* synchronises the two states again */
             models[k] = before;
     }
     weir_segment_close(segment);
 }
 
-TEST(whole_units_to_the_digit)
+TEST(units_of_full_microseconds_agree_exactly)
 {
     int64_t different = 0, calls = 0;
     for (uint64_t seed = 1; seed <= 5; seed++)
@@ -182,8 +182,8 @@ TEST(whole_units_to_the_digit)
     CHECK_EQ(different, 0);
 }
 
-/* Small buckets are the same even so; it takes some ten thousand units to make a microsecond of the difference. */
-TEST(broken_units_never_admit_more)
+/* Small buckets agree even so; the difference reaches a microsecond only after about ten thousand units. */
+TEST(fractional_units_never_admit_more)
 {
     int64_t different = 0, calls = 0;
     for (uint64_t seed = 11; seed <= 15; seed++)
@@ -195,8 +195,8 @@ TEST(broken_units_never_admit_more)
     CHECK(different > 0);
 }
 
-/* At moments between two microseconds time counts as the microsecond before. */
-TEST(nanoseconds_count_as_their_microsecond)
+/* A moment between two microseconds counts as the earlier one. */
+TEST(time_is_rounded_down_to_microseconds)
 {
     weir_segment *segment = segment_of(1 << 20);
     struct weir__throttle call = {text("key"), 0, 1000, 1, 1};
@@ -210,29 +210,29 @@ TEST(nanoseconds_count_as_their_microsecond)
     weir_segment_close(segment);
 }
 
-TEST(another_limit_on_the_same_key)
+TEST(changed_limit_on_the_same_key)
 {
     weir_segment *s = segment_of(1 << 20);
-    CHECK(answers(s, "key", 9, 10, 10, 8, 0, ANSWERS(0, 10, 2, -1, 8)));
-    /* What was consumed stays consumed: 8 units, now of 2 s each. */
-    CHECK(answers(s, "key", 9, 10, 20, 0, 0, ANSWERS(0, 10, 2, -1, 16)));
-    CHECK(answers(s, "key", 4, 10, 20, 0, 0, ANSWERS(1, 5, 0, 6, 16)));
+    CHECK(replies(s, "key", 9, 10, 10, 8, 0, REPLY(0, 10, 2, -1, 8)));
+    /* Consumed units stay consumed: 8 units, now of 2 s each. */
+    CHECK(replies(s, "key", 9, 10, 20, 0, 0, REPLY(0, 10, 2, -1, 16)));
+    CHECK(replies(s, "key", 4, 10, 20, 0, 0, REPLY(1, 5, 0, 6, 16)));
     weir_segment_close(s);
 }
 
 /* ---- Arguments ---- */
 
-static const char *read_words(const char *const *words, size_t count, struct weir__throttle *call)
+static const char *read_args(const char *const *argv, size_t count, struct weir__throttle *call)
 {
     weir_text args[8];
     for (size_t i = 0; i < count; i++)
-        args[i] = text(words[i]);
+        args[i] = text(argv[i]);
     return weir__throttle_read(args, count, call);
 }
 
 #define READ(call, ...)                                                                                                \
-    read_words((const char *const[]){"CL.THROTTLE", __VA_ARGS__},                                                      \
-               sizeof(const char *[]){"", __VA_ARGS__} / sizeof(char *), (call))
+    read_args((const char *const[]){"CL.THROTTLE", __VA_ARGS__},                                                       \
+              sizeof(const char *[]){"", __VA_ARGS__} / sizeof(char *), (call))
 
 TEST(arguments)
 {
@@ -275,7 +275,7 @@ TEST(out_of_range)
         struct weir__throttle call = {text("key"), cases[i].burst, cases[i].count, cases[i].period, cases[i].quantity};
         int64_t numbers[5] = {0};
         CHECK_EQ(call_at(segment, &call, START_NS, numbers), cases[i].error);
-        CHECK_EQ(call_at(segment, &call, START_NS, numbers), cases[i].error); /* nothing bad is remembered */
+        CHECK_EQ(call_at(segment, &call, START_NS, numbers), cases[i].error); /* an invalid limit is not cached */
     }
     struct weir__throttle empty = {{"", 0}, 1, 1, 1, 1};
     int64_t numbers[5];
@@ -283,14 +283,14 @@ TEST(out_of_range)
     weir_segment_close(segment);
 }
 
-TEST(a_blocked_key_is_limited)
+TEST(blocked_key_is_limited)
 {
     weir_segment *segment = segment_of(1 << 20);
     struct weir__throttle call = {text("key"), 15, 30, 60, 1};
     const weir_limit *limit = NULL;
     CHECK_EQ(weir__throttle_make(&limits, &call, &limit), 0);
     CHECK_EQ(weir_block(segment, limit, "key", 3, 30 * WEIR_SECOND, (weir_time){START_NS, START_NS}), 0);
-    CHECK(answers(segment, "key", 15, 30, 60, 1, 0, ANSWERS(1, 16, 16, 30, 0)));
+    CHECK(replies(segment, "key", 15, 30, 60, 1, 0, REPLY(1, 16, 16, 30, 0)));
     weir_segment_close(segment);
 }
 

@@ -1,4 +1,4 @@
-/* Replies to the letter, in both versions of the protocol, and memory that is too small. */
+/* Replies byte by byte, in both versions of the protocol, and buffers that are too small. */
 #include "../../test.h"
 #include "services/resp/resp.h"
 
@@ -43,7 +43,7 @@ TEST(replies)
     WRITES(3, weir__resp_five(out, wide), "*5\r\n:1\r\n:9223372036854775807\r\n:-9223372036854775808\r\n:10\r\n:9\r\n");
 }
 
-TEST(an_error_is_one_line)
+TEST(error_is_one_line)
 {
     WRITES(2, weir__resp_error(out, "ERR a\r\nb\x01\x7f", 10), "-ERR a  b  \r\n");
     char long_one[600], room[700];
@@ -53,7 +53,7 @@ TEST(an_error_is_one_line)
     CHECK_EQ(out.at - room, 512 + 3);
 }
 
-TEST(secrets)
+TEST(secret_comparison)
 {
     static const weir_text secret = {"secret", 6}, empty = {"", 0};
     CHECK(weir__secret_is((weir_text){"secret", 6}, secret));

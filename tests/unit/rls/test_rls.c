@@ -1,4 +1,4 @@
-/* The service without nginx: frames, messages and JSON as bytes, answered by an engine. */
+/* The rate limit service without nginx: frames, messages and JSON as bytes, decided by an engine. */
 #include "../../engine.h"
 #include "services/rls/rls_internal.h"
 
@@ -12,12 +12,12 @@
     "  - { key: z, rate_limit: { unlimited: true } }\n"                                                                \
     "  - { key: t, rate_limit: { unit: day, requests_per_unit: 3, algorithm: token_bucket } }\n"
 
-/* A call, its memory, and what came of it. */
+/* A call, its memory and its reply. */
 struct called {
     struct weir__rls service;
     struct weir__arena arena;
     struct weir__rls_reply reply;
-    char first[1024]; /* little, so that more is asked for */
+    char first[1024]; /* small, so that more has to be allocated */
 };
 
 static void begin_arena(struct called *c)
@@ -42,20 +42,20 @@ static void call(struct called *c, const char *method, const void *bytes, size_t
 
 #define CALL(c, bytes) call((c), SHOULD, (bytes), sizeof(bytes) - 1)
 
-static void ask_json(struct called *c, const char *text)
+static void call_json(struct called *c, const char *text)
 {
     weir__arena_free(&c->arena);
     begin_arena(c);
     weir__rls_json(&c->service, &c->arena, (const uint8_t *)text, strlen(text), &c->reply);
 }
 
-static bool says(const struct called *c, const char *words)
+static bool message_has(const struct called *c, const char *part)
 {
-    return strstr(c->reply.message, words) != NULL;
+    return strstr(c->reply.message, part) != NULL;
 }
 
-/* The answer read again by protobuf-c; its own memory is the system's. */
-static Rls__RateLimitResponse *answer_of(const struct called *c)
+/* The response unpacked by protobuf-c, in memory from malloc. */
+static Rls__RateLimitResponse *unpack_response(const struct called *c)
 {
     if (!c->reply.body || c->reply.len < 5)
         return NULL;
@@ -63,7 +63,7 @@ static Rls__RateLimitResponse *answer_of(const struct called *c)
     return rls__rate_limit_response__unpack(NULL, c->reply.len - 5, c->reply.body + 5);
 }
 
-TEST(a_call)
+TEST(call_is_decided)
 {
     struct called c;
     weir *w = test_engine(RULES);
@@ -73,21 +73,21 @@ TEST(a_call)
              "a\x12\x01"
              "1");
     CHECK_EQ(c.reply.code, WEIR__GRPC_OK);
-    Rls__RateLimitResponse *answer = answer_of(&c);
-    CHECK(answer && answer->n_statuses == 1);
-    if (answer) {
-        CHECK_EQ(answer->overall_code, RLS__RATE_LIMIT_RESPONSE__CODE__OK);
-        CHECK_EQ(answer->statuses[0]->limit_remaining, 9);
-        CHECK_EQ(answer->statuses[0]->current_limit->unit, RLS__UNIT__HOUR);
-        CHECK_EQ(answer->statuses[0]->current_limit->name.len, 3);
-        CHECK(answer->statuses[0]->duration_until_reset->seconds > 0);
-        rls__rate_limit_response__free_unpacked(answer, NULL);
+    Rls__RateLimitResponse *response = unpack_response(&c);
+    CHECK(response && response->n_statuses == 1);
+    if (response) {
+        CHECK_EQ(response->overall_code, RLS__RATE_LIMIT_RESPONSE__CODE__OK);
+        CHECK_EQ(response->statuses[0]->limit_remaining, 9);
+        CHECK_EQ(response->statuses[0]->current_limit->unit, RLS__UNIT__HOUR);
+        CHECK_EQ(response->statuses[0]->current_limit->name.len, 3);
+        CHECK(response->statuses[0]->duration_until_reset->seconds > 0);
+        rls__rate_limit_response__free_unpacked(response, NULL);
     }
     weir__arena_free(&c.arena);
     weir_close(w);
 }
 
-TEST(frames)
+TEST(frames_are_validated)
 {
     struct called c;
     weir *w = test_engine(RULES);
@@ -97,9 +97,9 @@ TEST(frames)
     CALL(&c, "\0\0\0\0");
     CHECK_EQ(c.reply.code, WEIR__GRPC_INVALID_ARGUMENT);
     CALL(&c, "\0\0\0\0\1");
-    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "ends after 0 of its 1"));
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && message_has(&c, "ends after 0 of its 1"));
     CALL(&c, "\0\0\0\0\0x");
-    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "1 bytes follow"));
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && message_has(&c, "1 bytes follow"));
     CALL(&c, "\1\0\0\0\0");
     CHECK(c.reply.code == WEIR__GRPC_UNIMPLEMENTED && c.reply.compressed);
     CALL(&c, "\2\0\0\0\0");
@@ -111,7 +111,7 @@ TEST(frames)
     CALL(&c, "\0\0\x10\0\0");
     CHECK_EQ(c.reply.code, WEIR__GRPC_INVALID_ARGUMENT);
     CALL(&c, "\0\0\0\0\0");
-    CHECK(c.reply.code == WEIR__GRPC_UNKNOWN && says(&c, "domain") && !c.reply.body);
+    CHECK(c.reply.code == WEIR__GRPC_UNKNOWN && message_has(&c, "domain") && !c.reply.body);
     call(&c, "/envoy.service.ratelimit.v3.RateLimitService/Other", "\0\0\0\0\0", 5);
     CHECK_EQ(c.reply.code, WEIR__GRPC_UNIMPLEMENTED);
     call(&c, "", "", 0);
@@ -129,10 +129,10 @@ TEST(health)
         c.service.leaving = leaving;
         call(&c, "/grpc.health.v1.Health/Check", "\0\0\0\0\0", 5);
         CHECK_EQ(c.reply.code, WEIR__GRPC_OK);
-        Health__HealthCheckResponse *answer =
+        Health__HealthCheckResponse *response =
             health__health_check_response__unpack(NULL, c.reply.len - 5, c.reply.body + 5);
-        CHECK(answer && (int)answer->status == (leaving ? 2 : 1));
-        health__health_check_response__free_unpacked(answer, NULL);
+        CHECK(response && (int)response->status == (leaving ? 2 : 1));
+        health__health_check_response__free_unpacked(response, NULL);
     }
     call(&c, "/grpc.health.v1.Health/Check", "\0\0\0\0\3\x0a\1x", 8);
     CHECK_EQ(c.reply.code, WEIR__GRPC_NOT_FOUND);
@@ -140,8 +140,8 @@ TEST(health)
     weir_close(w);
 }
 
-/* The texts of the protocol are UTF-8; each line is one that is not. */
-TEST(what_is_not_text)
+/* Strings in protobuf are UTF-8; each line has one that is not. */
+TEST(strings_that_are_not_utf8_are_refused)
 {
     static const char *const bad[] = {"\x80",
                                       "\xc0\x80",
@@ -194,8 +194,8 @@ TEST(json)
     weir *w = test_engine(RULES);
     begin(&c, w);
     c.service.headers = c.service.metadata = true;
-    ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"t\"}],\"hitsAddend\":\"2\"},"
-                 "{\"entries\":[{\"key\":\"a\",\"value\":\"\\u0000\"}]},{\"entries\":[{\"key\":\"z\"}]}]}");
+    call_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"t\"}],\"hitsAddend\":\"2\"},"
+                  "{\"entries\":[{\"key\":\"a\",\"value\":\"\\u0000\"}]},{\"entries\":[{\"key\":\"z\"}]}]}");
     CHECK_EQ(c.reply.code, WEIR__GRPC_OK);
     char text[2048];
     snprintf(text, sizeof text, "%.*s", (int)c.reply.len, c.reply.body ? (const char *)c.reply.body : "");
@@ -205,17 +205,17 @@ TEST(json)
     CHECK(strstr(text, "{\"code\":\"OK\",\"limitRemaining\":4294967295}"));
     CHECK(strstr(text, "{\"key\":\"RateLimit-Limit\",\"value\":\"3\"}"));
     CHECK(strstr(text, "\"metadata\":{\"x\":{\"y\":1}}"));
-    ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"t\"}],\"hitsAddend\":2}]}");
+    call_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"t\"}],\"hitsAddend\":2}]}");
     CHECK(c.reply.code == WEIR__GRPC_OK && c.reply.over_limit);
-    ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entriez\":[]}]}");
-    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "descriptors[0].entriez is not a field"));
+    call_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entriez\":[]}]}");
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && message_has(&c, "descriptors[0].entriez is not a field"));
     CHECK(c.reply.len > 20 && memcmp(c.reply.body, "{\"code\":3,", 10) == 0);
     weir__arena_free(&c.arena);
     weir_close(w);
 }
 
-/* A message of so many small things that its reading would take a hundred times its size. */
-TEST(bombs)
+/* A message of so many small fields that unpacking it would take a hundred times its size. */
+TEST(messages_that_unpack_to_huge_size_are_refused)
 {
     struct called c;
     weir *w = test_engine(RULES);
@@ -225,7 +225,7 @@ TEST(bombs)
     for (int kind = 0; kind < 3; kind++) {
         for (size_t i = 5; i < len; i++)
             bytes[i] = (i & 1) == 0 ? 0 : kind == 0 ? 0x12 : kind == 1 ? 0x78 : 0x7a;
-        bytes[5] = 0x78; /* one byte would be left over: a number of two */
+        bytes[5] = 0x78; /* one byte would remain: the first of a two-byte varint */
         memcpy(bytes, "\0\0\x10\0\0", 5);
         call(&c, SHOULD, bytes, len);
         CHECK(c.reply.code == WEIR__GRPC_RESOURCE_EXHAUSTED || c.reply.code == WEIR__GRPC_INVALID_ARGUMENT);
@@ -236,7 +236,7 @@ TEST(bombs)
     weir_close(w);
 }
 
-/* What is put together from parts of good messages and bytes of chance never does harm, and says what it is about. */
+/* Random combinations of valid parts and random bytes are harmless, and the error message fits. */
 TEST(random_messages)
 {
     static const char good[] = "\x0a\x01"

@@ -12,7 +12,7 @@ static const char conf[] = "daemon off;\n"
 static const struct {
     const char *line;
     enum weir__nginx_level level;
-    const char *told;
+    const char *expected;
 } lines[] = {
     {"2026/11/15 06:41:31 [emerg] 12#12: bind() to 127.0.0.1:80 failed (98: Address already in use)", WEIR__NGINX_FATAL,
      "127.0.0.1:80 is in use already; ss -ltnp 'sport = :80' shows by which process"},
@@ -43,20 +43,20 @@ static const struct {
     {"nginx: configuration file x test failed", WEIR__NGINX_NOTICE, "nginx: configuration file x test failed"},
 };
 
-TEST(lines_of_nginx)
+TEST(nginx_messages_are_reworded)
 {
-    char told[WEIR__LOG_MESSAGE_MAX];
+    char expected[WEIR__LOG_MESSAGE_MAX];
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct weir__nginx_message line = weir__nginx_message_parse((weir_text){lines[i].line, strlen(lines[i].line)});
         CHECK_EQ(line.level, lines[i].level);
-        weir__nginx_message_format(line.message, conf, told, sizeof told);
-        CHECK(strcmp(told, lines[i].told) == 0);
-        if (strcmp(told, lines[i].told) != 0)
-            printf("  told: %s\n", told);
+        weir__nginx_message_format(line.message, conf, expected, sizeof expected);
+        CHECK(strcmp(expected, lines[i].expected) == 0);
+        if (strcmp(expected, lines[i].expected) != 0)
+            printf("  told: %s\n", expected);
     }
 }
 
-TEST(lines_of_logs_stay)
+TEST(other_log_lines_are_unchanged)
 {
     static const char *const others[] = {"",
                                          "{\"time\":1}",
@@ -72,7 +72,7 @@ TEST(lines_of_logs_stay)
 }
 
 /* Messages contain text from clients. */
-TEST(anything)
+TEST(random_messages_are_harmless)
 {
     uint64_t random = 3;
     for (int64_t i = 0; i < test_scaled(20000, 1000); i++) {
@@ -81,16 +81,16 @@ TEST(anything)
                                              "nginx.conf:", "bind() to ", " failed",
                                              ":",           "(98:",       "dlopen() \"",
                                              "\"",          "\1\xff",     "7"};
-        char text[256] = "", told[64];
+        char text[256] = "", expected[64];
         for (uint64_t n = test_random(&random) % 10; n > 0; n--)
             strcat(text, pieces[test_random(&random) % (sizeof pieces / sizeof *pieces)]);
         size_t len = strlen(text);
-        char *exact = malloc(len ? len : 1); /* no zero byte behind it */
+        char *exact = malloc(len ? len : 1); /* not null-terminated */
         memcpy(exact, text, len);
         struct weir__nginx_message line = weir__nginx_message_parse((weir_text){exact, len});
         CHECK(line.message.len <= len);
-        weir__nginx_message_format(line.message, conf, told, sizeof told);
-        CHECK(strlen(told) < sizeof told);
+        weir__nginx_message_format(line.message, conf, expected, sizeof expected);
+        CHECK(strlen(expected) < sizeof expected);
         free(exact);
     }
 }

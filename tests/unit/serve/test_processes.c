@@ -1,5 +1,4 @@
-/* What the supervisor does for others: helper processes with a deadline, the agent's channel, the agent's system calls.
- */
+/* Parts of the supervisor: helper processes with a deadline, the agent's channel, the agent's system call filter. */
 #define _GNU_SOURCE /* pipe2 */
 #include "serve/privilege.h"
 #include "serve/serve.h"
@@ -45,7 +44,7 @@ static int die(void *context)
     return 0;
 }
 
-/* Leaves a child behind that holds the pipe open. */
+/* Leaves a child process behind that keeps the pipe open. */
 static int leave_child(void *context)
 {
     (void)context;
@@ -66,14 +65,14 @@ static int look(void *context)
            (getsid(0) == seen->parent_session) << 2;
 }
 
-TEST(a_helper_returns_what_its_work_returns)
+TEST(helper_returns_the_result_of_its_work)
 {
     for (int code = 0; code < 60; code += 7)
         CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = number, .context = &code, .deadline_ms = 5000}), code);
     CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = die, .deadline_ms = 5000}), -1);
 }
 
-TEST(a_helper_that_is_stopped_is_killed_at_its_deadline)
+TEST(stopped_helper_is_killed_at_its_deadline)
 {
     int64_t before = now_ms();
     errno = 0;
@@ -82,7 +81,7 @@ TEST(a_helper_that_is_stopped_is_killed_at_its_deadline)
     CHECK(now_ms() - before >= 100 && now_ms() - before < 4000);
 }
 
-TEST(a_helper_has_its_own_session_and_only_the_descriptors_it_keeps)
+TEST(helper_has_its_own_session_and_only_kept_descriptors)
 {
     int ends[2], others[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0 && pipe2(others, O_CLOEXEC) == 0);
@@ -90,7 +89,7 @@ TEST(a_helper_has_its_own_session_and_only_the_descriptors_it_keeps)
     CHECK_EQ(weir__helper_run(
                  &(struct weir__helper){.work = look, .context = &seen, .keep = {ends[1]}, .deadline_ms = 5000}),
              0);
-    /* What it leaves behind is killed: the pipe has no other end then. */
+    /* The child processes it leaves behind are killed: then the pipe has no other end. */
     CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = leave_child, .keep = {ends[1]}, .deadline_ms = 5000}), 0);
     char byte;
     close(ends[1]);
@@ -111,7 +110,7 @@ static size_t file_read(const char *path, char *text, size_t size)
     return got < 0 ? SIZE_MAX : (size_t)got;
 }
 
-TEST(an_end_of_the_channel_that_was_closed_and_a_text_that_is_repeated)
+TEST(closed_channel_and_repeated_text)
 {
     char folder[] = "/tmp/weir-channel-XXXXXX", segment[64], path[80], text[64];
     struct weir__sidecar_inbox inbox = {0};
@@ -126,12 +125,12 @@ TEST(an_end_of_the_channel_that_was_closed_and_a_text_that_is_repeated)
     CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules));
     CHECK(rules == 0 && file_read(path, text, sizeof text) == 5 && memcmp(text, "hosts", 5) == 0);
     CHECK(stat(path, &at) == 0 && (at.st_mode & 0777) == 0640 && at.st_gid == getgid());
-    /* A last part without a first one does not write the text before it once more. */
+    /* A last part without a first one does not write the previous text again. */
     unlink(path);
     CHECK_EQ(send(ends[1], more, sizeof more - 1, 0), (ssize_t)sizeof more - 1);
     CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules));
     CHECK(file_read(path, text, sizeof text) == SIZE_MAX);
-    CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules)); /* nothing has come */
+    CHECK(weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules)); /* nothing was received */
     close(ends[1]);
     CHECK(!weir__sidecar_receive(ends[0], segment, getgid(), &inbox, &rules));
     close(ends[0]);
@@ -157,7 +156,7 @@ static int terminal_calls(void *context)
     return ioctl(*pipe_end, TCGETS, &byte) == 0 || errno != ENOTTY ? 4 : 0;
 }
 
-TEST(the_agent_cannot_write_into_a_terminals_input)
+TEST(agent_cannot_inject_terminal_input)
 {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -172,7 +171,7 @@ TEST(the_agent_cannot_write_into_a_terminals_input)
 
 static int reports;
 
-/* While weir.yaml is read. By default each of these signals would end the process. */
+/* Called while weir.yaml is read. By default each of these signals would end the process. */
 static void send_all(void *context, const weir_diagnostic *what)
 {
     (void)context;
@@ -183,7 +182,7 @@ static void send_all(void *context, const weir_diagnostic *what)
     reports++;
 }
 
-TEST(signals_that_come_while_the_file_is_read)
+TEST(signals_during_startup_are_kept)
 {
     char path[] = "/tmp/weir-agent-XXXXXX";
     int file = mkstemp(path);

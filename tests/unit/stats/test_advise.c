@@ -1,4 +1,4 @@
-/* Advice from figures that are made up: each piece of it, and when there is none. */
+/* Advice from synthetic statistics: each kind, and when there is none. */
 #include "../../test.h"
 
 #include "stats/advise.h"
@@ -9,7 +9,7 @@
 static struct weir__evidence e;
 static struct weir__advice advice[WEIR__ADVICE_MAX];
 
-/* An hour of a token bucket of 100 a minute: so many of each second pass and are denied. */
+/* An hour of a token bucket of 100 a minute: this many requests pass and are denied in each second. */
 static void hour_of(uint32_t allowed, uint32_t denied)
 {
     memset(&e, 0, sizeof e);
@@ -24,14 +24,14 @@ static void hour_of(uint32_t allowed, uint32_t denied)
         e.second[i] = (struct weir__history_second){.allowed = allowed, .denied = denied};
 }
 
-/* So many keys that were denied so much of so much, in 600 s. */
+/* Keys with this many requests denied and admitted, in 600 s. */
 static void denied_keys(size_t count, uint64_t denied, uint64_t admitted)
 {
     for (size_t i = 0; i < count; i++, e.key_count++)
         e.key[e.key_count] = (struct weir__denied_key){denied, admitted};
 }
 
-static double told(const char *name)
+static double value_of(const char *name)
 {
     for (size_t i = 0; i < advice[0].number_count; i++)
         if (strcmp(advice[0].numbers[i].name, name) == 0)
@@ -39,7 +39,7 @@ static double told(const char *name)
     return -1;
 }
 
-TEST(many_keys_that_steadily_want_more)
+TEST(many_keys_above_the_limit_get_a_higher_limit)
 {
     hour_of(30, 10);
     denied_keys(40, 500, 1000); /* 150 a minute */
@@ -47,24 +47,24 @@ TEST(many_keys_that_steadily_want_more)
     CHECK_EQ(advice[0].kind, WEIR__TOO_STRICT);
     CHECK_EQ(advice[0].change.limit, 170);
     CHECK(!advice[0].change.burst && !advice[0].change.algorithm);
-    CHECK_EQ((int)told("denied_percent"), 25);
-    CHECK_EQ((int)told("denied_keys"), 40);
-    CHECK_EQ((int)told("keys"), 200);
-    CHECK_EQ((int)told("demand_90"), 150);
+    CHECK_EQ((int)value_of("denied_percent"), 25);
+    CHECK_EQ((int)value_of("denied_keys"), 40);
+    CHECK_EQ((int)value_of("keys"), 200);
+    CHECK_EQ((int)value_of("demand_90"), 150);
     CHECK(strstr(advice[0].message, "40 of about 200 keys"));
 
-    /* The bucket grows with it, if it is a smaller one. */
+    /* The burst is raised too, if it is smaller. */
     e.hard = 20;
     CHECK_EQ(weir__advise(&e, advice), 1);
     CHECK_EQ(advice[0].change.burst, 34);
 }
 
-TEST(few_keys_are_those_whom_the_rule_is_for)
+TEST(few_keys_above_the_limit_get_no_advice)
 {
     hour_of(30, 10);
     denied_keys(3, 100000, 1000);
     CHECK_EQ(weir__advise(&e, advice), 0);
-    denied_keys(30, 20, 1000); /* some others a little, too */
+    denied_keys(30, 20, 1000); /* some others are denied a little, too */
     CHECK_EQ(weir__advise(&e, advice), 0);
     hour_of(30, 10);
     e.keys = 100000; /* 40 of so many are few */
@@ -72,7 +72,7 @@ TEST(few_keys_are_those_whom_the_rule_is_for)
     CHECK_EQ(weir__advise(&e, advice), 0);
 }
 
-TEST(too_little_is_known)
+TEST(too_little_data_gives_no_advice)
 {
     hour_of(30, 10);
     denied_keys(40, 500, 1000);
@@ -80,16 +80,16 @@ TEST(too_little_is_known)
     e.second_count = 599;
     CHECK_EQ(weir__advise(&e, advice), 0);
     e.second_count = 3599;
-    e.stands_for_s = 0; /* nobody knows how fast keys ask */
+    e.stands_for_s = 0; /* the rate of the keys is unknown */
     CHECK_EQ(weir__advise(&e, advice), 0);
     e.stands_for_s = 600;
-    e.window_s = 0; /* a calendar's */
+    e.window_s = 0; /* a calendar window */
     CHECK_EQ(weir__advise(&e, advice), 0);
     e.window_s = 60;
     e.shadow = true;
     CHECK_EQ(weir__advise(&e, advice), 0);
     e.shadow = false;
-    e.limit = 0; /* a ban */
+    e.limit = 0; /* denies everything */
     CHECK_EQ(weir__advise(&e, advice), 0);
     memset(&e, 0, sizeof e);
     CHECK_EQ(weir__advise(&e, advice), 0);
@@ -100,7 +100,7 @@ TEST(too_little_is_known)
     CHECK_EQ(weir__advise(&e, advice), 0);
 }
 
-TEST(short_bursts_that_a_larger_bucket_would_carry)
+TEST(short_bursts_get_a_larger_burst)
 {
     hour_of(30, 10);
     e.hard = 20;
@@ -109,7 +109,7 @@ TEST(short_bursts_that_a_larger_bucket_would_carry)
     CHECK_EQ(advice[0].kind, WEIR__BURSTS);
     CHECK_EQ(advice[0].change.burst, 38); /* 20 x 600 / 400 x 1.25 */
     CHECK(!advice[0].change.limit && !advice[0].change.algorithm);
-    CHECK_EQ((int)told("burst_percent"), 100);
+    CHECK_EQ((int)value_of("burst_percent"), 100);
 
     e.algorithm = WEIR_SLIDING_WINDOW_LOG;
     e.hard = 100;
@@ -117,14 +117,14 @@ TEST(short_bursts_that_a_larger_bucket_would_carry)
     CHECK(strcmp(advice[0].change.algorithm, "token_bucket") == 0);
     CHECK_EQ(advice[0].change.burst, 190);
 
-    /* Half of it this, half of it that: neither is good advice. */
+    /* Half steady and half bursts: neither advice fits. */
     hour_of(30, 10);
     denied_keys(20, 200, 400);
     denied_keys(20, 200, 1800);
     CHECK_EQ(weir__advise(&e, advice), 0);
 }
 
-/* Each minute everybody comes at once, and is denied for the rest of it. */
+/* At the start of each minute all keys send at once, and are denied for the rest of it. */
 static void edges(void)
 {
     hour_of(0, 0);
@@ -137,24 +137,24 @@ static void edges(void)
     }
 }
 
-TEST(bursts_at_the_edge_of_fixed_windows)
+TEST(bursts_at_window_boundaries_get_a_sliding_window)
 {
     edges();
     CHECK_EQ(weir__advise(&e, advice), 1);
     CHECK_EQ(advice[0].kind, WEIR__EDGE_BURSTS);
     CHECK(strcmp(advice[0].change.algorithm, "sliding_window_counter") == 0);
-    CHECK(told("first_tenth_percent") > 80 && told("denied_late_percent") > 50);
+    CHECK(value_of("first_tenth_percent") > 80 && value_of("denied_late_percent") > 50);
 
-    e.by_clock = false; /* windows begin with each key's first request: they have no common edge */
+    e.by_clock = false; /* windows begin with each key's first request: they have no common boundary */
     CHECK_EQ(weir__advise(&e, advice), 0);
     edges();
     e.algorithm = WEIR_SLIDING_WINDOW_COUNTER;
     CHECK_EQ(weir__advise(&e, advice), 0);
     edges();
-    e.window_s = 5; /* seconds are too coarse to tell */
+    e.window_s = 5; /* the resolution of a second is too coarse */
     CHECK_EQ(weir__advise(&e, advice), 0);
     edges();
-    e.newest_wall += 30; /* the same traffic in the middle of the windows is no edge */
+    e.newest_wall += 30; /* the same traffic in the middle of the windows is not at a boundary */
     CHECK_EQ(weir__advise(&e, advice), 0);
     edges();
     for (size_t i = 0; i < e.second_count; i++)
@@ -172,14 +172,14 @@ static void week(uint32_t most)
     e.hour[100].most = most;
 }
 
-TEST(a_week_without_anybody_near)
+TEST(week_well_below_the_limit_gets_a_lower_limit)
 {
     week(123);
     CHECK_EQ(weir__advise(&e, advice), 1);
     CHECK_EQ(advice[0].kind, WEIR__TOO_LOOSE);
     CHECK_EQ(advice[0].change.limit, 25);
     CHECK(advice[0].change.limit_factor > 0.249 && advice[0].change.limit_factor < 0.251);
-    CHECK_EQ((int)told("most_percent"), 12);
+    CHECK_EQ((int)value_of("most_percent"), 12);
 
     week(500);
     CHECK_EQ(weir__advise(&e, advice), 0);
@@ -193,7 +193,7 @@ TEST(a_week_without_anybody_near)
     e.hour_count = 167;
     CHECK_EQ(weir__advise(&e, advice), 0);
     week(123);
-    for (size_t i = 0; i < e.hour_count; i++) /* hours of several weeks, with days between that nobody saw */
+    for (size_t i = 0; i < e.hour_count; i++) /* hours of several weeks, with gaps of days without data */
         e.hour[i].hour = 1000 + 3 * i;
     CHECK_EQ(weir__advise(&e, advice), 0);
     week(0);
@@ -201,7 +201,7 @@ TEST(a_week_without_anybody_near)
         e.hour[i].allowed = e.hour[i].most = 0;
     CHECK_EQ(weir__advise(&e, advice), 0);
     week(123);
-    e.limit = e.hard = 2; /* less is not a limit any more */
+    e.limit = e.hard = 2; /* a lower limit would be too low to be useful */
     e.hour[100].most = 499;
     CHECK_EQ(weir__advise(&e, advice), 0);
 }
@@ -258,7 +258,7 @@ TEST(changed_rules)
                "rules:\n  - name: tiers\n    limit:\n      free: 26\n      pro: 255\n      staff: unlimited\n      "
                "default: 3\n"
                "    tier: plan\n    window: 1h\n    shadow: true\n");
-    /* For the rules service it is a document, which has no stage of its own. */
+    /* In the rules service the rule is a document, without a stage of its own. */
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     char *document = weir__advice_rule(&source, &(weir_rule_info){.name = "flow"},
                                        &(struct weir__rule_change){.limit = 9, .burst = 12}, WEIR__ADVICE_DOCUMENT);
@@ -274,7 +274,7 @@ TEST(changed_rules)
     weir__rule_source_free(&source);
     CHECK(!changed("several/1s", (struct weir__rule_change){.limit = 2}));
     CHECK(!changed("gone", (struct weir__rule_change){.limit = 2}));
-    /* What would be no rule is not recommended. */
+    /* A change that makes an invalid rule is not recommended. */
     CHECK(!changed("flow", (struct weir__rule_change){.algorithm = "no_such_thing"}));
     struct weir__rule_source broken = {.text = {"rules: [", 8}};
     weir_rule_info info = {.name = "flow"};
@@ -284,7 +284,7 @@ TEST(changed_rules)
     CHECK(!weir__advice_rule(&broken, &info, &(struct weir__rule_change){.limit = 2}, WEIR__ADVICE_FILE));
 }
 
-/* However much advice there is: the files are not read and parsed again for each. */
+/* Whatever the number of recommendations: the files are read and parsed once. */
 TEST(rules_are_read_once)
 {
     char path[] = "/tmp/weir-advise-XXXXXX.yaml";

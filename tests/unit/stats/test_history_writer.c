@@ -1,4 +1,4 @@
-/* What the agent writes for others to see, and what they are told of it. */
+/* The history and hot keys that the agent writes, and the statistics that readers get of them. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
 #include "../../own.h"
@@ -55,14 +55,14 @@ static weir *opened(bool with_hot)
     return engine;
 }
 
-/* At no moment of the test's: the observer has a clock of its own. */
+/* At the real time, not at the test's: the history writer reads the clock itself. */
 static void use(weir *engine, int count)
 {
     for (int i = 0; i < count; i++) {
         struct test_request r;
-        weir_result answer;
+        weir_result result;
         test_request(&r, i % 2 ? "GET / user_id=a" : "GET / user_id=b");
-        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+        CHECK_EQ(weir_check(engine, &r.query, &result), 0);
     }
 }
 
@@ -100,7 +100,7 @@ static double sum_of(json_t *root, const char *name)
     return sum;
 }
 
-TEST(seconds_are_written_and_told)
+TEST(seconds_are_written_and_reported)
 {
     remove_all();
     weir *engine = opened(true);
@@ -123,7 +123,7 @@ TEST(seconds_are_written_and_told)
     CHECK_EQ((int)value(shadow, "totals", "denied", NULL), 2980);
     CHECK(json_is_true(json_object_get(shadow, "shadow")));
     CHECK_EQ((int)value(api, "rates", "1s", "allowed"), 2000);
-    CHECK(value(root, "rates", "10s", "denied") > 300); /* of both seconds there are */
+    CHECK(value(root, "rates", "10s", "denied") > 300); /* there are both seconds */
     CHECK(strcmp(json_string_value(json_object_get(json_array_get(rules, 2), "name")), "other") == 0);
     CHECK(json_is_null(json_object_get(root, "store")));
     CHECK(value(root, "segment", "slots", NULL) > 0 && value(root, "host", "processors", NULL) >= 1);
@@ -159,7 +159,7 @@ TEST(seconds_are_written_and_told)
     json_decref(root);
     what.near = true;
     root = parsed(weir__stats_json_hot_keys(&snapshot, &what, &json), &json);
-    /* Two; but now and then their hashes share a seat, among those near their limit or in the sample. */
+    /* Two; but occasionally their hashes share a counter of the sketch or of the sample. */
     CHECK(json_array_size(json_object_get(root, "keys")) >= 1 && json_array_size(json_object_get(root, "keys")) <= 2);
     CHECK(value(root, "uses", "keys", NULL) >= 1 && value(root, "uses", "keys", NULL) <= 2);
     json_decref(root);
@@ -167,7 +167,7 @@ TEST(seconds_are_written_and_told)
     CHECK_EQ(weir__stats_json_hot_keys(&snapshot, &what, &json), WEIR_ENORULE);
 
     root = parsed(weir__stats_json_advice(&snapshot, NULL, NULL, &json), &json);
-    CHECK_EQ(json_array_size(json_object_get(root, "advice")), 0); /* two seconds say nothing */
+    CHECK_EQ(json_array_size(json_object_get(root, "advice")), 0); /* two seconds are too little for advice */
     json_decref(root);
     CHECK_EQ(weir__stats_json_advice(&snapshot, "gone", NULL, &json), WEIR_ENORULE);
 
@@ -176,33 +176,33 @@ TEST(seconds_are_written_and_told)
     weir_close(engine);
 }
 
-/* Weights halve when they stand for ten minutes; what was noted before anybody counted the seconds goes. */
+/* Weights are halved after ten minutes; counts from before the first recorded second are dropped. */
 TEST(hot_keys_age)
 {
     remove_all();
     weir *engine = opened(true);
     struct weir__history_writer *writer = NULL;
-    const struct weir__hot_rule *panel =
+    const struct weir__hot_rule *hot_rule =
         weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false));
     uint64_t *seconds = &engine->hot_sampler->hot.header->seconds;
     use(engine, 2000);
-    CHECK(panel->sketch[0].total > 500);
+    CHECK(hot_rule->sketch[0].total > 500);
     CHECK_EQ(weir__history_writer_open(engine, segment, &writer, &ending), 0);
     CHECK_EQ(weir__history_writer_tick(writer), 0);
     CHECK_EQ(*seconds, 1);
-    CHECK(panel->sketch[0].total < 2);
+    CHECK(hot_rule->sketch[0].total < 2);
     for (int i = 0; i < 50; i++)
         use(engine, 1000);
-    uint64_t before = panel->sketch[WEIR__HOT_DENIED].total;
+    uint64_t before = hot_rule->sketch[WEIR__HOT_DENIED].total;
     *seconds = 599;
     next_second(writer);
     CHECK_EQ(*seconds, 300);
-    CHECK(panel->sketch[WEIR__HOT_DENIED].total <= before / 2 + 1 && before > 30000);
+    CHECK(hot_rule->sketch[WEIR__HOT_DENIED].total <= before / 2 + 1 && before > 30000);
     weir__history_writer_close(writer);
     weir_close(engine);
 }
 
-/* Half an hour in which forty users asked for twice their limit, as the files would have it. */
+/* Half an hour in which forty users sent twice their limit, as it would be in the files. */
 static void write_strict_past(weir *engine)
 {
     char path[128], key[32];
@@ -221,7 +221,7 @@ static void write_strict_past(weir *engine)
         weir__history_end(&history, s);
     }
     weir__mapped_close(&mapped);
-    struct weir__hot_rule *panel = weir__hot_find(&engine->hot_sampler->hot, id, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&engine->hot_sampler->hot, id, 1);
     for (int user = 0; user < 40; user++) {
         snprintf(key, sizeof key, "user:%d", user);
         struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(engine->segment, key, strlen(key)),
@@ -233,13 +233,13 @@ static void write_strict_past(weir *engine)
         for (int kind = 0; kind < 2; kind++) { /* 166 in ten minutes are 1,000 an hour */
             note.kind = (enum weir__hot_kind)kind;
             note.weight = 166;
-            weir__hot_sample(panel, &note);
+            weir__hot_sample(hot_rule, &note);
         }
     }
     engine->hot_sampler->hot.header->seconds = 600;
 }
 
-TEST(advice_from_what_is_in_the_files)
+TEST(advice_from_the_recorded_history)
 {
     remove_all();
     weir *engine = opened(true);
@@ -266,8 +266,8 @@ TEST(advice_from_what_is_in_the_files)
     remove_all();
 }
 
-/* Without hot keys and without a history there are still sums. A file that comes, goes or is none is taken as it is. */
-TEST(what_is_not_there)
+/* Without hot keys and history there are still totals. A missing, deleted or invalid file is handled. */
+TEST(missing_files_leave_the_totals)
 {
     remove_all();
     weir *engine = opened(false);
@@ -324,13 +324,13 @@ static int cut_history(void)
         if (truncate(path, 0) != 0 || truncate(hot, 0) != 0)
             return 3;
         standing_ns += WEIR_SECOND;
-        (void)weir__history_writer_tick(writer); /* finds it lost, and writes into memory of its own */
+        (void)weir__history_writer_tick(writer); /* finds it truncated, and writes into private memory */
         standing_ns += WEIR_SECOND;
         if (weir__history_writer_tick(writer) != WEIR_ELOST)
             return 4;
         use(engine, 100);
         next_second(writer);
-        (void)weir__snapshot_hot_keys(&snapshot, 1); /* looks into the file, and is given other memory */
+        (void)weir__snapshot_hot_keys(&snapshot, 1); /* reads the file, which is replaced by private memory */
         weir__snapshot_refresh(&snapshot);
         if (!snapshot.history.rows || snapshot.hot.rule_slots)
             return 5;
@@ -341,8 +341,8 @@ static int cut_history(void)
     return test_failures ? 6 : 0;
 }
 
-/* The agent's files are cut short under it: the history is made anew, and nobody ends. */
-TEST(a_history_that_is_cut_short_is_made_anew)
+/* The agent's files are truncated under it: the history is recreated, and no process crashes. */
+TEST(truncated_history_is_recreated)
 {
     remove_all();
     fflush(stdout);

@@ -1,4 +1,4 @@
-/* Which hosts there are: what a host tells of itself and what becomes of it, hostile texts among it; a real store. */
+/* Membership: heartbeats, how they are parsed and stored, hostile ones among them; and a real store. */
 #define _GNU_SOURCE /* memmem */
 #include "base/clock.h"
 #include "../../engine.h"
@@ -36,23 +36,23 @@ static bool same(const struct weir__heartbeat *a, const struct weir__heartbeat *
            a->rules == b->rules && a->rule_count == b->rule_count && a->every_ms == b->every_ms;
 }
 
-/* ---- What a host tells ---- */
+/* ---- Heartbeats ---- */
 
-TEST(what_a_host_tells_comes_back_as_it_was)
+TEST(heartbeat_round_trips)
 {
     char text[WEIR__HEARTBEAT_MAX + 1];
     struct weir__heartbeat heartbeat = some("gate-1", 7), back;
     size_t len = weir__heartbeat_format(&heartbeat, text, sizeof text);
     CHECK(len > 0 && len == strlen(text));
     CHECK(weir__heartbeat_parse(text, len, &back) && same(&heartbeat, &back));
-    /* Unknown things stay unknown. */
+    /* Unknown values stay unknown. */
     heartbeat.rates = (struct weir__rates){0};
     heartbeat.level = -1;
     heartbeat.rules = 0;
     heartbeat.store = WEIR__HOST_STORE_NONE;
     len = weir__heartbeat_format(&heartbeat, text, sizeof text);
     CHECK(weir__heartbeat_parse(text, len, &back) && same(&heartbeat, &back) && !back.rates.known && back.level < 0);
-    /* The longest there can be fits, of whatever characters. */
+    /* The longest possible heartbeat fits, with any characters. */
     heartbeat = some("", UINT32_MAX);
     for (size_t i = 0; i + 2 < sizeof heartbeat.name; i += 2)
         memcpy(heartbeat.name + i, "\xc2\x9b", 3);
@@ -62,12 +62,12 @@ TEST(what_a_host_tells_comes_back_as_it_was)
     heartbeat.every_ms = 86400000;
     len = weir__heartbeat_format(&heartbeat, text, sizeof text);
     CHECK(len > 0 && weir__heartbeat_parse(text, len, &back) && same(&heartbeat, &back));
-    for (size_t i = 0; i < len; i++) /* it goes into a header, too */
+    for (size_t i = 0; i < len; i++) /* it is sent in a header, too */
         CHECK(text[i] >= ' ' && text[i] <= '~');
     CHECK_EQ(weir__heartbeat_format(&heartbeat, text, 100), 0);
 }
 
-TEST(what_makes_no_sense_is_refused_or_unknown)
+TEST(invalid_heartbeats_are_refused_or_values_unknown)
 {
     static const char *const refused[] = {"",
                                           "{}",
@@ -112,7 +112,7 @@ TEST(what_makes_no_sense_is_refused_or_unknown)
     CHECK(weir__heartbeat_parse(text, (size_t)len, &heartbeat));
     CHECK_EQ(strlen(heartbeat.name), 63);
     CHECK_EQ(heartbeat.every_ms, 100);
-    /* More than anybody tells. */
+    /* Longer than any heartbeat. */
     memset(text, ' ', sizeof text);
     static const char short_one[] = "{\"id\":\"0000000000000007\"}";
     memcpy(text, short_one, sizeof short_one - 1);
@@ -122,7 +122,7 @@ TEST(what_makes_no_sense_is_refused_or_unknown)
 
 /* ---- The file ---- */
 
-TEST(a_list_comes_back_as_it_was)
+TEST(host_list_round_trips)
 {
     struct weir__received_heartbeat hosts[3] = {{some("here", 1), 0, WEIR__HOST_SELF},
                                                 {some("a \"quoted\" \\ \x1b[2J one", 2), 1500, WEIR__HOST_VIA_STORE},
@@ -145,7 +145,7 @@ TEST(a_list_comes_back_as_it_was)
         CHECK(same(&back.hosts[i].heartbeat, &hosts[i].heartbeat) && back.hosts[i].ago_ms == hosts[i].ago_ms &&
               back.hosts[i].via == hosts[i].via);
     weir__host_list_free(&back);
-    /* Cut short anywhere, it is no list. */
+    /* Truncated anywhere, it is not a list. */
     for (size_t cut = 0; cut < len; cut++)
         CHECK(!weir__host_list_parse(text, cut, &back) && !back.hosts);
     free(text);
@@ -161,7 +161,7 @@ TEST(a_list_comes_back_as_it_was)
     weir__host_list_free(&back);
 }
 
-TEST(a_list_has_no_more_than_there_is_room_for)
+TEST(host_list_is_bounded)
 {
     struct weir__host_list list = {.count = WEIR__HOSTS_MAX + 50}, back;
     list.hosts = calloc(list.count, sizeof *list.hosts);
@@ -171,15 +171,15 @@ TEST(a_list_has_no_more_than_there_is_room_for)
     char *text = weir__host_list_format(&list, &len);
     CHECK(text && weir__host_list_parse(text, len, &back));
     CHECK_EQ(back.count, WEIR__HOSTS_MAX);
-    CHECK(len < 4 << 20); /* what is read at most */
+    CHECK(len < 4 << 20); /* the most that is read */
     weir__host_list_free(&back);
     weir__host_list_free(&list);
     free(text);
 }
 
-/* ---- Followers ---- */
+/* ---- Subscribers ---- */
 
-TEST(followers_are_heard_and_forgotten)
+TEST(subscribers_are_listed_and_expire)
 {
     struct weir__subscribers *subscribers = weir__subscribers_new();
     struct weir__host_list list = {.hosts = calloc(WEIR__HOSTS_MAX, sizeof *list.hosts)};
@@ -189,7 +189,7 @@ TEST(followers_are_heard_and_forgotten)
     weir__subscribers_record(subscribers, &heartbeat, 2000);
     heartbeat.rule_count = 99;
     weir__subscribers_record(subscribers, &heartbeat, 3000);
-    /* The store has told of the second later, and of the first earlier. */
+    /* The store's heartbeat of the second host is newer, that of the first older. */
     list.hosts[list.count++] = (struct weir__received_heartbeat){some("two", 2), 100, WEIR__HOST_VIA_STORE};
     list.hosts[list.count++] = (struct weir__received_heartbeat){some("one", 1), 50000, WEIR__HOST_VIA_STORE};
     weir__subscribers_append(subscribers, &list, 4000);
@@ -200,7 +200,7 @@ TEST(followers_are_heard_and_forgotten)
     weir__subscribers_append(subscribers, &list, 2500 + WEIR__HOSTS_FORGET_MS);
     CHECK_EQ(list.count, 1);
     CHECK_EQ(list.hosts[0].heartbeat.rule_count, 99);
-    /* Without room those who still tell keep theirs. */
+    /* Without room, hosts that still send heartbeats keep their places. */
     for (unsigned i = 0; i < WEIR__HOSTS_MAX; i++) {
         heartbeat = some("many", 100 + i);
         weir__subscribers_record(subscribers, &heartbeat, 5000000);
@@ -223,7 +223,7 @@ TEST(followers_are_heard_and_forgotten)
     weir__subscribers_free(subscribers);
 }
 
-/* ---- Looking ---- */
+/* ---- Reading the file ---- */
 
 static char segment[64], file[80];
 
@@ -265,7 +265,7 @@ static void put(const struct weir__host_list *list)
     free(text);
 }
 
-TEST(this_host_is_always_there)
+TEST(this_host_is_always_listed)
 {
     struct weir__snapshot snapshot;
     struct weir__membership membership;
@@ -277,7 +277,7 @@ TEST(this_host_is_always_there)
     CHECK(membership.hosts[0].via == WEIR__HOST_SELF && strcmp(membership.hosts[0].heartbeat.name, "me") == 0);
     CHECK(membership.store == WEIR__HOST_STORE_NONE && !membership.agent && !membership.hosts[0].silent);
     CHECK(membership.hosts[0].heartbeat.rules != 0 && membership.hosts[0].heartbeat.rule_count == 1);
-    /* Whatever is in the file. */
+    /* Whatever the file contains. */
     static const char *const odd[] = {"", "nonsense", "{\"hosts\":[]}", "{\"hosts\":[{\"id\":\"000000000000000a\"}]}"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         FILE *to = fopen(file, "we");
@@ -289,15 +289,15 @@ TEST(this_host_is_always_there)
     closed(engine, &snapshot);
 }
 
-TEST(others_are_silent_then_gone_and_other_rules_are_seen)
+TEST(other_hosts_become_silent_then_expire)
 {
     struct weir__snapshot snapshot;
     struct weir__membership membership;
     weir *engine = opened(&snapshot);
     weir__membership_open(&membership, segment, true);
     weir__membership_refresh(&membership, &snapshot);
-    CHECK(membership.store == WEIR__HOST_STORE_UNKNOWN); /* no agent says */
-    CHECK(*membership.hosts[0].heartbeat.name);          /* the system's */
+    CHECK(membership.store == WEIR__HOST_STORE_UNKNOWN); /* no agent runs */
+    CHECK(*membership.hosts[0].heartbeat.name);          /* the system's host name */
     struct weir__received_heartbeat hosts[6] = {{membership.hosts[0].heartbeat, 0, WEIR__HOST_SELF},
                                                 {some("b", 2), 3000, WEIR__HOST_VIA_STORE},
                                                 {some("c", 3), 11000, WEIR__HOST_VIA_STORE},
@@ -311,7 +311,7 @@ TEST(others_are_silent_then_gone_and_other_rules_are_seen)
     put(&list);
     weir__membership_refresh(&membership, &snapshot);
     CHECK(membership.agent && membership.store == WEIR__HOST_STORE_UP);
-    CHECK_EQ(membership.count, 4); /* d is forgotten, and this host is there once */
+    CHECK_EQ(membership.count, 4); /* d has expired, and this host is listed once */
     CHECK_EQ(membership.silent, 1);
     CHECK_EQ(membership.differ, 1);
     CHECK(membership.hosts[2].silent && strcmp(membership.hosts[2].heartbeat.name, "c") == 0);
@@ -321,7 +321,7 @@ TEST(others_are_silent_then_gone_and_other_rules_are_seen)
     put(&list);
     weir__membership_refresh(&membership, &snapshot);
     CHECK(!membership.agent && membership.count == 4 && membership.silent == 3 && !membership.hosts[0].silent);
-    /* A file of a machine that has started anew since. */
+    /* A file from before the machine was rebooted. */
     list.written_ms = INT64_C(1) << 50;
     put(&list);
     weir__membership_refresh(&membership, &snapshot);
@@ -330,7 +330,7 @@ TEST(others_are_silent_then_gone_and_other_rules_are_seen)
     closed(engine, &snapshot);
 }
 
-TEST(texts_of_others_are_harmless_where_they_are_shown)
+TEST(texts_of_other_hosts_are_escaped)
 {
     struct weir__snapshot snapshot;
     struct weir__membership membership;
@@ -402,7 +402,7 @@ static const struct weir__received_heartbeat *of(const char *name)
     return NULL;
 }
 
-TEST(hosts_hear_of_each_other_through_the_store)
+TEST(hosts_exchange_heartbeats_through_the_store)
 {
     if (!with_server())
         return;
@@ -415,11 +415,11 @@ TEST(hosts_hear_of_each_other_through_the_store)
     CHECK_EQ(weir__heartbeat_store_exchange(link, &a, &received, &there, why), 0);
     CHECK_EQ(received.count, 2);
     CHECK(of("b") && same(&of("b")->heartbeat, &b) && of("b")->ago_ms >= 0 && of("b")->ago_ms < 60000);
-    /* It is one key, which does not stay for ever. */
+    /* It is one key, which expires. */
     redisReply *reply = server_reply("PTTL weir::hosts");
     CHECK(reply->integer > 0 && reply->integer <= WEIR__HOSTS_FORGET_MS);
     freeReplyObject(reply);
-    /* A host that has not told for long is gone, and one that leaves at once. */
+    /* A host without heartbeats for long is removed, and one that leaves is removed at once. */
     server_do("HSET weir::hosts 0000000000000002 1000");
     CHECK_EQ(weir__heartbeat_store_exchange(link, &a, &received, &there, why), 0);
     CHECK(!of("b") && of("a"));
@@ -432,7 +432,7 @@ TEST(hosts_hear_of_each_other_through_the_store)
     weir__heartbeat_store_free(link);
 }
 
-TEST(what_others_put_into_the_store_harms_nobody)
+TEST(hostile_heartbeats_in_the_store_are_harmless)
 {
     if (!with_server())
         return;
@@ -442,7 +442,7 @@ TEST(what_others_put_into_the_store_harms_nobody)
     redisReply *now = server_reply("TIME");
     long long ms = strtoll(now->element[0]->str, NULL, 10) * 1000;
     freeReplyObject(now);
-    /* Of a time, but not what a host tells; another's id; a server whose clock was set back; too much. */
+    /* With a timestamp, but no valid heartbeat; another host's id; a server whose clock was set back; too long. */
     static const char *const texts[] = {"", "{", "[[[[", "\xff\xfe", "{\"id\":\"0000000000000001\"}", "{\"id\":\"x\"}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char field[32], value[128];
@@ -453,7 +453,7 @@ TEST(what_others_put_into_the_store_harms_nobody)
     char *large = malloc(100000);
     memset(large, '[', 100000);
     int head = snprintf(large, 32, "%lld ", ms);
-    large[head] = '['; /* in the place of the zero byte */
+    large[head] = '['; /* overwrites the terminating zero byte */
     freeReplyObject(redisCommand(server.context, "HSET weir::hosts 00000000000000cc %b", large, (size_t)100000));
     free(large);
     freeReplyObject(redisCommand(server.context, "HSET weir::hosts 00000000000000dd %s", "99999999999999999999999 {}"));
@@ -461,7 +461,7 @@ TEST(what_others_put_into_the_store_harms_nobody)
     CHECK_EQ(weir__heartbeat_store_exchange(link, &a, &received, &there, why), 0);
     CHECK_EQ(received.count, 1);
     CHECK(of("a") != NULL);
-    /* Something else has the name. */
+    /* The key has another type. */
     server_do("DEL weir::hosts");
     server_do("SET weir::hosts 5");
     CHECK(weir__heartbeat_store_exchange(link, &a, &received, &there, why) != 0 && *why);
@@ -470,7 +470,7 @@ TEST(what_others_put_into_the_store_harms_nobody)
     weir__heartbeat_store_free(link);
 }
 
-TEST(there_are_so_many_and_no_more)
+TEST(number_of_hosts_is_bounded)
 {
     if (!with_server())
         return;
@@ -485,7 +485,7 @@ TEST(there_are_so_many_and_no_more)
     CHECK(received.count == WEIR__HOSTS_MAX && !of("late"));
     CHECK_EQ(weir__heartbeat_store_exchange(link, &known, NULL, &there, why), 0);
     CHECK_EQ(there, WEIR__HOSTS_MAX);
-    /* One goes, and there is room. */
+    /* One host leaves, and there is room. */
     weir__heartbeat_store_leave(link, "0000000000000007");
     CHECK_EQ(weir__heartbeat_store_exchange(link, &late, &received, &there, why), 0);
     CHECK(received.count == WEIR__HOSTS_MAX && of("late"));
