@@ -1,4 +1,4 @@
-/* The log, all of its source, and a key that has one. */
+/* Includes the source of the sliding log, and makes a key that has one. */
 #ifndef WEIR_TEST_LOGS_H
 #define WEIR_TEST_LOGS_H
 

@@ -1,5 +1,4 @@
-/* Entries on their way, and claims, one step after the other: what the interleavings of tests/stress come upon rarely.
- */
+/* Displacements and claims, one step after the other: cases that the interleavings of tests/stress reach rarely. */
 #include "slabs.h"
 
 #include "table/cuckoo.c"
@@ -28,10 +27,10 @@ static void fill(uint64_t line, uint64_t first_tag)
 }
 
 /*
- * An entry that has recovered while it was moved, by somebody who died: to whoever needs its slot it is not free before
- * the move is finished. A helper may have looked at it, and be about to land the copy.
+ * An entry that has recovered while it was displaced by a process that died: its slot is not free before the
+ * displacement is finished. A helper may have read it, and be about to write the copy.
  */
-TEST(what_is_being_moved_is_not_free_however_old)
+TEST(entry_being_displaced_is_not_free_even_if_expired)
 {
     f = fixture_make(0);
     struct weir__key_location key = key_at(0x100, 3), old = key_at(0x208, 3);
@@ -53,24 +52,25 @@ TEST(what_is_being_moved_is_not_free_however_old)
     fixture_free(f);
 }
 
-/* Claimed, given up and claimed again in the same slot and moment: whoever saw the first does not hit the second. */
-TEST(no_claim_looks_like_one_before)
+/* Claimed, released and claimed again in the same slot and moment: a compare-and-swap expecting the first claim fails
+ * on the second. */
+TEST(each_claim_differs_from_the_one_before)
 {
     f = fixture_make(0);
     struct weir__key_location key = key_at(0x100, 3);
     weir__cell *slot[2], seen[2];
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(weir__slot_claim(&f->op, &key, weir__cell_tentative(&f->op, key.tag), &slot[i], &seen[i]), 0);
-        weir__cell held = seen[i];
-        CHECK(weir__cell_cas(slot[i], &held, weir__cell_empty(held)));
+        weir__cell seen_before = seen[i];
+        CHECK(weir__cell_cas(slot[i], &seen_before, weir__cell_empty(seen_before)));
     }
     CHECK(slot[0] == slot[1]);
     CHECK(!weir__cell_equal(seen[0], seen[1]));
     fixture_free(f);
 }
 
-/* Of several that were claimed at once one stays, and all who look agree which, whatever line is home to them. */
-TEST(of_several_claims_the_one_in_the_lowest_place_stays)
+/* Of several concurrent claims one stays, and all processes agree which, whatever their primary bucket. */
+TEST(of_several_claims_the_one_in_the_lowest_slot_stays)
 {
     for (uint64_t home = 3; home < 40; home++) {
         f = fixture_make(0);

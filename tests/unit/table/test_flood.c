@@ -1,12 +1,12 @@
 /*
- * Floods of keys that nobody has seen before, in a slab or in lines that cannot hold them all: a key that has used up
- * its limit stays denied. docs/table.md has the order in which records and entries are given up.
+ * Floods of new keys, in a slab or in buckets that cannot hold them all: a key that has used up its limit stays
+ * denied. docs/table.md has the order in which records and entries are evicted.
  */
 #include "slabs.h"
 #include "table/hash.h"
 #include "table/permits.h"
 
-enum { GRAINS = 116508, JUNK = 120000 }; /* the slab of a segment of 64 MiB, and somewhat more keys */
+enum { CHUNKS = 116508, JUNK = 120000 }; /* the slab of a segment of 64 MiB, and somewhat more keys */
 
 static struct fixture *f;
 static weir_decision d;
@@ -67,9 +67,9 @@ static void flood(const weir_limit *limit, uint64_t keys)
 
 /* ---- The slab ---- */
 
-TEST(exhausted_log_outlives_a_flood)
+TEST(exhausted_log_survives_a_flood)
 {
-    f = fixture_make(GRAINS);
+    f = fixture_make(CHUNKS);
     weir_limit limit = log_of(5, 60, 0);
     CHECK_EQ(exhaust(&limit, 0), 5);
     flood(&limit, JUNK);
@@ -80,7 +80,7 @@ TEST(exhausted_log_outlives_a_flood)
     fixture_free(f);
 }
 
-/* Keys 1 to `keys`, so many requests each, at 30,000 a second; a key for which there is no room has a stand-in. */
+/* Keys 1 to `keys`, so many requests each, at 30,000 a second; a key without room is counted in a substitute slot. */
 static void flood_of_spenders(const weir_limit *limit, uint64_t keys, int requests)
 {
     for (uint64_t key = 1; key <= keys; key++) {
@@ -92,10 +92,10 @@ static void flood_of_spenders(const weir_limit *limit, uint64_t keys, int reques
     }
 }
 
-/* Nor do fresh keys that use up their own limits reset a key that has used up its limit. */
-TEST(exhausted_log_outlives_a_flood_of_denied_keys)
+/* Nor do new keys that use up their own limits reset a key that has used up its limit. */
+TEST(exhausted_log_survives_a_flood_of_denied_keys)
 {
-    f = fixture_make(GRAINS);
+    f = fixture_make(CHUNKS);
     weir_limit limit = log_of(5, 60, 0);
     CHECK_EQ(exhaust(&limit, 0), 5);
     flood_of_spenders(&limit, 80000, 6);
@@ -105,8 +105,8 @@ TEST(exhausted_log_outlives_a_flood_of_denied_keys)
     fixture_free(f);
 }
 
-/* A key that stops before it is denied gets no second try either, whatever the others use. */
-TEST(much_used_counters_outlive_a_flood_of_spenders)
+/* A key that stops before it is denied is not reset either, whatever the others use. */
+TEST(heavily_used_counters_survive_a_flood_of_heavy_users)
 {
     static const weir_params kinds[] = {
         {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 4, .window_ns = 60 * WEIR_SECOND},
@@ -122,8 +122,8 @@ TEST(much_used_counters_outlive_a_flood_of_spenders)
     }
 }
 
-/* Another rule's window says nothing about how much a log is worth. */
-TEST(exhausted_log_outlives_a_flood_of_longer_logs)
+/* The window of another rule does not change the eviction order of a log. */
+TEST(exhausted_log_survives_a_flood_of_longer_logs)
 {
     f = fixture_make(1000);
     weir_limit limit = log_of(5, 10, 1), longer = log_of(5, 86400, 2);
@@ -133,8 +133,8 @@ TEST(exhausted_log_outlives_a_flood_of_longer_logs)
     fixture_free(f);
 }
 
-/* A key that stops just before it is denied gets no second try either. */
-TEST(much_used_log_outlives_a_flood)
+/* A key that stops just before it is denied is not reset either. */
+TEST(heavily_used_log_survives_a_flood)
 {
     f = fixture_make(1000);
     weir_limit limit = log_of(5, 60, 0);
@@ -144,7 +144,7 @@ TEST(much_used_log_outlives_a_flood)
     fixture_free(f);
 }
 
-TEST(exhausted_counter_outlives_a_flood)
+TEST(exhausted_counter_survives_a_flood)
 {
     f = fixture_make(1000);
     weir_limit limit = limit_of((weir_params){
@@ -156,8 +156,8 @@ TEST(exhausted_counter_outlives_a_flood)
     fixture_free(f);
 }
 
-/* Requests in flight: records in which no place is held any more go first, however long their leases still run. */
-TEST(held_places_outlive_a_flood)
+/* Permits: records without any active permit are evicted first, however long their leases still run. */
+TEST(active_permits_survive_a_flood)
 {
     static const int64_t limits[] = {1, 2, 5, 20, 50};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -181,8 +181,8 @@ TEST(held_places_outlive_a_flood)
     }
 }
 
-/* Requests in flight have no stand-in: they find room even where keys that are denied have the whole slab. */
-TEST(denied_keys_do_not_lock_out_requests_in_flight)
+/* Permits have no substitute: they find room even if denied keys use the complete slab. */
+TEST(denied_keys_do_not_lock_out_permits)
 {
     f = fixture_make(1000);
     weir_lease lease;
@@ -201,7 +201,7 @@ TEST(denied_keys_do_not_lock_out_requests_in_flight)
     fixture_free(f);
 }
 
-/* Keys that are denied keep the slab until their windows are over, and no longer. */
+/* Denied keys keep the slab until their windows are over, and no longer. */
 TEST(denied_keys_lock_the_slab_for_their_windows_only)
 {
     f = fixture_make(1000);
@@ -220,8 +220,8 @@ TEST(denied_keys_lock_the_slab_for_their_windows_only)
     fixture_free(f);
 }
 
-/* A log that finds no room without the loss of a denied key gets none, and that is counted. */
-TEST(no_room_but_that_of_denied_keys)
+/* A log that would need the room of a denied key gets none, and that is counted. */
+TEST(denied_keys_are_not_evicted_for_a_new_log)
 {
     f = fixture_make(1000);
     weir_limit limit = log_of(3, 3600, 1), large = log_of(1000, 3600, 2);
@@ -232,15 +232,15 @@ TEST(no_room_but_that_of_denied_keys)
     CHECK_EQ(evicted(f), 0);
     for (uint64_t key = 0; key < 1000; key += 4)
         CHECK(is_denied(&limit, key));
-    /* A small one takes the place of a key that has used little. */
+    /* A small one evicts a key that has used little. */
     CHECK_EQ(take(&large, 1, 1), 0);
     CHECK_EQ(evicted(f), 1);
     CHECK_EQ(f->table.stats[0].evicted_denied, 0);
     fixture_free(f);
 }
 
-/* What was denied an hour ago is worth nothing today. */
-TEST(denied_logs_recover)
+/* A log that was denied an hour ago can be evicted. */
+TEST(denied_logs_can_be_evicted_after_recovery)
 {
     f = fixture_make(100);
     weir_limit limit = log_of(1, 60, 0);
@@ -253,8 +253,8 @@ TEST(denied_logs_recover)
     fixture_free(f);
 }
 
-/* That all was looked through in vain is forgotten when a record is given back, and with time. */
-TEST(room_is_found_after_a_search_in_vain)
+/* The result of a search without success is forgotten when a record is released, and with time. */
+TEST(room_is_found_after_a_failed_search)
 {
     f = fixture_make(1000);
     struct weir__record r[1000], got;
@@ -266,15 +266,15 @@ TEST(room_is_found_after_a_search_in_vain)
     CHECK_EQ(take_record(f, 0, 3600 * SECOND_US, &got), 0);
     CHECK_EQ(got.chunk, r[700].chunk);
     CHECK_EQ(evicted(f), 1);
-    CHECK_EQ(take_record(f, 1, 3600 * SECOND_US, &got), 0); /* for two in vain, and then for one */
+    CHECK_EQ(take_record(f, 1, 3600 * SECOND_US, &got), 0); /* without success for two chunks, and then for one */
     CHECK_EQ(evicted(f), 3);
     fixture_free(f);
 }
 
-/* ---- Lines ---- */
+/* ---- Buckets ---- */
 
-/* Keys from `first` on, one request each, until the lines are full of live entries and some more were evicted. */
-static void flood_lines(const weir_limit *limit, uint64_t first)
+/* New keys from `first` on, one request each, until the buckets are full of live entries and some more were evicted. */
+static void flood_buckets(const weir_limit *limit, uint64_t first)
 {
     uint64_t slots = f->table.buckets * WEIR__BUCKET_SLOTS;
     for (uint64_t key = first; evicted(f) < slots && key < first + 4 * slots; key++) {
@@ -284,14 +284,14 @@ static void flood_lines(const weir_limit *limit, uint64_t first)
     CHECK(evicted(f) >= slots);
 }
 
-TEST(exhausted_bucket_outlives_a_flood)
+TEST(exhausted_token_bucket_survives_a_flood)
 {
     f = fixture_make(0);
     weir_limit limit =
         limit_of((weir_params){.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .window_ns = 3600 * WEIR_SECOND});
     for (uint64_t key = 0; key < 100; key++)
         CHECK_EQ(exhaust(&limit, key), 5);
-    flood_lines(&limit, 1000);
+    flood_buckets(&limit, 1000);
     int64_t lost = 0;
     for (uint64_t key = 0; key < 100; key++)
         lost += !is_denied(&limit, key);
@@ -299,7 +299,7 @@ TEST(exhausted_bucket_outlives_a_flood)
     fixture_free(f);
 }
 
-TEST(exhausted_entries_outlive_a_flood)
+TEST(exhausted_entries_survive_a_flood)
 {
     static const weir_params kinds[] = {
         {.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 1},
@@ -323,7 +323,7 @@ TEST(exhausted_entries_outlive_a_flood)
         weir_limit limit = limit_of(kinds[i / 2]), other = limit_of(junk);
         for (uint64_t key = 0; key < 100; key++)
             CHECK_EQ(exhaust(&limit, key), 5);
-        flood_lines(&other, 1000);
+        flood_buckets(&other, 1000);
         int64_t lost = 0;
         for (uint64_t key = 0; key < 100; key++)
             lost += !is_denied(&limit, key);

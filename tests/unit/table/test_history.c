@@ -1,4 +1,4 @@
-/* The last hour by seconds. */
+/* The history of the last hour by seconds. */
 #include "../../test.h"
 
 #include "table/history.h"
@@ -13,7 +13,7 @@ static struct weir__history made(uint32_t rows)
     return history;
 }
 
-/* One rule's second. */
+/* Writes one second of a rule. */
 static void write_second(struct weir__history *history, uint64_t second, uint64_t rule, uint64_t allowed,
                          uint64_t denied)
 {
@@ -23,12 +23,12 @@ static void write_second(struct weir__history *history, uint64_t second, uint64_
     weir__history_end(history, second);
 }
 
-TEST(what_was_added_in_each_second_is_told)
+TEST(counts_of_each_second_are_read_back)
 {
     struct weir__history history = made(2);
     struct weir__history_second seconds[4];
     CHECK_EQ(weir__history_read(&history, 7, seconds, 4), 0);
-    write_second(&history, 100, 7, 1000, 5); /* what was before the first look is not this second's */
+    write_second(&history, 100, 7, 1000, 5); /* counts from before the first sample do not belong to this second */
     write_second(&history, 101, 7, 1010, 5);
     write_second(&history, 102, 7, 1010, 9);
     CHECK_EQ(weir__history_read(&history, 7, seconds, 4), 3);
@@ -45,7 +45,7 @@ TEST(what_was_added_in_each_second_is_told)
     free(history.header);
 }
 
-TEST(seconds_that_were_left_out_are_empty)
+TEST(missed_seconds_are_empty)
 {
     struct weir__history history = made(1);
     struct weir__history_second seconds[WEIR__HISTORY_SECONDS];
@@ -54,14 +54,14 @@ TEST(seconds_that_were_left_out_are_empty)
         write_second(&history, s, 7, sum += 3, 0);
     CHECK_EQ(weir__history_read(&history, 7, seconds, WEIR__HISTORY_SECONDS), WEIR__HISTORY_SECONDS - 1);
     CHECK_EQ(seconds[0].allowed, 3);
-    /* The agent was away for ten seconds: the round before shows nowhere. */
+    /* The agent did not run for ten seconds: the values of the previous hour do not show up. */
     write_second(&history, 2 * WEIR__HISTORY_SECONDS + 10, 7, sum += 40, 0);
     CHECK_EQ(weir__history_read(&history, 7, seconds, 11), 11);
     CHECK_EQ(seconds[0].allowed, 3);
     for (int i = 1; i < 10; i++)
         CHECK_EQ(seconds[i].allowed, 0);
     CHECK_EQ(seconds[10].allowed, 40);
-    /* And for more than all of it. */
+    /* And for more than an hour. */
     write_second(&history, 9 * WEIR__HISTORY_SECONDS, 7, sum + 5, 0);
     CHECK_EQ(weir__history_read(&history, 7, seconds, WEIR__HISTORY_SECONDS), WEIR__HISTORY_SECONDS - 1);
     uint64_t all = 0;
@@ -71,7 +71,7 @@ TEST(seconds_that_were_left_out_are_empty)
     free(history.header);
 }
 
-TEST(a_rule_that_went_gives_its_row_to_a_new_one)
+TEST(row_of_a_removed_rule_is_reused)
 {
     struct weir__history history = made(2);
     struct weir__history_second seconds[8];
@@ -79,7 +79,7 @@ TEST(a_rule_that_went_gives_its_row_to_a_new_one)
     weir__history_begin(&history, 10);
     weir__history_add(&history, 10, 1, &sums, WEIR__HISTORY_UNSEEN);
     weir__history_add(&history, 10, 2, &sums, WEIR__HISTORY_UNSEEN);
-    weir__history_add(&history, 10, 3, &sums, WEIR__HISTORY_UNSEEN); /* there is no room, and nobody has gone */
+    weir__history_add(&history, 10, 3, &sums, WEIR__HISTORY_UNSEEN); /* there is no room, and no rule was removed */
     weir__history_end(&history, 10);
     CHECK_EQ(weir__history_read(&history, 3, seconds, 8), 0);
     for (uint64_t s = 11; s < 14; s++) {
@@ -96,7 +96,7 @@ TEST(a_rule_that_went_gives_its_row_to_a_new_one)
     free(history.header);
 }
 
-TEST(a_new_segment_does_not_look_like_a_flood)
+TEST(new_segment_does_not_look_like_a_flood)
 {
     struct weir__history history = made(1);
     struct weir__history_second seconds[2];
@@ -107,13 +107,13 @@ TEST(a_new_segment_does_not_look_like_a_flood)
     free(history.header);
 }
 
-TEST(hours_have_sums_and_the_most_that_was_used)
+TEST(hours_have_sums_and_peak_usage)
 {
     struct weir__history history = made(1);
     struct weir__history_hour hours[WEIR__HISTORY_HOURS];
     struct weir__rule_stats_shard sums = {0};
     CHECK_EQ(weir__history_hours(&history, 7, hours), 0);
-    /* Once a minute, for nine days: eight of them are kept. The second day nobody was there. */
+    /* Once a minute, for nine days: eight of them are kept. On the second day nothing was recorded. */
     for (uint64_t s = 3600; s < 9 * 86400 + 3600; s += 60) {
         if (s / 86400 == 3)
             continue;
@@ -137,7 +137,7 @@ TEST(hours_have_sums_and_the_most_that_was_used)
     free(history.header);
 }
 
-TEST(what_is_no_history_is_refused)
+TEST(invalid_history_is_refused)
 {
     struct weir__history history;
     size_t bytes = weir__history_bytes(1);

@@ -38,13 +38,13 @@ static uint64_t roll(void)
     return test_random(&dice);
 }
 
-static struct weir__hot made(uint32_t panels)
+static struct weir__hot made(uint32_t sketches)
 {
     struct weir__hot hot;
-    size_t bytes = weir__hot_bytes(panels);
+    size_t bytes = weir__hot_bytes(sketches);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED && weir__hot_make(memory, bytes) && weir__hot_attach(memory, bytes, &hot));
-    CHECK_EQ(hot.rule_slots, panels);
+    CHECK_EQ(hot.rule_slots, sketches);
     return hot;
 }
 
@@ -53,7 +53,7 @@ static void drop(struct weir__hot *hot)
     munmap(hot->header, hot->header->bytes);
 }
 
-static void note(struct weir__hot_rule *panel, const char *key, uint64_t weight, enum weir__hot_kind kind,
+static void note(struct weir__hot_rule *hot_rule, const char *key, uint64_t weight, enum weir__hot_kind kind,
                  uint32_t per_mille, uint32_t minute)
 {
     struct weir__hot_sample note = {.hash = hash_text(&secret, key, strlen(key)),
@@ -64,10 +64,10 @@ static void note(struct weir__hot_rule *panel, const char *key, uint64_t weight,
                                     .random = roll(),
                                     .per_mille = per_mille,
                                     .minute = minute};
-    weir__hot_sample(panel, &note);
+    weir__hot_sample(hot_rule, &note);
 }
 
-/* Where the numbers up to `u` of the sum of all shares end: which key comes next under Zipf 0.99. */
+/* Cumulative shares of Zipf 0.99, from which the next key is drawn. */
 static double *zipf_shares(void)
 {
     double *sum = malloc(KEYS * sizeof *sum), all = 0;
@@ -90,7 +90,7 @@ static size_t zipf_next(const double *sum)
     return low;
 }
 
-/* How many of the true first 20 are among the first 20 of the list. */
+/* How many of the true top 20 are among the first 20 of the list. */
 static int recall(const struct weir__hot_key *keys, size_t count, const uint32_t *exact)
 {
     int found = 0;
@@ -113,7 +113,7 @@ static int recall(const struct weir__hot_key *keys, size_t count, const uint32_t
 static void try_zipf(unsigned one_in)
 {
     struct weir__hot hot = made(3);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 77, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 77, 1);
     struct weir__hot_key top[20];
     double *sum = zipf_shares();
     uint32_t *exact = calloc(KEYS, sizeof *exact);
@@ -124,18 +124,18 @@ static void try_zipf(unsigned one_in)
         if (roll() % one_in)
             continue;
         snprintf(key, sizeof key, "user:%06zu", number);
-        note(panel, key, one_in, WEIR__HOT_ADMITTED, 100, 1);
+        note(hot_rule, key, one_in, WEIR__HOT_ADMITTED, 100, 1);
     }
-    size_t count = weir__hot_top(panel, WEIR__HOT_ADMITTED, hash_text, &secret, top, 20);
+    size_t count = weir__hot_top(hot_rule, WEIR__HOT_ADMITTED, hash_text, &secret, top, 20);
     CHECK_EQ(count, 20);
     int found = recall(top, count, exact);
     CHECK(found >= 19);
     printf("  one in %u: %d of 20; the heaviest %" PRIu64 " +- %" PRIu64 ", exactly %u\n", one_in, found, top[0].weight,
            top[0].error, exact[0]);
-    /* Four times what the sketch and the sampling err by. */
+    /* Four times the error of sketch and sampling. */
     double error = sqrt((double)exact[0] * (one_in + (double)EVENTS / WEIR__HOT_COUNTERS));
     CHECK(fabs((double)top[0].weight - (double)exact[0]) < 4 * error);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_DENIED, hash_text, &secret, top, 20), 0);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_DENIED, hash_text, &secret, top, 20), 0);
     free(exact);
     free(sum);
     drop(&hot);
@@ -147,85 +147,85 @@ TEST(nearly_all_of_the_true_top_20_are_found)
     try_zipf(ONE_IN);
 }
 
-TEST(a_key_of_weight_counts_by_it)
+TEST(keys_are_counted_by_weight)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[4];
-    note(panel, "light", 10, WEIR__HOT_DENIED, 1000, 1);
-    note(panel, "heavy", 900, WEIR__HOT_DENIED, 1000, 1);
-    note(panel, "light", 10, WEIR__HOT_DENIED, 1000, 1);
-    note(panel, "heavy", 5, WEIR__HOT_DENIED, 1000, 1);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_DENIED, hash_text, &secret, top, 4), 2);
+    note(hot_rule, "light", 10, WEIR__HOT_DENIED, 1000, 1);
+    note(hot_rule, "heavy", 900, WEIR__HOT_DENIED, 1000, 1);
+    note(hot_rule, "light", 10, WEIR__HOT_DENIED, 1000, 1);
+    note(hot_rule, "heavy", 5, WEIR__HOT_DENIED, 1000, 1);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_DENIED, hash_text, &secret, top, 4), 2);
     CHECK_EQ(top[0].weight, 905);
     CHECK_EQ(top[1].weight, 20);
     CHECK(top[0].len == 5 && memcmp(top[0].text, "heavy", 5) == 0);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_DENIED, hash_text, &secret, top, 1), 1);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_DENIED, hash_text, &secret, top, 1), 1);
     CHECK_EQ(top[0].weight, 905);
-    weir__hot_age(panel);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_DENIED, hash_text, &secret, top, 4), 2);
+    weir__hot_age(hot_rule);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_DENIED, hash_text, &secret, top, 4), 2);
     CHECK_EQ(top[0].weight, 452);
     CHECK_EQ(top[1].weight, 10);
     for (int i = 0; i < 10; i++)
-        weir__hot_age(panel);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_DENIED, hash_text, &secret, top, 4), 0);
+        weir__hot_age(hot_rule);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_DENIED, hash_text, &secret, top, 4), 0);
     drop(&hot);
 }
 
-TEST(long_keys_are_cut_and_say_so)
+TEST(long_keys_are_cut_and_marked)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[2];
     char key[301];
     memset(key, 'k', 300);
     key[300] = 0;
-    note(panel, key, 3, WEIR__HOT_ADMITTED, 0, 1);
-    note(panel, key, 3, WEIR__HOT_ADMITTED, 0, 1);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_ADMITTED, hash_text, &secret, top, 2), 1);
+    note(hot_rule, key, 3, WEIR__HOT_ADMITTED, 0, 1);
+    note(hot_rule, key, 3, WEIR__HOT_ADMITTED, 0, 1);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_ADMITTED, hash_text, &secret, top, 2), 1);
     CHECK_EQ(top[0].len, 300);
     CHECK_EQ(top[0].shown, WEIR__HOT_TEXT_MAX);
     drop(&hot);
 }
 
-TEST(a_text_that_is_not_the_keys_is_not_shown)
+TEST(text_of_another_key_is_not_shown)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[1];
-    note(panel, "somebody", 3, WEIR__HOT_ADMITTED, 900, 1);
-    note(panel, "somebody", 3, WEIR__HOT_ADMITTED, 900, 1);
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_ADMITTED, hash_text, &secret, top, 1), 1);
+    note(hot_rule, "some key", 3, WEIR__HOT_ADMITTED, 900, 1);
+    note(hot_rule, "some key", 3, WEIR__HOT_ADMITTED, 900, 1);
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_ADMITTED, hash_text, &secret, top, 1), 1);
     CHECK_EQ(top[0].len, 8);
     for (size_t i = 0; i < WEIR__HOT_TEXTS; i++)
-        panel->sketch[0].text[i].word[0] ^= 1;
-    CHECK_EQ(weir__hot_top(panel, WEIR__HOT_ADMITTED, hash_text, &secret, top, 1), 1);
+        hot_rule->sketch[0].text[i].word[0] ^= 1;
+    CHECK_EQ(weir__hot_top(hot_rule, WEIR__HOT_ADMITTED, hash_text, &secret, top, 1), 1);
     CHECK_EQ(top[0].len, 0);
     drop(&hot);
 }
 
-TEST(who_is_near_the_limit_is_told_while_it_is_so)
+TEST(key_near_its_limit_is_listed_while_it_is)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key near[8];
-    note(panel, "far", 1, WEIR__HOT_ADMITTED, 799, 10);
-    note(panel, "near", 1, WEIR__HOT_ADMITTED, 850, 10);
-    note(panel, "over", 1, WEIR__HOT_DENIED, 1000, 11);
-    CHECK_EQ(weir__hot_nearest(panel, 11, 5, hash_text, &secret, near, 8), 2);
+    note(hot_rule, "far", 1, WEIR__HOT_ADMITTED, 799, 10);
+    note(hot_rule, "near", 1, WEIR__HOT_ADMITTED, 850, 10);
+    note(hot_rule, "over", 1, WEIR__HOT_DENIED, 1000, 11);
+    CHECK_EQ(weir__hot_nearest(hot_rule, 11, 5, hash_text, &secret, near, 8), 2);
     CHECK_EQ(near[0].weight, 1000);
     CHECK(near[0].len == 4 && memcmp(near[0].text, "over", 4) == 0);
     CHECK(near[1].len == 4 && memcmp(near[1].text, "near", 4) == 0);
-    CHECK_EQ(weir__hot_nearest(panel, 16, 5, hash_text, &secret, near, 8), 1);
-    CHECK_EQ(weir__hot_nearest(panel, 17, 5, hash_text, &secret, near, 8), 0);
+    CHECK_EQ(weir__hot_nearest(hot_rule, 16, 5, hash_text, &secret, near, 8), 1);
+    CHECK_EQ(weir__hot_nearest(hot_rule, 17, 5, hash_text, &secret, near, 8), 0);
     drop(&hot);
 }
 
-/* Whatever their hashes are: few keys do not hide each other. */
-TEST(two_keys_near_their_limit_are_two)
+/* Whatever their hashes: few keys do not hide each other. */
+TEST(two_keys_near_their_limit_are_both_listed)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key near[8];
     for (uint32_t pair = 0; pair < 1000; pair++) {
         char one[16], other[16];
@@ -233,43 +233,43 @@ TEST(two_keys_near_their_limit_are_two)
         snprintf(one, sizeof one, "a%u", pair);
         snprintf(other, sizeof other, "b%u", pair);
         for (int i = 0; i < 3; i++) {
-            note(panel, one, 1, WEIR__HOT_ADMITTED, 900, minute);
-            note(panel, other, 1, WEIR__HOT_DENIED, 1000, minute);
+            note(hot_rule, one, 1, WEIR__HOT_ADMITTED, 900, minute);
+            note(hot_rule, other, 1, WEIR__HOT_DENIED, 1000, minute);
         }
-        CHECK_EQ(weir__hot_nearest(panel, minute, 5, hash_text, &secret, near, 8), 2);
+        CHECK_EQ(weir__hot_nearest(hot_rule, minute, 5, hash_text, &secret, near, 8), 2);
         CHECK(near[0].len == strlen(other) && memcmp(near[0].text, other, near[0].len) == 0);
         CHECK(near[1].len == strlen(one) && memcmp(near[1].text, one, near[1].len) == 0);
     }
     drop(&hot);
 }
 
-TEST(uses_are_those_of_keys_not_of_requests)
+TEST(usage_histogram_counts_keys_not_requests)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 5, 1);
     uint64_t count[WEIR__HOT_USES];
-    CHECK_EQ(weir__hot_uses(panel, 3, 5, count), 0);
-    /* One key in four uses 95 %, the others 15 %, but those make ten times the requests. */
+    CHECK_EQ(weir__hot_uses(hot_rule, 3, 5, count), 0);
+    /* One key in four uses 95 %, the others 15 %, but the others send ten times as many requests. */
     for (int round = 0; round < 10; round++)
         for (int i = 0; i < 20000; i++) {
             char key[16];
             snprintf(key, sizeof key, "k%d", i);
             if (i % 4 == 0 && round)
                 continue;
-            note(panel, key, 1, WEIR__HOT_ADMITTED, i % 4 == 0 ? 950 : 150, 3);
+            note(hot_rule, key, 1, WEIR__HOT_ADMITTED, i % 4 == 0 ? 950 : 150, 3);
         }
-    uint64_t keys = weir__hot_uses(panel, 3, 5, count), taken = 0;
+    uint64_t keys = weir__hot_uses(hot_rule, 3, 5, count), taken = 0;
     for (int i = 0; i < WEIR__HOT_USES; i++)
         taken += count[i];
     CHECK_EQ(taken, WEIR__HOT_KEY_SAMPLES);
     CHECK_EQ(count[1] + count[9], taken);
     CHECK(count[9] > 256 / 4 - 35 && count[9] < 256 / 4 + 35); /* five standard errors */
     CHECK(keys > 20000 * 2 / 3 && keys < 20000 * 3 / 2);
-    CHECK_EQ(weir__hot_uses(panel, 9, 5, count), 0);
+    CHECK_EQ(weir__hot_uses(hot_rule, 9, 5, count), 0);
     drop(&hot);
 }
 
-TEST(rules_without_a_panel_are_counted)
+TEST(rules_without_a_sketch_are_counted)
 {
     struct weir__hot hot = made(2);
     CHECK(weir__hot_find(&hot, 1, 1) != NULL);
@@ -282,116 +282,118 @@ TEST(rules_without_a_panel_are_counted)
     drop(&hot);
 }
 
-static bool is_clear(const struct weir__hot_rule *panel)
+static bool is_clear(const struct weir__hot_rule *hot_rule)
 {
-    const uint64_t *word = (const uint64_t *)(const void *)panel->sketch,
-                   *end = (const uint64_t *)(const void *)(panel + 1);
+    const uint64_t *word = (const uint64_t *)(const void *)hot_rule->sketch,
+                   *end = (const uint64_t *)(const void *)(hot_rule + 1);
     while (word < end && !*word)
         word++;
     return word == end;
 }
 
-/* A rule that is gone gives its panel back by not being noted under. */
-TEST(idle_panels_become_another_rules)
+/* The sketch of a removed rule becomes free because nothing is recorded in it. */
+TEST(idle_sketch_is_reused_by_another_rule)
 {
     struct weir__hot hot = made(2);
     struct weir__hot_rule *one = weir__hot_find(&hot, 10, 100), *two = weir__hot_find(&hot, 11, 100);
     CHECK(one && two && one != two);
     note(one, "secret:of:one", 5, WEIR__HOT_ADMITTED, 900, 101);
-    CHECK(!weir__hot_find(&hot, 12, 104)); /* claimed a moment ago, if never noted under */
+    CHECK(!weir__hot_find(&hot, 12, 104)); /* claimed a moment ago, if never recorded in */
     struct weir__hot_rule *three = weir__hot_find(&hot, 12, 105);
     CHECK(three == two); /* which was idle for longer */
     CHECK(weir__hot_lookup(&hot, 12) == two && !weir__hot_lookup(&hot, 11));
     CHECK(!weir__hot_find(&hot, 11, 105));
     note(three, "a", 1, WEIR__HOT_DENIED, 10, 109);
-    CHECK(weir__hot_find(&hot, 11, 106) == one); /* not a moment of clocks that differ, but five minutes */
+    CHECK(weir__hot_find(&hot, 11, 106) == one); /* idle means five minutes, not the small difference of two clocks */
     CHECK(is_clear(one) && weir__hot_peak(one, 106) == 0);
     CHECK(!weir__hot_lookup(&hot, 10) && weir__hot_lookup(&hot, 11) == one);
-    /* A clock that goes back a little is no idleness; one that began anew is. */
+    /* A clock that goes back a little does not make a sketch idle; one that restarted does. */
     note(one, "a", 1, WEIR__HOT_DENIED, 10, 109);
     CHECK(!weir__hot_find(&hot, 10, 107));
     CHECK(weir__hot_find(&hot, 10, 3) != NULL);
     drop(&hot);
 }
 
-TEST(who_is_killed_while_claiming_keeps_nothing)
+TEST(process_killed_while_claiming_keeps_nothing)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_rule *panel = weir__hot_find(&hot, 10, 100);
-    panel->rule = WEIR__HOT_CLEARING;
-    CHECK(!weir__hot_find(&hot, 10, 101) && !weir__hot_find(&hot, 12, 104)); /* perhaps he still lives */
+    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 10, 100);
+    hot_rule->rule = WEIR__HOT_CLEARING;
+    CHECK(!weir__hot_find(&hot, 10, 101) &&
+          !weir__hot_find(&hot, 12, 104)); /* the claiming process may still be alive */
     CHECK(!weir__hot_lookup(&hot, WEIR__HOT_CLEARING) && !weir__hot_find(&hot, WEIR__HOT_CLEARING, 105));
-    CHECK(weir__hot_find(&hot, 12, 105) == panel && weir__hot_lookup(&hot, 12) == panel);
+    CHECK(weir__hot_find(&hot, 12, 105) == hot_rule && weir__hot_lookup(&hot, 12) == hot_rule);
     drop(&hot);
 }
 
-/* Against a plain model: who was noted under lately keeps its panel, nobody has two, and what is found is one's own. */
-TEST(panels_against_a_model)
+/* Against a plain model: a recently used rule keeps its sketch, no rule has two, and a lookup finds the rule's own. */
+TEST(sketches_agree_with_a_model)
 {
-    enum { RULES = 40, PANELS = 8 };
-    struct weir__hot hot = made(PANELS);
-    uint32_t minute = 1000, noted[RULES + 1] = {0};
+    enum { RULES = 40, SKETCHES = 8 };
+    struct weir__hot hot = made(SKETCHES);
+    uint32_t minute = 1000, last_minute[RULES + 1] = {0};
     int64_t takeovers = 0, refused = 0;
     for (int64_t i = 0, rounds = test_scaled(60000, 6000); i < rounds; i++) {
         uint64_t rule = roll() % RULES + 1;
         minute += roll() % 64 == 0;
         const struct weir__hot_rule *had = weir__hot_lookup(&hot, rule);
-        struct weir__hot_rule *panel = weir__hot_find(&hot, rule, minute);
+        struct weir__hot_rule *hot_rule = weir__hot_find(&hot, rule, minute);
         uint32_t least = minute, owners = 0;
-        for (uint32_t k = 0; k < PANELS; k++) {
+        for (uint32_t k = 0; k < SKETCHES; k++) {
             uint64_t owner = hot.rule_slot[k].rule;
             CHECK(owner <= RULES);
-            if (owner && owner != rule && noted[owner] < least)
-                least = noted[owner];
+            if (owner && owner != rule && last_minute[owner] < least)
+                least = last_minute[owner];
             owners += owner == rule;
         }
-        CHECK(owners == (panel != NULL));
-        CHECK(!had || had == panel);
-        if (panel) {
-            CHECK_EQ(panel->rule, rule);
-            CHECK(had || is_clear(panel));
+        CHECK(owners == (hot_rule != NULL));
+        CHECK(!had || had == hot_rule);
+        if (hot_rule) {
+            CHECK_EQ(hot_rule->rule, rule);
+            CHECK(had || is_clear(hot_rule));
             takeovers += !had;
-            note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, minute);
-            noted[rule] = minute;
+            note(hot_rule, "key", 1, WEIR__HOT_ADMITTED, 5, minute);
+            last_minute[rule] = minute;
         } else {
             refused++;
             CHECK(minute - least < WEIR__HOT_IDLE); /* all of them are in use */
         }
         for (uint64_t other = 1; other <= RULES; other++)
-            CHECK(!noted[other] || minute - noted[other] >= WEIR__HOT_IDLE || weir__hot_lookup(&hot, other));
+            CHECK(!last_minute[other] || minute - last_minute[other] >= WEIR__HOT_IDLE ||
+                  weir__hot_lookup(&hot, other));
     }
-    CHECK(takeovers > PANELS && refused > 0);
+    CHECK(takeovers > SKETCHES && refused > 0);
     drop(&hot);
 }
 
-/* Processes that claim at once: each rule has one panel in the end, and all of them know it. */
-TEST(claims_of_many_processes)
+/* Processes that claim concurrently: each rule has one sketch in the end, and all processes find it. */
+TEST(concurrent_claims_give_each_rule_one_sketch)
 {
     enum { RULES = 6, PROCESSES = 4 };
     for (int round = 0; round < (int)test_scaled(20, 4); round++) {
         struct weir__hot hot = made(RULES);
         pid_t child[PROCESSES];
-        for (uint64_t old = 0; old < RULES; old++) /* of rules that are gone */
+        for (uint64_t old = 0; old < RULES; old++) /* of removed rules */
             CHECK(weir__hot_find(&hot, 1000 + old, 10) != NULL);
         for (int p = 0; p < PROCESSES; p++) {
             child[p] = fork();
             for (int look = 0; child[p] == 0 && look < 200; look++)
                 for (uint64_t rule = 1; rule <= RULES; rule++) {
-                    struct weir__hot_rule *panel = weir__hot_find(&hot, rule, 20);
-                    if (panel && panel->rule == rule)
-                        note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, 20);
+                    struct weir__hot_rule *hot_rule = weir__hot_find(&hot, rule, 20);
+                    if (hot_rule && hot_rule->rule == rule)
+                        note(hot_rule, "key", 1, WEIR__HOT_ADMITTED, 5, 20);
                 }
             if (child[p] == 0)
                 _exit(0);
         }
         for (int p = 0; p < PROCESSES; p++)
             waitpid(child[p], NULL, 0);
-        /* Two who claimed one each for the same rule have left one in vain, until that is idle, too. */
+        /* Two concurrent claims for the same rule leave one sketch unused, until that is idle, too. */
         for (int pass = 0; pass < 2; pass++)
             for (uint64_t rule = 1; rule <= RULES; rule++) {
-                struct weir__hot_rule *panel = weir__hot_find(&hot, rule, 30);
-                if (panel)
-                    note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, 30);
+                struct weir__hot_rule *hot_rule = weir__hot_find(&hot, rule, 30);
+                if (hot_rule)
+                    note(hot_rule, "key", 1, WEIR__HOT_ADMITTED, 5, 30);
             }
         for (uint64_t rule = 1; rule <= RULES; rule++)
             CHECK(weir__hot_lookup(&hot, rule) != NULL);
@@ -399,7 +401,7 @@ TEST(claims_of_many_processes)
     }
 }
 
-TEST(what_is_not_an_area_is_refused)
+TEST(invalid_area_is_refused)
 {
     struct weir__hot hot;
     size_t bytes = weir__hot_bytes(1);
@@ -419,20 +421,20 @@ TEST(what_is_not_an_area_is_refused)
     free(memory);
 }
 
-/* Processes that write at once, one of them killed: whatever is shown is a true key, and the heavy one is first. */
-TEST(many_writers_and_a_kill_leave_a_list_that_makes_sense)
+/* Concurrent writers, one of them killed: every listed key is a real one, and the heaviest is first. */
+TEST(concurrent_writers_and_a_kill_leave_a_valid_list)
 {
     struct weir__hot hot = made(1);
     pid_t writer[3];
     for (int w = 0; w < 3; w++) {
         writer[w] = fork();
         if (writer[w] == 0) {
-            struct weir__hot_rule *panel = weir__hot_find(&hot, 9, 1);
+            struct weir__hot_rule *hot_rule = weir__hot_find(&hot, 9, 1);
             dice = (uint64_t)w * 1000;
             for (int i = 0; w == 2 || i < 200000; i++) {
                 char key[24];
                 snprintf(key, sizeof key, "key:%d", i % 3 ? (int)(roll() % 5000) : 0);
-                note(panel, key, 1, WEIR__HOT_ADMITTED, 900, 1);
+                note(hot_rule, key, 1, WEIR__HOT_ADMITTED, 900, 1);
             }
             _exit(0);
         }

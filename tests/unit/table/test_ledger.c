@@ -1,4 +1,4 @@
-/* The ledger against a naive model, by threads at once, and with what may be in a file that is no ledger. */
+/* The delta ledger against a naive model, with concurrent threads, and with files that are not ledgers. */
 #include "table/ledger.h"
 
 #include <weir/weir.h>
@@ -50,7 +50,7 @@ static uint64_t key_of(const struct weir__ledger_text *text)
     return strtoull(text->key + 1, NULL, 10);
 }
 
-TEST(what_is_added_is_found)
+TEST(added_amounts_are_found)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
@@ -79,7 +79,7 @@ TEST(what_is_added_is_found)
     free(memory);
 }
 
-TEST(a_batch_is_taken_off_once)
+TEST(batch_is_subtracted_once)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
@@ -96,12 +96,12 @@ TEST(a_batch_is_taken_off_once)
         CHECK(weir__ledger_add(&ledger, identity, 10));
     }
     CHECK(!weir__ledger_begin_batch(&ledger, index, identity + 1, 77));
-    struct weir__ledger_cell held = weir__ledger_read_cell(&ledger, index);
-    CHECK(held.identity == identity && held.amount == 10);
+    struct weir__ledger_cell read_cell = weir__ledger_read_cell(&ledger, index);
+    CHECK(read_cell.identity == identity && read_cell.amount == 10);
     free(memory);
 }
 
-TEST(a_text_that_is_not_whole_is_written_again)
+TEST(torn_text_is_written_again)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
@@ -110,7 +110,7 @@ TEST(a_text_that_is_not_whole_is_written_again)
     CHECK(put(&ledger, 3, 4));
     while (index < ledger.entries && ledger.cell[index].lo != identity)
         index++;
-    /* Another counter's, whole in itself; then a torn one. */
+    /* Another counter's text, complete in itself; then a torn one. */
     CHECK(put(&ledger, 4, 1));
     uint64_t other = 0;
     while (other < ledger.entries && ledger.cell[other].lo != identity_of(4))
@@ -131,8 +131,8 @@ TEST(a_text_that_is_not_whole_is_written_again)
     free(memory);
 }
 
-/* What is beyond a key is what a longer one left there. */
-TEST(a_short_text_in_the_place_of_a_long_one)
+/* Bytes after a key are those of a longer one before. */
+TEST(short_text_replaces_a_long_one)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
@@ -148,7 +148,7 @@ TEST(a_short_text_in_the_place_of_a_long_one)
         weir__ledger_read(&ledger, index, &entry);
         text.check = entry.text.check;
         CHECK(entry.ready && memcmp(&entry.text, &text, sizeof text) == 0);
-        /* Every bit of it counts, the length's too. */
+        /* Every bit of it is checked, those of the length too. */
         size_t bytes = offsetof(struct weir__ledger_text, key) + len;
         unsigned char *byte = (unsigned char *)&ledger.text[index] + (len * 37 + 5) % bytes;
         *byte ^= (unsigned char)(1U << len % 8);
@@ -158,7 +158,7 @@ TEST(a_short_text_in_the_place_of_a_long_one)
     free(memory);
 }
 
-TEST(a_glance_sees_what_a_look_sees)
+TEST(fast_read_agrees_with_the_full_read)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
@@ -166,13 +166,13 @@ TEST(a_glance_sees_what_a_look_sees)
     for (uint64_t i = 0; i < ledger.entries; i++) {
         struct weir__ledger_entry entry;
         weir__ledger_read(&ledger, i, &entry);
-        struct weir__ledger_cell held = weir__ledger_read_cell(&ledger, i);
-        CHECK(held.identity == entry.identity && held.amount == entry.amount);
+        struct weir__ledger_cell read_cell = weir__ledger_read_cell(&ledger, i);
+        CHECK(read_cell.identity == entry.identity && read_cell.amount == entry.amount);
     }
     free(memory);
 }
 
-TEST(full_is_counted_and_harmless)
+TEST(full_ledger_is_counted_and_harmless)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
@@ -186,7 +186,7 @@ TEST(full_is_counted_and_harmless)
     }
     CHECK_EQ(ledger.header->full, refused);
     CHECK(put_in <= ledger.entries && put_in > ledger.entries * 9 / 10);
-    /* An amount beyond all measure is refused as well, and leaves the sum as it is. */
+    /* An excessive amount is refused as well, and does not change the sum. */
     int64_t sum = 1;
     uint64_t key = 0, index = 0;
     while (weir__ledger_add(&ledger, identity_of(key), INT64_C(0xffffffff)))
@@ -194,18 +194,18 @@ TEST(full_is_counted_and_harmless)
     while (index < ledger.entries && ledger.cell[index].lo != identity_of(key))
         index++;
     CHECK(sum > INT64_C(1) << 38);
-    struct weir__ledger_cell held = weir__ledger_read_cell(&ledger, index);
-    CHECK_EQ(held.identity, identity_of(key));
-    CHECK_EQ(held.amount, sum);
+    struct weir__ledger_cell read_cell = weir__ledger_read_cell(&ledger, index);
+    CHECK_EQ(read_cell.identity, identity_of(key));
+    CHECK_EQ(read_cell.amount, sum);
     free(memory);
 }
 
-TEST(random_against_a_model)
+TEST(random_operations_agree_with_a_model)
 {
     enum { KEYS = 700 };
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
-    int64_t *model = calloc(KEYS, sizeof *model), *told = calloc(KEYS, sizeof *told);
+    int64_t *model = calloc(KEYS, sizeof *model), *sent = calloc(KEYS, sizeof *sent);
     uint64_t seed = 5, batch = 0;
     for (int64_t step = 0; step < test_scaled(400000, 40000); step++) {
         uint64_t key = test_random(&seed) % KEYS;
@@ -228,15 +228,15 @@ TEST(random_against_a_model)
                 CHECK(entry.ready && is_text_of(&entry.text, which) && entry.identity == identity_of(which));
                 CHECK(weir__ledger_begin_batch(&ledger, index, entry.identity, batch));
                 weir__ledger_ack(&ledger, index, entry.identity, entry.amount, batch);
-                told[which] += entry.amount;
+                sent[which] += entry.amount;
                 if (test_random(&seed) % 2)
                     CHECK(weir__ledger_free(&ledger, index, entry.identity));
             }
         for (int i = 0; i < KEYS; i++)
-            CHECK_EQ(told[i], model[i]);
+            CHECK_EQ(sent[i], model[i]);
     }
     free(model);
-    free(told);
+    free(sent);
     free(memory);
 }
 
@@ -244,75 +244,75 @@ TEST(random_against_a_model)
 
 enum { THREAD_KEYS = 64, ADDERS = 3 };
 
-struct crowd {
+struct shared_state {
     struct weir__ledger ledger;
     int64_t rounds;
     int64_t added[ADDERS][THREAD_KEYS];
-    int64_t told[THREAD_KEYS];
+    int64_t sent[THREAD_KEYS];
     uint64_t ended, number;
 };
 
 static void *add_much(void *context)
 {
-    struct crowd *crowd = context;
-    uint64_t me = __atomic_fetch_add(&crowd->number, 1, __ATOMIC_SEQ_CST), seed = me + 1;
-    for (int64_t i = 0; i < crowd->rounds; i++) {
+    struct shared_state *shared_state = context;
+    uint64_t me = __atomic_fetch_add(&shared_state->number, 1, __ATOMIC_SEQ_CST), seed = me + 1;
+    for (int64_t i = 0; i < shared_state->rounds; i++) {
         uint64_t key = test_random(&seed) % THREAD_KEYS;
         int64_t amount = (int64_t)(test_random(&seed) % 4) - 1;
-        if (put(&crowd->ledger, key, amount))
-            crowd->added[me][key] += amount;
+        if (put(&shared_state->ledger, key, amount))
+            shared_state->added[me][key] += amount;
     }
-    __atomic_fetch_add(&crowd->ended, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&shared_state->ended, 1, __ATOMIC_SEQ_CST);
     return NULL;
 }
 
-static void collect(struct crowd *crowd, uint64_t batch)
+static void collect(struct shared_state *shared_state, uint64_t batch)
 {
-    for (uint64_t word = 0; word < crowd->ledger.entries / 64; word++)
-        for (uint64_t bits = weir__ledger_dirty(&crowd->ledger, word); bits; bits &= bits - 1) {
+    for (uint64_t word = 0; word < shared_state->ledger.entries / 64; word++)
+        for (uint64_t bits = weir__ledger_dirty(&shared_state->ledger, word); bits; bits &= bits - 1) {
             uint64_t index = word * 64 + (uint64_t)__builtin_ctzll(bits);
             struct weir__ledger_entry entry;
-            weir__ledger_read(&crowd->ledger, index, &entry);
+            weir__ledger_read(&shared_state->ledger, index, &entry);
             if (!entry.identity || !entry.ready)
                 continue;
             uint64_t key = key_of(&entry.text);
             CHECK(key < THREAD_KEYS && is_text_of(&entry.text, key));
-            CHECK(weir__ledger_begin_batch(&crowd->ledger, index, entry.identity, batch));
-            weir__ledger_ack(&crowd->ledger, index, entry.identity, entry.amount, batch);
-            crowd->told[key] += entry.amount;
-            weir__ledger_free(&crowd->ledger, index, entry.identity);
+            CHECK(weir__ledger_begin_batch(&shared_state->ledger, index, entry.identity, batch));
+            weir__ledger_ack(&shared_state->ledger, index, entry.identity, entry.amount, batch);
+            shared_state->sent[key] += entry.amount;
+            weir__ledger_free(&shared_state->ledger, index, entry.identity);
         }
 }
 
-TEST(many_add_while_one_collects)
+TEST(concurrent_adds_while_one_thread_collects)
 {
     void *memory;
-    struct crowd *crowd = calloc(1, sizeof *crowd);
-    crowd->ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
-    crowd->rounds = test_scaled(1000000, 20000);
+    struct shared_state *shared_state = calloc(1, sizeof *shared_state);
+    shared_state->ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
+    shared_state->rounds = test_scaled(1000000, 20000);
     pthread_t thread[ADDERS];
     for (int i = 0; i < ADDERS; i++)
-        pthread_create(&thread[i], NULL, add_much, crowd);
+        pthread_create(&thread[i], NULL, add_much, shared_state);
     uint64_t batch = 1;
-    while (__atomic_load_n(&crowd->ended, __ATOMIC_SEQ_CST) < ADDERS)
-        collect(crowd, batch++);
+    while (__atomic_load_n(&shared_state->ended, __ATOMIC_SEQ_CST) < ADDERS)
+        collect(shared_state, batch++);
     for (int i = 0; i < ADDERS; i++)
         pthread_join(thread[i], NULL);
-    collect(crowd, batch);
+    collect(shared_state, batch);
     for (int key = 0; key < THREAD_KEYS; key++) {
         int64_t added = 0;
         for (int i = 0; i < ADDERS; i++)
-            added += crowd->added[i][key];
-        CHECK_EQ(crowd->told[key], added);
+            added += shared_state->added[i][key];
+        CHECK_EQ(shared_state->sent[key], added);
     }
-    CHECK_EQ(crowd->ledger.header->full, 0);
+    CHECK_EQ(shared_state->ledger.header->full, 0);
     free(memory);
-    free(crowd);
+    free(shared_state);
 }
 
-/* ---- What may be in a file ---- */
+/* ---- Invalid files ---- */
 
-TEST(only_a_ledger_is_attached_to)
+TEST(only_a_valid_ledger_is_attached)
 {
     void *memory;
     struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory), other;
@@ -327,7 +327,7 @@ TEST(only_a_ledger_is_attached_to)
             CHECK(weir__ledger_attach(memory, WEIR__LEDGER_BYTES_MIN, &other) != 0);
             byte[i] ^= (unsigned char)(1 << bit);
         }
-    /* A header that fits in itself, but not to its sizes. */
+    /* A header that is consistent in itself, but does not match the file size. */
     ledger.header->entries += 64;
     CHECK_EQ(weir__ledger_attach(memory, WEIR__LEDGER_BYTES_MIN, &other), WEIR_EDAMAGED);
     void *small = calloc(1, WEIR__LEDGER_BYTES_MIN);

@@ -1,4 +1,4 @@
-/* The load page: what is written is read, stale is neutral, and the killed leave nothing in flight. */
+/* The load page: values are read as written, stale values are neutral, and killed workers leave nothing in flight. */
 #include "../../test.h"
 
 #include "table/load_page.h"
@@ -35,7 +35,7 @@ static bool is_neutral(const struct weir__load_view *view)
     return neutral;
 }
 
-TEST(unsound)
+TEST(invalid_page_is_refused)
 {
     struct weir__load_page *load = made();
     size_t bytes = sizeof *load;
@@ -53,7 +53,7 @@ TEST(unsound)
     drop(load);
 }
 
-TEST(read_what_was_written)
+TEST(values_are_read_as_written)
 {
     struct weir__load_page *load = made();
     uint64_t seed = 5;
@@ -76,20 +76,20 @@ TEST(read_what_was_written)
     drop(load);
 }
 
-TEST(what_is_usual_is_known_for_a_minute)
+TEST(baseline_is_valid_for_a_minute)
 {
     struct weir__load_page *load = made();
     struct weir__load_view view = weir__load_view_neutral();
     weir__load_page_set_baseline(load, 20000);
-    CHECK_EQ(weir__load_page_baseline(load, NOW), 0); /* nobody has said anything yet */
+    CHECK_EQ(weir__load_page_baseline(load, NOW), 0); /* nothing was published yet */
     weir__load_page_write(load, NOW, &view);
     CHECK_EQ(weir__load_page_baseline(load, NOW), 20000);
-    CHECK_EQ(weir__load_page_baseline(load, NOW + 59 * SECOND), 20000); /* longer than a level, */
-    CHECK_EQ(weir__load_page_baseline(load, NOW + 61 * SECOND), 0);     /* but not for ever */
+    CHECK_EQ(weir__load_page_baseline(load, NOW + 59 * SECOND), 20000); /* longer than a level */
+    CHECK_EQ(weir__load_page_baseline(load, NOW + 61 * SECOND), 0);     /* but not forever */
     drop(load);
 }
 
-TEST(what_is_too_high_is_full)
+TEST(too_high_values_are_clamped)
 {
     struct weir__load_page *load = made();
     struct weir__load_view view = {.level = 5000, .throttle = 1001, .shed = {1001, 4000000000u, 0, 1000}};
@@ -98,14 +98,14 @@ TEST(what_is_too_high_is_full)
     weir__load_page_read(load, NOW, &view);
     CHECK(view.level == 1000 && view.throttle == 1000 && view.shed[0] == 0 && view.shed[1] == 1000);
     CHECK(view.shed[2] == 0 && view.signal[0] == 1000);
-    /* And whatever bytes are in the file. */
+    /* And for any bytes in the file. */
     memset(&load->state, 0xff, 16);
     weir__load_page_read(load, NOW, &view);
     CHECK(view.level == 1000 && view.throttle == 1000 && view.shed[0] == 0 && view.shed[3] == 1000);
     drop(load);
 }
 
-TEST(stale_is_neutral)
+TEST(stale_values_are_neutral)
 {
     struct weir__load_page *load = made();
     struct weir__load_view view = {.level = 900, .throttle = 100, .shed = {0, 0, 500, 1000}}, seen;
@@ -130,7 +130,7 @@ TEST(stale_is_neutral)
     }
     weir__load_page_write(load, 0, &view);
     weir__load_page_read(load, 0, &seen);
-    CHECK(seen.known); /* a clock that begins at 0 is one, too */
+    CHECK(seen.known); /* a clock that begins at 0 is valid, too */
     drop(load);
 }
 
@@ -143,7 +143,7 @@ static struct weir__upstream_sums sums_at(const struct weir__load_page *load, in
     return sums;
 }
 
-TEST(a_worker_that_falls_silent_has_nothing_in_flight)
+TEST(silent_worker_has_nothing_in_flight)
 {
     struct weir__load_page *load = made();
     unsigned a = weir__load_page_join(load, 11, NOW), b = weir__load_page_join(load, 12, NOW);
@@ -161,7 +161,7 @@ TEST(a_worker_that_falls_silent_has_nothing_in_flight)
     CHECK(weir__load_page_heartbeat(load, a, 11, NOW + 3 * SECOND, 1));
     sums = sums_at(load, NOW + 3 * SECOND);
     CHECK(sums.done == 3 && sums.in_flight == 1 && sums.workers == 1);
-    /* It comes back: what it says counts. */
+    /* It continues: its requests count again. */
     CHECK(weir__load_page_heartbeat(load, b, 12, NOW + 3 * SECOND, 4));
     CHECK_EQ(sums_at(load, NOW + 3 * SECOND).in_flight, 5);
     weir__load_page_leave(load, b, 12);
@@ -170,13 +170,14 @@ TEST(a_worker_that_falls_silent_has_nothing_in_flight)
     drop(load);
 }
 
-TEST(a_stripe_goes_to_another)
+TEST(shard_of_a_silent_worker_is_reused)
 {
     struct weir__load_page *load = made();
     for (uint64_t i = 0; i < WEIR__LOAD_SHARDS; i++)
         CHECK_EQ(weir__load_page_join(load, 100 + i, NOW), i);
     CHECK_EQ(weir__load_page_join(load, 1, NOW), WEIR__LOAD_NO_SHARD);
-    weir__load_page_begin(load, WEIR__LOAD_NO_SHARD); /* who has none counts nothing, and breaks nothing */
+    weir__load_page_begin(load,
+                          WEIR__LOAD_NO_SHARD); /* a worker without a shard counts nothing, and corrupts nothing */
     weir__load_page_end(load, WEIR__LOAD_NO_SHARD);
     CHECK(!weir__load_page_heartbeat(load, WEIR__LOAD_NO_SHARD, 1, NOW, 0));
     weir__load_page_leave(load, WEIR__LOAD_NO_SHARD, 1);
@@ -188,7 +189,7 @@ TEST(a_stripe_goes_to_another)
     CHECK_EQ(weir__load_page_join(load, 1, later), 0);
     CHECK_EQ(sums_at(load, later).in_flight, 0);
     CHECK_EQ(sums_at(load, later).done, 1);
-    /* The old owner wakes up: it may not disturb the new one for longer than until the next beat. */
+    /* The old owner continues: it may not disturb the new one for longer than until the next heartbeat. */
     weir__load_page_end(load, 0);
     CHECK(!weir__load_page_heartbeat(load, 0, 100, later, 7));
     weir__load_page_leave(load, 0, 100);
@@ -197,13 +198,13 @@ TEST(a_stripe_goes_to_another)
     drop(load);
 }
 
-/* Processes that join, work and are killed, while another sums up: at the end nothing is in flight, no sum is lost. */
-TEST(killed_workers)
+/* Processes join, work and are killed, while another sums up: at the end nothing is in flight, and no sum is lost. */
+TEST(killed_workers_leave_nothing_in_flight)
 {
     struct weir__load_page *load = made();
     int64_t rounds = test_scaled(200, 20), now = NOW;
-    uint64_t *told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(told != MAP_FAILED);
+    uint64_t *reported = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(reported != MAP_FAILED);
     for (int64_t round = 0; round < rounds; round++) {
         pid_t child = fork();
         if (child == 0) {
@@ -211,11 +212,11 @@ TEST(killed_workers)
             for (;;) {
                 weir__load_page_begin(load, shard);
                 weir__load_page_upstream(load, shard, 1, false);
-                __atomic_fetch_add(told, 1, __ATOMIC_RELAXED);
+                __atomic_fetch_add(reported, 1, __ATOMIC_RELAXED);
             }
         }
         usleep(500);
-        for (int i = 0; i < 10000 && __atomic_load_n(told, __ATOMIC_RELAXED) == 0; i++)
+        for (int i = 0; i < 10000 && __atomic_load_n(reported, __ATOMIC_RELAXED) == 0; i++)
             usleep(1000); /* the first, on a busy machine */
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
@@ -223,8 +224,8 @@ TEST(killed_workers)
     }
     struct weir__upstream_sums sums = sums_at(load, now + WEIR__LOAD_STALE_NS + 1);
     CHECK(sums.in_flight == 0 && sums.workers == 0);
-    CHECK(sums.done >= *told && sums.done <= *told + (uint64_t)rounds && *told > 0);
-    munmap(told, 4096);
+    CHECK(sums.done >= *reported && sums.done <= *reported + (uint64_t)rounds && *reported > 0);
+    munmap(reported, 4096);
     drop(load);
 }
 

@@ -1,9 +1,9 @@
-/* The slab: records, leases, and what happens when it is full. */
+/* The slab: records, leases, and eviction when it is full. */
 #include "slabs.h"
 
 /* ---- Classes ---- */
 
-TEST(classes_rise_and_waste_little)
+TEST(size_classes_increase_and_waste_little)
 {
     for (unsigned c = 1; c < WEIR__CLASSES; c++) {
         CHECK(weir__class_chunks(c) > weir__class_chunks(c - 1) || c == 8); /* 7 and 8 are the same size */
@@ -36,18 +36,18 @@ TEST(reference_round_trip)
 
 /* ---- Records ---- */
 
-TEST(never_overlap)
+TEST(records_never_overlap)
 {
-    enum { GRAINS = 500, HELD = 150 };
-    struct fixture *f = fixture_make(GRAINS);
-    struct held {
+    enum { CHUNKS = 500, MODEL_RECORDS = 150 };
+    struct fixture *f = fixture_make(CHUNKS);
+    struct model_record {
         struct weir__record record;
-        int64_t until_us; /* 0: not held */
-    } *held = calloc(HELD, sizeof *held);
+        int64_t until_us; /* 0: not in use */
+    } *model_record = calloc(MODEL_RECORDS, sizeof *model_record);
     uint64_t seed = 2, taken = 0, lost_all = 0;
 
     for (int64_t round = 0, rounds = test_scaled(200000, 5000); round < rounds; round++) {
-        struct held *h = &held[test_random(&seed) % HELD];
+        struct model_record *h = &model_record[test_random(&seed) % MODEL_RECORDS];
         if (h->until_us > f->op.mono_us) {
             weir__record_release(&f->op, h->record);
             h->until_us = 0;
@@ -68,57 +68,57 @@ TEST(never_overlap)
         uint64_t end = (uint64_t)got.chunk + weir__class_chunks(size_class);
         taken++;
         CHECK_EQ(got.size_class, size_class);
-        CHECK(end <= GRAINS);
-        for (uint64_t g = got.chunk; g < end && g < GRAINS; g++)
+        CHECK(end <= CHUNKS);
+        for (uint64_t g = got.chunk; g < end && g < CHUNKS; g++)
             CHECK(leased(f, g));
-        for (int i = 0; i < HELD; i++) {
-            struct held *other = &held[i];
+        for (int i = 0; i < MODEL_RECORDS; i++) {
+            struct model_record *other = &model_record[i];
             uint64_t other_end = (uint64_t)other->record.chunk + weir__class_chunks(other->record.size_class);
             if (other->until_us <= f->op.mono_us || other->record.chunk >= end || other_end <= got.chunk)
                 continue;
-            /* Those it was taken from lost their first grain, too; any other overlap is a theft they cannot notice. */
+            /* Records that were evicted for it lost their first chunk, too; any other overlap would be undetected. */
             CHECK(other->record.chunk >= got.chunk);
             other->until_us = 0;
             lost++;
         }
-        /* The model forgets a record when its time is up, the slab up to a second later. */
+        /* The model drops a record when its lease expires, the slab up to a second later. */
         CHECK(evicted(f) - before >= lost);
         lost_all += lost;
-        *h = (struct held){got, f->op.mono_us + for_us};
+        *h = (struct model_record){got, f->op.mono_us + for_us};
     }
-    /* The numbers are chosen so that both ways are gone often. */
+    /* The numbers are chosen so that both cases are frequent. */
     CHECK(lost_all > 0 && lost_all < taken / 2);
-    free(held);
+    free(model_record);
     fixture_free(f);
 }
 
 TEST(release_makes_room)
 {
-    enum { GRAINS = 64 };
-    struct fixture *f = fixture_make(GRAINS);
-    struct weir__record r[GRAINS];
+    enum { CHUNKS = 64 };
+    struct fixture *f = fixture_make(CHUNKS);
+    struct weir__record r[CHUNKS];
 
     for (int again = 0; again < 3; again++) {
-        for (int i = 0; i < GRAINS; i++)
+        for (int i = 0; i < CHUNKS; i++)
             CHECK_EQ(take_record(f, 0, 3600 * SECOND_US, &r[i]), 0);
         CHECK_EQ(evicted(f), 0);
-        for (int i = 0; i < GRAINS; i++)
+        for (int i = 0; i < CHUNKS; i++)
             weir__record_release(&f->op, r[i]);
     }
-    /* All of them as one: nothing was left in between. */
-    CHECK_EQ(weir__class_chunks(19), GRAINS - 8);
-    CHECK_EQ(weir__class_chunks(20), GRAINS);
+    /* As one record: no gap was left in between. */
+    CHECK_EQ(weir__class_chunks(19), CHUNKS - 8);
+    CHECK_EQ(weir__class_chunks(20), CHUNKS);
     CHECK_EQ(take_record(f, 20, SECOND_US, &r[0]), 0);
     CHECK_EQ(evicted(f), 0);
     fixture_free(f);
 }
 
-TEST(lease_lapses)
+TEST(lease_expires)
 {
     struct fixture *f = fixture_make(8);
     struct weir__record dead, next;
 
-    /* Its owner dies right after this: nobody links it, nobody releases it. */
+    /* Its owner dies right after this: it is neither published nor released. */
     CHECK_EQ(weir__record_take(&f->op, 7, 10 * SECOND_US, NULL, true, &dead), 0);
     pass_time(f, 10 * SECOND_US);
     for (uint64_t g = 0; g < 8; g++)
@@ -130,7 +130,7 @@ TEST(lease_lapses)
     fixture_free(f);
 }
 
-TEST(full_takes_the_nearest_to_lapse)
+TEST(full_slab_evicts_the_lease_that_expires_first)
 {
     struct fixture *f = fixture_make(12);
     struct weir__record r[3], got = {.chunk = 99};
@@ -139,7 +139,7 @@ TEST(full_takes_the_nearest_to_lapse)
         CHECK_EQ(take_record(f, 3, (i == 1 ? 100 : 1000) * SECOND_US, &r[i]), 0);
     CHECK_EQ(evicted(f), 0);
 
-    /* More than there is: an error, and nobody loses anything for it. */
+    /* More than there is: an error, and no record is evicted for it. */
     CHECK_EQ(weir__record_take(&f->op, 11, SECOND_US, NULL, true, &got), WEIR_EFULL);
     CHECK_EQ(weir__record_take(&f->op, 63, SECOND_US, NULL, true, &got), WEIR_EFULL);
     CHECK_EQ(weir__record_take(&f->op, WEIR__CLASSES, SECOND_US, NULL, true, &got), WEIR_EFULL);
@@ -152,9 +152,10 @@ TEST(full_takes_the_nearest_to_lapse)
     fixture_free(f);
 }
 
-TEST(dead_taker_in_a_full_slab)
+TEST(record_of_a_dead_process_in_a_full_slab)
 {
-    /* Killed between taking and owning: until its lease lapses, others are taken instead, however long theirs run. */
+    /* Killed between taking and publishing: until its lease expires, others are evicted instead, however long their
+     * leases run. */
     struct fixture *f = fixture_make(12);
     struct weir__record dead, r[2], got;
     CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, NULL, true, &dead), 0);
@@ -165,7 +166,7 @@ TEST(dead_taker_in_a_full_slab)
     fixture_free(f);
 }
 
-TEST(no_slab_is_full)
+TEST(segment_without_a_slab_is_full)
 {
     struct fixture *f = fixture_make(0);
     struct weir__record r;
@@ -173,16 +174,16 @@ TEST(no_slab_is_full)
     fixture_free(f);
 }
 
-/* Free grains behind a long stretch of small live records are found before anybody loses a record for them. */
-TEST(room_far_from_the_cursor)
+/* Free chunks after a long stretch of small live records are found before any record is evicted. */
+TEST(free_chunks_are_found_anywhere)
 {
-    enum { GRAINS = 100000, SMALL = 50000 };
-    struct fixture *f = fixture_make(GRAINS);
+    enum { CHUNKS = 100000, SMALL = 50000 };
+    struct fixture *f = fixture_make(CHUNKS);
     struct weir__record r;
 
     for (int i = 0; i < SMALL; i++)
         CHECK_EQ(take_record(f, 0, 86400 * SECOND_US, &r), 0);
-    f->table.header->slab_cursor = 0; /* where it is once the slab has been gone through */
+    f->table.header->slab_cursor = 0; /* where it is after a complete scan of the slab */
     CHECK_EQ(take_record(f, 7, SECOND_US, &r), 0);
     CHECK_EQ(evicted(f), 0);
     fixture_free(f);

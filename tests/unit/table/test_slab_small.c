@@ -1,4 +1,4 @@
-/* Logs and wide counters in a slab that is too small, or damaged. */
+/* Logs and ring counters in a slab that is too small, or damaged. */
 #include "slabs.h"
 #include "table/hash.h"
 
@@ -22,7 +22,8 @@ static int take(struct fixture *f, const weir_limit *limit, uint64_t key, int64_
     return weir__table_take(&f->op, limit, &where, cost, WEIR__TAKE, d);
 }
 
-/* Every record that a slot leads to and that is still its key's has all its grains leased, and shares none. */
+/* Checks that every record that a slot refers to and that is still its key's has all its chunks leased, and shares
+ * none. */
 static void check_linked(const struct fixture *f, const uint64_t *salts, int salt_count)
 {
     uint8_t *claimed = calloc(1, f->table.chunks + 1);
@@ -35,10 +36,10 @@ static void check_linked(const struct fixture *f, const uint64_t *salts, int sal
         CHECK((uint64_t)r.chunk + weir__class_chunks(r.size_class) <= f->table.chunks);
         uint64_t owner = weir__record_head(&f->op, r)->lo >> (64 - WEIR__OWNER_BITS);
         uint32_t first = f->table.lease[r.chunk];
-        bool its_own = false, whole = leased(f, r.chunk) && first >> 31 && !(first >> 30 & 1);
+        bool its_own = false, complete = leased(f, r.chunk) && first >> 31 && !(first >> 30 & 1);
         for (int i = 0; i < salt_count; i++)
             its_own |= weir__owner(&(struct weir__key_location){.tag = p.tag, .salt = salts[i]}) == owner;
-        for (uint32_t i = 0; its_own && whole && i < weir__class_chunks(r.size_class); i++) {
+        for (uint32_t i = 0; its_own && complete && i < weir__class_chunks(r.size_class); i++) {
             CHECK(leased(f, r.chunk + i));
             CHECK(!claimed[r.chunk + i]++);
         }
@@ -46,10 +47,9 @@ static void check_linked(const struct fixture *f, const uint64_t *salts, int sal
     free(claimed);
 }
 
-TEST(log_that_grows_in_a_full_slab)
+TEST(log_grows_in_a_full_slab)
 {
-    /* A large log, half used, loses its record to a small one; what is left behind it is in nobody's way when that one
-     * grows. */
+    /* A large log, half used, is evicted for a small one; its remaining chunks are free when that one grows. */
     struct fixture *f = fixture_make(8);
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 120, .window_ns = WEIR_DAY};
     weir_limit limit = limit_of(params);
@@ -62,7 +62,7 @@ TEST(log_that_grows_in_a_full_slab)
     check_linked(f, &salt, 1);
     for (int i = 0; i < 70; i++) {
         pass_time(f, SECOND_US);
-        /* A log is copied to where it grows, so the last step does not fit beside the log itself. */
+        /* A growing log is copied, so the last step does not fit beside the log itself. */
         int error = take(f, &limit, 2, 1, &d);
         CHECK(error == 0 || (error == WEIR_EFULL && passed >= 20));
         passed += !error && d.verdict == WEIR_ALLOW;
@@ -72,10 +72,11 @@ TEST(log_that_grows_in_a_full_slab)
     fixture_free(f);
 }
 
-TEST(log_that_wraps_and_grows_over_itself)
+TEST(wrapped_log_grows_over_itself)
 {
-    /* Two grains, two keys: the only place for a log of two grains is where it is now, in one. Its ring has wrapped
-     * by then, so copying it onto itself must not mix up its times. An error would do; too many passing would not. */
+    /* Two chunks, two keys: the only place for a log of two chunks includes the one where it is now. Its ring has
+     * wrapped by then, so copying it onto itself must not mix up its times. An error would be acceptable; too many
+     * passing would not. */
     static const int64_t at_s[] = {0, 1, 2, 9, 10, 11, 11, 12, 12, 12, 12, 13, 14, 15, 16, 17, 18, 19, 19, 20, 20, 21};
     struct fixture *f = fixture_make(2);
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 6, .window_ns = 10 * WEIR_SECOND};
@@ -101,7 +102,7 @@ TEST(log_that_wraps_and_grows_over_itself)
     fixture_free(f);
 }
 
-TEST(logs_are_small)
+TEST(logs_use_little_memory)
 {
     /* At most 8.5 bytes a logged request and 48 a key, at any length, with the slot's share of a table 90 % full. */
     struct fixture *f = fixture_make(4096);
@@ -124,7 +125,7 @@ TEST(logs_are_small)
     fixture_free(f);
 }
 
-TEST(tiny_slab_under_pressure)
+TEST(tiny_slab_under_load)
 {
     weir_limit limits[] = {
         limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 100, .window_ns = 10 * WEIR_SECOND}),
@@ -142,8 +143,8 @@ TEST(tiny_slab_under_pressure)
         salts[i] =
             i < 2 ? (uint64_t)limits[i].quantum_us : (uint64_t)limits[i].part_us * WEIR__CLASSES + limits[i].buckets;
 
-    for (uint64_t grains = 0; grains < 40; grains += 3) {
-        struct fixture *f = fixture_make(grains);
+    for (uint64_t chunk_count = 0; chunk_count < 40; chunk_count += 3) {
+        struct fixture *f = fixture_make(chunk_count);
         uint64_t errors = 0;
         for (int64_t round = 0, rounds = test_scaled(4000, 500); round < rounds; round++) {
             const weir_limit *limit = &limits[test_random(&seed) % 4];
@@ -171,7 +172,7 @@ TEST(nothing_leaks)
         weir_decision d;
         int error = take(f, &limit, test_random(&seed) % 200, (int64_t)(test_random(&seed) % 100) + 1, &d);
         CHECK(error == 0 || error == WEIR_EFULL);
-        if (round % 100 == 99) { /* an operator resets a key, which leaves its record to lapse */
+        if (round % 100 == 99) { /* an operator resets a key, whose record then expires */
             struct weir__key_location where = key_of(f, &limit, (uint64_t)round % 200);
             CHECK_EQ(weir__table_reset(&f->op, &limit, &where), 0);
         }
@@ -181,9 +182,9 @@ TEST(nothing_leaks)
     fixture_free(f);
 }
 
-TEST(resets_give_records_back)
+TEST(resets_release_records)
 {
-    /* One key that is reset over and over must not drive the others out. */
+    /* One key that is reset over and over must not evict the others. */
     struct fixture *f = fixture_make(100);
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 9, .window_ns = WEIR_DAY});
     struct weir__key_location where = key_of(f, &limit, 0);
@@ -202,15 +203,15 @@ TEST(resets_give_records_back)
 
 /* ---- Damage ---- */
 
-TEST(hostile_counter_head_stays_inside)
+TEST(damaged_counter_head_stays_in_its_record)
 {
     /* A head whose part lies before time 0 must not lead to a word before the record: that is another key's. */
-    enum { GRAINS_EACH = 16 };
+    enum { CHUNKS_EACH = 16 };
     weir_limit limit = limit_of((weir_params){
         .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 1000, .window_ns = 60 * WEIR_SECOND, .buckets = 60});
     for (int64_t back = 1; back < 200; back++) {
         struct fixture *f = fixture_make(100);
-        uint8_t *neighbour = f->table.chunk, copy[GRAINS_EACH * WEIR__CHUNK];
+        uint8_t *neighbour = f->table.chunk, copy[CHUNKS_EACH * WEIR__CHUNK];
         weir__cell *head = (weir__cell *)(void *)(neighbour + sizeof copy);
         uint64_t part_mask = (UINT64_C(1) << 35) - 1;
         weir_decision d;
@@ -219,7 +220,7 @@ TEST(hostile_counter_head_stays_inside)
         CHECK_EQ(take(f, &limit, 2, 1, &d), 0);
         memcpy(copy, neighbour, sizeof copy);
 
-        CHECK_EQ(head->lo & part_mask, 100); /* it is where we think it is */
+        CHECK_EQ(head->lo & part_mask, 100); /* the layout is as assumed */
         head->lo = (head->lo & ~part_mask) | ((uint64_t)-back & part_mask);
         CHECK_EQ(take(f, &limit, 2, 1, &d), 0);
         CHECK_EQ(take(f, &limit, 2, 1, &d), 0);
@@ -229,7 +230,7 @@ TEST(hostile_counter_head_stays_inside)
     }
 }
 
-TEST(reference_that_leads_outside)
+TEST(reference_outside_the_slab)
 {
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 9, .window_ns = WEIR_DAY});
     struct fixture *f = fixture_make(16);
@@ -246,7 +247,7 @@ TEST(reference_that_leads_outside)
         struct weir__slot_fields p = weir__cell_unpack(*slot);
         p.used = test_random(&seed) & UINT32_MAX;
         *slot = weir__cell_pack(p);
-        if (i % 4 == 0) /* one that leads inside, to a head of anything */
+        if (i % 4 == 0) /* one that leads inside, to a head of random bits */
             *weir__record_head(&f->op, (struct weir__record){.chunk = (uint32_t)(p.used % 16)}) =
                 (weir__cell){test_random(&seed), test_random(&seed)};
     }

@@ -1,25 +1,25 @@
-/* The slab's records when others come between two steps, or take what somebody thinks is still his. */
-#include "others.h"
+/* The slab's records when other processes act between two steps, or evict a record that its owner still uses. */
+#include "hooks.h"
 #include "table/table.h"
 
-/* Before the next load or swap of a lease, or the next swap of a cell. */
+/* Run before the next load or swap of a lease, or the next swap of a cell. */
 static void (*before_load)(void), (*before_swap)(void), (*before_cell_swap)(void);
 
 static uint32_t load_after_others(const uint32_t *word)
 {
-    let_others(&before_load);
+    run_hook(&before_load);
     return weir__load32(word);
 }
 
 static bool swap_after_others(uint32_t *word, uint32_t *expected, uint32_t desired)
 {
-    let_others(&before_swap);
+    run_hook(&before_swap);
     return weir__cas32(word, expected, desired);
 }
 
 static bool swap_cell_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
-    let_others(&before_cell_swap);
+    run_hook(&before_cell_swap);
     return weir__cell_cas(cell, expected, desired);
 }
 
@@ -41,7 +41,7 @@ static struct weir__record own(const struct weir__key_location *where, unsigned 
     return record;
 }
 
-/* My record, and a slot that leads to it for longer than any lease of these tests. */
+/* A record, and a slot that refers to it for longer than any lease of these tests. */
 static struct weir__key_record link_mine(unsigned size_class, int64_t for_us)
 {
     struct weir__key_record key = {0};
@@ -61,10 +61,10 @@ static bool is_found(void)
     return key.found;
 }
 
-/* ---- Who has a record ---- */
+/* ---- Ownership of a record ---- */
 
-/* One grain, taken by two in the same moment for the same time: what the first has is not what the second has. */
-TEST(a_lease_that_was_taken_over_looks_different)
+/* One chunk, taken by two processes in the same moment for the same time: their leases differ. */
+TEST(lease_that_was_taken_over_differs)
 {
     f = fixture_make(1);
     struct weir__record first = own(&mine, 0, 10 * SECOND_US), second = own(&theirs, 0, 10 * SECOND_US);
@@ -76,8 +76,9 @@ TEST(a_lease_that_was_taken_over_looks_different)
     fixture_free(f);
 }
 
-/* The turn of a head grows, also if a key gets the same record again: a swap of before does not hit. */
-TEST(a_record_that_comes_back_has_another_head)
+/* The sequence number of a head increases, also if a key gets the same record again: an older compare-and-swap fails.
+ */
+TEST(record_taken_again_has_another_head)
 {
     f = fixture_make(1);
     struct weir__record first = own(&mine, 0, 10 * SECOND_US);
@@ -89,13 +90,13 @@ TEST(a_record_that_comes_back_has_another_head)
     fixture_free(f);
 }
 
-/* Where time and nonce are all 0, a lease would look like none. */
-TEST(no_lease_looks_like_a_free_grain)
+/* If time and tag are all 0, a lease would look like a free chunk. */
+TEST(no_lease_looks_like_a_free_chunk)
 {
     f = fixture_make(2);
     int64_t unit = INT64_C(1) << LEASE_SHIFT, zero = unit << 27; /* when the time in a lease is 0 again */
     f->op.mono_us = f->op.wall_us = zero - 5 * unit;
-    f->table.lease[0] = LEASE_FIRST | 7; /* lapsed, or about to begin: either way it is to be had */
+    f->table.lease[0] = LEASE_FIRST | 7; /* expired, or about to begin: either way it is free */
     f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_ABA_BITS;
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, true, &record), 0);
@@ -106,7 +107,7 @@ TEST(no_lease_looks_like_a_free_grain)
 
 /* ---- Taking ---- */
 
-TEST(live_grains_are_taken_from_the_first_of_a_record_on)
+TEST(live_record_is_evicted_from_its_first_chunk_on)
 {
     f = fixture_make(4);
     own(&theirs, 3, 100 * SECOND_US);
@@ -118,7 +119,7 @@ TEST(live_grains_are_taken_from_the_first_of_a_record_on)
     fixture_free(f);
 }
 
-TEST(so_are_lapsed_ones)
+TEST(expired_record_is_taken_from_its_first_chunk_on)
 {
     f = fixture_make(4);
     own(&theirs, 3, SECOND_US);
@@ -127,12 +128,12 @@ TEST(so_are_lapsed_ones)
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 2, SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(record.chunk, 0);
-    CHECK_EQ(f->table.lease[3], 0); /* nobody has it any more */
+    CHECK_EQ(f->table.lease[3], 0); /* it has no owner any more */
     fixture_free(f);
 }
 
-/* Its taker may be about to put a head there, or dead: the lease tells. */
-TEST(what_is_being_taken_is_not_taken_away)
+/* The process taking it may be about to write a head there, or dead: its lease decides. */
+TEST(record_being_taken_is_not_evicted)
 {
     f = fixture_make(4);
     struct weir__record record, other;
@@ -150,8 +151,8 @@ static void renew_first(void)
     f->table.lease[0] += 1U << LEASE_ABA_BITS;
 }
 
-/* The owner renews just before its record is taken away: it keeps it, and no loss is told. */
-TEST(a_loss_that_did_not_happen_is_not_counted)
+/* The owner renews just before its record is evicted: it keeps it, and no loss is counted. */
+TEST(failed_eviction_is_not_counted)
 {
     f = fixture_make(4);
     own(&theirs, 3, 100 * SECOND_US);
@@ -162,8 +163,8 @@ TEST(a_loss_that_did_not_happen_is_not_counted)
     fixture_free(f);
 }
 
-/* Two of four grains each: the other one is taken, wherever it is, and never the one to keep. */
-TEST(what_is_to_be_kept_is_kept_and_no_more)
+/* Two records of four chunks each: the other one is evicted, wherever it is, and never the one to keep. */
+TEST(record_to_keep_is_not_evicted)
 {
     for (int keep = 0; keep < 2; keep++) {
         f = fixture_make(8);
@@ -172,48 +173,48 @@ TEST(what_is_to_be_kept_is_kept_and_no_more)
         CHECK_EQ(got.chunk, r[!keep].chunk);
         CHECK(weir__record_is_current(&f->op, r[keep]));
         CHECK_EQ(evicted(f), 1);
-        /* Whoever comes next looks elsewhere. */
+        /* The next search begins elsewhere. */
         CHECK_EQ(f->table.header->slab_cursor, got.chunk + 4);
         CHECK_EQ(weir__record_take(&f->op, 4, 100 * SECOND_US, &r[keep], true, &got), WEIR_EFULL);
         fixture_free(f);
     }
 }
 
-static void take_away_at_once(void)
+static void evict_now(void)
 {
     f->table.lease[0] = lease_after(&f->op, f->table.lease[0], 50 * SECOND_US) | LEASE_FIRST | LEASE_TAKING;
 }
 
-/* Another has the record before it is owned; its head comes soon. */
-TEST(a_record_that_is_lost_while_it_is_owned)
+/* Another process has taken the record before it is published; its head follows. */
+TEST(record_lost_while_it_is_published)
 {
     f = fixture_make(1);
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, true, &record), 0);
-    before_swap = take_away_at_once;
+    before_swap = evict_now;
     CHECK(!weir__record_publish(&f->op, &mine, &record, (weir__cell){0, 7}));
     CHECK(!before_swap);
     CHECK(f->table.lease[0] & LEASE_TAKING);
     fixture_free(f);
 }
 
-/* Three grains in use, four free, one in use: they are found from the middle of them, too. */
-TEST(room_on_both_sides_of_the_cursor)
+/* Three chunks in use, four free, one in use: they are found from the middle of them, too. */
+TEST(free_chunks_on_both_sides_of_the_cursor)
 {
     f = fixture_make(8);
-    struct weir__record held = own(&theirs, 2, 100 * SECOND_US), room = own(&theirs, 3, 100 * SECOND_US), got;
+    struct weir__record kept = own(&theirs, 2, 100 * SECOND_US), room = own(&theirs, 3, 100 * SECOND_US), got;
     own(&theirs, 0, 100 * SECOND_US);
     weir__record_release(&f->op, room);
     f->table.header->slab_cursor = 5;
     CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &got), 0);
     CHECK_EQ(got.chunk, 3);
     CHECK_EQ(evicted(f), 0);
-    CHECK(weir__record_is_current(&f->op, held));
+    CHECK(weir__record_is_current(&f->op, kept));
     fixture_free(f);
 }
 
-/* Several records must go for one: what counts is the one that would last longest. */
-TEST(the_longest_lease_is_what_would_be_lost)
+/* Several records must be evicted for one: what counts is the one that would last longest. */
+TEST(longest_lease_of_several_decides)
 {
     static const int64_t seconds[] = {1000, 10, 100, 200};
     f = fixture_make(8);
@@ -225,8 +226,8 @@ TEST(the_longest_lease_is_what_would_be_lost)
     fixture_free(f);
 }
 
-/* Taken when its lease was over, and owned by another: what that one has put there stays. */
-TEST(a_record_that_was_lost_before_it_is_owned)
+/* Taken after its lease had expired, and published by another process: that process's head stays. */
+TEST(record_lost_before_it_is_published)
 {
     f = fixture_make(1);
     struct weir__record record;
@@ -240,10 +241,10 @@ TEST(a_record_that_was_lost_before_it_is_owned)
     fixture_free(f);
 }
 
-/* ---- Finding ---- */
+/* ---- Lookup ---- */
 
-/* The head is still mine, and about to be another's. */
-TEST(a_record_that_is_being_taken_is_not_found)
+/* The head is still the key's, and about to be another's. */
+TEST(record_being_taken_is_not_found)
 {
     f = fixture_make(2);
     link_mine(1, 10 * SECOND_US);
@@ -260,8 +261,8 @@ static void take_over(void)
     own(&theirs, 1, 10 * SECOND_US);
 }
 
-/* The lease is read before the head: one that is theirs never comes with a head that was mine. */
-TEST(a_record_that_is_taken_while_it_is_read_is_not_found)
+/* The lease is read before the head: another process's lease never comes with the key's old head. */
+TEST(record_taken_during_a_read_is_not_found)
 {
     f = fixture_make(2);
     link_mine(1, 10 * SECOND_US);
@@ -271,7 +272,7 @@ TEST(a_record_that_is_taken_while_it_is_read_is_not_found)
     fixture_free(f);
 }
 
-static struct weir__key_record linked; /* what others change */
+static struct weir__key_record linked; /* changed by other processes */
 static struct weir__record moved_to;
 
 static void move_mine(void)
@@ -281,8 +282,8 @@ static void move_mine(void)
     CHECK(weir__key_record_link(&f->op, &mine, &linked, moved_to, 3600 * SECOND_US, &error));
 }
 
-/* What was read of a record is the key's only if its slot leads there after that, too. */
-TEST(a_record_that_is_moved_while_it_is_read)
+/* The contents read are the key's only if its slot refers to the record afterwards, too. */
+TEST(record_moved_during_a_read)
 {
     f = fixture_make(4);
     linked = link_mine(1, 10 * SECOND_US);
@@ -296,7 +297,7 @@ TEST(a_record_that_is_moved_while_it_is_read)
     fixture_free(f);
 }
 
-TEST(a_record_whose_lease_is_over_is_not_found)
+TEST(record_with_an_expired_lease_is_not_found)
 {
     f = fixture_make(2);
     link_mine(1, SECOND_US);
@@ -307,14 +308,14 @@ TEST(a_record_whose_lease_is_over_is_not_found)
 
 static void refer(weir__cell *slot, unsigned state, struct weir__record record)
 {
-    struct weir__slot_fields parts = weir__cell_unpack(*slot);
-    parts.state = state;
-    parts.used = weir__record_pack(record);
-    *slot = weir__cell_pack(parts);
+    struct weir__slot_fields fields = weir__cell_unpack(*slot);
+    fields.state = state;
+    fields.used = weir__record_pack(record);
+    *slot = weir__cell_pack(fields);
 }
 
-/* What looks like a reference in one that counts nothing is a nonce. */
-TEST(a_tentative_entry_leads_nowhere)
+/* In a tentative entry the bits of the reference are an ABA tag. */
+TEST(tentative_entry_has_no_record)
 {
     f = fixture_make(2);
     struct weir__key_record key = link_mine(1, 10 * SECOND_US);
@@ -323,7 +324,7 @@ TEST(a_tentative_entry_leads_nowhere)
     fixture_free(f);
 }
 
-TEST(nor_does_a_reference_that_leads_out_by_a_grain)
+TEST(reference_one_chunk_beyond_the_slab_is_refused)
 {
     f = fixture_make(4);
     own(&theirs, 1, 10 * SECOND_US);
@@ -336,9 +337,9 @@ TEST(nor_does_a_reference_that_leads_out_by_a_grain)
     fixture_free(f);
 }
 
-/* ---- Renewing and giving back ---- */
+/* ---- Renewal and release ---- */
 
-TEST(a_record_that_was_taken_away_is_not_renewed)
+TEST(evicted_record_is_not_renewed)
 {
     f = fixture_make(2);
     struct weir__key_record key = link_mine(1, 10 * SECOND_US);
@@ -351,13 +352,13 @@ TEST(a_record_that_was_taken_away_is_not_renewed)
     fixture_free(f);
 }
 
-/* As by another's renewal. */
+/* As by a concurrent renewal. */
 static void change_slot(void)
 {
     linked.slot->hi += 1 << 17;
 }
 
-TEST(a_renewal_that_does_not_hit_the_slot_is_none)
+TEST(renewal_fails_if_the_slot_has_changed)
 {
     f = fixture_make(2);
     struct weir__key_record key = linked = link_mine(1, 10 * SECOND_US);
@@ -367,7 +368,7 @@ TEST(a_renewal_that_does_not_hit_the_slot_is_none)
     fixture_free(f);
 }
 
-TEST(a_slot_that_changes_while_it_is_dropped)
+TEST(slot_that_changes_while_it_is_dropped)
 {
     f = fixture_make(2);
     linked = link_mine(1, 10 * SECOND_US);
@@ -380,8 +381,8 @@ TEST(a_slot_that_changes_while_it_is_dropped)
     fixture_free(f);
 }
 
-/* A log may come back to a record that it had, all within a microsecond. */
-TEST(a_slot_that_is_linked_again_looks_different)
+/* A log may return to a record that it had, all within a microsecond. */
+TEST(slot_linked_again_differs)
 {
     f = fixture_make(2);
     struct weir__key_record key = link_mine(1, 10 * SECOND_US);
@@ -389,19 +390,19 @@ TEST(a_slot_that_is_linked_again_looks_different)
     CHECK(!weir__cell_equal(again, key.seen));
     CHECK(!weir__cell_equal(link_cell(&f->op, mine.tag, again, key.record, 3600 * SECOND_US), again));
 
-    /* Dropped and made anew at the same moment it has a version from the nonce of what it was made from. */
-    for (unsigned nonce = 0; nonce < 2 * WEIR__VERSIONS; nonce++) {
+    /* Dropped and created anew at the same moment, its version is derived from the tag of the empty slot. */
+    for (unsigned aba_tag = 0; aba_tag < 2 * WEIR__VERSIONS; aba_tag++) {
         weir__cell tentative = weir__cell_tentative(&f->op, mine.tag);
-        tentative.hi |= nonce;
+        tentative.hi |= aba_tag;
         weir__cell made = link_cell(&f->op, mine.tag, tentative, key.record, 3600 * SECOND_US);
-        CHECK_EQ(weir__cell_version(made.lo), nonce % WEIR__VERSIONS);
+        CHECK_EQ(weir__cell_version(made.lo), aba_tag % WEIR__VERSIONS);
         CHECK(weir__is_normal(made.lo));
     }
     fixture_free(f);
 }
 
-/* Its anchor is where a clock was that was ahead; it lasts as long as it should by this one. */
-TEST(a_slot_lasts_no_longer_for_a_clock_that_was_ahead)
+/* Its anchor was set by a clock that was ahead; it lasts as long as it should by this one. */
+TEST(clock_that_was_ahead_does_not_extend_a_slot)
 {
     f = fixture_make(2);
     struct weir__key_record key = link_mine(1, 10 * SECOND_US);
@@ -412,8 +413,8 @@ TEST(a_slot_lasts_no_longer_for_a_clock_that_was_ahead)
     fixture_free(f);
 }
 
-/* Of a record that its owner is just renewing, its first grain before the others. */
-TEST(giving_back_by_an_old_lease_frees_nothing)
+/* The owner is just renewing the record, its first chunk before the others. */
+TEST(release_by_an_old_lease_frees_nothing)
 {
     f = fixture_make(4);
     struct weir__record record = own(&theirs, 3, 10 * SECOND_US);

@@ -1,4 +1,4 @@
-/* The log between two steps of a request: another one, whose clock is behind, finds it as it was left. */
+/* The log between two steps of a request: another request, whose clock is behind, finds it in that state. */
 #include "logs.h"
 
 /* One attempt of a request that outgrows the record: it moves the log, and has logged nothing yet. */
@@ -10,20 +10,20 @@ static void move(const struct fixture *f, int64_t cost, int64_t seconds)
     CHECK_EQ(attempt(&op, &f->limit, &where, cost, WEIR__TAKE, &d), 0);
 }
 
-TEST(a_log_that_was_moved_empty_does_not_go_back_in_time)
+TEST(log_moved_empty_does_not_go_back_in_time)
 {
     struct fixture f;
     fixture_make(&f);
     take(&f, 4, 30);
     move(&f, 50, 100);
-    /* By this clock the four of 30 have not left; they are gone, so this must count as if it were 100. */
+    /* By this clock the four of 30 have not expired; they are gone, so this must count as if it were 100. */
     CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
     CHECK_EQ(take(&f, 100, 155).verdict, WEIR_DENY);
     CHECK_EQ(take(&f, 100, 160).verdict, WEIR_ALLOW);
     free(f.memory);
 }
 
-TEST(nor_does_one_that_was_moved_with_some_left)
+TEST(log_moved_with_entries_does_not_go_back_in_time)
 {
     struct fixture f;
     fixture_make(&f);
@@ -31,13 +31,13 @@ TEST(nor_does_one_that_was_moved_with_some_left)
     take(&f, 1, 80);
     move(&f, 50, 100);
     CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
-    /* Not by giving back either: the log has aged. */
+    /* Not by a refund either: the log has aged. */
     take(&f, -10, 100);
     CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
     free(f.memory);
 }
 
-TEST(one_that_lost_nothing_forgets_what_is_given_back)
+TEST(log_without_losses_forgets_refunded_units)
 {
     struct fixture f;
     fixture_make(&f);
@@ -51,11 +51,11 @@ TEST(one_that_lost_nothing_forgets_what_is_given_back)
 }
 
 /*
- * Somebody is about to write a pending time, has looked what is in its place, and is held up. Meanwhile the unit is
- * written, given back, and one that a clock behind has logged is written there: just what the first one expects to
- * find. So it writes a time that is later than the newest. The unit must not leave for that.
+ * A writer is about to write a pending time, has read the word, and is delayed. Meanwhile the unit is written,
+ * refunded, and a unit logged by a clock behind is written there: just what the first writer expects. So it writes a
+ * time that is later than the newest. The unit must not expire early because of that.
  */
-TEST(a_time_that_was_written_late_does_not_let_a_unit_leave_early)
+TEST(late_write_of_a_time_expires_no_unit_early)
 {
     struct fixture f;
     fixture_make(&f);
@@ -70,14 +70,14 @@ TEST(a_time_that_was_written_late_does_not_let_a_unit_leave_early)
     CHECK_EQ(weir__key_record_find(&late, &where, &key), 0);
     struct view seen = look(&late, &f.limit, &key);
     uint32_t *to = (uint32_t *)weir__record_body(&late, key.record) + place(&seen, 98);
-    uint32_t held = weir__load32(to), want = (uint32_t)(seen.head.newest_us / f.limit.quantum_us);
-    CHECK(held != want && weir__cell_equal(weir__cell_read(weir__record_head(&late, key.record)), key.head));
+    uint32_t expected = weir__load32(to), want = (uint32_t)(seen.head.newest_us / f.limit.quantum_us);
+    CHECK(expected != want && weir__cell_equal(weir__cell_read(weir__record_head(&late, key.record)), key.head));
 
     take(&f, -1, 31);
     take(&f, 1, 30);
     CHECK_EQ(take(&f, 1, 30).verdict, WEIR_ALLOW);
     CHECK_EQ(take(&f, 1, 30).verdict, WEIR_DENY);
-    CHECK(weir__cas32(to, &held, want)); /* goes on */
+    CHECK(weir__cas32(to, &expected, want)); /* continues */
     CHECK_EQ(take(&f, 1, 30).verdict, WEIR_DENY);
     CHECK_EQ(take(&f, 1, 88).verdict, WEIR_DENY);
     CHECK_EQ(take(&f, 98, 89).verdict, WEIR_ALLOW);

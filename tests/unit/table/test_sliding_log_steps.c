@@ -1,5 +1,5 @@
-/* The log when others come between the steps of a request, whatever they do; and when its head is damaged. */
-#include "between.h"
+/* The log when other processes act between the steps of a request; and when its head is damaged. */
+#include "record_hooks.h"
 
 #include "logs.h"
 #undef weir__record_publish
@@ -28,17 +28,17 @@ static uint32_t *times_at(int64_t seconds)
     return weir__record_body(&op, find(seconds).record);
 }
 
-/* ---- Others write, too ---- */
+/* ---- Concurrent writes ---- */
 
 static void go_round(void)
 {
     for (int64_t seconds = 30; seconds < 150; seconds += 31)
         CHECK_EQ(take(&f, 1, seconds).verdict, WEIR_ALLOW);
-    CHECK_EQ(take(&f, 1, 124).verdict, WEIR_ALLOW); /* has written that of 123 */
+    CHECK_EQ(take(&f, 1, 124).verdict, WEIR_ALLOW); /* has written the time of 123 */
 }
 
-/* Two minutes later the unit of then has left, and its place is another's. */
-TEST(a_place_that_is_used_again_is_left_alone)
+/* Two minutes later the old unit has expired, and its word is used by another. */
+TEST(reused_word_is_left_alone)
 {
     fixture_make(&f);
     take(&f, 1, 0);
@@ -57,7 +57,7 @@ static void write_another_time(void)
     times_at(10)[0] -= 100 * SECOND_US;
 }
 
-TEST(what_a_late_writer_left_is_written_over)
+TEST(word_of_a_late_writer_is_overwritten)
 {
     fixture_make(&f);
     take(&f, 1, 0);
@@ -78,10 +78,10 @@ static void log_what_was_there(void)
 }
 
 /*
- * In the place of a unit that was given back still stands 31. One of 30 is about to be written there; meanwhile it is
- * given back, too, and there is another of 31: what the writer of 30 expects to find. That unit must not leave at 90.
+ * The word of a refunded unit still has 31. A unit of 30 is about to be written there; meanwhile it is refunded, too,
+ * and there is another of 31: what the writer of 30 expects. That unit must not expire at 90.
  */
-TEST(an_earlier_time_that_was_written_late_is_taken_back)
+TEST(late_write_of_an_earlier_time_is_undone)
 {
     fixture_make(&f);
     take(&f, 98, 29);
@@ -102,8 +102,8 @@ static void log_more(void)
     CHECK_EQ(take(&f, 1, 20).verdict, WEIR_ALLOW);
 }
 
-/* What was in the place before is older, or nothing at all: there is nothing to take back. */
-TEST(a_time_that_was_written_stays_when_others_go_on)
+/* The previous time in the word is older, or there is none: nothing is to be undone. */
+TEST(written_time_stays_when_others_continue)
 {
     fixture_make(&f);
     take(&f, 1, 10);
@@ -121,8 +121,8 @@ static void give_all_back(void)
     take(&f, -100, 0);
 }
 
-/* What it was based on is not there any more. */
-TEST(a_denial_is_of_what_is_there)
+/* The state on which the denial was based has changed. */
+TEST(denial_is_checked_against_the_current_state)
 {
     fixture_make(&f);
     take(&f, 100, 0);
@@ -132,17 +132,17 @@ TEST(a_denial_is_of_what_is_there)
     free(f.memory);
 }
 
-/* ---- Others take ---- */
+/* ---- Concurrent evictions ---- */
 
-/* All of the slab, by one who comes when all leases are over or by one who cannot wait, with times to come in it. */
+/* Takes the complete slab, after all leases have expired or by eviction, and fills it with times in the future. */
 static void take_slab(int64_t seconds)
 {
-    const struct weir__key_location somebody = {.tag = 1000};
+    const struct weir__key_location other_key = {.tag = 1000};
     struct weir__op op = at(&f, seconds);
     struct weir__record record;
     for (uint64_t taken = 0; taken < f.table.chunks; taken += weir__class_chunks(20)) {
         CHECK_EQ(weir__record_take(&op, 20, 3600 * SECOND_US, NULL, true, &record), 0);
-        CHECK(weir__record_publish(&op, &somebody, &record, (weir__cell){0, 77}));
+        CHECK(weir__record_publish(&op, &other_key, &record, (weir__cell){0, 77}));
         uint32_t *word = weir__record_body(&op, record);
         for (uint64_t i = 0; i < weir__record_body_bytes(record) / sizeof *word; i++)
             word[i] = (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us);
@@ -150,10 +150,10 @@ static void take_slab(int64_t seconds)
 }
 
 /* A slab in which one record has room beside others. */
-static void small_fixture(uint64_t grains)
+static void small_fixture(uint64_t chunk_count)
 {
     fixture_make(&f);
-    f.table.chunks = grains;
+    f.table.chunks = chunk_count;
 }
 
 static void take_slab_later(void)
@@ -161,21 +161,22 @@ static void take_slab_later(void)
     take_slab(7200);
 }
 
-/* Somebody sleeps over his lease before he has put his head: what is another's by then stays as it is. */
-TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
+/* A process is delayed beyond its lease before it has published its head: the record of the new owner stays unchanged.
+ */
+TEST(process_delayed_beyond_its_lease_leaves_the_record_alone)
 {
     small_fixture(64);
-    before_own = take_slab_later;
+    before_publish = take_slab_later;
     struct weir__op op = at(&f, 0), later = at(&f, 7200);
-    struct weir__key_location where = salted(&f.limit, &f.where), somebody = {.tag = 1000};
+    struct weir__key_location where = salted(&f.limit, &f.where), other_key = {.tag = 1000};
     weir_decision d;
-    CHECK_EQ(attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* looks again */
-    CHECK(!before_own);
+    CHECK_EQ(attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* retries */
+    CHECK(!before_publish);
 
     const struct weir__record all = {.size_class = 20};
     const uint32_t *word = weir__record_body(&later, all);
     weir__cell head = weir__cell_read(weir__record_head(&later, all));
-    CHECK_EQ(head.lo >> (64 - WEIR__OWNER_BITS), weir__owner(&somebody));
+    CHECK_EQ(head.lo >> (64 - WEIR__OWNER_BITS), weir__owner(&other_key));
     CHECK_EQ(head.hi, 77);
     for (uint64_t i = 0; i < weir__record_body_bytes(all) / sizeof *word; i++)
         CHECK_EQ(word[i], (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us));
@@ -189,7 +190,7 @@ static void take_slab_now(void)
 {
     struct weir__op op = at(&f, 1);
     struct weir__key_record key = find(1);
-    weir__record_release(&op, key.record); /* as if it had been taken from a live key */
+    weir__record_release(&op, key.record); /* as if it had been evicted from a live key */
     f.table.chunks = key.record.chunk + 8;
     f.table.header->slab_cursor = key.record.chunk;
     struct weir__record record;
@@ -201,26 +202,26 @@ static void take_slab_now(void)
         word[i] = (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us);
 }
 
-/* The log is moved, and loses the record that it is copied from: a copy of another's words is not linked. */
-TEST(what_was_copied_from_another_s_record_is_not_kept)
+/* The log is moved, and loses the record that it is copied from: a copy of another key's words is not published. */
+TEST(copy_of_an_evicted_record_is_discarded)
 {
     small_fixture(64);
     take(&f, 4, 0);
     take(&f, 1, 0);
-    before_own = take_slab_now;
+    before_publish = take_slab_now;
     CHECK_EQ(take(&f, 50, 1).verdict, WEIR_ALLOW);
-    CHECK(!before_own);
-    /* Nothing of it is left but the fifty. */
+    CHECK(!before_publish);
+    /* Only the fifty are left. */
     CHECK_EQ(take(&f, 0, 1).remaining, 50);
     CHECK_EQ(take(&f, 0, 61).remaining, 100);
     free(f.memory);
 }
 
-TEST(a_renewal_that_was_lost_is_made_up_for)
+TEST(lost_renewal_is_repeated)
 {
     fixture_make(&f);
     take(&f, 1, 0);
-    instead_of_renewal = nobody;
+    instead_of_renewal = do_nothing;
     take(&f, 1, 40);
     CHECK(!instead_of_renewal);
     CHECK(weir__cell_life(find(40).seen, at(&f, 40).mono_us, 0) >= 60 * SECOND_US);
@@ -230,7 +231,7 @@ TEST(a_renewal_that_was_lost_is_made_up_for)
 
 /* ---- Moves ---- */
 
-TEST(a_full_log_that_somebody_died_moving)
+TEST(full_log_whose_mover_died)
 {
     fixture_make(&f);
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 60 * WEIR_SECOND};
@@ -239,15 +240,15 @@ TEST(a_full_log_that_somebody_died_moving)
     take(&f, 12, 0);
     CHECK_EQ(weir__record_body_bytes(find(0).record), 12 * sizeof(uint32_t));
     head_at(0)->lo |= FROZEN;
-    take(&f, -1, 0); /* moves it: there is just as much room as is needed */
+    take(&f, -1, 0); /* moves it: there is exactly as much room as needed */
     CHECK_EQ(take(&f, 2, 1).verdict, WEIR_DENY);
     CHECK_EQ(take(&f, 1, 1).verdict, WEIR_ALLOW);
     CHECK_EQ(take(&f, 1, 1).verdict, WEIR_DENY);
     free(f.memory);
 }
 
-/* The limit was lowered since: of more units than it can hold the newest stay. */
-TEST(a_log_that_is_moved_under_a_lower_limit)
+/* The limit was lowered since: if it has more units than allowed, the newest stay. */
+TEST(log_moved_under_a_lower_limit)
 {
     fixture_make(&f);
     take(&f, 50, 0);
@@ -264,7 +265,7 @@ TEST(a_log_that_is_moved_under_a_lower_limit)
 
 /* ---- Damage ---- */
 
-/* Fifty units, and what is left of them when their head says this. */
+/* The remaining units after fifty, with this head. */
 static int64_t left_with(struct log_head head)
 {
     fixture_make(&f);
@@ -280,7 +281,7 @@ static int64_t left_with(struct log_head head)
     return remaining;
 }
 
-TEST(a_head_that_cannot_be_counts_as_empty)
+TEST(invalid_head_counts_as_empty)
 {
     CHECK_EQ(left_with((struct log_head){.span = 50, .pending = 50, .tail = 50}), 50);
     CHECK_EQ(left_with((struct log_head){.span = 52, .pending = 52, .tail = 51}), 48);
@@ -292,7 +293,7 @@ TEST(a_head_that_cannot_be_counts_as_empty)
     CHECK_EQ(left_with((struct log_head){.span = 50, .pending = 50, .tail = FIELD_MASK}), 100);
 }
 
-TEST(nor_does_a_damaged_log_go_back_in_time)
+TEST(damaged_log_does_not_go_back_in_time)
 {
     fixture_make(&f);
     take(&f, 4, 100);
@@ -302,8 +303,8 @@ TEST(nor_does_a_damaged_log_go_back_in_time)
     free(f.memory);
 }
 
-/* A copy of it may be on its way. */
-TEST(a_damaged_log_that_is_frozen_stays_so)
+/* A copy of it may be in progress. */
+TEST(frozen_damaged_log_stays_frozen)
 {
     fixture_make(&f);
     take(&f, 4, 0);

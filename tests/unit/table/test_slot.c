@@ -1,4 +1,4 @@
-/* The bits of a slot: packing, short durations, anchors that wrap, the two lines of a key. */
+/* The bits of a slot: packing, encoded expiries, anchors that wrap, the two buckets of a key. */
 #include "table/slot.h"
 #include "table/cuckoo.h"
 #include "table/fast_path.h"
@@ -8,17 +8,17 @@
 #define YEAR_US (INT64_C(365) * 86400000000)
 #define WRAP    (INT64_C(1) << WEIR__TIME_BITS)
 
-/* ---- Durations in 8 bits ---- */
+/* ---- Expiry in 8 bits ---- */
 
-static void check_whole(int64_t us)
+static void check_expiry(int64_t us)
 {
     int64_t back = weir__expiry_decode(weir__expiry_encode(us));
-    /* Never shorter, or an entry would be thrown away before it has recovered; and not much longer. */
+    /* Never shorter, or an entry would be evicted before it has recovered; and not much longer. */
     CHECK(back >= us);
     CHECK(back - us <= us / 4);
 }
 
-TEST(whole_rounds_up_a_little)
+TEST(expiry_rounds_up_a_little)
 {
     uint64_t seed = 1;
 
@@ -27,21 +27,21 @@ TEST(whole_rounds_up_a_little)
     CHECK_EQ(weir__expiry_encode(INT64_MIN), 0);
     CHECK_EQ(weir__expiry_decode(0), 0);
     for (int64_t us = 1; us <= 100000; us++)
-        check_whole(us);
-    /* Around every code there is, up to 400 days twice over and twice that. */
+        check_expiry(us);
+    /* Around every code, up to 400 days twice over and twice that. */
     for (unsigned power = 2; power < WEIR__TIME_BITS; power++) {
         for (int64_t mantissa = 4; mantissa < 8; mantissa++) {
             int64_t edge = mantissa << (power - 2);
             CHECK_EQ(weir__expiry_decode(weir__expiry_encode(edge)), edge);
-            check_whole(edge - 1);
-            check_whole(edge + 1);
+            check_expiry(edge - 1);
+            check_expiry(edge + 1);
         }
     }
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++)
-        check_whole((int64_t)(test_random(&seed) >> (17 + test_random(&seed) % 46)));
+        check_expiry((int64_t)(test_random(&seed) >> (17 + test_random(&seed) % 46)));
 }
 
-TEST(whole_is_monotone)
+TEST(expiry_is_monotone)
 {
     uint64_t seed = 2;
     for (unsigned code = 1; code < WEIR__EXPIRY_DENIED; code++)
@@ -54,17 +54,17 @@ TEST(whole_is_monotone)
     }
 }
 
-TEST(whole_at_the_extremes)
+TEST(expiry_at_the_extremes)
 {
-    /* Longer than any anchor is told apart: for ever, in effect, and far from an overflow when added to a time. */
+    /* Longer than any anchor can represent: effectively forever, and far from an overflow when added to a time. */
     CHECK_EQ(weir__expiry_encode(INT64_MAX), WEIR__EXPIRY_DENIED - 1);
     CHECK_EQ(weir__expiry_decode(WEIR__EXPIRY_DENIED - 1), WRAP);
     for (uint64_t now = 1; now < (uint64_t)WRAP; now += (uint64_t)WRAP / 1000)
         CHECK(weir__anchor_expand(0, (int64_t)now) + WRAP > (int64_t)now);
 }
 
-/* An entry that is marked as a denied key's says the same in all else. */
-TEST(whole_of_a_denied_key)
+/* An entry marked as denied has the same expiry. */
+TEST(expiry_of_a_denied_key)
 {
     unsigned marked = 0;
     for (unsigned code = 0; code < WEIR__EXPIRY_DENIED; code++) {
@@ -86,7 +86,7 @@ TEST(whole_of_a_denied_key)
 
 /* ---- Packing ---- */
 
-static struct weir__slot_fields random_parts(uint64_t *seed)
+static struct weir__slot_fields random_fields(uint64_t *seed)
 {
     return (struct weir__slot_fields){.tag = test_random(seed) & WEIR__TAG_MASK,
                                       .state = (unsigned)(test_random(seed) & 7),
@@ -101,7 +101,7 @@ TEST(pack_round_trip)
 {
     uint64_t seed = 3;
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
-        struct weir__slot_fields p = random_parts(&seed);
+        struct weir__slot_fields p = random_fields(&seed);
         weir__cell cell = weir__cell_pack(p);
         struct weir__slot_fields q = weir__cell_unpack(cell);
         CHECK_EQ(q.tag, p.tag);
@@ -122,9 +122,9 @@ TEST(pack_round_trip)
     }
 }
 
-TEST(unpack_loses_no_bit)
+TEST(unpacking_loses_no_bit)
 {
-    /* From bits to parts and back: every one of the 128 belongs to exactly one part. */
+    /* From bits to fields and back: every one of the 128 belongs to exactly one field. */
     for (int bit = 0; bit < 128; bit++) {
         weir__cell cell = {bit < 64 ? UINT64_C(1) << bit : 0, bit < 64 ? 0 : UINT64_C(1) << (bit - 64)};
         CHECK(weir__cell_equal(weir__cell_pack(weir__cell_unpack(cell)), cell));
@@ -140,16 +140,16 @@ TEST(each_state_is_one_kind)
     }
 }
 
-TEST(empty_cells_differ)
+TEST(empty_cells_have_different_aba_tags)
 {
     uint64_t seed = 4;
     weir__cell cell = {0, 0};
-    /* A slot that is emptied over and over: never the same emptiness twice in a row, never a tag. */
+    /* A slot that is emptied over and over: never the same ABA tag twice in a row, never a key's tag. */
     for (int64_t i = 0, rounds = test_scaled(200000, 1000); i < rounds; i++) {
         weir__cell next = weir__cell_empty(cell);
         CHECK_EQ(weir__cell_tag(next.lo), 0);
         CHECK(!weir__cell_equal(next, cell));
-        weir__cell other = weir__cell_pack(random_parts(&seed));
+        weir__cell other = weir__cell_pack(random_fields(&seed));
         CHECK(!weir__cell_equal(weir__cell_empty(other), next));
         cell = i % 2 ? other : next;
     }
@@ -175,11 +175,11 @@ TEST(anchor_expands)
         {3 * WRAP + 7, 3 * WRAP + YEAR_US / 2},
         {3 * WRAP - 7, 3 * WRAP + YEAR_US / 2},
         {12 * WRAP + 7, 12 * WRAP - 3 * YEAR_US},
-        {7, 7 - 3 * YEAR_US}, /* before time 0: nobody writes that, and nobody may trip over it */
+        {7, 7 - 3 * YEAR_US}, /* before time 0: never written, but must be handled */
         {7, 7 + YEAR_US / 2},
         {INT64_MAX / 1000, INT64_MAX / 1000 - 3 * YEAR_US},
         {INT64_MAX / 1000, INT64_MAX / 1000 + YEAR_US / 2},
-        /* The borders themselves: seven eighths of the range back, an eighth ahead. */
+        /* The boundaries themselves: seven eighths of the range back, an eighth ahead. */
         {5 * WRAP, 5 * WRAP - 7 * (WRAP / 8) + 1},
         {5 * WRAP, 5 * WRAP + WRAP / 8},
     };
@@ -197,23 +197,23 @@ TEST(anchor_expands_at_random)
     }
 }
 
-TEST(life_follows_its_clock)
+TEST(remaining_life_follows_its_clock)
 {
     struct weir__slot_fields p = {.tag = 9, .expiry = weir__expiry_encode(1000), .anchor = 5000};
-    int64_t whole = weir__expiry_decode(p.expiry);
+    int64_t expiry_us = weir__expiry_decode(p.expiry);
 
-    CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000, 99), whole);
-    CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000 + whole, 99), 0);
-    CHECK_EQ(weir__cell_expiry(weir__cell_pack(p), 5000, 99), 5000 + whole);
+    CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000, 99), expiry_us);
+    CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000 + expiry_us, 99), 0);
+    CHECK_EQ(weir__cell_expiry(weir__cell_pack(p), 5000, 99), 5000 + expiry_us);
     p.wall = true;
-    CHECK_EQ(weir__cell_life(weir__cell_pack(p), 99, 5001), whole - 1);
+    CHECK_EQ(weir__cell_life(weir__cell_pack(p), 99, 5001), expiry_us - 1);
     p.tag = 0;
     CHECK(weir__cell_life(weir__cell_pack(p), 99, 5001) < 0);
 }
 
-/* ---- The lines of a key ---- */
+/* ---- The buckets of a key ---- */
 
-TEST(other_line_is_its_own_inverse)
+TEST(alternate_bucket_is_its_own_inverse)
 {
     uint64_t seed = 6;
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
@@ -225,7 +225,7 @@ TEST(other_line_is_its_own_inverse)
     }
 }
 
-TEST(other_line_for_every_line_of_small_tables)
+TEST(alternate_bucket_in_small_tables)
 {
     for (uint64_t lines = 1; lines < 70; lines++)
         for (uint64_t line = 0; line < lines; line++)
@@ -236,12 +236,12 @@ TEST(other_line_for_every_line_of_small_tables)
             }
 }
 
-TEST(locate_stays_inside)
+TEST(buckets_are_inside_the_table)
 {
     uint64_t seed = 7, same = 0, rounds = (uint64_t)test_scaled(1000000, 10000);
     for (uint64_t i = 0; i < rounds; i++) {
         struct weir__table table = {.buckets = 64 + test_random(&seed) % 1000};
-        /* Small hashes too, for the tags that are not used. */
+        /* Small hashes too, for the reserved tags. */
         struct weir__key_location w;
         weir__locate_primary(&table, test_random(&seed) & ~(i % 2 ? WEIR__TAG_MASK - 3 : 0), &w);
         weir__locate_alternate(&table, &w);
@@ -250,11 +250,11 @@ TEST(locate_stays_inside)
         CHECK_EQ(weir__alternate_bucket(w.tag, w.alternate, table.buckets), w.primary);
         same += w.primary == w.alternate;
     }
-    /* One line instead of two now and then is bearable, often is not. */
+    /* An equal primary and alternate bucket is acceptable if it is rare. */
     CHECK(same < rounds / 50);
 }
 
-TEST(the_table_of_durations_is_the_decoder)
+TEST(table_of_expiries_agrees_with_the_decoder)
 {
     for (uint64_t code = 0; code < 256; code++)
         CHECK_EQ(weir__expiry_table[code], weir__expiry_decode(code));

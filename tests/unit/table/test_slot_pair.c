@@ -1,8 +1,8 @@
-/* The counter in two slots when others come between the steps of a request. */
-#include "others.h"
+/* The counter in two slots when other processes act between the steps of a request. */
+#include "hooks.h"
 #include "table/table.h"
 
-/* Before the next look at a slot's lines but one, before the next swap, after the next decision. */
+/* Run before the second next lookup of a slot, before the next swap, after the next decision. */
 static void (*before_second_look)(void), (*before_swap)(void), (*after_decision)(void);
 static int looks;
 
@@ -10,13 +10,13 @@ static int look_after_others(const struct weir__op *op, const struct weir__key_l
                              weir__cell *seen)
 {
     if (++looks == 2)
-        let_others(&before_second_look);
+        run_hook(&before_second_look);
     return weir__lookup_helping(op, where, slot, seen);
 }
 
 static bool swap_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
-    let_others(&before_swap);
+    run_hook(&before_swap);
     return weir__cell_cas(cell, expected, desired);
 }
 
@@ -24,7 +24,7 @@ static bool decide_before_others(const weir_limit *limit, struct weir__sliding *
                                  enum weir__mode mode, weir_decision *decision)
 {
     bool changes = weir__counter2_take(limit, state, now_us, cost, mode, decision);
-    let_others(&after_decision);
+    run_hook(&after_decision);
     return changes;
 }
 
@@ -42,7 +42,7 @@ static struct fixture *f;
 static weir_limit limit;
 static struct weir__key_location where;
 
-/* A hundred thousand a minute. Second 0 is where a window begins. */
+/* A hundred thousand a minute. A window begins at second 0. */
 static void begin(void)
 {
     weir_params params = {
@@ -70,7 +70,7 @@ static weir_decision take(int64_t cost, int64_t seconds)
     return d;
 }
 
-/* Where the window of this second is counted. */
+/* The slots in which the window of this second is counted. */
 static struct weir__key_location window_of(int64_t seconds)
 {
     struct weir__op op = at(seconds);
@@ -99,8 +99,8 @@ static void reset(void)
     CHECK_EQ(weir__pair_drop(&op, &where), 0);
 }
 
-/* What it was based on is not there any more. */
-TEST(a_denial_is_of_what_is_there)
+/* The state on which the denial was based has changed. */
+TEST(denial_is_checked_against_the_current_state)
 {
     begin();
     take(LIMIT, 60);
@@ -124,8 +124,9 @@ static void use_next_window(void)
     CHECK_EQ(take(LIMIT, 60).verdict, WEIR_ALLOW);
 }
 
-/* The slot of this window still holds one of long ago; while it is entered, others are in the next one already. */
-TEST(a_window_that_is_over_before_it_is_entered)
+/* The slot of this window still has one of long ago; while this window is entered, others are in the next one already.
+ */
+TEST(window_over_before_it_is_entered)
 {
     begin();
     weir__cell *first = f->table.bucket[where.primary].slot;
@@ -146,15 +147,15 @@ static void use_last_window(void)
     struct weir__key_location here = window_of(60);
     weir__cell *slot, seen;
     CHECK_EQ(take(LIMIT, 59).verdict, WEIR_ALLOW);
-    /* And somebody is about to enter this one. */
+    /* And another process is about to enter this one. */
     struct bucket bucket = {0};
     CHECK_EQ(enter_window(&op, &here, &bucket, op.mono_us), 0);
     CHECK_EQ(weir__lookup_helping(&op, &here, &slot, &seen), 0);
     CHECK(slot && weir__cell_state(seen.lo) == WEIR__TENTATIVE);
 }
 
-/* An entry that was seen lets count in its window only who looks at the window before after that. */
-TEST(the_window_before_is_looked_at_last)
+/* The previous window must be read after the current one's entry was seen, or a concurrent request could be missed. */
+TEST(previous_window_is_read_last)
 {
     begin();
     before_second_look = use_last_window;
@@ -163,27 +164,28 @@ TEST(the_window_before_is_looked_at_last)
     fixture_free(f);
 }
 
-TEST(giving_back_to_a_window_that_was_not_entered_makes_no_entry)
+TEST(refund_to_a_window_not_entered_makes_no_entry)
 {
     begin();
     CHECK_EQ(take(-5, 0).remaining, LIMIT);
     CHECK(!slot_at(0) && !slot_at(60));
     take(5, 0);
-    take(-5, 60); /* what was taken in the window before stays taken */
+    take(-5, 60); /* units taken in the previous window stay taken */
     CHECK(!slot_at(60));
     CHECK_EQ(take(0, 60).remaining, LIMIT - 5);
     fixture_free(f);
 }
 
-/* Who sealed it may have died, or be about to enter the next: whoever is still in this one counts there. */
+/* The process that sealed it may have died, or be about to enter the next: a request still in this window counts in
+ * the next. */
 TEST(nothing_is_counted_in_a_sealed_window)
 {
     begin();
     take(5, 0);
     weir__cell *slot = slot_at(0);
-    struct weir__slot_fields parts = weir__cell_unpack(*slot);
-    parts.used |= PAIR_SEALED;
-    *slot = weir__cell_pack(parts);
+    struct weir__slot_fields fields = weir__cell_unpack(*slot);
+    fields.used |= PAIR_SEALED;
+    *slot = weir__cell_pack(fields);
     CHECK_EQ(take(7, 59).remaining, LIMIT - 12);
     CHECK_EQ(weir__cell_unpack(*slot).used, 5 | PAIR_SEALED);
     CHECK(slot_at(60) != NULL);
@@ -191,7 +193,7 @@ TEST(nothing_is_counted_in_a_sealed_window)
     fixture_free(f);
 }
 
-/* Or one that is moved to and fro would look as it did before. */
+/* Otherwise one that is displaced to and fro would look as before. */
 TEST(an_entry_keeps_its_version)
 {
     begin();

@@ -1,5 +1,5 @@
-/* The wide counter when others come between the steps of a request, whatever they do; and when it is damaged. */
-#include "between.h"
+/* The ring counter when other processes act between the steps of a request; and when it is damaged. */
+#include "record_hooks.h"
 
 #include "table/window_ring.c"
 #undef weir__record_publish
@@ -8,26 +8,28 @@
 #include "slabs.h"
 #include "table/hash.h"
 
-enum { PARTS = 6, LIMIT = 100 };
+enum { BUCKETS = 6, LIMIT = 100 };
 
 static struct fixture *f;
 static weir_limit limit;
 static struct weir__key_location where;
 
-static weir_limit limit_of(int parts)
+static weir_limit limit_of(int buckets)
 {
-    weir_params params = {
-        .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = LIMIT, .window_ns = parts * WEIR_SECOND, .buckets = parts};
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER,
+                          .limit = LIMIT,
+                          .window_ns = buckets * WEIR_SECOND,
+                          .buckets = buckets};
     weir_limit made;
     CHECK_EQ(weir_limit_init(&made, &params), 0);
     return made;
 }
 
-/* A hundred in six seconds, in parts of a second. */
-static void begin(uint64_t grains)
+/* A hundred in six seconds, in six parts. */
+static void begin(uint64_t chunk_count)
 {
-    f = fixture_make(grains);
-    limit = limit_of(PARTS);
+    f = fixture_make(chunk_count);
+    limit = limit_of(BUCKETS);
     weir__key_locate(&f->table, &limit, "k", 1, &where);
 }
 
@@ -67,7 +69,7 @@ static weir__cell *head_at(int64_t seconds)
     return weir__record_head(&op, find(seconds).record);
 }
 
-static uint64_t *words_at(int64_t seconds)
+static uint64_t *ring_at(int64_t seconds)
 {
     struct weir__op op = at(seconds);
     return weir__record_body(&op, find(seconds).record);
@@ -89,29 +91,29 @@ static void put_head(int64_t seconds, struct ring_head head)
     *to = pack(weir__head_mark(*to), head);
 }
 
-/* ---- Others come between ---- */
+/* ---- Concurrent requests ---- */
 
 static void go_round(void)
 {
-    for (int64_t seconds = 1; seconds <= PARTS + 1; seconds++)
+    for (int64_t seconds = 1; seconds <= BUCKETS + 1; seconds++)
         CHECK_EQ(take(10, seconds).verdict, WEIR_ALLOW);
 }
 
-/* A whole turn later the word is another part's. */
-TEST(a_word_that_is_used_again_is_left_alone)
+/* A full cycle of the ring later the word belongs to another part. */
+TEST(reused_word_is_left_alone)
 {
     begin(64);
     take(10, 0);
     before_write = go_round;
     CHECK_EQ(take(1, 1).verdict, WEIR_ALLOW); /* the clock is behind by then: it counts in the latest part */
     CHECK(!before_write);
-    CHECK_EQ(words_at(7)[part_at(PARTS) % PARTS] >> 32, (uint32_t)part_at(PARTS));
+    CHECK_EQ(ring_at(7)[part_at(BUCKETS) % BUCKETS] >> 32, (uint32_t)part_at(BUCKETS));
     CHECK_EQ(take(0, 7).remaining, LIMIT - 61);
     CHECK_EQ(take(0, 8).remaining, LIMIT - 51);
     fixture_free(f);
 }
 
-/* Sealed, its count is final, perhaps written already: whoever is still in that part counts in the next. */
+/* Sealed, its count is final, and may be written already: a request still in that part counts in the next. */
 TEST(nothing_is_counted_in_a_sealed_part)
 {
     begin(64);
@@ -129,7 +131,7 @@ TEST(nothing_is_counted_in_a_sealed_part)
 }
 
 /* It is sealed first, and only then written: its count is final. */
-TEST(a_part_is_sealed_before_it_is_written)
+TEST(part_is_sealed_before_it_is_written)
 {
     begin(64);
     take(10, 0);
@@ -139,32 +141,33 @@ TEST(a_part_is_sealed_before_it_is_written)
     CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0);
     CHECK(read_head(1).sealed);
     CHECK_EQ(read_head(1).part, part_at(0));
-    CHECK_EQ(words_at(1)[part_at(0) % PARTS], 0);
+    CHECK_EQ(ring_at(1)[part_at(0) % BUCKETS], 0);
     fixture_free(f);
 }
 
 static void take_slab_later(void)
 {
-    const struct weir__key_location somebody = {.tag = 1000};
+    const struct weir__key_location other_key = {.tag = 1000};
     struct weir__op op = at(3600);
     struct weir__record record;
     CHECK_EQ(weir__record_take(&op, 7, 3600 * SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(record.chunk, 0);
-    CHECK(weir__record_publish(&op, &somebody, &record, (weir__cell){0, 77}));
+    CHECK(weir__record_publish(&op, &other_key, &record, (weir__cell){0, 77}));
     memset(weir__record_body(&op, record), 0x55, weir__record_body_bytes(record));
 }
 
-/* Somebody sleeps over his lease before he has put his head: what is another's by then stays as it is. */
-TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
+/* A process is delayed beyond its lease before it has published its head: the record of the new owner stays unchanged.
+ */
+TEST(process_delayed_beyond_its_lease_leaves_the_record_alone)
 {
     begin(8);
-    before_own = take_slab_later;
+    before_publish = take_slab_later;
     struct weir__op op = at(0);
     struct weir__key_location w = salted(&limit, &where);
     const struct weir__record all = {.size_class = 7};
     weir_decision d;
-    CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0); /* looks again */
-    CHECK(!before_own);
+    CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0); /* retries */
+    CHECK(!before_publish);
     CHECK_EQ(weir__record_head(&op, all)->hi, 77);
     const uint8_t *byte = weir__record_body(&op, all);
     for (uint64_t i = 0; i < weir__record_body_bytes(all); i++)
@@ -175,15 +178,15 @@ TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
     fixture_free(f);
 }
 
-TEST(a_renewal_that_was_lost_is_made_up_for)
+TEST(lost_renewal_is_repeated)
 {
     begin(64);
     take(1, 0);
-    pass_time(f, 900000); /* in the same part, or it would try again for the next */
-    instead_of_renewal = nobody;
+    pass_time(f, 900000); /* in the same part, or it would retry for the next */
+    instead_of_renewal = do_nothing;
     take(1, 0);
     CHECK(!instead_of_renewal);
-    CHECK(weir__cell_life(find(0).seen, f->op.mono_us, f->op.wall_us) >= (PARTS + 1) * SECOND_US);
+    CHECK(weir__cell_life(find(0).seen, f->op.mono_us, f->op.wall_us) >= (BUCKETS + 1) * SECOND_US);
     fixture_free(f);
 }
 
@@ -192,8 +195,8 @@ static void give_all_back(void)
     take(-LIMIT, 0);
 }
 
-/* What it was based on is not there any more. */
-TEST(a_denial_is_of_what_is_there)
+/* The state on which the denial was based has changed. */
+TEST(denial_is_checked_against_the_current_state)
 {
     begin(64);
     take(LIMIT, 0);
@@ -203,10 +206,10 @@ TEST(a_denial_is_of_what_is_there)
     fixture_free(f);
 }
 
-/* ---- Beginning anew ---- */
+/* ---- Reset ---- */
 
-/* There is but one place for it: where its words of just now still stand. */
-TEST(a_counter_that_was_reset_has_nothing_of_before)
+/* There is only one place for the new record: where the old words still are. */
+TEST(reset_counter_keeps_no_old_counts)
 {
     begin(2);
     for (int64_t seconds = 0; seconds < 3; seconds++)
@@ -219,32 +222,32 @@ TEST(a_counter_that_was_reset_has_nothing_of_before)
     fixture_free(f);
 }
 
-TEST(parts_of_the_same_length_in_another_number_are_another_count)
+TEST(another_number_of_buckets_is_another_counter)
 {
     begin(64);
     for (int64_t seconds = 0; seconds < 3; seconds++)
         take(20, seconds);
-    limit = limit_of(PARTS - 1);
+    limit = limit_of(BUCKETS - 1);
     CHECK_EQ(limit.part_us, SECOND_US);
     CHECK_EQ(take(1, 3).remaining, LIMIT - 1);
     fixture_free(f);
 }
 
-/* A little longer, so that their numbers since time 0 are not too far apart to be of one counter. */
-TEST(so_are_as_many_of_another_length)
+/* A little longer, so that the numbers of parts since time 0 are close enough for one counter. */
+TEST(another_bucket_length_is_another_counter)
 {
     begin(64);
     take(20, 0);
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER,
                           .limit = LIMIT,
-                          .window_ns = PARTS * (WEIR_SECOND + 1000),
-                          .buckets = PARTS};
+                          .window_ns = BUCKETS * (WEIR_SECOND + 1000),
+                          .buckets = BUCKETS};
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
     CHECK_EQ(take(1, 0).remaining, LIMIT - 1);
     fixture_free(f);
 }
 
-TEST(giving_back_to_a_key_without_a_counter_makes_none)
+TEST(refund_to_a_key_without_a_counter_makes_none)
 {
     begin(64);
     CHECK_EQ(take(-5, 0).remaining, LIMIT);
@@ -254,8 +257,8 @@ TEST(giving_back_to_a_key_without_a_counter_makes_none)
     fixture_free(f);
 }
 
-/* As much in debt as can be counted, in several parts: their sum is cut off, and not what is left of it in 32 bits. */
-TEST(a_debt_in_several_parts_saturates)
+/* The maximal debt in several parts: their sum saturates, and does not wrap at 32 bits. */
+TEST(debt_over_several_buckets_saturates)
 {
     begin(64);
     decide(INT64_C(0xffffffff), 0, WEIR__CHARGE);
@@ -269,16 +272,16 @@ TEST(a_debt_in_several_parts_saturates)
 
 /* ---- Damage ---- */
 
-TEST(a_word_of_a_part_to_come_does_not_count)
+TEST(word_of_a_future_part_does_not_count)
 {
     begin(64);
     take(10, 0);
-    words_at(0)[part_at(2) % PARTS] = (uint64_t)(uint32_t)part_at(2) << 32 | 60;
+    ring_at(0)[part_at(2) % BUCKETS] = (uint64_t)(uint32_t)part_at(2) << 32 | 60;
     CHECK_EQ(take(1, 3).remaining, LIMIT - 11);
     fixture_free(f);
 }
 
-TEST(a_head_further_ahead_than_any_clock_is_none)
+TEST(head_ahead_of_any_clock_is_ignored)
 {
     begin(64);
     int64_t furthest = WEIR__WINDOW_MAX / SECOND_US + 2;
@@ -291,15 +294,15 @@ TEST(a_head_further_ahead_than_any_clock_is_none)
 }
 
 /* A reference to a smaller record: its words would be the neighbour's. */
-TEST(a_record_that_is_too_small_is_none)
+TEST(too_small_record_is_ignored)
 {
     begin(64);
     take(10, 0);
     struct weir__key_record key = find(0);
     CHECK_EQ(weir__class_chunks(key.record.size_class), 2);
-    struct weir__slot_fields parts = weir__cell_unpack(*key.slot);
-    parts.used = weir__record_pack((struct weir__record){.chunk = key.record.chunk, .size_class = 0});
-    *key.slot = weir__cell_pack(parts);
+    struct weir__slot_fields fields = weir__cell_unpack(*key.slot);
+    fields.used = weir__record_pack((struct weir__record){.chunk = key.record.chunk, .size_class = 0});
+    *key.slot = weir__cell_pack(fields);
     CHECK_EQ(take(1, 0).remaining, LIMIT - 1);
     CHECK_EQ(weir__class_chunks(find(0).record.size_class), 2);
     fixture_free(f);
