@@ -1,7 +1,6 @@
 /*
- * How long something took, for tests that bound it from above. A machine that is busy, or stands still for a second,
- * says nothing about what is tested: so time is counted in short steps by a thread of the program, and a step counts
- * the same however long it lasted.
+ * Measures elapsed time for tests with an upper bound. A busy machine, or one that stalls for a second, must not fail
+ * them: so a thread of the program counts short steps, and a step counts the same however long it really took.
  */
 #ifndef WEIR_TESTS_AWAKE_H
 #define WEIR_TESTS_AWAKE_H
@@ -33,7 +32,7 @@ static void awake_begin(void)
     pthread_detach(thread);
 }
 
-/* Seconds since the first call, of which none is counted that nobody could use. Not in a forked process. */
+/* Seconds since the first call, without those in which the machine stalled. Not in a forked process. */
 static inline double awake_seconds(void)
 {
     static pthread_once_t begun = PTHREAD_ONCE_INIT;

@@ -14,7 +14,7 @@ static inline void test_print_diagnostic(void *context, const weir_diagnostic *d
     printf("  %s:%d:%d: %s\n", d->file, d->line, d->column, d->message);
 }
 
-/* Exits if the rules are bad: such a test is wrong, not weir. */
+/* Exits if the rules are invalid, which is a mistake in the test. */
 static inline weir *test_engine(const char *rules)
 {
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = rules, .diagnose = test_print_diagnostic};
@@ -40,7 +40,7 @@ static inline void test_add(struct test_request *r, enum weir_attribute_kind kin
     r->attributes[r->count++] = (weir_attribute){kind, name, value};
 }
 
-/* "POST /auth/login ip=192.0.2.1 user_id=7 @x-plan=pro host=a.example" */
+/* Parses a line such as "POST /auth/login ip=192.0.2.1 user_id=7 @x-plan=pro host=a.example". */
 static inline void test_request(struct test_request *r, const char *line)
 {
     memset(r, 0, sizeof *r);
@@ -72,28 +72,28 @@ static inline weir_time test_seconds(double s)
     return (weir_time){.mono_ns = WEIR_DAY + ns, .wall_ns = 20000 * WEIR_DAY + ns};
 }
 
-/* One request at `s` seconds. */
-static inline weir_result test_ask(weir *engine, const char *line, double s)
+/* Checks one request at `s` seconds. */
+static inline weir_result test_check(weir *engine, const char *line, double s)
 {
     struct test_request r;
-    weir_result answer;
+    weir_result result;
     test_request(&r, line);
     r.query.now = test_seconds(s);
-    int error = weir_check(engine, &r.query, &answer);
+    int error = weir_check(engine, &r.query, &result);
     if (error) {
         printf("  weir_check: %s\n", weir_strerror(error));
         exit(1);
     }
-    return answer;
+    return result;
 }
 
 static inline bool test_passes(weir *engine, const char *line, double s)
 {
-    weir_result answer = test_ask(engine, line, s);
-    return weir_passes(&answer.decision);
+    weir_result result = test_check(engine, line, s);
+    return weir_passes(&result.decision);
 }
 
-/* For a query's `lookup`: a request of which nothing is known but what the query says itself. */
+/* For a query's `lookup`: a request without any attributes but those in the query. */
 static inline bool test_no_attributes(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
     (void)context;
@@ -103,7 +103,7 @@ static inline bool test_no_attributes(void *context, enum weir_attribute_kind ki
     return false;
 }
 
-/* How many of `count` at the same moment pass. */
+/* How many of `count` requests at the same moment pass. */
 static inline int test_passing(weir *engine, const char *line, double s, int count)
 {
     int passed = 0;

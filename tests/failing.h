@@ -1,6 +1,6 @@
 /*
- * Calls that fail when the test wants it. The linker puts these in front of the real ones (-Wl,--wrap=NAME, in the
- * Makefile), so the library is the one that ships.
+ * Library calls that fail when the test wants it. The linker replaces the real ones (-Wl,--wrap=NAME, in the
+ * Makefile), so the library under test is the one that ships.
  */
 #ifndef WEIR_TESTS_FAILING_H
 #define WEIR_TESTS_FAILING_H
@@ -23,7 +23,7 @@
 #define FAILING_STRDUP(when)  FAILING(char *, strdup, (const char *text), (text), NULL, when)
 #define FAILING_FSTAT(when)   FAILING(int, fstat, (int file, struct stat *at), (file, at), -1, when)
 
-/* `when` knows path and flags. */
+/* `when` can use path and flags. */
 #define FAILING_OPEN(when)                                                                                             \
     int __real_open(const char *path, int flags, ...);                                                                 \
     int __wrap_open(const char *path, int flags, ...);                                                                 \

@@ -1,6 +1,6 @@
 /*
- * Paths of a test program's own, in a folder that goes when it ends. A name made of its process ID may be there
- * already: left behind by one that was killed, perhaps by another user.
+ * Paths in a private directory of a test program, which is removed when it ends. A name made of the process ID may
+ * exist already: left behind by a killed process, perhaps of another user.
  */
 #ifndef WEIR_TESTS_OWN_H
 #define WEIR_TESTS_OWN_H
@@ -17,11 +17,11 @@ static inline void own_end(void)
 {
     char command[96];
     snprintf(command, sizeof command, "rm -rf '%s'", own_folder);
-    if (own_process == getpid()) /* not a child that exits */
+    if (own_process == getpid()) /* not in a forked child that exits */
         CHECK_EQ(system(command), 0);
 }
 
-/* In memory, where segments live and no disk keeps anybody waiting, if there is room: containers may have 64 MiB. */
+/* In shared memory, where segments live and no disk delays anything, if there is room: containers may have 64 MiB. */
 static inline const char *own_root(void)
 {
     struct statvfs shared;

@@ -1,4 +1,4 @@
-/* A Redis of a test's own, on a socket in a temporary folder. */
+/* A private Redis server for a test, on a socket in a temporary directory. */
 #ifndef WEIR_TESTS_REDIS_H
 #define WEIR_TESTS_REDIS_H
 
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* More of the server's options, if they are defined before: each a text with a comma behind it. */
+/* Further options of the server, if defined before this file is included: strings, each followed by a comma. */
 #ifndef SERVER_OPTIONS
 #define SERVER_OPTIONS
 #endif
@@ -17,7 +17,7 @@
 static struct {
     char folder[64], socket[96];
     pid_t pid;
-    redisContext *context; /* NULL: it does not run */
+    redisContext *context; /* NULL: the server is not running */
 } server;
 
 static inline void server_kill(void)
@@ -41,28 +41,27 @@ static inline void server_end(void)
     CHECK_EQ(system(command), 0);
 }
 
-/* The machine's own, or the one that WEIR_TEST_SERVER names: tests/run has several. */
+/* The redis-server in PATH, or the one that WEIR_TEST_SERVER names: tests/run has several. */
 static inline const char *server_program(void)
 {
     const char *named = getenv("WEIR_TEST_SERVER");
     return named && named[0] ? named : "redis-server";
 }
 
-/* Where it keeps its files. A sync of a disk that others keep busy may take seconds, and it answers nobody meanwhile.
- */
+/* Directory of the server's files. A sync of a busy disk may take seconds, in which the server replies to no client. */
 static inline const char *server_place(void)
 {
     const char *place = getenv("TMPDIR");
     return place && place[0] ? place : "/tmp";
 }
 
-/* Until it has read what it wrote before, it only says so. */
-static inline bool server_answers(void)
+/* While the server loads its files, it replies with an error. */
+static inline bool server_ready(void)
 {
     redisReply *reply = server.context->err ? NULL : redisCommand(server.context, "PING");
-    bool answers = reply && reply->type == REDIS_REPLY_STATUS;
+    bool ready = reply && reply->type == REDIS_REPLY_STATUS;
     freeReplyObject(reply);
-    return answers;
+    return ready;
 }
 
 static inline void server_connect(void)
@@ -70,7 +69,7 @@ static inline void server_connect(void)
     for (int i = 0; i < 1000 && !server.context; i++) {
         usleep(20000);
         server.context = redisConnectUnix(server.socket);
-        if (server.context && !server_answers()) {
+        if (server.context && !server_ready()) {
             redisFree(server.context);
             server.context = NULL;
         }
@@ -78,7 +77,8 @@ static inline void server_connect(void)
     CHECK(server.context != NULL);
 }
 
-/* Runs a server, for the first test that asks and after server_kill. False, loudly: there is none on this machine. */
+/* Starts the server, for the first test that needs it and after server_kill. False, after printing SKIP: none is
+ * installed. */
 static inline bool server_begin(void)
 {
     if (server.context)

@@ -1,5 +1,5 @@
 /*
- * The clocks that the library reads stand still, and go on when the test says so: the linker puts this in front of
+ * The clocks that the library reads stand still, and advance when the test advances them: the linker replaces
  * clock_gettime, by a line in the Makefile.
  */
 #ifndef WEIR_TESTS_STANDING_CLOCK_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
-static int64_t standing_ns; /* how far they have gone */
+static int64_t standing_ns; /* how far the clocks have advanced */
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *at);
 int __real_clock_gettime(clockid_t clock, struct timespec *at);
@@ -19,7 +19,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *at)
     bool wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
     if (!wall && clock != CLOCK_BOOTTIME)
         return __real_clock_gettime(clock, at);
-    /* No edge of anything, and none of the one where the other has its own. */
+    /* Not at a boundary of any unit, and different parts of a second for the two clocks. */
     int64_t ns = (wall ? INT64_C(1700000000400000000) : INT64_C(5000700000000)) + standing_ns;
     *at = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     return 0;

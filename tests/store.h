@@ -1,4 +1,4 @@
-/* A store played by hand: a segment of its own decides as the real one would, for tests of what surrounds it. */
+/* A simulated store: a private segment decides as the real store would, for tests of the code around it. */
 #ifndef WEIR_TESTS_STORE_H
 #define WEIR_TESTS_STORE_H
 
@@ -9,9 +9,9 @@
 
 struct test_store {
     weir_segment *segment;
-    double s;      /* its own clock */
-    int error;     /* requests fail with it */
-    int ask_error; /* the counter whose name ends in this one's fails */
+    double s;     /* the store's own clock, in seconds */
+    int error;    /* all requests fail with this */
+    int op_error; /* error of ops on counters whose name ends in `failing` */
     const char *failing;
     int requests, ops; /* so far */
 };
@@ -20,7 +20,7 @@ static inline void test_store_open(struct test_store *store)
 {
     weir_segment_options kind = {.size = 8 << 20};
     memset(store, 0, sizeof *store);
-    store->s = 5000; /* another clock than the hosts' */
+    store->s = 5000; /* differs from the hosts' clocks */
     if (weir_segment_open(&kind, &store->segment) != 0)
         exit(1);
 }
@@ -50,8 +50,8 @@ static inline int test_store_one(struct test_store *store, struct weir__store_op
     return error;
 }
 
-/* Answers a request as the script does. */
-static inline void test_store_answer(struct test_store *store, struct weir__store_request *request)
+/* Executes a request as the script does. */
+static inline void test_store_execute(struct test_store *store, struct weir__store_request *request)
 {
     bool first_passed = true;
     store->requests++;
@@ -62,7 +62,7 @@ static inline void test_store_answer(struct test_store *store, struct weir__stor
         bool passes = true, fails = false;
         for (uint32_t i = 0; i < group->count; i++) {
             fails |= test_store_ends(ops[i].name, store->failing);
-            ops[i].error = test_store_ends(ops[i].name, store->failing) ? store->ask_error : 0;
+            ops[i].error = test_store_ends(ops[i].name, store->failing) ? store->op_error : 0;
             if (ops[i].kind == WEIR__OP_TAKE)
                 CHECK_EQ(test_store_one(store, &ops[i], false), 0);
             passes &= ops[i].kind != WEIR__OP_TAKE || weir_passes(&ops[i].decision);
@@ -76,8 +76,8 @@ static inline void test_store_answer(struct test_store *store, struct weir__stor
     }
 }
 
-/* Gives back as the client does. */
-static inline void test_store_give_back(struct test_store *store, const struct weir__store_request *back)
+/* Refunds as the client does. */
+static inline void test_store_refund(struct test_store *store, const struct weir__store_request *back)
 {
     for (uint32_t i = 0; i < back->op_count; i++) {
         struct weir__store_op refund = back->ops[i];
@@ -87,15 +87,15 @@ static inline void test_store_give_back(struct test_store *store, const struct w
     }
 }
 
-/* An engine that knows of a store and leaves asking to others. */
-static inline weir *test_strict_engine(const char *rules, enum weir_consistency usual)
+/* An engine with a store to which it does not connect: the test executes the store requests. */
+static inline weir *test_strict_engine(const char *rules, enum weir_consistency default_consistency)
 {
     weir_options kind = {.segment = {.size = 8 << 20},
                          .rules_text = rules,
                          .diagnose = test_print_diagnostic,
                          .flags = WEIR_NO_CONNECT,
                          .store = "redis://127.0.0.1:1",
-                         .default_consistency = usual};
+                         .default_consistency = default_consistency};
     weir *engine = NULL;
     int error = weir_open(&kind, &engine);
     if (error) {

@@ -22,7 +22,7 @@ struct weir_test {
 };
 
 static struct weir_test *test_first, **test_last = &test_first;
-static int test_failures; /* of the test that runs now */
+static int test_failures; /* of the running test */
 
 #define TEST(name)                                                                                                     \
     static void test_##name(void);                                                                                     \
@@ -71,7 +71,7 @@ static int test_failures; /* of the test that runs now */
         return failed != 0 || ran == 0;                                                                                \
     }
 
-/* How much of the random work to do: 1, or what WEIR_TEST_SCALE says (sanitizers and emulation are slow). */
+/* The amount of random work: `count`, times WEIR_TEST_SCALE if that is set (sanitizers and emulation are slow). */
 static inline int64_t test_scaled(int64_t count, int64_t least)
 {
     const char *scale = getenv("WEIR_TEST_SCALE");
@@ -79,7 +79,7 @@ static inline int64_t test_scaled(int64_t count, int64_t least)
     return scaled < least ? least : scaled;
 }
 
-/* A small generator of random numbers (splitmix64) for tests that must give the same run from the same seed. */
+/* A small random number generator (splitmix64) for tests that must be reproducible from their seed. */
 static inline uint64_t test_random(uint64_t *state)
 {
     uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));

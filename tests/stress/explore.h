@@ -1,15 +1,15 @@
 /*
  * Explores interleavings: the code under test runs in coroutines, every access to shared memory is a point at which
- * another one may go on, and a random generator decides who. The same seed gives the same run, so what was found once
- * can be looked at step by step. What is explored is every order of the accesses, not what a processor may make of
- * them besides: for fences and acquire/release, see test_fresh_keys under TSan and the comments in src/base/atomic.h.
+ * another coroutine may continue, and a random generator decides which. The same seed gives the same run, so that a
+ * failure can be traced step by step. This explores every order of the accesses, but not the reordering by a
+ * processor: for fences and acquire/release, see test_fresh_keys under TSan and the comments in src/base/atomic.h.
  *
- * Include this before anything of src/: it takes the place of src/base/atomic.h.
+ * Include this before anything of src/: it replaces src/base/atomic.h.
  */
 #ifndef WEIR_EXPLORE_H
 #define WEIR_EXPLORE_H
 
-/* glibc's checked longjmp takes a jump to another stack for a mistake. */
+/* glibc's checked longjmp aborts on a jump to another stack. */
 #undef _FORTIFY_SOURCE
 
 #include <setjmp.h>
@@ -33,7 +33,7 @@
 void __asan_unpoison_memory_region(const volatile void *at, size_t bytes);
 const char *__asan_default_options(void);
 
-/* It keeps track of one stack only, and would give away the variables of coroutines that wait. */
+/* ASan's use-after-return check tracks one stack only, and would reuse the variables of waiting coroutines. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
 {
     return "detect_stack_use_after_return=0";
@@ -41,7 +41,7 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void)
 #endif
 
 static struct explore {
-    /* Coroutines. Each is made once; to start over it is thrown back to its base, wherever it was. */
+    /* Coroutines. Each is created once; to start over it jumps back to its base, wherever it was. */
     jmp_buf base[EXPLORE_MAX], at[EXPLORE_MAX], outside;
     void (*body)(int me);
     int count, current; /* current: -1 outside of coroutines, where nothing switches */
@@ -50,13 +50,13 @@ static struct explore {
     /* The schedule. */
     uint64_t random;
     int64_t step;
-    int switches;                       /* random: of 1000 accesses, before how many to switch; 0: by priority */
+    int switches;                       /* random: the number of 1000 accesses before which to switch; 0: by priority */
     int64_t priority[EXPLORE_MAX];      /* PCT: the highest one alive runs, but for a few steps at which it */
     int64_t lowest, change[8], changes; /* becomes the lowest */
-    int64_t kill[2];                    /* steps at which the one that runs dies; 0: none */
+    int64_t kill[2];                    /* steps at which the running coroutine dies; 0: none */
     int kills;
 
-    /* What came of it. */
+    /* Results. */
     bool trace;
     char why[160]; /* the first failure; empty: none */
     int64_t failed_step;
@@ -82,8 +82,8 @@ __attribute__((format(printf, 1, 2))) static void explore_fail(const char *forma
         printf("*** %s\n", explore.why);
 }
 
-/* For what a trace says besides the accesses. */
-__attribute__((format(printf, 1, 2))) static void explore_say(const char *format, ...)
+/* Adds a line to the trace, besides the accesses. */
+__attribute__((format(printf, 1, 2))) static void explore_log(const char *format, ...)
 {
     if (!explore.trace)
         return;
@@ -95,7 +95,7 @@ __attribute__((format(printf, 1, 2))) static void explore_say(const char *format
     va_end(arguments);
 }
 
-/* ---- Coroutines: ucontext makes the stacks; jumps, which need no system call, switch between them ---- */
+/* ---- Coroutines: ucontext creates the stacks; longjmp, which needs no system call, switches between them ---- */
 
 static int explore_pick(void)
 {
@@ -126,7 +126,7 @@ static void explore_switch(int to)
         explore_jump(to);
 }
 
-/* The one that runs never runs again. */
+/* Ends the running coroutine for good. */
 static _Noreturn void explore_end(void)
 {
     explore.alive[explore.current] = false;
@@ -156,7 +156,8 @@ static void explore_make(int i)
         setcontext(&context);
 }
 
-/* Draws a schedule. Steps are drawn from short ranges as often as from long ones: runs are of very different length. */
+/* Draws a schedule. Steps are drawn from short ranges as often as from long ones, as runs have very different lengths.
+ */
 static void explore_draw_schedule(void)
 {
     static const int often[] = {1000, 300, 100, 30}, range[] = {60, 200, 600};
@@ -180,7 +181,7 @@ static void explore_run(int count, void (*body)(int me))
         explore_make(i);
     explore.made = true;
 #ifdef EXPLORE_ASAN
-    __asan_unpoison_memory_region(explore_stack, sizeof explore_stack); /* frames of those that died */
+    __asan_unpoison_memory_region(explore_stack, sizeof explore_stack); /* frames of coroutines that died */
 #endif
     explore_draw_schedule();
     explore.count = count;
@@ -195,14 +196,14 @@ static void explore_run(int count, void (*body)(int me))
         explore_jump(explore_pick());
 }
 
-/* Before every access to shared memory. */
+/* Called before every access to shared memory. */
 static inline void explore_point(void)
 {
     if (explore.current < 0)
         return;
     explore.step++;
     if (explore.step == explore.kill[0] || explore.step == explore.kill[1]) {
-        explore_say("DIES");
+        explore_log("DIES");
         explore.kills++;
         explore_end();
     }
@@ -217,7 +218,7 @@ static inline void explore_point(void)
     explore_switch(explore_pick());
 }
 
-/* ---- The atomics, in place of src/base/atomic.h: whatever that offers, this must offer, too ---- */
+/* ---- The atomics, in place of src/base/atomic.h, which must offer the same functions ---- */
 
 #define WEIR_BASE_ATOMIC_H
 
@@ -225,7 +226,7 @@ typedef struct weir__cell {
     uint64_t lo, hi;
 } __attribute__((aligned(16))) weir__cell;
 
-/* By the world that is explored (world.h): shows an access, and checks what must hold after a change. */
+/* Defined by world.h: prints an access, and checks the invariants after a change. */
 static void explore_show(const char *what, const void *at, int bytes, weir__cell was, weir__cell put, bool done);
 static void explore_changed(const weir__cell *cell, weir__cell was);
 
@@ -240,7 +241,7 @@ static inline bool weir__cell_equal(weir__cell a, weir__cell b)
     return a.lo == b.lo && a.hi == b.hi;
 }
 
-/* Two accesses: what is read may be of two states. */
+/* Two accesses: the halves read may be of two states. */
 static inline weir__cell weir__cell_peek(const weir__cell *cell)
 {
     weir__cell seen;
@@ -358,7 +359,7 @@ static inline void weir__add64(uint64_t *word, uint64_t amount)
     *word += amount;
 }
 
-/* Statistics decide nothing, so no one is let in between; evictions are counted when they happen. */
+/* Statistics decide nothing, so this is no switching point; evictions are counted when they happen. */
 static inline void weir__count(uint64_t *word, uint64_t amount)
 {
     *word += amount;

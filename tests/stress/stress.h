@@ -1,4 +1,4 @@
-/* What the stress tests share: the limits they go through, workers as threads or as processes. */
+/* Shared by the stress tests: the limits, and workers as threads or as processes. */
 #ifndef WEIR_STRESS_H
 #define WEIR_STRESS_H
 
@@ -14,7 +14,7 @@
 #include "../own.h"
 #include "../test.h"
 
-/* A moment that lies on no edge of any window used here. */
+/* A moment that is at no boundary of any window used here. */
 #define STRESS_NOW (WEIR_DAY * 20000 + 123456789)
 
 struct stress_limit {
@@ -25,7 +25,7 @@ struct stress_limit {
 
 #define PASSES 7
 
-/* Windows of an hour: nothing comes back while a test runs on a standing clock. */
+/* Windows of an hour: nothing is refilled while a test runs on a standing clock. */
 static const struct stress_limit stress_limits[] = {
     {"token bucket", {.algorithm = WEIR_TOKEN_BUCKET, .limit = 7, .window_ns = 3600 * WEIR_SECOND, .id = 1}, 1},
     {"interval refill",
@@ -76,7 +76,7 @@ static inline weir_segment *stress_open(const char *path, uint64_t size, uint64_
     return segment;
 }
 
-/* Sound, and (when asked) nothing lost that was still counting. */
+/* Checks that the segment is consistent, and (with `lossless`) that no live entry was evicted. */
 static inline void stress_check_segment(weir_segment *segment, weir_time now, bool lossless)
 {
     weir_report report;

@@ -1,7 +1,7 @@
 /*
- * Several rules on one request, taken together or not at all, from threads and from processes. The clock stands, so
- * nothing comes back: in the end each key must have given exactly what was admitted under it. One unit more admitted
- * is a limit broken; one unit less left is a denied request that burned something.
+ * Several rules on one request, taken all or nothing, from threads and from processes. The clock stands still, so
+ * nothing is refilled: in the end each key must have given exactly what was admitted under it. One unit more admitted
+ * is a violated limit; one unit less left is a denied request that consumed something.
  */
 #include "stress.h"
 
@@ -43,8 +43,9 @@ struct who {
     int user, address, tenant;
 };
 
-/* A cost of 1 as a gateway asks for it: what passes may be told briefly, and then *answer says no more than that. */
-static int ask(weir *engine, struct who who, int64_t cost, weir_result *answer, weir_outcome outcomes[3])
+/* Checks one request; with a cost of 1 on the fast path, as the gateway does, and then `result` has only what that
+ * path returns. */
+static int check(weir *engine, struct who who, int64_t cost, weir_result *result, weir_outcome outcomes[3])
 {
     char user[16], address[16], tenant[16], text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
@@ -63,10 +64,10 @@ static int ask(weir *engine, struct who who, int64_t cost, weir_result *answer, 
                         .outcomes = outcomes,
                         .outcomes_max = 3};
     if (cost != 1)
-        return weir_check(engine, &query, answer);
-    int error = weir__check_fast(engine, &query, answer, &fast);
+        return weir_check(engine, &query, result);
+    int error = weir__check_fast(engine, &query, result, &fast);
     if (!error && fast.filled)
-        *answer = (weir_result){.matched = 3, .decision = {.verdict = WEIR_ALLOW}};
+        *result = (weir_result){.matched = 3, .decision = {.verdict = WEIR_ALLOW}};
     return error;
 }
 
@@ -76,11 +77,11 @@ static void work(weir *engine, struct board *board, uint64_t seed, int64_t reque
         struct who who = {(int)(test_random(&seed) % USERS), (int)(test_random(&seed) % ADDRESSES),
                           (int)(test_random(&seed) % TENANTS)};
         uint32_t cost = 1 + (uint32_t)(test_random(&seed) % 5) / 2;
-        weir_result answer;
+        weir_result result;
         weir_outcome outcomes[3];
-        if (ask(engine, who, cost, &answer, outcomes) != 0 || answer.matched != 3) {
+        if (check(engine, who, cost, &result, outcomes) != 0 || result.matched != 3) {
             __atomic_fetch_add(&board->errors, 1, __ATOMIC_RELAXED);
-        } else if (weir_passes(&answer.decision)) {
+        } else if (weir_passes(&result.decision)) {
             __atomic_fetch_add(&board->user[who.user], cost, __ATOMIC_RELAXED);
             __atomic_fetch_add(&board->address[who.address], cost, __ATOMIC_RELAXED);
             __atomic_fetch_add(&board->tenant[who.tenant], cost, __ATOMIC_RELAXED);
@@ -92,9 +93,9 @@ static void check_key(const uint32_t *admitted, int count, int64_t limit, weir *
 {
     for (int i = 0; i < count; i++) {
         struct who who = {which == 2 ? i : 0, which == 1 ? i : 0, which == 0 ? i : 0};
-        weir_result answer;
+        weir_result result;
         weir_outcome outcomes[3];
-        CHECK_EQ(ask(engine, who, 0, &answer, outcomes), 0);
+        CHECK_EQ(check(engine, who, 0, &result, outcomes), 0);
         CHECK(admitted[i] <= limit);
         CHECK_EQ(outcomes[which].decision.remaining, limit - admitted[i]);
     }
@@ -126,7 +127,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-TEST(threads)
+TEST(threads_take_all_or_nothing)
 {
     for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++) {
         char text[1024];
@@ -145,7 +146,7 @@ TEST(threads)
     }
 }
 
-TEST(processes)
+TEST(processes_take_all_or_nothing)
 {
     char path[64];
     own_path(path, sizeof path, "segment");
@@ -159,7 +160,7 @@ TEST(processes)
         fflush(stdout);
         for (int i = 0; i < WORKERS; i++)
             if (fork() == 0) {
-                weir *own; /* as every worker would have: its own mapping and its own copy of the rules */
+                weir *own; /* as every worker has: its own mapping and its own copy of the rules */
                 if (weir_open(&how, &own) == 0)
                     work(own, board, a * 100 + (uint64_t)i, test_scaled(4000, 500));
                 else

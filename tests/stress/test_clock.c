@@ -1,8 +1,8 @@
 /*
- * Windows that roll on while all workers hammer a few keys. The clock is a shared word that one thread moves on;
- * workers read it at different moments and sometimes use an old reading, as a slow thread or a cached clock does.
- * Each granted request says which window it was counted in (reset_after tells), so the rule can be checked afterwards,
- * exactly, without knowing in which order things happened.
+ * Windows roll on while all workers use a few keys. The clock is a shared word that one thread advances; workers read
+ * it at different moments and sometimes use an old reading, as a slow thread or a cached clock does. The reset_after
+ * of each granted request shows the window it was counted in, so the limit can be checked afterwards, exactly, without
+ * knowing the order of events.
  */
 #include "stress.h"
 
@@ -26,7 +26,7 @@ struct job {
     uint64_t seed;
 };
 
-/* Where a granted request was counted, from what its decision says. */
+/* The time at which a granted request was counted, from its decision. */
 static int64_t counted_at(const weir_limit *limit, int64_t now_us, const weir_decision *d)
 {
     int64_t reset = now_us + d->reset_after_ns / 1000;
@@ -34,13 +34,13 @@ static int64_t counted_at(const weir_limit *limit, int64_t now_us, const weir_de
         return reset - limit->window_us;
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         return reset - limit->buckets * limit->part_us;
-    /* Two buckets: what was counted in a window weighs nothing at some moment within the next one. */
+    /* Two buckets: the usage of a window weighs nothing at some moment within the next one. */
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
         return ((reset - 1) / limit->part_us - 1) * limit->part_us;
     return now_us;
 }
 
-/* Singly or in a batch, which has ways of its own. */
+/* Singly or in a batch, which is another code path. */
 static int take(const struct job *job, const uint32_t *key, weir_time now, bool batch, weir_decision *decision)
 {
     weir_request request = {.limit = &job->limit, .key = key, .key_len = sizeof *key, .cost = job->cost};
@@ -83,7 +83,7 @@ static int by_key_and_time(const void *a, const void *b)
     return x->at_us < y->at_us ? -1 : x->at_us > y->at_us;
 }
 
-/* In any span (t - length, t] of counted times at most the cap. */
+/* Checks that any span (t - length, t] of counted times has at most the cap. */
 static void check_rolling(const struct job *job, int64_t length_us)
 {
     int64_t first = 0;
@@ -94,7 +94,8 @@ static void check_rolling(const struct job *job, int64_t length_us)
     }
 }
 
-/* Two buckets: in each window, the last one granted still had to fit beside what the window before weighs. */
+/* Two buckets: in each window, the last one granted still had to fit beside the weighted usage of the previous window.
+ */
 static void check_pairs(const struct job *job)
 {
     int64_t before = 0, before_at = 0, w = job->limit.part_us;
@@ -116,7 +117,7 @@ static void check_pairs(const struct job *job)
     }
 }
 
-/* A bucket gives its burst and what drips in, not one more; with demand without end also not much less. */
+/* A bucket grants its burst and its refill, not one more; with unlimited demand also not much less. */
 static void check_bucket(const struct job *job, int64_t from_us, int64_t to_us)
 {
     int64_t count[KEYS] = {0};
@@ -140,7 +141,7 @@ static void roll(const weir_params *params, int64_t cost, const char *name)
     CHECK_EQ(weir_limit_init(&job.limit, params), 0);
     for (int i = 0; i < WORKERS; i++)
         CHECK_EQ(pthread_create(&thread[i], NULL, work, &job), 0);
-    /* The workers come late on a busy machine: as many more, until they were there. */
+    /* On a busy machine the workers start late: more steps, until they have started. */
     for (int64_t i = 0; i < steps || (__atomic_load_n(&job.grants, __ATOMIC_RELAXED) <= 200 && i < 100 * steps); i++) {
         __atomic_fetch_add(&job.clock_us, 1 + (int64_t)(i % 7), __ATOMIC_RELAXED);
         if (i % 4 == 0)
@@ -168,14 +169,14 @@ static void roll(const weir_params *params, int64_t cost, const char *name)
     free(job.grant);
 }
 
-/* Windows of some tens of microseconds of the test's own time: thousands of edges in a run. */
-TEST(rolling_token_bucket)
+/* Windows of some tens of microseconds of simulated time: thousands of boundaries in a run. */
+TEST(token_bucket_while_the_clock_advances)
 {
     roll(&(weir_params){.limit = 13, .window_ns = 90000, .burst = 5, .id = 1}, 1, "13 in 90 us");
     roll(&(weir_params){.limit = 3, .window_ns = 30000, .refill = WEIR_REFILL_INTERVAL, .id = 2}, 1, "interval");
 }
 
-TEST(rolling_two_buckets)
+TEST(sliding_window_of_two_buckets_while_the_clock_advances)
 {
     roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 40000, .id = 3}, 1,
          "10 in 40 us");
@@ -188,7 +189,7 @@ TEST(rolling_two_buckets)
          "3 times 30000 in 9 us");
 }
 
-TEST(rolling_many_buckets)
+TEST(sliding_window_of_many_buckets_while_the_clock_advances)
 {
     roll(
         &(weir_params){
@@ -200,7 +201,7 @@ TEST(rolling_many_buckets)
         1, "60 buckets");
 }
 
-TEST(rolling_log)
+TEST(sliding_window_log_while_the_clock_advances)
 {
     roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 20000, .id = 7}, 1,
          "log, 3 in 20 us");

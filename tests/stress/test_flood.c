@@ -1,7 +1,7 @@
 /*
- * A flood of fresh keys by several workers in a slab and lines that are far too small, while records and entries are
- * evicted all the time and workers are killed: keys that have used up their limits stay denied, nothing is torn, nobody
- * gets an error, and all grains can be had again.
+ * A flood of new keys by several workers in a slab and buckets that are far too small, while records and entries are
+ * evicted all the time and workers are killed: keys that have used up their limits stay denied, nothing is torn, no
+ * request gets an error, and all chunks are available again.
  */
 #include "stress.h"
 
@@ -14,7 +14,7 @@ static const weir_params kinds[] = {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct board {
-    uint64_t next; /* the next fresh key */
+    uint64_t next; /* the next new key */
     uint64_t failed, let_through;
     bool end;
 };
@@ -35,8 +35,7 @@ static bool passes(const struct job *job, int kind, uint64_t key)
     return weir_passes(&d);
 }
 
-/* Every eighth request is of a key that is denied; the others are of fresh keys, which use at most half of their
- * limits. */
+/* Every eighth request is of a denied key; the others are of new keys, which use at most half of their limits. */
 static void *work(void *argument)
 {
     const struct job *job = argument;
@@ -79,7 +78,7 @@ static void finish(struct job *job, const char *path)
     CHECK_EQ(stats.errors, 0);
     CHECK_EQ(weir_segment_validate(job->segment, now, &report), 0);
 
-    /* When all leases have lapsed, every grain is there for a fresh log, and nobody loses anything for it. */
+    /* When all leases have expired, every chunk is available for a new log, without an eviction. */
     weir_time then = {STRESS_NOW + 3 * 3600 * WEIR_SECOND, STRESS_NOW + 3 * 3600 * WEIR_SECOND};
     for (uint64_t key = 0; key < stats.chunks; key++) {
         weir_decision d;
@@ -92,7 +91,7 @@ static void finish(struct job *job, const char *path)
     unlink(path);
 }
 
-TEST(denied_keys_outlive_threads)
+TEST(denied_keys_survive_a_flood_by_threads)
 {
     char path[64];
     pthread_t thread[WORKERS];
@@ -120,7 +119,7 @@ static pid_t start(struct job *job)
     return child;
 }
 
-TEST(denied_keys_outlive_killed_processes)
+TEST(denied_keys_survive_a_flood_by_killed_processes)
 {
     char path[64];
     pid_t child[WORKERS];

@@ -1,7 +1,7 @@
 /*
- * Keys nobody has seen before, hit by all workers at once: exactly the limit is admitted on every one. With threads
- * and with processes; in a table nearly full, so that entries are moved about; and in one full of recovered entries,
- * so that every new key takes over another's slot while that one may still be in use.
+ * New keys, used by all workers at once: exactly the limit is admitted on every one. With threads and with processes;
+ * in a table nearly full, so that entries are displaced; and in one full of recovered entries, so that every new key
+ * takes over another's slot while that one may still be in use.
  */
 #include "stress.h"
 
@@ -16,13 +16,13 @@ struct job {
     int64_t keys;
     uint64_t salt;      /* makes the keys of one round different from those of another */
     uint32_t *admitted; /* by key, shared by all workers */
-    int64_t *arrived;   /* by chunk: how many workers have begun it */
+    int64_t *arrived;   /* by chunk: how many workers have started it */
     int64_t *failed;    /* takes that returned an error */
     int64_t *other;     /* of those, one other than WEIR_EFULL */
     int batch;          /* take with weir_take_batch, so many copies of each key at once */
 };
 
-/* All workers begin a chunk together: the first requests of its keys come at the same moment. */
+/* All workers start a chunk together: the first requests of its keys come at the same moment. */
 static void meet(int64_t *arrived, int64_t chunk)
 {
     __atomic_fetch_add(&arrived[chunk], 1, __ATOMIC_SEQ_CST);
@@ -170,10 +170,10 @@ TEST(processes_on_fresh_keys)
 }
 
 /*
- * Every slot is taken by an entry that has recovered or is about to: new keys take them over while workers with the
- * old keys come back to theirs. Round by round time goes on, and what the last round left has recovered.
+ * Every slot has an entry that has recovered or is about to: new keys take the slots over while workers use the old
+ * keys again. Time advances from round to round, and the entries of the last round have recovered.
  */
-static void change_hands(void (*run)(struct job *), bool by_path)
+static void reuse_slots(void (*run)(struct job *), bool by_path)
 {
     enum { ROUNDS = 8 };
     for (int i = 0; i < STRESS_LIMITS; i++) {
@@ -186,7 +186,7 @@ static void change_hands(void (*run)(struct job *), bool by_path)
         job.cost = stress_limits[i].cost;
         CHECK_EQ(weir_limit_init(&job.limit, &stress_limits[i].params), 0);
         for (int round = 0; round < ROUNDS; round++) {
-            /* Three windows on: past a sliding counter's two, and past a lease's slack. */
+            /* Three windows later: beyond a sliding counter's two, and beyond a lease's slack. */
             job.now.mono_ns = job.now.wall_ns = STRESS_NOW + round * 3 * 3600 * WEIR_SECOND;
             job.salt = (uint64_t)round / 2; /* every second round the old keys again */
             fresh(&job, run, stress_limits[i].name);
@@ -197,21 +197,21 @@ static void change_hands(void (*run)(struct job *), bool by_path)
     }
 }
 
-TEST(exact_while_slots_change_hands)
+TEST(exact_while_threads_reuse_slots)
 {
-    change_hands(run_threads, false);
+    reuse_slots(run_threads, false);
 }
 
-TEST(processes_while_slots_change_hands)
+TEST(exact_while_processes_reuse_slots)
 {
-    change_hands(run_processes, true);
+    reuse_slots(run_processes, true);
 }
 
 /*
- * A table far too small: live entries are evicted all the time, so nothing can be said about the keys that lose
- * theirs. But it must stay sound, every loss must be counted, and a key that all hold on to keeps being counted.
+ * A table far too small: live entries are evicted all the time, so nothing is certain about the keys that lose theirs.
+ * But it must stay consistent, every eviction must be counted, and a key that all workers keep using stays counted.
  */
-TEST(sound_while_live_entries_are_evicted)
+TEST(consistent_while_live_entries_are_evicted)
 {
     for (int i = 0; i < STRESS_LIMITS; i++) {
         char path[64];
@@ -235,8 +235,8 @@ TEST(sound_while_live_entries_are_evicted)
         CHECK_EQ(weir_stats_read(segment, &stats), 0);
         const weir_params *params = &stress_limits[i].params;
         if (params->algorithm == WEIR_SLIDING_WINDOW_LOG || params->buckets > 2) {
-            /* Every key is exhausted, and none of those loses its record: the others get WEIR_EFULL, which is counted.
-             */
+            /* Every key is exhausted, and no exhausted one loses its record: the others get WEIR_EFULL, which is
+             * counted. */
             CHECK(below > 0 && *job.failed > 0);
             CHECK_EQ(*job.other, 0);
             CHECK_EQ(stats.slab_full, *job.failed);
@@ -245,7 +245,7 @@ TEST(sound_while_live_entries_are_evicted)
             CHECK_EQ(*job.failed, 0);
             CHECK(stats.evicted_live > 0);
         }
-        CHECK(above <= stats.evicted_live); /* whoever got more had lost its entry, and that was counted */
+        CHECK(above <= stats.evicted_live); /* a key that got more had lost its entry, and that was counted */
         weir_report report;
         CHECK_EQ(weir_segment_validate(segment, job.now, &report), 0);
         weir_segment_close(segment);

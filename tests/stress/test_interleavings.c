@@ -1,22 +1,22 @@
 /*
- * The table under every order of its accesses to shared memory that a generator of random numbers comes upon; see
- * explore.h. Some processes (coroutines) use a few keys of a nearly full table, some of them die at any point; at no
- * point may a key count twice, and at the end, alone: nothing given out beyond the limit, nothing lost, nobody in the
- * way, and all that the dead have left can be had again.
+ * The table under random orders of its accesses to shared memory; see explore.h. Some processes (coroutines) use a few
+ * keys of a nearly full table, some of them die at any point; at no point may a key count twice. At the end, without
+ * concurrency: nothing was granted beyond the limit, nothing is lost, nothing blocks, and everything that dead
+ * processes left is available again.
  *
- * A failure prints how to see it: WEIR_TEST_SEED with one test's name shows every access of one schedule.
+ * A failure prints how to reproduce it: WEIR_TEST_SEED with one test's name prints every access of one schedule.
  */
 #include "explore.h"
 
 #include "table/slab.h"
 
-/* Few generations, so that tags share them; few rounds, so that whoever waits for the dead is found out soon. */
+/* Few generations, so that tags share them; few rounds, so that waiting for a dead process is detected soon. */
 #undef WEIR__MOVES
 #undef WEIR__ROUNDS
 #define WEIR__MOVES  4
 #define WEIR__ROUNDS 256
 
-/* The sources, with the atomics of explore.h. Names of their own that two of them use are told apart here. */
+/* The sources, with the atomics of explore.h. Static names that two of them use are made distinct here. */
 #include "table/cuckoo.c"
 #include "table/slab.c"
 
@@ -53,25 +53,25 @@ enum { REFUNDS = 1, RESETS = 2, BLOCKS = 4 };
 struct scenario {
     enum weir_algorithm algorithm;
     int buckets;
-    int64_t unit;             /* what one unit is to the limit: large, where only large limits are kept that way */
+    int64_t unit; /* units of the limit per unit of the test: large, where only large limits use that representation */
     int cap_least, cap_range; /* units */
     int cost_most;
-    int grains_least, grains_range;
-    bool edge;                    /* one clock is in the window before */
+    int chunks_min, chunks_range;
+    bool edge;                    /* one clock is in the previous window */
     bool tight;                   /* the slab is too small for all: WEIR_EFULL may happen */
-    int64_t counts_us;            /* for so long from now on all that was given still counts in full */
-    int64_t kept_us;              /* for so long a slot may be kept for one who died, 0 is 5 s */
+    int64_t counts_us;            /* from now on, for so long all granted units still count in full */
+    int64_t kept_us;              /* for so long a slot may be kept for a dead process; 0 is 5 s */
     unsigned also;                /* REFUNDS, RESETS, BLOCKS */
     void (*prepare)(int64_t cap); /* NULL: a key with or without an entry */
 };
 
 static const struct scenario *scenario;
 static weir_limit limit, filler_limit;
-static int64_t cap, own[EXPLORE_MAX][KEYS]; /* own: what a process was given and has not given back */
+static int64_t cap, own[EXPLORE_MAX][KEYS]; /* own: units that a process was granted and has not refunded */
 static int acts[EXPLORE_MAX];
 static bool narrow;
 
-static struct weir_stats covered; /* over all schedules of a test: moved, evicted_live; `errors` is deaths */
+static struct weir_stats covered; /* over all schedules of a test: displacements, evicted_live; `errors` is deaths */
 
 static void note(int error)
 {
@@ -79,11 +79,11 @@ static void note(int error)
         explore_fail("%s%s", explore.current < 0 ? "alone: " : "", error == WEIR_EBUSY ? "WEIR_EBUSY" : "an error");
 }
 
-/* ---- What processes do ---- */
+/* ---- The processes ---- */
 
 static int64_t most_given(const struct key *key)
 {
-    /* A reset of two slots is two: a request in between may still count in the second one. */
+    /* A reset of two slots is not atomic: a request in between may still count in the second one. */
     bool two_slots = scenario->algorithm == WEIR_SLIDING_WINDOW_COUNTER && scenario->unit > 1;
     return cap * (1 + key->resets * (two_slots ? 2 : 1));
 }
@@ -109,13 +109,13 @@ static void take(int who, int k, int64_t units, int64_t now_us)
     struct key *key = &keys[k];
     bool blocked = key->blocked;
     weir_decision decision = {0};
-    key->asked += units;
+    key->requested += units;
 
-    explore_say("take %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
+    explore_log("take %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
     int error = decide(&op, &key->where, units * scenario->unit, &decision);
-    explore_say("take of key %d: error %d, verdict %d", k, error, (int)decision.verdict);
+    explore_log("take of key %d: error %d, verdict %d", k, error, (int)decision.verdict);
     note(error);
-    if (!error && decision.verdict == WEIR_DENY && key->asked <= cap)
+    if (!error && decision.verdict == WEIR_DENY && key->requested <= cap)
         explore_fail("refused, though all that was ever asked for fits");
     if (error || !weir_passes(&decision))
         return;
@@ -123,7 +123,7 @@ static void take(int who, int k, int64_t units, int64_t now_us)
     if (who >= 0)
         own[who][k] += units;
     if (world.stats.evicted_live)
-        return; /* a loss that is allowed, and told */
+        return; /* an eviction that is allowed, and reported */
     if (key->given - key->given_back > most_given(key))
         explore_fail("%d given of at most %d", (int)(key->given - key->given_back), (int)most_given(key));
     if (blocked && !key->unblocked)
@@ -137,7 +137,7 @@ static void give_back(int who, int k, int64_t now_us)
     int64_t units = own[who][k] ? 1 + explore_random((int)own[who][k]) : 0;
     if (!units)
         return;
-    explore_say("give back %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
+    explore_log("refund %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
     own[who][k] -= units;
     keys[k].given_back += units;
     note(weir__table_take(&op, &limit, &keys[k].where, -units * scenario->unit, WEIR__TAKE, &decision));
@@ -146,7 +146,7 @@ static void give_back(int who, int k, int64_t now_us)
 static void reset(int k, int64_t now_us)
 {
     struct weir__op op = op_at(now_us);
-    explore_say("reset key %d", k);
+    explore_log("reset key %d", k);
     keys[k].resets++;
     note(weir__table_reset(&op, &limit, &keys[k].where));
 }
@@ -154,7 +154,7 @@ static void reset(int k, int64_t now_us)
 static void block(int k, int64_t now_us, bool begin)
 {
     struct weir__op op = op_at(now_us);
-    explore_say("%s key %d", begin ? "block" : "unblock", k);
+    explore_log("%s key %d", begin ? "block" : "unblock", k);
     keys[k].unblocked |= !begin;
     int error = weir__table_block(&op, &keys[k].where, begin ? 2 * HOUR : 0);
     note(error);
@@ -168,7 +168,7 @@ static void use_filler(int64_t now_us, bool drop)
     if (!near_fillers)
         return;
     int i = explore_random(near_fillers);
-    explore_say("%s filler %" PRIx64, drop ? "drop" : "take", filler[i].tag);
+    explore_log("%s filler %" PRIx64, drop ? "drop" : "take", filler[i].tag);
     note(drop ? weir__slot_drop(&op, &filler[i])
               : weir__slot_take(&op, &filler_limit, &filler[i], 1, WEIR__TAKE, &decision));
 }
@@ -197,10 +197,10 @@ static void process(int me)
         act(me);
 }
 
-/* ---- Alone, afterwards ---- */
+/* ---- Afterwards, without concurrency ---- */
 
-/* What the key's count is now, in units. */
-static int64_t held_by(const struct key *key, int64_t now_us)
+/* The key's current count, in units. */
+static int64_t units_counted(const struct key *key, int64_t now_us)
 {
     struct weir__op op = op_at(now_us);
     weir_decision decision = {0};
@@ -208,19 +208,19 @@ static int64_t held_by(const struct key *key, int64_t now_us)
     return cap - decision.remaining / scenario->unit;
 }
 
-/* The account and the table must agree, as far as nobody died in the middle and nothing was lost or reset. */
+/* The account and the table must agree, unless a process died in the middle or something was evicted or reset. */
 static void check_account(const struct key *key, int64_t now_us)
 {
-    int64_t held = held_by(key, now_us), due = key->given - key->given_back;
+    int64_t counted = units_counted(key, now_us), due = key->given - key->given_back;
     if (world.stats.evicted_live || key->resets)
         return;
-    if (held < due)
-        explore_fail("units lost: %d of %d", (int)(due - held), (int)due);
-    /* Nothing is given back that was taken in the window before, nor in place of what was logged later. */
+    if (counted < due)
+        explore_fail("units lost: %d of %d", (int)(due - counted), (int)due);
+    /* Nothing is refunded that was taken in the previous window, nor instead of what was logged later. */
     bool later = limit.algorithm == WEIR_SLIDING_WINDOW_LOG && clocks[0] != clocks[1];
     bool exact = !explore.kills && !((scenario->edge || later) && key->given_back);
-    if (exact && held != due)
-        explore_fail("%d counted, %d given", (int)held, (int)due);
+    if (exact && counted != due)
+        explore_fail("%d counted, %d given", (int)counted, (int)due);
 }
 
 static void check_alone(void)
@@ -241,20 +241,20 @@ static void check_alone(void)
 
     for (int i = 0; i < KEYS; i++) {
         reset(i, clocks[1]);
-        if (held_by(&keys[i], clocks[1]))
+        if (units_counted(&keys[i], clocks[1]))
             explore_fail("a reset key holds something");
         block(i, clocks[1], false);
     }
-    /* Nobody died, so nobody kept anything: it does not take a lapse for it to be free. */
+    /* No process died, so nothing is kept for one: chunks are free without waiting for a lease to expire. */
     for (uint64_t i = 0; i < table.chunks && lossless && !scenario->tight; i++)
         if (world.lease[i])
-            explore_fail("chunk %d was not given back", (int)i);
+            explore_fail("chunk %d was not released", (int)i);
 
     check_reclaimed(BASE + 20 * HOUR);
     int64_t before = keys[0].given;
     take(-1, 0, 1, BASE + 40 * HOUR);
     if (keys[0].given == before)
-        explore_fail("the key is in nobody's way and yet refused");
+        explore_fail("the key conflicts with no other and is refused");
 }
 
 /* ---- Schedules ---- */
@@ -272,7 +272,7 @@ static void make_limit(void)
 
 static void run_schedule(const char *test, uint64_t seed)
 {
-    /* Other tests, other schedules. */
+    /* Each test has other schedules. */
     explore.random = seed;
     for (; *test; test++)
         explore.random = explore.random * 31 + (uint64_t)*test;
@@ -283,7 +283,7 @@ static void run_schedule(const char *test, uint64_t seed)
     clocks[1] = explore_random(4) ? clocks[0] + 1 : clocks[0];
     make_limit();
     narrow = explore_random(2);
-    make_world(scenario->grains_least + (scenario->grains_range ? explore_random(scenario->grains_range) : 0), narrow);
+    make_world(scenario->chunks_min + (scenario->chunks_range ? explore_random(scenario->chunks_range) : 0), narrow);
     memset(own, 0, sizeof own);
     if (fillers && explore_random(2))
         use_filler(clocks[0], true);
@@ -330,7 +330,7 @@ static void run_schedules(const char *test, const struct scenario *scenarios, in
     if (failed)
         printf("  shortest, at step %" PRId64 ": %s\n  WEIR_TEST_SEED=%" PRIu64 " test_interleavings %s\n", steps, why,
                shortest, test);
-    /* Or else nothing was tested. */
+    /* Otherwise nothing was tested. */
     if (total >= 1000 && !only)
         CHECK(covered.errors > 100 && (scenario->prepare || (covered.displaced > 100 && covered.evicted_live > 100)));
 }
@@ -342,7 +342,7 @@ static void run_schedules(const char *test, const struct scenario *scenarios, in
                       schedules);                                                                                      \
     } while (0)
 
-/* What a scenario is made of. */
+/* Building blocks of scenarios. */
 #define SLOT .algorithm = WEIR_TOKEN_BUCKET, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1
 #define PACKED                                                                                                         \
     .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 2, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1
@@ -356,16 +356,16 @@ static void run_schedules(const char *test, const struct scenario *scenarios, in
 #define LOG                                                                                                            \
     .algorithm = WEIR_SLIDING_WINDOW_LOG, .unit = 1, .cap_least = 3, .cap_range = 8, .cost_most = 3,                   \
     .counts_us = HOUR / 3
-#define ROOMY .grains_least = 40
+#define ROOMY .chunks_min = 40
 
 TEST(one_slot)
 {
     RUN(25000, {SLOT});
 }
 
-/* ---- Moves alone: a key that has an entry is found, wherever that is on its way ---- */
+/* ---- Displacements alone: the entry of a key is found, wherever its displacement is ---- */
 
-/* The slot in which the key counts, of all there are, as nobody but the test can see them; NULL: it is on its way. */
+/* The slot in which the key counts, by a scan of all slots; NULL: it is being displaced. */
 static weir__cell *counting_slot(uint64_t *line)
 {
     for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++) {
@@ -390,7 +390,7 @@ static void move_key(const struct weir__op *op)
         displace(op, line, from, seen, to, there, (int)(to - world.bucket[next].slot));
 }
 
-/* The first ones move it back and forth, the last one looks for it. */
+/* The first coroutines displace it back and forth, the last one looks it up. */
 static void move_or_look(int me)
 {
     const struct weir__op op = op_at(clocks[0]), only = {&table, NULL, clocks[0], clocks[0]};
@@ -403,7 +403,7 @@ static void move_or_look(int me)
     }
 }
 
-TEST(found_while_it_is_moved)
+TEST(entry_is_found_while_it_is_displaced)
 {
     static const struct scenario one = {.algorithm = WEIR_TOKEN_BUCKET, .unit = 1};
     const char *only = getenv("WEIR_TEST_SEED");
@@ -428,7 +428,8 @@ TEST(found_while_it_is_moved)
         explore_run(2 + explore_random(EXPLORE_MAX - 1), move_or_look);
         moved += (int64_t)world.stats.displaced;
         if (explore.why[0])
-            printf("  %s: WEIR_TEST_SEED=%" PRIu64 " test_interleavings found_while_it_is_moved\n", explore.why, seed);
+            printf("  %s: WEIR_TEST_SEED=%" PRIu64 " test_interleavings entry_is_found_while_it_is_displaced\n",
+                   explore.why, seed);
         CHECK(!explore.why[0]);
     }
     CHECK(only || moved > total);
@@ -445,8 +446,8 @@ TEST(pair_of_slots)
 }
 
 /*
- * Both slots hold windows of long ago. While one reads them, others may use the last window and enter this one: read in
- * the wrong order, the last one looks as if it weighed nothing.
+ * Both slots have windows of long ago. While one process reads them, others may use the previous window and enter this
+ * one: read in the wrong order, the previous one seems to weigh nothing.
  */
 static void prepare_long_ago(int64_t units)
 {
@@ -468,11 +469,11 @@ TEST(pair_of_long_ago)
     RUN(25000, {PAIR, .edge = true, .prepare = prepare_long_ago});
 }
 
-/* The slot of this window still holds the one before the last, sealed, and the last is full but for a unit. */
+/* The slot of this window still has the one before the previous, sealed, and the previous is full but for a unit. */
 static void prepare_rollover(int64_t units)
 {
     struct weir__bucket *line = &world.bucket[keys[0].where.primary];
-    int64_t held = units > 1 ? units - 1 : 1;
+    int64_t counted = units > 1 ? units - 1 : 1;
     empty_lines();
     line->slot[0] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
                                                                .expiry = weir__expiry_encode(2 * HOUR),
@@ -480,9 +481,9 @@ static void prepare_rollover(int64_t units)
                                                                .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
                                                                .expiry = weir__expiry_encode(2 * HOUR),
-                                                               .used = (uint64_t)(held * scenario->unit),
+                                                               .used = (uint64_t)(counted * scenario->unit),
                                                                .anchor = BASE - HOUR});
-    keys[0].given = keys[0].asked = held;
+    keys[0].given = keys[0].requested = counted;
 }
 
 TEST(pair_at_rollover)
@@ -515,13 +516,13 @@ static void prepare_growing(int64_t units)
 
 TEST(log_growing)
 {
-    RUN(25000, {GROWING, ROOMY}, {GROWING, .grains_least = 5, .grains_range = 8, .tight = true});
+    RUN(25000, {GROWING, ROOMY}, {GROWING, .chunks_min = 5, .chunks_range = 8, .tight = true});
 }
 
-TEST(slab_under_pressure)
+TEST(full_slab)
 {
-    RUN(25000, {LOG, .grains_least = 3, .grains_range = 8, .tight = true},
-        {WIDE, .grains_least = 4, .grains_range = 9, .tight = true, .edge = true});
+    RUN(25000, {LOG, .chunks_min = 3, .chunks_range = 8, .tight = true},
+        {WIDE, .chunks_min = 4, .chunks_range = 9, .tight = true, .edge = true});
 }
 
 TEST(refunds)

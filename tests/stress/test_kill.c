@@ -1,8 +1,8 @@
 /*
- * kill -9 at random moments, hundreds of times. Workers take from keys at a frontier that moves on, in a table full
- * enough that entries are moved about, and write down what they were granted. Whatever instruction a worker dies at:
- * the others go on, nothing is torn, nothing wedges, nobody is granted more than the limit, and at most one request
- * a death is granted without having been written down.
+ * kill -9 at random moments, hundreds of times. Workers take from keys at a frontier that advances, in a table full
+ * enough for displacements, and record what they were granted. Whatever instruction a worker dies at: the others
+ * continue, nothing is torn, nothing deadlocks, no key grants more than its limit, and at most one request per death
+ * is granted without having been recorded.
  */
 #include "stress.h"
 
@@ -25,13 +25,13 @@ static void work(const char *path, const weir_limit *limit, int64_t cost, struct
         uint64_t key = front + test_random(&seed) % FRONT;
         weir_decision d;
         if (key >= keys)
-            continue; /* the parent ends us */
+            continue; /* the parent kills this process */
         int error = weir_take(segment, limit, &key, sizeof key, cost, now, &d);
         if (error)
             __atomic_fetch_add(&board->failed, 1, __ATOMIC_RELAXED);
         else if (weir_passes(&d))
             __atomic_fetch_add(&board->admitted[key], 1, __ATOMIC_RELAXED);
-        /* Roughly every limit * FRONT requests the front moves on by one key for each that was exhausted. */
+        /* Roughly every limit * FRONT requests the frontier advances by one key for each that was exhausted. */
         if (!error && !weir_passes(&d) && test_random(&seed) % 4 == 0)
             __atomic_compare_exchange_n(&board->frontier, &front, front + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     }
@@ -68,7 +68,7 @@ static void check_keys(weir_segment *segment, const weir_limit *limit, int64_t c
     CHECK(unwritten <= deaths);
 }
 
-/* Half the deaths by chance of time, half while the victim was stopped first: that finds other instructions. */
+/* Half of the kills at a random time, half after stopping the victim: that reaches other instructions. */
 static void end(pid_t child, uint64_t *seed)
 {
     if (test_random(seed) % 2) {
@@ -99,7 +99,7 @@ static void kill_workers(const struct stress_limit *what, int64_t deaths, uint64
     for (int i = 0; i < WORKERS; i++)
         child[i] = start(path, &limit, what->cost, board, keys, test_random(seed));
     int64_t died = 0;
-    /* On a busy machine they are killed before they come to anything: as many more, until they did. */
+    /* On a busy machine workers are killed before they have done anything: more kills, until they have. */
     while ((died < deaths || (board->frontier + FRONT <= 300 && died < 100 * deaths)) &&
            board->frontier + FRONT < keys) {
         usleep((useconds_t)(200 + test_random(seed) % 2000));
@@ -121,7 +121,7 @@ static void kill_workers(const struct stress_limit *what, int64_t deaths, uint64
     munmap(board, bytes);
 }
 
-TEST(killed_at_random)
+TEST(processes_killed_at_random_instructions)
 {
     uint64_t seed = 1;
     for (int i = 0; i < STRESS_LIMITS; i++) {

@@ -1,7 +1,7 @@
 /*
- * kill -9 of those who add to a ledger and of the agent that tells the store, at random moments. The store is a thread
- * that carries out a batch of a number once, as the real one does. In the end it has what was added: nothing is lost,
- * nothing is told twice, and at most one amount a death was added without having been written down.
+ * kill -9 of processes that add to a ledger and of the agent that sends its batches to the store, at random moments.
+ * The store is a thread that executes each batch number once, as the real one does. In the end it has what was added:
+ * nothing is lost, nothing is counted twice, and at most one amount per death was added without having been recorded.
  */
 #include "stress.h"
 #include "table/ledger.h"
@@ -9,21 +9,21 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-enum { WORKERS = 2, KEYS = 300, ASKS = 200 };
+enum { WORKERS = 2, KEYS = 300, OPS = 200 };
 
 struct board {
     int64_t added[KEYS];
     int64_t store[KEYS];
-    uint64_t batch; /* the last one that the store carried out */
+    uint64_t batch; /* the last batch that the store executed */
     uint64_t wrong;
 };
 
 struct message {
-    uint64_t batch, count, nonce;
+    uint64_t batch, count, serial;
     struct {
         uint32_t key;
         int32_t amount;
-    } ask[ASKS];
+    } op[OPS];
 };
 
 static struct weir__ledger ledger;
@@ -35,7 +35,7 @@ static uint64_t identity_of(uint64_t key)
     return (key + 1) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static void add_for_ever(uint64_t seed)
+static void add_forever(uint64_t seed)
 {
     for (;;) {
         uint64_t key = test_random(&seed) % KEYS;
@@ -52,24 +52,25 @@ static void add_for_ever(uint64_t seed)
 
 static bool exchange(uint64_t *seed)
 {
-    struct message ask = {.batch = ledger.header->batch, .count = ledger.header->in_flight, .nonce = test_random(seed)};
-    uint64_t answer = 0;
-    for (uint64_t i = 0; i < ask.count; i++) {
-        ask.ask[i].amount = (int32_t)ledger.note[i].amount;
+    struct message request = {
+        .batch = ledger.header->batch, .count = ledger.header->in_flight, .serial = test_random(seed)};
+    uint64_t acked = 0;
+    for (uint64_t i = 0; i < request.count; i++) {
+        request.op[i].amount = (int32_t)ledger.note[i].amount;
         for (uint32_t key = 0; key < KEYS; key++)
             if (identity_of(key) == ledger.note[i].identity)
-                ask.ask[i].key = key;
+                request.op[i].key = key;
     }
-    if (send(pair[0], &ask, sizeof ask, 0) != (ssize_t)sizeof ask)
+    if (send(pair[0], &request, sizeof request, 0) != (ssize_t)sizeof request)
         return false;
-    while (answer != ask.nonce) { /* others are to an agent before us */
+    while (acked != request.serial) { /* other replies are for a previous agent */
         if (poll(&(struct pollfd){.fd = pair[0], .events = POLLIN}, 1, 60000) != 1)
             return false;
-        if (recv(pair[0], &answer, sizeof answer, 0) != (ssize_t)sizeof answer)
+        if (recv(pair[0], &acked, sizeof acked, 0) != (ssize_t)sizeof acked)
             return false;
     }
-    for (uint64_t i = 0; i < ask.count; i++)
-        weir__ledger_ack(&ledger, ledger.note[i].index, ledger.note[i].identity, ledger.note[i].amount, ask.batch);
+    for (uint64_t i = 0; i < request.count; i++)
+        weir__ledger_ack(&ledger, ledger.note[i].index, ledger.note[i].identity, ledger.note[i].amount, request.batch);
     weir__store64(&ledger.header->in_flight, 0);
     return true;
 }
@@ -78,7 +79,7 @@ static uint64_t collect(void)
 {
     uint64_t count = 0, batch = ledger.header->batch + 1;
     weir__store64(&ledger.header->batch, batch);
-    for (uint64_t index = 0; index < ledger.entries && count < ASKS; index++) {
+    for (uint64_t index = 0; index < ledger.entries && count < OPS; index++) {
         struct weir__ledger_entry entry;
         weir__ledger_read(&ledger, index, &entry);
         if (!entry.identity || (!entry.ready && !entry.amount))
@@ -98,7 +99,7 @@ static uint64_t collect(void)
     return count;
 }
 
-static void tell_for_ever(uint64_t seed)
+static void send_forever(uint64_t seed)
 {
     for (;;)
         if ((ledger.header->in_flight || collect()) && !exchange(&seed))
@@ -107,13 +108,13 @@ static void tell_for_ever(uint64_t seed)
 
 static void *be_the_store(void *unused)
 {
-    struct message ask;
+    struct message request;
     (void)unused;
-    while (recv(pair[1], &ask, sizeof ask, 0) == (ssize_t)sizeof ask && ask.count <= ASKS) {
-        for (uint64_t i = 0; i < ask.count && ask.batch > board->batch; i++)
-            board->store[ask.ask[i].key] += ask.ask[i].amount;
-        board->batch = ask.batch;
-        if (send(pair[1], &ask.nonce, sizeof ask.nonce, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN)
+    while (recv(pair[1], &request, sizeof request, 0) == (ssize_t)sizeof request && request.count <= OPS) {
+        for (uint64_t i = 0; i < request.count && request.batch > board->batch; i++)
+            board->store[request.op[i].key] += request.op[i].amount;
+        board->batch = request.batch;
+        if (send(pair[1], &request.serial, sizeof request.serial, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN)
             break;
     }
     return NULL;
@@ -125,8 +126,8 @@ static pid_t start(int number, uint64_t seed)
     pid_t child = fork();
     if (child == 0) {
         if (number == WORKERS)
-            tell_for_ever(seed);
-        add_for_ever(seed);
+            send_forever(seed);
+        add_forever(seed);
     }
     return child;
 }
@@ -149,7 +150,7 @@ static bool is_little(void)
     return sum <= 2000 || __atomic_load_n(&board->batch, __ATOMIC_RELAXED) <= 20;
 }
 
-TEST(killed_at_random_nothing_is_lost_nothing_told_twice)
+TEST(kills_lose_nothing_and_count_nothing_twice)
 {
     uint64_t seed = 11;
     void *memory = stress_shared(WEIR__LEDGER_BYTES_MIN);
@@ -163,8 +164,8 @@ TEST(killed_at_random_nothing_is_lost_nothing_told_twice)
         child[i] = start(i, test_random(&seed));
     pthread_create(&store, NULL, be_the_store, NULL);
     int64_t deaths = test_scaled(600, 60), died = 0, agents = 0;
-    /* On a busy machine they are killed before they come to anything: as many more, until there was something to lose.
-     */
+    /* On a busy machine processes are killed before they have done anything: more kills, until there was something to
+     * lose. */
     for (int64_t i = 0; i < deaths || (is_little() && i < 100 * deaths); i++) {
         usleep((useconds_t)(200 + test_random(&seed) % 3000));
         int which = (int)(test_random(&seed) % (WORKERS + 1));

@@ -1,6 +1,4 @@
-/*
- * A thousand reloads under load: every request sees one set of rules from beginning to end, and no memory grows.
- */
+/* A thousand reloads under load: every request sees one rule set from beginning to end, and memory does not grow. */
 #include "stress.h"
 
 #include "../engine.h"
@@ -42,11 +40,11 @@ static void *read_on(void *argument)
     test_request(&request, "GET /abc user_id=1");
     request.query.outcomes = outcomes;
     request.query.outcomes_max = RULES;
-    request.query.has_cost = true; /* looks only: the limit is what matters here */
+    request.query.has_cost = true; /* only peeks: the limit is what matters here */
     while (!__atomic_load_n(r->stop, __ATOMIC_ACQUIRE)) {
-        weir_result answer;
+        weir_result decided;
         __atomic_fetch_add(&r->checks, 1, __ATOMIC_RELAXED);
-        if (weir_check(r->engine, &request.query, &answer) != 0 || answer.outcomes != RULES) {
+        if (weir_check(r->engine, &request.query, &decided) != 0 || decided.outcomes != RULES) {
             r->failed++;
             continue;
         }
@@ -66,7 +64,7 @@ static int64_t checks_of(struct reader readers[READERS])
 
 static int64_t limit = 100, swapped;
 
-/* The next set, as soon as there is room for it: there is none while too many old ones are still in use. */
+/* Loads the next set, as soon as there is room for it: there is none while too many old ones are still in use. */
 static void reload(weir *engine)
 {
     put(++limit);
@@ -74,11 +72,11 @@ static void reload(weir *engine)
         result = weir_reload(engine);
         swapped += result == 1;
         if (result != 1)
-            usleep(1000); /* so that whoever uses them goes on */
+            usleep(1000); /* so that their readers continue */
     }
 }
 
-/* What there is with nobody at it. */
+/* Memory in use without any reader. */
 static size_t used_in_peace(weir *engine)
 {
     size_t most = 0;
@@ -111,7 +109,7 @@ TEST(a_thousand_reloads_under_load)
         most = mallinfo2().uordblks > most ? mallinfo2().uordblks : most;
     }
     for (int i = 0; i < 60000 && checks_of(readers) <= rounds; i++) {
-        usleep(1000); /* they come late on a busy machine */
+        usleep(1000); /* readers start late on a busy machine */
         reload(engine);
         rounds++;
     }
@@ -122,7 +120,7 @@ TEST(a_thousand_reloads_under_load)
         CHECK_EQ(readers[i].failed, 0);
     }
     CHECK(checks_of(readers) > rounds);
-    CHECK(most <= before * (2 + READERS)); /* each keeps one set at most, however late it is */
+    CHECK(most <= before * (2 + READERS)); /* each reader keeps one set at most, however late it is */
     CHECK(used_in_peace(engine) <= before + before / 2);
     CHECK_EQ(swapped, rounds + 2 * PEACEFUL);
     weir_engine_stats stats;

@@ -1,6 +1,6 @@
 /*
- * Strict rules with a real Redis: hosts (processes with a segment each) and their threads hammer the same keys, and
- * exactly the limit passes; a Redis that stands still costs no more than the deadline and the policy.
+ * Strict rules with a real Redis: hosts (processes with a segment each) and their threads use the same keys, and
+ * exactly the limit passes; a stalled Redis costs at most the deadline, and then the policy decides.
  */
 #include "stress.h"
 
@@ -14,7 +14,7 @@
 
 enum { HOSTS = 3, THREADS = 3, KEYS = 12, LIMIT = 7, RULES = 8, TRIES = 3 * LIMIT };
 
-/* One path a rule; windows that do not end while the test runs. */
+/* One path per rule; windows that do not end while the test runs. */
 #define RULE(name, more)                                                                                               \
     "  - { name: " name ", match: { path: /" name                                                                      \
     " }, key: \"${user_id}\", limit: 7, window: 30d, consistency: strict" more " }\n"
@@ -23,7 +23,7 @@ static const char rules[] = "rules:\n" RULE("0", "") RULE("1", ", refill: interv
     RULE("2", ", algorithm: leaky_bucket") RULE("3", ", algorithm: fixed_window")
         RULE("4", ", algorithm: sliding_window_counter") RULE("5", ", algorithm: sliding_window_counter, buckets: 6")
             RULE("6", ", algorithm: sliding_window_log") RULE("7", ", algorithm: fixed_window, align: first_request")
-    /* Two at once: what the second denies, the first does not lose. */
+    /* Two rules at once: the first loses nothing that the second denies. */
     "  - { name: half, match: { path: /both }, key: \"${user_id}\", limit: 7, window: 30d, consistency: strict }\n"
     "  - { name: whole, match: { path: /both }, limit: 50, window: 30d, consistency: strict }\n"
     "  - { name: here, match: { path: /here }, key: \"${user_id}\", limit: 3, window: 30d }\n"
@@ -47,14 +47,14 @@ static weir *host(const char *with, const char *text)
     return engine;
 }
 
-static weir_result ask_now(weir *engine, const char *line)
+static weir_result check_now(weir *engine, const char *line)
 {
     struct test_request r;
-    weir_result answer;
+    weir_result result;
     test_request(&r, line);
-    if (weir_check(engine, &r.query, &answer) != 0)
+    if (weir_check(engine, &r.query, &result) != 0)
         exit(1);
-    return answer;
+    return result;
 }
 
 /* ---- Exactly the limit ---- */
@@ -76,13 +76,13 @@ static void *hammer(void *argument)
                     snprintf(line, sizeof line, "GET /%d user_id=%d", rule, key);
                 else
                     snprintf(line, sizeof line, "GET /%s user_id=%d", rule == RULES ? "both" : "here", key);
-                weir_result answer = ask_now(engine, line);
+                weir_result result = check_now(engine, line);
                 int *passed = rule < RULES    ? &shared->passed[rule][key]
                               : rule == RULES ? &shared->both[key]
                                               : &shared->here[key];
-                if (weir_passes(&answer.decision))
+                if (weir_passes(&result.decision))
                     __atomic_add_fetch(passed, 1, __ATOMIC_RELAXED);
-                if (answer.decided_by.error)
+                if (result.decided_by.error)
                     __atomic_add_fetch(&shared->failed, 1, __ATOMIC_RELAXED);
             }
         }
@@ -118,7 +118,7 @@ TEST(hosts_and_threads_get_exactly_the_limit)
             _exit(0);
         }
     }
-    for (int i = 0; i < 20; i++) { /* the script must be loaded again, in the midst of it */
+    for (int i = 0; i < 20; i++) { /* the script must be loaded again, in the middle of it */
         usleep(20000);
         server_do("SCRIPT FLUSH");
     }
@@ -138,7 +138,7 @@ TEST(hosts_and_threads_get_exactly_the_limit)
     }
     CHECK_EQ(both, 50);
     CHECK_EQ(shared->failed, 0);
-    /* What was not admitted was not taken, or has come back. */
+    /* What was not admitted was not taken, or was refunded. */
     weir *engine = host("deadline=30s&connect_timeout=30s", rules);
     int64_t used = 0;
     for (int key = 0; key < KEYS; key++) {
@@ -152,7 +152,7 @@ TEST(hosts_and_threads_get_exactly_the_limit)
     munmap(shared, sizeof *shared);
 }
 
-/* ---- A store that stands still ---- */
+/* ---- A stalled store ---- */
 
 static const char policies[] =
     "rules:\n"
@@ -168,21 +168,21 @@ static int64_t now_ms(void)
     return at.tv_sec * 1000 + at.tv_nsec / 1000000;
 }
 
-TEST(a_store_that_stands_still_costs_the_deadline_at_most)
+TEST(stalled_store_costs_at_most_the_deadline)
 {
     enum { REQUESTS = 60, DEADLINE_MS = 20, SLACK_MS = 250 };
     if (!server_start())
         return;
     server_do("FLUSHALL");
     weir *engine = host("deadline=20ms", policies);
-    weir_result answer = ask_now(engine, "GET /shut");
-    CHECK(weir_passes(&answer.decision) || answer.decided_by.reason == WEIR_BY_FAILURE); /* the first has to connect */
+    weir_result result = check_now(engine, "GET /shut");
+    CHECK(weir_passes(&result.decision) || result.decided_by.reason == WEIR_BY_FAILURE); /* the first has to connect */
     kill(server.pid, SIGSTOP);
     int open = 0, shut = 0, near = 0, late = 0;
     for (int i = 0; i < REQUESTS; i++) {
         int64_t start = now_ms();
-        weir_result of_open = ask_now(engine, "GET /open"), of_shut = ask_now(engine, "GET /shut"),
-                    of_near = ask_now(engine, "GET /near");
+        weir_result of_open = check_now(engine, "GET /open"), of_shut = check_now(engine, "GET /shut"),
+                    of_near = check_now(engine, "GET /near");
         open += weir_passes(&of_open.decision);
         shut += weir_passes(&of_shut.decision);
         near += weir_passes(&of_near.decision);
@@ -192,7 +192,7 @@ TEST(a_store_that_stands_still_costs_the_deadline_at_most)
     CHECK_EQ(shut, 0);
     CHECK_EQ(near, 5);
     CHECK(late <=
-          REQUESTS / 4); /* a busy machine stands still at times; who waited for the store would always be late */
+          REQUESTS / 4); /* a busy machine stalls at times; a request that waited for the store would always be late */
     weir_engine_stats stats;
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
     /* The breaker opens: not every request waits. */
@@ -206,17 +206,17 @@ TEST(a_store_that_stands_still_costs_the_deadline_at_most)
     double back = awake_seconds(), slow = (double)stats.store.slow;
     do {
         usleep(5000);
-        answer = ask_now(engine, "GET /shut");
-    } while (!weir_passes(&answer.decision) && awake_seconds() - back < 60);
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
+        result = check_now(engine, "GET /shut");
+    } while (!weir_passes(&result.decision) && awake_seconds() - back < 60);
+    CHECK_EQ(result.decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
-    /* Looks come at least once a second; but not each is answered within 20 ms on a busy machine. */
+    /* Probes come at least once a second; but on a busy machine not each is replied to within 20 ms. */
     CHECK(awake_seconds() - back < 5 + (double)stats.store.slow - slow);
     CHECK(stats.store.up);
     weir_close(engine);
 }
 
-TEST(without_a_store_an_engine_opens_all_the_same)
+TEST(engine_opens_without_a_store)
 {
     char url[192];
     snprintf(url, sizeof url, "redis+unix:///nonexistent/socket");
@@ -224,11 +224,11 @@ TEST(without_a_store_an_engine_opens_all_the_same)
     weir *engine = NULL;
     CHECK_EQ(weir_store_use(), 0);
     CHECK_EQ(weir_open(&how, &engine), 0);
-    weir_result answer = ask_now(engine, "GET /shut");
-    CHECK(!weir_passes(&answer.decision));
-    CHECK(answer.decided_by.error != 0);
-    answer = ask_now(engine, "GET /near");
-    CHECK(weir_passes(&answer.decision));
+    weir_result result = check_now(engine, "GET /shut");
+    CHECK(!weir_passes(&result.decision));
+    CHECK(result.decided_by.error != 0);
+    result = check_now(engine, "GET /near");
+    CHECK(weir_passes(&result.decision));
     weir_close(engine);
 }
 

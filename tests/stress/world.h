@@ -1,6 +1,6 @@
 /*
- * The table that test_interleavings.c explores: a few lines and chunks, the keys that are used on them with an
- * account of what they were given, and what must hold of them. Include it after explore.h and the sources.
+ * The table that test_interleavings.c explores: a few buckets and chunks, the keys that are used on them with an
+ * account of the units granted to them, and the invariants. Include it after explore.h and the sources.
  */
 #ifndef WEIR_WORLD_H
 #define WEIR_WORLD_H
@@ -8,7 +8,7 @@
 enum { BUCKETS_MAX = 4, CHUNKS_MAX = 48, KEYS = 3, FILLERS_MAX = 20 };
 
 #define HOUR INT64_C(3600000000)
-#define BASE (10 * HOUR) /* an edge of windows of an hour and of twenty minutes */
+#define BASE (10 * HOUR) /* a boundary of windows of an hour and of twenty minutes */
 
 static struct world {
     struct weir__bucket bucket[BUCKETS_MAX];
@@ -20,22 +20,22 @@ static struct world {
 } world;
 
 static struct weir__table table;
-static int64_t clocks[2]; /* of the processes: not quite the same */
+static int64_t clocks[2]; /* of the processes: slightly different */
 
-/* A key under the limit of the scenario. Given back counts when it begins, given out when it ends: whoever dies in
- * between has at most given back more, or been given less, than the account says. */
+/* A key under the limit of the scenario. A refund counts when it begins, a grant when it ends: a process that dies in
+ * between has at most refunded more, or been granted less, than the account shows. */
 struct key {
     struct weir__key_location where;
-    int64_t asked, given, given_back;
+    int64_t requested, given, given_back;
     int resets;
-    bool blocked, unblocked; /* a block is in force; one was ended, or is about to be */
+    bool blocked, unblocked; /* a block is active; one was ended, or is about to be */
 };
 
 static struct key keys[KEYS];
-static struct weir__key_location filler[FILLERS_MAX]; /* keys that are only in the way */
+static struct weir__key_location filler[FILLERS_MAX]; /* keys that only occupy slots */
 static int fillers, near_fillers;                     /* the first near_fillers of them are used */
 
-/* ---- Showing ---- */
+/* ---- Tracing ---- */
 
 static void name_of(char *name, size_t size, const void *at)
 {
@@ -105,7 +105,7 @@ static void show_world(const char *when)
     }
 }
 
-/* ---- Making ---- */
+/* ---- Construction ---- */
 
 static struct weir__op op_at(int64_t now_us)
 {
@@ -123,17 +123,20 @@ static struct weir__key_location make_filler_where(void)
     return make_where(UINT64_C(0x100000) * (uint64_t)(fillers + 1) + 0x1000 + 0x10 * (uint64_t)explore_random(1000));
 }
 
-/* An entry of another key; one that recovers just when the later clock says so is free for one process only. */
+/* An entry of another key; one that expires exactly at the later clock's time is free for one process only. */
 static void fill_slot(uint64_t line, weir__cell *slot, bool recovers)
 {
     struct weir__key_location w = make_filler_where();
     w.primary = line;
     w.alternate = weir__alternate_bucket(w.tag, line, table.buckets);
     filler[fillers++] = w;
-    unsigned whole = weir__expiry_encode(recovers ? 1 << 20 : HOUR);
-    int64_t anchor = recovers ? clocks[1] - weir__expiry_decode(whole) : BASE - 1000000;
-    *slot = weir__cell_pack((struct weir__slot_fields){
-        .tag = w.tag, .version = (unsigned)explore_random(8), .expiry = whole, .used = 5, .anchor = (uint64_t)anchor});
+    unsigned lifetime = weir__expiry_encode(recovers ? 1 << 20 : HOUR);
+    int64_t anchor = recovers ? clocks[1] - weir__expiry_decode(lifetime) : BASE - 1000000;
+    *slot = weir__cell_pack((struct weir__slot_fields){.tag = w.tag,
+                                                       .version = (unsigned)explore_random(8),
+                                                       .expiry = lifetime,
+                                                       .used = 5,
+                                                       .anchor = (uint64_t)anchor});
 }
 
 static bool near(const struct weir__key_location *a, const struct weir__key_location *b)
@@ -143,8 +146,8 @@ static bool near(const struct weir__key_location *a, const struct weir__key_loca
 }
 
 /*
- * A world with two to four lines, filled to some extent, and keys that have nothing yet. A narrow one is about one key
- * and what shares a line with it: who goes by another way cannot get in its way.
+ * A table with two to four buckets, filled to some extent, and keys without entries. A narrow one has one key and
+ * those that share a bucket with it: others cannot interfere.
  */
 static void make_world(int chunks, bool narrow)
 {
@@ -187,9 +190,10 @@ static void empty_lines(void)
     fillers = near_fillers = 0;
 }
 
-/* ---- What must hold ---- */
+/* ---- Invariants ---- */
 
-/* No twins: a tag counts in one slot at most. The copy at the end of a move counts from when the original is gone. */
+/* No duplicates: a tag counts in one slot at most. The copy at the end of a displacement counts from when the original
+ * is gone. */
 static void check_single(uint64_t tag)
 {
     int counting = 0, frozen = 0, landed = 0;
@@ -214,7 +218,7 @@ static void explore_changed(const weir__cell *cell, weir__cell was)
             check_single(tag[i]);
 }
 
-/* Looks at everything there is, alone: whatever the dead left must not stop anybody. */
+/* Looks up everything, without concurrency: nothing that dead processes left may block it. */
 static void look_at(const struct weir__op *op, struct weir__key_location where)
 {
     weir__cell *slot, seen;
@@ -227,7 +231,7 @@ static void look_at_all(const struct weir__op *op)
 {
     for (int i = 0; i < KEYS; i++) {
         struct weir__key_location sibling = keys[i].where;
-        sibling.tag ^= 1; /* its other line is another one */
+        sibling.tag ^= 1; /* its alternate bucket differs */
         sibling.alternate = weir__alternate_bucket(sibling.tag, sibling.primary, table.buckets);
         look_at(op, keys[i].where);
         look_at(op, sibling);
@@ -237,7 +241,7 @@ static void look_at_all(const struct weir__op *op)
         look_at(op, filler[i]);
 }
 
-/* After a look at all: no move may be under way, and what counts nothing must be free to be taken by `by_us`. */
+/* After all lookups: no displacement may be pending, and tentative entries must be free by `by_us`. */
 static void check_settled(int64_t by_us)
 {
     struct weir__op op = op_at(by_us);
@@ -248,11 +252,11 @@ static void check_settled(int64_t by_us)
         if (weir__is_frozen(seen.lo) || weir__is_landed(seen.lo))
             explore_fail("a move of %" PRIx64 " was not finished", weir__cell_tag(seen.lo));
         else if (!is_free(&op, seen))
-            explore_fail("a slot is kept for %" PRIx64 ", which nobody wants", weir__cell_tag(seen.lo));
+            explore_fail("a slot is kept for %" PRIx64 ", which no process uses", weir__cell_tag(seen.lo));
     }
 }
 
-/* When all has lapsed, every slot is free and every chunk can be had, without a loss to anybody. */
+/* When all leases have expired, every slot and every chunk is available, without an eviction. */
 static void check_reclaimed(int64_t now_us)
 {
     struct weir__op op = op_at(now_us);

@@ -1,4 +1,4 @@
-/* What tests of the public calls share: one of each way to count, and calls that must not fail. */
+/* Shared by tests of the public calls: a limit of each algorithm, and calls that must not fail. */
 #ifndef WEIR_TEST_API_H
 #define WEIR_TEST_API_H
 
@@ -6,7 +6,7 @@
 
 #define COST_MAX INT64_C(4294967295)
 
-/* One of each way to count: ten units a hundred seconds. */
+/* One limit of each algorithm: ten units per hundred seconds. */
 static const weir_params kinds[] = {
     {.limit = 10, .window_ns = 100 * WEIR_SECOND},
     {.limit = 10, .window_ns = 100 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL},
@@ -20,7 +20,7 @@ static const weir_params kinds[] = {
     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .buckets = 10},
 };
 
-/* A test that runs once for each of them, with a segment of its own; what fails says with which. */
+/* A test that runs once for each of them, with a segment of its own; a failure prints which. */
 #define TEST_OF_EACH_KIND(name)                                                                                        \
     static void name##_of(weir_segment *s, const weir_limit *limit);                                                   \
     TEST(name)                                                                                                         \

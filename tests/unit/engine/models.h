@@ -2,21 +2,21 @@
  * Naive models of the algorithms, written from their definitions: slow, plain and with 128 bits wherever a product
  * might not fit. None of them shares code or formulas with src/algo.
  *
- * A model only says what a key holds at a moment (model_held), when its queue is empty (model_wait) and what changes
+ * A model only has the level of a key at a moment (model_level), when its queue is empty (model_wait) and the changes
  * (model_add). Waiting times are not computed but checked: a retry_after is right if the request fits then and did
  * not a microsecond before; see fits_after in models_driver.h.
  *
- * Time that goes backward. The definitions do not say, the models choose what the library promises in src/algo:
- * - No time passes (arith.h, weir__elapsed): a key never holds less because the clock went back. Only what was
- *   written is remembered, so a look at a later moment that took nothing has not happened.
- * - Buckets: back to the last whole period (of window : limit in lowest terms) before the last write.
- * - Counters stay in the latest part that something was counted in.
- * - A log never logs a time before the newest it holds; once it has forgotten units that had left, while others had
- *   not, not before the latest time that it has forgotten or logged anything at.
+ * Time that goes backward is not part of the definitions. The models do what the library promises in src/algo:
+ * - No time passes (arith.h, weir__elapsed): the level never falls because the clock went back. Only written state is
+ *   kept, so a peek at a later moment has no effect.
+ * - Buckets: back to the last full period (of window : limit in lowest terms) before the last write.
+ * - Counters stay in the latest part in which something was counted.
+ * - A log never logs a time before its newest entry; once it has dropped expired units, while others had not expired,
+ *   not before the latest time at which it has dropped or logged anything.
+ * - Fixed windows on the wall clock: see model_level_fixed.
  *
- * Refunds. What is given back must have been taken at that moment, and must not have come back already: see
- * model_add_bucket, model_add_fixed, model_add_counter and model_add_log.
- * - Fixed windows on the wall clock: see model_held_fixed.
+ * Refunds: only units taken at that moment that have not been refilled or expired are refunded: see model_add_bucket,
+ * model_add_fixed, model_add_counter and model_add_log.
  */
 #ifndef WEIR_TEST_MODELS_H
 #define WEIR_TEST_MODELS_H
@@ -48,23 +48,23 @@ struct model {
     int64_t hard, cap, window_us, part_us, quantum_us, period_us;
     int buckets;
 
-    /* Buckets: `used` units since the busy period began, none of them forgotten until it ends. */
+    /* Buckets: `used` units since the busy period began, all of them kept until it ends. */
     int64_t start_us, least_us; /* least_us: as early as time can go back to */
     wide used;
 
-    /* Fixed window: what was counted in the window that begins at start_us. */
+    /* Fixed window: the units counted in the window that begins at start_us. */
     int64_t counted, end_us;
-    int64_t seen_start_us, seen_end_us; /* the calendar window asked for last: asking the C library is slow */
+    int64_t seen_start_us, seen_end_us; /* the calendar window that was computed last: the C library is slow */
 
-    /* Sliding window counter: what was counted in each part, and the latest one. */
-    struct part parts[64];
+    /* Sliding window counter: the units counted in each part, and the latest part. */
+    struct part part_counts[64];
     int part_count;
     int64_t reached;
 
     /* Sliding window log, oldest first. */
     struct logged *log;
     int log_count, log_room;
-    int64_t log_least_us; /* nothing is logged before; -1: units have not left it yet */
+    int64_t log_least_us; /* nothing is logged before it; -1: no unit has expired yet */
 };
 
 static inline int64_t model_ceil_div(wide a, wide b)
@@ -123,7 +123,7 @@ static void model_log_push(struct model *m, int64_t at_us, int64_t units)
     m->log[m->log_count++] = (struct logged){at_us, units};
 }
 
-/* Forgets the oldest so many. */
+/* Drops the oldest so many entries. */
 static void model_log_drop(struct model *m, int count)
 {
     if (!count)
@@ -158,18 +158,18 @@ static int64_t model_returned(const struct model *m, int64_t now)
     return (int64_t)(returned > m->used ? m->used : returned);
 }
 
-static int64_t model_held_bucket(const struct model *m, int64_t now)
+static int64_t model_level_bucket(const struct model *m, int64_t now)
 {
     return m->used ? (int64_t)(m->used - model_returned(m, now)) : 0;
 }
 
 static void model_add_bucket(struct model *m, int64_t now, int64_t units)
 {
-    int64_t held = model_held_bucket(m, now);
+    int64_t level = model_level_bucket(m, now);
     int64_t step = m->p.refill == WEIR_REFILL_INTERVAL ? m->window_us : m->period_us;
 
-    if (units < 0 && held && now < m->least_us) {
-        /* Taken before the bucket was last written: what has come back since need not be given back. */
+    if (units < 0 && level && now < m->least_us) {
+        /* Taken before the bucket was last written: refilled units are not refunded. */
         wide since = m->least_us - now;
         wide returned = m->p.refill == WEIR_REFILL_INTERVAL ? (wide)model_ceil_div(since, m->window_us) * m->p.limit
                                                             : since * m->p.limit / m->window_us;
@@ -177,11 +177,11 @@ static void model_add_bucket(struct model *m, int64_t now, int64_t units)
             return;
         units += (int64_t)returned;
     }
-    if (held + units <= 0) {
+    if (level + units <= 0) {
         m->used = 0; /* full again: the busy period ends */
         return;
     }
-    if (!held) {
+    if (!level) {
         m->start_us = m->least_us = now;
         m->used = 0;
     }
@@ -190,17 +190,18 @@ static void model_add_bucket(struct model *m, int64_t now, int64_t units)
         m->least_us = now - (now - m->start_us) % step;
 }
 
-/* A queue: unit i of the busy period leaves at its start + i * window / limit. Until the last of them has left. */
+/* A queue: unit i of the busy period leaves at its start + i * window / limit. The wait until the last of them has
+ * left. */
 static int64_t model_wait(const struct model *m, int64_t now)
 {
-    if (m->p.algorithm != WEIR_LEAKY_BUCKET || !model_held_bucket(m, now))
+    if (m->p.algorithm != WEIR_LEAKY_BUCKET || !model_level_bucket(m, now))
         return 0;
     return m->start_us + model_ceil_div(m->used * m->window_us, m->p.limit) - now;
 }
 
 /* ---- Fixed window ---- */
 
-/* The calendar window by the C library; with a zone it asks for local time, which the test has set to that zone. */
+/* The calendar window by the C library, in local time if the limit has a zone, to which the test has set TZ. */
 static void model_calendar(struct model *m, int64_t now, int64_t *start, int64_t *end)
 {
     time_t at = (time_t)(now / SECOND_US);
@@ -230,7 +231,7 @@ static void model_calendar(struct model *m, int64_t now, int64_t *start, int64_t
     *end = m->seen_end_us;
 }
 
-/* The window that a request at `now` counts in, were there none before it. */
+/* The window that a request at `now` counts in, if there was none before it. */
 static void model_window(struct model *m, int64_t now, int64_t *start, int64_t *end)
 {
     if (m->p.align == WEIR_ALIGN_CALENDAR) {
@@ -242,11 +243,11 @@ static void model_window(struct model *m, int64_t now, int64_t *start, int64_t *
 }
 
 /*
- * The window that was reached goes on until its end. When the clock went back before its start, it stays as long as
- * that is at most one window (of the ones `now` is in) away: nobody gets a second helping. Further back it was
- * reached by mistake and is forgotten. On the monotonic clock (first request) it always stays.
+ * The window that was reached lasts until its end. When the clock goes back before its start, it stays if that is at
+ * most one window (of the one that contains `now`) back: its units are not granted again. Further back it was reached
+ * by mistake and is dropped. On the monotonic clock (first request) it always stays.
  */
-static int64_t model_held_fixed(struct model *m, int64_t now)
+static int64_t model_level_fixed(struct model *m, int64_t now)
 {
     int64_t start, end;
 
@@ -260,13 +261,13 @@ static int64_t model_held_fixed(struct model *m, int64_t now)
 
 static void model_add_fixed(struct model *m, int64_t now, int64_t units)
 {
-    int64_t held = model_held_fixed(m, now);
+    int64_t level = model_level_fixed(m, now);
 
-    if (units < 0 && (!held || now < m->start_us))
-        return; /* not taken in this window: it has nothing to give back */
-    if (!held)
+    if (units < 0 && (!level || now < m->start_us))
+        return; /* not taken in this window: nothing to refund */
+    if (!level)
         model_window(m, now, &m->start_us, &m->end_us);
-    m->counted = held + units > 0 ? held + units : 0;
+    m->counted = level + units > 0 ? level + units : 0;
 }
 
 /* ---- Sliding window counter ---- */
@@ -274,8 +275,8 @@ static void model_add_fixed(struct model *m, int64_t now, int64_t units)
 static int64_t model_part_units(const struct model *m, int64_t number)
 {
     for (int i = 0; i < m->part_count; i++)
-        if (m->parts[i].number == number)
-            return m->parts[i].units;
+        if (m->part_counts[i].number == number)
+            return m->part_counts[i].units;
     return 0;
 }
 
@@ -285,23 +286,23 @@ static int64_t model_part(const struct model *m, int64_t now)
     return number > m->reached ? number : m->reached;
 }
 
-static int64_t model_held_counter(const struct model *m, int64_t now)
+static int64_t model_level_counter(const struct model *m, int64_t now)
 {
-    int64_t number = model_part(m, now), held = 0;
+    int64_t number = model_part(m, now), level = 0;
 
     if (m->buckets > 2) {
         for (int i = 0; i < m->part_count; i++)
-            if (m->parts[i].number > number - m->buckets && m->parts[i].number <= number)
-                held += m->parts[i].units;
-        return held;
+            if (m->part_counts[i].number > number - m->buckets && m->part_counts[i].number <= number)
+                level += m->part_counts[i].units;
+        return level;
     }
     int64_t covered = m->window_us - (now > number * m->window_us ? now - number * m->window_us : 0);
     wide weighed = (wide)model_part_units(m, number - 1) * covered;
-    held = m->p.round == WEIR_ROUND_UP ? model_ceil_div(weighed, m->window_us) : (int64_t)(weighed / m->window_us);
-    return model_part_units(m, number) + held;
+    level = m->p.round == WEIR_ROUND_UP ? model_ceil_div(weighed, m->window_us) : (int64_t)(weighed / m->window_us);
+    return model_part_units(m, number) + level;
 }
 
-/* Only the current part gives back, and only what was taken in it: what earlier ones took stays taken. */
+/* Only the current part is refunded, and only units taken in it: those of earlier parts stay taken. */
 static void model_add_counter(struct model *m, int64_t now, int64_t units)
 {
     int64_t number = model_part(m, now);
@@ -310,21 +311,22 @@ static void model_add_counter(struct model *m, int64_t now, int64_t units)
     if (units < 0 && (!model_part_units(m, number) || now / m->part_us != number))
         return; /* changes nothing */
     for (i = 0; i < m->part_count; i++)
-        if (m->parts[i].number > number - m->buckets)
-            m->parts[kept++] = m->parts[i];
+        if (m->part_counts[i].number > number - m->buckets)
+            m->part_counts[kept++] = m->part_counts[i];
     m->part_count = kept;
-    for (i = 0; i < kept && m->parts[i].number != number; i++)
+    for (i = 0; i < kept && m->part_counts[i].number != number; i++)
         ;
     if (i == kept)
-        m->parts[m->part_count++] = (struct part){number, 0};
+        m->part_counts[m->part_count++] = (struct part){number, 0};
     m->reached = number;
-    m->parts[i].units += units;
-    if (m->parts[i].units < 0)
-        m->parts[i].units = 0;
-    if (m->buckets == 2 && m->cap <= 0x7fff && m->parts[i].units > 0xffff)
-        m->parts[i].units = 0xffff; /* all that one slot can hold: a debt beyond that is cut off */
-    /* In one slot (small limits), a counter that holds nothing in either window is no entry: it has reached nothing. */
-    if (m->buckets == 2 && m->cap <= 0x7fff && !m->parts[i].units && !model_part_units(m, number - 1)) {
+    m->part_counts[i].units += units;
+    if (m->part_counts[i].units < 0)
+        m->part_counts[i].units = 0;
+    if (m->buckets == 2 && m->cap <= 0x7fff && m->part_counts[i].units > 0xffff)
+        m->part_counts[i].units = 0xffff; /* the maximum of one slot: a debt beyond that is cut off */
+    /* In one slot (small limits), a counter without units in either window equals no entry: it has reached no window.
+     */
+    if (m->buckets == 2 && m->cap <= 0x7fff && !m->part_counts[i].units && !model_part_units(m, number - 1)) {
         m->part_count = 0;
         m->reached = -1;
     }
@@ -332,17 +334,16 @@ static void model_add_counter(struct model *m, int64_t now, int64_t units)
 
 /* ---- Sliding window log ---- */
 
-static int64_t model_held_log(const struct model *m, int64_t now)
+static int64_t model_level_log(const struct model *m, int64_t now)
 {
-    int64_t held = 0;
+    int64_t level = 0;
 
     for (int i = m->log_count - 1; i >= 0 && m->log[i].at_us > now - m->window_us; i--)
-        held += m->log[i].units;
-    return held;
+        level += m->log[i].units;
+    return level;
 }
 
-/* Forgets so many units: the newest as far as they are of exactly that time, or the oldest as far as of no later one.
- */
+/* Drops so many units: the newest if they are of exactly that time, or the oldest if of no later one. */
 static int64_t model_log_forget(struct model *m, int64_t units, int64_t at_us, bool newest)
 {
     while (units && m->log_count) {
@@ -372,7 +373,7 @@ static int64_t model_log_forget(struct model *m, int64_t units, int64_t at_us, b
 static void model_add_log(struct model *m, int64_t now, int64_t units)
 {
     int first = 0;
-    int64_t held = 0, at = (now + m->quantum_us - 1) / m->quantum_us * m->quantum_us;
+    int64_t level = 0, at = (now + m->quantum_us - 1) / m->quantum_us * m->quantum_us;
 
     while (first < m->log_count && m->log[first].at_us <= now - m->window_us)
         first++;
@@ -381,7 +382,7 @@ static void model_add_log(struct model *m, int64_t now, int64_t units)
     int64_t newest = m->log_count ? m->log[m->log_count - 1].at_us : 0;
     model_log_drop(m, first);
     if (first && !m->log_count) {
-        m->log_least_us = -1; /* all have left: it is a new log */
+        m->log_least_us = -1; /* all have expired: it is a new log */
     } else if (first || m->log_least_us >= 0) {
         if (newest > m->log_least_us)
             m->log_least_us = newest;
@@ -398,32 +399,32 @@ static void model_add_log(struct model *m, int64_t now, int64_t units)
     }
     if (units < 0)
         model_log_forget(m, model_log_forget(m, -units, at, true), at, false);
-    for (first = m->log_count; first > 0 && held < m->cap; first--) {
+    for (first = m->log_count; first > 0 && level < m->cap; first--) {
         struct logged *one = &m->log[first - 1];
-        if (one->units > m->cap - held)
-            one->units = m->cap - held;
-        held += one->units;
+        if (one->units > m->cap - level)
+            one->units = m->cap - level;
+        level += one->units;
     }
     model_log_drop(m, first);
 }
 
 /* ---- All of them ---- */
 
-static int64_t model_held(struct model *m, int64_t now)
+static int64_t model_level(struct model *m, int64_t now)
 {
     switch (m->p.algorithm) {
     case WEIR_FIXED_WINDOW:
-        return model_held_fixed(m, now);
+        return model_level_fixed(m, now);
     case WEIR_SLIDING_WINDOW_LOG:
-        return model_held_log(m, now);
+        return model_level_log(m, now);
     case WEIR_SLIDING_WINDOW_COUNTER:
-        return model_held_counter(m, now);
+        return model_level_counter(m, now);
     case WEIR_CONCURRENCY: /* has a model of its own, in test_permit_calls.c */
     case WEIR_TOKEN_BUCKET:
     case WEIR_LEAKY_BUCKET:
         break;
     }
-    return model_held_bucket(m, now);
+    return model_level_bucket(m, now);
 }
 
 static void model_add(struct model *m, int64_t now, int64_t units)
@@ -448,30 +449,30 @@ static void model_add(struct model *m, int64_t now, int64_t units)
     }
 }
 
-/* Would a take of `cost` pass? */
+/* Whether a take of `cost` would pass. */
 static bool model_fits(struct model *m, int64_t now, int64_t cost)
 {
     if (cost < 0)
         return true;
-    if (model_held(m, now) + cost > m->cap)
+    if (model_level(m, now) + cost > m->cap)
         return false;
     return !m->p.delay || !m->p.max_delay_ns || (wide)model_wait(m, now) * 1000 <= m->p.max_delay_ns;
 }
 
-/* What a decision should say, but for retry_after and reset_after. */
-struct answer {
+/* The expected decision, without retry_after and reset_after. */
+struct expected {
     enum weir_verdict verdict;
     uint32_t flags;
     int64_t remaining, delay_ns;
 };
 
 /* Decides and takes. A charge is taken whether it fits or not. */
-static inline struct answer model_step(struct model *m, int64_t now, int64_t cost, bool charge)
+static inline struct expected model_step(struct model *m, int64_t now, int64_t cost, bool charge)
 {
-    struct answer a = {WEIR_ALLOW, 0, 0, 0};
+    struct expected a = {WEIR_ALLOW, 0, 0, 0};
     bool taken = charge || model_fits(m, now, cost);
 
-    if (taken && cost > 0 && model_held(m, now) + cost > m->hard)
+    if (taken && cost > 0 && model_level(m, now) + cost > m->hard)
         a.flags = WEIR_OVER_SOFT;
     if (!taken)
         a.verdict = cost > m->cap ? WEIR_NEVER_FITS : WEIR_DENY;
@@ -481,7 +482,7 @@ static inline struct answer model_step(struct model *m, int64_t now, int64_t cos
     }
     if (taken || (m->p.count_rejected && cost > 0))
         model_add(m, now, cost);
-    a.remaining = m->hard - model_held(m, now);
+    a.remaining = m->hard - model_level(m, now);
     return a;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Plays random operations on the library and on the models side by side, and compares what both say. A run follows
- * from its seed alone, which a failure prints: see test_models.c on playing it again.
+ * Runs random operations on the library and on the models side by side, and compares the decisions. A run depends on
+ * its seed alone, which a failure prints: see test_models.c on repeating it.
  */
 #ifndef WEIR_TEST_MODELS_DRIVER_H
 #define WEIR_TEST_MODELS_DRIVER_H
@@ -16,12 +16,12 @@
 #define ZONE_TIME_MAX_NS INT64_C(7200000000000000000) /* 2198: zones are known until 2200 (src/engine/timezone.h) */
 
 /*
- * A slot keeps the start of its window modulo 4.4 years, so the library cannot tell an entry from a later one when
- * that lies more than 3.9 years back or half a year ahead. A window may be 400 days, a jump 365.
+ * A slot has the start of its window modulo 4.4 years, so the library mistakes an entry for a later one when that lies
+ * more than 3.9 years back or half a year ahead. A window may be 400 days, a jump 365.
  */
 #define OLDEST_US (1200 * DAY_US)
 #define FORGET_US (430 * DAY_US)
-#define BACK_US   (90 * DAY_US) /* the lease of a record with a window of 400 days is known from 114 days before */
+#define BACK_US   (90 * DAY_US) /* the lease of a record with a window of 400 days is valid from 114 days before */
 
 /* One key under one limit. */
 struct subject {
@@ -41,7 +41,7 @@ struct run {
     int subjects;
     struct model scratch;
     int64_t now_ns, end_ns;
-    int64_t forget_us, latest_us; /* when the keys were forgotten last, and the latest moment since */
+    int64_t forget_us, latest_us; /* time of the last reset of the keys, and the latest moment since */
     weir_decision last;
 };
 
@@ -57,7 +57,7 @@ static bool one_in(struct run *r, int64_t n)
     return below(r, n) == 0;
 }
 
-/* 1 to most, every order of magnitude alike. */
+/* 1 to most, every order of magnitude with the same probability. */
 static int64_t any_size(struct run *r, int64_t most)
 {
     int bits = 1;
@@ -148,7 +148,7 @@ static void begin(struct run *r, const weir_params *like, uint64_t seed, int sub
     if (!segment)
         CHECK_EQ(weir_segment_open(&options, &r->segment), 0);
 
-    /* Numbers that are too large together are refused; for no other reason. */
+    /* Only numbers that are too large together are refused. */
     do {
         any_params(r);
         error = weir_limit_init(&r->subject[0].limit, &r->params);
@@ -187,7 +187,7 @@ static void end(struct run *r, bool keep_segment)
     }
 }
 
-/* The limit runs on one of the clocks; the other one shows anything at all and must not matter. */
+/* The limit uses one of the clocks; the other one is random and must not matter. */
 static weir_time moment(struct run *r, int64_t now_ns)
 {
     int64_t other = one_in(r, 2) ? now_ns : below(r, TIME_MAX_NS);
@@ -226,7 +226,7 @@ static void advance(struct run *r)
     case 10:
         step_ns = 1000 * below(r, m->part_us ? 2 * m->part_us : 2 * drip + 2);
         break;
-    case 11: /* to the edge of a window, or a microsecond beside it */
+    case 11: /* to the boundary of a window, or a microsecond beside it */
         step_ns = 1000 * (window - r->now_ns / 1000 % window + below(r, 3) - 1);
         break;
     case 12:
@@ -254,7 +254,7 @@ static void advance(struct run *r)
     if (r->now_ns / 1000 > r->latest_us)
         r->latest_us = r->now_ns / 1000;
 
-    /* An entry may not grow older than 3.3 years: begin again, which is also a test of weir_reset. */
+    /* An entry may not become older than 3.3 years: reset, which also tests weir_reset. */
     if (r->now_ns / 1000 - r->forget_us > FORGET_US) {
         r->forget_us = r->latest_us = r->now_ns / 1000;
         for (int i = 0; i < r->subjects; i++) {
@@ -267,7 +267,7 @@ static void advance(struct run *r)
 
 static int64_t any_cost(struct run *r, struct model *m)
 {
-    int64_t now_us = r->now_ns / 1000, held = model_held(m, now_us), cost = 1;
+    int64_t now_us = r->now_ns / 1000, level = model_level(m, now_us), cost = 1;
 
     switch (below(r, 16)) {
     case 0:
@@ -282,28 +282,28 @@ static int64_t any_cost(struct run *r, struct model *m)
     case 3:
         cost = m->cap + below(r, 3) - 1;
         break;
-    case 4: /* what just fits, or just does not */
-        cost = m->cap - held + below(r, 2);
+    case 4: /* a cost that just fits, or just does not */
+        cost = m->cap - level + below(r, 2);
         break;
     case 5:
-        cost = m->hard - held + below(r, 2);
+        cost = m->hard - level + below(r, 2);
         break;
     case 6:
-        cost = 1 + below(r, m->cap - held);
+        cost = 1 + below(r, m->cap - level);
         break;
     case 7:
         cost = one_in(r, 8) ? UNITS_MAX - below(r, 2) : any_size(r, UNITS_MAX);
         break;
     case 8:
     case 9:
-        cost = one_in(r, 8) ? -any_size(r, UNITS_MAX) : -1 - below(r, held + 1);
+        cost = one_in(r, 8) ? -any_size(r, UNITS_MAX) : -1 - below(r, level + 1);
         break;
     default:
         break;
     }
     /*
-     * Does a refund that finds nothing in a new part begin that part? With two buckets it does not, with more it
-     * does while the record's lease runs. Nobody can tell unless time goes back, and nobody is promised either.
+     * Whether a refund that finds no units in a new part begins that part: with two buckets it does not, with more it
+     * does while the record's lease runs. The difference is visible only if time goes back, and neither is promised.
      */
     bool begins = m->buckets > 2 && r->backward && now_us / m->part_us > m->reached;
     if (cost < 0 && (!r->refunds || begins))
@@ -313,8 +313,8 @@ static int64_t any_cost(struct run *r, struct model *m)
 
 /* ---- Comparing ---- */
 
-static void complain(struct run *r, const struct subject *s, const char *what, int64_t cost, const char *field,
-                     int64_t got, int64_t expected)
+static void report_difference(struct run *r, const struct subject *s, const char *what, int64_t cost, const char *field,
+                              int64_t got, int64_t expected)
 {
     const weir_params *p = &r->params;
 
@@ -333,8 +333,8 @@ static void complain(struct run *r, const struct subject *s, const char *what, i
 }
 
 /*
- * Waiting times, checked by what they promise, in the model as it is after the decision: a wait is right if the
- * promise holds at its end and did not hold a microsecond earlier (holding never ends by itself: see models.h).
+ * Waiting times, checked by what they promise, in the model after the decision: a wait is right if the promise holds
+ * at its end and did not hold a microsecond earlier (once it holds, it stays so: see models.h).
  */
 static bool fits_after(struct model *m, int64_t now_ns, int64_t wait_ns, int64_t cost)
 {
@@ -342,19 +342,20 @@ static bool fits_after(struct model *m, int64_t now_ns, int64_t wait_ns, int64_t
     return model_fits(m, at, cost) && !model_fits(m, at - 1, cost);
 }
 
-static bool whole_after(struct model *m, int64_t now_ns, int64_t wait_ns)
+static bool full_after(struct model *m, int64_t now_ns, int64_t wait_ns)
 {
     int64_t at = (now_ns + wait_ns) / 1000;
-    return model_held(m, at) == 0 && (wait_ns == 0 || model_held(m, at - 1) > 0);
+    return model_level(m, at) == 0 && (wait_ns == 0 || model_level(m, at - 1) > 0);
 }
 
-/* How long from `now` until `cost` fits (cost < 0: until nothing is held): by halving, to say what was expected. */
+/* How long from `now` until `cost` fits (cost < 0: until the counter is empty): by bisection, to print the expected
+ * value. */
 static int64_t model_earliest(struct model *m, int64_t now, int64_t cost)
 {
     int64_t low = 0, high = INT64_C(1) << 52;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (cost < 0 ? model_held(m, now + middle) == 0 : model_fits(m, now + middle, cost))
+        if (cost < 0 ? model_level(m, now + middle) == 0 : model_fits(m, now + middle, cost))
             high = middle;
         else
             low = middle + 1;
@@ -363,7 +364,7 @@ static int64_t model_earliest(struct model *m, int64_t now, int64_t cost)
 }
 
 static void compare(struct run *r, const struct subject *s, struct model *after, const char *what, int64_t cost,
-                    struct answer expected, const weir_decision *got)
+                    struct expected expected, const weir_decision *got)
 {
     if (r->trace)
         printf("  step %" PRId64 " at %" PRId64 " ns, key %s: %s(cost %" PRId64 "): verdict %d, remaining %" PRId64
@@ -371,26 +372,26 @@ static void compare(struct run *r, const struct subject *s, struct model *after,
                r->step, r->now_ns, s->key, what, cost, (int)got->verdict, got->remaining, got->retry_after_ns,
                got->reset_after_ns);
     if (got->verdict != expected.verdict)
-        complain(r, s, what, cost, "verdict", (int64_t)got->verdict, (int64_t)expected.verdict);
+        report_difference(r, s, what, cost, "verdict", (int64_t)got->verdict, (int64_t)expected.verdict);
     else if (got->flags != expected.flags)
-        complain(r, s, what, cost, "flags", got->flags, expected.flags);
+        report_difference(r, s, what, cost, "flags", got->flags, expected.flags);
     else if (got->limit != after->hard)
-        complain(r, s, what, cost, "limit", got->limit, after->hard);
+        report_difference(r, s, what, cost, "limit", got->limit, after->hard);
     else if (got->remaining != expected.remaining)
-        complain(r, s, what, cost, "remaining", got->remaining, expected.remaining);
+        report_difference(r, s, what, cost, "remaining", got->remaining, expected.remaining);
     else if (got->delay_ns != expected.delay_ns)
-        complain(r, s, what, cost, "delay_ns", got->delay_ns, expected.delay_ns);
+        report_difference(r, s, what, cost, "delay_ns", got->delay_ns, expected.delay_ns);
     else if (expected.verdict == WEIR_NEVER_FITS && got->retry_after_ns != -1)
-        complain(r, s, what, cost, "retry_after_ns", got->retry_after_ns, -1);
+        report_difference(r, s, what, cost, "retry_after_ns", got->retry_after_ns, -1);
     else if (weir_passes(got) && got->retry_after_ns != 0)
-        complain(r, s, what, cost, "retry_after_ns", got->retry_after_ns, 0);
+        report_difference(r, s, what, cost, "retry_after_ns", got->retry_after_ns, 0);
     else if (got->verdict == WEIR_DENY &&
              (got->retry_after_ns <= 0 || !fits_after(after, r->now_ns, got->retry_after_ns, cost)))
-        complain(r, s, what, cost, "retry_after_ns (earliest moment it fits)", got->retry_after_ns,
-                 model_earliest(after, r->now_ns / 1000, cost) * 1000);
-    else if (got->reset_after_ns < 0 || !whole_after(after, r->now_ns, got->reset_after_ns))
-        complain(r, s, what, cost, "reset_after_ns (earliest moment nothing is held)", got->reset_after_ns,
-                 model_earliest(after, r->now_ns / 1000, -1) * 1000);
+        report_difference(r, s, what, cost, "retry_after_ns (earliest moment it fits)", got->retry_after_ns,
+                          model_earliest(after, r->now_ns / 1000, cost) * 1000);
+    else if (got->reset_after_ns < 0 || !full_after(after, r->now_ns, got->reset_after_ns))
+        report_difference(r, s, what, cost, "reset_after_ns (earliest moment nothing is held)", got->reset_after_ns,
+                          model_earliest(after, r->now_ns / 1000, -1) * 1000);
 }
 
 static weir_decision peek_at(struct run *r, const struct subject *s, int64_t cost, int64_t later_ns)
@@ -401,7 +402,7 @@ static weir_decision peek_at(struct run *r, const struct subject *s, int64_t cos
     return d;
 }
 
-/* The same promises, asked of the library itself: is what it says now what it will say then? */
+/* The same promises, checked on the library itself: whether its decision at that time is the one promised now. */
 static void keeps_word(struct run *r, const struct subject *s, int64_t cost, const weir_decision *d)
 {
     weir_decision then;
@@ -410,20 +411,20 @@ static void keeps_word(struct run *r, const struct subject *s, int64_t cost, con
     if (d->verdict == WEIR_DENY && d->retry_after_ns < known_ns) {
         then = peek_at(r, s, cost, d->retry_after_ns);
         if (!weir_passes(&then))
-            complain(r, s, "peek after retry_after", cost, "verdict", (int64_t)then.verdict, WEIR_ALLOW);
+            report_difference(r, s, "peek after retry_after", cost, "verdict", (int64_t)then.verdict, WEIR_ALLOW);
         then = peek_at(r, s, cost, d->retry_after_ns - 1000);
         if (weir_passes(&then))
-            complain(r, s, "peek just before retry_after", cost, "verdict", (int64_t)then.verdict, WEIR_DENY);
+            report_difference(r, s, "peek just before retry_after", cost, "verdict", (int64_t)then.verdict, WEIR_DENY);
     }
     if (d->reset_after_ns < known_ns) {
         then = peek_at(r, s, 0, d->reset_after_ns);
         if (then.remaining != then.limit)
-            complain(r, s, "peek after reset_after", cost, "remaining", then.remaining, then.limit);
+            report_difference(r, s, "peek after reset_after", cost, "remaining", then.remaining, then.limit);
     }
     if (d->reset_after_ns >= 1000 && d->reset_after_ns < known_ns) {
         then = peek_at(r, s, 0, d->reset_after_ns - 1000);
         if (then.remaining == then.limit)
-            complain(r, s, "peek just before reset_after", cost, "remaining", then.remaining, then.limit);
+            report_difference(r, s, "peek just before reset_after", cost, "remaining", then.remaining, then.limit);
     }
 }
 
@@ -442,21 +443,21 @@ static void step_batch(struct run *r)
     }
     CHECK_EQ(weir_take_batch(r->segment, request, (size_t)count, moment(r, r->now_ns)), 0);
     for (int i = 0; i < count && !r->failed; i++, r->step++) {
-        struct answer expected = model_step(&of[i]->model, r->now_ns / 1000, request[i].cost, false);
+        struct expected expected = model_step(&of[i]->model, r->now_ns / 1000, request[i].cost, false);
         compare(r, of[i], &of[i]->model, "take_batch", request[i].cost, expected, &request[i].decision);
         r->last = request[i].decision;
     }
 }
 
-/* Deeper debt than this saturates, and so do the waiting times: see the test of it. */
-static int64_t any_charge(struct run *r, const struct model *m, int64_t held)
+/* A deeper debt saturates, and so do the waiting times: see the test of it. */
+static int64_t any_charge(struct run *r, const struct model *m, int64_t level)
 {
     int64_t most = 2 * m->cap < UNITS_MAX / 2 ? 2 * m->cap : m->cap / 2;
     int64_t bound = m->p.algorithm == WEIR_SLIDING_WINDOW_COUNTER ? INT32_MAX : UNITS_MAX - m->p.limit;
 
     if (m->p.algorithm == WEIR_SLIDING_WINDOW_LOG)
         return any_size(r, UNITS_MAX);
-    if (held > m->cap || held + most > bound)
+    if (level > m->cap || level + most > bound)
         return 0;
     return below(r, most + 1);
 }
@@ -464,13 +465,13 @@ static int64_t any_charge(struct run *r, const struct model *m, int64_t held)
 static void step_one(struct run *r)
 {
     struct subject *s = &r->subject[below(r, r->subjects)];
-    int64_t now_us = r->now_ns / 1000, held = model_held(&s->model, now_us), cost = any_cost(r, &s->model);
+    int64_t now_us = r->now_ns / 1000, level = model_level(&s->model, now_us), cost = any_cost(r, &s->model);
     weir_time now = moment(r, r->now_ns);
     size_t len = strlen(s->key);
     int64_t kind = below(r, 16);
     struct model *after = &s->model;
     const char *what = "take";
-    struct answer expected;
+    struct expected expected;
     weir_decision d;
 
     if (kind == 0 || kind == 1) {
@@ -486,7 +487,7 @@ static void step_one(struct run *r)
         expected = model_step(after, now_us, cost, false);
     } else if (kind == 3 && r->charges) {
         what = "charge";
-        cost = any_charge(r, &s->model, held);
+        cost = any_charge(r, &s->model, level);
         CHECK_EQ(weir_charge(r->segment, &s->limit, s->key, len, cost, now, &d), 0);
         expected = model_step(after, now_us, cost, true);
     } else {
@@ -511,7 +512,7 @@ static void play(struct run *r)
     }
 }
 
-/* Runs of limits like `like`, `steps` operations in all. */
+/* Runs with limits like `like`, `steps` operations in total. */
 static void play_all(const weir_params *like, int64_t steps, int subjects)
 {
     const char *replay = getenv("WEIR_TEST_SEED");
@@ -526,7 +527,7 @@ static void play_all(const weir_params *like, int64_t steps, int subjects)
         end(&r, false);
         return;
     }
-    /* A log may be large, and what ended runs leave in the slab is in nobody's way only in a segment of its own. */
+    /* A log may be large, so each run of logs has a segment of its own, without records of earlier runs in its slab. */
     bool keep = like->algorithm != WEIR_SLIDING_WINDOW_LOG;
     int failures = 0;
     steps = test_scaled(steps, RUN_STEPS);

@@ -1,5 +1,6 @@
-/* The Nth call of one kind fails, once or from then on. The test names the kinds, CALLS of them, and says which calls
- * are of them. */
+/*
+ * The Nth call of one kind fails, once or from then on. The test defines CALLS kinds, and which calls belong to them.
+ */
 #ifndef WEIR_TESTS_NTH_CALL_H
 #define WEIR_TESTS_NTH_CALL_H
 
@@ -30,7 +31,7 @@ static bool fails(unsigned call)
     return true;
 }
 
-/* Not armed yet: the test may have something to make before. */
+/* Not active yet: the test may have something to prepare. */
 static inline void fault_set(unsigned call, int nth, int number)
 {
     memset(&fault, 0, sizeof fault);
@@ -39,7 +40,7 @@ static inline void fault_set(unsigned call, int nth, int number)
     fault.number = number;
 }
 
-/* How many there are in a folder: of files that a test leaves, or of what it leaves open in /proc/self/fd. */
+/* Number of entries of a directory: of files that a test leaves, or of descriptors in /proc/self/fd. */
 static inline int entries_in(const char *folder)
 {
     int count = 0;

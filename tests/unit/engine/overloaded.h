@@ -1,8 +1,8 @@
-/* Engines under a load that the test writes itself, as the agent would. */
+/* Engines under a load that the test publishes itself, as the agent would. */
 #ifndef WEIR_TESTS_PRESSED_H
 #define WEIR_TESTS_PRESSED_H
 
-#include "strict_asking.h"
+#include "strict_requests.h"
 
 #include "engine/engine.h"
 
@@ -19,7 +19,7 @@ static inline weir *pressed_engine(const char *rules)
     return engine;
 }
 
-/* At `s` seconds the host is so loaded. */
+/* Publishes this load at `s` seconds. */
 static inline void load_is(weir *engine, double s, uint32_t level, uint32_t throttle)
 {
     struct weir__load_view view = weir__load_view_neutral();
@@ -44,7 +44,7 @@ static inline weir_rule_stats stats_of(weir *engine, const char *rule)
     return stats;
 }
 
-/* The same with a store, which the test asks by itself. */
+/* An engine with a store, whose requests the test executes. */
 static inline weir *strict_engine(const char *rules)
 {
     weir_options how = {.segment = {.size = 8 << 20},

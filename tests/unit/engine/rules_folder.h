@@ -1,4 +1,4 @@
-/* A folder of rule files for one test, an engine that reads it, and somebody who hears what is wrong. */
+/* A directory of rule files for one test, an engine that reads it, and a callback that records errors. */
 #ifndef WEIR_TESTS_RULES_FOLDER_H
 #define WEIR_TESTS_RULES_FOLDER_H
 
@@ -16,7 +16,7 @@ static inline const char *path_of(const char *name)
     return path;
 }
 
-/* Replaces a file as careful programs do. */
+/* Replaces a file atomically. */
 static inline void put(const char *name, const char *text)
 {
     char fresh[128];
@@ -42,26 +42,26 @@ static inline void finish(void)
     rmdir(folder);
 }
 
-struct told {
+struct reported {
     int count;
     char last[256];
 };
 
 static inline void listen(void *context, const weir_diagnostic *d)
 {
-    struct told *told = context;
+    struct reported *reported = context;
     if (d->severity != WEIR_IS_ERROR)
         return;
-    told->count++;
-    snprintf(told->last, sizeof told->last, "%s:%d: %s", d->file, d->line, d->message);
+    reported->count++;
+    snprintf(reported->last, sizeof reported->last, "%s:%d: %s", d->file, d->line, d->message);
 }
 
-static inline weir *open_folder(struct told *told, int flags)
+static inline weir *open_folder(struct reported *reported, int flags)
 {
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_path = folder,
                         .diagnose = listen,
-                        .diagnose_context = told,
+                        .diagnose_context = reported,
                         .flags = flags};
     weir *w = NULL;
     int error = weir_open(&how, &w);

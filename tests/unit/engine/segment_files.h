@@ -15,7 +15,7 @@
 #define NOW       ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
 #define UNTOUCHED ((weir_segment *)(uintptr_t)0x5a5a)
 
-/* ---- A directory of our own ---- */
+/* ---- A private directory ---- */
 
 static char directory[256];
 
@@ -32,7 +32,7 @@ static inline void directory_make(void)
 {
     const char *base = getenv("TMPDIR");
     if (access("/dev/shm", W_OK) == 0)
-        base = "/dev/shm"; /* where segments live, and the quickest */
+        base = "/dev/shm"; /* where segments live, and the fastest */
     snprintf(directory, sizeof directory, "%s/weir-test-XXXXXX", base ? base : "/tmp");
     CHECK(mkdtemp(directory));
     umask(022);
@@ -61,7 +61,7 @@ static inline void directory_remove(void)
     CHECK_EQ(rmdir(directory), 0);
 }
 
-/* Runs `body` in a child that shares nothing else with us; its failures are ours. */
+/* Runs `body` in a forked child; its failures count as the test's. */
 static inline void in_child(void (*body)(void))
 {
     fflush(stdout);
@@ -83,7 +83,7 @@ static inline int open_with(const char *path, uint64_t size, int flags, weir_seg
     return weir_segment_open(&options, segment);
 }
 
-/* That an open fails with `error`, and neither sets the handle nor leaves a file. */
+/* Checks that an open fails with `error`, and neither sets the handle nor leaves a file. */
 static inline void check_refused(weir_segment_options options, int error)
 {
     weir_segment *segment = UNTOUCHED;

@@ -1,4 +1,4 @@
-/* The public calls: what they refuse, what they leave untouched, and statistics. */
+/* The public calls: what they refuse, which outputs they leave unchanged, and statistics. */
 #include "api.h"
 
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 
 /* ---- Arguments ---- */
 
-/* Every call that takes a key refuses these arguments with this error, and touches nothing. */
+/* Every call that takes a key refuses these arguments with this error, and changes nothing. */
 static void check_refused(weir_segment *s, const weir_limit *limit, const void *key, size_t len, int64_t cost,
                           weir_time now, int error)
 {
@@ -30,7 +30,7 @@ static void check_refused(weir_segment *s, const weir_limit *limit, const void *
     CHECK(memcmp(&r.decision, &mark, sizeof mark) == 0);
 }
 
-TEST(arguments)
+TEST(invalid_arguments_are_refused)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of(kinds[0]), raw;
@@ -74,7 +74,7 @@ static int visit_none(void *context, const weir_entry *entry)
     return 7;
 }
 
-TEST(missing_outputs)
+TEST(outputs_may_be_null)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of(kinds[0]);
@@ -107,11 +107,11 @@ TEST(missing_outputs)
     take(s, &limit, "a", 1, NOW);
     take(s, &limit, "b", 1, NOW);
     CHECK_EQ(weir_segment_each(s, NOW, visit_none, &visits), 7);
-    CHECK_EQ(visits, 1); /* what the visitor returns ends it */
+    CHECK_EQ(visits, 1); /* a non-zero result of the visitor ends it */
     weir_segment_close(s);
 }
 
-TEST(samples_tell_the_fill)
+TEST(samples_estimate_the_fill)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of(kinds[0]);
@@ -137,7 +137,7 @@ TEST(samples_tell_the_fill)
     weir_segment_close(s);
 }
 
-TEST(binary_keys_differ)
+TEST(keys_are_compared_byte_by_byte)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of(kinds[0]);
@@ -155,7 +155,7 @@ TEST(binary_keys_differ)
         CHECK_EQ(weir_take(s, &limit, keys[i].bytes, keys[i].len, 1, NOW, &d), 0);
         CHECK_EQ(d.verdict, WEIR_DENY);
     }
-    /* Ids and ways to count keep keys apart, too. */
+    /* Ids and algorithms keep keys apart, too. */
     for (size_t i = 0; i < COUNT(kinds); i++) {
         weir_params p = kinds[i];
         p.id = 100 + i;
@@ -194,7 +194,7 @@ TEST(errors_have_names_and_texts)
 
 /* ---- Read-only ---- */
 
-TEST(read_only)
+TEST(read_only_segment_is_not_changed)
 {
     char directory[200], path[220];
     const char *base = getenv("TMPDIR");
@@ -275,7 +275,7 @@ TEST(batch_with_bad_requests)
         else
             passed += weir_passes(&r[i].decision);
         if (!r[i].error)
-            CHECK_EQ(weir_passes(&r[i].decision), i < 25); /* two of every five, until the ten are gone */
+            CHECK_EQ(weir_passes(&r[i].decision), i < 25); /* two of every five, until the ten are used up */
     }
     CHECK_EQ(passed, 10);
     weir_stats stats;

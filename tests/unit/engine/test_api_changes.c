@@ -1,4 +1,4 @@
-/* What changes a counter otherwise than by asking: blocks, resets, refunds, charges. */
+/* Changes of a counter without a check: blocks, resets, refunds, charges. */
 #include "api.h"
 
 TEST_OF_EACH_KIND(blocks)
@@ -11,21 +11,21 @@ TEST_OF_EACH_KIND(blocks)
         d = take(s, limit, "k", 1, later(at * WEIR_SECOND));
         CHECK_EQ(d.verdict, WEIR_BLOCKED);
         CHECK(!weir_passes(&d));
-        /* Right to the resolution of blocks, and never too soon. */
+        /* Exact to the resolution of blocks, and never too short. */
         CHECK(d.retry_after_ns >= left && d.retry_after_ns <= left + 10 * 1000 * WEIR_MICROSECOND);
         CHECK_EQ(d.remaining, 7);
         CHECK_EQ(d.delay_ns, 0);
         CHECK(!passes(s, limit, "k", 0, later(at * WEIR_SECOND)));
         CHECK(passes(s, limit, "other", 1, later(at * WEIR_SECOND)));
     }
-    /* A reset forgets the count, not the block. */
+    /* A reset clears the count, not the block. */
     CHECK_EQ(weir_reset(s, limit, "k", 1, later(WEIR_SECOND)), 0);
     d = take(s, limit, "k", 1, later(WEIR_SECOND));
     CHECK_EQ(d.verdict, WEIR_BLOCKED);
     CHECK_EQ(d.remaining, 10);
-    /* It ends by itself. */
+    /* The block expires. */
     CHECK_EQ(take(s, limit, "k", 10, later(5 * WEIR_SECOND + WEIR_SECOND / 50)).verdict, WEIR_ALLOW);
-    /* Longer, shorter, none at all. */
+    /* A longer one, a shorter one, none. */
     CHECK_EQ(weir_block(s, limit, "k", 1, 400 * WEIR_DAY, later(6 * WEIR_SECOND)), 0);
     CHECK_EQ(take(s, limit, "k", 1, later(399 * WEIR_DAY)).verdict, WEIR_BLOCKED);
     CHECK_EQ(weir_block(s, limit, "k", 1, 1, later(399 * WEIR_DAY)), 0);
@@ -44,10 +44,10 @@ TEST_OF_EACH_KIND(reset_and_refund)
     CHECK_EQ(weir_refund(s, limit, "k", 1, 2, NOW, &d), 0);
     CHECK_EQ(d.remaining, 6);
     CHECK_EQ(remaining(s, limit, "k", NOW), 6);
-    CHECK_EQ(take(s, limit, "k", -1, NOW).remaining, 7); /* the same, said otherwise */
+    CHECK_EQ(take(s, limit, "k", -1, NOW).remaining, 7); /* equivalent to a refund */
     CHECK_EQ(weir_refund(s, limit, "k", 1, 0, NOW, &d), 0);
     CHECK_EQ(d.remaining, 7);
-    /* Never beyond untouched, for this key or one that was never seen. */
+    /* Never above the initial state, for this key or one that was never seen. */
     CHECK_EQ(weir_refund(s, limit, "k", 1, COST_MAX, NOW, &d), 0);
     CHECK_EQ(d.remaining, 10);
     CHECK_EQ(remaining(s, limit, "k", NOW), 10);
@@ -62,8 +62,8 @@ TEST_OF_EACH_KIND(reset_and_refund)
     CHECK_EQ(weir_reset(s, limit, "never", 5, NOW), 0);
 }
 
-/* What a decision says remains is what a look straight after it finds, also where less could be given back. */
-TEST_OF_EACH_KIND(refund_tells_what_it_did)
+/* The remaining units in a decision are those that a peek right after it finds, also where less could be refunded. */
+TEST_OF_EACH_KIND(refund_reports_the_resulting_state)
 {
     for (int64_t at = 0; at < 200; at += 7) {
         weir_decision d;
@@ -76,20 +76,20 @@ TEST_OF_EACH_KIND(refund_tells_what_it_did)
 TEST_OF_EACH_KIND(charge_into_debt_and_out_again)
 {
     weir_decision d;
-    bool log = limit->algorithm == WEIR_SLIDING_WINDOW_LOG; /* holds as many as the limit, so owes none */
+    bool log = limit->algorithm == WEIR_SLIDING_WINDOW_LOG; /* a log holds at most its limit, so it has no debt */
     take(s, limit, "k", 4, NOW);
     CHECK_EQ(weir_charge(s, limit, "k", 1, 16, NOW, &d), 0);
     CHECK_EQ(d.verdict, WEIR_ALLOW);
     CHECK_EQ(remaining(s, limit, "k", NOW), log ? 0 : -10);
     CHECK_EQ(take(s, limit, "k", 1, NOW).verdict, WEIR_DENY);
     CHECK_EQ(take(s, limit, "other", 10, NOW).verdict, WEIR_ALLOW);
-    /* By giving back. */
+    /* By a refund. */
     if (!log) {
         CHECK_EQ(weir_refund(s, limit, "k", 1, 15, NOW, &d), 0);
         CHECK_EQ(d.remaining, 5);
         CHECK_EQ(weir_charge(s, limit, "k", 1, 15, NOW, &d), 0);
     }
-    /* By waiting: as long as it says, no shorter. */
+    /* By waiting: exactly as long as reported. */
     d = take(s, limit, "k", 10, NOW);
     CHECK_EQ(d.verdict, WEIR_DENY);
     CHECK(d.retry_after_ns > 0 && d.retry_after_ns <= WEIR_DAY);

@@ -1,4 +1,4 @@
-/* The same requests, at the ends of time and where anchors wrap: all decisions must be the same. */
+/* The same requests, at the limits of time and where anchors wrap: all decisions must be the same. */
 #include "table/slot.h"
 
 #include "api.h"
@@ -7,7 +7,7 @@
 #define WRAP_NS ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
 #define STEPS   60
 
-/* And some more. */
+/* Further limits. */
 static const weir_params others[] = {
     {.limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 20, .soft_percent = 30},
     {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 100 * WEIR_SECOND, .count_rejected = true},
@@ -21,12 +21,12 @@ static const weir_params *params_of(size_t k)
     return k < COUNT(kinds) ? &kinds[k] : &others[k - COUNT(kinds)];
 }
 
-/* A script of requests from `base` on, with clocks that step back a little now and then. */
+/* A sequence of requests from `base` on, with clocks that occasionally step back a little. */
 static void play(const weir_params *params, int64_t base, weir_decision out[STEPS])
 {
     weir_segment *s = make();
     weir_limit limit;
-    /* A calendar's day is longer than the other windows; both scripts go through two of them. */
+    /* A calendar day is longer than the other windows; both sequences go through two of them. */
     int64_t step = params->align == WEIR_ALIGN_CALENDAR ? 4000 * WEIR_SECOND : 5 * WEIR_SECOND, now = base;
     uint64_t seed = 1;
     CHECK_EQ(weir_limit_init(&limit, params), 0);
@@ -54,7 +54,7 @@ static void check_same(int64_t base)
     for (size_t k = 0; k < ALL; k++) {
         weir_decision here[STEPS], there[STEPS];
         int failures = test_failures;
-        /* All windows must begin alike: whole days for the calendar, whole hundreds of seconds for the others. */
+        /* All windows must begin alike: full days for the calendar, full hundreds of seconds for the others. */
         int64_t unit = params_of(k)->align == WEIR_ALIGN_CALENDAR ? WEIR_DAY : 100 * WEIR_SECOND;
         play(params_of(k), START, here);
         play(params_of(k), base - base % unit, there);
@@ -77,11 +77,11 @@ TEST(from_time_zero)
     check_same(100 * WEIR_SECOND);
 }
 
-TEST(up_to_the_end_of_time)
+TEST(up_to_the_maximal_time)
 {
     check_same(INT64_MAX - 4 * WEIR_DAY);
     check_same(INT64_MAX - 1000 * WEIR_DAY);
-    /* The very last moment can be asked about, too. */
+    /* The last possible moment is valid, too. */
     for (size_t k = 0; k < ALL; k++) {
         weir_segment *s = make();
         weir_limit limit;
@@ -101,7 +101,7 @@ TEST(up_to_the_end_of_time)
 TEST(across_the_wrap_of_anchors)
 {
     for (int64_t n = 1; n <= 64; n = n * 2 + (n == 1)) {
-        /* In every step of the script once. */
+        /* At every step of the sequence once. */
         for (int64_t before = 0; before < 300; before += 25)
             check_same(n * WRAP_NS - before * WEIR_SECOND);
         check_same(n * WRAP_NS - WEIR_DAY);
@@ -135,8 +135,8 @@ TEST(idle_for_three_years)
     }
 }
 
-/* From 3.9 years on an anchor may look like a later one. What is said then is nobody's promise, but something is. */
-TEST(idle_until_anchors_come_round)
+/* From 3.9 years on an anchor may look like a later one. The decision is then unspecified, but there is one. */
+TEST(idle_until_anchors_wrap)
 {
     for (size_t k = 0; k <= ALL; k++) {
         weir_params pair = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40000}; /* in two slots */
@@ -161,9 +161,9 @@ TEST(idle_until_anchors_come_round)
     }
 }
 
-TEST(clocks_that_go_back)
+TEST(clocks_may_go_back)
 {
-    /* A request that read its clock before another one that has already been counted: nothing is given back. */
+    /* A request with a clock reading before that of another one already counted: nothing is refunded. */
     for (size_t k = 0; k < ALL; k++) {
         weir_segment *s = make();
         weir_limit limit;

@@ -1,7 +1,7 @@
 /*
- * The ways to a decision agree. One segment is asked in batches, one with single takes; in a third some other key is
- * blocked, which closes the short way (table/fast_path.h), so that everything there goes the long one. All must say the
- * same, whatever comes: few keys many times in a batch, several limits, odd costs, time in every step.
+ * All code paths agree. One segment is used in batches, one with single takes; in a third another key is blocked,
+ * which disables the fast path (table/fast_path.h), so that everything there takes the slow path. All must decide the
+ * same: few keys many times in a batch, several limits, odd costs, time steps of all sizes.
  */
 #include <weir/weir.h>
 
@@ -23,7 +23,7 @@ static weir_limit random_limit(uint64_t *seed, uint64_t id)
     weir_params params = {
         .limit = 1 + (int64_t)(test_random(seed) % 40), .window_ns = windows[test_random(seed) % 6], .id = id};
     weir_limit limit;
-    /* Mostly the kind that has a short way; the others so that the two meet in one batch. */
+    /* Mostly limits that have a fast path; the others so that both occur in one batch. */
     if (test_random(seed) % 4 == 0)
         params.algorithm = (enum weir_algorithm)(test_random(seed) % 5);
     if (params.algorithm == WEIR_TOKEN_BUCKET && test_random(seed) % 2)
@@ -54,7 +54,7 @@ static void check_same(const weir_decision *a, const weir_decision *b, int64_t r
         printf("  in round %" PRId64 "\n", round);
 }
 
-/* A step of time: none, a little, about a window, much, or back. */
+/* A time step: none, a little, about a window, long, or back. */
 static int64_t random_step(uint64_t *seed)
 {
     uint64_t random = test_random(seed);
@@ -62,16 +62,16 @@ static int64_t random_step(uint64_t *seed)
     return random >> 60 == 0 ? -size : random >> 60 < 4 ? 0 : size;
 }
 
-TEST(all_ways_agree)
+TEST(batch_single_and_slow_path_agree)
 {
     uint64_t seed = 1;
     for (int64_t world = 0, worlds = test_scaled(60, 6); world < worlds; world++) {
-        weir_segment *batched = open_one(), *single = open_one(), *long_way = open_one();
+        weir_segment *batched = open_one(), *single = open_one(), *slow_segment = open_one();
         weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
         weir_limit limits[LIMITS];
         for (int i = 0; i < LIMITS; i++)
             limits[i] = random_limit(&seed, (uint64_t)i / 2); /* two by two share their counters, if alike */
-        CHECK_EQ(weir_block(long_way, &limits[0], "somebody else", 13, 399 * WEIR_DAY, now), 0);
+        CHECK_EQ(weir_block(slow_segment, &limits[0], "another key", 11, 399 * WEIR_DAY, now), 0);
 
         for (int64_t round = 0; round < 2000; round++) {
             weir_request request[BATCH_MAX];
@@ -89,7 +89,7 @@ TEST(all_ways_agree)
                 weir_request *r = &request[i];
                 weir_decision one, other;
                 CHECK_EQ(weir_take(single, r->limit, r->key, 1, r->cost, now, &one), 0);
-                CHECK_EQ(weir_take(long_way, r->limit, r->key, 1, r->cost, now, &other), 0);
+                CHECK_EQ(weir_take(slow_segment, r->limit, r->key, 1, r->cost, now, &other), 0);
                 check_same(&r->decision, &one, round);
                 check_same(&one, &other, round);
             }
@@ -101,11 +101,11 @@ TEST(all_ways_agree)
         }
         weir_segment_close(batched);
         weir_segment_close(single);
-        weir_segment_close(long_way);
+        weir_segment_close(slow_segment);
     }
 }
 
-TEST(what_had_recovered_does_not_come_back_with_another_limit)
+TEST(expired_entry_does_not_revive_under_another_limit)
 {
     weir_params many = {.limit = 1000, .window_ns = WEIR_SECOND}, few = {.limit = 10, .window_ns = WEIR_DAY};
     weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
@@ -116,7 +116,7 @@ TEST(what_had_recovered_does_not_come_back_with_another_limit)
         CHECK_EQ(weir_limit_init(&before, &many), 0);
         CHECK_EQ(weir_limit_init(&after, &few), 0);
         if (way)
-            CHECK_EQ(weir_block(segment, &before, "somebody else", 13, WEIR_DAY, now), 0);
+            CHECK_EQ(weir_block(segment, &before, "another key", 11, WEIR_DAY, now), 0);
         CHECK_EQ(weir_take(segment, &before, "k", 1, 900, now, &d), 0);
         weir_time later = {now.mono_ns + 3600 * WEIR_SECOND, now.wall_ns + 3600 * WEIR_SECOND};
         CHECK_EQ(weir_take(segment, &after, "k", 1, 1, later, &d), 0);
@@ -126,7 +126,7 @@ TEST(what_had_recovered_does_not_come_back_with_another_limit)
     }
 }
 
-TEST(the_longest_windows_of_every_kind)
+TEST(longest_windows_of_every_algorithm)
 {
     weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
     weir_segment *segment = open_one();

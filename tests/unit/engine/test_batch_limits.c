@@ -13,7 +13,7 @@
 
 enum { BATCH_MAX = 150, LIMITS = 6 };
 
-struct twins {
+struct pair {
     weir_segment *batched, *single;
     weir_limit limit[LIMITS];
     size_t limits;
@@ -37,15 +37,15 @@ static weir_segment *open_one(uint64_t size, uint64_t slab)
     return segment;
 }
 
-static void open_twins(struct twins *t, uint64_t size, uint64_t slab)
+static void open_pair(struct pair *t, uint64_t size, uint64_t slab)
 {
-    *t = (struct twins){.now = NOW};
+    *t = (struct pair){.now = NOW};
     t->batched = open_one(size, slab);
     t->single = open_one(size, slab);
     memcpy(t->single->table.header->secret, t->batched->table.header->secret, WEIR__SECRET_BYTES);
 }
 
-static void close_twins(struct twins *t)
+static void close_pair(struct pair *t)
 {
     weir_segment_close(t->batched);
     weir_segment_close(t->single);
@@ -59,8 +59,8 @@ static weir_limit pair_of(int64_t limit, int64_t window_ns, uint64_t id)
     return made;
 }
 
-/* One of every kind that may meet in a batch; two pairs, of which one wears out. */
-static void mix_limits(struct twins *t)
+/* One of every kind that may occur in a batch; two pairs, of which one becomes exhausted. */
+static void mix_limits(struct pair *t)
 {
     const weir_params others[] = {
         {.limit = 20, .window_ns = 60 * WEIR_SECOND, .id = 3},
@@ -75,8 +75,8 @@ static void mix_limits(struct twins *t)
     t->limits = LIMITS;
 }
 
-/* Any of the limits for any of so many keys; one in 64 is wrong. */
-static void fill(struct twins *t, uint64_t *seed, uint64_t keys)
+/* Random limits and keys; one in 64 is invalid. */
+static void fill(struct pair *t, uint64_t *seed, uint64_t keys)
 {
     t->count = 1 + below(seed, BATCH_MAX);
     for (size_t i = 0; i < t->count; i++) {
@@ -112,7 +112,7 @@ static bool same(const weir_decision *a, const weir_decision *b)
            a->reset_after_ns == b->reset_after_ns;
 }
 
-static void check_memory(const struct twins *t)
+static void check_memory(const struct pair *t)
 {
     const struct weir__table *a = &t->batched->table, *b = &t->single->table;
     CHECK(memcmp(a->bucket, b->bucket, a->buckets * sizeof *a->bucket) == 0);
@@ -120,7 +120,7 @@ static void check_memory(const struct twins *t)
     CHECK(memcmp(a->chunk, b->chunk, a->chunks * WEIR__CHUNK) == 0);
 }
 
-static void ask_both(struct twins *t)
+static void take_both(struct pair *t)
 {
     int failed = weir_take_batch(t->batched, t->request, t->count, t->now);
     for (size_t i = 0; i < t->count; i++) {
@@ -140,7 +140,7 @@ static void ask_both(struct twins *t)
 }
 
 /* Mostly within a window, often into the next one or the one after, sometimes back. */
-static void step(struct twins *t, uint64_t *seed)
+static void step(struct pair *t, uint64_t *seed)
 {
     static const int64_t steps[] = {
         0, 1000, WEIR_SECOND / 50, WEIR_SECOND / 7, WEIR_SECOND, 2 * WEIR_SECOND, 5 * WEIR_SECOND, -WEIR_SECOND / 3};
@@ -151,21 +151,21 @@ static void step(struct twins *t, uint64_t *seed)
 
 TEST(several_limits_in_one_batch)
 {
-    static struct twins t;
+    static struct pair t;
     uint64_t seed = 1, passed = 0, denied = 0, errors = 0;
     for (int64_t world = 0, worlds = test_scaled(20, 4); world < worlds; world++) {
-        open_twins(&t, 1 << 20, 1 << 18);
+        open_pair(&t, 1 << 20, 1 << 18);
         mix_limits(&t);
         uint64_t keys = UINT64_C(1) << below(&seed, 10);
         for (int round = 0; round < 200 && !test_failures; round++) {
             fill(&t, &seed, keys);
-            ask_both(&t);
+            take_both(&t);
             step(&t, &seed);
         }
         passed += t.passed;
         denied += t.denied;
         errors += t.errors;
-        close_twins(&t);
+        close_pair(&t);
     }
     CHECK(passed && denied && errors);
 }
@@ -177,18 +177,19 @@ static weir_stats stats_of(const weir_segment *segment)
     return stats;
 }
 
-/* Pairs whose entries are moved and evicted while a batch goes through them: what was seen at home is gone by then. */
-TEST(pairs_in_a_table_that_is_too_small)
+/* Pairs whose entries are displaced and evicted while a batch is processed: an entry seen in its primary bucket is
+ * gone by then. */
+TEST(pairs_in_a_too_small_table)
 {
-    static struct twins t;
+    static struct pair t;
     uint64_t seed = 2;
-    open_twins(&t, WEIR__SIZE_MIN, 0);
+    open_pair(&t, WEIR__SIZE_MIN, 0);
     t.limit[0] = pair_of(1000000, WEIR_SECOND, 1);
     t.limit[1] = pair_of(40000, 7 * WEIR_SECOND, 2);
     t.limits = 2;
     for (int64_t round = 0, rounds = test_scaled(2000, 300); round < rounds && !test_failures; round++) {
         fill(&t, &seed, round % 100 < 50 ? 1000 : 10000);
-        ask_both(&t);
+        take_both(&t);
         if (below(&seed, 8) == 0)
             step(&t, &seed);
     }
@@ -197,11 +198,11 @@ TEST(pairs_in_a_table_that_is_too_small)
     CHECK_EQ(batched.evicted_live, single.evicted_live);
     CHECK_EQ(batched.displaced, single.displaced);
     CHECK_EQ(batched.created, single.created);
-    close_twins(&t);
+    close_pair(&t);
 }
 
 /* In a table that is nearly full many slots are in their alternate buckets. */
-TEST(pairs_in_a_table_that_is_nearly_full)
+TEST(pairs_in_a_nearly_full_table)
 {
     enum { KEYS = 25000 };
     static uint64_t key[KEYS];
@@ -231,11 +232,11 @@ TEST(pairs_in_a_table_that_is_nearly_full)
     CHECK_EQ(stats.allowed, 3 * KEYS);
     CHECK_EQ(stats.denied, KEYS);
     CHECK_EQ(stats.evicted_live, 0);
-    CHECK(stats.displaced > KEYS / 10); /* each to its other line */
+    CHECK(stats.displaced > KEYS / 10); /* each to its alternate bucket */
     weir_segment_close(segment);
 }
 
-/* ---- Others, while a batch runs ---- */
+/* ---- Concurrent changes during a batch ---- */
 
 enum { LONG = 1 << 20, SOON = 5000 };
 
@@ -244,10 +245,10 @@ struct blocker {
     const weir_limit *limit;
     uint64_t key;
     weir_request *request;
-    size_t seen; /* how far the batch had come when the block was in place, or a bit less */
+    size_t seen; /* how far the batch was when the block was made, or a bit less */
 };
 
-/* Once the batch has begun. What was not decided yet says 77. */
+/* Blocks the key once the batch has begun. Undecided requests have the value 77. */
 static void *block_meanwhile(void *argument)
 {
     struct blocker *b = argument;
@@ -260,14 +261,14 @@ static void *block_meanwhile(void *argument)
     return NULL;
 }
 
-/* Returns whether there was anything to see: on a busy machine the batch may be over before the block is made. */
+/* Returns whether the test was effective: on a busy machine the batch may be over before the block is made. */
 static bool block_in_a_batch(const weir_limit *limit, weir_request *request)
 {
     struct blocker b = {open_one(1 << 20, 0), limit, 42, request, 0};
     const weir_time a_minute_ago = {NOW.mono_ns - 60 * WEIR_SECOND, NOW.wall_ns - 60 * WEIR_SECOND};
     pthread_t thread;
     weir_decision d;
-    /* In the window before and in this one: all that follow may take the fast path. */
+    /* In the previous window and in this one: all that follow may take the fast path. */
     CHECK_EQ(weir_take(b.segment, limit, &b.key, sizeof b.key, 1, a_minute_ago, &d), 0);
     CHECK_EQ(weir_take(b.segment, limit, &b.key, sizeof b.key, 1, NOW, &d), 0);
     for (size_t i = 0; i < LONG; i++)
@@ -282,7 +283,7 @@ static bool block_in_a_batch(const weir_limit *limit, weir_request *request)
     return b.seen + SOON < LONG;
 }
 
-TEST(a_block_made_meanwhile_holds_soon)
+TEST(block_made_during_a_batch_takes_effect_soon)
 {
     const weir_limit limits[] = {
         limit_of((weir_params){.limit = 100, .window_ns = WEIR_SECOND, .burst = 1 << 24, .id = 1}),
@@ -297,50 +298,50 @@ TEST(a_block_made_meanwhile_holds_soon)
     free(request);
 }
 
-/* The same bits of the same words, in both. */
-static void damage(const struct twins *t, uint64_t *seed)
+/* Flips the same bits of the same words in both. */
+static void damage(const struct pair *t, uint64_t *seed)
 {
     const struct weir__table *table[2] = {&t->batched->table, &t->single->table};
     for (int i = 0; i < 8; i++) {
         uint64_t line = below(seed, table[0]->buckets), slot = below(seed, WEIR__BUCKET_SLOTS), bit = below(seed, 64);
-        uint64_t grain = below(seed, table[0]->chunks), byte = below(seed, WEIR__CHUNK);
+        uint64_t chunk_index = below(seed, table[0]->chunks), byte = below(seed, WEIR__CHUNK);
         for (int k = 0; k < 2; k++) {
             weir__cell *cell = &table[k]->bucket[line].slot[slot];
             cell->lo ^= UINT64_C(1) << bit;
             cell->hi ^= UINT64_C(1) << (63 - bit);
-            table[k]->lease[grain] ^= UINT32_C(1) << bit % 32;
-            table[k]->chunk[grain * WEIR__CHUNK + byte] ^= (uint8_t)(1U << bit % 8);
+            table[k]->lease[chunk_index] ^= UINT32_C(1) << bit % 32;
+            table[k]->chunk[chunk_index * WEIR__CHUNK + byte] ^= (uint8_t)(1U << bit % 8);
         }
     }
 }
 
 TEST(damaged_slots_and_records)
 {
-    static struct twins t;
+    static struct pair t;
     uint64_t seed = 3;
     for (int64_t world = 0, worlds = test_scaled(20, 4); world < worlds; world++) {
-        open_twins(&t, WEIR__SIZE_MIN, 1 << 14);
+        open_pair(&t, WEIR__SIZE_MIN, 1 << 14);
         mix_limits(&t);
         for (int round = 0; round < 200 && !test_failures; round++) {
             fill(&t, &seed, 300);
-            ask_both(&t);
+            take_both(&t);
             damage(&t, &seed);
             step(&t, &seed);
         }
-        close_twins(&t);
+        close_pair(&t);
     }
 }
 
-/* Every slot leads to the last record there can be, far behind the slab; and every one is a pair of another time. */
-TEST(slots_that_lead_outside)
+/* Every slot refers to the last possible record, far beyond the slab; and every one is a pair of another time. */
+TEST(slots_that_refer_outside_the_slab)
 {
-    static struct twins t;
+    static struct pair t;
     uint64_t seed = 4;
-    open_twins(&t, WEIR__SIZE_MIN, 1 << 14);
+    open_pair(&t, WEIR__SIZE_MIN, 1 << 14);
     mix_limits(&t);
     for (int round = 0; round < 50 && !test_failures; round++) {
         fill(&t, &seed, 50);
-        ask_both(&t);
+        take_both(&t);
         for (uint64_t i = 0; i < t.batched->table.buckets * WEIR__BUCKET_SLOTS; i++) {
             weir__cell *a = &t.batched->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
             weir__cell *b = &t.single->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
@@ -351,7 +352,7 @@ TEST(slots_that_lead_outside)
             *b = *a;
         }
     }
-    close_twins(&t);
+    close_pair(&t);
 }
 
 TEST_MAIN

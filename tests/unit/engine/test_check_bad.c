@@ -1,4 +1,4 @@
-/* What clients send and callers get wrong: long, broken, empty and contradicting, and the answer stays in bounds. */
+/* Invalid input of clients and callers: long, malformed, empty and contradictory; the result stays within bounds. */
 #include "../../engine.h"
 
 #include <time.h>
@@ -19,24 +19,24 @@ static const char rules[] =
 /* The same text for everything but the peer. */
 struct hostile {
     weir_text text, peer;
-    int asked;
+    int lookups;
 };
 
 static bool look(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
     struct hostile *h = context;
     (void)name;
-    h->asked++;
+    h->lookups++;
     *value = kind == WEIR_ATTR_PEER ? h->peer : h->text;
     return true;
 }
 
-static int async(weir *w, struct hostile *h, weir_result *answer, weir_outcome outcomes[8])
+static int async(weir *w, struct hostile *h, weir_result *result, weir_outcome outcomes[8])
 {
     weir_query query = {
         .lookup = look, .lookup_context = h, .now = test_seconds(0), .outcomes = outcomes, .outcomes_max = 8};
     memset(outcomes, 0x5a, 8 * sizeof *outcomes);
-    return weir_check(w, &query, answer);
+    return weir_check(w, &query, result);
 }
 
 static void check_outcome(const weir_outcome *outcome)
@@ -46,7 +46,7 @@ static void check_outcome(const weir_outcome *outcome)
     CHECK(outcome->cost >= 1 && outcome->cost <= 10);
 }
 
-TEST(values_of_all_kinds)
+TEST(hostile_values_in_every_attribute)
 {
     enum { LONG = 64 << 10 };
     static const char *const patterns[] = {"a",  "\xff", "%",   "%zz",   "\"", ";",    "=\"\\", ",",  "/../",
@@ -62,28 +62,28 @@ TEST(values_of_all_kinds)
             text[at] = zeros ? '\0' : patterns[i][at % step];
         static const size_t lengths[] = {0, 1, 2, 3, 255, 256, 257, 4095, 4096, 4097, LONG};
         for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-            /* A copy of just its size, so that a sanitizer sees any step beyond. */
+            /* A copy of exactly its size, so that a sanitizer detects an overrun. */
             char *exact = malloc(lengths[k] + !lengths[k]);
             memcpy(exact, text, lengths[k]);
             struct hostile h = {{exact, lengths[k]}, {"10.0.0.1", 8}, 0};
-            weir_result answer;
+            weir_result result;
             weir_outcome outcomes[8];
-            CHECK_EQ(async(w, &h, &answer, outcomes), 0);
-            CHECK(answer.matched >= 2 && answer.outcomes == answer.matched);
-            CHECK(h.asked < 32); /* each once */
-            for (size_t o = 0; o < answer.outcomes; o++)
+            CHECK_EQ(async(w, &h, &result, outcomes), 0);
+            CHECK(result.matched >= 2 && result.outcomes == result.matched);
+            CHECK(h.lookups < 32); /* each once */
+            for (size_t o = 0; o < result.outcomes; o++)
                 check_outcome(&outcomes[o]);
             free(exact);
         }
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
-    CHECK(end.tv_sec - begin.tv_sec < 20); /* some 200 checks, of which none may run away */
+    CHECK(end.tv_sec - begin.tv_sec < 20); /* about 200 checks, of which none may take long */
     free(text);
     weir_close(w);
 }
 
 /* Long keys that differ only at their end are different keys, and those that do not are the same. */
-TEST(long_values_have_counters_of_their_own)
+TEST(long_values_have_separate_counters)
 {
     enum { LONG = 64 << 10 };
     weir *w = test_engine("identity: { user_id: header:X-User-Id }\n"
@@ -93,19 +93,19 @@ TEST(long_values_have_counters_of_their_own)
     for (int i = 0; i < 3; i++) {
         text[LONG - 1] = (char)i; /* also a zero byte */
         struct hostile h = {{text, LONG}, {"", 0}, 0};
-        weir_result answer;
+        weir_result result;
         weir_outcome outcomes[8];
         for (int n = 0; n < 5; n++) {
-            CHECK_EQ(async(w, &h, &answer, outcomes), 0);
-            CHECK_EQ(weir_passes(&answer.decision), n < 3);
-            CHECK(answer.decided_by.key_cut);
+            CHECK_EQ(async(w, &h, &result, outcomes), 0);
+            CHECK_EQ(weir_passes(&result.decision), n < 3);
+            CHECK(result.decided_by.key_cut);
         }
     }
     free(text);
     weir_close(w);
 }
 
-TEST(ten_thousand_hops)
+TEST(ten_thousand_forwarded_hops)
 {
     enum { HOPS = 10000 };
     weir *w = test_engine(rules);
@@ -120,26 +120,25 @@ TEST(ten_thousand_hops)
     weir_outcome outcomes[8];
     weir_query query = {
         .attributes = about, .attribute_count = 4, .now = test_seconds(0), .outcomes = outcomes, .outcomes_max = 8};
-    weir_result answer;
-    CHECK_EQ(weir_check(w, &query, &answer), 0);
+    weir_result result;
+    CHECK_EQ(weir_check(w, &query, &result), 0);
     CHECK(strcmp(outcomes[1].rule, "ip") == 0);
-    CHECK(strncmp(outcomes[1].key, "ip:10.39.", 9) ==
-          0); /* a trusted hop near the right end: nobody walks to the left */
+    CHECK(strncmp(outcomes[1].key, "ip:10.39.", 9) == 0); /* a trusted hop near the right end: the walk ends there */
     about[1] = (weir_attribute){WEIR_ATTR_HEADER, "x-forwarded-for", "1.2.3.4, rubbish, 10.0.0.9"};
-    CHECK_EQ(weir_check(w, &query, &answer), 0);
-    CHECK(strcmp(outcomes[1].key, "ip:10.0.0.9") == 0); /* what a client writes left of that counts for nothing */
+    CHECK_EQ(weir_check(w, &query, &result), 0);
+    CHECK(strcmp(outcomes[1].key, "ip:10.0.0.9") == 0); /* what a client puts left of that is ignored */
     free(list);
     weir_close(w);
 }
 
 /* ---- Callers ---- */
 
-TEST(arguments_that_make_no_sense)
+TEST(invalid_arguments_are_refused)
 {
     weir *w = test_engine(rules);
-    weir_result answer, before;
-    memset(&answer, 0x5a, sizeof answer);
-    before = answer;
+    weir_result result, before;
+    memset(&result, 0x5a, sizeof result);
+    before = result;
     uint8_t peer[16] = {0};
     const weir_query bad[] = {
         {.attribute_count = 1},
@@ -153,49 +152,49 @@ TEST(arguments_that_make_no_sense)
         {.now = {0, -1}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK(weir_check(w, &bad[i], &answer) < 0);
-    CHECK_EQ(weir_check(NULL, &bad[0], &answer), WEIR_EINVAL);
-    CHECK_EQ(weir_check(w, NULL, &answer), WEIR_EINVAL);
+        CHECK(weir_check(w, &bad[i], &result) < 0);
+    CHECK_EQ(weir_check(NULL, &bad[0], &result), WEIR_EINVAL);
+    CHECK_EQ(weir_check(w, NULL, &result), WEIR_EINVAL);
     CHECK_EQ(weir_check(w, &(weir_query){0}, NULL), WEIR_EINVAL);
-    CHECK(memcmp(&answer, &before, sizeof answer) == 0);
-    CHECK_EQ(weir_check(w, &(weir_query){.peer_len = 99, .text_size = 99}, &answer), 0); /* of what is not there */
+    CHECK(memcmp(&result, &before, sizeof result) == 0);
+    CHECK_EQ(weir_check(w, &(weir_query){.peer_len = 99, .text_size = 99}, &result), 0); /* of length without data */
     weir_close(w);
 }
 
-TEST(descriptors_that_make_no_sense)
+TEST(invalid_descriptors_are_refused)
 {
     weir *w = test_engine("domain: d\ndescriptors: [ { key: k, rate_limit: { unit: day, requests_per_unit: 5 } } ]\n");
-    weir_result answer, before;
-    memset(&answer, 0x5a, sizeof answer);
-    before = answer;
+    weir_result result, before;
+    memset(&result, 0x5a, sizeof result);
+    before = result;
     weir_outcome outcome;
     weir_descriptor_entry entry = {{"k", 1}, {NULL, 0}};
     weir_descriptor one = {.entries = &entry, .entry_count = 1};
     weir_descriptor_query query = {
         .domain = {"d", 1}, .descriptors = &one, .descriptor_count = 1, .now = test_seconds(0), .outcomes = &outcome};
     one.entries = NULL;
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_EINVAL);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), WEIR_EINVAL);
     one.entries = &entry;
     query.domain.data = NULL;
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_EINVAL);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), WEIR_EINVAL);
     query.domain.data = "d";
     one.override_window_ns = -1;
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_EWINDOW);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), WEIR_EWINDOW);
     one.override_window_ns = 0;
     one.has_hits = true;
     one.hits = INT64_MIN;
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), WEIR_ECOST);
-    CHECK(memcmp(&answer, &before, sizeof answer) == 0);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), WEIR_ECOST);
+    CHECK(memcmp(&result, &before, sizeof result) == 0);
     one.hits = 1;
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), 0);
     CHECK_EQ(outcome.reason, WEIR_BY_LIMIT);
     entry.key = (weir_text){NULL, 0};
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), 0);
     CHECK_EQ(outcome.reason, WEIR_BY_NOTHING);
     weir_close(w);
 }
 
-TEST(too_many_rules_leave_the_answer_alone)
+TEST(too_many_rules_leave_the_result_unchanged)
 {
     enum { RULES = 257 };
     char *text = malloc(RULES * 64);
@@ -203,40 +202,40 @@ TEST(too_many_rules_leave_the_answer_alone)
     for (int i = 0; i < RULES; i++)
         len += (size_t)sprintf(text + len, "  - { name: r%d, limit: 5, window: 1h }\n", i);
     weir *w = test_engine(text);
-    weir_result answer, before;
-    memset(&answer, 0x5a, sizeof answer);
-    before = answer;
-    CHECK_EQ(weir_check(w, &(weir_query){.now = test_seconds(0)}, &answer), WEIR_ETOOMANY);
-    CHECK(memcmp(&answer, &before, sizeof answer) == 0);
+    weir_result result, before;
+    memset(&result, 0x5a, sizeof result);
+    before = result;
+    CHECK_EQ(weir_check(w, &(weir_query){.now = test_seconds(0)}, &result), WEIR_ETOOMANY);
+    CHECK(memcmp(&result, &before, sizeof result) == 0);
     free(text);
     weir_close(w);
 }
 
-TEST(who_is_on_a_list_has_no_status_of_a_denial)
+TEST(allow_listed_client_has_no_denial_status)
 {
     weir *w = test_engine("allow: { networks: [192.0.2.0/24] }\nblock: { networks: [198.51.100.0/24] }\n"
                           "rules: [ { name: a, limit: 1, window: 1h } ]\n");
-    weir_result answer = test_ask(w, "GET / ip=192.0.2.1", 0);
-    CHECK(weir_passes(&answer.decision));
-    CHECK_EQ(answer.status, 0);
-    answer = test_ask(w, "GET / ip=198.51.100.1", 0);
-    CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.status, 429);
+    weir_result result = test_check(w, "GET / ip=192.0.2.1", 0);
+    CHECK(weir_passes(&result.decision));
+    CHECK_EQ(result.status, 0);
+    result = test_check(w, "GET / ip=198.51.100.1", 0);
+    CHECK(!weir_passes(&result.decision));
+    CHECK_EQ(result.status, 429);
     weir_close(w);
 }
 
-TEST(texts_into_rooms_of_all_sizes)
+TEST(response_texts_fit_or_are_omitted)
 {
     weir *w = test_engine("rules: [ { name: a, limit: 0, window: 1h, response: { message: twelve bytes, body: { text: "
                           "eight by } } } ]\n");
     for (size_t size = 0; size < 24; size++) {
         char *room = malloc(size + 1);
         room[size] = 'x';
-        weir_result answer;
+        weir_result result;
         weir_query query = {.now = test_seconds(0), .text = room, .text_size = size};
-        CHECK_EQ(weir_check(w, &query, &answer), 0);
-        CHECK(answer.message.len == (size >= 12 ? 12 : 0));
-        CHECK(answer.body_text.len == (size >= 20 || (size >= 8 && size < 12) ? 8 : 0));
+        CHECK_EQ(weir_check(w, &query, &result), 0);
+        CHECK(result.message.len == (size >= 12 ? 12 : 0));
+        CHECK(result.body_text.len == (size >= 20 || (size >= 8 && size < 12) ? 8 : 0));
         CHECK_EQ(room[size], 'x');
         free(room);
     }

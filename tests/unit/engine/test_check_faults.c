@@ -1,6 +1,6 @@
 /*
- * weir_open, weir_reload and weir_rules_load with the Nth call of everything that can fail failing: an error, no
- * leak, no half of anything, the rules of before in force, and the new ones in force as soon as it is over.
+ * weir_open, weir_reload and weir_rules_load with the Nth call of everything that can fail failing: an error, no leak,
+ * no partial state, the previous rules active, and the new ones active as soon as the fault is over.
  */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "nth_call.h"
@@ -15,7 +15,7 @@
 enum call { MALLOC, CALLOC, REALLOC, STRDUP, ALIGNED, OPEN, READ, STAT, FSTAT, OPENDIR, READDIR, CALLS };
 static const char *const call_names[CALLS] = {"malloc", "calloc", "realloc", "strdup",  "aligned_alloc", "open",
                                               "read",   "stat",   "fstat",   "opendir", "readdir"};
-static bool of_zone; /* what failed was a look at the time zones */
+static bool of_zone; /* the failed call was about time zones */
 
 static bool open_fails(const char *path)
 {
@@ -31,14 +31,14 @@ FAILING_STRDUP(fails(STRDUP))
 FAILING(void *, aligned_alloc, (size_t align, size_t size), (align, size), NULL, fails(ALIGNED))
 FAILING_OPEN(open_fails(path))
 FAILING(ssize_t, read, (int file, void *to, size_t size), (file, to, size), -1, fails(READ))
-/* What a read into a buffer of known size becomes with _FORTIFY_SOURCE. */
+/* The function that read becomes with _FORTIFY_SOURCE and a buffer of known size. */
 FAILING(ssize_t, __read_chk, (int file, void *to, size_t size, size_t room), (file, to, size, room), -1, fails(READ))
 FAILING(int, stat, (const char *path, struct stat *at), (path, at), -1, fails(STAT))
 FAILING_FSTAT(fails(FSTAT))
 FAILING(DIR *, opendir, (const char *path), (path), NULL, fails(OPENDIR))
 FAILING(struct dirent *, readdir, (DIR * dir), (dir), NULL, fails(READDIR))
 
-/* No need to wait for whoever is said to be writing. */
+/* Does not wait for a process that is writing the file. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
@@ -62,11 +62,11 @@ static void arm(int which, int nth)
 {
     of_zone = false;
     fault_set(faults[which].call, nth, faults[which].number);
-    fault.lasting = which == 0; /* the set's memory is tried for again, in smaller pieces */
+    fault.lasting = which == 0; /* the set's memory is requested again, in smaller pieces */
     fault.armed = true;
 }
 
-static void say_where(int failures, const char *what)
+static void print_place(int failures, const char *what)
 {
     if (test_failures != failures)
         printf("  in %s, %s number %d failing with %s\n", what, call_names[fault.call], fault.nth,
@@ -98,7 +98,7 @@ static void write_rules(bool second)
 
 static void begin(void)
 {
-    /* A zone of our own, an hour east, so that no database need be installed. */
+    /* A private zone, an hour east, so that no database need be installed. */
     unsigned char bytes[44 + 6 + 4] = "TZif";
     bytes[20 + 4 * 4 + 3] = 1;
     bytes[20 + 5 * 4 + 3] = 4;
@@ -124,8 +124,8 @@ static void end(void)
 }
 
 /*
- * What a call that fails may come to. Memory (and what zones need) is told apart: it is not the author's fault, and may
- * come back.
+ * The errors that a failing call may cause. Lack of memory (and what zones need) is distinguished: it is not an error
+ * of the rules, and may be over later.
  */
 static bool is_expected(int error)
 {
@@ -142,19 +142,19 @@ TEST(weir_rules_load_with_the_nth_call_failing)
     for (int i = 0; i < FAULTS; i++) {
         for (int nth = 1; nth < 2000; nth++) {
             int failures = test_failures, files = open_files();
-            struct told told = {0};
+            struct reported reported = {0};
             weir_rules *rules = NULL;
             arm(i, nth);
-            int error = weir_rules_load(folder, listen, &told, &rules);
+            int error = weir_rules_load(folder, listen, &reported, &rules);
             fault.armed = false;
             CHECK(error == 0 || (fault.hit && is_expected(error)));
             CHECK_EQ(error == 0, rules != NULL);
-            CHECK(error == 0 || error == WEIR_ENOMEM || told.count > 0); /* who fails says why */
+            CHECK(error == 0 || error == WEIR_ENOMEM || reported.count > 0); /* an error comes with a diagnostic */
             if (!error)
-                CHECK_EQ(weir_rules_count(rules), 4); /* never a part of them */
+                CHECK_EQ(weir_rules_count(rules), 4); /* never a partial set */
             weir_rules_free(rules);
             CHECK_EQ(open_files(), files);
-            say_where(failures, "weir_rules_load");
+            print_place(failures, "weir_rules_load");
             if (!fault.hit)
                 break;
             hits[faults[i].call]++;
@@ -165,17 +165,17 @@ TEST(weir_rules_load_with_the_nth_call_failing)
     end();
 }
 
-/* Asks under a rule that can be told briefly; what of that there was no memory for is told the long way. */
-static bool is_told_briefly(weir *w)
+/* Checks under a rule for the fast path; if there is no memory for that, the slow path decides. */
+static bool takes_fast_path(weir *w)
 {
     static char text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text};
     struct test_request r;
-    weir_result answer;
+    weir_result checked;
     test_request(&r, "GET / @x-user-id=7");
-    CHECK_EQ(weir__check_fast(w, &r.query, &answer, &fast), 0);
-    CHECK_EQ(fast.filled ? fast.limit : answer.decision.limit, 5);
+    CHECK_EQ(weir__check_fast(w, &r.query, &checked, &fast), 0);
+    CHECK_EQ(fast.filled ? fast.limit : checked.decision.limit, 5);
     return fast.filled;
 }
 
@@ -186,12 +186,12 @@ TEST(weir_open_with_the_nth_call_failing)
     for (int i = 0; i < FAULTS; i++) {
         for (int nth = 1; nth < 2000; nth++) {
             int failures = test_failures, files = open_files();
-            struct told told = {0};
+            struct reported reported = {0};
             weir *w = NULL;
             weir_options how = {.segment = {.size = 256 << 10},
                                 .rules_path = folder,
                                 .diagnose = listen,
-                                .diagnose_context = &told,
+                                .diagnose_context = &reported,
                                 .flags = WEIR_NO_WATCH};
             arm(i, nth);
             int error = weir_open(&how, &w);
@@ -199,12 +199,12 @@ TEST(weir_open_with_the_nth_call_failing)
             CHECK(error == 0 || (fault.hit && is_expected(error)));
             CHECK_EQ(error == 0, w != NULL);
             if (!error) {
-                CHECK_EQ(test_ask(w, "GET /v1/x", 0).matched, 2);
-                *(is_told_briefly(w) ? &briefly : &at_length) += 1;
+                CHECK_EQ(test_check(w, "GET /v1/x", 0).matched, 2);
+                *(takes_fast_path(w) ? &briefly : &at_length) += 1;
             }
             weir_close(w);
             CHECK_EQ(open_files(), files);
-            say_where(failures, "weir_open");
+            print_place(failures, "weir_open");
             if (!fault.hit)
                 break;
         }
@@ -215,16 +215,16 @@ TEST(weir_open_with_the_nth_call_failing)
 
 static int64_t limit_of(weir *w)
 {
-    return test_ask(w, "GET /", 0).decision.limit;
+    return test_check(w, "GET /", 0).decision.limit;
 }
 
 /* One reload from the first rules to the second. True if the fault was hit. */
 static bool reload_once(int which, int nth)
 {
     int failures = test_failures;
-    struct told told = {0};
+    struct reported reported = {0};
     write_rules(false);
-    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    weir *w = open_folder(&reported, WEIR_NO_WATCH);
     int files = open_files();
     write_rules(true);
     arm(which, nth);
@@ -232,8 +232,8 @@ static bool reload_once(int which, int nth)
     fault.armed = false;
     CHECK(result == 1 || (fault.hit && is_expected(result)));
     CHECK_EQ(limit_of(w), result == 1 ? 6 : 5);
-    CHECK_EQ(test_ask(w, "GET /v1/x", 0).matched, 2);
-    /* It is over: what is on disk comes into force, although nobody has touched it since. */
+    CHECK_EQ(test_check(w, "GET /v1/x", 0).matched, 2);
+    /* The fault is over: the rules on disk become active, although the files have not changed since. */
     bool author = result == WEIR_ERULES || (result == WEIR_ERULESPATH && fault.number == EACCES);
     if (result != 1 && !author) {
         CHECK_EQ(weir_reload(w), 1);
@@ -242,7 +242,7 @@ static bool reload_once(int which, int nth)
     CHECK_EQ(weir_reload(w), 0);
     CHECK_EQ(open_files(), files);
     weir_close(w);
-    say_where(failures, "weir_reload");
+    print_place(failures, "weir_reload");
     return fault.hit;
 }
 

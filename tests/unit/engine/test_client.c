@@ -1,4 +1,4 @@
-/* Who the client is said to be. */
+/* How the client's address is determined. */
 #include "../../engine.h"
 
 static const char rules[] = "identity:\n"
@@ -6,7 +6,7 @@ static const char rules[] = "identity:\n"
                             "rules:\n"
                             "  - { name: r, key: 'u:${user_id}', limit: 1, window: 1d }\n";
 
-/* The address in words, as numbers. */
+/* The address as text. */
 static const char *client(weir *engine, const char *line)
 {
     static char text[64];
@@ -21,7 +21,7 @@ static const char *client(weir *engine, const char *line)
 
 #define CLIENT(line, expected) CHECK(strcmp(client(engine, (line)), (expected)) == 0)
 
-TEST(the_peer_or_whom_it_names)
+TEST(client_is_the_peer_or_a_forwarded_address)
 {
     weir *engine = test_engine(rules);
     CLIENT("GET / ip=192.0.2.7", "4:c0000207");

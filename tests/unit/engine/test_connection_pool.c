@@ -1,6 +1,6 @@
 /*
- * weir_check asks the store itself: threads, processes, and a store that fails. The functions below
- * are registered instead of the real blocking client; the store is played.
+ * weir_check sends the store requests itself: threads, processes, and a store that fails. The functions below are
+ * registered instead of the real blocking client; the store is simulated.
  */
 #include "base/clock.h"
 #include "../../store.h"
@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 static struct test_store store;
-static pthread_mutex_t server = PTHREAD_MUTEX_INITIALIZER; /* does one thing at a time */
+static pthread_mutex_t server = PTHREAD_MUTEX_INITIALIZER; /* executes one request at a time */
 static int links, given_back;
 static bool no_link;
 static int slow_us;
 
-/* A link that notices if two threads use it at once, or another process. */
+/* A connection that detects use by two threads at once, or by another process. */
 struct weir__blocking_client {
     int busy;
     pid_t process;
@@ -46,7 +46,7 @@ static int fake_request(struct weir__blocking_client *link, struct weir__store_r
     if (slow_us)
         usleep((useconds_t)slow_us);
     pthread_mutex_lock(&server);
-    test_store_answer(&store, request);
+    test_store_execute(&store, request);
     pthread_mutex_unlock(&server);
     __atomic_add_fetch(&link->busy, -1, __ATOMIC_RELAXED);
     return request->error;
@@ -56,12 +56,12 @@ static void fake_refund(struct weir__blocking_client *link, const struct weir__s
 {
     CHECK_EQ(link->process, getpid());
     pthread_mutex_lock(&server);
-    test_store_give_back(&store, request);
+    test_store_refund(&store, request);
     given_back += (int)request->op_count;
     pthread_mutex_unlock(&server);
 }
 
-/* Only its own process waits for what a link owes. */
+/* Only its own process waits for the refunds that a connection owes. */
 static void fake_flush_refunds(struct weir__blocking_client *link, int64_t most_us)
 {
     CHECK_EQ(link->process, getpid());
@@ -102,12 +102,12 @@ static weir *begin(const char *url)
     return engine;
 }
 
-TEST(a_check_asks_by_itself)
+TEST(check_sends_the_store_request)
 {
     test_store_open(&store);
     weir *engine = begin(NULL), *other = begin(NULL);
     CHECK(test_passes(engine, "GET /near", 0));
-    CHECK_EQ(links, 0); /* nothing is connected before it is needed */
+    CHECK_EQ(links, 0); /* connections are opened on demand */
     CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 30) + test_passing(other, "GET /api/x user_id=1", 0, 30),
              50);
     CHECK_EQ(links, 2);
@@ -116,7 +116,7 @@ TEST(a_check_asks_by_itself)
     CHECK_EQ(stats.store.requests, 2);
     CHECK_EQ(stats.store.failed, 1);
     CHECK(stats.store.up);
-    /* Denied once, and asked no more. */
+    /* Denied once, and not requested again. */
     int requests = store.requests;
     CHECK_EQ(test_passing(other, "GET /api/x user_id=1", 0, 100), 0);
     CHECK_EQ(store.requests, requests);
@@ -126,30 +126,30 @@ TEST(a_check_asks_by_itself)
     weir_segment_close(store.segment);
 }
 
-TEST(failures_are_the_policys)
+TEST(policy_decides_on_failure)
 {
     test_store_open(&store);
     weir *engine = begin(NULL);
     store.error = WEIR_ESTOREDOWN;
-    weir_result answer = test_ask(engine, "GET /shut", 0);
-    CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.decided_by.error, WEIR_ESTOREDOWN);
+    weir_result result = test_check(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&result.decision));
+    CHECK_EQ(result.decided_by.error, WEIR_ESTOREDOWN);
     CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
     store.error = 0;
     CHECK_EQ(test_passing(engine, "GET /shut", 0, 9), 5);
     weir_close(engine);
-    /* No memory for a link. */
+    /* No memory for a connection. */
     engine = begin(NULL);
     no_link = true;
-    answer = test_ask(engine, "GET /shut", 0);
-    CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.decided_by.error, WEIR_ENOMEM);
+    result = test_check(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&result.decision));
+    CHECK_EQ(result.decided_by.error, WEIR_ENOMEM);
     no_link = false;
     weir_close(engine);
     weir_segment_close(store.segment);
 }
 
-TEST(keys_are_asked_for_too)
+TEST(key_calls_send_store_requests)
 {
     test_store_open(&store);
     weir *engine = begin(NULL), *other = begin(NULL);
@@ -178,7 +178,7 @@ TEST(keys_are_asked_for_too)
     weir_segment_close(store.segment);
 }
 
-/* ---- Many at once ---- */
+/* ---- Concurrency ---- */
 
 enum { THREADS = 24, KEYS = 4 };
 
@@ -203,8 +203,8 @@ static void *hammer(void *argument)
 
 static bool read_on;
 
-/* Whoever is at it, figures can be read. */
-static void *read_figures(void *engine)
+/* Statistics can be read while connections are in use. */
+static void *read_stats(void *engine)
 {
     while (__atomic_load_n(&read_on, __ATOMIC_RELAXED)) {
         weir_engine_stats seen;
@@ -214,16 +214,16 @@ static void *read_figures(void *engine)
     return NULL;
 }
 
-TEST(threads_share_links_and_the_limit)
+TEST(threads_share_connections_and_the_limit)
 {
     test_store_open(&store);
-    weir *engine = begin("redis://127.0.0.1:1?deadline=60s"); /* nobody is in a hurry */
+    weir *engine = begin("redis://127.0.0.1:1?deadline=60s"); /* a long deadline */
     static struct hammer hammers[THREADS];
     pthread_t threads[THREADS], reader;
     int passed[KEYS] = {0}, two = 0;
     slow_us = 200;
     read_on = true;
-    CHECK_EQ(pthread_create(&reader, NULL, read_figures, engine), 0);
+    CHECK_EQ(pthread_create(&reader, NULL, read_stats, engine), 0);
     for (int i = 0; i < THREADS; i++) {
         hammers[i] = (struct hammer){.engine = engine, .each = 100};
         CHECK_EQ(pthread_create(&threads[i], NULL, hammer, &hammers[i]), 0);
@@ -262,7 +262,7 @@ static void *borrow(void *argument)
     return NULL;
 }
 
-TEST(who_waits_gets_the_first_that_is_returned)
+TEST(waiter_gets_first_returned_connection)
 {
     test_store_open(&store);
     weir *engine = begin("redis://127.0.0.1:1?deadline=60s");
@@ -281,7 +281,7 @@ TEST(who_waits_gets_the_first_that_is_returned)
         pthread_join(thread, NULL);
         CHECK(late.got == all[i] && late.error == 0);
     }
-    weir_engine_stats stats; /* of what is returned; nobody is waited for */
+    weir_engine_stats stats; /* of connections that are returned; no wait for others */
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
     CHECK_EQ(stats.store.requests, 2 * WEIR__POOL_CONNECTIONS);
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
@@ -291,7 +291,7 @@ TEST(who_waits_gets_the_first_that_is_returned)
     weir_segment_close(store.segment);
 }
 
-TEST(who_waits_in_vain_is_told)
+TEST(waiter_without_a_connection_gets_an_error)
 {
     test_store_open(&store);
     weir *engine = begin("redis://127.0.0.1:1?deadline=20ms");
@@ -310,7 +310,7 @@ TEST(who_waits_in_vain_is_told)
     weir_segment_close(store.segment);
 }
 
-TEST(a_forked_process_has_links_of_its_own)
+TEST(forked_process_has_its_own_connections)
 {
     enum { PROCESSES = 4 };
     test_store_open(&store);

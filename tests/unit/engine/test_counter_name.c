@@ -1,4 +1,4 @@
-/* What counters are called in the store. */
+/* The names of counters in the store. */
 #include "../../test.h"
 #include "base/text.h"
 #include "engine/counter_name.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct weir__naming usual = {.prefix = "weir"}, hashed = {.prefix = "weir", .hash_keys = true};
+static const struct weir__naming plain = {.prefix = "weir"}, hashed = {.prefix = "weir", .hash_keys = true};
 
 static char got[WEIR__STORE_NAME_MAX + 1];
 
@@ -24,38 +24,38 @@ static bool is(const struct weir__naming *naming, weir_text rule, bool shadow, w
 
 TEST(names_are_readable)
 {
-    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("user-42"), "weir:api:user-42"));
-    CHECK(is(&usual, WEIR__TEXT("api"), true, WEIR__TEXT("user-42"), "weir:api!:user-42"));
-    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("a:b:c"), "weir:api:a:b:c"));
-    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("2001:db8::1"), "weir:api:2001:db8::1"));
-    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("\xc3\xbc"), "weir:api:\xc3\xbc"));
-    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT(""), "weir:api:"));
+    CHECK(is(&plain, WEIR__TEXT("api"), false, WEIR__TEXT("user-42"), "weir:api:user-42"));
+    CHECK(is(&plain, WEIR__TEXT("api"), true, WEIR__TEXT("user-42"), "weir:api!:user-42"));
+    CHECK(is(&plain, WEIR__TEXT("api"), false, WEIR__TEXT("a:b:c"), "weir:api:a:b:c"));
+    CHECK(is(&plain, WEIR__TEXT("api"), false, WEIR__TEXT("2001:db8::1"), "weir:api:2001:db8::1"));
+    CHECK(is(&plain, WEIR__TEXT("api"), false, WEIR__TEXT("\xc3\xbc"), "weir:api:\xc3\xbc"));
+    CHECK(is(&plain, WEIR__TEXT("api"), false, WEIR__TEXT(""), "weir:api:"));
 }
 
-TEST(what_would_mislead_is_escaped)
+TEST(ambiguous_characters_are_escaped)
 {
-    CHECK(is(&usual, WEIR__TEXT("a:b"), false, WEIR__TEXT("k"), "weir:a%3ab:k"));
-    CHECK(is(&usual, WEIR__TEXT("a!"), false, WEIR__TEXT("k"), "weir:a%21:k"));
-    CHECK(is(&usual, WEIR__TEXT("{a}"), false, WEIR__TEXT("{k}"), "weir:%7ba%7d:%7bk%7d"));
-    CHECK(is(&usual, WEIR__TEXT("a b"), false, WEIR__TEXT("\r\n%\0\x7f"), "weir:a%20b:%0d%0a%25%00%7f"));
-    CHECK(is(&usual, WEIR__TEXT("a"), false, WEIR__TEXT("~k!"), "weir:a:%7ek!"));
+    CHECK(is(&plain, WEIR__TEXT("a:b"), false, WEIR__TEXT("k"), "weir:a%3ab:k"));
+    CHECK(is(&plain, WEIR__TEXT("a!"), false, WEIR__TEXT("k"), "weir:a%21:k"));
+    CHECK(is(&plain, WEIR__TEXT("{a}"), false, WEIR__TEXT("{k}"), "weir:%7ba%7d:%7bk%7d"));
+    CHECK(is(&plain, WEIR__TEXT("a b"), false, WEIR__TEXT("\r\n%\0\x7f"), "weir:a%20b:%0d%0a%25%00%7f"));
+    CHECK(is(&plain, WEIR__TEXT("a"), false, WEIR__TEXT("~k!"), "weir:a:%7ek!"));
 }
 
 TEST(long_keys_are_hashed)
 {
     char key[200];
     memset(key, 'x', sizeof key);
-    CHECK_EQ(weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){key, 80}, got), 5 + 2 + 80);
+    CHECK_EQ(weir__store_name(&plain, WEIR__TEXT("r"), false, (weir_text){key, 80}, got), 5 + 2 + 80);
     CHECK(!strchr(got, '~'));
-    CHECK_EQ(weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){key, 81}, got), 5 + 2 + 40 + 33);
+    CHECK_EQ(weir__store_name(&plain, WEIR__TEXT("r"), false, (weir_text){key, 81}, got), 5 + 2 + 40 + 33);
     CHECK_EQ(got[5 + 2 + 40], '~');
     char other[sizeof got];
     key[80] = 'y';
-    weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){key, 81}, other);
+    weir__store_name(&plain, WEIR__TEXT("r"), false, (weir_text){key, 81}, other);
     CHECK(strcmp(got, other) != 0);
     CHECK_EQ(strncmp(got, other, 5 + 2 + 41), 0);
-    /* The shortened name as a key of its own is another's. */
-    weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){other + 7, strlen(other) - 7}, got);
+    /* The shortened name used as a key is another counter's. */
+    weir__store_name(&plain, WEIR__TEXT("r"), false, (weir_text){other + 7, strlen(other) - 7}, got);
     CHECK(strcmp(got, other) != 0);
 }
 
@@ -67,27 +67,27 @@ TEST(keys_are_hashed_on_demand)
     CHECK_EQ(weir__store_name(&hashed, WEIR__TEXT("r"), true, WEIR__TEXT(""), got), 5 + 3 + 33);
 }
 
-/* Who has only a part of the key comes to the same name. */
-TEST(names_of_keys_that_were_cut)
+/* A caller that has only a part of the key computes the same name. */
+TEST(names_of_truncated_keys)
 {
     char key[200], part[sizeof got], hash[WEIR__NAME_DIGITS];
     memset(key, '{', sizeof key);
     for (int on_demand = 0; on_demand < 2; on_demand++)
         for (size_t len = 81; len < sizeof key; len++) {
-            const struct weir__naming *naming = on_demand ? &hashed : &usual;
+            const struct weir__naming *naming = on_demand ? &hashed : &plain;
             weir__store_digits((weir_text){key, len}, hash);
             weir__store_name_cut(naming, WEIR__TEXT("r"), true, (weir_text){key, WEIR__NAME_KEY_CUT}, hash, part);
             CHECK(is(naming, WEIR__TEXT("r"), true, (weir_text){key, len}, part));
         }
 }
 
-/* Anybody can find a key by its hash: it is SHA-256's first half. */
+/* A key can be found by its hash: it is the first half of SHA-256. */
 TEST(hashes_are_those_of_sha256)
 {
     CHECK(is(&hashed, WEIR__TEXT("api"), false, WEIR__TEXT("abc"), "weir:api:~ba7816bf8f01cfea414140de5dae2223"));
 }
 
-TEST(every_name_has_room)
+TEST(longest_name_fits)
 {
     static char worst[70000];
     char prefix[100];
@@ -107,7 +107,7 @@ TEST(every_name_has_room)
 }
 
 /* Against OpenSSL, around the lengths at which SHA-256 pads into another block. */
-TEST(hashes)
+TEST(hash_agrees_with_openssl)
 {
     char text[300], digits[WEIR__NAME_DIGITS], want[3];
     for (size_t i = 0; i < sizeof text; i++)

@@ -1,4 +1,4 @@
-/* What the client is told, to the letter. */
+/* Headers and bodies of responses, byte by byte. */
 #include "../../test.h"
 
 #include <weir/weir.h>
@@ -15,7 +15,7 @@ static void see(void *context, enum weir_header header, const char *value, size_
     snprintf(seen->text + used, sizeof seen->text - used, "%s: %s\n", weir_header_name(header), value);
 }
 
-static weir_result answer(enum weir_verdict verdict)
+static weir_result result_of(enum weir_verdict verdict)
 {
     weir_result a = {
         .decision = {.verdict = verdict, .limit = 100, .remaining = 50, .reset_after_ns = 29 * WEIR_SECOND + 1},
@@ -41,9 +41,9 @@ static weir_result answer(enum weir_verdict verdict)
             printf("%s", seen_.text);                                                                                  \
     } while (0)
 
-TEST(allowed)
+TEST(headers_of_an_allowed_request)
 {
-    weir_result a = answer(WEIR_ALLOW);
+    weir_result a = result_of(WEIR_ALLOW);
     HEADERS(a, NULL,
             "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 50\nX-RateLimit-Reset: 1700000030\n"
             "RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
@@ -54,9 +54,9 @@ TEST(allowed)
     HEADERS(a, NULL, "");
 }
 
-TEST(denied)
+TEST(headers_of_a_denied_request)
 {
-    weir_result a = answer(WEIR_DENY);
+    weir_result a = result_of(WEIR_DENY);
     HEADERS(
         a, NULL,
         "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1700000030\nX-RateLimit-Retry-After: 1\n"
@@ -72,7 +72,7 @@ TEST(denied)
 
 TEST(every_policy_is_listed)
 {
-    weir_result a = answer(WEIR_ALLOW);
+    weir_result a = result_of(WEIR_ALLOW);
     weir_outcome outcomes[3] = {a.decided_by, a.decided_by, a.decided_by};
     strcpy(outcomes[1].rule, "daily \"x\" \xc3\xa9");
     outcomes[1].quota = outcomes[1].effective_limit = 1000;
@@ -85,10 +85,11 @@ TEST(every_policy_is_listed)
             "\"burst\";r=50;t=30\n");
 }
 
-/* Of many rules the caller may have had room for a few: the one that RateLimit names is listed all the same, once. */
-TEST(who_speaks_is_listed)
+/* The caller may have had room for only a few of many rules: the one that RateLimit names is listed nevertheless,
+ * once. */
+TEST(deciding_rule_is_listed)
 {
-    weir_result a = answer(WEIR_ALLOW);
+    weir_result a = result_of(WEIR_ALLOW);
     weir_outcome outcomes[2] = {a.decided_by, a.decided_by};
     strcpy(outcomes[0].rule, "daily");
     outcomes[1].shadow = true;
@@ -108,20 +109,20 @@ static void keep_policy(void *context, enum weir_header header, const char *valu
         memcpy(context, value, len + 1);
 }
 
-/* More policies than a header line has room for: as many as fit, each whole. */
+/* More policies than fit into a header line: as many as fit, each complete. */
 TEST(no_policy_is_cut)
 {
     enum { MANY = 40 };
-    weir_result a = answer(WEIR_ALLOW);
+    weir_result a = result_of(WEIR_ALLOW);
     weir_outcome outcomes[MANY];
     a.outcomes = MANY;
     a.headers = WEIR_HEADERS_DRAFT;
     for (int i = 0; i < MANY; i++) {
         outcomes[i] = a.decided_by;
-        memset(outcomes[i].rule, '"', WEIR_NAME_MAX); /* each is written as two */
+        memset(outcomes[i].rule, '"', WEIR_NAME_MAX); /* each is escaped as two */
         outcomes[i].rule[WEIR_NAME_MAX] = 0;
     }
-    for (int first = WEIR_NAME_MAX; first > 0; first--) { /* so that every place is once the last */
+    for (int first = WEIR_NAME_MAX; first > 0; first--) { /* so that every policy is the last one once */
         char text[4096] = "";
         outcomes[0].rule[first] = 0;
         weir_result_headers(&a, outcomes, keep_policy, text);
@@ -129,7 +130,7 @@ TEST(no_policy_is_cut)
     }
 }
 
-TEST(nothing_to_tell_without_a_rule)
+TEST(no_headers_without_a_rule)
 {
     weir_result a = {.decided_by.reason = WEIR_BY_NOTHING, .headers = 7};
     HEADERS(a, NULL, "");
@@ -137,7 +138,7 @@ TEST(nothing_to_tell_without_a_rule)
 
 TEST(numbers_of_every_length)
 {
-    weir_result a = answer(WEIR_ALLOW);
+    weir_result a = result_of(WEIR_ALLOW);
     a.headers = WEIR_HEADERS_DRAFT;
     for (int64_t n = 1; n > 0 && n < INT64_MAX / 11; n = n * 11 / (n % 7 ? 3 : 1)) {
         char expected[200];
@@ -151,7 +152,7 @@ TEST(numbers_of_every_length)
 
 TEST(numbers_around_powers_of_ten)
 {
-    weir_result a = answer(WEIR_ALLOW);
+    weir_result a = result_of(WEIR_ALLOW);
     a.headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_RESET_DELTA;
     a.decision.reset_after_ns = 0;
     for (int64_t power = 1; power > 0 && power <= INT64_MAX / 10; power *= 10) {
@@ -178,11 +179,11 @@ static void join(void *context, enum weir_header header, const char *value, size
     snprintf(seen->text + used, sizeof seen->text - used, "%d=%s;", (int)header, value);
 }
 
-/* Both ways of telling tell the same, whatever is sent; and what is longest fits. */
-TEST(values_are_what_the_calls_tell)
+/* Both writers produce the same for any result; and the longest fits. */
+TEST(header_values_agree_with_the_formatting_calls)
 {
     for (unsigned bits = 0; bits < 64; bits++) {
-        weir_result a = answer(bits & 16 ? WEIR_DENY : WEIR_ALLOW);
+        weir_result a = result_of(bits & 16 ? WEIR_DENY : WEIR_ALLOW);
         char *values = malloc(WEIR_HEADER_ROOM);
         uint16_t lens[WEIR_HEADER_COUNT];
         struct seen called = {""}, written = {""};
@@ -215,7 +216,7 @@ TEST(bodies)
 {
     char body[2048];
     const char *type;
-    weir_result a = answer(WEIR_DENY);
+    weir_result a = result_of(WEIR_DENY);
     a.decision.retry_after_ns = 30 * WEIR_SECOND;
     size_t len = weir_result_body(&a, false, body, sizeof body, &type);
     CHECK_EQ(len, strlen(body));
@@ -239,7 +240,7 @@ TEST(bodies)
     CHECK(strcmp(type, "text/plain; charset=utf-8") == 0);
 }
 
-TEST(the_message_fits_the_reason)
+TEST(message_depends_on_the_reason)
 {
     static const struct {
         enum weir_reason reason;
@@ -250,7 +251,7 @@ TEST(the_message_fits_the_reason)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char body[2048];
         const char *type;
-        weir_result a = answer(WEIR_DENY);
+        weir_result a = result_of(WEIR_DENY);
         a.decided_by.reason = cases[i].reason;
         if (cases[i].reason != WEIR_BY_LIMIT) /* waiting does not help */
             a.decision.retry_after_ns = a.decided_by.decision.retry_after_ns = -1;
@@ -262,9 +263,9 @@ TEST(the_message_fits_the_reason)
     }
 }
 
-TEST(a_short_buffer_is_not_overrun)
+TEST(short_buffer_is_not_overrun)
 {
-    weir_result a = answer(WEIR_DENY);
+    weir_result a = result_of(WEIR_DENY);
     const char *type;
     for (size_t size = 0; size < 200; size++) {
         char *body = malloc(size + 1);

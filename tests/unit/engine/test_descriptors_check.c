@@ -1,14 +1,14 @@
-/* The descriptor dialect decided: what its documentation shows, through weir_check_descriptors. */
+/* The descriptor dialect through weir_check_descriptors: the examples of its documentation. */
 #include "../../engine.h"
 
 /* Up to 4 descriptors of up to 3 entries, from "a=b,c=d;e=f". */
-struct asked {
+struct descriptor_check {
     char text[256];
     weir_descriptor_entry entries[4][3];
     weir_descriptor descriptors[4];
     weir_outcome outcomes[4];
     weir_descriptor_query query;
-    weir_result answer;
+    weir_result result;
 };
 
 static weir_text text_of(const char *from)
@@ -16,7 +16,7 @@ static weir_text text_of(const char *from)
     return (weir_text){from, strlen(from)};
 }
 
-static void prepare(struct asked *a, const char *domain, const char *line)
+static void prepare(struct descriptor_check *a, const char *domain, const char *line)
 {
     memset(a, 0, sizeof *a);
     snprintf(a->text, sizeof a->text, "%s", line);
@@ -40,16 +40,16 @@ static void prepare(struct asked *a, const char *domain, const char *line)
                                        .now = test_seconds(0)};
 }
 
-static bool passes(weir *w, struct asked *a, const char *line)
+static bool passes(weir *w, struct descriptor_check *a, const char *line)
 {
     prepare(a, "d", line);
-    CHECK_EQ(weir_check_descriptors(w, &a->query, &a->answer), 0);
-    return weir_passes(&a->answer.decision);
+    CHECK_EQ(weir_check_descriptors(w, &a->query, &a->result), 0);
+    return weir_passes(&a->result.decision);
 }
 
 static int passing(weir *w, const char *line, int count)
 {
-    struct asked a;
+    struct descriptor_check a;
     int passed = 0;
     for (int i = 0; i < count; i++)
         passed += passes(w, &a, line);
@@ -67,7 +67,7 @@ TEST(nested_and_bare_keys)
     CHECK_EQ(passing(w, "user=a", 9), 3);
     CHECK_EQ(passing(w, "user=b", 9), 3); /* each value has its own counter */
     CHECK_EQ(passing(w, "user=a,path=/buy", 9), 1);
-    CHECK_EQ(passing(w, "user=a,path=/see", 9), 9); /* nothing at that depth */
+    CHECK_EQ(passing(w, "user=a,path=/see", 9), 9); /* no limit at that depth */
     CHECK_EQ(passing(w, "other=a", 9), 9);
     weir_close(w);
 }
@@ -78,10 +78,10 @@ TEST(all_or_nothing_over_descriptors)
                           "descriptors:\n"
                           "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n"
                           "  - { key: b, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
-    struct asked a;
+    struct descriptor_check a;
     CHECK_EQ(passing(w, "a=1;b=1", 5), 2);
     CHECK(passes(w, &a, "a=1"));
-    CHECK_EQ(a.outcomes[0].decision.remaining, 7); /* two together, one alone: the denied ones burned nothing */
+    CHECK_EQ(a.outcomes[0].decision.remaining, 7); /* two together, one alone: the denied ones consumed nothing */
     CHECK(!passes(w, &a, "a=1;b=1"));
     CHECK_EQ(a.outcomes[0].decision.verdict, WEIR_ALLOW);
     CHECK_EQ(a.outcomes[0].decision.remaining, 7);
@@ -97,7 +97,7 @@ TEST(replaces_drops_the_named_rule)
                     "  - { key: all, rate_limit: { unit: hour, requests_per_unit: 1, name: base } }\n"
                     "  - { key: vip, rate_limit: { unit: hour, requests_per_unit: 5, replaces: [ { name: base } ] } }\n"
                     "  - { key: free, rate_limit: { unlimited: true, replaces: [ { name: base } ] } }\n");
-    struct asked a;
+    struct descriptor_check a;
     CHECK_EQ(passing(w, "all=x;vip=x", 9), 5);
     CHECK(!passes(w, &a, "all=x;vip=x"));
     CHECK_EQ(a.outcomes[0].reason, WEIR_BY_NOTHING);
@@ -113,7 +113,7 @@ TEST(quota_mode_denies_only_when_all_are_over)
                           "  - { key: a, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n"
                           "  - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 4 } }\n"
                           "  - { key: c, rate_limit: { unit: hour, requests_per_unit: 5 } }\n");
-    struct asked a;
+    struct descriptor_check a;
     CHECK_EQ(passing(w, "a=1;b=1", 9), 4);
     CHECK(!passes(w, &a, "a=1;b=1"));
     CHECK_EQ(passing(w, "a=2;c=2", 9), 2);
@@ -127,14 +127,14 @@ TEST(ban_unlimited_shadow)
                           "  - { key: bad, value: yes, rate_limit: { unit: second, requests_per_unit: 0 } }\n"
                           "  - { key: good, rate_limit: { unlimited: true } }\n"
                           "  - { key: new, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
-    struct asked a;
+    struct descriptor_check a;
     CHECK_EQ(passing(w, "bad=yes", 3), 0);
     CHECK_EQ(passing(w, "good=x", 30), 30);
     CHECK(passes(w, &a, "good=x"));
     CHECK_EQ(a.outcomes[0].reason, WEIR_BY_UNLIMITED);
     CHECK_EQ(passing(w, "new=x", 5), 5);
     CHECK(passes(w, &a, "new=x"));
-    CHECK(a.answer.shadow_denied);
+    CHECK(a.result.shadow_denied);
     CHECK(a.outcomes[0].shadow && a.outcomes[0].decision.verdict == WEIR_DENY);
     weir_close(w);
 }
@@ -159,66 +159,66 @@ TEST(hits_and_limits_of_the_request)
     weir *w = test_engine("domain: d\n"
                           "descriptors:\n"
                           "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n");
-    struct asked a;
+    struct descriptor_check a;
     prepare(&a, "d", "a=1");
     a.query.hits = 4;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
     CHECK_EQ(a.outcomes[0].decision.remaining, 6);
-    a.descriptors[0].has_hits = true; /* 0: only looks */
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    a.descriptors[0].has_hits = true; /* 0: only peeks */
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
     CHECK_EQ(a.outcomes[0].decision.remaining, 6);
     a.descriptors[0].hits = -3;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
     CHECK_EQ(a.outcomes[0].decision.remaining, 9);
     a.descriptors[0] = (weir_descriptor){
         .entries = a.entries[0], .entry_count = 1, .override_limit = 5, .override_window_ns = 60 * WEIR_SECOND};
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
     CHECK_EQ(a.outcomes[0].decision.remaining, 1);
     CHECK_EQ(a.outcomes[0].decision.limit, 5);
     a.descriptors[0].override_limit = -1;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), WEIR_ELIMIT);
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), WEIR_ELIMIT);
     prepare(&a, "unknown", "a=1");
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
-    CHECK_EQ(a.answer.matched, 0);
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
+    CHECK_EQ(a.result.matched, 0);
     prepare(&a, "", "a=1");
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), WEIR_EINVAL);
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), WEIR_EINVAL);
     weir_close(w);
 }
 
-/* Some of a request's descriptors take, others only look or give back: each does what its own hits say. */
+/* Some of a request's descriptors take, others only peek or refund: each by its own hits. */
 TEST(descriptors_of_different_hits)
 {
     weir *w = test_engine("domain: d\n"
                           "descriptors:\n"
                           "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n"
                           "  - { key: b, rate_limit: { unit: hour, requests_per_unit: 3 } }\n");
-    struct asked a;
+    struct descriptor_check a;
     CHECK(passes(w, &a, "a=1;a=2;a=3;b=1"));
     prepare(&a, "d", "a=1;a=2;a=3");
     a.descriptors[0].has_hits = a.descriptors[1].has_hits = true;
     a.descriptors[1].hits = -1;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
-    CHECK_EQ(a.outcomes[0].decision.remaining, 9);  /* looked */
-    CHECK_EQ(a.outcomes[1].decision.remaining, 10); /* gave back */
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 9);  /* peeked */
+    CHECK_EQ(a.outcomes[1].decision.remaining, 10); /* refunded */
     CHECK_EQ(a.outcomes[2].decision.remaining, 8);  /* took */
     CHECK(passes(w, &a, "a=1;a=2;a=3"));
     CHECK_EQ(a.outcomes[0].decision.remaining, 8);
     CHECK_EQ(a.outcomes[1].decision.remaining, 9);
     CHECK_EQ(a.outcomes[2].decision.remaining, 7);
-    /* A denial leaves all of them alone. */
+    /* A denial changes none of them. */
     prepare(&a, "d", "a=1;a=2;b=1");
     a.descriptors[0].has_hits = a.descriptors[2].has_hits = true;
     a.descriptors[0].hits = -1;
     a.descriptors[2].hits = 3;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
-    CHECK(!weir_passes(&a.answer.decision));
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
+    CHECK(!weir_passes(&a.result.decision));
     CHECK_EQ(a.outcomes[0].decision.remaining, 8);
     CHECK_EQ(a.outcomes[1].decision.remaining, 9);
     CHECK_EQ(a.outcomes[2].decision.verdict, WEIR_DENY);
     weir_close(w);
 }
 
-static bool charged(weir *w, struct asked *a, const char *line, int64_t hits)
+static bool charged(weir *w, struct descriptor_check *a, const char *line, int64_t hits)
 {
     prepare(a, "d", line);
     a->query.charge_denied = true;
@@ -226,11 +226,11 @@ static bool charged(weir *w, struct asked *a, const char *line, int64_t hits)
         a->descriptors[i].has_hits = true;
         a->descriptors[i].hits = hits;
     }
-    CHECK_EQ(weir_check_descriptors(w, &a->query, &a->answer), 0);
-    return weir_passes(&a->answer.decision);
+    CHECK_EQ(weir_check_descriptors(w, &a->query, &a->result), 0);
+    return weir_passes(&a->result.decision);
 }
 
-TEST(what_is_denied_may_count)
+TEST(denied_requests_can_be_counted)
 {
     weir *w =
         test_engine("domain: d\n"
@@ -241,13 +241,13 @@ TEST(what_is_denied_may_count)
                     "  - { key: q, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }\n"
                     "  - { key: r, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }\n"
                     "  - { key: t, rate_limit: { unit: hour, requests_per_unit: 10, algorithm: token_bucket } }\n");
-    struct asked a;
+    struct descriptor_check a;
     CHECK(charged(w, &a, "a=1;b=1", 7));
     CHECK(charged(w, &a, "a=1", 0));
     CHECK(!charged(w, &a, "a=1;b=1", 7));
     CHECK_EQ(a.outcomes[0].decision.verdict, WEIR_DENY);
     CHECK_EQ(a.outcomes[1].decision.remaining, 86); /* counted, too */
-    CHECK(!charged(w, &a, "a=1", 0));               /* a look now says that it is over */
+    CHECK(!charged(w, &a, "a=1", 0));               /* a peek now reports that it is over */
     CHECK(charged(w, &a, "q=1;r=1", 4));
     CHECK(charged(w, &a, "q=1;r=1", 4)); /* one of two quotas is over, so it passes; that one counts, too */
     CHECK(charged(w, &a, "q=1;r=1", 0));
@@ -267,9 +267,9 @@ TEST(what_is_denied_may_count)
     CHECK(charged(w, &a, "t=2", 10));
     prepare(&a, "d", "t=2");
     a.query.charge_denied = true;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
-    CHECK(!weir_passes(&a.answer.decision));
-    CHECK(charged(w, &a, "t=2", 0)); /* a call that names no hits leaves none */
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
+    CHECK(!weir_passes(&a.result.decision));
+    CHECK(charged(w, &a, "t=2", 0)); /* a call without hits leaves none */
     weir_close(w);
 }
 
@@ -282,7 +282,7 @@ static void hear_match(void *context, size_t descriptor, const weir_descriptor_m
              (int)(match->window_ns / WEIR_SECOND), match->by_clock, match->quota_mode);
 }
 
-TEST(what_matched_is_told)
+TEST(matches_are_reported)
 {
     weir *w = test_engine(
         "domain: d\n"
@@ -291,19 +291,19 @@ TEST(what_matched_is_told)
         "  - { key: b, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 0 } }\n"
         "  - { key: c, rate_limit: { unlimited: true, replaces: [ { name: two } ] } }\n"
         "  - { key: e, rate_limit: { unit: day, requests_per_unit: 2, name: two, algorithm: token_bucket } }\n");
-    struct asked a;
-    char told[512] = "";
+    struct descriptor_check a;
+    char matches[512] = "";
     prepare(&a, "d", "a=1;b=1;none=1;e=1");
     a.query.matched = hear_match;
-    a.query.matched_context = told;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
-    CHECK(strcmp(told, "0:one:{\"x\":1}:10:3600:1:0;1:::0:60:1:1;3:two::2:86400:0:0;") == 0);
+    a.query.matched_context = matches;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
+    CHECK(strcmp(matches, "0:one:{\"x\":1}:10:3600:1:0;1:::0:60:1:1;3:two::2:86400:0:0;") == 0);
     prepare(&a, "d", "c=1;e=1");
-    told[0] = 0;
+    matches[0] = 0;
     a.query.matched = hear_match;
-    a.query.matched_context = told;
-    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
-    CHECK(strcmp(told, "0:::-1:0:0:0;") == 0); /* the other was replaced */
+    a.query.matched_context = matches;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
+    CHECK(strcmp(matches, "0:::-1:0:0:0;") == 0); /* the other was replaced */
     weir_close(w);
 }
 

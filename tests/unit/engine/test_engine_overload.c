@@ -1,13 +1,13 @@
-/* What the load makes of limits: elastic, adaptive, reserves. */
+/* The effect of load on limits: elastic, adaptive, reserves. */
 #include "overloaded.h"
 
-/* The limit that a request is told. */
+/* The limit in the decision about a request. */
 static int64_t limit_at(weir *engine, const char *line, double s)
 {
-    return test_ask(engine, line, s).decision.limit;
+    return test_check(engine, line, s).decision.limit;
 }
 
-/* ---- Limits in force ---- */
+/* ---- Effective limits ---- */
 
 TEST(elastic_limits_follow_the_level)
 {
@@ -19,7 +19,7 @@ TEST(elastic_limits_follow_the_level)
         int64_t limit;
     } cases[] = {{0, 2000},   {500, 2000}, {600, 2000}, {601, 1990}, {650, 1500},
                  {699, 1010}, {700, 1000}, {701, 1000}, {1000, 1000}};
-    CHECK_EQ(limit_at(engine, "GET / user_id=1", 0), 1000); /* nobody has said anything yet: no room is known */
+    CHECK_EQ(limit_at(engine, "GET / user_id=1", 0), 1000); /* nothing was published yet: no spare capacity is known */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         load_is(engine, (double)i, cases[i].level, 1000);
         CHECK_EQ(limit_at(engine, "GET / user_id=1", (double)i), cases[i].limit);
@@ -27,7 +27,7 @@ TEST(elastic_limits_follow_the_level)
     }
     load_is(engine, 20, 0, 1000);
     CHECK_EQ(limit_at(engine, "GET / user_id=1", 21.9), 2000);
-    CHECK_EQ(limit_at(engine, "GET / user_id=1", 22.1), 1000); /* the agent is gone: as it is written */
+    CHECK_EQ(limit_at(engine, "GET / user_id=1", 22.1), 1000); /* the agent is gone: as configured */
     weir_close(engine);
 }
 
@@ -55,7 +55,7 @@ TEST(elastic_comes_on_top_of_a_full_adaptive)
     CHECK_EQ(limit_at(engine, "GET /", 0), 80);
     load_is(engine, 1, 0, 1000);
     CHECK_EQ(limit_at(engine, "GET /", 1), 120);
-    load_is(engine, 2, 0, 999); /* something is taken away, so nothing is to be had */
+    load_is(engine, 2, 0, 999); /* throttled, so there is no spare capacity */
     CHECK_EQ(limit_at(engine, "GET /", 2), 79);
     load_is(engine, 3, 800, 1000);
     CHECK_EQ(limit_at(engine, "GET /", 3), 80);
@@ -64,12 +64,12 @@ TEST(elastic_comes_on_top_of_a_full_adaptive)
     weir_close(engine);
 }
 
-TEST(clients_and_operators_are_told_the_limit_in_force)
+TEST(decisions_and_key_states_have_the_effective_limit)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: { pro: 100, default: 10 }, window: 1m,\n"
                                   "      algorithm: fixed_window, elastic: { up_to: 300% } }\n");
     struct test_request r;
-    weir_result answer;
+    weir_result checked;
     weir_outcome outcome;
     char values[WEIR_HEADER_ROOM + 1];
     uint16_t lens[WEIR_HEADER_COUNT];
@@ -78,12 +78,12 @@ TEST(clients_and_operators_are_told_the_limit_in_force)
     r.query.now = test_seconds(0);
     r.query.outcomes = &outcome;
     r.query.outcomes_max = 1;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK_EQ(answer.decision.limit, 300);
-    CHECK_EQ(answer.decision.remaining, 299);
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+    CHECK_EQ(checked.decision.limit, 300);
+    CHECK_EQ(checked.decision.remaining, 299);
     CHECK_EQ(outcome.quota, 100);
     CHECK_EQ(outcome.effective_limit, 300);
-    values[weir_result_header_values(&answer, &outcome, values, lens)] = 0;
+    values[weir_result_header_values(&checked, &outcome, values, lens)] = 0;
     CHECK(strstr(values, "\"a\";q=300;w=60") != NULL);
     CHECK_EQ(weir_key_state(engine, "a", "*", 1, test_seconds(0), &outcome), 0);
     CHECK_EQ(outcome.decision.limit, 30); /* of the default tier */
@@ -91,18 +91,18 @@ TEST(clients_and_operators_are_told_the_limit_in_force)
     weir_close(engine);
 }
 
-/* 150 of 200 are used when the load rises: nothing passes before the key is back below what it may have. */
-TEST(what_was_given_is_withdrawn_at_once)
+/* 150 of 200 are used when the load rises: nothing passes before the usage is below the effective limit. */
+TEST(elastic_part_is_removed_at_once)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, elastic: { up_to: 200% } }\n");
     load_is(engine, 0, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 150), 150);
     load_is(engine, 0.1, 900, 1000);
-    weir_result answer = test_ask(engine, "GET /", 0.1);
-    CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.decision.limit, 100);
-    CHECK_EQ(answer.decision.remaining, -50);
-    CHECK_EQ(answer.decision.retry_after_ns, 50900 * WEIR_SECOND / 1000);
+    weir_result checked = test_check(engine, "GET /", 0.1);
+    CHECK(!weir_passes(&checked.decision));
+    CHECK_EQ(checked.decision.limit, 100);
+    CHECK_EQ(checked.decision.remaining, -50);
+    CHECK_EQ(checked.decision.retry_after_ns, 50900 * WEIR_SECOND / 1000);
     for (int s = 1; s < 51; s++) {
         load_is(engine, s, 900, 1000);
         CHECK(!test_passes(engine, "GET /", s - 0.05));
@@ -111,7 +111,7 @@ TEST(what_was_given_is_withdrawn_at_once)
     weir_close(engine);
 }
 
-/* Who gives back a part of what it took, as one that does not know its cost before, does not make time pass faster. */
+/* A client that refunds a part of its take, as one that does not know its cost before, does not speed up the refill. */
 static int64_t used_up(const char *refill, double every_s)
 {
     char rules[300];
@@ -124,24 +124,24 @@ static int64_t used_up(const char *refill, double every_s)
     int64_t used = 0;
     for (double s = 0; s < 10; s += every_s) {
         struct test_request r;
-        weir_result answer;
+        weir_result checked;
         load_is(engine, s, 1000, 0); /* 20 a second, 4 at once */
         test_request(&r, "GET / user_id=1");
         r.query.now = test_seconds(s);
         r.query.has_cost = true;
         r.query.cost = 3;
-        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-        if (!weir_passes(&answer.decision))
+        CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+        if (!weir_passes(&checked.decision))
             continue;
         r.query.cost = -1;
-        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+        CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
         used += 2;
     }
     weir_close(engine);
     return used;
 }
 
-TEST(giving_back_makes_no_time_pass_faster)
+TEST(refunds_do_not_speed_up_the_refill)
 {
     static const double every_s[] = {0.013, 0.029, 0.031, 0.049, 0.3};
     for (size_t i = 0; i < sizeof every_s / sizeof *every_s; i++) {
@@ -150,11 +150,11 @@ TEST(giving_back_makes_no_time_pass_faster)
     }
 }
 
-TEST(what_is_given_back_comes_back_under_another_limit)
+TEST(refund_under_another_effective_limit)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, adaptive: { min: 20% } }\n");
     struct test_request r;
-    weir_result answer;
+    weir_result checked;
     load_is(engine, 0, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 50), 50);
     load_is(engine, 0.1, 1000, 0);
@@ -162,13 +162,13 @@ TEST(what_is_given_back_comes_back_under_another_limit)
     r.query.now = test_seconds(0);
     r.query.has_cost = true;
     r.query.cost = -40;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK_EQ(answer.decision.limit, 20);
-    CHECK_EQ(answer.decision.remaining, 10);
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+    CHECK_EQ(checked.decision.limit, 20);
+    CHECK_EQ(checked.decision.remaining, 10);
     weir_taken taken = {.rule = "a", .key = "*", .key_len = 1, .quota = 100, .window_ns = 100 * WEIR_SECOND};
     weir_decision d;
     CHECK_EQ(weir_key_settle(engine, &taken, -4, test_seconds(0), &d), 0);
-    CHECK_EQ(d.remaining - d.limit, -6); /* of which limit it is told is the present's */
+    CHECK_EQ(d.remaining - d.limit, -6); /* reported relative to the current limit */
     weir_close(engine);
 }
 
@@ -185,34 +185,34 @@ static void play_reserve(const char *algorithm)
              algorithm);
     weir *engine = pressed_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /x", 0, 20), 8);
-    weir_result answer = test_ask(engine, "GET /x", 0);
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
-    CHECK_EQ(answer.status, 503);
-    CHECK_EQ(answer.decision.limit, 8);
-    CHECK_EQ(answer.decision.remaining, 0);
-    CHECK(answer.decision.retry_after_ns > 0);
+    weir_result checked = test_check(engine, "GET /x", 0);
+    CHECK_EQ(checked.decided_by.reason, WEIR_BY_SHED);
+    CHECK_EQ(checked.status, 503);
+    CHECK_EQ(checked.decision.limit, 8);
+    CHECK_EQ(checked.decision.remaining, 0);
+    CHECK(checked.decision.retry_after_ns > 0);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 1), 1);
-    CHECK_EQ(test_ask(engine, "GET /x", 0).decided_by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_check(engine, "GET /x", 0).decided_by.reason, WEIR_BY_SHED);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 9), 1);
-    answer = test_ask(engine, "GET /x", 0); /* all of it is gone: that is the limit */
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
-    CHECK_EQ(answer.status, 429);
-    answer = test_ask(engine, "GET /pay", 0);
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
-    CHECK_EQ(answer.decision.limit, 10);
+    checked = test_check(engine, "GET /x", 0); /* all of it is used up: denied by the limit */
+    CHECK_EQ(checked.decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(checked.status, 429);
+    checked = test_check(engine, "GET /pay", 0);
+    CHECK_EQ(checked.decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(checked.decision.limit, 10);
     weir_rule_stats all = stats_of(engine, "all");
     CHECK_EQ(all.allowed, 10);
     CHECK_EQ(all.shed, 14);
     CHECK_EQ(all.shed_of[WEIR_NORMAL], 14);
     CHECK_EQ(all.denied, 10);
-    /* Nothing leaked: the other rule has what passed, and no more. */
+    /* Nothing leaked: the other rule has only what passed. */
     weir_outcome outcome;
     CHECK_EQ(weir_key_state(engine, "other", "*", 1, test_seconds(0), &outcome), 0);
     CHECK_EQ(outcome.decision.remaining, 990);
     weir_close(engine);
 }
 
-TEST(a_reserve_is_for_critical_requests)
+TEST(reserve_is_for_critical_requests)
 {
     play_reserve("window: 1d, algorithm: fixed_window");
     play_reserve("window: 1d, algorithm: sliding_window_log");
@@ -221,8 +221,8 @@ TEST(a_reserve_is_for_critical_requests)
     play_reserve("algorithm: concurrency");
 }
 
-/* A limit that a slot holds, and one that does not; the reserve must not change in which form it is counted. */
-TEST(a_reserve_of_a_large_counter)
+/* A limit that fits into one slot, and one that does not; the reserve must not change the representation. */
+TEST(reserve_of_a_large_counter)
 {
     weir *engine =
         pressed_engine("rules:\n"
@@ -231,25 +231,25 @@ TEST(a_reserve_of_a_large_counter)
                        "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
     CHECK(test_passes(engine, "GET /x @cost=32000", 0));
     CHECK(!test_passes(engine, "GET /x @cost=1", 0));
-    weir_result answer = test_ask(engine, "GET /pay @cost=8000", 0);
-    CHECK(weir_passes(&answer.decision));
-    CHECK_EQ(answer.decision.remaining, 0);
+    weir_result checked = test_check(engine, "GET /pay @cost=8000", 0);
+    CHECK(weir_passes(&checked.decision));
+    CHECK_EQ(checked.decision.remaining, 0);
     CHECK(!test_passes(engine, "GET /pay @cost=1", 0));
     weir_close(engine);
 }
 
-/* A cost that could never fit into the rest is told so, not to come again. */
-TEST(a_cost_over_the_rest_never_fits)
+/* A cost above the limit without its reserve is reported as never fitting, not with a wait. */
+TEST(cost_above_the_limit_without_its_reserve_never_fits)
 {
     weir *engine = pressed_engine(
         "rules:\n  - { name: a, limit: 10, window: 1m, algorithm: fixed_window, reserve: 50%, cost: 6 }\n");
-    weir_result answer = test_ask(engine, "GET /", 0);
-    CHECK_EQ(answer.decision.verdict, WEIR_NEVER_FITS);
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
+    weir_result checked = test_check(engine, "GET /", 0);
+    CHECK_EQ(checked.decision.verdict, WEIR_NEVER_FITS);
+    CHECK_EQ(checked.decided_by.reason, WEIR_BY_LIMIT);
     weir_close(engine);
 }
 
-TEST(a_reserve_of_an_adaptive_limit)
+TEST(reserve_of_an_adaptive_limit)
 {
     weir *engine = pressed_engine("rules:\n"
                                   "  - { name: all, limit: 100, window: 1d, algorithm: fixed_window, reserve: 20%,\n"
@@ -258,30 +258,30 @@ TEST(a_reserve_of_an_adaptive_limit)
     load_is(engine, 0, 1000, 0);
     CHECK_EQ(test_passing(engine, "GET /x", 0, 100), 40);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 100), 10);
-    CHECK_EQ(test_ask(engine, "GET /x", 0).decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(test_check(engine, "GET /x", 0).decided_by.reason, WEIR_BY_LIMIT);
     load_is(engine, 1, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /x", 1, 100), 30);
-    CHECK_EQ(test_ask(engine, "GET /x", 1).decided_by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_check(engine, "GET /x", 1).decided_by.reason, WEIR_BY_SHED);
     weir_close(engine);
 }
 
-/* Who is over a limit of its own is told that, whoever else would have shed it. */
-TEST(a_limit_speaks_before_a_reserve)
+/* A request above a limit is denied by that limit, even if a reserve would also deny it. */
+TEST(limit_is_reported_before_a_reserve)
 {
     weir *engine = pressed_engine("rules:\n"
                                   "  - { name: all, limit: 10, window: 1d, algorithm: fixed_window, reserve: 50% }\n"
                                   "  - { name: own, limit: 5, window: 1m, algorithm: fixed_window }\n");
     CHECK_EQ(test_passing(engine, "GET /", 0, 10), 5);
-    weir_result answer = test_ask(engine, "GET /", 0);
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
-    CHECK_EQ(strcmp(answer.decided_by.rule, "own"), 0);
-    CHECK_EQ(answer.status, 429);
+    weir_result checked = test_check(engine, "GET /", 0);
+    CHECK_EQ(checked.decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(strcmp(checked.decided_by.rule, "own"), 0);
+    CHECK_EQ(checked.status, 429);
     weir_close(engine);
 }
 
 /* ---- With a store ---- */
 
-TEST(limits_in_force_go_along_to_the_store)
+TEST(effective_limits_are_sent_to_the_store)
 {
     test_store_open(&store);
     weir *engine =
@@ -291,17 +291,17 @@ TEST(limits_in_force_go_along_to_the_store)
                       "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
     load_is(engine, 0, 1000, 0);
     CHECK_EQ(passing(engine, "GET /", 0, 30), 10);
-    struct result result = async(engine, "GET /", 0); /* remembered, and told the same */
+    struct result result = async(engine, "GET /", 0); /* cached, with the same result */
     CHECK_EQ(result.prepared, 0);
-    CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_SHED);
+    CHECK_EQ(result.checked.decided_by.reason, WEIR_BY_SHED);
     CHECK_EQ(passing(engine, "GET /pay", 0, 30), 10);
     load_is(engine, 1, 0, 1000);
-    CHECK_EQ(passing(engine, "GET /", 1, 60), 30); /* a larger limit is asked for anew */
+    CHECK_EQ(passing(engine, "GET /", 1, 60), 30); /* a larger limit is requested again */
     CHECK_EQ(passing(engine, "GET /pay", 1, 60), 50);
     load_is(engine, 1, 1000, 0);
     result = run(engine, "GET /pay", 1, (struct moment){.cost = -95});
-    CHECK_EQ(result.answer.decision.limit, 20);
-    CHECK_EQ(result.answer.decision.remaining, 15);
+    CHECK_EQ(result.checked.decision.limit, 20);
+    CHECK_EQ(result.checked.decision.remaining, 15);
     weir_close(engine);
     weir_segment_close(store.segment);
 }

@@ -1,5 +1,4 @@
-/* What is told briefly, and decided on the quick way, is what weir_check tells and decides: two engines, asked the
- * same. */
+/* Results of the fast path are those of weir_check: two engines with the same requests. */
 #include "../../engine.h"
 #include "../../own.h"
 
@@ -9,7 +8,7 @@
 #include <unistd.h>
 
 static const char *const RULES[] = {
-    /* As most are. */
+    /* Typical rules. */
     "rules:\n  - { name: api, match: { path: '/api/*' }, key: 'ip:${client_ip}', limit: 20, window: 1s }\n",
     /* Names that need quoting, other numbers, other headers. */
     "rules:\n"
@@ -48,7 +47,7 @@ static const char *const RULES[] = {
     "  - { name: y, match: { path: '/y/*' }, key: 'ip:${client_ip}', limit: 5, window: 1s }\n",
     "block: { networks: [10.0.0.3/32] }\n"
     "rules:\n  - { name: api, match: { path: '/api/*' }, key: 'ip:${client_ip}', limit: 5, window: 1s }\n",
-    /* Who the client is. */
+    /* How the client is identified. */
     "identity: { client_ip: { trusted_proxies: [10.0.0.0/30] } }\n"
     "rules:\n  - { name: api, match: { path: '/api/*' }, key: 'ip:${client_ip}', limit: 5, window: 1s }\n",
     "identity: { client_ip: { ipv4_prefix: 31 } }\n"
@@ -69,25 +68,25 @@ static bool lookup(void *context, enum weir_attribute_kind kind, weir_text name,
     return true;
 }
 
-/* One text of several that lie one behind the other. */
+/* Compares one of several texts that are stored one after the other. */
 static bool is_text(const char *at, size_t len, const char *text)
 {
     return len == strlen(text) && memcmp(at, text, len) == 0;
 }
 
-/* What was told briefly against an answer with its one outcome. */
-static void compare(const struct weir__fast_result *fast, const weir_result *answer, const weir_outcome *outcomes)
+/* Compares a fast-path result with a result and its one outcome. */
+static void compare(const struct weir__fast_result *fast, const weir_result *result, const weir_outcome *outcomes)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
-    size_t len = weir_result_header_values(answer, outcomes, values, lens);
-    CHECK_EQ(answer->decision.verdict, WEIR_ALLOW);
-    CHECK_EQ(answer->matched, 1);
-    CHECK_EQ(answer->decided_by.reason, WEIR_BY_LIMIT);
-    CHECK_EQ(fast->limit, answer->decision.limit);
-    CHECK_EQ(fast->remaining, answer->decision.remaining);
-    CHECK(is_text(fast->text, fast->rule_len, answer->decided_by.rule));
-    CHECK(is_text(fast->text + fast->rule_len, fast->key_len, answer->decided_by.key));
+    size_t len = weir_result_header_values(result, outcomes, values, lens);
+    CHECK_EQ(result->decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(result->matched, 1);
+    CHECK_EQ(result->decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(fast->limit, result->decision.limit);
+    CHECK_EQ(fast->remaining, result->decision.remaining);
+    CHECK(is_text(fast->text, fast->rule_len, result->decided_by.rule));
+    CHECK(is_text(fast->text + fast->rule_len, fast->key_len, result->decided_by.key));
     if (!fast->headers) {
         CHECK_EQ(fast->values_len, 0);
         return;
@@ -97,7 +96,7 @@ static void compare(const struct weir__fast_result *fast, const weir_result *ans
     CHECK(memcmp(fast->text + fast->rule_len + fast->key_len, values, len) == 0);
 }
 
-/* What is counted, which must not depend on the way. */
+/* Statistics, which must not depend on the path. */
 struct sums {
     uint64_t sum[64][6];
     size_t count;
@@ -131,21 +130,21 @@ static void compare_sums(weir *a, weir *b)
     CHECK_EQ(of_a.denied, of_b.denied);
 }
 
-/* Asks both the same so many times. Returns how often it was told briefly. */
+/* Sends both the same requests. Returns how many took the fast path. */
 static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
 {
     static const char *const paths[] = {"/api/items", "/api/", "/api", "/x", "/", "/y/1/2", "*", "/apix", "/api/x/y"};
     weir *engine = test_engine(rules), *model = test_engine(rules);
     struct weir__second reset = {0};
-    int64_t told = 0;
+    int64_t fast_count = 0;
     double now = 0;
     for (int64_t i = 0; i < times; i++) {
         static char text[WEIR__FAST_RESULT_BYTES];
         uint8_t peer[16] = {10, 0, 0, (uint8_t)(test_random(seed) % 5), 7};
         const char *path = paths[test_random(seed) % (sizeof paths / sizeof *paths)];
         weir_outcome outcomes[8];
-        weir_permits held, its;
-        weir_result answer, expected;
+        weir_permits permits, its;
+        weir_result result, expected;
         struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = test_random(seed) % 8 != 0};
         now += (double)(test_random(seed) % 100000) / 1e6;
         weir_query query = {.lookup = lookup,
@@ -160,42 +159,42 @@ static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
         query.cost = (int64_t)(test_random(seed) % 4) - 1;
         query.dry_run = test_random(seed) % 32 == 0;
         CHECK_EQ(weir_check(model, &query, &expected), 0);
-        query.permits = &held;
-        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        query.permits = &permits;
+        CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
         if (fast.filled)
             compare(&fast, &expected, outcomes);
         else
-            CHECK(memcmp(&answer.decision, &expected.decision, sizeof answer.decision) == 0 &&
-                  answer.decided_by.reason == expected.decided_by.reason &&
-                  strcmp(answer.decided_by.rule, expected.decided_by.rule) == 0 &&
-                  strcmp(answer.decided_by.key, expected.decided_by.key) == 0 && answer.status == expected.status);
-        told += fast.filled;
-        if (test_random(seed) % 2) { /* some requests in flight end */
+            CHECK(memcmp(&result.decision, &expected.decision, sizeof result.decision) == 0 &&
+                  result.decided_by.reason == expected.decided_by.reason &&
+                  strcmp(result.decided_by.rule, expected.decided_by.rule) == 0 &&
+                  strcmp(result.decided_by.key, expected.decided_by.key) == 0 && result.status == expected.status);
+        fast_count += fast.filled;
+        if (test_random(seed) % 2) { /* some permits are released */
             CHECK(weir_permits_release(model, &its) >= 0);
             if (!fast.filled)
-                CHECK(weir_permits_release(engine, &held) >= 0);
+                CHECK(weir_permits_release(engine, &permits) >= 0);
         }
     }
     compare_sums(engine, model);
     weir_close(engine);
     weir_close(model);
-    return told;
+    return fast_count;
 }
 
-TEST(says_what_a_check_says)
+TEST(fast_path_agrees_with_check)
 {
     uint64_t seed = 5;
     int64_t times = test_scaled(20000, 1000);
     for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
-        int64_t told = contest(RULES[i], times, &seed);
-        CHECK((told > 0) == (i != 6)); /* where keys or networks of all rules are listed, none is told briefly */
+        int64_t fast_count = contest(RULES[i], times, &seed);
+        CHECK((fast_count > 0) == (i != 6)); /* with lists for all rules, no request takes the fast path */
         if (i == 0)
-            CHECK(told > times / 5);
+            CHECK(fast_count > times / 5);
     }
 }
 
-/* Blocked by an operator, or in a segment that is not there any more: not usual. */
-TEST(what_is_not_usual)
+/* Blocked by an operator, or in a lost segment: not on the fast path. */
+TEST(blocked_key_or_lost_segment_takes_the_slow_path)
 {
     weir *engine = test_engine(RULES[0]);
     static char text[WEIR__FAST_RESULT_BYTES];
@@ -203,25 +202,25 @@ TEST(what_is_not_usual)
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}, .now = test_seconds(1)};
-    weir_result answer;
+    weir_result result;
     for (int i = 0; i < 20; i++) {
-        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
         CHECK(fast.filled);
         CHECK_EQ(fast.remaining, 19 - i);
     }
-    CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+    CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
     CHECK(!fast.filled);
-    CHECK_EQ(answer.decision.verdict, WEIR_DENY);
+    CHECK_EQ(result.decision.verdict, WEIR_DENY);
     query.now = test_seconds(2);
     query.peer = NULL;
-    CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+    CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
     CHECK(!fast.filled);
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_MISSING_KEY);
+    CHECK_EQ(result.decided_by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }
 
-/* In a segment that is only looked at nothing is taken, nor are times of checks written. */
-TEST(read_only)
+/* In a read-only segment nothing is taken, and durations of checks are not written. */
+TEST(read_only_segment_is_not_changed)
 {
     static char text[WEIR__FAST_RESULT_BYTES];
     char path[64];
@@ -229,7 +228,7 @@ TEST(read_only)
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
-    weir_result answer;
+    weir_result result;
     weir *engine = NULL;
     own_path(path, sizeof path, "segment");
     weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = RULES[0]};
@@ -238,10 +237,10 @@ TEST(read_only)
     how.segment.flags = WEIR_OPEN_READONLY;
     CHECK_EQ(weir_open(&how, &engine), 0);
     unlink(path);
-    for (int i = 0; i < 5000; i++) { /* by the clock: some checks are timed */
+    for (int i = 0; i < 5000; i++) { /* by the real clock: some checks are timed */
         query.dry_run = i % 2;
         fast.filled = true;
-        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), query.dry_run ? 0 : WEIR_EREADONLY);
+        CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), query.dry_run ? 0 : WEIR_EREADONLY);
         CHECK(query.dry_run || !fast.filled);
     }
     weir_close(engine);
@@ -255,20 +254,20 @@ static bool lookup_zero(void *context, enum weir_attribute_kind kind, weir_text 
     return kind == WEIR_ATTR_QUERY;
 }
 
-/* A client may send a zero byte: what is shown of a key does not end there, whichever way it is told. */
-TEST(a_key_with_a_zero_byte)
+/* A client may send a zero byte: the displayed key does not end there, on either path. */
+TEST(key_with_a_zero_byte)
 {
     weir *engine = test_engine("rules:\n  - { name: q, key: 'q:${query:q}', limit: 9, window: 1s }\n");
     static char text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
     struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup_zero, .path = {"/", 1}, .now = test_seconds(1)};
-    weir_result answer;
-    CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+    weir_result result;
+    CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
     CHECK(fast.filled);
-    CHECK_EQ(weir_check(engine, &query, &answer), 0);
-    CHECK(answer.decided_by.key_len == 5 && memcmp(answer.decided_by.key, "q:a\0b", 6) == 0 &&
-          !answer.decided_by.key_cut);
+    CHECK_EQ(weir_check(engine, &query, &result), 0);
+    CHECK(result.decided_by.key_len == 5 && memcmp(result.decided_by.key, "q:a\0b", 6) == 0 &&
+          !result.decided_by.key_cut);
     CHECK(fast.key_len == 5 && memcmp(text + fast.rule_len, "q:a\0b", 5) == 0);
     CHECK(is_text(text + fast.rule_len + fast.key_len, fast.lens[WEIR_HEADER_LIMIT], "9"));
     weir_close(engine);
@@ -281,8 +280,8 @@ static int add_keys(void *context, const weir_rule_info *info, const weir_hot_st
     return 0;
 }
 
-/* Hot keys are noted on this way, too. */
-TEST(hot_keys)
+/* Hot keys are sampled on this path, too. */
+TEST(hot_keys_are_sampled_on_the_fast_path)
 {
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = RULES[1], .hot = ""};
     weir *engine = NULL;
@@ -294,12 +293,13 @@ TEST(hot_keys)
     for (int i = 0; i < 4096; i++) {
         const uint8_t peer[4] = {10, 0, 0, (uint8_t)(i % 8)};
         weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
-        weir_result answer;
-        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        weir_result result;
+        CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
         CHECK(fast.filled);
     }
     CHECK_EQ(weir_hot_each(engine, add_keys, &keys), 0);
-    CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see table/hot_keys.h */
+    CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see
+                                     table/hot_keys_are_sampled_on_the_fast_path.h */
     weir_close(engine);
 }
 

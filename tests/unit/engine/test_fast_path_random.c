@@ -1,6 +1,6 @@
 /*
- * The quick way against the long one: random rules and random requests, asked of two engines on segments that began
- * alike to the byte. Afterwards these, the hot keys and the ledgers must still be alike, and so must all that was told.
+ * The fast path against the slow path: random rules and random requests to two engines on segments that are initially
+ * equal to the byte. Afterwards these, the hot keys and the ledgers must still be equal, and so must all results.
  */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
@@ -16,12 +16,11 @@
 
 #include <sched.h>
 
-/* ---- How often it is taken ---- */
+/* ---- Coverage ---- */
 
-static int64_t quick,
-    by_several; /* requests that were decided on the quick way, and those of them under several rules */
+static int64_t fast_decided, by_several; /* requests decided on the fast path, and those of them under several rules */
 
-static const weir *slow_engine; /* which takes the slow path only */
+static const weir *slow_engine; /* the one that takes the slow path only */
 
 bool __real_weir__take_all_fast(const struct weir__request_ctx *ctx);
 bool __wrap_weir__take_all_fast(const struct weir__request_ctx *ctx);
@@ -31,14 +30,14 @@ bool __wrap_weir__take_all_fast(const struct weir__request_ctx *ctx)
     if (ctx->engine == slow_engine)
         return false;
     bool taken = __real_weir__take_all_fast(ctx);
-    quick += taken;
+    fast_decided += taken;
     by_several += taken && ctx->count > 1;
     return taken;
 }
 
-/* ---- Twins ---- */
+/* ---- Pairs of engines ---- */
 
-struct twins {
+struct pair {
     weir *model, *engine;
 };
 
@@ -57,22 +56,22 @@ static weir *open_one(const char *rules)
     return weir_open(&how, &engine) == 0 ? engine : NULL;
 }
 
-/* What they count in is the same to the byte from the beginning, secrets and all. */
-static bool open_twins(const char *rules, struct twins *twins)
+/* Their segments are equal to the byte initially, including the secrets. */
+static bool open_pair(const char *rules, struct pair *pair)
 {
-    twins->model = open_one(rules);
-    twins->engine = twins->model ? open_one(rules) : NULL;
-    slow_engine = twins->model;
-    if (!twins->engine)
+    pair->model = open_one(rules);
+    pair->engine = pair->model ? open_one(rules) : NULL;
+    slow_engine = pair->model;
+    if (!pair->engine)
         return false;
-    memcpy(twins->engine->segment->memory, twins->model->segment->memory, twins->model->segment->bytes);
+    memcpy(pair->engine->segment->memory, pair->model->segment->memory, pair->model->segment->bytes);
     return true;
 }
 
-static void close_twins(struct twins *twins)
+static void close_pair(struct pair *pair)
 {
-    weir_close(twins->model);
-    weir_close(twins->engine);
+    weir_close(pair->model);
+    weir_close(pair->engine);
 }
 
 static bool same_memory(const struct weir__mapped *a, const struct weir__mapped *b)
@@ -80,7 +79,7 @@ static bool same_memory(const struct weir__mapped *a, const struct weir__mapped 
     return a->bytes == b->bytes && memcmp(a->memory, b->memory, a->bytes) == 0;
 }
 
-/* Where the two ledgers, which look at a clock, differ in what was written down. */
+/* Whether the two ledgers, which depend on the clock, have the same amounts. */
 static bool same_ledgers(const struct weir__ledger *a, const struct weir__ledger *b)
 {
     bool same = a->entries == b->entries;
@@ -98,9 +97,9 @@ static bool same_ledgers(const struct weir__ledger *a, const struct weir__ledger
     return same;
 }
 
-static void compare_twins(const struct twins *twins)
+static void compare_pair(const struct pair *pair)
 {
-    const weir *a = twins->model, *b = twins->engine;
+    const weir *a = pair->model, *b = pair->engine;
     CHECK_EQ(memcmp(a->segment->memory, b->segment->memory, a->segment->bytes), 0);
     CHECK(same_memory(&a->hot_sampler->mapped, &b->hot_sampler->mapped));
     CHECK(same_ledgers(&a->deltas->ledger, &b->deltas->ledger));
@@ -137,7 +136,7 @@ static bool lookup(void *context, enum weir_attribute_kind kind, weir_text name,
 #define ONE_OF(seed, ...)                                                                                              \
     ((const char *const[]){__VA_ARGS__}[test_random(seed) % COUNT_OF(((const char *const[]){__VA_ARGS__}))])
 
-/* A path in memory of its own, so that nobody reads beyond it unseen. To be freed. */
+/* A path in a separate allocation, so that a sanitizer detects an overrun. To be freed. */
 static char *make_path(uint64_t *seed, size_t *len)
 {
     static char text[8192];
@@ -197,7 +196,7 @@ static weir_time move_on(uint64_t *seed, weir_time now)
     return (weir_time){now.mono_ns + step, now.wall_ns + step};
 }
 
-/* ---- What is told ---- */
+/* ---- Results ---- */
 
 #define OUTCOMES 16
 
@@ -212,7 +211,7 @@ static bool same_outcomes(const weir_outcome *a, const weir_outcome *b)
            strcmp(a->key, b->key) == 0;
 }
 
-static void compare_answers(const weir_result *a, const weir_outcome *of_a, const weir_result *b,
+static void compare_results(const weir_result *a, const weir_outcome *of_a, const weir_result *b,
                             const weir_outcome *of_b)
 {
     char left[WEIR_HEADER_ROOM], right[WEIR_HEADER_ROOM];
@@ -230,92 +229,92 @@ static void compare_answers(const weir_result *a, const weir_outcome *of_a, cons
     CHECK(memcmp(left_lens, right_lens, sizeof left_lens) == 0 && memcmp(left, right, len) == 0);
 }
 
-/* What a gateway keeps of either. */
-static void compare_brief(const weir_result *answer, const weir_outcome *outcomes, const struct weir__fast_result *fast)
+/* Compares what a gateway keeps of either result. */
+static void compare_fast(const weir_result *result, const weir_outcome *outcomes, const struct weir__fast_result *fast)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT] = {0};
-    size_t len = fast->headers ? weir_result_header_values(answer, outcomes, values, lens) : 0;
-    const char *key = fast->text + fast->rule_len, *told = key + fast->key_len;
-    CHECK_EQ(answer->decision.verdict, WEIR_ALLOW);
-    CHECK_EQ(answer->decision.retry_after_ns, 0);
-    CHECK(answer->decided_by.reason == WEIR_BY_LIMIT && answer->decided_by.error == 0);
-    CHECK_EQ(fast->limit, answer->decision.limit);
-    CHECK_EQ(fast->remaining, answer->decision.remaining);
-    CHECK_EQ(answer->outcomes, answer->matched);
-    CHECK_EQ(fast->rule_len, strlen(answer->decided_by.rule));
-    CHECK(memcmp(fast->text, answer->decided_by.rule, fast->rule_len) == 0);
-    CHECK_EQ(fast->key_len, answer->decided_by.key_len);
-    CHECK(memcmp(key, answer->decided_by.key, fast->key_len) == 0);
+    size_t len = fast->headers ? weir_result_header_values(result, outcomes, values, lens) : 0;
+    const char *key = fast->text + fast->rule_len, *header_text = key + fast->key_len;
+    CHECK_EQ(result->decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(result->decision.retry_after_ns, 0);
+    CHECK(result->decided_by.reason == WEIR_BY_LIMIT && result->decided_by.error == 0);
+    CHECK_EQ(fast->limit, result->decision.limit);
+    CHECK_EQ(fast->remaining, result->decision.remaining);
+    CHECK_EQ(result->outcomes, result->matched);
+    CHECK_EQ(fast->rule_len, strlen(result->decided_by.rule));
+    CHECK(memcmp(fast->text, result->decided_by.rule, fast->rule_len) == 0);
+    CHECK_EQ(fast->key_len, result->decided_by.key_len);
+    CHECK(memcmp(key, result->decided_by.key, fast->key_len) == 0);
     CHECK_EQ(fast->values_len, len);
     CHECK(memcmp(fast->lens, lens, sizeof lens) == 0);
-    CHECK(fast->values_len == len && memcmp(told, values, len) == 0);
+    CHECK(fast->values_len == len && memcmp(header_text, values, len) == 0);
 }
 
-/* ---- One after the other ---- */
+/* ---- Sequences of requests ---- */
 
 struct contest {
-    struct twins twins;
+    struct pair pair;
     uint64_t *seed;
     struct weir__second reset;
     weir_time now;
-    int64_t told;
-    char rule[WEIR_NAME_MAX + 1], key[WEIR_KEY_SHOWN_MAX + 1]; /* of the last that a rule decided */
+    int64_t header_text;
+    char rule[WEIR_NAME_MAX + 1], key[WEIR_KEY_SHOWN_MAX + 1]; /* of the last request that a rule decided */
 };
 
-static void end_held(const struct contest *c, weir_permits *its, weir_permits *held)
+static void end_permits(const struct contest *c, weir_permits *its, weir_permits *permits)
 {
-    CHECK_EQ(its->count, held->count);
+    CHECK_EQ(its->count, permits->count);
     if (test_random(c->seed) % 2)
-        CHECK_EQ(weir_permits_release(c->twins.model, its), weir_permits_release(c->twins.engine, held));
+        CHECK_EQ(weir_permits_release(c->pair.model, its), weir_permits_release(c->pair.engine, permits));
 }
 
-/* However slow the machine is, no agent falls silent between the two. */
-static void beat(const struct twins *twins)
+/* Sends heartbeats, so that no agent counts as silent, however slow the machine is. */
+static void beat(const struct pair *pair)
 {
     uint64_t now = weir__coarse_ms();
-    weir__store64(&twins->model->deltas->ledger.header->heartbeat_ms, now);
-    weir__store64(&twins->engine->deltas->ledger.header->heartbeat_ms, now);
+    weir__store64(&pair->model->deltas->ledger.header->heartbeat_ms, now);
+    weir__store64(&pair->engine->deltas->ledger.header->heartbeat_ms, now);
 }
 
-static void ask_both(struct contest *c, weir_query *query)
+static void check_both(struct contest *c, weir_query *query)
 {
     static weir_outcome expected_of[OUTCOMES], of[OUTCOMES];
     static char text[2][8704];
-    weir_permits its = {.count = 0}, held = {.count = 0};
-    weir_result expected, answer;
+    weir_permits its = {.count = 0}, permits = {.count = 0};
+    weir_result expected, result;
     struct weir__fast_result fast = {.reset = &c->reset, .headers = test_random(c->seed) % 8 != 0};
     fast.text = malloc(WEIR__FAST_RESULT_BYTES);
     query->outcomes_max = OUTCOMES;
     query->text_size = sizeof text[0];
 
-    beat(&c->twins);
+    beat(&c->pair);
     query->permits = &its;
     query->outcomes = expected_of;
     query->text = text[0];
-    int error = weir_check(c->twins.model, query, &expected);
-    query->permits = &held;
+    int error = weir_check(c->pair.model, query, &expected);
+    query->permits = &permits;
     query->outcomes = of;
     query->text = text[1];
-    CHECK_EQ(weir__check_fast(c->twins.engine, query, &answer, &fast), error);
+    CHECK_EQ(weir__check_fast(c->pair.engine, query, &result, &fast), error);
     if (!error && fast.filled)
-        compare_brief(&expected, expected_of, &fast);
+        compare_fast(&expected, expected_of, &fast);
     else if (!error)
-        compare_answers(&expected, expected_of, &answer, of);
-    c->told += fast.filled;
+        compare_results(&expected, expected_of, &result, of);
+    c->header_text += fast.filled;
     if (!error && expected.decided_by.reason == WEIR_BY_LIMIT) {
         memcpy(c->rule, expected.decided_by.rule, sizeof c->rule);
         memcpy(c->key, expected.decided_by.key, sizeof c->key);
     }
-    end_held(c, &its, &held);
+    end_permits(c, &its, &permits);
     free(fast.text);
 }
 
-/* What an operator, the load, the store's state or a segment that is cut short do between two requests. */
+/* Changes by an operator, of the load, of the store's state, or a truncated segment, between two requests. */
 static void interfere(struct contest *c)
 {
     struct rules_text to = {.seed = c->seed};
-    weir *both[] = {c->twins.model, c->twins.engine};
+    weir *both[] = {c->pair.model, c->pair.engine};
     struct weir__load_view view = weir__load_view_neutral();
     view.level = (uint32_t)dice(&to, 1200);
     view.throttle = (uint32_t)dice(&to, 1001);
@@ -329,7 +328,7 @@ static void interfere(struct contest *c)
             (void)!weir_key_reset(both[i], c->rule, c->key, strlen(c->key), c->now);
         if (kind == 1)
             weir__load_page_write(both[i]->load, c->now.mono_ns, &view);
-        weir__store32(&both[i]->segment->lost, kind == 4); /* until the next */
+        weir__store32(&both[i]->segment->lost, kind == 4); /* until the next change */
         if (kind == 2)
             weir__store64(&header->state, down ? WEIR__LEDGER_DOWN : WEIR__LEDGER_UP);
     }
@@ -359,12 +358,12 @@ static void one_request(struct contest *c)
     query.dry_run = test_random(seed) % 48 == 0;
     if (test_random(seed) % 128 == 0)
         interfere(c);
-    ask_both(c, &query);
+    check_both(c, &query);
     free(path);
     free(peer);
 }
 
-/* Both run on one processor: what is counted by processor is compared, too. */
+/* Both run on one processor: per-processor counters are compared, too. */
 static void stay_here(void)
 {
     cpu_set_t here;
@@ -374,41 +373,41 @@ static void stay_here(void)
     CHECK_EQ(sched_setaffinity(0, sizeof here, &here), 0);
 }
 
-TEST(both_ways_are_one)
+TEST(fast_and_slow_path_agree)
 {
     uint64_t seed = 20261115;
     static struct rules_text rules;
-    int64_t sets = test_scaled(800, 60), each = 500, refused = 0, asked = 0, told = 0;
+    int64_t sets = test_scaled(800, 60), each = 500, refused = 0, checks = 0, header_text = 0;
     rules.seed = &seed;
     stay_here();
     for (int64_t i = 0; i < sets; i++) {
         struct contest c = {.seed = &seed, .now = test_seconds(0)};
         int before = test_failures;
         make_rules(&rules);
-        if (!open_twins(rules.text, &c.twins)) {
-            refused++; /* some words do not go together */
+        if (!open_pair(rules.text, &c.pair)) {
+            refused++; /* some combinations are invalid */
             continue;
         }
         for (int64_t k = 0; k < each; k++)
             one_request(&c);
-        compare_twins(&c.twins);
-        close_twins(&c.twins);
-        asked += each;
-        told += c.told;
+        compare_pair(&c.pair);
+        close_pair(&c.pair);
+        checks += each;
+        header_text += c.header_text;
         if (test_failures != before) {
             printf("  under these rules:\n%s", rules.text);
             break;
         }
     }
     if (getenv("WEIR_TEST_TELL"))
-        printf("  %lld sets, %lld refused; %lld asked, %lld told briefly, %lld decided on the quick way, %lld by "
+        printf("  %lld sets, %lld refused; %lld checks, %lld fast results, %lld decided on the fast path, %lld by "
                "several\n",
-               (long long)sets, (long long)refused, (long long)asked, (long long)told, (long long)quick,
+               (long long)sets, (long long)refused, (long long)checks, (long long)header_text, (long long)fast_decided,
                (long long)by_several);
     CHECK(refused < sets / 2);
-    CHECK(quick > asked / 10);
-    CHECK(by_several > asked / 40);
-    CHECK(told > quick + asked / 50);
+    CHECK(fast_decided > checks / 10);
+    CHECK(by_several > checks / 40);
+    CHECK(header_text > fast_decided + checks / 50);
 }
 
 TEST_MAIN

@@ -1,4 +1,4 @@
-/* The Nth call of everything that can fail does: opening segments and zones. */
+/* The Nth call of everything that can fail fails: opening segments and zones. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "engine/segment.h"
 
@@ -18,7 +18,7 @@ static struct {
     int left;     /* errno afterwards */
     bool in_proc; /* the call that failed was an open in /proc, or of a file without a name */
     bool unnamed;
-    bool fresh;        /* it was fstat, of a file that is being made */
+    bool fresh;        /* it was fstat, of a file under construction */
     bool no_unnamed;   /* as on a file system without O_TMPFILE */
     bool short_random; /* getrandom gives one byte at a time */
 } special;
@@ -43,7 +43,7 @@ static bool open_fails(const char *path, int flags)
     return true;
 }
 
-/* This one returns its error and leaves errno alone. */
+/* posix_fallocate returns its error and leaves errno alone. */
 static bool fallocate_fails(void)
 {
     int kept = errno;
@@ -52,7 +52,8 @@ static bool fallocate_fails(void)
     return failed;
 }
 
-/* Of a file that is being made it asks where that is: without an answer there are no large pages, and that is all. */
+/* For a file under construction fstat determines its file system: without a result there are no large pages, and that
+ * is all. */
 static bool fstat_fails(int file)
 {
     if (!fails(FSTAT))
@@ -77,7 +78,7 @@ FAILING(ssize_t, getrandom, (void *to, size_t length, unsigned flags),
         (to, fault.armed &&special.short_random ? 1 : length, flags), -1, fails(GETRANDOM))
 FAILING_FSTAT(fstat_fails(file))
 
-/* ---- What must not be left behind ---- */
+/* ---- Leaks ---- */
 
 static char directory[256], path[300];
 
@@ -137,7 +138,7 @@ static const struct scenario {
     {"rebuild under a name", BROKEN, false, true, WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
 };
 
-#define RETRIED 1 /* not an error to the caller: the library tries again or does without */
+#define RETRIED 1 /* not an error for the caller: the library tries again or does without */
 
 static const struct {
     enum call call;
@@ -195,7 +196,7 @@ static bool try_once(const struct scenario *s, int expected)
         CHECK_EQ(special.left, fault.number); /* as weir.h promises */
     if (error) {
         CHECK(segment == UNTOUCHED);
-        /* What was there is there still, broken or not. */
+        /* An existing file is still there, broken or not. */
         CHECK_EQ(stat(path, &now), s->there == NOTHING ? -1 : 0);
         CHECK_EQ(old.st_ino, now.st_ino);
     } else {
@@ -230,7 +231,7 @@ TEST(segment_open_with_the_nth_call_failing)
         }
     }
     for (int call = CALLOC; call < CALLS; call++)
-        CHECK(hits[call] > 0); /* or nothing was tested */
+        CHECK(hits[call] > 0); /* otherwise nothing was tested */
     directory_remove();
 }
 
@@ -256,7 +257,7 @@ TEST(file_systems_without_unnamed_files)
             CHECK_EQ(error, 0);
             if (error == 0)
                 weir_segment_close(segment);
-            CHECK_EQ(traces().entries, before.entries + 1); /* the segment, and no temporary file beside it */
+            CHECK_EQ(traces().entries, before.entries + 1); /* the segment, and no temporary file */
             CHECK_EQ(traces().files, before.files);
         }
         CHECK(seen);
@@ -264,9 +265,10 @@ TEST(file_systems_without_unnamed_files)
     directory_remove();
 }
 
-TEST(somebody_else_is_quicker)
+TEST(another_process_creates_the_segment_first)
 {
-    /* The link fails because another process has just made it; it is gone again when we look, so we try once more. */
+    /* The link fails because another process has just created the segment; it is gone again on the next look, so the
+     * open is repeated. */
     weir_segment *segment = UNTOUCHED;
     directory_make();
     for (int exclusive = 0; exclusive < 2; exclusive++) {
@@ -282,7 +284,7 @@ TEST(somebody_else_is_quicker)
     directory_remove();
 }
 
-TEST(random_bytes_in_small_helpings)
+TEST(random_bytes_one_at_a_time)
 {
     weir_segment *segment = UNTOUCHED;
     set_fault(CALLS, 0, 0);
@@ -292,13 +294,13 @@ TEST(random_bytes_in_small_helpings)
     int zeros = 0;
     while (secret < end)
         zeros += *secret++ == 0;
-    CHECK(zeros < 20); /* a secret that was not told to its end is none */
+    CHECK(zeros < 20); /* the secret is complete */
     weir_segment_close(segment);
 }
 
 /* ---- Zones ---- */
 
-/* A zone of our own, so that no database need be installed: an hour east, always. */
+/* A private zone, so that no database need be installed: an hour east, always. */
 static void write_zone(void)
 {
     unsigned char bytes[44 + 6 + 4] = "TZif";

@@ -1,4 +1,4 @@
-/* Hot keys as checks note them: who is in the list, what is not, and what a broken file does. */
+/* Hot keys as checks sample them: which keys are listed, which are not, and damaged files. */
 #define _GNU_SOURCE /* memmem */
 #include "../../engine.h"
 #include "../../own.h"
@@ -33,14 +33,14 @@ static weir *opened(const char *hot, int flags, uint64_t bytes)
     return engine;
 }
 
-static const struct weir__hot_rule *panel_of(const weir *engine, const char *rule)
+static const struct weir__hot_rule *sketch_of(const weir *engine, const char *rule)
 {
     return weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
 }
 
 static size_t top(const weir *engine, enum weir__hot_kind kind, struct weir__hot_key *keys, size_t max)
 {
-    return weir__hot_top(panel_of(engine, "api"), kind, weir__hot_sampler_hash, engine->segment, keys, max);
+    return weir__hot_top(sketch_of(engine, "api"), kind, weir__hot_sampler_hash, engine->segment, keys, max);
 }
 
 static bool is_key(const struct weir__hot_key *key, const char *text)
@@ -48,8 +48,8 @@ static bool is_key(const struct weir__hot_key *key, const char *text)
     return key->len == strlen(text) && key->shown == key->len && memcmp(key->text, text, key->len) == 0;
 }
 
-/* As many requests of a user at one moment: what is admitted and denied adds up within the error of the sample. */
-TEST(heavy_keys)
+/* Requests of a user at one moment: the admitted and denied ones add up within the error of the sample. */
+TEST(heavy_keys_are_found)
 {
     weir *engine = opened("", 0, 0);
     struct weir__hot_key keys[8];
@@ -58,7 +58,7 @@ TEST(heavy_keys)
         snprintf(line, sizeof line, "GET / user_id=%s", i % 4 ? "heavy" : i % 8 ? "middle" : "light");
         if (i % 16 == 0)
             snprintf(line, sizeof line, "GET / user_id=u%d", i);
-        test_ask(engine, line, (double)i / 1e6);
+        test_check(engine, line, (double)i / 1e6);
     }
     /* 15,000 of heavy: 1,000 are admitted, 14,000 denied; 2,500 of middle: 1,000 and 1,500. */
     size_t count = top(engine, WEIR__HOT_DENIED, keys, 8);
@@ -69,13 +69,13 @@ TEST(heavy_keys)
     CHECK(count >= 3);
     for (int i = 0; i < 3; i++)
         CHECK(is_key(&keys[i], "user:heavy") || is_key(&keys[i], "user:middle") || is_key(&keys[i], "user:light"));
-    count = weir__hot_nearest(panel_of(engine, "api"), (uint32_t)(test_seconds(0).mono_ns / (60 * WEIR_SECOND)), 5,
+    count = weir__hot_nearest(sketch_of(engine, "api"), (uint32_t)(test_seconds(0).mono_ns / (60 * WEIR_SECOND)), 5,
                               weir__hot_sampler_hash, engine->segment, keys, 8);
     CHECK(count >= 2 && keys[0].weight == 1000);
     weir_close(engine);
 }
 
-/* The dice must not follow any pattern of the requests, whether the clock stands or goes evenly. */
+/* The sampling must not correlate with any pattern of the requests, whether the clock stands or advances evenly. */
 TEST(sample_is_fair)
 {
     for (int step = 0; step < 3; step++) {
@@ -85,35 +85,35 @@ TEST(sample_is_fair)
         for (int i = 0; i < 64000; i++) {
             char line[64];
             snprintf(line, sizeof line, "GET / user_id=%d", i % 16);
-            test_ask(engine, line, per_request[step] * i);
+            test_check(engine, line, per_request[step] * i);
         }
         size_t admitted = top(engine, WEIR__HOT_ADMITTED, keys, 16);
         CHECK_EQ(admitted, 16);
-        for (size_t i = 0; i < admitted; i++) /* 1,000 each: 62 notes of 16, 5 standard errors are 640 */
+        for (size_t i = 0; i < admitted; i++) /* 1,000 each: 62 samples of 16, 5 standard errors are 640 */
             CHECK(keys[i].weight > 360 && keys[i].weight < 1640);
         CHECK_EQ(top(engine, WEIR__HOT_DENIED, keys, 16), 16);
         weir_close(engine);
     }
 }
 
-/* What takes nothing or has no counter is not noted. */
-TEST(not_noted)
+/* A request that takes nothing or has no counter is not sampled. */
+TEST(requests_that_take_nothing_are_not_sampled)
 {
     weir *engine = opened("", 0, 0);
     struct test_request r;
-    weir_result answer;
+    weir_result result;
     struct weir__hot_key keys[4];
     for (int i = 0; i < 1000; i++) {
         test_request(&r, "GET / user_id=7");
         r.query.dry_run = i % 2;
         r.query.has_cost = !r.query.dry_run;
         r.query.now = test_seconds(i);
-        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-        test_ask(engine, "GET /never", i);
+        CHECK_EQ(weir_check(engine, &r.query, &result), 0);
+        test_check(engine, "GET /never", i);
     }
     CHECK_EQ(top(engine, WEIR__HOT_ADMITTED, keys, 4), 0);
     CHECK_EQ(
-        weir__hot_top(panel_of(engine, "banned"), WEIR__HOT_DENIED, weir__hot_sampler_hash, engine->segment, keys, 4),
+        weir__hot_top(sketch_of(engine, "banned"), WEIR__HOT_DENIED, weir__hot_sampler_hash, engine->segment, keys, 4),
         0);
     weir_close(engine);
 }
@@ -137,7 +137,7 @@ static bool file_has(const char *text)
 static void use(weir *engine)
 {
     for (int i = 0; i < 2000; i++)
-        test_ask(engine, "GET / user_id=confidential", i / 1e6);
+        test_check(engine, "GET / user_id=confidential", i / 1e6);
 }
 
 TEST(hidden_keys)
@@ -155,8 +155,7 @@ TEST(hidden_keys)
     unlink(path);
 }
 
-/* What XXH3 of 4 to 8 bytes is before its last steps, which can be undone without the secret: text XOR a secret word.
- */
+/* XXH3 of 4 to 8 bytes before its last steps, which can be undone without the secret: text XOR a secret word. */
 static uint64_t undo(uint64_t hash, size_t len)
 {
     static const uint64_t inverse = UINT64_C(0x02ab9c720d1024ad); /* of 0x9fb21c651e98df25, modulo 2^64 */
@@ -179,7 +178,7 @@ static uint64_t text_of(const char *key, size_t len)
     return last + ((uint64_t)first << 32);
 }
 
-/* A client that knows its own key and the hash of it must not find out another's key by that key's hash. */
+/* A client that knows its own key and its hash must not find out another key by that key's hash. */
 TEST(shown_hashes_cannot_be_inverted)
 {
     static const char mine[] = "my-key", other[] = "secret";
@@ -194,14 +193,14 @@ TEST(shown_hashes_cannot_be_inverted)
     CHECK((undo(shown[0], 6) ^ undo(shown[1], 6)) != difference);
     CHECK(shown[0] != shown[1] && shown[0] && shown[1] && shown[0] != table[0] && shown[1] != table[1]);
     CHECK(weir__pseudonym(segment[0], table[0]) == shown[0]);
-    CHECK(weir__pseudonym(segment[1], table[0]) != shown[0]); /* a secret of each segment */
+    CHECK(weir__pseudonym(segment[1], table[0]) != shown[0]); /* each segment has its own secret */
     for (int i = 0; i < 2; i++)
         weir_segment_close(segment[i]);
 }
 
-/* What was noted outlives the engine; another size, damage and a file that cannot be made do not keep it from opening.
+/* The samples outlive the engine; another size, damage and a file that cannot be created do not keep it from opening.
  */
-TEST(files)
+TEST(sample_files_are_kept_or_replaced)
 {
     struct weir__hot_sampler *look = NULL;
     unlink(path);
@@ -228,13 +227,13 @@ TEST(files)
     CHECK(engine && !engine->hot_sampler);
     use(engine);
     weir_close(engine);
-    engine = opened("", 0, 1000); /* too small for one panel */
+    engine = opened("", 0, 1000); /* too small for one sketch */
     CHECK(engine && !engine->hot_sampler);
     weir_close(engine);
 }
 
-/* Rules that find no panel are counted, and decided as ever. */
-TEST(few_panels)
+/* Rules without a sketch are counted, and decided as always. */
+TEST(more_rules_than_sketches)
 {
     weir *engine = opened("", 0, weir__hot_bytes(1));
     CHECK_EQ(engine->hot_sampler->hot.rule_slots, 1);
@@ -243,7 +242,7 @@ TEST(few_panels)
     weir_close(engine);
 }
 
-/* Threads that check while one looks and ages: the list makes sense at any moment, and at the end. */
+/* Threads that check while one reads and ages the samples: the list is valid at any moment, and at the end. */
 struct load {
     weir *engine;
     int number;
@@ -255,12 +254,12 @@ static void *check_much(void *context)
     for (int i = 0; i < 4000; i++) {
         char line[64];
         snprintf(line, sizeof line, "GET / user_id=%d", i % 4 ? 7 : load->number * 100000 + i);
-        test_ask(load->engine, line, i / 1e6);
+        test_check(load->engine, line, i / 1e6);
     }
     return NULL;
 }
 
-TEST(threads)
+TEST(threads_sample_concurrently)
 {
     weir *engine = opened("", 0, 0);
     struct load load[4];
@@ -301,7 +300,7 @@ static int cut_short(void)
     return lost ? 4 : 0;
 }
 
-TEST(cut_short)
+TEST(truncated_file_is_handled)
 {
     unlink(path);
     pid_t child = fork();
@@ -314,8 +313,8 @@ TEST(cut_short)
     unlink(path);
 }
 
-/* Rules that are gone: those that came in their place get their panels, once nothing is noted there any more. */
-TEST(panels_of_rules_that_are_gone_are_given_back)
+/* Removed rules: new ones get their sketches, once nothing is sampled there any more. */
+TEST(sketches_of_removed_rules_are_reused)
 {
     char folder[] = "/tmp/weir-hot_sampler-XXXXXX", file_path[64];
     CHECK(mkdtemp(folder) != NULL);
@@ -323,35 +322,35 @@ TEST(panels_of_rules_that_are_gone_are_given_back)
     static const char *const texts[] = {"rules: [ { name: old, limit: 1000, window: 1h } ]\n",
                                         "rules: [ { name: new, limit: 1000, window: 1h } ]\n"};
     weir *engine = NULL;
-    for (int turn = 0; turn < 2; turn++) {
+    for (int round = 0; round < 2; round++) {
         FILE *file = fopen(file_path, "w");
-        fputs(texts[turn], file);
+        fputs(texts[round], file);
         fclose(file);
         weir_options how = {
             .segment = {.size = 8 << 20}, .rules_path = file_path, .hot = "", .hot_bytes = weir__hot_bytes(1)};
-        if (turn == 0)
+        if (round == 0)
             CHECK_EQ(weir_open(&how, &engine), 0);
         else
             CHECK_EQ(weir_reload(engine), 1);
     }
-    struct weir__hot_rule *panel = engine->hot_sampler->hot.rule_slot;
-    CHECK(panel_of(engine, "old") == panel && !panel_of(engine, "new")); /* not at once */
+    struct weir__hot_rule *hot_rule = engine->hot_sampler->hot.rule_slot;
+    CHECK(sketch_of(engine, "old") == hot_rule && !sketch_of(engine, "new")); /* not at once */
     for (int i = 0; i < 64; i++)
-        test_ask(engine, "GET /", 1);
-    CHECK_EQ(panel->sketch[WEIR__HOT_ADMITTED].total, 0); /* and nothing of the new one is noted there */
-    panel->peak = 0;                                      /* an hour ago */
+        test_check(engine, "GET /", 1);
+    CHECK_EQ(hot_rule->sketch[WEIR__HOT_ADMITTED].total, 0); /* and nothing of the new one is sampled there */
+    hot_rule->peak = 0;                                      /* an hour ago */
     for (int i = 0; i < 16; i++)
         CHECK_EQ(weir_reload(engine), 0);
-    CHECK(panel_of(engine, "new") == panel && !panel_of(engine, "old"));
+    CHECK(sketch_of(engine, "new") == hot_rule && !sketch_of(engine, "old"));
     for (int i = 0; i < 640; i++)
-        test_ask(engine, "GET /", 1);
-    CHECK(panel->sketch[WEIR__HOT_ADMITTED].total > 0);
-    /* Somebody else's by now: what is not ours is left alone. */
-    panel->rule = 77;
-    uint64_t before = panel->sketch[WEIR__HOT_ADMITTED].total;
+        test_check(engine, "GET /", 1);
+    CHECK(hot_rule->sketch[WEIR__HOT_ADMITTED].total > 0);
+    /* Owned by another rule by now: it is left alone. */
+    hot_rule->rule = 77;
+    uint64_t before = hot_rule->sketch[WEIR__HOT_ADMITTED].total;
     for (int i = 0; i < 640; i++)
-        test_ask(engine, "GET /", 1);
-    CHECK_EQ(panel->sketch[WEIR__HOT_ADMITTED].total, before);
+        test_check(engine, "GET /", 1);
+    CHECK_EQ(hot_rule->sketch[WEIR__HOT_ADMITTED].total, before);
     weir_close(engine);
     unlink(file_path);
     rmdir(folder);

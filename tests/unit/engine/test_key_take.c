@@ -1,4 +1,4 @@
-/* A request whose rule and key are known already takes from the same counters as any other. */
+/* weir_key_take, for a request whose rule and key are known, takes from the same counters as a check. */
 #include "../../engine.h"
 
 static const char rules[] =
@@ -36,7 +36,7 @@ static bool passes(weir *engine, const char *rule, const char *key, int64_t cost
     return weir_passes(&outcome.decision);
 }
 
-TEST(shares_the_bucket_with_requests)
+TEST(key_take_shares_the_bucket_with_requests)
 {
     weir *engine = test_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /api/x @x-user=7", 0, 8), 8);
@@ -46,14 +46,14 @@ TEST(shares_the_bucket_with_requests)
     CHECK_EQ(denied.decision.retry_after_ns, WEIR_SECOND);
     CHECK(passes(engine, "api", "user:7", 1, 0));
     CHECK_EQ(test_passing(engine, "GET /api/x @x-user=7", 0, 5), 0);
-    /* What it costs drips in again, and goes to whoever comes first. */
+    /* Its cost is refilled, for any request that comes first. */
     CHECK(passes(engine, "api", "user:7", 2, 2));
     CHECK(!test_passes(engine, "GET /api/x @x-user=7", 2));
-    CHECK(passes(engine, "api", "user:8", 10, 0)); /* another's */
+    CHECK(passes(engine, "api", "user:8", 10, 0)); /* another key's */
     weir_close(engine);
 }
 
-TEST(is_counted_as_a_request)
+TEST(key_take_is_counted_as_a_request)
 {
     weir *engine = test_engine(rules);
     weir_rule_stats stats;
@@ -75,14 +75,14 @@ TEST(several_limits_are_one_decision)
     CHECK(!passes(engine, "both", "user:7", 1, 0));
     CHECK(passes(engine, "both/1h", "user:7", 1, 10));
     CHECK(passes(engine, "both", "user:7", 1, 10));
-    /* Seven in the hour: a denial by that leaves the second's whole. */
+    /* Seven in the hour: a denial by that limit takes nothing from the other. */
     weir_outcome denied = take(engine, "both/1s", "user:7", 1, 20);
     CHECK_EQ(denied.decision.verdict, WEIR_DENY);
     CHECK(strcmp(denied.rule, "both/1h") == 0);
     weir_close(engine);
 }
 
-TEST(without_a_counter_the_rule_still_speaks)
+TEST(rule_without_a_counter_still_decides)
 {
     weir *engine = test_engine(rules);
     CHECK(passes(engine, "open", "*", 1000, 0));
@@ -93,7 +93,7 @@ TEST(without_a_counter_the_rule_still_speaks)
     weir_close(engine);
 }
 
-TEST(finds_the_tier)
+TEST(key_take_uses_the_tier)
 {
     weir *engine = test_engine(rules);
     weir_taken what = {.rule = "tiers", .key = "user:7", .key_len = 6, .quota = 40, .window_ns = 3600 * WEIR_SECOND};
@@ -104,7 +104,7 @@ TEST(finds_the_tier)
     weir_close(engine);
 }
 
-TEST(holds_slots_until_they_are_given_back)
+TEST(key_take_acquires_permits)
 {
     weir *engine = test_engine(rules);
     weir_taken what = {.rule = "few", .key = "*", .key_len = 1};
@@ -121,14 +121,14 @@ TEST(holds_slots_until_they_are_given_back)
     weir_close(engine);
 }
 
-TEST(refuses_nonsense)
+TEST(invalid_arguments_are_refused)
 {
     weir *engine = test_engine(rules);
     weir_taken what = {.rule = "gone", .key = "user:7", .key_len = 6};
     weir_outcome outcome;
     weir_time now = test_seconds(0);
     CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), WEIR_ENORULE);
-    what.rule = "tried"; /* a shadow decides nothing */
+    what.rule = "tried"; /* a shadow rule decides nothing */
     CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), WEIR_ENORULE);
     what.rule = "api";
     CHECK_EQ(weir_key_take(engine, &what, -1, now, NULL, &outcome), WEIR_ECOST);
@@ -147,14 +147,14 @@ TEST(other_rules_are_all_or_nothing)
     weir_taken what = {.rule = "api", .key = "user:7", .key_len = 6};
     weir_outcome outcome;
     weir_time now = test_seconds(0);
-    /* "all" of the shared key, "both" of user:7, and one that is gone. */
+    /* "all" of the shared key, "both" of user:7, and a removed rule. */
     const char *others = "616c6c.2a..1;626f7468.757365723a37..2;676f6e65.2a..1";
     what.others = (weir_text){others, strlen(others)};
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), 0);
         CHECK(weir_passes(&outcome.decision));
     }
-    CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), 0); /* 5 a second: it has had 4 */
+    CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), 0); /* 5 a second: it has taken 4 */
     CHECK(!weir_passes(&outcome.decision) && strncmp(outcome.rule, "both", 4) == 0);
     CHECK_EQ(take(engine, "api", "user:7", 0, 0).decision.remaining, 8);
     CHECK_EQ(take(engine, "all", "*", 0, 0).decision.remaining, 1);

@@ -41,7 +41,7 @@ static weir_outcome state(weir *engine, const char *rule, const char *key, doubl
     return outcome;
 }
 
-TEST(state_tells_what_is_left_and_takes_nothing)
+TEST(state_has_the_remaining_units_and_takes_nothing)
 {
     weir *engine = test_engine(rules);
     weir_outcome fresh = state(engine, "api", "user:7", 0);
@@ -65,7 +65,7 @@ TEST(state_tells_what_is_left_and_takes_nothing)
     weir_close(engine);
 }
 
-TEST(a_rule_without_a_key_has_the_star)
+TEST(rule_without_a_key_is_addressed_by_a_star)
 {
     weir *engine = test_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /one", 0, 9), 3);
@@ -75,7 +75,7 @@ TEST(a_rule_without_a_key_has_the_star)
     weir_close(engine);
 }
 
-TEST(several_limits_by_one_name)
+TEST(several_limits_by_the_name_of_their_rule)
 {
     weir *engine = test_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /two @x-user=7", 0, 9), 3);
@@ -92,7 +92,7 @@ TEST(several_limits_by_one_name)
     weir_close(engine);
 }
 
-TEST(all_tiers_are_meant)
+TEST(reset_and_block_apply_to_all_tiers)
 {
     weir *engine = test_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /tiers @x-user=7 @x-plan=gold", 0, 9), 4);
@@ -125,7 +125,7 @@ TEST(block_and_unblock)
     weir_close(engine);
 }
 
-TEST(without_a_counter)
+TEST(state_without_a_counter)
 {
     weir *engine = test_engine(rules);
     weir_outcome banned = state(engine, "closed", "7", 0);
@@ -141,7 +141,7 @@ TEST(without_a_counter)
     weir_close(engine);
 }
 
-TEST(shadow_rules_come_second)
+TEST(enforced_rule_is_preferred_to_its_shadow)
 {
     weir *engine = test_engine(rules);
     CHECK_EQ(state(engine, "both", "7", 0).decision.limit, 2);
@@ -151,7 +151,7 @@ TEST(shadow_rules_come_second)
     weir_close(engine);
 }
 
-TEST(a_queue_tells_the_wait)
+TEST(state_of_a_queue_has_the_wait)
 {
     weir *engine = test_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /paced", 0, 2), 2);
@@ -191,8 +191,8 @@ TEST(descriptors_have_keys_too)
                                    .descriptor_count = 1,
                                    .now = test_seconds(0),
                                    .outcomes = &outcome};
-    weir_result answer;
-    CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
+    weir_result result;
+    CHECK_EQ(weir_check_descriptors(engine, &query, &result), 0);
     CHECK_EQ(outcome.decision.remaining, 2);
     CHECK_EQ(state(engine, outcome.rule, outcome.key, 0).decision.remaining, 2);
     CHECK_EQ(weir_key_reset(engine, outcome.rule, outcome.key, strlen(outcome.key), test_seconds(0)), 0);
@@ -200,7 +200,7 @@ TEST(descriptors_have_keys_too)
     weir_close(engine);
 }
 
-TEST(what_makes_no_sense_is_refused)
+TEST(invalid_arguments_are_refused)
 {
     weir *engine = test_engine(rules);
     weir_outcome untouched = {.cost = 77};

@@ -1,4 +1,4 @@
-/* What eventual rules let pass is written down, all of it and nothing else. */
+/* Units admitted under eventual rules are recorded in the ledger, all of them and nothing else. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "base/clock.h"
 #include "engine/ledger.h"
@@ -41,8 +41,8 @@ static weir *open_with(const char *text, const char *ledger, uint64_t bytes)
     return engine;
 }
 
-/* The sum of what is written down for a rule; of all keys, or of one. */
-static int64_t written(weir *engine, const char *rule, const char *key)
+/* The recorded amount of a rule; of all keys, or of one. */
+static int64_t recorded(weir *engine, const char *rule, const char *key)
 {
     int64_t sum = 0;
     uint64_t id = weir__rule_id((weir_text){rule, strlen(rule)}, false);
@@ -60,19 +60,19 @@ static int64_t written(weir *engine, const char *rule, const char *key)
     return sum;
 }
 
-TEST(what_passes_is_written_down)
+TEST(admitted_units_are_recorded)
 {
     weir *engine = open_with(rules, "", 1 << 20);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 7), 5);
-    CHECK_EQ(written(engine, "a", "192.0.2.1"), 5);
+    CHECK_EQ(recorded(engine, "a", "192.0.2.1"), 5);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 2), 2);
-    CHECK_EQ(written(engine, "a", "192.0.2.2"), 2);
-    CHECK_EQ(written(engine, "a", NULL), 7);
+    CHECK_EQ(recorded(engine, "a", "192.0.2.2"), 2);
+    CHECK_EQ(recorded(engine, "a", NULL), 7);
     weir_close(engine);
 }
 
-/* Also on the way that a gateway takes. */
-TEST(what_passes_quickly_is_written_down)
+/* Also on the fast path of a gateway. */
+TEST(admitted_units_are_recorded_on_the_fast_path)
 {
     weir *engine = open_with(rules, "", 1 << 20);
     char text[WEIR__FAST_RESULT_BYTES];
@@ -81,27 +81,27 @@ TEST(what_passes_quickly_is_written_down)
         const uint8_t peer[4] = {192, 0, 2, 1};
         struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
         weir_query query = {.peer = peer, .peer_len = 4, .path = {"/x", 2}, .now = test_seconds(0)};
-        weir_result answer;
-        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        weir_result result;
+        CHECK_EQ(weir__check_fast(engine, &query, &result, &fast), 0);
         CHECK_EQ(fast.filled, i < 5);
-        CHECK_EQ(written(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
+        CHECK_EQ(recorded(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
     }
     weir_close(engine);
 }
 
-TEST(what_another_rule_denies_is_not)
+TEST(units_denied_by_another_rule_are_not_recorded)
 {
     weir *engine = open_with(rules, "", 1 << 20);
     CHECK_EQ(test_passing(engine, "GET /b ip=192.0.2.1", 0, 5), 3);
-    CHECK_EQ(written(engine, "a", NULL), 3);
-    CHECK_EQ(written(engine, "b", NULL), 0); /* local */
+    CHECK_EQ(recorded(engine, "a", NULL), 3);
+    CHECK_EQ(recorded(engine, "b", NULL), 0); /* local */
     CHECK_EQ(test_passing(engine, "GET /c ip=192.0.2.1", 0, 5), 2);
-    CHECK_EQ(written(engine, "a", NULL), 5);
-    CHECK_EQ(written(engine, "c", NULL), 2);
+    CHECK_EQ(recorded(engine, "a", NULL), 5);
+    CHECK_EQ(recorded(engine, "c", NULL), 2);
     weir_close(engine);
 }
 
-TEST(nothing_without_a_ledger_or_an_eventual_rule)
+TEST(nothing_is_recorded_without_a_ledger_or_an_eventual_rule)
 {
     weir *engine = open_with(rules, NULL, 0);
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
@@ -114,7 +114,7 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
     snprintf(path, sizeof path, "%s/ledger", folder);
     engine = open_with("rules: [{name: a, key: \"${client_ip}\", limit: 5, window: 1m}]\n", path, 1 << 20);
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
-    /* It is made with the engine all the same: a worker of another user could not make it later. */
+    /* The file is created with the engine nevertheless: a worker of another user could not create it later. */
     CHECK(weir_ledger_stats_read(engine, &(weir_ledger_stats){0}) == WEIR_ENOENT && stat(path, &what) == 0);
     weir_close(engine);
     engine = open_with(rules, path, 1 << 20);
@@ -122,13 +122,13 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
     CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
     weir_close(engine);
 
-    /* It outlives its engine; a damaged one is replaced; one that is something else is left alone. */
+    /* It outlives its engine; a damaged one is replaced; a foreign file is left alone. */
     engine = open_with(rules, path, 1 << 22);
-    CHECK_EQ(written(engine, "a", NULL), 1);
+    CHECK_EQ(recorded(engine, "a", NULL), 1);
     engine->deltas->ledger.header->entries++;
     weir_close(engine);
     engine = open_with(rules, path, 1 << 22);
-    CHECK_EQ(written(engine, "a", NULL), 0);
+    CHECK_EQ(recorded(engine, "a", NULL), 0);
     CHECK_EQ(engine->deltas->mapped.bytes, 1 << 22);
     weir_close(engine);
     FILE *other = fopen(path, "w");
@@ -149,34 +149,34 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
     rmdir(folder);
 }
 
-TEST(refunds_settling_and_resets)
+TEST(refunds_settlements_and_resets_are_recorded)
 {
     weir *engine = open_with(rules, "", 1 << 20);
     struct test_request r;
-    weir_result answer;
+    weir_result result;
     test_request(&r, "GET /x ip=192.0.2.1");
     r.query.now = test_seconds(0);
     r.query.has_cost = true;
     r.query.cost = 4;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK_EQ(written(engine, "a", NULL), 4);
+    CHECK_EQ(weir_check(engine, &r.query, &result), 0);
+    CHECK_EQ(recorded(engine, "a", NULL), 4);
     r.query.cost = -1;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK_EQ(written(engine, "a", NULL), 3);
-    r.query.cost = -100; /* only what is there comes back */
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK_EQ(written(engine, "a", NULL), 0);
+    CHECK_EQ(weir_check(engine, &r.query, &result), 0);
+    CHECK_EQ(recorded(engine, "a", NULL), 3);
+    r.query.cost = -100; /* only units that are in use are refunded */
+    CHECK_EQ(weir_check(engine, &r.query, &result), 0);
+    CHECK_EQ(recorded(engine, "a", NULL), 0);
 
     weir_taken taken = {.rule = "a", .key = "192.0.2.1", .key_len = 9, .quota = 5, .window_ns = 60 * WEIR_SECOND};
     weir_decision d;
     CHECK_EQ(weir_key_settle(engine, &taken, 9, test_seconds(0), &d), 0);
-    CHECK_EQ(written(engine, "a", NULL), 9);
+    CHECK_EQ(recorded(engine, "a", NULL), 9);
     CHECK_EQ(weir_key_settle(engine, &taken, -2, test_seconds(0), &d), 0);
-    CHECK_EQ(written(engine, "a", NULL), 7);
-    /* After a time in which 5 came back by themselves. */
+    CHECK_EQ(recorded(engine, "a", NULL), 7);
+    /* After a time in which 5 were refilled. */
     CHECK_EQ(weir_key_settle(engine, &taken, 0, test_seconds(60), &d), 0);
     CHECK_EQ(weir_key_reset(engine, "a", "192.0.2.1", 9, test_seconds(60)), 0);
-    CHECK_EQ(written(engine, "a", NULL), 5);
+    CHECK_EQ(recorded(engine, "a", NULL), 5);
     weir_close(engine);
 }
 
@@ -185,7 +185,7 @@ TEST(tiers_and_long_keys)
     weir *engine = open_with(rules, "", 1 << 20);
     CHECK(test_passes(engine, "GET /t user_id=7", 0));
     CHECK(test_passes(engine, "GET /t user_id=7 tier=pro", 0));
-    CHECK_EQ(written(engine, "tiered", "7"), 2);
+    CHECK_EQ(recorded(engine, "tiered", "7"), 2);
     const struct weir__ledger *ledger = &engine->deltas->ledger;
     uint64_t tiers = 0;
     struct weir__ledger_entry entry;
@@ -226,7 +226,7 @@ TEST(tiers_and_long_keys)
     weir_close(engine);
 }
 
-TEST(full_disturbs_nobody)
+TEST(full_ledger_disturbs_no_request)
 {
     weir *engine = open_with(rules, "", WEIR__LEDGER_BYTES_MIN);
     char line[64];
@@ -238,7 +238,7 @@ TEST(full_disturbs_nobody)
     weir_close(engine);
 }
 
-TEST(a_ledger_that_is_cut_short_ends_nobody)
+TEST(truncated_ledger_crashes_no_process)
 {
     char folder[] = "/tmp/weir-deltas-XXXXXX", path[64];
     CHECK(mkdtemp(folder) != NULL);
@@ -251,15 +251,15 @@ TEST(a_ledger_that_is_cut_short_ends_nobody)
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 9), 5);
     CHECK(engine->deltas->mapped.lost && !weir_segment_lost(engine->segment));
     weir_close(engine);
-    engine = open_with(rules, path, 1 << 20); /* made anew */
+    engine = open_with(rules, path, 1 << 20); /* created anew */
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 5);
-    CHECK_EQ(written(engine, "a", NULL), 5);
+    CHECK_EQ(recorded(engine, "a", NULL), 5);
     weir_close(engine);
     unlink(path);
     rmdir(folder);
 }
 
-/* ---- When the store is away ---- */
+/* ---- Unavailable store ---- */
 
 static const char policies[] =
     "rules:\n"
@@ -271,27 +271,27 @@ static const char policies[] =
     "closed}\n"
     "  - {name: l, match: {path: /l}, key: \"${client_ip}\", limit: 1, window: 1m, consistency: eventual}\n";
 
-static void check_policies(weir *engine, bool away)
+static void check_policies(weir *engine, bool unavailable)
 {
-    weir_result answer = test_ask(engine, "GET /c ip=192.0.2.1", 0);
-    CHECK_EQ(weir_passes(&answer.decision), !away);
-    CHECK_EQ(answer.decided_by.reason, away ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
-    CHECK_EQ(answer.decided_by.error, away ? WEIR_ESTOREBREAKER : 0);
-    CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), away ? 3 : 0);
+    weir_result result = test_check(engine, "GET /c ip=192.0.2.1", 0);
+    CHECK_EQ(weir_passes(&result.decision), !unavailable);
+    CHECK_EQ(result.decided_by.reason, unavailable ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
+    CHECK_EQ(result.decided_by.error, unavailable ? WEIR_ESTOREBREAKER : 0);
+    CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), unavailable ? 3 : 0);
     CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 0);
 }
 
-TEST(policies_when_the_store_is_away)
+TEST(policies_when_the_store_is_unavailable)
 {
     weir *engine = open_with(policies, "", 1 << 20);
     struct weir__ledger_header *header = engine->deltas->ledger.header;
     CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), 1);
     CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 1);
-    check_policies(engine, false); /* the agent is still being started */
+    check_policies(engine, false); /* the agent is still starting */
     engine->deltas->opened_ms -= WEIR__DELTA_LEDGER_SILENT_MS + 100;
-    check_policies(engine, true); /* it never was */
+    check_policies(engine, true); /* it never started */
     weir__store64(&header->heartbeat_ms, weir__coarse_ms());
-    check_policies(engine, false); /* it lives */
+    check_policies(engine, false); /* it runs */
     weir__store64(&header->state, WEIR__LEDGER_DOWN);
     check_policies(engine, true);
     weir__store64(&header->state, WEIR__LEDGER_UP);
@@ -299,7 +299,7 @@ TEST(policies_when_the_store_is_away)
     weir__store64(&header->heartbeat_ms, weir__coarse_ms() - WEIR__DELTA_LEDGER_SILENT_MS - 100);
     check_policies(engine, true); /* it is silent */
     weir__store64(&header->heartbeat_ms, weir__coarse_ms() + 100000);
-    check_policies(engine, true); /* that of an earlier boot */
+    check_policies(engine, true); /* its state is of an earlier boot */
     weir_close(engine);
 }
 

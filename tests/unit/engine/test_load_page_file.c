@@ -1,4 +1,4 @@
-/* The load level of an engine: opening its file, what is read of it, and workers. */
+/* The load level of an engine: opening its file, reading it, and workers. */
 #define _GNU_SOURCE /* mkdtemp, CLOCK_REALTIME_COARSE */
 #include "../../standing_clock.h"
 #include "../../test.h"
@@ -12,10 +12,11 @@
 static char folder[64], path[96];
 static int warnings;
 
-static void hear(void *context, const weir_diagnostic *told)
+static void hear(void *context, const weir_diagnostic *diagnostic)
 {
     (void)context;
-    warnings += told->severity == WEIR_IS_WARNING && strstr(told->message, "the load level is not known") != NULL;
+    warnings +=
+        diagnostic->severity == WEIR_IS_WARNING && strstr(diagnostic->message, "the load level is not known") != NULL;
 }
 
 static weir *opened(const char *load)
@@ -44,7 +45,7 @@ static void clean(void)
     rmdir(folder);
 }
 
-static void say(weir *engine, uint32_t level)
+static void publish(weir *engine, uint32_t level)
 {
     struct weir__load_view view = weir__load_view_neutral();
     view.level = level;
@@ -53,7 +54,7 @@ static void say(weir *engine, uint32_t level)
     weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
 }
 
-TEST(without)
+TEST(engine_without_a_load_page)
 {
     weir *engine = opened(NULL);
     weir_load load;
@@ -70,13 +71,13 @@ TEST(without)
     weir_close(engine);
 }
 
-TEST(two_engines_share_a_file)
+TEST(two_engines_share_a_load_page)
 {
     weir *one = opened(file()), *other = opened(path);
     weir_load load;
     CHECK_EQ(weir_load_read(other, &load), 0);
     CHECK(!load.known && load.level == 0 && load.throttle == 1000 && load.signal[0] == -1);
-    say(one, 700);
+    publish(one, 700);
     CHECK_EQ(weir_load_read(other, &load), 0);
     CHECK(load.known && load.level == 700 && load.shed[3] == 500 && load.shed[0] == 0);
     CHECK(load.signal[WEIR__SIGNAL_LATENCY] == 123 && load.signal[WEIR__SIGNAL_CPU] == -1);
@@ -85,7 +86,7 @@ TEST(two_engines_share_a_file)
     clean();
 }
 
-TEST(a_damaged_file_is_replaced)
+TEST(damaged_file_is_replaced)
 {
     FILE *to = fopen(file(), "w");
     for (size_t i = 0; to && i < sizeof(struct weir__load_page); i++)
@@ -93,14 +94,14 @@ TEST(a_damaged_file_is_replaced)
     CHECK(to && fclose(to) == 0);
     weir *engine = opened(path);
     CHECK(engine->load != NULL);
-    say(engine, 5);
+    publish(engine, 5);
     weir_close(engine);
     struct stat is;
     CHECK(stat(path, &is) == 0 && is.st_size == sizeof(struct weir__load_page));
     clean();
 }
 
-TEST(what_cannot_be_opened_is_told)
+TEST(file_that_cannot_be_opened_is_reported)
 {
     weir_load load;
     warnings = 0;
@@ -110,7 +111,7 @@ TEST(what_cannot_be_opened_is_told)
     weir_close(engine);
 }
 
-TEST(workers)
+TEST(workers_count_requests_in_flight)
 {
     weir *engine = opened("");
     weir_load_worker a, b;
@@ -122,9 +123,9 @@ TEST(workers)
     weir_load_begin(engine, &b);
     weir_load_end(engine, &a);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && load.workers == 2);
-    /* Whatever happens to its stripe, the next beat puts it right. */
+    /* Whatever happens to its shard, the next heartbeat corrects it. */
     engine->load->shard[a.shard].in_flight = 77;
-    engine->load->shard[b.shard].owner = 5; /* as one who takes it over does */
+    engine->load->shard[b.shard].owner = 5; /* as a worker that takes it over does */
     engine->load->shard[b.shard].in_flight = 0;
     weir_load_heartbeat(engine, &a);
     weir_load_heartbeat(engine, &b);
@@ -135,8 +136,8 @@ TEST(workers)
     weir_close(engine);
 }
 
-/* An engine that only looks has its page read-only: it tells nothing, and does not end of it. */
-TEST(who_only_looks_tells_nothing)
+/* A read-only engine maps its page read-only: it publishes nothing, and does not crash. */
+TEST(read_only_engine_publishes_nothing)
 {
     char segment[sizeof path + 8];
     weir_options how = {.rules_text = "rules: []\n", .load = file()};
@@ -162,7 +163,7 @@ TEST(who_only_looks_tells_nothing)
     clean();
 }
 
-TEST(names)
+TEST(names_of_signals)
 {
     CHECK(strcmp(weir_load_signal_name(0), "cpu") == 0 && strcmp(weir_load_signal_name(5), "in_flight") == 0);
     CHECK(!weir_load_signal_name(6) && !weir_load_signal_name(-1));

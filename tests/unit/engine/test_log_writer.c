@@ -1,5 +1,4 @@
-/* Lines that a thread writes: all of them in order, none waits for a reader that does not come, and what is lost is
- * counted. */
+/* Log lines written by a thread: all of them in order, none waits for a blocked reader, and lost ones are counted. */
 #define _GNU_SOURCE
 #include "../../own.h"
 
@@ -18,7 +17,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-TEST(all_lines_in_their_order)
+TEST(lines_are_written_in_order)
 {
     enum { LINES = 50000 }; /* several times the ring */
     char path[64], line[256], read_back[256];
@@ -45,8 +44,8 @@ TEST(all_lines_in_their_order)
     unlink(path);
 }
 
-/* A pipe that nobody reads is the disk that hangs. */
-TEST(nothing_waits_for_a_write_that_hangs)
+/* A pipe without a reader simulates a disk that hangs. */
+TEST(blocked_write_delays_nothing)
 {
     enum { LINES = 100000 };
     char line[100];
@@ -61,18 +60,18 @@ TEST(nothing_waits_for_a_write_that_hangs)
     CHECK(taken > WEIR__LOG_RING_BYTES / 200 && taken < LINES);
     CHECK_EQ(weir__log_writer_dropped(writer, 1, &error), LINES - taken);
     CHECK_EQ(weir__log_writer_dropped(writer, 0, &error), 0);
-    /* It goes on as soon as somebody reads. */
+    /* It continues as soon as the pipe is read. */
     char room[65536];
     CHECK(read(ends[0], room, sizeof room) > 0);
     while (!weir__log_writer_put(writer, ends[1], 1, line, sizeof line))
         usleep(1000);
     begun = now_ms();
-    weir__log_writer_end(writer, 200); /* which does not wait for ever, either */
+    weir__log_writer_end(writer, 200); /* which does not wait forever, either */
     CHECK(now_ms() - begun < 5000);
     close(ends[0]); /* now the thread ends, by EPIPE */
 }
 
-TEST(what_cannot_be_written_is_counted)
+TEST(lines_that_cannot_be_written_are_counted)
 {
     int error = 0, file = open("/dev/full", O_WRONLY | O_CLOEXEC);
     static char longest[WEIR__LOG_LINE_MAX + 1];
@@ -91,8 +90,8 @@ TEST(what_cannot_be_written_is_counted)
     close(file);
 }
 
-/* The thread takes no signal of the process: by this one it would end. */
-TEST(signals_are_for_others)
+/* The thread blocks all signals of the process: this one would end it. */
+TEST(writer_thread_receives_no_signals)
 {
     sigset_t one;
     struct weir__log_writer *writer = weir__log_writer_start();

@@ -1,8 +1,8 @@
 /*
  * Every algorithm against a naive model of it, over millions of random operations through the public API.
  *
- * A failure prints a seed and a step. WEIR_TEST_SEED=<seed> with the test's name as the argument plays that one run
- * again and prints every step of it; WEIR_TEST_SCALE makes everything shorter.
+ * A failure prints a seed and a step. WEIR_TEST_SEED=<seed> with the test's name as the argument repeats that one
+ * run and prints every step of it; WEIR_TEST_SCALE makes everything shorter.
  */
 #include "models_driver.h"
 
@@ -86,14 +86,14 @@ static const weir_params kinds[] = {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Two keys under two ids: four models that know nothing of each other. */
-TEST(keys_and_ids_are_apart)
+/* Two keys under two ids: four independent models. */
+TEST(keys_and_ids_are_independent)
 {
     for (int i = 0; i < KINDS; i++)
         play_all(&kinds[i], 60000, 4);
 }
 
-/* The definition itself, without a model: sums over the requests that were admitted, in the times they came at. */
+/* The definition itself, without a model: sums over the admitted requests, at their times. */
 TEST(log_never_admits_more_in_any_window)
 {
     enum { REQUESTS = 2000 };
@@ -120,15 +120,15 @@ TEST(log_never_admits_more_in_any_window)
             while (admitted[first].at_us <= r.now_ns / 1000 - window)
                 sum -= admitted[first++].units;
             if (sum > s->model.cap)
-                complain(&r, s, "take", cost, "sum of the window", sum, s->model.cap);
+                report_difference(&r, s, "take", cost, "sum of the window", sum, s->model.cap);
         }
         end(&r, false);
     }
 }
 
-/* ---- What is consumed stays consumed when the limit changes ---- */
+/* ---- Consumed units stay consumed when the limit changes ---- */
 
-TEST(changed_limit_keeps_what_was_consumed)
+TEST(changed_limit_keeps_consumed_units)
 {
     const weir_time now = {20000 * WEIR_DAY, 20000 * WEIR_DAY};
 
@@ -167,7 +167,7 @@ TEST(changed_limit_keeps_what_was_consumed)
     }
 }
 
-/* ---- Debt beyond all bounds stays at the bound, and what a decision says is what the key holds ---- */
+/* ---- Debt saturates, and a decision has the actual state of the key ---- */
 
 TEST(debt_saturates)
 {

@@ -1,8 +1,8 @@
-/* Remembered negative_cache: how long they last, for whom, and two who remember at the same time. */
+/* The negative cache: how long denials are cached, for which keys, and concurrent insertions. */
 #include "../../engine.h"
 #include "engine/negative_cache.h"
 
-static bool stale; /* the next look sees nothing: somebody came in between */
+static bool stale; /* the next lookup misses: a concurrent insertion */
 
 int __real_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
                      weir_decision *d);
@@ -45,7 +45,7 @@ static int64_t left(weir_request request, double s)
     return weir__negative_cache_left(segment, &negative_cache, &request, test_seconds(s));
 }
 
-TEST(last_as_long_as_they_said)
+TEST(denial_is_cached_until_its_retry_time)
 {
     begin();
     CHECK_EQ(left(of("a", 1), 0), 0);
@@ -54,20 +54,20 @@ TEST(last_as_long_as_they_said)
     CHECK_EQ(left(of("a", 1), 2), WEIR_SECOND);
     CHECK_EQ(left(of("a", 1), 2.999999), 1000);
     CHECK_EQ(left(of("a", 1), 3), 0);
-    /* Neither another key's, nor another cost's, nor another limit's. */
+    /* Neither for another key, nor for another cost, nor for another limit. */
     CHECK_EQ(left(of("b", 1), 0), 0);
     CHECK_EQ(left(of("a", 2), 0), 0);
     weir_params larger = {.limit = 6, .window_ns = 60 * WEIR_SECOND, .id = 7};
     CHECK_EQ(weir_limit_init(&limit, &larger), 0);
     CHECK_EQ(left(of("a", 1), 0), 0);
-    /* Nor does the counter itself know of it. */
+    /* Nor does it change the counter itself. */
     weir_decision decision;
     CHECK_EQ(weir_peek(segment, &limit, "a", 1, 0, test_seconds(0), &decision), 0);
     CHECK_EQ(decision.remaining, 6);
     weir_segment_close(segment);
 }
 
-TEST(the_longest_counts)
+TEST(longest_denial_counts)
 {
     begin();
     remember(of("a", 1), 2 * WEIR_SECOND, 0);
@@ -83,7 +83,7 @@ TEST(the_longest_counts)
     weir_segment_close(segment);
 }
 
-TEST(two_at_the_same_time_do_not_add_up)
+TEST(concurrent_insertions_do_not_add_up)
 {
     begin();
     remember(of("a", 1), 2 * WEIR_SECOND, 0);
@@ -96,7 +96,7 @@ TEST(two_at_the_same_time_do_not_add_up)
     weir_segment_close(segment);
 }
 
-TEST(can_be_forgotten)
+TEST(cached_denial_can_be_removed)
 {
     begin();
     weir_request one = of("a", 1), two = of("a", 2);

@@ -1,4 +1,4 @@
-/* Requests in flight: slots that are taken, given back, renewed, and free by themselves. */
+/* Permits: acquired, released, renewed, and expired. */
 #include <weir/weir.h>
 
 #include "../../test.h"
@@ -34,7 +34,7 @@ static bool acquire(weir_segment *segment, const weir_limit *limit, const char *
     return weir_passes(&d);
 }
 
-TEST(as_many_as_the_limit_says)
+TEST(limit_is_the_number_of_permits)
 {
     weir_segment *segment = open_segment(0);
     weir_limit three = limit_of(3, 0, 0);
@@ -62,7 +62,7 @@ TEST(as_many_as_the_limit_says)
     weir_segment_close(segment);
 }
 
-TEST(given_back_twice_frees_nobody_elses)
+TEST(second_release_frees_no_other_permit)
 {
     weir_segment *segment = open_segment(0);
     weir_limit one = limit_of(1, 10 * WEIR_SECOND, 0);
@@ -81,7 +81,7 @@ TEST(given_back_twice_frees_nobody_elses)
     weir_segment_close(segment);
 }
 
-TEST(free_by_itself_when_the_lease_ends)
+TEST(permit_is_free_when_its_lease_expires)
 {
     weir_segment *segment = open_segment(0);
     weir_limit two = limit_of(2, WEIR_SECOND, 0);
@@ -102,7 +102,7 @@ TEST(free_by_itself_when_the_lease_ends)
     weir_segment_close(segment);
 }
 
-TEST(grows_and_keeps_its_holders)
+TEST(record_grows_and_keeps_its_permits)
 {
     enum { SLOTS = 1000 };
     weir_segment *segment = open_segment(1 << 18);
@@ -113,7 +113,7 @@ TEST(grows_and_keeps_its_holders)
     for (int i = 0; i < SLOTS; i++)
         CHECK(acquire(segment, &many, "a", i, &lease[i]));
     CHECK(!acquire(segment, &many, "a", SLOTS, &other));
-    /* The first ones hold places of records that are gone. */
+    /* The first ones have permit slots in records that are gone. */
     for (int i = 0; i < SLOTS; i++)
         CHECK_EQ(weir_release(segment, &lease[i], at(SLOTS)), 0);
     CHECK_EQ(weir_peek(segment, &many, "a", 1, 0, at(SLOTS), &d), 0);
@@ -123,7 +123,7 @@ TEST(grows_and_keeps_its_holders)
     weir_segment_close(segment);
 }
 
-TEST(soft_blocked_reset)
+TEST(soft_limit_block_and_reset)
 {
     weir_segment *segment = open_segment(0);
     weir_limit soft = limit_of(2, 0, 50);
@@ -136,7 +136,7 @@ TEST(soft_blocked_reset)
     CHECK(!acquire(segment, &soft, "a", 0, &lease[3]));
     CHECK_EQ(weir_reset(segment, &soft, "a", 1, at(0)), 0);
     CHECK(acquire(segment, &soft, "a", 0, &lease[3]));
-    for (int i = 0; i < 3; i++) /* of a record that nobody has any more, or nothing */
+    for (int i = 0; i < 3; i++) /* of a record without an owner, or nothing */
         CHECK(weir_release(segment, &lease[i], at(0)) <= 0);
     CHECK_EQ(weir_peek(segment, &soft, "a", 1, 0, at(0), &d), 0);
     CHECK_EQ(d.remaining, 1);
@@ -147,7 +147,7 @@ TEST(soft_blocked_reset)
     weir_segment_close(segment);
 }
 
-TEST(what_makes_no_sense)
+TEST(invalid_arguments_are_refused)
 {
     weir_segment *segment = open_segment(0);
     weir_limit one = limit_of(1, 0, 0), bucket;
@@ -169,7 +169,7 @@ TEST(what_makes_no_sense)
     params = (weir_params){.algorithm = WEIR_CONCURRENCY, .limit = 1, .burst = 2};
     CHECK_EQ(weir_limit_init(&bucket, &params), WEIR_EINVAL);
 
-    /* A lease of nobody's making reaches nothing outside of the segment, and frees nothing. */
+    /* A forged lease refers to nothing outside of the segment, and frees nothing. */
     uint64_t seed = 3;
     CHECK(acquire(segment, &one, "a", 0, &good));
     for (int64_t i = 0; i < test_scaled(100000, 1000); i++) {
@@ -192,7 +192,7 @@ TEST(what_makes_no_sense)
     weir_segment_close(segment);
 }
 
-TEST(a_full_slab_is_an_error)
+TEST(full_slab_is_an_error)
 {
     weir_segment *segment = NULL;
     weir_segment_options options = {.size = 1 << 20, .no_slab = true};
@@ -204,7 +204,7 @@ TEST(a_full_slab_is_an_error)
     weir_segment_close(segment);
 }
 
-/* ---- Against a naive list of holders, with limits that change under way ---- */
+/* ---- Against a naive list of holders, with changing limits ---- */
 
 enum { KEYS = 6, HOLDERS = 300 };
 
@@ -212,7 +212,7 @@ struct holder {
     weir_lease lease;
     int key;
     int64_t until;
-    bool over; /* given back */
+    bool over; /* released */
 };
 
 struct model {
@@ -248,7 +248,7 @@ static void step(struct model *model, weir_segment *segment, const weir_limit *l
     case 3:
     case 4: {
         int error = weir_release(segment, &lease, at(model->now));
-        /* One whose time is over may still be where it was, if nobody has needed its slot. */
+        /* An expired one may still be in its slot, if that was not needed. */
         CHECK(error == 0 ? !holder->over : error == WEIR_ELEASE && !holds);
         holder->over = true;
         return;
@@ -270,7 +270,7 @@ static void step(struct model *model, weir_segment *segment, const weir_limit *l
     *holder = (struct holder){lease, key[0], model->now + limit->window_us * 1000, false};
 }
 
-TEST(like_a_list_of_holders)
+TEST(permits_agree_with_a_list_of_holders)
 {
     static const int64_t slots[] = {1, 3, 7, 33, 40, 70};
     static struct model model;
@@ -284,7 +284,7 @@ TEST(like_a_list_of_holders)
         memset(&model, 0, sizeof model);
         for (int i = 0; i < HOLDERS; i++)
             model.holder[i].over = true;
-        for (int64_t i = 0; i < test_scaled(100000, 2000); i++) /* one limit at first; later all of them by turns */
+        for (int64_t i = 0; i < test_scaled(100000, 2000); i++) /* one limit at first; later all of them alternately */
             step(&model, segment, &limit[round < 10 ? round % 6 : (int)(test_random(&seed) % 6)], &seed);
         CHECK_EQ(weir_stats_read(segment, &stats), 0);
         CHECK_EQ(stats.evicted_live, 0);

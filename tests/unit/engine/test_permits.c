@@ -1,4 +1,4 @@
-/* Rules of requests in flight: what a request holds, gives back, and never leaks. */
+/* Rules with concurrency limits: permits are acquired, released, and never leak. */
 #include "../../engine.h"
 
 #define SLOW                                                                                                           \
@@ -6,14 +6,14 @@
     "  - { name: slow, match: { path: /slow* }, key: 'ip:${client_ip}', algorithm: concurrency, limit: 2, lease: 30s " \
     "}\n"
 
-/* Asks at the present, and keeps what is held. */
-static bool hold(weir *engine, const char *line, weir_permits *held, weir_result *answer)
+/* Checks at the current time, and keeps the permits. */
+static bool hold(weir *engine, const char *line, weir_permits *permits, weir_result *result)
 {
     struct test_request r;
     test_request(&r, line);
-    r.query.permits = held;
-    CHECK_EQ(weir_check(engine, &r.query, answer), 0);
-    return weir_passes(&answer->decision);
+    r.query.permits = permits;
+    CHECK_EQ(weir_check(engine, &r.query, result), 0);
+    return weir_passes(&result->decision);
 }
 
 static int64_t left(weir *engine, const char *rule, const char *key)
@@ -23,22 +23,22 @@ static int64_t left(weir *engine, const char *rule, const char *key)
     return outcome.decision.remaining;
 }
 
-TEST(held_until_given_back)
+TEST(permit_is_in_use_until_released)
 {
     weir *w = test_engine(SLOW);
     weir_permits a, b, c;
-    weir_result answer;
-    CHECK(hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
+    weir_result result;
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &a, &result));
     CHECK_EQ(a.count, 1);
     CHECK_EQ(a.lease_ns, 30 * WEIR_SECOND);
-    CHECK_EQ(answer.decision.limit, 2);
-    CHECK_EQ(answer.decision.remaining, 1);
-    CHECK(hold(w, "GET /slow ip=192.0.2.1", &b, &answer));
-    CHECK(!hold(w, "GET /slow ip=192.0.2.1", &c, &answer));
+    CHECK_EQ(result.decision.limit, 2);
+    CHECK_EQ(result.decision.remaining, 1);
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &b, &result));
+    CHECK(!hold(w, "GET /slow ip=192.0.2.1", &c, &result));
     CHECK_EQ(c.count, 0);
-    CHECK_EQ(answer.decision.retry_after_ns, WEIR_SECOND);
-    CHECK_EQ(answer.status, 429);
-    CHECK(hold(w, "GET /fast ip=192.0.2.1", &c, &answer));
+    CHECK_EQ(result.decision.retry_after_ns, WEIR_SECOND);
+    CHECK_EQ(result.status, 429);
+    CHECK(hold(w, "GET /fast ip=192.0.2.1", &c, &result));
     CHECK_EQ(c.count, 0);
     CHECK_EQ(weir_permits_renew(w, &a), 0);
     CHECK_EQ(a.count, 1);
@@ -46,9 +46,9 @@ TEST(held_until_given_back)
     CHECK_EQ(weir_permits_release(w, &a), 1);
     CHECK_EQ(a.count, 0);
     CHECK_EQ(weir_permits_release(w, &a), 0);
-    CHECK(hold(w, "GET /slow ip=192.0.2.1", &c, &answer));
-    CHECK_EQ(weir_permits_release(w, &copy), 0); /* twice: frees nobody else's */
-    CHECK(!hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &c, &result));
+    CHECK_EQ(weir_permits_release(w, &copy), 0); /* a second release frees no other permit */
+    CHECK(!hold(w, "GET /slow ip=192.0.2.1", &a, &result));
     CHECK_EQ(weir_permits_renew(w, &copy), 0);
     CHECK_EQ(copy.count, 0);
     CHECK_EQ(weir_permits_release(w, &b), 1);
@@ -61,7 +61,7 @@ TEST(held_until_given_back)
     weir_close(w);
 }
 
-TEST(nobody_gives_back_what_nobody_keeps)
+TEST(permit_of_a_caller_that_keeps_none_is_released)
 {
     weir *w = test_engine(SLOW);
     CHECK_EQ(test_passing(w, "GET /slow ip=192.0.2.1", 0, 5), 2);
@@ -74,123 +74,123 @@ TEST(all_or_nothing_with_other_rules)
 {
     weir *w = test_engine(SLOW "  - { name: rate, match: { path: /slow* }, limit: 3, window: 1h }\n"
                                "  - { name: all, match: { path: /slow* }, algorithm: concurrency, limit: 100 }\n");
-    weir_permits held;
-    weir_result answer;
+    weir_permits permits;
+    weir_result result;
     for (int i = 0; i < 3; i++) {
-        CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
-        CHECK_EQ(held.count, 2);
-        CHECK_EQ(weir_permits_release(w, &held), 2);
+        CHECK(hold(w, "GET /slow ip=192.0.2.1", &permits, &result));
+        CHECK_EQ(permits.count, 2);
+        CHECK_EQ(weir_permits_release(w, &permits), 2);
     }
     for (int i = 0; i < 300; i++) {
-        CHECK(!hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
-        CHECK_EQ(held.count, 0);
+        CHECK(!hold(w, "GET /slow ip=192.0.2.1", &permits, &result));
+        CHECK_EQ(permits.count, 0);
     }
     CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
     CHECK_EQ(left(w, "all", "*"), 100);
     weir_close(w);
 
-    /* The slots deny: the rate is not charged. */
+    /* The concurrency limit denies: the rate is not charged. */
     w = test_engine("rules:\n"
                     "  - { name: rate, limit: 10, window: 1h }\n"
                     "  - { name: one, algorithm: concurrency, limit: 1 }\n");
-    CHECK(hold(w, "GET /", &held, &answer));
+    CHECK(hold(w, "GET /", &permits, &result));
     for (int i = 0; i < 20; i++) {
         weir_permits none;
-        CHECK(!hold(w, "GET /", &none, &answer));
-        CHECK_EQ(strcmp(answer.decided_by.rule, "one"), 0);
+        CHECK(!hold(w, "GET /", &none, &result));
+        CHECK_EQ(strcmp(result.decided_by.rule, "one"), 0);
     }
     CHECK_EQ(left(w, "rate", "*"), 9);
-    CHECK_EQ(weir_permits_release(w, &held), 1);
-    CHECK(hold(w, "GET /", &held, &answer));
+    CHECK_EQ(weir_permits_release(w, &permits), 1);
+    CHECK(hold(w, "GET /", &permits, &result));
     weir_close(w);
 }
 
-TEST(shadows_hold_slots_of_their_own)
+TEST(shadow_rules_have_their_own_permits)
 {
     weir *w = test_engine("rules:\n"
                           "  - { name: a, algorithm: concurrency, limit: 2 }\n"
                           "  - { name: b, algorithm: concurrency, limit: 1, shadow: true }\n");
     weir_permits first, second, third;
-    weir_result answer;
-    CHECK(hold(w, "GET /", &first, &answer));
+    weir_result result;
+    CHECK(hold(w, "GET /", &first, &result));
     CHECK_EQ(first.count, 2);
-    CHECK(hold(w, "GET /", &second, &answer));
+    CHECK(hold(w, "GET /", &second, &result));
     CHECK_EQ(second.count, 1);
-    CHECK(answer.shadow_denied);
-    CHECK(!hold(w, "GET /", &third, &answer));
+    CHECK(result.shadow_denied);
+    CHECK(!hold(w, "GET /", &third, &result));
     CHECK_EQ(third.count, 0);
     CHECK_EQ(weir_permits_release(w, &first), 2);
     CHECK_EQ(left(w, "b", "*"), 1);
     weir_close(w);
 }
 
-TEST(looking_and_giving_back_without_a_lease)
+TEST(peeks_and_refunds_without_a_lease)
 {
     weir *w = test_engine(SLOW);
     struct test_request r;
-    weir_result answer;
-    weir_permits held;
+    weir_result result;
+    weir_permits permits;
     test_request(&r, "GET /slow ip=192.0.2.1");
-    r.query.permits = &held;
+    r.query.permits = &permits;
     for (int i = 0; i < 5; i++) {
         r.query.dry_run = true;
-        CHECK_EQ(weir_check(w, &r.query, &answer), 0);
-        CHECK(weir_passes(&answer.decision));
-        CHECK_EQ(held.count, 0);
+        CHECK_EQ(weir_check(w, &r.query, &result), 0);
+        CHECK(weir_passes(&result.decision));
+        CHECK_EQ(permits.count, 0);
         r.query.dry_run = false;
         r.query.has_cost = true;
         r.query.cost = i % 2 ? 0 : -1;
-        CHECK_EQ(weir_check(w, &r.query, &answer), 0);
-        CHECK_EQ(held.count, 0);
+        CHECK_EQ(weir_check(w, &r.query, &result), 0);
+        CHECK_EQ(permits.count, 0);
         r.query.has_cost = false;
     }
     CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
-    /* However much it costs, it is one request. */
+    /* Whatever its cost, it is one request. */
     r.query.has_cost = true;
     r.query.cost = 50;
-    CHECK_EQ(weir_check(w, &r.query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(weir_check(w, &r.query, &result), 0);
+    CHECK(weir_passes(&result.decision));
     CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 1);
     CHECK_EQ(weir_key_reset(w, "slow", "ip:192.0.2.1", 12, (weir_time){0, 0}), 0);
     CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
     weir_close(w);
 }
 
-TEST(more_rules_than_a_request_can_hold)
+TEST(more_rules_than_permits_per_request)
 {
     char rules[4096] = "rules:\n";
     for (int i = 0; i <= WEIR_PERMITS_MAX; i++)
         snprintf(rules + strlen(rules), sizeof rules - strlen(rules),
                  "  - { name: r%d, algorithm: concurrency, limit: 1, on_store_failure: closed }\n", i);
     weir *w = test_engine(rules);
-    weir_permits held;
-    weir_result answer;
+    weir_permits permits;
+    weir_result result;
     for (int i = 0; i < 3; i++) {
-        CHECK(!hold(w, "GET /", &held, &answer));
-        CHECK_EQ(answer.decided_by.error, WEIR_ETOOMANY);
-        CHECK_EQ(held.count, 0);
+        CHECK(!hold(w, "GET /", &permits, &result));
+        CHECK_EQ(result.decided_by.error, WEIR_ETOOMANY);
+        CHECK_EQ(permits.count, 0);
     }
     CHECK_EQ(left(w, "r0", "*"), 1);
     weir_close(w);
 }
 
-TEST(as_a_text)
+TEST(permits_as_text)
 {
     weir *w =
         test_engine(SLOW "  - { name: all, match: { path: /slow* }, algorithm: concurrency, limit: 9, lease: 5s }\n");
     weir *other = test_engine(SLOW);
     char text[WEIR_PERMITS_TEXT_MAX + 1], wrong[WEIR_PERMITS_TEXT_MAX + 1];
-    weir_permits held = {0}, again;
-    weir_result answer;
-    CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
-    size_t len = weir_permits_to_text(w, &held, text);
+    weir_permits permits = {0}, again;
+    weir_result result;
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &permits, &result));
+    size_t len = weir_permits_to_text(w, &permits, text);
     CHECK(len > 0 && len == strlen(text) &&
           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len);
     CHECK_EQ(weir_permits_from_text(w, (weir_text){text, len}, &again), 0);
     CHECK_EQ(again.count, 2);
     CHECK_EQ(again.lease_ns, 5 * WEIR_SECOND);
     CHECK_EQ(weir_permits_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
-    for (size_t i = 0; i < len; i++) { /* a changed sign, and every length */
+    for (size_t i = 0; i < len; i++) { /* one changed character, and every length */
         memcpy(wrong, text, len + 1);
         wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
         CHECK(weir_permits_from_text(w, (weir_text){wrong, len}, &again) == WEIR_ELEASE || i == len - 1);
@@ -205,10 +205,10 @@ TEST(as_a_text)
     CHECK_EQ(weir_permits_release(w, &again), 2);
     CHECK_EQ(weir_permits_from_text(w, (weir_text){text, len}, &again), 0);
     CHECK_EQ(weir_permits_release(w, &again), 0);
-    held.count = 0;
-    CHECK_EQ(weir_permits_to_text(w, &held, text), 0);
-    held.count = WEIR_PERMITS_MAX;
-    CHECK(weir_permits_to_text(w, &held, text) <= WEIR_PERMITS_TEXT_MAX);
+    permits.count = 0;
+    CHECK_EQ(weir_permits_to_text(w, &permits, text), 0);
+    permits.count = WEIR_PERMITS_MAX;
+    CHECK(weir_permits_to_text(w, &permits, text) <= WEIR_PERMITS_TEXT_MAX);
     weir_close(w);
     weir_close(other);
 }
@@ -224,19 +224,19 @@ static void see(void *context, enum weir_header header, const char *value, size_
     snprintf(seen->text + used, sizeof seen->text - used, "%s: %.*s\n", weir_header_name(header), (int)len, value);
 }
 
-TEST(headers_tell_slots)
+TEST(headers_have_the_number_of_permits)
 {
     weir *w = test_engine(SLOW);
-    weir_result answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
+    weir_result result = test_check(w, "GET /slow ip=192.0.2.1", 0);
     struct seen seen = {""};
-    weir_result_headers(&answer, NULL, see, &seen);
+    weir_result_headers(&result, NULL, see, &seen);
     CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nRateLimit-Policy: \"slow\";q=2\n"
                                "RateLimit: \"slow\";r=1\n"),
              0);
-    test_ask(w, "GET /slow ip=192.0.2.1", 0);
-    answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
+    test_check(w, "GET /slow ip=192.0.2.1", 0);
+    result = test_check(w, "GET /slow ip=192.0.2.1", 0);
     seen = (struct seen){""};
-    weir_result_headers(&answer, NULL, see, &seen);
+    weir_result_headers(&result, NULL, see, &seen);
     CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Retry-After: 1\n"
                                "RateLimit-Policy: \"slow\";q=2\nRateLimit: \"slow\";r=0;t=1\nRetry-After: 1\n"
                                "Cache-Control: no-store\n"),

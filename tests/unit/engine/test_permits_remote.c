@@ -1,4 +1,4 @@
-/* Requests in flight under strict rules: engines of several hosts, one real Redis. */
+/* Permits under strict rules: engines of several hosts, one real Redis. */
 #include "../../engine.h"
 #include "../remote/server.h"
 #include "engine/permits.h"
@@ -39,15 +39,15 @@ static bool begin(void)
     return true;
 }
 
-static weir_result answer;
+static weir_result result;
 
-static bool hold(weir *engine, const char *line, weir_permits *held)
+static bool hold(weir *engine, const char *line, weir_permits *permits)
 {
     struct test_request r;
     test_request(&r, line);
-    r.query.permits = held;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    return weir_passes(&answer.decision);
+    r.query.permits = permits;
+    CHECK_EQ(weir_check(engine, &r.query, &result), 0);
+    return weir_passes(&result.decision);
 }
 
 static int64_t left(weir *engine, const char *rule, const char *key)
@@ -58,7 +58,7 @@ static int64_t left(weir *engine, const char *rule, const char *key)
     return outcome.decision.remaining;
 }
 
-TEST(hosts_share_slots)
+TEST(hosts_share_permits)
 {
     if (!begin())
         return;
@@ -67,16 +67,16 @@ TEST(hosts_share_slots)
     CHECK(hold(a, "GET /slow user_id=7", &first));
     CHECK_EQ(first.count, 1);
     CHECK_EQ(first.lease_ns, 60 * WEIR_SECOND);
-    CHECK_EQ(answer.decision.limit, 3);
-    CHECK_EQ(answer.decision.remaining, 2);
-    CHECK_EQ(answer.decided_by.error, 0);
+    CHECK_EQ(result.decision.limit, 3);
+    CHECK_EQ(result.decision.remaining, 2);
+    CHECK_EQ(result.decided_by.error, 0);
     CHECK(hold(b, "GET /slow user_id=7", &second));
     CHECK(hold(a, "GET /slow user_id=7", &third));
-    for (int i = 0; i < 3; i++) { /* no denial is remembered */
+    for (int i = 0; i < 3; i++) { /* denials are not cached */
         CHECK(!hold(b, "GET /slow user_id=7", &none));
         CHECK_EQ(none.count, 0);
-        CHECK_EQ(answer.decision.retry_after_ns, WEIR_SECOND);
-        CHECK_EQ(answer.decision.reset_after_ns, -1);
+        CHECK_EQ(result.decision.retry_after_ns, WEIR_SECOND);
+        CHECK_EQ(result.decision.reset_after_ns, -1);
     }
     CHECK(hold(b, "GET /slow user_id=8", &none));
     weir_permits copy;
@@ -86,9 +86,9 @@ TEST(hosts_share_slots)
     CHECK_EQ(first.count, 0);
     CHECK_EQ(weir_permits_release(a, &first), 0);
     CHECK(hold(b, "GET /slow user_id=7", &first));
-    CHECK_EQ(weir_permits_release(a, &copy), 0); /* twice: frees nobody else's */
+    CHECK_EQ(weir_permits_release(a, &copy), 0); /* a second release frees no other permit */
     CHECK_EQ(left(a, "slow", "7"), 0);
-    CHECK_EQ(weir_permits_release(a, &second), 1); /* whoever took it */
+    CHECK_EQ(weir_permits_release(a, &second), 1); /* whichever host acquired it */
     CHECK_EQ(weir_permits_renew(a, &third), 0);
     CHECK_EQ(third.count, 1);
     CHECK_EQ(weir_permits_release(a, &third), 1);
@@ -105,17 +105,17 @@ TEST(tiers_soft_and_resets)
     weir *a = host("identity: { tier: header:X-Plan }\n"
                    "rules:\n" SLOTS("slow", ", limit: { free: 1, pro: 3, default: 1 }, lease: 60s")
                        SLOTS("soft", ", match: { path: /soft }, limit: 10, soft: 10%"));
-    weir_permits held[3], none;
+    weir_permits permits[3], none;
     for (int i = 0; i < 3; i++)
-        CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &held[i]));
+        CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &permits[i]));
     CHECK(!hold(a, "GET / user_id=7 @x-plan=free", &none));
-    CHECK_EQ(weir_permits_release(a, &held[0]), 1);
-    CHECK_EQ(weir_permits_release(a, &held[1]), 1);
+    CHECK_EQ(weir_permits_release(a, &permits[0]), 1);
+    CHECK_EQ(weir_permits_release(a, &permits[1]), 1);
     CHECK(!hold(a, "GET / user_id=7 @x-plan=free", &none));
-    CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &held[1]));
+    CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &permits[1]));
     CHECK_EQ(weir_key_reset(a, "slow", "7", 1, (weir_time){0, 0}), 0);
     CHECK(hold(a, "GET / user_id=7 @x-plan=free", &none));
-    CHECK_EQ(weir_permits_release(a, &held[1]), 0);
+    CHECK_EQ(weir_permits_release(a, &permits[1]), 0);
     /* Soft: one more, marked. */
     int passed = 0;
     for (int i = 0; i < 12; i++) {
@@ -128,12 +128,12 @@ TEST(tiers_soft_and_resets)
     a = host("rules:\n" SLOTS("soft", ", limit: 10, soft: 10%"));
     CHECK_EQ(weir_key_reset(a, "soft", "9", 1, (weir_time){0, 0}), 0);
     for (passed = 0; passed < 20 && hold(a, "GET / user_id=9", &none); passed++)
-        CHECK_EQ(answer.decision.flags, passed < 10 ? 0 : WEIR_OVER_SOFT);
+        CHECK_EQ(result.decision.flags, passed < 10 ? 0 : WEIR_OVER_SOFT);
     CHECK_EQ(passed, 11);
     weir_close(a);
 }
 
-TEST(a_reserve_over_all_hosts)
+TEST(reserve_over_all_hosts)
 {
     static const char text[] =
         "rules:\n" SLOTS("slots", ", limit: 10, reserve: 20%") "  - { name: vip, match: { path: /vip }, priority: "
@@ -141,20 +141,20 @@ TEST(a_reserve_over_all_hosts)
     if (!begin())
         return;
     weir *a = host(text), *b = host(text);
-    weir_permits held[10], none;
+    weir_permits permits[10], none;
     for (int i = 0; i < 8; i++)
-        CHECK(hold(i % 2 ? a : b, "GET /any user_id=7", &held[i]));
-    CHECK(!hold(a, "GET /any user_id=7", &none)); /* for the sake of the rest alone */
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
-    CHECK(hold(b, "GET /vip user_id=7", &held[8]));
-    CHECK(hold(a, "GET /vip user_id=7", &held[9]));
+        CHECK(hold(i % 2 ? a : b, "GET /any user_id=7", &permits[i]));
+    CHECK(!hold(a, "GET /any user_id=7", &none)); /* denied by the reserve alone */
+    CHECK_EQ(result.decided_by.reason, WEIR_BY_SHED);
+    CHECK(hold(b, "GET /vip user_id=7", &permits[8]));
+    CHECK(hold(a, "GET /vip user_id=7", &permits[9]));
     CHECK(!hold(b, "GET /vip user_id=7", &none));
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
-    CHECK(!hold(b, "GET /any user_id=7", &none)); /* nobody gets one now */
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(result.decided_by.reason, WEIR_BY_LIMIT);
+    CHECK(!hold(b, "GET /any user_id=7", &none)); /* none is available for anyone now */
+    CHECK_EQ(result.decided_by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(none.count, 0);
     for (int i = 0; i < 10; i++)
-        CHECK_EQ(weir_permits_release(a, &held[i]), 1);
+        CHECK_EQ(weir_permits_release(a, &permits[i]), 1);
     CHECK_EQ(left(b, "slots", "7"), 10);
     weir_close(a);
     weir_close(b);
@@ -168,19 +168,19 @@ TEST(all_or_nothing_with_other_rules)
     if (!begin())
         return;
     weir *a = host(several);
-    weir_permits held[3], none;
-    CHECK(hold(a, "GET / user_id=7", &held[0]));
-    CHECK_EQ(held[0].count, 3);
-    CHECK(hold(a, "GET / user_id=7", &held[1]));
-    for (int i = 0; i < 20; i++) { /* the host's own slots deny */
+    weir_permits permits[3], none;
+    CHECK(hold(a, "GET / user_id=7", &permits[0]));
+    CHECK_EQ(permits[0].count, 3);
+    CHECK(hold(a, "GET / user_id=7", &permits[1]));
+    for (int i = 0; i < 20; i++) { /* the host's own limit denies */
         CHECK(!hold(a, "GET / user_id=7", &none));
-        CHECK_EQ(strcmp(answer.decided_by.rule, "near"), 0);
+        CHECK_EQ(strcmp(result.decided_by.rule, "near"), 0);
     }
     CHECK_EQ(left(a, "rate", "7"), 1);
     CHECK_EQ(left(a, "slow", "7"), 3);
-    CHECK_EQ(weir_permits_release(a, &held[0]), 3);
-    CHECK(hold(a, "GET / user_id=7", &held[0]));
-    CHECK_EQ(weir_permits_release(a, &held[1]), 3);
+    CHECK_EQ(weir_permits_release(a, &permits[0]), 3);
+    CHECK(hold(a, "GET / user_id=7", &permits[0]));
+    CHECK_EQ(weir_permits_release(a, &permits[1]), 3);
     for (int i = 0; i < 20; i++) { /* the rate denies */
         CHECK(!hold(a, "GET / user_id=7", &none));
         CHECK_EQ(none.count, 0);
@@ -188,12 +188,12 @@ TEST(all_or_nothing_with_other_rules)
     CHECK_EQ(left(a, "slow", "7"), 4);
     CHECK_EQ(left(a, "wide", "7"), 49);
     CHECK_EQ(left(a, "near", "7"), 1);
-    CHECK_EQ(weir_permits_release(a, &held[0]), 3);
+    CHECK_EQ(weir_permits_release(a, &permits[0]), 3);
     CHECK_EQ(left(a, "slow", "7"), 5);
     weir_close(a);
 }
 
-TEST(a_local_denial_in_the_last_moment_gives_back)
+TEST(late_local_denial_releases_the_permit)
 {
     static const char both[] = "rules:\n" SLOTS(
         "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 1, key: '${user_id}' }\n";
@@ -202,28 +202,28 @@ TEST(a_local_denial_in_the_last_moment_gives_back)
     weir *a = host_with(both, "", WEIR_NO_CONNECT), *b = host(both);
     struct test_request r;
     weir_async *async = NULL;
-    weir_permits held, other;
+    weir_permits permits, other;
     CHECK_EQ(weir_async_new(a, &async), 0);
     test_request(&r, "GET / user_id=7");
-    r.query.permits = &held;
+    r.query.permits = &permits;
     r.query.async = async;
     CHECK_EQ(weir_check_begin(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_async_request(async)), 0);
+    CHECK_EQ(server_run(weir_async_request(async)), 0);
     r.query.async = NULL; /* another request is faster, without the store */
     r.query.permits = &other;
-    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(weir_check(a, &r.query, &result), 0);
+    CHECK(weir_passes(&result.decision));
     CHECK_EQ(left(b, "far", "7"), 4);
     r.query.async = async;
-    r.query.permits = &held;
-    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
-    CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(held.count, 0);
+    r.query.permits = &permits;
+    CHECK_EQ(weir_check(a, &r.query, &result), 0);
+    CHECK(!weir_passes(&result.decision));
+    CHECK_EQ(permits.count, 0);
     struct weir__store_request *back = weir_async_rollback(async);
     CHECK(back && back->op_count == 1);
     if (back) {
         back->ops[0].kind = WEIR__OP_REFUND;
-        CHECK_EQ(server_question(back), 0);
+        CHECK_EQ(server_run(back), 0);
     }
     CHECK_EQ(left(b, "far", "7"), 5);
     weir_async_free(async);
@@ -231,20 +231,20 @@ TEST(a_local_denial_in_the_last_moment_gives_back)
     weir_close(b);
 }
 
-TEST(shadows_and_more_than_can_be_held)
+TEST(shadows_and_more_permits_than_fit)
 {
     char text[4096] = "rules:\n" SLOTS("a", ", limit: 2") SLOTS("b", ", limit: 1, shadow: true");
     if (!begin())
         return;
     weir *a = host(text);
-    weir_permits held[2], none;
-    CHECK(hold(a, "GET / user_id=7", &held[0]));
-    CHECK_EQ(held[0].count, 2);
-    CHECK(hold(a, "GET / user_id=7", &held[1]));
-    CHECK_EQ(held[1].count, 1);
-    CHECK(answer.shadow_denied);
+    weir_permits permits[2], none;
+    CHECK(hold(a, "GET / user_id=7", &permits[0]));
+    CHECK_EQ(permits[0].count, 2);
+    CHECK(hold(a, "GET / user_id=7", &permits[1]));
+    CHECK_EQ(permits[1].count, 1);
+    CHECK(result.shadow_denied);
     CHECK(!hold(a, "GET / user_id=7", &none));
-    CHECK_EQ(weir_permits_release(a, &held[0]), 2);
+    CHECK_EQ(weir_permits_release(a, &permits[0]), 2);
     CHECK_EQ(left(a, "b", "7"), 1);
     weir_close(a);
 
@@ -258,7 +258,7 @@ TEST(shadows_and_more_than_can_be_held)
         a = host(text);
         for (int i = 0; i < 3; i++) {
             CHECK(!hold(a, "GET /", &none));
-            CHECK_EQ(answer.decided_by.error, WEIR_ETOOMANY);
+            CHECK_EQ(result.decided_by.error, WEIR_ETOOMANY);
             CHECK_EQ(none.count, 0);
         }
         CHECK_EQ(left(a, "r0", "*"), 1);
@@ -267,9 +267,9 @@ TEST(shadows_and_more_than_can_be_held)
     }
 }
 
-/* ---- Texts ---- */
+/* ---- Permits as text ---- */
 
-TEST(texts_are_good_at_every_host_of_the_store)
+TEST(text_is_valid_on_every_host_of_the_store)
 {
     static const char both[] = "rules:\n" SLOTS("far", ", match: { path: /far }, limit: 5, lease: 20s")
         SLOTS("both",
@@ -279,9 +279,9 @@ TEST(texts_are_good_at_every_host_of_the_store)
         return;
     weir *a = host(both), *b = host(both), *other = host_with(both, "prefix=other", 0), *alone = test_engine(both);
     char text[WEIR_PERMITS_TEXT_MAX + 1], wrong[WEIR_PERMITS_TEXT_MAX + 1];
-    weir_permits held, again;
-    CHECK(hold(a, "GET /far user_id=7", &held));
-    size_t len = weir_permits_to_text(a, &held, text);
+    weir_permits permits, again;
+    CHECK(hold(a, "GET /far user_id=7", &permits));
+    size_t len = weir_permits_to_text(a, &permits, text);
     CHECK(len > 0 && len < 200);
     CHECK_EQ(weir_permits_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
     CHECK_EQ(weir_permits_from_text(alone, (weir_text){text, len}, &again), WEIR_ELEASE);
@@ -292,7 +292,7 @@ TEST(texts_are_good_at_every_host_of_the_store)
     weir_permits others[2];
     CHECK(hold(a, "GET /far user_id=7", &others[0]));
     CHECK(hold(a, "GET /far user_id=8", &others[1]));
-    for (size_t i = 0; i < len; i++) { /* whatever is changed: it is the same lease, or nobody's */
+    for (size_t i = 0; i < len; i++) { /* whatever is changed: it is the same lease, or none */
         memcpy(wrong, text, len + 1);
         wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
         if (weir_permits_from_text(b, (weir_text){wrong, len}, &again) == 0)
@@ -303,17 +303,17 @@ TEST(texts_are_good_at_every_host_of_the_store)
     CHECK_EQ(left(a, "far", "7"), 4);
     CHECK_EQ(left(a, "far", "8"), 4);
     CHECK_EQ(weir_permits_release(a, &others[0]), 1);
-    CHECK(hold(a, "GET /far user_id=7", &held));
-    len = weir_permits_to_text(a, &held, text);
+    CHECK(hold(a, "GET /far user_id=7", &permits));
+    len = weir_permits_to_text(a, &permits, text);
     CHECK_EQ(weir_permits_from_text(b, (weir_text){text, len}, &again), 0);
     CHECK_EQ(weir_permits_release(b, &again), 1);
     CHECK_EQ(left(a, "far", "7"), 5);
-    CHECK_EQ(weir_permits_release(a, &held), 0);
+    CHECK_EQ(weir_permits_release(a, &permits), 0);
 
-    /* Of both kinds: elsewhere only the store's part. */
-    CHECK(hold(a, "GET /both user_id=7", &held));
-    CHECK_EQ(held.count, 2);
-    len = weir_permits_to_text(a, &held, text);
+    /* With both kinds: on another host only the store's part is valid. */
+    CHECK(hold(a, "GET /both user_id=7", &permits));
+    CHECK_EQ(permits.count, 2);
+    len = weir_permits_to_text(a, &permits, text);
     CHECK_EQ(weir_permits_from_text(b, (weir_text){text, len}, &again), 0);
     CHECK_EQ(again.count, 1);
     CHECK_EQ(weir_permits_release(b, &again), 1);
@@ -335,8 +335,8 @@ static int64_t number_of(const char *command)
     return number;
 }
 
-/* A client writes its own text around an identity that it has, or around one of its own making. */
-TEST(a_forged_text_gets_what_the_rule_gives)
+/* A client writes its own text around an identity that it has, or around an invented one. */
+TEST(forged_text_gets_only_what_the_rule_allows)
 {
     static const char text_of[] = "rules:\n" SLOTS("far", ", match: { path: /far }, limit: 2, lease: 20s") SLOTS(
         "tiers",
@@ -349,10 +349,10 @@ TEST(a_forged_text_gets_what_the_rule_gives)
         return;
     weir *a = host(text_of), *b = host(text_of);
     char text[WEIR_PERMITS_TEXT_MAX + 1];
-    weir_permits held, forged, again;
-    CHECK(hold(a, "GET /bucket user_id=7", &held));
-    CHECK(hold(a, "GET /far user_id=7", &held));
-    forged = held;
+    weir_permits permits, forged, again;
+    CHECK(hold(a, "GET /bucket user_id=7", &permits));
+    CHECK(hold(a, "GET /far user_id=7", &permits));
+    forged = permits;
     forged.lease[0].for_us = INT64_C(86400000000);
     forged.lease[0].word = 1000;
     CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &forged, text)}, &again), 0);
@@ -362,15 +362,15 @@ TEST(a_forged_text_gets_what_the_rule_gives)
     CHECK_EQ(weir_permits_renew(b, &again), 0);
     int64_t ttl = number_of("PTTL weir:far:7");
     CHECK(ttl > 0 && ttl <= 20002);
-    forged.lease[0].for_us = 5000000; /* less is the client's own affair */
+    forged.lease[0].for_us = 5000000; /* a shorter lease only affects the client itself */
     CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &forged, text)}, &again), 0);
     CHECK_EQ(again.lease[0].for_us, 5000000);
 
-    /* Other names: of a rule that counts otherwise, of none, and of one whose name only begins so. */
+    /* Other names: of a rule with another algorithm, of none, and of one whose name only begins so. */
     static const char *const names[] = {"weir:bucket:7", "weir:none:7", "weir:fa:7",
                                         "weir:far",      "weir::hosts", "far:7"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        forged = held;
+        forged = permits;
         forged.names_len = (uint32_t)strlen(names[i]);
         memcpy(forged.names, names[i], forged.names_len);
         forged.lease[0].place = forged.names_len;
@@ -378,63 +378,63 @@ TEST(a_forged_text_gets_what_the_rule_gives)
                  WEIR_ELEASE);
     }
     CHECK_EQ(left(a, "bucket", "7"), 4);
-    CHECK_EQ(weir_permits_release(a, &held), 1);
+    CHECK_EQ(weir_permits_release(a, &permits), 1);
 
-    CHECK(hold(a, "GET /tiers user_id=7 tier=pro", &held));
-    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &held, text)}, &again), 0);
+    CHECK(hold(a, "GET /tiers user_id=7 tier=pro", &permits));
+    CHECK_EQ(weir_permits_from_text(b, (weir_text){text, weir_permits_to_text(a, &permits, text)}, &again), 0);
     CHECK_EQ(again.lease[0].for_us, 30000000);
-    CHECK_EQ(again.lease[0].word, held.lease[0].word);
+    CHECK_EQ(again.lease[0].word, permits.lease[0].word);
     CHECK_EQ(weir_permits_release(b, &again), 1);
     weir_close(a);
     weir_close(b);
 }
 
-/* ---- When the store forgets, or is away ---- */
+/* ---- Lost data, and an unavailable store ---- */
 
-TEST(what_the_store_forgot_is_taken_again)
+TEST(permit_lost_by_the_store_is_acquired_again)
 {
     if (!begin())
         return;
     weir *a = host(rules);
-    weir_permits held[3], others[3];
+    weir_permits permits[3], others[3];
     for (int i = 0; i < 3; i++)
-        CHECK(hold(a, "GET /slow user_id=7", &held[i]));
+        CHECK(hold(a, "GET /slow user_id=7", &permits[i]));
     server_do("FLUSHALL");
-    CHECK(hold(a, "GET /slow user_id=7", &others[0])); /* comes before we know */
-    CHECK_EQ(weir_permits_renew(a, &held[0]), 0);
-    CHECK_EQ(weir_permits_renew(a, &held[1]), 0);
-    CHECK_EQ(weir_permits_renew(a, &held[2]), WEIR_ELEASE); /* no room; tried again with the next */
-    CHECK_EQ(held[2].count, 1);
+    CHECK(hold(a, "GET /slow user_id=7", &others[0])); /* acquired before the loss is noticed */
+    CHECK_EQ(weir_permits_renew(a, &permits[0]), 0);
+    CHECK_EQ(weir_permits_renew(a, &permits[1]), 0);
+    CHECK_EQ(weir_permits_renew(a, &permits[2]), WEIR_ELEASE); /* no room; tried again with the next renewal */
+    CHECK_EQ(permits[2].count, 1);
     CHECK(!hold(a, "GET /slow user_id=7", &others[1]));
     CHECK_EQ(weir_permits_release(a, &others[0]), 1);
-    CHECK_EQ(weir_permits_renew(a, &held[2]), 0);
+    CHECK_EQ(weir_permits_renew(a, &permits[2]), 0);
     CHECK(!hold(a, "GET /slow user_id=7", &others[1]));
     for (int i = 0; i < 3; i++)
-        CHECK_EQ(weir_permits_release(a, &held[i]), 1);
+        CHECK_EQ(weir_permits_release(a, &permits[i]), 1);
 
-    /* Who only has a text does not take again. */
+    /* A permit that was parsed from a text is not acquired again. */
     char text[WEIR_PERMITS_TEXT_MAX + 1];
-    weir *asking = host_with(rules, "", WEIR_NO_CONNECT);
+    weir *async_engine = host_with(rules, "", WEIR_NO_CONNECT);
     weir_async *async;
-    CHECK_EQ(weir_async_new(asking, &async), 0);
-    CHECK(hold(a, "GET /slow user_id=7", &held[0]));
-    size_t len = weir_permits_to_text(a, &held[0], text);
+    CHECK_EQ(weir_async_new(async_engine, &async), 0);
+    CHECK(hold(a, "GET /slow user_id=7", &permits[0]));
+    size_t len = weir_permits_to_text(a, &permits[0], text);
     for (int forgotten = 0; forgotten < 2; forgotten++) {
-        CHECK_EQ(weir_permits_from_text(asking, (weir_text){text, len}, &held[1]), 0);
-        CHECK_EQ(weir_permits_renew_begin(asking, &held[1], false, async), 1);
-        CHECK_EQ(server_question(weir_async_request(async)), 0);
-        CHECK_EQ(weir_permits_renew_finish(asking, &held[1], false, async), 0);
-        CHECK_EQ(held[1].count, !forgotten);
+        CHECK_EQ(weir_permits_from_text(async_engine, (weir_text){text, len}, &permits[1]), 0);
+        CHECK_EQ(weir_permits_renew_begin(async_engine, &permits[1], false, async), 1);
+        CHECK_EQ(server_run(weir_async_request(async)), 0);
+        CHECK_EQ(weir_permits_renew_finish(async_engine, &permits[1], false, async), 0);
+        CHECK_EQ(permits[1].count, !forgotten);
         CHECK(weir_async_rollback(async) == NULL);
         weir_async_clear(async);
         server_do("FLUSHALL");
     }
     weir_async_free(async);
-    weir_close(asking);
+    weir_close(async_engine);
     weir_close(a);
 }
 
-TEST(leaving_without_waiting)
+TEST(release_without_waiting)
 {
     if (!begin())
         return;
@@ -443,39 +443,39 @@ TEST(leaving_without_waiting)
                       "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 4, key: '${user_id}' }\n",
                   "", WEIR_NO_CONNECT);
     weir_async *async;
-    weir_permits held;
+    weir_permits permits;
     struct test_request r;
     CHECK_EQ(weir_async_new(a, &async), 0);
     test_request(&r, "GET / user_id=7");
     r.query.async = async;
-    r.query.permits = &held;
+    r.query.permits = &permits;
     CHECK_EQ(weir_check_begin(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_async_request(async)), 0);
-    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
-    CHECK_EQ(held.count, 2);
+    CHECK_EQ(server_run(weir_async_request(async)), 0);
+    CHECK_EQ(weir_check(a, &r.query, &result), 0);
+    CHECK_EQ(permits.count, 2);
     CHECK(weir_async_rollback(async) == NULL);
     weir_async_clear(async);
-    CHECK_EQ(weir_permits_release_detached(a, &held, async), 1);
-    CHECK_EQ(held.count, 0);
+    CHECK_EQ(weir_permits_release_detached(a, &permits, async), 1);
+    CHECK_EQ(permits.count, 0);
     struct weir__store_request *back = weir_async_rollback(async);
     CHECK(back && back->op_count == 1 && back->ops[0].taken && back->ops[0].lease[0]);
-    CHECK_EQ(weir_permits_release_begin(a, &held, async), 0);
-    CHECK_EQ(weir_permits_release_detached(a, &held, NULL), WEIR_EINVAL);
-    CHECK_EQ(weir_permits_release_finish(a, &held, NULL), WEIR_EINVAL);
-    /* Nobody asked, and the engine cannot. */
+    CHECK_EQ(weir_permits_release_begin(a, &permits, async), 0);
+    CHECK_EQ(weir_permits_release_detached(a, &permits, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_permits_release_finish(a, &permits, NULL), WEIR_EINVAL);
+    /* No store request was sent, and the engine cannot send one. */
     weir_async_clear(async);
     CHECK_EQ(weir_check_begin(a, &r.query), 1);
-    CHECK_EQ(server_question(weir_async_request(async)), 0);
-    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
-    CHECK_EQ(weir_permits_renew(a, &held), WEIR_ESTOREBREAKER);
-    CHECK_EQ(held.count, 2);
-    CHECK_EQ(weir_permits_release(a, &held), WEIR_ESTOREBREAKER);
-    CHECK_EQ(held.count, 0);
+    CHECK_EQ(server_run(weir_async_request(async)), 0);
+    CHECK_EQ(weir_check(a, &r.query, &result), 0);
+    CHECK_EQ(weir_permits_renew(a, &permits), WEIR_ESTOREBREAKER);
+    CHECK_EQ(permits.count, 2);
+    CHECK_EQ(weir_permits_release(a, &permits), WEIR_ESTOREBREAKER);
+    CHECK_EQ(permits.count, 0);
     weir_async_free(async);
     weir_close(a);
 }
 
-TEST(policies_when_the_store_is_away)
+TEST(policies_when_the_store_is_unavailable)
 {
     static const char policies[] = "rules:\n" SLOTS("near", ", match: { path: /near }, limit: 2")
         SLOTS("open", ", match: { path: /open }, limit: 2, on_store_failure: open")
@@ -483,61 +483,61 @@ TEST(policies_when_the_store_is_away)
     weir_options kind = {
         .segment = {.size = 8 << 20}, .rules_text = policies, .store = "redis+unix:///nonexistent/socket"};
     weir *a = NULL;
-    weir_permits held[3], none;
+    weir_permits permits[3], none;
     CHECK_EQ(weir_store_use(), 0);
     CHECK_EQ(weir_open(&kind, &a), 0);
-    CHECK(hold(a, "GET /near user_id=7", &held[0])); /* the host's own slots */
-    CHECK(hold(a, "GET /near user_id=7", &held[1]));
-    CHECK_EQ(held[0].count, 1);
-    CHECK_EQ(held[0].names_len, 0);
+    CHECK(hold(a, "GET /near user_id=7", &permits[0])); /* the host's own permits */
+    CHECK(hold(a, "GET /near user_id=7", &permits[1]));
+    CHECK_EQ(permits[0].count, 1);
+    CHECK_EQ(permits[0].names_len, 0);
     CHECK(!hold(a, "GET /near user_id=7", &none));
-    CHECK_EQ(weir_permits_renew(a, &held[0]), 0);
-    CHECK_EQ(weir_permits_release(a, &held[0]), 1);
-    CHECK(hold(a, "GET /near user_id=7", &held[0]));
+    CHECK_EQ(weir_permits_renew(a, &permits[0]), 0);
+    CHECK_EQ(weir_permits_release(a, &permits[0]), 1);
+    CHECK(hold(a, "GET /near user_id=7", &permits[0]));
     for (int i = 0; i < 5; i++) {
         CHECK(hold(a, "GET /open user_id=7", &none));
         CHECK_EQ(none.count, 0);
         CHECK(!hold(a, "GET /shut user_id=7", &none));
     }
-    CHECK_EQ(answer.decided_by.reason, WEIR_BY_FAILURE);
+    CHECK_EQ(result.decided_by.reason, WEIR_BY_FAILURE);
     weir_close(a);
 }
 
 /* ---- Rules ---- */
 
-static char told[512];
+static char diagnostics[512];
 
 static void hear(void *context, const weir_diagnostic *d)
 {
     (void)context;
-    snprintf(told, sizeof told, "%s", d->message);
+    snprintf(diagnostics, sizeof diagnostics, "%s", d->message);
 }
 
-TEST(eventual_is_refused_and_named)
+TEST(eventual_consistency_is_refused_with_the_rule_name)
 {
     static const char text[] = "rules:\n  - { name: a, algorithm: concurrency, limit: 1, consistency: eventual }\n";
     weir_rules *read;
     CHECK_EQ(weir_rules_parse("x", text, strlen(text), hear, NULL, &read), WEIR_ERULES);
-    CHECK(strstr(told, "use strict") != NULL);
+    CHECK(strstr(diagnostics, "use strict") != NULL);
     weir *a = host_with("rules:\n  - { name: a, algorithm: concurrency, limit: 1 }\n", "", WEIR_NO_CONNECT);
-    weir_permits held;
-    CHECK(hold(a, "GET /", &held)); /* without a word it is local, as all rules are */
-    CHECK_EQ(held.names_len, 0);
+    weir_permits permits;
+    CHECK(hold(a, "GET /", &permits)); /* without `consistency` it is local, as all rules are */
+    CHECK_EQ(permits.names_len, 0);
     weir_close(a);
 }
 
-TEST(what_is_decided_there_is_counted_here)
+TEST(decisions_of_the_store_are_in_the_local_statistics)
 {
     if (!begin())
         return;
     weir *a = host(
         "rules:\n" SLOTS("slow", ", match: { path: /slow }, limit: 2") "  - { name: rate, match: { path: /rate }, "
                                                                        "limit: 3, window: 1h, consistency: strict }\n");
-    weir_permits held;
+    weir_permits permits;
     weir_stats stats;
     for (int i = 0; i < 5; i++) {
-        (void)hold(a, "GET /slow user_id=1", &held);
-        (void)hold(a, "GET /rate", &held);
+        (void)hold(a, "GET /slow user_id=1", &permits);
+        (void)hold(a, "GET /rate", &permits);
     }
     CHECK_EQ(weir_stats_read(weir_engine_segment(a), &stats), 0);
     CHECK_EQ(stats.allowed, 5);

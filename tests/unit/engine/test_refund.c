@@ -1,7 +1,7 @@
 /*
- * Refunds that come late. One has taken at a moment, others have taken since, and then the first gives back, with the
- * `now` of its take, as a request that several limits decide does when a later one denies it. Nothing may pass
- * thereafter that would not have passed if the first had never asked.
+ * Late refunds. A request has taken at some moment, others have taken since, and then the first is refunded, with the
+ * `now` of its take, as happens when a later limit of the same request denies. Afterwards nothing may pass that would
+ * not have passed without the first request.
  */
 #include "segments.h"
 
@@ -34,7 +34,8 @@ static int64_t remaining(weir_segment *segment, const weir_limit *limit, int64_t
     return d.remaining;
 }
 
-/* One of each way to count: ten units a hundred seconds, and a thousand times as many where one slot cannot hold it. */
+/* One limit of each algorithm: ten units per hundred seconds, and a thousand times as many where one slot cannot hold
+ * it. */
 static const weir_params kinds[] = {
     {.limit = 10, .window_ns = WINDOW},
     {.limit = 3, .window_ns = WINDOW, .burst = 10},
@@ -48,8 +49,8 @@ static const weir_params kinds[] = {
     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WINDOW, .buckets = 10},
 };
 
-/* At once, with nobody in between, a refund undoes the take. */
-TEST(at_once_it_is_as_if_never_taken)
+/* At once, without a request in between, a refund undoes the take. */
+TEST(immediate_refund_undoes_the_take)
 {
     for (size_t i = 0; i < COUNT(kinds); i++) {
         weir_segment *s = make();
@@ -65,10 +66,10 @@ TEST(at_once_it_is_as_if_never_taken)
 }
 
 /*
- * Three units at the end of a window are forgotten or have come back when, much later, another takes all there is:
- * giving those three back must not make room.
+ * Three units at the end of a window have expired or were refilled when, much later, another request takes everything:
+ * refunding those three must not make room.
  */
-TEST(what_has_come_back_is_not_given_back_again)
+TEST(refilled_units_are_not_refunded)
 {
     for (size_t i = 0; i < COUNT(kinds); i++) {
         weir_segment *s = make();
@@ -85,8 +86,8 @@ TEST(what_has_come_back_is_not_given_back_again)
     }
 }
 
-/* The window has moved on by one only, and is full of what others took. */
-TEST(a_window_gives_back_only_what_was_taken_in_it)
+/* The window has advanced by one only, and is full of units that others took. */
+TEST(window_refunds_only_units_taken_in_it)
 {
     for (size_t i = 0; i < COUNT(kinds); i++) {
         weir_limit limit = limit_of(kinds[i]);
@@ -106,8 +107,8 @@ TEST(a_window_gives_back_only_what_was_taken_in_it)
     }
 }
 
-/* What a refund cannot give back must not be lost for one whose clock is behind, either. */
-TEST(a_refund_in_vain_forgets_no_window)
+/* A refund without effect must not lose units for a request whose clock is behind, either. */
+TEST(refund_without_effect_drops_no_window)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WINDOW});
@@ -117,19 +118,20 @@ TEST(a_refund_in_vain_forgets_no_window)
     weir_segment_close(s);
 }
 
-/* Partly come back, continuously: only the rest is given back. */
-TEST(a_bucket_gives_back_what_has_not_dripped_in)
+/* Partly refilled, continuously: only the rest is refunded. */
+TEST(bucket_refunds_units_not_yet_refilled)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of((weir_params){.limit = 10, .window_ns = WINDOW}); /* one in ten seconds */
     take(s, &limit, 5, 0);
-    take(s, &limit, 1, 20);                         /* 4 held now */
-    CHECK_EQ(refund(s, &limit, 5, 0).remaining, 9); /* 2 of the 5 had dripped in: were they never taken, 1 were held */
+    take(s, &limit, 1, 20); /* the level is 4 now */
+    CHECK_EQ(refund(s, &limit, 5, 0).remaining,
+             9); /* 2 of the 5 were refilled: without the take the level would be 1 */
     weir_segment_close(s);
 }
 
-/* A rolling window never sees fewer units than were taken in it and not given back. */
-TEST(a_log_forgets_no_later_unit)
+/* A rolling window never has fewer units than were taken in it and not refunded. */
+TEST(log_drops_no_later_unit)
 {
     weir_segment *s = make();
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 4, .window_ns = WINDOW});
@@ -141,7 +143,7 @@ TEST(a_log_forgets_no_later_unit)
     CHECK_EQ(take(s, &limit, 3, 149).verdict, WEIR_DENY);
     CHECK_EQ(remaining(s, &limit, 150), 4);
 
-    /* Nobody in between: exactly those, and what was there before stays. */
+    /* Without a request in between: exactly those, and earlier ones stay. */
     take(s, &limit, 1, 200);
     take(s, &limit, 3, 250);
     CHECK_EQ(refund(s, &limit, 3, 250).reset_after_ns, 50 * WEIR_SECOND);

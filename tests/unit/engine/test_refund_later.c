@@ -1,4 +1,4 @@
-/* Settling what was taken earlier, and the secret of tickets. */
+/* Settling an earlier take, and the secret of tickets. */
 #include "../../engine.h"
 
 static const char rules[] =
@@ -22,7 +22,7 @@ static weir_decision settle(weir *engine, weir_taken taken, int64_t amount, doub
     return decision;
 }
 
-TEST(gives_back_and_charges)
+TEST(settling_refunds_or_charges)
 {
     weir *engine = test_engine(rules);
     weir_taken taken = {.rule = "api", .key = "user:7", .key_len = 6, .quota = 10, .window_ns = MINUTE};
@@ -32,14 +32,14 @@ TEST(gives_back_and_charges)
     CHECK_EQ(settle(engine, taken, 4, 0).remaining, -3);
     CHECK_EQ(settle(engine, taken, 0, 0).remaining, -3);
     CHECK_EQ(settle(engine, taken, -1000, 0).remaining, 10);
-    /* The shadow of the same name counts apart. */
+    /* The shadow rule of the same name counts separately. */
     taken.shadow = true;
     taken.quota = 20;
     CHECK_EQ(settle(engine, taken, 0, 0).remaining, 12);
     weir_close(engine);
 }
 
-TEST(finds_the_tier_that_was_taken_from)
+TEST(settling_uses_the_tier_of_the_take)
 {
     weir *engine = test_engine(rules);
     weir_taken taken = {.rule = "tiers", .key = "user:7", .key_len = 6, .quota = 40, .window_ns = 60 * MINUTE};
@@ -51,7 +51,7 @@ TEST(finds_the_tier_that_was_taken_from)
     weir_close(engine);
 }
 
-TEST(refuses_nonsense)
+TEST(invalid_arguments_are_refused)
 {
     weir *engine = test_engine(rules);
     weir_taken taken = {.rule = "gone", .key = "user:7", .key_len = 6};

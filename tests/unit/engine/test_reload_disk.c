@@ -1,17 +1,20 @@
-/* What disks do: links that swing, files that come and go, times that do not move, descriptors that run out. */
+/*
+ * File system effects: symbolic links that are switched, files that appear and disappear, timestamps that do not
+ * change, lack of descriptors.
+ */
 #include "rules_folder.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* ---- A file system whose times are whole seconds, which the linker puts in front of the real one ---- */
+/* ---- A file system with timestamps in full seconds, by wrapped functions ---- */
 
-static bool whole_seconds;
+static bool full_seconds;
 
 static int rounded(int result, struct stat *at)
 {
-    if (whole_seconds)
+    if (full_seconds)
         at->st_mtim.tv_nsec = at->st_ctim.tv_nsec = 0;
     return result;
 }
@@ -32,10 +35,10 @@ int __wrap_fstat(int file, struct stat *at)
 
 static int64_t limit_of(weir *w)
 {
-    return test_ask(w, "GET /", 0).decision.limit;
+    return test_check(w, "GET /", 0).decision.limit;
 }
 
-/* In place, as careless programs do: the same file, and in the same step of its clock the same times. */
+/* Overwrites a file in place, not atomically: the same inode, and within one clock step the same timestamps. */
 static void overwrite(const char *name, const char *text)
 {
     int file = open(path_of(name), O_WRONLY);
@@ -43,13 +46,13 @@ static void overwrite(const char *name, const char *text)
     close(file);
 }
 
-TEST(a_change_within_one_step_of_the_clock_is_seen)
+TEST(change_within_one_clock_step_is_seen)
 {
     start();
-    whole_seconds = true;
-    struct told told = {0};
+    full_seconds = true;
+    struct reported reported = {0};
     put("a.yaml", RULE(5));
-    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    weir *w = open_folder(&reported, WEIR_NO_WATCH);
     for (int i = 0; i < 50; i++) {
         overwrite("a.yaml", i % 2 ? RULE(5) : RULE(6));
         CHECK_EQ(weir_reload(w), 1);
@@ -58,26 +61,26 @@ TEST(a_change_within_one_step_of_the_clock_is_seen)
     }
     overwrite("a.yaml", RULE(x));
     CHECK_EQ(weir_reload(w), WEIR_ERULES);
-    int before = told.count;
+    int before = reported.count;
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(weir_reload(w), 0); /* told once, however young the file is */
-    CHECK_EQ(told.count, before);
-    whole_seconds = false;
+        CHECK_EQ(weir_reload(w), 0); /* reported once, however recent the file is */
+    CHECK_EQ(reported.count, before);
+    full_seconds = false;
     weir_close(w);
     finish();
 }
 
-TEST(times_in_the_future)
+TEST(timestamps_in_the_future)
 {
     start();
-    struct told told = {0};
-    struct timespec far[2] = {{4000000000, 0}, {4000000000, 0}};
+    struct reported reported = {0};
+    struct timespec future[2] = {{4000000000, 0}, {4000000000, 0}};
     put("a.yaml", RULE(5));
-    CHECK_EQ(utimensat(AT_FDCWD, path_of("a.yaml"), far, 0), 0);
-    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    CHECK_EQ(utimensat(AT_FDCWD, path_of("a.yaml"), future, 0), 0);
+    weir *w = open_folder(&reported, WEIR_NO_WATCH);
     CHECK_EQ(weir_reload(w), 0);
     put("a.yaml", RULE(6));
-    CHECK_EQ(utimensat(AT_FDCWD, path_of("a.yaml"), far, 0), 0);
+    CHECK_EQ(utimensat(AT_FDCWD, path_of("a.yaml"), future, 0), 0);
     CHECK_EQ(weir_reload(w), 1);
     CHECK_EQ(limit_of(w), 6);
     weir_close(w);
@@ -107,32 +110,32 @@ static void unpublish(int version)
     rmdir(path_of(name));
 }
 
-TEST(a_mounted_config_map)
+TEST(mounted_kubernetes_config_map)
 {
     start();
-    struct told told = {0};
+    struct reported reported = {0};
     publish(1, RULE(5));
     CHECK_EQ(symlink("..data/a.yaml", path_of("a.yaml")), 0);
-    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    weir *w = open_folder(&reported, WEIR_NO_WATCH);
     CHECK_EQ(limit_of(w), 5);
     publish(2, RULE(6));
     unpublish(1);
     CHECK_EQ(weir_reload(w), 1);
     CHECK_EQ(limit_of(w), 6);
     CHECK_EQ(weir_reload(w), 0);
-    CHECK_EQ(told.count, 0);
+    CHECK_EQ(reported.count, 0);
 
-    /* A link that leads nowhere is told, once. */
+    /* A dangling link is reported, once. */
     unpublish(2);
     CHECK_EQ(weir_reload(w), WEIR_ERULESPATH);
     for (int i = 0; i < 6; i++)
         CHECK_EQ(weir_reload(w), 0);
-    CHECK_EQ(told.count, 1);
-    CHECK(strstr(told.last, "a.yaml") && strstr(told.last, "leads nowhere"));
+    CHECK_EQ(reported.count, 1);
+    CHECK(strstr(reported.last, "a.yaml") && strstr(reported.last, "leads nowhere"));
     CHECK_EQ(limit_of(w), 6);
     weir_rules *rules;
-    CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULESPATH);
-    CHECK_EQ(told.count, 2);
+    CHECK_EQ(weir_rules_load(folder, listen, &reported, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(reported.count, 2);
     publish(3, RULE(7));
     CHECK_EQ(weir_reload(w), 1);
     CHECK_EQ(limit_of(w), 7);
@@ -145,28 +148,28 @@ TEST(a_mounted_config_map)
     finish();
 }
 
-TEST(a_file_becomes_a_directory_and_back)
+TEST(file_becomes_a_directory_and_back)
 {
     start();
-    struct told told = {0};
+    struct reported reported = {0};
     char inner[160];
     snprintf(inner, sizeof inner, "%s", path_of("a.yaml"));
     put("a.yaml", RULE(5));
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_path = inner,
                         .diagnose = listen,
-                        .diagnose_context = &told,
+                        .diagnose_context = &reported,
                         .flags = WEIR_NO_WATCH};
-    weir *w, *of_folder = open_folder(&told, WEIR_NO_WATCH);
+    weir *w, *of_folder = open_folder(&reported, WEIR_NO_WATCH);
     CHECK_EQ(weir_open(&how, &w), 0);
     unlink(inner);
     mkdir(inner, 0700);
     put("a.yaml/b.yml", RULE(6));
-    CHECK_EQ(weir_reload(w), 1); /* to this one it is a folder with rules */
+    CHECK_EQ(weir_reload(w), 1); /* for this engine it is a directory with rules */
     CHECK_EQ(limit_of(w), 6);
-    CHECK_EQ(told.count, 0);
-    CHECK_EQ(weir_reload(of_folder), WEIR_ERULESPATH); /* to this one a rule file that is none */
-    CHECK(strstr(told.last, "it is a directory"));
+    CHECK_EQ(reported.count, 0);
+    CHECK_EQ(weir_reload(of_folder), WEIR_ERULESPATH); /* for this one an invalid rule file */
+    CHECK(strstr(reported.last, "it is a directory"));
     unlink(path_of("a.yaml/b.yml"));
     rmdir(inner);
     put("a.yaml", RULE(7));
@@ -178,37 +181,37 @@ TEST(a_file_becomes_a_directory_and_back)
     finish();
 }
 
-/* ---- What passes by itself ---- */
+/* ---- Temporary failures ---- */
 
-TEST(no_descriptor_left_for_a_while)
+TEST(temporary_lack_of_descriptors)
 {
     start();
-    struct told told = {0};
-    struct rlimit usual, none;
+    struct reported reported = {0};
+    struct rlimit previous_limit, none;
     put("a.yaml", RULE(5));
     char file[160];
     snprintf(file, sizeof file, "%s", path_of("a.yaml"));
-    weir *engines[2] = {open_folder(&told, WEIR_NO_WATCH), NULL};
+    weir *engines[2] = {open_folder(&reported, WEIR_NO_WATCH), NULL};
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_path = file,
                         .diagnose = listen,
-                        .diagnose_context = &told,
+                        .diagnose_context = &reported,
                         .flags = WEIR_NO_WATCH};
     CHECK_EQ(weir_open(&how, &engines[1]), 0);
     put("a.yaml", RULE(6));
-    getrlimit(RLIMIT_NOFILE, &usual);
-    none = (struct rlimit){0, usual.rlim_max};
+    getrlimit(RLIMIT_NOFILE, &previous_limit);
+    none = (struct rlimit){0, previous_limit.rlim_max};
     for (int i = 0; i < 2; i++) {
         weir_engine_stats stats;
-        told.count = 0;
+        reported.count = 0;
         setrlimit(RLIMIT_NOFILE, &none);
         CHECK_EQ(weir_reload(engines[i]), WEIR_ERULESPATH);
         CHECK_EQ(weir_reload(engines[i]), WEIR_ERULESPATH);
-        CHECK_EQ(told.count, 1);
-        CHECK(strstr(told.last, "Too many open files"));
+        CHECK_EQ(reported.count, 1);
+        CHECK(strstr(reported.last, "Too many open files"));
         CHECK_EQ(limit_of(engines[i]), 5);
-        setrlimit(RLIMIT_NOFILE, &usual);
-        CHECK_EQ(weir_reload(engines[i]), 1); /* nothing has changed on disk since, but they were never read */
+        setrlimit(RLIMIT_NOFILE, &previous_limit);
+        CHECK_EQ(weir_reload(engines[i]), 1); /* nothing has changed on disk since, but it was never read */
         CHECK_EQ(limit_of(engines[i]), 6);
         CHECK_EQ(weir_engine_stats_read(engines[i], &stats), 0);
         CHECK_EQ(stats.reload_failures, 1);
@@ -216,19 +219,19 @@ TEST(no_descriptor_left_for_a_while)
 
         setrlimit(RLIMIT_NOFILE, &none);
         (void)!weir_reload(engines[i]);
-        setrlimit(RLIMIT_NOFILE, &usual);
+        setrlimit(RLIMIT_NOFILE, &previous_limit);
         CHECK_EQ(weir_reload(engines[i]), 0); /* and now there is nothing new */
         weir_close(engines[i]);
     }
     finish();
 }
 
-/* ---- Who is at it already ---- */
+/* ---- Concurrent reloads ---- */
 
 struct forked {
     weir *engine;
-    int within;    /* what a second reload got while the first was at work */
-    int in_child;  /* and in a child that was forked just then */
+    int within;    /* result of a second reload during the first */
+    int in_child;  /* and in a child that was forked at that moment */
     int64_t limit; /* and the limit there */
 };
 
@@ -250,7 +253,7 @@ static void fork_in_the_middle(void *context, const weir_diagnostic *d)
     f->in_child = WEXITSTATUS(status);
 }
 
-TEST(a_fork_during_a_reload_leaves_the_child_able_to_reload)
+TEST(child_forked_during_a_reload_can_reload)
 {
     start();
     struct forked f = {0};
@@ -265,7 +268,7 @@ TEST(a_fork_during_a_reload_leaves_the_child_able_to_reload)
     CHECK_EQ(weir_reload(f.engine), WEIR_ERULES);
     CHECK_EQ(f.within, WEIR_ERULESBUSY);
     CHECK_EQ(f.in_child, 42);
-    CHECK_EQ(weir_reload(f.engine), 1); /* what the child wrote */
+    CHECK_EQ(weir_reload(f.engine), 1); /* written by the child */
     weir_close(f.engine);
     finish();
 }

@@ -1,9 +1,9 @@
 /*
- * Limits that change under counters that stand, as the load would have it: what passes is never more than the larger of
- * the limits allows, and what a lower one allows holds from the moment it is in force.
+ * Limits that change while their counters stay, as overload control does it: never more passes than the larger of the
+ * limits allows, and a lower limit is effective immediately.
  *
- * What windows, logs and counters hold does not depend on the limit: they are compared with the models of the limit at
- * its largest, step by step. Buckets are compared with what any bucket of these sizes may let pass in any time.
+ * The state of windows, logs and counters does not depend on the limit: they are compared with the models of the
+ * largest limit, step by step. Buckets are compared with the most that any bucket of these sizes lets pass in any time.
  */
 #include "algo/algo.h"
 
@@ -21,14 +21,14 @@ static weir_segment *open_segment(void)
     return segment;
 }
 
-/* A limit that varies: as it is written, and its ceiling. */
+/* A limit that varies: as configured, and its ceiling. */
 struct varying {
     weir_params params; /* of the ceiling */
     weir_limit base, ceiling;
     int64_t most; /* the scale of the ceiling */
 };
 
-static struct varying vary(weir_params params, int percent)
+static struct varying varying_limit(weir_params params, int percent)
 {
     struct varying v = {.params = params, .most = WEIR__SCALE_ONE / 100 * percent};
     if (weir_limit_init(&v.base, &params) != 0)
@@ -47,7 +47,7 @@ static int64_t below(uint64_t *random, int64_t bound)
     return (int64_t)(test_random(random) % (uint64_t)bound);
 }
 
-/* Any scale from a twentieth of the ceiling up to it; often one of the two. */
+/* A random scale from a twentieth of the ceiling up to it; often one of the two. */
 static weir_limit some_scale(const struct varying *v, uint64_t *random)
 {
     weir_limit at;
@@ -58,7 +58,7 @@ static weir_limit some_scale(const struct varying *v, uint64_t *random)
     return at;
 }
 
-/* Steps of all sizes, some of them longer than the window. */
+/* Time steps of all sizes, some of them longer than the window. */
 static int64_t some_time(const weir_limit *limit, uint64_t *random)
 {
     switch (below(random, 8)) {
@@ -73,11 +73,11 @@ static int64_t some_time(const weir_limit *limit, uint64_t *random)
     }
 }
 
-/* ---- What does not depend on the limit ---- */
+/* ---- State that does not depend on the limit ---- */
 
 static void play_counts(weir_params params, int percent, uint64_t seed)
 {
-    struct varying v = vary(params, percent);
+    struct varying v = varying_limit(params, percent);
     weir_segment *segment = open_segment();
     uint64_t random = seed;
     struct model model;
@@ -90,12 +90,12 @@ static void play_counts(weir_params params, int percent, uint64_t seed)
             limit = some_scale(&v, &random);
         weir_time now = {now_us * 1000, now_us * 1000};
         int64_t cost = 1 + below(&random, below(&random, 9) ? 2 : limit.cap);
-        int64_t held = model_held(&model, now_us);
+        int64_t model_units = model_level(&model, now_us);
         weir_decision d;
         if (weir_take(segment, &limit, "k", 1, cost, now, &d) != 0)
             exit(1);
-        wrong += weir_passes(&d) != (held + cost <= limit.cap);
-        wrong += d.limit != limit.hard || (weir_passes(&d) && d.remaining != limit.hard - held - cost);
+        wrong += weir_passes(&d) != (model_units + cost <= limit.cap);
+        wrong += d.limit != limit.hard || (weir_passes(&d) && d.remaining != limit.hard - model_units - cost);
         if (weir_passes(&d))
             model_add(&model, now_us, cost);
     }
@@ -104,7 +104,7 @@ static void play_counts(weir_params params, int percent, uint64_t seed)
     weir_segment_close(segment);
 }
 
-TEST(fixed_windows)
+TEST(fixed_windows_under_changing_limits)
 {
     weir_params params = {.algorithm = WEIR_FIXED_WINDOW, .limit = 40, .window_ns = WEIR_SECOND};
     play_counts(params, 200, 1);
@@ -114,7 +114,7 @@ TEST(fixed_windows)
     play_counts(params, 300, 3);
 }
 
-TEST(logs)
+TEST(logs_under_changing_limits)
 {
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 40, .window_ns = WEIR_SECOND};
     play_counts(params, 200, 4);
@@ -123,7 +123,7 @@ TEST(logs)
     play_counts(params, 150, 6);
 }
 
-TEST(sliding_counters)
+TEST(sliding_counters_under_changing_limits)
 {
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40, .window_ns = WEIR_SECOND};
     play_counts(params, 200, 7);
@@ -131,7 +131,7 @@ TEST(sliding_counters)
     play_counts(params, 200, 8);
 }
 
-/* At every scale in the same form: 20,000 fit into one slot, 40,000 do not. */
+/* In the same representation at every scale: 20,000 fit into one slot, 40,000 do not. */
 TEST(sliding_counters_that_outgrow_their_slot)
 {
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20000, .window_ns = WEIR_SECOND};
@@ -139,17 +139,17 @@ TEST(sliding_counters_that_outgrow_their_slot)
     params.limit = 40000;
     play_counts(params, 100, 18);
     params.limit = 20000;
-    struct varying v = vary(params, 200);
+    struct varying v = varying_limit(params, 200);
     CHECK(v.base.wide && !weir__is_packed(&v.base));
     CHECK(v.base.salt == v.ceiling.salt);
-    v = vary(params, 160);
+    v = varying_limit(params, 160);
     CHECK(!v.base.wide && weir__is_packed(&v.base) && weir__is_packed(&v.ceiling));
 }
 
-/* Denied requests that are logged push nothing out of the log that a larger limit would still count. */
-TEST(a_log_of_denied_requests_keeps_what_the_largest_limit_needs)
+/* Logged denials push no entry out of the log that a larger limit would still count. */
+TEST(log_of_denied_requests_keeps_what_the_largest_limit_needs)
 {
-    struct varying v = vary(
+    struct varying v = varying_limit(
         (weir_params){
             .algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 100, .window_ns = 10 * WEIR_SECOND, .count_rejected = true},
         100);
@@ -177,7 +177,7 @@ TEST(a_log_of_denied_requests_keeps_what_the_largest_limit_needs)
 
 /* ---- Buckets ---- */
 
-/* What any bucket of a size and rate has at most in it, fed with what passed. */
+/* The maximal level of any bucket of a size and rate, fed with what passed. */
 struct bound {
     double rate, cap; /* units a microsecond */
     double level;
@@ -203,7 +203,7 @@ static void bound_add(struct bound *bound, int64_t now_us, int64_t units)
 
 static void play_bucket(weir_params params, int percent, uint64_t seed)
 {
-    struct varying v = vary(params, percent);
+    struct varying v = varying_limit(params, percent);
     weir_segment *segment = open_segment();
     uint64_t random = seed;
     int64_t now_us = 40 * DAY_US, too_many = 0, too_few = 0, late = 0;
@@ -222,9 +222,9 @@ static void play_bucket(weir_params params, int percent, uint64_t seed)
         weir_decision d;
         if (weir_take(segment, &limit, "k", 1, cost, (weir_time){now_us * 1000, 0}, &d) != 0)
             exit(1);
-        /* As slow as the slowest it is at least: a millisecond of rounding, a thousandth. */
-        double held = bound_level(&smallest, now_us);
-        too_few += !weir_passes(&d) && held * 1.002 + (double)cost + 1 <= smallest.cap;
+        /* At least as slow as the slowest: a millisecond of rounding, a thousandth. */
+        double model_units = bound_level(&smallest, now_us);
+        too_few += !weir_passes(&d) && model_units * 1.002 + (double)cost + 1 <= smallest.cap;
         if (!weir_passes(&d))
             continue;
         bound_add(&largest, now_us, cost);
@@ -235,11 +235,11 @@ static void play_bucket(weir_params params, int percent, uint64_t seed)
     }
     CHECK_EQ(too_many, 0);
     CHECK_EQ(too_few, 0);
-    CHECK_EQ(late, 0); /* withdrawn at once: since the limit changed no more than it alone allows */
+    CHECK_EQ(late, 0); /* withdrawn immediately: since the limit changed no more passed than it alone allows */
     weir_segment_close(segment);
 }
 
-TEST(token_buckets)
+TEST(token_buckets_under_changing_limits)
 {
     weir_params params = {.limit = 97, .window_ns = 60 * WEIR_SECOND};
     play_bucket(params, 200, 10);
@@ -249,24 +249,24 @@ TEST(token_buckets)
     play_bucket((weir_params){.limit = 97, .window_ns = 60 * WEIR_SECOND, .soft_percent = 50}, 150, 14);
 }
 
-TEST(leaky_buckets)
+TEST(leaky_buckets_under_changing_limits)
 {
     play_bucket((weir_params){.algorithm = WEIR_LEAKY_BUCKET, .limit = 97, .window_ns = 60 * WEIR_SECOND, .burst = 30},
                 200, 15);
 }
 
 /*
- * The one that goes wrong when a bucket's anchor lags behind: a minute at a low limit, whose period is the minute, then
- * the high one. All of that time counted at the high rate would forgive what was taken just now.
+ * The case that fails if a bucket's anchor lags behind: a minute at a low limit, whose period is the minute, then the
+ * high one. All of that time counted at the high rate would forgive recent takes.
  */
 TEST(time_is_not_counted_again_at_another_rate)
 {
-    struct varying v = vary((weir_params){.limit = 97, .window_ns = 60 * WEIR_SECOND}, 200);
+    struct varying v = varying_limit((weir_params){.limit = 97, .window_ns = 60 * WEIR_SECOND}, 200);
     weir_segment *segment = open_segment();
     weir_decision d;
     int64_t start = WEIR_DAY, passed = 0;
     CHECK_EQ(v.base.period_units, 1);
-    /* 97 at once, then one whenever there is one; what was left unused comes at the end: */
+    /* 97 at once, then one whenever there is one; unused units come at the end: */
     for (int i = 0; i < 97; i++)
         CHECK_EQ(weir_take(segment, &v.base, "k", 1, 1, (weir_time){start, 0}, &d), 0);
     for (int i = 1; i < 59; i++)
@@ -281,15 +281,15 @@ TEST(time_is_not_counted_again_at_another_rate)
         passed += weir_passes(&d);
     }
     CHECK(passed > 97);
-    CHECK(passed <= 194 + 2); /* the bucket's size at the high limit, and one unit's time */
+    CHECK(passed <= 194 + 2); /* the bucket's size at the high limit, and the time of one unit */
     weir_segment_close(segment);
 }
 
-/* Interval refill: as many as the limit says at each whole window, whatever it was before. */
-TEST(intervals)
+/* Interval refill: the current limit at each full window, whatever it was before. */
+TEST(interval_refill_under_changing_limits)
 {
-    struct varying v =
-        vary((weir_params){.limit = 30, .window_ns = WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL, .burst = 60}, 200);
+    struct varying v = varying_limit(
+        (weir_params){.limit = 30, .window_ns = WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL, .burst = 60}, 200);
     weir_segment *segment = open_segment();
     uint64_t random = 16;
     int64_t now_us = 40 * DAY_US, too_many = 0;
@@ -311,15 +311,15 @@ TEST(intervals)
     weir_segment_close(segment);
 }
 
-/* ---- Requests in flight ---- */
+/* ---- Permits ---- */
 
-TEST(requests_in_flight)
+TEST(permits_under_changing_limits)
 {
     enum { MOST = 80 };
     struct varying v =
-        vary((weir_params){.algorithm = WEIR_CONCURRENCY, .limit = 40, .window_ns = 60 * WEIR_SECOND}, 200);
+        varying_limit((weir_params){.algorithm = WEIR_CONCURRENCY, .limit = 40, .window_ns = 60 * WEIR_SECOND}, 200);
     weir_segment *segment = open_segment();
-    weir_lease held[MOST];
+    weir_lease model_units[MOST];
     int64_t count = 0, wrong = 0;
     uint64_t random = 17;
     weir_limit limit = v.base;
@@ -330,8 +330,8 @@ TEST(requests_in_flight)
             limit = some_scale(&v, &random);
         if (count && below(&random, 2)) {
             int64_t at = below(&random, count);
-            wrong += weir_release(segment, &held[at], now) != 0;
-            held[at] = held[--count];
+            wrong += weir_release(segment, &model_units[at], now) != 0;
+            model_units[at] = model_units[--count];
             continue;
         }
         weir_lease lease;
@@ -340,10 +340,10 @@ TEST(requests_in_flight)
             exit(1);
         wrong += weir_passes(&d) != (count < limit.cap);
         if (weir_passes(&d) && count < MOST)
-            held[count++] = lease;
-        for (int64_t i = 0; i < count; i++) /* none is ever over */
+            model_units[count++] = lease;
+        for (int64_t i = 0; i < count; i++) /* none is ever released */
             if (below(&random, 20) == 0)
-                wrong += weir_renew(segment, &held[i], now) != 0;
+                wrong += weir_renew(segment, &model_units[i], now) != 0;
     }
     CHECK_EQ(wrong, 0);
     weir_segment_close(segment);

@@ -1,4 +1,4 @@
-/* What people set up: the worked scenarios of the rules, each with the numbers its author would check by hand. */
+/* Typical configurations: the worked scenarios of the rules, each with numbers that can be checked by hand. */
 #include "../../engine.h"
 
 #define IDENTITY "identity: { user_id: header:X-User-Id, api_key: header:X-API-Key, tier: header:X-Plan }\n"
@@ -31,7 +31,7 @@ TEST(login_five_a_minute_per_address)
     CHECK_EQ(test_passing(w, "GET /auth/login ip=192.0.2.1", 0, 20), 20);
     CHECK_EQ(test_passing(w, "POST /auth/%6cogin ip=192.0.2.1", 1, 20), 0);
     CHECK_EQ(test_passing(w, "POST //auth/x/../login?a=b ip=192.0.2.1", 1, 20), 0);
-    weir_result a = test_ask(w, "POST /auth/login ip=192.0.2.1", 20);
+    weir_result a = test_check(w, "POST /auth/login ip=192.0.2.1", 20);
     CHECK_EQ(a.decision.verdict, WEIR_DENY);
     CHECK_EQ(a.decision.retry_after_ns, 40 * WEIR_SECOND);
     CHECK_EQ(a.status, 429);
@@ -64,7 +64,7 @@ TEST(search_twenty_a_minute_per_user)
         IDENTITY
         "rules:\n  - { name: search, match: { path: /search }, key: 'u:${user_id}', limit: 20, window: 60 }\n");
     CHECK_EQ(test_passing(w, "GET /search?q=x user_id=9", 0, 30), 20);
-    CHECK_EQ(test_passing(w, "GET /search?q=y user_id=9", 3, 30), 1); /* one drips in every three seconds */
+    CHECK_EQ(test_passing(w, "GET /search?q=y user_id=9", 3, 30), 1); /* one unit is refilled every three seconds */
     weir_close(w);
 }
 
@@ -85,20 +85,20 @@ TEST(five_marketing_messages_a_day)
                                    .descriptor_count = 1,
                                    .outcomes = &outcome,
                                    .now = test_seconds(0)};
-    weir_result answer;
+    weir_result result;
     int passed = 0;
     for (int i = 0; i < 9; i++) {
-        CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
-        passed += weir_passes(&answer.decision);
+        CHECK_EQ(weir_check_descriptors(w, &query, &result), 0);
+        passed += weir_passes(&result.decision);
     }
     CHECK_EQ(passed, 5);
     CHECK_EQ(outcome.decision.verdict, WEIR_DENY);
     CHECK_EQ(outcome.decision.limit, 5);
     query.now = test_seconds(86400);
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), 0);
+    CHECK(weir_passes(&result.decision));
     entry.value = (weir_text){"other", 5};
-    CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
+    CHECK_EQ(weir_check_descriptors(w, &query, &result), 0);
     CHECK_EQ(outcome.reason, WEIR_BY_NOTHING);
     weir_close(w);
 }
@@ -135,7 +135,7 @@ TEST(tiers)
     CHECK_EQ(test_passing(w, "GET /x user_id=4 @X-Plan=enterprise", 0, 2000), 2000);
     CHECK_EQ(test_passing(w, "GET /x user_id=5 @X-Plan=gold", 0, 2000), 5);
     CHECK_EQ(test_passing(w, "GET /x user_id=6", 0, 2000), 5);
-    /* An upgrade keeps what was consumed. */
+    /* An upgrade of the tier keeps the consumed units. */
     CHECK_EQ(test_passing(w, "GET /x user_id=1 @X-Plan=basic", 1, 2000), 90);
     weir_close(w);
 }
@@ -149,13 +149,13 @@ TEST(per_address_and_per_user_together)
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=1", 0, 50), 10);
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=2", 0, 50), 10);
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=3", 0, 50),
-             10); /* denied ones burned nothing of the address's */
+             10); /* the denied ones consumed nothing under the address */
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=4", 0, 50), 0);
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.2 user_id=4", 0, 50), 10);
-    weir_result a = test_ask(w, "GET /x ip=192.0.2.1 user_id=5", 1);
+    weir_result a = test_check(w, "GET /x ip=192.0.2.1 user_id=5", 1);
     CHECK(strcmp(a.decided_by.rule, "by-ip") == 0);
-    a = test_ask(w, "GET /x ip=192.0.2.9 user_id=9", 1);
-    CHECK(strcmp(a.decided_by.rule, "by-user") == 0); /* the tightest speaks */
+    a = test_check(w, "GET /x ip=192.0.2.9 user_id=9", 1);
+    CHECK(strcmp(a.decided_by.rule, "by-user") == 0); /* the tightest rule is reported */
     CHECK_EQ(a.decision.remaining, 9);
     CHECK_EQ(a.matched, 2);
     weir_close(w);
@@ -173,12 +173,12 @@ TEST(several_limits_in_one_rule)
     for (int minute = 1; minute < 10; minute++)
         passed += test_passing(w, "GET /x ip=192.0.2.1", minute * 60, 30);
     CHECK_EQ(passed, 40);
-    weir_result a = test_ask(w, "GET /x ip=192.0.2.1", 700);
+    weir_result a = test_check(w, "GET /x ip=192.0.2.1", 700);
     CHECK(strcmp(a.decided_by.rule, "api/1h") == 0);
     weir_close(w);
 }
 
-TEST(shadow_beside_the_enforced_rule)
+TEST(shadow_rule_with_an_enforced_rule)
 {
     weir *w = test_engine(
         "rules:\n"
@@ -186,7 +186,7 @@ TEST(shadow_beside_the_enforced_rule)
         "  - { name: api, key: 'ip:${client_ip}', limit: 4, window: 1m, algorithm: fixed_window, shadow: true }\n");
     int shadowed = 0;
     for (int i = 0; i < 15; i++)
-        shadowed += test_ask(w, "GET /x ip=192.0.2.1", 0).shadow_denied;
+        shadowed += test_check(w, "GET /x ip=192.0.2.1", 0).shadow_denied;
     CHECK_EQ(shadowed, 6); /* of the ten that passed */
     weir_rule_stats real, shadow;
     CHECK_EQ(weir_rule_stats_read(w, "api", false, &real), 0);
@@ -198,7 +198,7 @@ TEST(shadow_beside_the_enforced_rule)
     weir_close(w);
 }
 
-TEST(a_wider_shadow_sees_what_the_narrow_rule_denies)
+TEST(wider_shadow_counts_requests_that_a_narrow_rule_denies)
 {
     weir *w = test_engine(
         "rules:\n"
@@ -225,7 +225,7 @@ TEST(lists)
     CHECK_EQ(test_passing(w, "GET /x ip=203.0.113.9", 0, 5), 0);
     CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.66", 0, 5), 0);
     CHECK_EQ(test_passing(w, "GET /x ip=198.51.100.1", 0, 5), 0);
-    weir_result a = test_ask(w, "GET /x ip=203.0.113.9", 0);
+    weir_result a = test_check(w, "GET /x ip=203.0.113.9", 0);
     CHECK_EQ(a.decided_by.reason, WEIR_BY_BLOCK_LIST);
     CHECK_EQ(a.decision.verdict, WEIR_BLOCKED);
     CHECK_EQ(a.decision.retry_after_ns, -1);
@@ -241,7 +241,8 @@ TEST(missing_keys)
         "  - { name: skip, match: { path: /skip }, key: '${user_id}', limit: 5, window: 1m }\n");
     CHECK_EQ(test_passing(w, "GET /deny", 0, 9), 0);
     CHECK_EQ(test_passing(w, "GET /share", 0, 9), 5);
-    CHECK_EQ(test_passing(w, "GET /share user_id=%missing", 0, 9), 5); /* nobody can use the shared bucket by name */
+    CHECK_EQ(test_passing(w, "GET /share user_id=%missing", 0, 9),
+             5); /* the shared counter cannot be addressed by name */
     CHECK_EQ(test_passing(w, "GET /skip", 0, 9), 9);
     const char *names[] = {"deny", "share", "skip"};
     uint64_t missing[] = {9, 0, 9};
@@ -266,9 +267,9 @@ TEST(costs)
     CHECK(test_passes(w, "GET /api/export", 0));
     CHECK(!test_passes(w, "GET /api/export", 0));
     CHECK_EQ(test_passing(w, "GET /api/x", 0, 30), 10);
-    CHECK_EQ(test_ask(w, "GET /llm @X-Tokens=55", 0).decision.remaining, 45);
-    CHECK_EQ(test_ask(w, "GET /llm @X-Tokens=-5", 0).decision.remaining, 35); /* nonsense costs the default */
-    CHECK_EQ(test_ask(w, "GET /llm", 0).decision.remaining, 25);
+    CHECK_EQ(test_check(w, "GET /llm @X-Tokens=55", 0).decision.remaining, 45);
+    CHECK_EQ(test_check(w, "GET /llm @X-Tokens=-5", 0).decision.remaining, 35); /* an invalid cost is the default */
+    CHECK_EQ(test_check(w, "GET /llm", 0).decision.remaining, 25);
 
     struct test_request r;
     weir_result a;
@@ -295,7 +296,7 @@ TEST(costs)
     weir_close(w);
 }
 
-TEST(who_speaks)
+TEST(which_rule_is_reported)
 {
     weir *w = test_engine("rules:\n"
                           "  - { name: short, key: a, limit: 1, window: 1s, algorithm: fixed_window }\n"
@@ -304,9 +305,9 @@ TEST(who_speaks)
                           "fixed_window, priority: 5, response: "
                           "{ status: 503, message: 'later', headers: [retry-after] } }\n");
     CHECK(test_passes(w, "GET /p", 0));
-    weir_result a = test_ask(w, "GET /x", 0.5);
+    weir_result a = test_check(w, "GET /x", 0.5);
     CHECK(strcmp(a.decided_by.rule, "long") == 0); /* the longest wait */
-    a = test_ask(w, "GET /p", 0.5);
+    a = test_check(w, "GET /p", 0.5);
     CHECK(strcmp(a.decided_by.rule, "mild") == 0); /* by priority */
     CHECK_EQ(a.status, 503);
     CHECK_EQ(a.headers, WEIR_HEADERS_RETRY_AFTER);
@@ -314,8 +315,9 @@ TEST(who_speaks)
     weir_close(w);
 }
 
-/* Whoever speaks: a client that waits as it is told passes, and one that never will is not told to wait. */
-TEST(the_wait_is_for_all_who_deny)
+/* Whichever rule is reported: a client that waits for retry_after passes, and without a chance there is no
+ * retry_after. */
+TEST(retry_after_covers_all_denying_rules)
 {
     weir *w =
         test_engine("rules:\n"
@@ -324,19 +326,19 @@ TEST(the_wait_is_for_all_who_deny)
                     "  - { name: tried, key: a, limit: 1, window: 1d, shadow: true }\n"
                     "  - { name: none, match: { path: /none }, limit: 0 }\n");
     CHECK(test_passes(w, "GET /p", 0));
-    weir_result a = test_ask(w, "GET /p", 1);
+    weir_result a = test_check(w, "GET /p", 1);
     CHECK(strcmp(a.decided_by.rule, "loud") == 0);
     CHECK_EQ(a.decided_by.decision.retry_after_ns, WEIR_SECOND);
     CHECK_EQ(a.decision.retry_after_ns, 3599 * WEIR_SECOND);
-    a = test_ask(w, "GET /none", 1);
+    a = test_check(w, "GET /none", 1);
     CHECK(strcmp(a.decided_by.rule, "loud") == 0);
     CHECK_EQ(a.decision.retry_after_ns, -1);
     CHECK(test_passes(w, "GET /p", 3600));
     weir_close(w);
 }
 
-/* Of rules that deny together nothing is taken; the segment's figures have their verdicts all the same, once each. */
-TEST(denials_are_counted)
+/* If several rules deny together nothing is taken; the segment's statistics count each denial once. */
+TEST(each_denying_rule_is_counted_once)
 {
     weir *w =
         test_engine("rules:\n"
@@ -349,33 +351,33 @@ TEST(denials_are_counted)
                     "  - { name: f, match: { path: /dear }, limit: 9, window: 1d }\n");
     weir_stats stats;
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(test_ask(w, "GET /two", 0).decision.verdict, i < 2 ? WEIR_ALLOW : WEIR_DENY);
+        CHECK_EQ(test_check(w, "GET /two", 0).decision.verdict, i < 2 ? WEIR_ALLOW : WEIR_DENY);
     for (int i = 0; i < 3; i++)
-        CHECK_EQ(test_ask(w, "GET /count", 0).decision.verdict, i < 1 ? WEIR_ALLOW : WEIR_DENY);
-    CHECK_EQ(test_ask(w, "GET /dear", 0).decision.verdict, WEIR_NEVER_FITS);
+        CHECK_EQ(test_check(w, "GET /count", 0).decision.verdict, i < 1 ? WEIR_ALLOW : WEIR_DENY);
+    CHECK_EQ(test_check(w, "GET /dear", 0).decision.verdict, WEIR_NEVER_FITS);
     CHECK_EQ(weir_key_block(w, "b", "*", 1, WEIR_DAY, test_seconds(0)), 0);
-    CHECK_EQ(test_ask(w, "GET /two", 0).decision.verdict, WEIR_BLOCKED);
+    CHECK_EQ(test_check(w, "GET /two", 0).decision.verdict, WEIR_BLOCKED);
     CHECK_EQ(weir_stats_read(weir_engine_segment(w), &stats), 0);
     CHECK_EQ(stats.allowed, 2 * 2 + 2 * 1);
-    CHECK_EQ(stats.denied, 3 + 2 * 2 + 1); /* by a; by c and d; by a, beside what is blocked */
+    CHECK_EQ(stats.denied, 3 + 2 * 2 + 1); /* by a; by c and d; by a, beside a blocked one */
     CHECK_EQ(stats.never_fits, 1);
     CHECK_EQ(stats.blocked, 1);
     weir_close(w);
 }
 
-TEST(banned_and_unlimited)
+TEST(limit_zero_and_unlimited)
 {
     weir *w = test_engine("rules:\n"
                           "  - { name: gone, match: { path: /v1/* }, limit: 0, window: 1s }\n"
                           "  - { name: free, match: { path: /free }, limit: unlimited, window: 1s }\n");
-    weir_result a = test_ask(w, "GET /v1/x", 0);
+    weir_result a = test_check(w, "GET /v1/x", 0);
     CHECK_EQ(a.decision.verdict, WEIR_NEVER_FITS);
     CHECK_EQ(a.decided_by.reason, WEIR_BY_BAN);
     CHECK_EQ(a.decision.retry_after_ns, -1);
-    a = test_ask(w, "GET /free", 0);
+    a = test_check(w, "GET /free", 0);
     CHECK_EQ(a.decided_by.reason, WEIR_BY_UNLIMITED);
     CHECK(weir_passes(&a.decision));
-    a = test_ask(w, "GET /none", 0);
+    a = test_check(w, "GET /none", 0);
     CHECK_EQ(a.decided_by.reason, WEIR_BY_NOTHING);
     CHECK_EQ(a.matched, 0);
     weir_close(w);
@@ -388,7 +390,8 @@ TEST(count_rejected_counts_what_others_deny)
         "  - { name: log, key: a, limit: 10, window: 1m, algorithm: sliding_window_log, count_rejected: true }\n"
         "  - { name: narrow, key: a, limit: 2, window: 10s, algorithm: fixed_window }\n");
     CHECK_EQ(test_passing(w, "GET /x", 0, 10), 2);
-    weir_result a = test_ask(w, "GET /x", 30); /* the narrow one's window is new; the log is full of what was denied */
+    weir_result a =
+        test_check(w, "GET /x", 30); /* the narrow one's window is new; the log is full of denied requests */
     CHECK(!weir_passes(&a.decision) && strcmp(a.decided_by.rule, "log") == 0);
     CHECK_EQ(test_passing(w, "GET /x", 91, 1), 1);
     weir_close(w);
@@ -402,12 +405,12 @@ TEST(trusted_proxies)
     CHECK_EQ(test_passing(w, "GET / ip=10.0.0.1 @X-Forwarded-For=1.2.3.4,192.0.2.1", 0, 5),
              0); /* what a client forges is left of it */
     CHECK_EQ(test_passing(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0, 5), 2);
-    CHECK(strcmp(test_ask(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0).decided_by.key, "192.0.2.9") == 0);
+    CHECK(strcmp(test_check(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0).decided_by.key, "192.0.2.9") == 0);
     weir_close(w);
 }
 
-/* What a waiting client took in one window and gives back in the next is not the next one's. */
-TEST(a_place_given_back_late)
+/* A unit that a waiting client took in one window and refunds in the next does not belong to the next. */
+TEST(late_refund_of_a_queue_position)
 {
     weir *w = test_engine(
         "rules:\n"
@@ -434,8 +437,8 @@ TEST(delays_add_up_to_the_longest)
         "rules:\n"
         "  - { name: slow, key: a, limit: 1, window: 1s, burst: 10, algorithm: leaky_bucket, on_limit: delay }\n"
         "  - { name: slower, key: a, limit: 1, window: 2s, burst: 10, algorithm: leaky_bucket, on_limit: delay }\n");
-    CHECK_EQ(test_ask(w, "GET /", 0).decision.verdict, WEIR_ALLOW);
-    weir_result a = test_ask(w, "GET /", 0);
+    CHECK_EQ(test_check(w, "GET /", 0).decision.verdict, WEIR_ALLOW);
+    weir_result a = test_check(w, "GET /", 0);
     CHECK_EQ(a.decision.verdict, WEIR_DELAY);
     CHECK_EQ(a.decision.delay_ns, 2 * WEIR_SECOND);
     CHECK_EQ(a.on_limit, WEIR_ON_LIMIT_DELAY);

@@ -1,4 +1,4 @@
-/* Segments as files: making, attaching, sharing, running out of rights, clocks across boots. */
+/* Segments as files: creating, attaching, sharing, lack of permission, clocks across boots. */
 #include "engine/segment.h"
 
 #include "segment_files.h"
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 
-/* ---- Making and attaching ---- */
+/* ---- Creating and attaching ---- */
 
 TEST(create_and_attach)
 {
@@ -23,7 +23,7 @@ TEST(create_and_attach)
     CHECK_EQ(what.st_mode & 07777, 0600);
     CHECK(what.st_blocks * 512 >= SIZE); /* reserved, not sparse */
 
-    /* The size of the one that is there counts, whatever one asks for. */
+    /* The size of the existing file counts, whatever size is requested. */
     CHECK_EQ(open_with(at("seg"), 4 * SIZE, WEIR_OPEN_CREATE, &b), 0);
     CHECK_EQ(weir_stats_read(b, &stats), 0);
     CHECK_EQ(stats.bytes, SIZE);
@@ -46,7 +46,7 @@ TEST(create_and_attach)
     CHECK_EQ(stat(at("mode"), &what), 0);
     CHECK_EQ(what.st_mode & 07777, 0640);
     weir_segment_close(a);
-    CHECK_EQ(entries(false), 3); /* nothing beside them */
+    CHECK_EQ(entries(false), 3); /* no other files */
     directory_remove();
 }
 
@@ -88,7 +88,7 @@ TEST(sizes)
         o.no_slab = true;
         check_refused(o, WEIR_EINVAL);
     }
-    /* More than any machine has: which of the two it is depends on what says no first. */
+    /* More than any machine has: which of the two errors depends on which check fails first. */
     struct statvfs fs;
     if (statvfs(directory, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < UINT64_C(1) << 45) {
         int got = open_with(at("x"), INT64_MAX, WEIR_OPEN_CREATE, &segment);
@@ -114,7 +114,7 @@ TEST(sizes)
     directory_remove();
 }
 
-/* ---- No rights, no place ---- */
+/* ---- No permission, no place ---- */
 
 static void without_rights(void)
 {
@@ -141,12 +141,12 @@ TEST(no_permission)
     directory_remove();
 }
 
-/* Where everybody may make files, a path is whose file comes first. */
-TEST(strangers)
+/* In a directory that is writable for all, the file of the first creator is used. */
+TEST(files_of_other_users)
 {
     enum { STRANGER = 65534 };
     const struct {
-        mode_t mode; /* of the folder */
+        mode_t mode; /* of the directory */
         uid_t folder, file;
         int expected;
     } cases[] = {{01777, 0, STRANGER, WEIR_EOWNER}, {01777, 0, 0, 0},       {01777, STRANGER, STRANGER, 0},
@@ -167,13 +167,13 @@ TEST(strangers)
             weir_segment_close(segment);
         }
         segment = NULL;
-        CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &segment), 0); /* not asked */
+        CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &segment), 0); /* not checked */
         weir_segment_close(segment);
         directory_remove();
     }
 }
 
-TEST(no_place)
+TEST(path_that_cannot_be_created)
 {
     char longest[5000];
     directory_make();
@@ -181,7 +181,7 @@ TEST(no_place)
     check_refused((weir_segment_options){.path = at("no/such"), .size = SIZE}, WEIR_ENOENT);
     CHECK_EQ(close(open(at("file"), O_CREAT | O_WRONLY, 0600)), 0);
     check_refused((weir_segment_options){.path = at("file/x"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ENOENT);
-    /* A link to nothing is something: nothing is made through it. */
+    /* A dangling link exists: nothing is created through it. */
     CHECK_EQ(symlink(at("target"), at("link")), 0);
     check_refused((weir_segment_options){.path = at("link"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_EEXIST);
     memset(longest, 'x', sizeof longest - 1);
@@ -224,7 +224,7 @@ TEST(state_outlives_handles_and_processes)
     CHECK(!take(shared, "k", 4));
     CHECK(take(shared, "k", 3));
     weir_segment_close(shared);
-    /* Without a name as well, for those who were forked. */
+    /* Anonymous as well, for forked processes. */
     CHECK_EQ(open_with(NULL, SIZE, 0, &shared), 0);
     in_child(take_four);
     in_child(take_four);
@@ -243,9 +243,9 @@ static int racer(const char *path, int flags, int start)
     return take(segment, "k", 1) + take(segment, "k", 1);
 }
 
-TEST(eight_open_at_once)
+TEST(eight_processes_open_concurrently)
 {
-    /* New, and in place of a broken one: there must be one segment in the end, and all must be in it. */
+    /* New, and in place of a broken one: there must be one segment in the end, and all must use it. */
     directory_make();
     for (int64_t round = 0, rounds = test_scaled(60, 10); round < rounds; round++) {
         bool broken = round % 2;
@@ -290,7 +290,7 @@ static void patch_boot(const char *path, uint64_t boot, int64_t offset_ns)
     close(file);
 }
 
-TEST(clock_goes_on_after_a_reboot)
+TEST(clock_continues_after_a_reboot)
 {
     weir_segment *segment;
     directory_make();
@@ -300,7 +300,7 @@ TEST(clock_goes_on_after_a_reboot)
     CHECK(llabs(first.mono_ns - first.wall_ns) < WEIR_SECOND);
     weir_segment_close(segment);
 
-    /* The same boot: the offset stays, even if somebody has stepped the wall clock by a year meanwhile. */
+    /* The same boot: the offset stays, even if the wall clock was stepped by a year meanwhile. */
     int64_t offset = first.wall_ns - weir__clocks().mono_ns;
     patch_boot(at("seg"), 0, offset - 365 * WEIR_DAY);
     CHECK_EQ(open_with(at("seg"), 0, 0, &segment), 0);
@@ -308,14 +308,14 @@ TEST(clock_goes_on_after_a_reboot)
     CHECK(llabs(now.mono_ns + 365 * WEIR_DAY - now.wall_ns) < 10 * WEIR_SECOND);
     weir_segment_close(segment);
 
-    /* Another boot, whose clock had run for 40 days: mono_ns goes on close to the wall clock. */
+    /* Another boot, whose clock had run for 40 days: mono_ns continues close to the wall clock. */
     patch_boot(at("seg"), 1, offset - 40 * WEIR_DAY);
     CHECK_EQ(open_with(at("seg"), 0, 0, &segment), 0);
     now = weir_clock(segment);
     CHECK(llabs(now.mono_ns - now.wall_ns) < WEIR_SECOND);
     CHECK(now.mono_ns >= first.mono_ns - WEIR_SECOND);
     weir_segment_close(segment);
-    /* And whoever comes next finds it so. */
+    /* And the next process finds it so. */
     CHECK_EQ(open_with(at("seg"), 0, WEIR_OPEN_READONLY, &segment), 0);
     now = weir_clock(segment);
     CHECK(llabs(now.mono_ns - now.wall_ns) < 10 * WEIR_SECOND);

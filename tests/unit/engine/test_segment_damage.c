@@ -1,4 +1,4 @@
-/* What is at the path is not a segment, not a whole one, not of this version, or full of rubbish. */
+/* The file is not a segment, incomplete, of another version, or full of random bits. */
 #include "engine/segment.h"
 #include "table/hash.h"
 
@@ -30,7 +30,7 @@ static void directory_make(void)
 static void directory_remove(void)
 {
     unlink(path);
-    CHECK_EQ(rmdir(directory), 0); /* fails if anything else was left there */
+    CHECK_EQ(rmdir(directory), 0); /* fails if another file was left there */
 }
 
 static int open_with(int flags, weir_segment **segment)
@@ -39,7 +39,7 @@ static int open_with(int flags, weir_segment **segment)
     return weir_segment_open(&options, segment);
 }
 
-/* Attaching, to read and to write, fails with this error. */
+/* Checks that attaching, read-only and read-write, fails with this error. */
 static void check_refused(int error)
 {
     const int flags[] = {0, WEIR_OPEN_CREATE, WEIR_OPEN_READONLY};
@@ -61,7 +61,7 @@ static bool take(weir_segment *segment, int64_t cost)
     return weir_passes(&d);
 }
 
-/* A sound segment in which the key holds all it may. */
+/* A valid segment in which the key has used up its limit. */
 static void make_used(void)
 {
     weir_segment *segment;
@@ -71,7 +71,7 @@ static void make_used(void)
     weir_segment_close(segment);
 }
 
-/* Opens with REBUILD; true if it is an empty one now. */
+/* Opens with REBUILD; true if it is empty now. */
 static bool is_rebuilt(void)
 {
     weir_segment *segment = NULL;
@@ -119,7 +119,7 @@ TEST(not_a_segment)
         write_file(files[i].text, files[i].repeat);
         CHECK_EQ(stat(path, &before), 0);
         check_refused(WEIR_ENOTSEG);
-        /* Not even to rebuild: it may be anything, and dear to somebody. */
+        /* Not even to rebuild: it may be any file of the user. */
         CHECK_EQ(open_with(REBUILD, &segment), WEIR_ENOTSEG);
         CHECK_EQ(stat(path, &after), 0);
         CHECK(before.st_ino == after.st_ino && before.st_size == after.st_size);
@@ -130,7 +130,7 @@ TEST(not_a_segment)
     CHECK_EQ(open_with(REBUILD, &segment), WEIR_ENOTSEG);
     CHECK_EQ(rmdir(path), 0);
     CHECK_EQ(mkfifo(path, 0600), 0);
-    alarm(10); /* a hang would be the end of us */
+    alarm(10); /* a hang would be fatal */
     check_refused(WEIR_ENOTSEG);
     CHECK_EQ(open_with(REBUILD, &segment), WEIR_ENOTSEG);
     alarm(0);
@@ -142,14 +142,14 @@ TEST(not_a_segment)
     directory_remove();
 }
 
-/* ---- Not a whole one ---- */
+/* ---- Incomplete ---- */
 
 TEST(truncated)
 {
     uint64_t seed = 1;
     directory_make();
     make_used();
-    /* A file can only be cut ever shorter, so from the end to the start, in steps that grow finer. */
+    /* A file can only be cut ever shorter, so from the end to the start, in steps that become finer. */
     for (long length = SIZE - 1; length >= 0;) {
         CHECK_EQ(truncate(path, length), 0);
         check_refused(length < 12 ? WEIR_ENOTSEG : WEIR_ETRUNCATED);
@@ -167,7 +167,7 @@ TEST(truncated)
     directory_remove();
 }
 
-TEST(longer_than_it_says)
+TEST(file_longer_than_its_header)
 {
     weir_segment *segment;
     directory_make();
@@ -196,12 +196,12 @@ TEST(every_bit_of_the_header)
         flip_bit(bit);
     }
     CHECK_EQ(open_with(0, &segment), 0);
-    CHECK(segment && !take(segment, 1)); /* nothing was touched by all this */
+    CHECK(segment && !take(segment, 1)); /* nothing was changed by all this */
     weir_segment_close(segment);
     directory_remove();
 }
 
-/* Overwrites one word of the header and makes the check sum right again, as an attacker would. */
+/* Overwrites one word of the header and corrects the checksum, as an attacker would. */
 static void forge(size_t offset, uint64_t value)
 {
     unsigned char header[sizeof(struct weir__header)];
@@ -241,7 +241,7 @@ TEST(another_version)
             continue;
         make_used();
         word = (uint64_t)sizeof(struct weir__header) << 32 | other;
-        forge(offsetof(struct weir__header, layout), word); /* sound in itself */
+        forge(offsetof(struct weir__header, layout), word); /* valid in itself */
         check_refused(WEIR_EVERSION);
         CHECK_EQ(open_with(WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE | WEIR_OPEN_REBUILD, &segment), WEIR_EEXIST);
         check_refused(WEIR_EVERSION);
@@ -266,7 +266,7 @@ TEST(rebuild_replaces_the_broken_only)
     CHECK(is_rebuilt());
     CHECK_EQ(stat(path, &after), 0);
     CHECK(before.st_ino != after.st_ino);
-    /* Those who have the old one mapped go on with it unharmed. */
+    /* Processes that have the old one mapped continue with it. */
     weir_stats stats;
     CHECK_EQ(weir_stats_read(old, &stats), 0);
     CHECK_EQ(stats.allowed, 1);
@@ -277,7 +277,7 @@ TEST(rebuild_replaces_the_broken_only)
     directory_remove();
 }
 
-/* ---- Rubbish in every slot ---- */
+/* ---- Random bits in every slot ---- */
 
 enum { KINDS = 12, KEYS = 64 };
 
@@ -304,14 +304,14 @@ static void make_limits(weir_limit limit[KINDS])
     }
 }
 
-/* Random bits all over; and in the slots of our keys, with their tags, since random tags are never theirs. */
+/* Random bits everywhere; and in the slots of the test's keys, with their tags, since random tags are never theirs. */
 static void scatter(struct weir__table *table, const weir_limit *limits, uint64_t *seed, bool all)
 {
     uint64_t *word = (uint64_t *)(void *)((char *)table->header + offsetof(struct weir__header, blocked_until_us));
     const uint64_t *end = (const uint64_t *)(const void *)((const char *)table->header + table->bytes);
     for (; all && word < end; word++)
         *word = test_random(seed);
-    if (!all) /* random leases leave nothing of the slab for years; without them its records are used, too */
+    if (!all) /* random leases block the slab for years; without them its records are used, too */
         memset(table->lease, 0, table->chunks * sizeof table->lease[0]);
     for (int i = 0; i < KINDS * KEYS; i++) {
         uint32_t key = (uint32_t)(i / KINDS);
@@ -321,7 +321,7 @@ static void scatter(struct weir__table *table, const weir_limit *limits, uint64_
         weir__cell *slot = &table->bucket[bits & 1 ? w.primary : w.alternate].slot[bits >> 1 & 3];
         slot->lo = (w.tag ^ (bits >> 3 & 1)) << 30 | test_random(seed) >> 34;
         slot->hi = test_random(seed);
-        /* Near the present as well, not only anywhere in four years. */
+        /* Near the current time as well, not only anywhere in four years. */
         if (bits >> 4 & 1)
             slot->hi = ((uint64_t)(NOW.mono_ns / 1000) - bits % 3000000) << 17 | (slot->hi & 0x1ffff);
     }
@@ -374,7 +374,7 @@ static void use(weir_segment *segment, const weir_limit *limits, uint64_t *seed,
     }
 }
 
-TEST(rubbish_in_every_slot)
+TEST(random_bits_in_every_slot)
 {
     weir_segment *segment;
     weir_limit limits[KINDS];

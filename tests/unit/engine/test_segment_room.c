@@ -1,4 +1,4 @@
-/* Segments as files: running out of room, holes in them, large pages. */
+/* Segments as files: lack of space, sparse files, large pages. */
 #define _GNU_SOURCE /* unshare */
 #include "segment_files.h"
 
@@ -21,27 +21,27 @@ static void copy_with_holes(const char *from, const char *to, off_t size, size_t
     close(out);
 }
 
-/* Whether the kernel can be asked to fill holes: not before 5.14, nor where an emulator drops what is advised. */
+/* Whether the kernel supports filling holes: not before 5.14, nor under an emulator that ignores madvise. */
 static bool holes_are_filled(void)
 {
-    bool told = false;
+    bool reported = false;
 #ifdef MADV_POPULATE_WRITE
     unsigned char there = 0;
     void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     (void)madvise(memory, 4096, MADV_POPULATE_WRITE);
-    told = mincore(memory, 4096, &there) == 0 && there & 1;
+    reported = mincore(memory, 4096, &there) == 0 && there & 1;
     munmap(memory, 4096);
 #endif
-    return told;
+    return reported;
 }
 
-/* With a page left: what has holes needs room, and is refused before somebody falls into one. */
+/* With one free page: a sparse file needs space, and is refused before a process accesses a hole. */
 static void full_tmpfs_and_holes(void)
 {
     weir_segment *segment;
     if (!holes_are_filled()) {
-        printf("SKIP no_space: holes cannot be told here\n");
+        printf("SKIP no_space: holes cannot be detected here\n");
         return;
     }
     const int how[] = {0, WEIR_OPEN_READONLY, WEIR_OPEN_CREATE, WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD};
@@ -65,12 +65,12 @@ static void full_tmpfs(void)
 {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("weir-test", directory, "tmpfs", 0, "size=1m"))
-        return; /* not allowed here; the limit on file sizes below stands in for it */
+        return; /* not permitted here; the limit on file sizes below replaces it */
     weir_segment *segment;
     check_refused((weir_segment_options){.path = at("big"), .size = 4 << 20, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
     CHECK_EQ(open_with(at("fits"), 512 << 10, WEIR_OPEN_CREATE, &segment), 0);
     check_refused((weir_segment_options){.path = at("more"), .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
-    CHECK(take(segment, "k", 10)); /* its own room was reserved */
+    CHECK(take(segment, "k", 10)); /* its own space was reserved */
     weir_segment_close(segment);
     int rest = open(at("rest"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CHECK_EQ(posix_fallocate(rest, 0, 508 << 10), 0); /* all but a page */
@@ -78,7 +78,7 @@ static void full_tmpfs(void)
     full_tmpfs_and_holes();
 }
 
-/* How many KiB of this process's shared memory are in large pages. */
+/* KiB of this process's shared memory in large pages. */
 static long in_large_pages(void)
 {
     static const char name[] = "ShmemPmdMapped:";
@@ -93,7 +93,7 @@ static long in_large_pages(void)
     return sum;
 }
 
-/* Whether a file that is mapped by hand gets any: not on every kernel, nor where an emulator drops what is advised. */
+/* Whether a mapped file gets large pages: not on every kernel, nor under an emulator that ignores madvise. */
 static bool there_are_large_pages(void)
 {
     const size_t bytes = 16 << 20;
@@ -114,9 +114,9 @@ static void large_pages(void)
 {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("weir-test", directory, "tmpfs", 0, "huge=advise"))
-        return; /* not allowed here, or a kernel without them */
+        return; /* not permitted here, or a kernel without them */
     if (!there_are_large_pages()) {
-        printf("SKIP a_tmpfs_that_advises_large_pages_gives_them: there are none\n");
+        printf("SKIP tmpfs_with_huge_advise_gives_large_pages: there are none\n");
         return;
     }
     weir_segment *segment;
@@ -126,7 +126,7 @@ static void large_pages(void)
     weir_segment_close(segment);
 }
 
-TEST(a_tmpfs_that_advises_large_pages_gives_them)
+TEST(tmpfs_with_huge_advise_gives_large_pages)
 {
     directory_make();
     in_child(large_pages);
@@ -140,7 +140,7 @@ static void limited_files(void)
     check_refused((weir_segment_options){.path = at("big"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
 }
 
-TEST(no_space)
+TEST(lack_of_space_is_an_error)
 {
     directory_make();
     in_child(full_tmpfs);

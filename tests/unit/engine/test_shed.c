@@ -1,4 +1,4 @@
-/* Requests that are shed: by class, and what they are told. */
+/* Shedding: by priority class, and the response to a shed request. */
 #include "overloaded.h"
 
 /* ---- Shedding by class ---- */
@@ -11,7 +11,7 @@ static const char classes[] =
     "  - { name: any, match: { path: [/x, /bulk] }, limit: 1000000, window: 1d }\n"
     "  - { name: ghost, match: { path: /x }, limit: 5, window: 1d, shadow: true, priority: critical }\n";
 
-/* Of n that are shed with probability p, within five standard deviations. */
+/* Checks that of n requests shed with probability p the number is within five standard deviations. */
 static void check_share(int64_t shed, int64_t n, double p)
 {
     double expected = (double)n * p, deviation = 5 * __builtin_sqrt((double)n * p * (1 - p));
@@ -20,7 +20,7 @@ static void check_share(int64_t shed, int64_t n, double p)
     CHECK((double)shed >= expected - deviation && (double)shed <= expected + deviation);
 }
 
-TEST(a_share_of_a_class_is_shed)
+TEST(share_of_a_class_is_shed)
 {
     weir *engine = pressed_engine(classes);
     static const struct {
@@ -38,24 +38,24 @@ TEST(a_share_of_a_class_is_shed)
         int64_t shed = 0, odd = 0;
         for (int64_t j = 0; j < n; j++) {
             double s = (double)j * 1e-5 * (double)(i % 2); /* at one moment, and at many */
-            weir_result answer = test_ask(engine, cases[i].line, s);
-            bool passes = weir_passes(&answer.decision);
+            weir_result checked = test_check(engine, cases[i].line, s);
+            bool passes = weir_passes(&checked.decision);
             shed += !passes;
-            odd += answer.priority != cases[i].priority;
-            odd += !passes && (answer.decided_by.reason != WEIR_BY_SHED || answer.status != 503 ||
-                               answer.decision.verdict != WEIR_DENY || answer.decision.retry_after_ns < WEIR_SECOND ||
-                               answer.decision.retry_after_ns > 5 * WEIR_SECOND);
+            odd += checked.priority != cases[i].priority;
+            odd += !passes && (checked.decided_by.reason != WEIR_BY_SHED || checked.status != 503 ||
+                               checked.decision.verdict != WEIR_DENY || checked.decision.retry_after_ns < WEIR_SECOND ||
+                               checked.decision.retry_after_ns > 5 * WEIR_SECOND);
         }
         CHECK_EQ(odd, 0);
         check_share(shed, n, cases[i].share);
     }
-    /* Counted apart, under the rule that said how important they are. */
+    /* Counted separately, under the rule that set their priority. */
     weir_rule_stats any = stats_of(engine, "any"), bulk = stats_of(engine, "bulk"), pay = stats_of(engine, "pay");
     CHECK_EQ(any.denied + bulk.denied + pay.denied + pay.shed, 0);
     CHECK_EQ(pay.allowed, (uint64_t)n);
     CHECK_EQ((int64_t)(bulk.shed + bulk.allowed), 2 * n);
     CHECK(any.shed > 0 && bulk.shed > any.shed);
-    /* And by their class: each rule here speaks for one, whatever else it lets pass. */
+    /* And by their class: each rule here sets one, whatever else it lets pass. */
     weir_rule_stats buy = stats_of(engine, "buy");
     CHECK_EQ(any.shed_of[WEIR_NORMAL], any.shed);
     CHECK_EQ(bulk.shed_of[WEIR_LOW], bulk.shed);
@@ -66,8 +66,8 @@ TEST(a_share_of_a_class_is_shed)
     weir_close(engine);
 }
 
-/* Shed at a stroke: nothing is asked, nothing is taken, no slot is held. */
-TEST(what_is_shed_takes_nothing)
+/* Shed first: no store request is sent, nothing is taken, no permit is acquired. */
+TEST(shed_request_takes_nothing)
 {
     weir *engine = pressed_engine(
         "rules:\n"
@@ -76,71 +76,71 @@ TEST(what_is_shed_takes_nothing)
         "  - { name: flight, limit: 5, algorithm: concurrency }\n"
         "  - { name: seen, limit: 100, window: 1d, shadow: true }\n");
     struct test_request r;
-    weir_result answer;
+    weir_result checked;
     weir_outcome outcomes[4];
-    weir_permits held;
+    weir_permits permit;
     shed_is(engine, 0, 0, 0, 1000);
     test_request(&r, "GET /");
     r.query.now = test_seconds(0);
-    r.query.permits = &held;
+    r.query.permits = &permit;
     r.query.outcomes = outcomes;
     r.query.outcomes_max = 4;
     for (int i = 0; i < 500; i++) {
-        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-        CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
-        CHECK_EQ(held.count, 0);
+        CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+        CHECK_EQ(checked.decided_by.reason, WEIR_BY_SHED);
+        CHECK_EQ(permit.count, 0);
     }
-    CHECK_EQ(strcmp(answer.decided_by.rule, "rate"), 0);
-    CHECK_EQ(answer.outcomes, 4);
-    r.query.dry_run = true; /* what only looks is not shed */
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(strcmp(checked.decided_by.rule, "rate"), 0);
+    CHECK_EQ(checked.outcomes, 4);
+    r.query.dry_run = true; /* a dry run is not shed */
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+    CHECK(weir_passes(&checked.decision));
     CHECK_EQ(outcomes[0].decision.remaining, 99);
     CHECK_EQ(outcomes[1].decision.remaining, 99);
     CHECK_EQ(outcomes[2].decision.remaining, 4);
     CHECK_EQ(outcomes[3].decision.remaining, 99);
     r.query.dry_run = false;
-    r.query.has_cost = true; /* nor who takes nothing or gives back */
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    r.query.has_cost = true; /* nor is a request that takes nothing or refunds */
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+    CHECK(weir_passes(&checked.decision));
     r.query.cost = -1;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+    CHECK(weir_passes(&checked.decision));
     CHECK_EQ(stats_of(engine, "rate").shed, 500);
     CHECK_EQ(stats_of(engine, "rate").denied, 0);
     CHECK_EQ(stats_of(engine, "quota").shed, 0);
     weir_close(engine);
 }
 
-TEST(who_is_denied_anyway_is_not_shed_but_denied)
+TEST(request_denied_by_a_limit_is_not_counted_as_shed)
 {
     weir *engine = pressed_engine("rules:\n"
                                   "  - { name: ban, match: { path: /no }, limit: 0, priority: low }\n"
                                   "  - { name: bad, match: { path: /x }, key: \"u:${user_id}\", limit: 5, window: 1m,\n"
                                   "      priority: low, block: { keys: [\"u:6\"] } }\n");
     shed_is(engine, 0, 0, 0, 1000);
-    CHECK_EQ(test_ask(engine, "GET /no", 0).decided_by.reason, WEIR_BY_BAN);
-    CHECK_EQ(test_ask(engine, "GET /x user_id=6", 0).decided_by.reason, WEIR_BY_BLOCK_LIST);
-    CHECK_EQ(test_ask(engine, "GET /x user_id=7", 0).decided_by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_check(engine, "GET /no", 0).decided_by.reason, WEIR_BY_BAN);
+    CHECK_EQ(test_check(engine, "GET /x user_id=6", 0).decided_by.reason, WEIR_BY_BLOCK_LIST);
+    CHECK_EQ(test_check(engine, "GET /x user_id=7", 0).decided_by.reason, WEIR_BY_SHED);
     CHECK(test_passes(engine, "GET /x", 0)); /* the rule does not apply without its key */
     weir_close(engine);
 }
 
-TEST(a_page_of_a_dead_agent_sheds_nothing)
+TEST(load_page_of_a_dead_agent_sheds_nothing)
 {
     weir *engine = pressed_engine(classes);
     shed_is(engine, 0, 1000, 1000, 1000);
     CHECK_EQ(test_passing(engine, "GET /bulk", 1.9, 10), 0);
     CHECK_EQ(test_passing(engine, "GET /bulk", 2.1, 10), 10);
     weir_close(engine);
-    engine = test_engine(classes); /* nor one that is not there */
+    engine = test_engine(classes); /* nor does a missing one */
     CHECK_EQ(test_passing(engine, "GET /bulk", 0, 10), 10);
-    CHECK_EQ(test_ask(engine, "GET /bulk", 0).priority, WEIR_LOW);
+    CHECK_EQ(test_check(engine, "GET /bulk", 0).priority, WEIR_LOW);
     weir_close(engine);
 }
 
-/* Without a word about importance in the whole set, nobody comes before anybody. */
-TEST(a_set_without_classes_sheds_nothing)
+/* Without any priority in the set, no class is shed before another. */
+TEST(rules_without_priorities_shed_nothing)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: 5, window: 1m, priority: 7 }\n");
     shed_is(engine, 0, 1000, 1000, 1000);
@@ -148,7 +148,7 @@ TEST(a_set_without_classes_sheds_nothing)
     weir_close(engine);
 }
 
-TEST(descriptors_are_normal)
+TEST(descriptors_have_normal_priority)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: unlimited, priority: critical }\n"
                                   "domains:\n  - domain: d\n    descriptors:\n"
@@ -162,31 +162,31 @@ TEST(descriptors_are_normal)
                                    .charge_denied = true,
                                    .now = test_seconds(0),
                                    .outcomes = outcomes};
-    weir_result answer;
+    weir_result checked;
     shed_is(engine, 0, 0, 1000, 1000);
     for (int i = 0; i < 20; i++) {
-        CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
-        CHECK_EQ(answer.decided_by.reason, WEIR_BY_SHED);
+        CHECK_EQ(weir_check_descriptors(engine, &query, &checked), 0);
+        CHECK_EQ(checked.decided_by.reason, WEIR_BY_SHED);
         CHECK_EQ(outcomes[0].reason, WEIR_BY_NOTHING);
         CHECK(!weir_passes(&outcomes[1].decision));
     }
-    query.descriptor_count = 1; /* no rule: nothing to say */
-    CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    query.descriptor_count = 1; /* no rule: nothing to report */
+    CHECK_EQ(weir_check_descriptors(engine, &query, &checked), 0);
+    CHECK(weir_passes(&checked.decision));
     query.descriptor_count = 2;
     shed_is(engine, 0, 0, 0, 1000);
-    CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
-    CHECK_EQ(answer.decision.remaining, 9); /* also what is denied counts, but not what was shed */
+    CHECK_EQ(weir_check_descriptors(engine, &query, &checked), 0);
+    CHECK_EQ(checked.decision.remaining, 9); /* denied requests count, too, but not those shed */
     weir_close(engine);
 }
 
-/* ---- What the client is told ---- */
+/* ---- The response ---- */
 
-static weir_result shed_answer(const char *response, char *text, size_t size)
+static weir_result shed_result(const char *response, char *text, size_t size)
 {
     char rules[512];
     struct test_request r;
-    weir_result answer;
+    weir_result checked;
     snprintf(rules, sizeof rules, "rules:\n  - { name: a, limit: 5, window: 1m, priority: low, on_limit: queue%s }\n",
              response);
     weir *engine = pressed_engine(rules);
@@ -195,49 +195,49 @@ static weir_result shed_answer(const char *response, char *text, size_t size)
     r.query.now = test_seconds(0);
     r.query.text = text;
     r.query.text_size = size;
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
     weir_close(engine);
-    return answer;
+    return checked;
 }
 
-TEST(the_answer_to_what_was_shed)
+TEST(response_to_a_shed_request)
 {
     char text[256], body[512];
     const char *type;
     uint16_t lens[WEIR_HEADER_COUNT];
     char values[WEIR_HEADER_ROOM];
-    weir_result answer = shed_answer(", response: { message: Slow down }", text, sizeof text);
-    CHECK_EQ(answer.status, 503);
-    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_REJECT);
-    CHECK_EQ(answer.message.len, 0);
-    answer.decision.retry_after_ns = 3 * WEIR_SECOND;
-    weir_result_body(&answer, false, body, sizeof body, &type);
+    weir_result checked = shed_result(", response: { message: Slow down }", text, sizeof text);
+    CHECK_EQ(checked.status, 503);
+    CHECK_EQ(checked.on_limit, WEIR_ON_LIMIT_REJECT);
+    CHECK_EQ(checked.message.len, 0);
+    checked.decision.retry_after_ns = 3 * WEIR_SECOND;
+    weir_result_body(&checked, false, body, sizeof body, &type);
     CHECK_EQ(strcmp(body, "{\"error\":\"overloaded\",\"message\":\"The service is busy with more important requests. "
                           "Please retry after 3 seconds.\",\"rule\":\"a\",\"retry_after\":3}\n"),
              0);
-    weir_result_body(&answer, true, body, sizeof body, &type);
+    weir_result_body(&checked, true, body, sizeof body, &type);
     CHECK_EQ(strcmp(type, "application/problem+json"), 0);
     CHECK_EQ(strcmp(body,
                     "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
                     "\"title\":\"Temporary reduced capacity\",\"status\":503,\"detail\":\"The service is busy with "
                     "more important requests. Please retry after 3 seconds.\"}\n"),
              0);
-    weir_result_header_values(&answer, NULL, values, lens);
+    weir_result_header_values(&checked, NULL, values, lens);
     CHECK_EQ(lens[WEIR_HEADER_RETRY_AFTER], 1);
     CHECK_EQ(lens[WEIR_HEADER_LIMIT], 0);
     CHECK_EQ(lens[WEIR_HEADER_POLICY], 0);
-    answer = shed_answer(", response: { status: 420, body: { text: Sorry } }", text, sizeof text);
-    CHECK_EQ(answer.status, 503);
-    CHECK_EQ(answer.body, WEIR_BODY_AUTO);
-    CHECK_EQ(answer.body_text.len, 0);
-    answer = shed_answer(", response: { body: none }", text, sizeof text);
-    CHECK_EQ(weir_result_body(&answer, false, body, sizeof body, &type), 0);
+    checked = shed_result(", response: { status: 420, body: { text: Sorry } }", text, sizeof text);
+    CHECK_EQ(checked.status, 503);
+    CHECK_EQ(checked.body, WEIR_BODY_AUTO);
+    CHECK_EQ(checked.body_text.len, 0);
+    checked = shed_result(", response: { body: none }", text, sizeof text);
+    CHECK_EQ(weir_result_body(&checked, false, body, sizeof body, &type), 0);
 }
 
 /* ---- With a store ---- */
 
-/* The same dice decide when the store is asked and when the request is: nothing is asked for what is shed. */
-TEST(what_is_shed_does_not_ask_the_store)
+/* The store request and the check use the same random number: no store request is sent for a shed request. */
+TEST(shed_request_sends_no_store_request)
 {
     test_store_open(&store);
     weir *engine =
@@ -250,7 +250,7 @@ TEST(what_is_shed_does_not_ask_the_store)
         struct result result = async(engine, "GET / user_id=1", s);
         shed += !result.passes;
         odd += result.passes != (result.prepared == 1) || result.back != 0;
-        odd += !result.passes && result.answer.decided_by.reason != WEIR_BY_SHED;
+        odd += !result.passes && result.checked.decided_by.reason != WEIR_BY_SHED;
     }
     CHECK_EQ(odd, 0);
     check_share(shed, n, 0.5);
@@ -260,21 +260,21 @@ TEST(what_is_shed_does_not_ask_the_store)
     weir_segment_close(store.segment);
 }
 
-/* The load may change between the two looks: what was asked for is what holds. */
+/* The load may change between the two steps: the decision of the first holds. */
 static void calms_down(weir *engine)
 {
     shed_is(engine, 0, 0, 0, 0);
 }
 
-TEST(a_load_that_changes_in_mid_way)
+TEST(load_that_changes_between_begin_and_check)
 {
     test_store_open(&store);
     weir *engine =
         strict_engine("rules:\n  - { name: a, limit: 100, window: 1d, priority: low, consistency: strict }\n");
     shed_is(engine, 0, 0, 0, 1000);
-    struct result result = run(engine, "GET /", 0, (struct moment){.asked = calms_down});
+    struct result result = run(engine, "GET /", 0, (struct moment){.before_check = calms_down});
     CHECK_EQ(result.prepared, 0);
-    CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_SHED);
+    CHECK_EQ(result.checked.decided_by.reason, WEIR_BY_SHED);
     CHECK(async(engine, "GET /", 0).passes);
     weir_close(engine);
     weir_segment_close(store.segment);

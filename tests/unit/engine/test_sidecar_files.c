@@ -1,5 +1,4 @@
-/* Files beside a segment: whose they may be, what else may have their names, and what happens when they are cut short.
- */
+/* Sidecar files of a segment: their owners, foreign files under their names, and truncation. */
 #define _GNU_SOURCE
 #include "../../engine.h"
 #include "../../own.h"
@@ -17,16 +16,17 @@ static const char eventual[] = "rules: [{name: a, limit: 5, window: 1m, consiste
 static const char local[] = "rules: [{name: a, limit: 5, window: 1m}]\n";
 
 static char folder[64], paths[3][80]; /* of hot keys, load level, ledger */
-static char heard[4096];
+static char diagnostics[4096];
 static int warnings, errors;
 
-static void hear(void *context, const weir_diagnostic *told)
+static void hear(void *context, const weir_diagnostic *diagnostic)
 {
     (void)context;
-    size_t len = strlen(heard);
-    snprintf(heard + len, sizeof heard - len, "%s: %s\n", told->file ? told->file : "", told->message);
-    warnings += told->severity == WEIR_IS_WARNING;
-    errors += told->severity == WEIR_IS_ERROR;
+    size_t len = strlen(diagnostics);
+    snprintf(diagnostics + len, sizeof diagnostics - len, "%s: %s\n", diagnostic->file ? diagnostic->file : "",
+             diagnostic->message);
+    warnings += diagnostic->severity == WEIR_IS_WARNING;
+    errors += diagnostic->severity == WEIR_IS_ERROR;
 }
 
 static void begin(void)
@@ -58,13 +58,13 @@ static int open_engine(const char *rules, weir **engine)
                         .load = paths[1],
                         .ledger = paths[2],
                         .ledger_bytes = 1 << 20};
-    heard[0] = 0;
+    diagnostics[0] = 0;
     warnings = errors = 0;
     *engine = NULL;
     return weir_open(&how, engine);
 }
 
-/* All three files are there, and of this user. */
+/* Creates all three files, owned by this user. */
 static void make_files(void)
 {
     weir *engine;
@@ -73,13 +73,13 @@ static void make_files(void)
     weir_close(engine);
 }
 
-static bool told_of(const char *path, const char *what)
+static bool was_reported(const char *path, const char *what)
 {
-    const char *line = strstr(heard, path);
+    const char *line = strstr(diagnostics, path);
     return line && strstr(line, what) && strstr(line, what) < strchr(line, '\n');
 }
 
-/* Hot keys and the load level are done without; the ledger is needed where a rule is eventual. */
+/* Checks that the engine opens without hot keys and the load level, but not without a ledger if a rule is eventual. */
 static void check_refused(const char *why)
 {
     weir *engine;
@@ -87,11 +87,11 @@ static void check_refused(const char *why)
     CHECK(!engine->hot_sampler && !engine->load && !engine->deltas);
     CHECK(warnings == 3 && errors == 0);
     for (int i = 0; i < 3; i++)
-        CHECK(told_of(paths[i], why) && told_of(paths[i], "remove"));
+        CHECK(was_reported(paths[i], why) && was_reported(paths[i], "remove"));
     CHECK(test_passes(engine, "GET /", 0));
     weir_close(engine);
     CHECK(open_engine(eventual, &engine) < 0 && errors == 1);
-    CHECK(told_of(paths[2], why));
+    CHECK(was_reported(paths[2], why));
 }
 
 TEST(files_of_another_user_are_refused)
@@ -105,24 +105,24 @@ TEST(files_of_another_user_are_refused)
     check_refused("uid 65534");
     weir *engine;
     CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
-    /* They are refused, not replaced: it is for root to look at them. */
+    /* They are refused, not replaced: root has to examine them. */
     struct stat what;
     CHECK(stat(paths[0], &what) == 0 && what.st_uid == STRANGER);
 
-    CHECK_EQ(chmod(folder, 0755), 0); /* where only root makes files, root has put them there */
+    CHECK_EQ(chmod(folder, 0755), 0); /* where only root creates files, root has put them there */
     CHECK_EQ(open_engine(eventual, &engine), 0);
     CHECK(engine->hot_sampler && engine->load && engine->deltas && warnings == 0);
     weir_close(engine);
-    CHECK_EQ(chmod(folder, 0777), 0); /* without the sticky bit others may replace them at any time */
+    CHECK_EQ(chmod(folder, 0777), 0); /* without the sticky bit other users may replace them at any time */
     CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
-    CHECK_EQ(chown(folder, STRANGER, (gid_t)-1), 0); /* the folder's owner may do all that anyhow */
+    CHECK_EQ(chown(folder, STRANGER, (gid_t)-1), 0); /* the directory's owner may do all that anyway */
     CHECK_EQ(open_engine(eventual, &engine), 0);
     weir_close(engine);
     end();
 }
 
-/* Who shares another user's segment shares the files beside it. */
-TEST(files_of_the_segments_owner_are_taken)
+/* A process that shares another user's segment shares its sidecar files. */
+TEST(files_of_the_segments_owner_are_used)
 {
     char segment[96];
     weir *engine = NULL;
@@ -131,7 +131,7 @@ TEST(files_of_the_segments_owner_are_taken)
     begin();
     make_files();
     snprintf(segment, sizeof segment, "%s/segment", folder);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int round = 0; round < 2; round++) {
         weir_options how = {.segment = {.path = segment, .size = SIZE, .flags = WEIR_OPEN_CREATE},
                             .rules_text = local,
                             .hot = paths[0]};
@@ -144,7 +144,7 @@ TEST(files_of_the_segments_owner_are_taken)
     end();
 }
 
-TEST(what_is_no_file_is_refused_and_nothing_waits_for_it)
+TEST(special_files_are_refused_without_blocking)
 {
     begin();
     for (int i = 0; i < 3; i++)
@@ -179,8 +179,8 @@ TEST(links_are_not_followed)
     end();
 }
 
-/* What was cut short is made anew with the next engine, whatever is left of it. */
-TEST(what_is_left_of_a_file_is_replaced)
+/* A truncated file is created anew by the next engine, whatever is left of it. */
+TEST(truncated_file_is_replaced)
 {
     static const off_t left[] = {0, 1, 8, 100, 4096, SIZE / 2};
     begin();
@@ -219,7 +219,7 @@ static int use_all(void)
             return 4;
     int lost = 0, reported = 0;
     for (int i = 0; i < ENGINES; i++) {
-        engine[i]->hot_sampler->hot.header->seconds++; /* as the one that ages them does */
+        engine[i]->hot_sampler->hot.header->seconds++; /* as the agent that ages them does */
         test_passes(engine[i], "GET /", 0);
         lost += engine[i]->hot_sampler->mapped.lost != 0;
     }
@@ -247,8 +247,8 @@ TEST(every_file_is_guarded)
     end();
 }
 
-/* There is an end to what the handler knows: a file more is refused rather than left without a guard. */
-TEST(there_is_an_end_to_what_can_be_guarded)
+/* The number of guarded mappings is bounded: a further file is refused rather than left without a guard. */
+TEST(number_of_guarded_mappings_is_bounded)
 {
     enum { MOST = 256 };
     static struct weir__mapped mapped[MOST + 1];

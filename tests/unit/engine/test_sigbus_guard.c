@@ -1,4 +1,4 @@
-/* The file of a segment is cut short under those who have it mapped. Each case in a process of its own. */
+/* The file of a segment is truncated under processes that have it mapped. Each case runs in its own process. */
 #define _GNU_SOURCE
 #include "../../engine.h"
 #include "../../own.h"
@@ -60,14 +60,14 @@ static int take_unguarded(void)
     weir_segment *segment = open_segment();
     weir_limit limit = hundred_a_day();
     weir_decision d;
-    signal(SIGBUS, SIG_DFL); /* a sanitizer's would end the process in its own way */
+    signal(SIGBUS, SIG_DFL); /* a sanitizer's handler would end the process in its own way */
     EXPECT(weir_take(segment, &limit, "k", 1, 1, weir_clock(segment), &d) == 0);
     EXPECT(truncate(path, 0) == 0);
     return weir_take(segment, &limit, "k", 1, 1, weir_clock(segment), &d) == 0 ? 0 : 1;
 }
 
-/* What this is about: without a guard the process ends. */
-TEST(unguarded)
+/* The problem: without a guard the process ends. */
+TEST(process_without_a_guard_ends)
 {
     CHECK_EQ(in_child(take_unguarded), -SIGBUS);
 }
@@ -98,12 +98,12 @@ static int every_call(void)
     return 0;
 }
 
-TEST(every_call_says_so)
+TEST(every_call_returns_an_error)
 {
     CHECK_EQ(in_child(every_call), 0);
 }
 
-/* The half of the file that is left counts no more than the other: one table, or none. */
+/* The remaining half of the file does not count: the table is complete or lost. */
 static int cut_in_half(void)
 {
     weir_segment *segment = open_segment();
@@ -121,7 +121,7 @@ static int cut_in_half(void)
     return 0;
 }
 
-TEST(half_of_it_is_left)
+TEST(truncation_to_half_loses_the_table)
 {
     CHECK_EQ(in_child(cut_in_half), 0);
 }
@@ -141,9 +141,9 @@ static int policies(void)
     EXPECT(test_passes(engine, "GET /closed", 0) && !test_passes(engine, "GET /closed", 0));
     EXPECT(truncate(path, 0) == 0);
     for (int i = 0; i < 3; i++) {
-        weir_result answer = test_ask(engine, "GET /closed", 0);
-        EXPECT(!weir_passes(&answer.decision) && answer.decided_by.reason == WEIR_BY_FAILURE &&
-               answer.decided_by.error == WEIR_ELOST);
+        weir_result result = test_check(engine, "GET /closed", 0);
+        EXPECT(!weir_passes(&result.decision) && result.decided_by.reason == WEIR_BY_FAILURE &&
+               result.decided_by.error == WEIR_ELOST);
         EXPECT(test_passes(engine, "GET /open", 0) && test_passes(engine, "GET /local", 0));
         EXPECT(test_passes(engine, "GET /log", 0));
     }
@@ -152,7 +152,7 @@ static int policies(void)
     return 0;
 }
 
-TEST(the_rules_policy_decides)
+TEST(policy_of_the_rule_decides)
 {
     CHECK_EQ(in_child(policies), 0);
 }
@@ -183,12 +183,12 @@ static int threads(void)
     return 0;
 }
 
-TEST(threads_in_the_midst_of_it)
+TEST(threads_survive_truncation)
 {
     CHECK_EQ(in_child(threads), 0);
 }
 
-/* ---- Others' faults ---- */
+/* ---- Foreign faults ---- */
 
 static sigjmp_buf out;
 
@@ -205,10 +205,10 @@ static int other_memory(void)
     signal(SIGBUS, theirs);
     EXPECT(other != MAP_FAILED && weir_segment_guard(segment) == 0);
     EXPECT(truncate(path, 4096) == 0);
-    volatile int told = sigsetjmp(out, 1);
-    if (!told)
+    volatile int caught = sigsetjmp(out, 1);
+    if (!caught)
         *other = 1;
-    EXPECT(told == SIGBUS && !weir_segment_lost(segment));
+    EXPECT(caught == SIGBUS && !weir_segment_lost(segment));
     if (sigsetjmp(out, 1) == 0)
         raise(SIGBUS); /* sent, not a fault */
     EXPECT(!weir_segment_lost(segment));
@@ -217,7 +217,7 @@ static int other_memory(void)
     return 0;
 }
 
-TEST(other_faults_are_others)
+TEST(foreign_faults_are_passed_on)
 {
     CHECK_EQ(in_child(other_memory), 0);
 }
@@ -231,7 +231,7 @@ static int default_action(void)
     return 0;
 }
 
-TEST(a_signal_that_was_sent_ends_the_process_as_ever)
+TEST(sent_sigbus_ends_the_process)
 {
     CHECK_EQ(in_child(default_action), -SIGBUS);
 }
@@ -250,7 +250,7 @@ static int many(void)
     return 0;
 }
 
-TEST(there_is_a_bound)
+TEST(number_of_guards_is_bounded)
 {
     CHECK_EQ(in_child(many), 0);
 }

@@ -10,7 +10,7 @@ static weir *engine_of(const char *rules, weir_segment_options segment)
     return w;
 }
 
-/* A rule "r" of a user, in a segment without a slab. */
+/* A rule "r" per user, in a segment without a slab. */
 static weir *without_slab(const char *kind, const char *policy)
 {
     char text[256];
@@ -36,18 +36,18 @@ static weir_stats stats_of(weir *w)
 static const char *const kinds[] = {"algorithm: sliding_window_log", "algorithm: sliding_window_counter, buckets: 6",
                                     "algorithm: sliding_window_log, count_rejected: true"};
 
-TEST(the_host_holds_the_limit_by_another_counter)
+TEST(local_policy_uses_a_substitute_counter)
 {
     for (int i = 0; i < 6; i++) {
         weir *w = without_slab(kinds[i / 2], i % 2 ? "local" : "");
         CHECK_EQ(test_passing(w, "GET / user_id=a", 0, 20), 5);
         CHECK_EQ(test_passing(w, "GET / user_id=b", 0, 3), 3);
-        weir_result answer = test_ask(w, "GET / user_id=a", 1);
-        CHECK_EQ(answer.decision.verdict, WEIR_DENY);
-        CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
-        CHECK_EQ(answer.decided_by.error, WEIR_EFULL);
-        CHECK_EQ(answer.decision.limit, 5);
-        CHECK(answer.decision.retry_after_ns > 0);
+        weir_result result = test_check(w, "GET / user_id=a", 1);
+        CHECK_EQ(result.decision.verdict, WEIR_DENY);
+        CHECK_EQ(result.decided_by.reason, WEIR_BY_LIMIT);
+        CHECK_EQ(result.decided_by.error, WEIR_EFULL);
+        CHECK_EQ(result.decision.limit, 5);
+        CHECK(result.decision.retry_after_ns > 0);
         CHECK_EQ(test_passing(w, "GET / user_id=a", 125, 20), 5);
         CHECK_EQ(failures_of(w, "r"), 44);
         CHECK_EQ(stats_of(w).slab_full, 44);
@@ -55,23 +55,23 @@ TEST(the_host_holds_the_limit_by_another_counter)
     }
 }
 
-TEST(open_passes_and_closed_denies)
+TEST(policy_open_passes_and_closed_denies)
 {
     for (int i = 0; i < 6; i++) {
         bool closed = i % 2;
         weir *w = without_slab(kinds[i / 2], closed ? "closed" : "open");
-        weir_result answer = test_ask(w, "GET / user_id=a", 0);
-        CHECK_EQ(weir_passes(&answer.decision), !closed);
-        CHECK_EQ(answer.decided_by.reason, WEIR_BY_FAILURE);
-        CHECK_EQ(answer.decided_by.error, WEIR_EFULL);
+        weir_result result = test_check(w, "GET / user_id=a", 0);
+        CHECK_EQ(weir_passes(&result.decision), !closed);
+        CHECK_EQ(result.decided_by.reason, WEIR_BY_FAILURE);
+        CHECK_EQ(result.decided_by.error, WEIR_EFULL);
         CHECK_EQ(test_passing(w, "GET / user_id=a", 0, 19), closed ? 0 : 19);
         CHECK_EQ(failures_of(w, "r"), 20);
         weir_close(w);
     }
 }
 
-/* A log that outgrows its slab: what it holds and what the stand-in holds are the limit together. */
-TEST(a_log_that_cannot_grow_is_not_counted_twice)
+/* A log that outgrows its slab: the log and its substitute counter together enforce the limit. */
+TEST(log_that_cannot_grow_is_not_counted_twice)
 {
     weir *w = engine_of("rules:\n  - { name: r, limit: 1200, window: 1m, algorithm: sliding_window_log }\n",
                         (weir_segment_options){.size = 1 << 16});
@@ -84,9 +84,9 @@ TEST(a_log_that_cannot_grow_is_not_counted_twice)
     weir_close(w);
 }
 
-/* Keys that use up their limits fill the slab: each is held to its limit, by a log or by a stand-in, and stays denied.
+/* Keys that use up their limits fill the slab: each is limited, by a log or by a substitute counter, and stays denied.
  */
-TEST(keys_that_fill_the_slab_reset_none)
+TEST(keys_that_fill_the_slab_reset_no_other)
 {
     for (int i = 0; i < 2; i++) {
         char text[256], line[64];
@@ -105,10 +105,10 @@ TEST(keys_that_fill_the_slab_reset_none)
 }
 
 /*
- * A denial under several rules is found by a look, which takes nothing: it counts as one all the same. The others have
- * used up their limits, too, but none was denied: requests in flight, which have no stand-in, get their room.
+ * A denial under several rules is found by a peek, which takes nothing: it counts as a denial nevertheless. The others
+ * have used up their limits, too, but were not denied: permits, which have no substitute, get their room.
  */
-TEST(a_key_that_several_rules_deny_outlives_a_flood)
+TEST(key_denied_by_several_rules_survives_a_flood)
 {
     weir *w = engine_of("rules:\n"
                         "  - { name: once, key: \"${user_id}\", limit: 1, window: 1m, algorithm: sliding_window_log }\n"
@@ -136,7 +136,7 @@ TEST(a_key_that_several_rules_deny_outlives_a_flood)
     weir_close(w);
 }
 
-TEST(a_window_that_several_rules_deny_outlives_a_flood)
+TEST(window_denied_by_several_rules_survives_a_flood)
 {
     weir *w = engine_of("rules:\n"
                         "  - { name: few, key: \"${user_id}\", limit: 2, window: 1m, algorithm: fixed_window, "

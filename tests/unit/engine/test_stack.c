@@ -38,7 +38,7 @@ static void *check(void *argument)
 {
     static weir_outcome outcomes[16];
     static const uint8_t peer[4] = {192, 0, 2, 1};
-    static weir_result answer; /* the caller's, and not of weir_check's stack */
+    static weir_result result; /* the caller's, not part of weir_check's stack */
     weir_query query = {.lookup = lookup,
                         .peer = peer,
                         .peer_len = sizeof peer,
@@ -47,17 +47,17 @@ static void *check(void *argument)
                         .outcomes = outcomes,
                         .outcomes_max = 16};
     for (int i = 0; i < 4; i++) /* the last is denied */
-        CHECK_EQ(weir_check(engine, &query, &answer), 0);
-    CHECK(!weir_passes(&answer.decision));
+        CHECK_EQ(weir_check(engine, &query, &result), 0);
+    CHECK(!weir_passes(&result.decision));
     query.path.len = 0; /* by the lookup */
-    CHECK_EQ(weir_check(engine, &query, &answer), 0);
+    CHECK_EQ(weir_check(engine, &query, &result), 0);
     return argument;
 }
 
 static void *check_descriptors(void *argument)
 {
     static weir_outcome outcomes[2];
-    static weir_result answer;
+    static weir_result result;
     weir_descriptor_entry entry = {.key = {"user", 4}, .value = {"4711", 4}};
     weir_descriptor descriptors[2] = {{.entries = &entry, .entry_count = 1}, {.entries = &entry, .entry_count = 1}};
     weir_descriptor_query query = {.domain = {"shop", 4},
@@ -65,12 +65,12 @@ static void *check_descriptors(void *argument)
                                    .descriptor_count = 2,
                                    .now = test_seconds(1),
                                    .outcomes = outcomes};
-    CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
-    CHECK_EQ(answer.matched, 2);
+    CHECK_EQ(weir_check_descriptors(engine, &query, &result), 0);
+    CHECK_EQ(result.matched, 2);
     return argument;
 }
 
-/* Bytes of stack that a thread with this function touches. */
+/* Bytes of stack that a thread with this function uses. */
 static size_t stack_of(void *(*run)(void *))
 {
     pthread_attr_t attributes;
@@ -93,7 +93,7 @@ static void check_stack(const char *rules, const char *at, void *(*run)(void *))
 {
     engine = test_engine(rules);
     path = at;
-    stack_of(run); /* what is bound or made by the first call does not count */
+    stack_of(run); /* symbol binding and allocations of the first call do not count */
     size_t needed = stack_of(run) - stack_of(do_nothing);
     printf("%zu bytes of stack\n", needed);
 #if !defined WEIR__SANITIZED && !defined __SANITIZE_THREAD__ /* whose frames are larger */
@@ -102,12 +102,12 @@ static void check_stack(const char *rules, const char *at, void *(*run)(void *))
     weir_close(engine);
 }
 
-TEST(one_rule)
+TEST(stack_with_one_rule)
 {
     check_stack("rules:\n  - { name: a, key: '${client_ip}', limit: 3, window: 1d }\n", "/a", check);
 }
 
-TEST(lists_tiers_costs_and_expressions)
+TEST(stack_with_lists_tiers_costs_and_expressions)
 {
     check_stack("identity: { plan: header:X-Plan, user_id: header:X-User }\n"
                 "block: { networks: [198.51.100.0/24] }\n"
@@ -122,7 +122,7 @@ TEST(lists_tiers_costs_and_expressions)
                 "/a/b/c", check);
 }
 
-TEST(descriptors)
+TEST(stack_with_descriptors)
 {
     check_stack("domain: shop\ndescriptors:\n  - { key: user, rate_limit: { unit: minute, requests_per_unit: 100 } }\n",
                 "/", check_descriptors);

@@ -20,7 +20,7 @@ static const char *shown(void)
     return text;
 }
 
-TEST(a_host_is_enough_and_the_rest_has_its_defaults)
+TEST(only_the_host_is_required)
 {
     CHECK_EQ(parse("redis://cache"), 0);
     CHECK_EQ(options.kind, WEIR__SINGLE);
@@ -38,7 +38,7 @@ TEST(a_host_is_enough_and_the_rest_has_its_defaults)
     CHECK(strcmp(shown(), "redis://cache:6379") == 0);
 }
 
-TEST(everything_can_be_said_in_the_url)
+TEST(every_option_can_be_in_the_url)
 {
     CHECK_EQ(parse("rediss://al%40ice:s%3ae%2fc@[2001:db8::1]:7000/3?deadline=5ms&prefix=app&hash_keys=true&verify=no&"
                    "ca=/etc/ca.pem&certificate=/c&key=/k&server_name=redis.example&breaker_failures=9&"
@@ -63,7 +63,7 @@ TEST(everything_can_be_said_in_the_url)
     CHECK(strcmp(shown(), "rediss://al@ice@[2001:db8::1]:7000/3") == 0);
 }
 
-TEST(the_other_kinds)
+TEST(cluster_and_sentinel_urls)
 {
     CHECK_EQ(parse("redis+sentinel://:pw@a,b:1,[::1]:2/my%2Fmaster/4?sentinel_password=x"), 0);
     CHECK_EQ(options.kind, WEIR__SENTINEL);
@@ -92,7 +92,7 @@ TEST(the_other_kinds)
     CHECK(strcmp(options.user, "u") == 0);
 }
 
-TEST(what_is_wrong_is_said)
+TEST(errors_are_described)
 {
     static const char *const bad[] = {"",
                                       "redis",
@@ -147,7 +147,7 @@ TEST(what_is_wrong_is_said)
     }
 }
 
-TEST(too_long_is_refused_not_cut)
+TEST(too_long_values_are_refused_not_cut)
 {
     char url[2048] = "redis://";
     memset(url + 8, 'h', 255);
@@ -171,13 +171,13 @@ TEST(too_long_is_refused_not_cut)
     CHECK(strcmp(small, "red") == 0);
 }
 
-TEST(secrets_are_never_told)
+TEST(secrets_are_never_in_messages)
 {
     parse("redis://user:hunter2@a?password=hunter2x&deadline=no");
     CHECK(strstr(why, "hunter2") == NULL);
     CHECK_EQ(parse("redis://user:hunter2@a?sentinel_password=hunter2"), 0);
     CHECK(strstr(shown(), "hunter2") == NULL);
-    /* What should have been escaped ends a part of the URL: the rest of it is no host, and no port. */
+    /* An unescaped delimiter in a password ends a part of the URL: the rest of it is neither host nor port. */
     static const char *const stray[] = {"redis://user:a@hunter2@b",      "redis://user:hunter2/a@b",
                                         "redis://user:hunter2?a@b",      "rediss://:a/hunter2@b",
                                         "redis+cluster://u:a@hunter2@b", "redis+sentinel://u:a@hunter2@b/m"};
@@ -188,7 +188,7 @@ TEST(secrets_are_never_told)
     CHECK_EQ(parse("redis+sentinel://a/m@ster?password=a@b"), 0);
 }
 
-TEST(one_option_by_name)
+TEST(option_is_set_by_name)
 {
     CHECK_EQ(parse("redis://a"), 0);
     CHECK_EQ(weir__store_option(&options, "deadline", "7ms", why, sizeof(why)), 0);
@@ -198,7 +198,7 @@ TEST(one_option_by_name)
     CHECK_EQ(weir__store_option(&options, "colour", "red", NULL, 0), WEIR_ESTOREURL);
 }
 
-TEST(what_is_set_later_must_go_together_too)
+TEST(combinations_are_checked_for_later_options)
 {
     static const char *const halves[][2] = {
         {"user", "u"}, {"sentinel_user", "u"}, {"retry_min", "2s"}, {"retry_max", "1ms"}, {"certificate", "/c"}};

@@ -1,21 +1,21 @@
-/* Rules that a store decides: what is asked, what the answers mean, and what is given back. The store is played. */
+/* Strict rules: the store requests, the meaning of the replies, and rollbacks. The store is simulated. */
 #include "rules_folder.h"
-#include "strict_asking.h"
+#include "strict_requests.h"
 
 /* ---- The simple case ---- */
 
-TEST(the_store_decides)
+TEST(store_decides)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL), *other = test_strict_engine(one, WEIR_LOCAL);
     struct result result = async(engine, "GET /api user_id=1", 0);
     CHECK_EQ(result.prepared, 1);
     CHECK(result.passes);
-    CHECK_EQ(result.answer.decision.remaining, 4);
+    CHECK_EQ(result.checked.decision.remaining, 4);
     CHECK_EQ(result.outcomes[0].reason, WEIR_BY_LIMIT);
     CHECK_EQ(result.outcomes[0].error, 0);
     CHECK_EQ(result.back, 0);
-    /* Two hosts have one limit together. */
+    /* Two hosts share one limit. */
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 2) + passing(other, "GET /api user_id=1", 0, 9), 4);
     CHECK_EQ(passing(engine, "GET /api user_id=2", 0, 9), 5);
     weir_close(engine);
@@ -23,7 +23,7 @@ TEST(the_store_decides)
     weir_segment_close(store.segment);
 }
 
-TEST(what_no_store_decides_asks_none)
+TEST(local_rules_send_no_store_request)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
@@ -41,7 +41,7 @@ TEST(what_no_store_decides_asks_none)
     weir_segment_close(store.segment);
 }
 
-TEST(denials_are_remembered_until_they_end)
+TEST(denial_is_cached_until_it_ends)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
@@ -49,21 +49,21 @@ TEST(denials_are_remembered_until_they_end)
     struct result result = async(engine, "GET /api user_id=1", 0);
     CHECK_EQ(result.prepared, 1);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.decision.retry_after_ns, 12 * WEIR_SECOND);
+    CHECK_EQ(result.checked.decision.retry_after_ns, 12 * WEIR_SECOND);
     int requests = store.requests;
     result = async(engine, "GET /api user_id=1", 4);
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.decision.verdict, WEIR_DENY);
-    CHECK_EQ(result.answer.decision.retry_after_ns, 8 * WEIR_SECOND);
-    CHECK_EQ(result.answer.decision.limit, 5);
-    CHECK_EQ(result.answer.decision.remaining, 0);
+    CHECK_EQ(result.checked.decision.verdict, WEIR_DENY);
+    CHECK_EQ(result.checked.decision.retry_after_ns, 8 * WEIR_SECOND);
+    CHECK_EQ(result.checked.decision.limit, 5);
+    CHECK_EQ(result.checked.decision.remaining, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 11.999, 100), 0);
     CHECK_EQ(store.requests, requests);
-    CHECK_EQ(async(engine, "GET /api user_id=2", 4).passes, true); /* nobody else's */
-    /* Another cost may fit, and is asked for. */
+    CHECK_EQ(async(engine, "GET /api user_id=2", 4).passes, true); /* not for another key */
+    /* Another cost may fit, and is requested. */
     CHECK_EQ(run(engine, "GET /api user_id=1", 4, (struct moment){.cost = 2}).prepared, 1);
-    /* It is over when it said it would be. */
+    /* It is over after its retry time. */
     store.s += 12;
     result = async(engine, "GET /api user_id=1", 12);
     CHECK_EQ(result.prepared, 1);
@@ -77,42 +77,42 @@ TEST(denials_are_remembered_until_they_end)
     weir_segment_close(store.segment);
 }
 
-TEST(what_never_fits_or_is_blocked_needs_no_store)
+TEST(impossible_cost_and_blocked_key_need_no_store)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
     struct result result = run(engine, "GET /api user_id=1", 0, (struct moment){.cost = 6});
     CHECK_EQ(result.prepared, 0);
-    CHECK_EQ(result.answer.decision.verdict, WEIR_NEVER_FITS);
+    CHECK_EQ(result.checked.decision.verdict, WEIR_NEVER_FITS);
     CHECK_EQ(weir_key_block(engine, "api", "u:1", 3, 10 * WEIR_SECOND, test_seconds(0)), 0);
     result = async(engine, "GET /api user_id=1", 1);
     CHECK_EQ(result.prepared, 0);
-    CHECK_EQ(result.answer.decision.verdict, WEIR_BLOCKED);
-    CHECK_EQ(result.answer.decision.retry_after_ns, 9 * WEIR_SECOND);
+    CHECK_EQ(result.checked.decision.verdict, WEIR_BLOCKED);
+    CHECK_EQ(result.checked.decision.retry_after_ns, 9 * WEIR_SECOND);
     CHECK(async(engine, "GET /api user_id=2", 1).passes);
     CHECK_EQ(store.requests, 1);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
 
-TEST(looks_take_nothing)
+TEST(peeks_take_nothing)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
     struct result result = run(engine, "GET /api user_id=1", 0, (struct moment){.dry_run = true});
     CHECK_EQ(result.prepared, 1);
     CHECK(result.passes);
-    CHECK_EQ(result.answer.decision.remaining, 4);
+    CHECK_EQ(result.checked.decision.remaining, 4);
     result = run(engine, "GET /api user_id=1", 0, (struct moment){.look = true});
-    CHECK_EQ(result.answer.decision.remaining, 5);
+    CHECK_EQ(result.checked.decision.remaining, 5);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 3), 3);
-    /* A negative cost gives back. */
+    /* A negative cost refunds. */
     result = run(engine, "GET /api user_id=1", 0, (struct moment){.cost = -2});
     CHECK(result.passes);
-    CHECK_EQ(result.answer.decision.remaining, 4);
+    CHECK_EQ(result.checked.decision.remaining, 4);
     CHECK_EQ(result.back, 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 9), 4);
-    /* A look at a denial is not remembered. */
+    /* A denied peek is not cached. */
     result = run(engine, "GET /api user_id=3", 0, (struct moment){.cost = 5});
     int requests = store.requests;
     CHECK(!run(engine, "GET /api user_id=3", 0, (struct moment){.dry_run = true}).passes);
@@ -122,8 +122,8 @@ TEST(looks_take_nothing)
     weir_segment_close(store.segment);
 }
 
-/* The store does not know the host's clock: it hears kind long ago it was, and rather too long than too short. */
-TEST(who_gives_back_tells_how_long_ago_it_was_taken)
+/* The store does not know the host's clock: it gets the age of the take, rounded up rather than down. */
+TEST(refund_has_the_age_of_the_take)
 {
     static const struct {
         const char *more;
@@ -147,11 +147,11 @@ TEST(who_gives_back_tells_how_long_ago_it_was_taken)
             r.query.cost = -3;
             CHECK_EQ(weir_async_new(engine, &r.query.async), 0);
             CHECK_EQ(weir_check_begin(engine, &r.query), 1);
-            const struct weir__store_op *asked = &weir_async_request(r.query.async)->ops[0];
+            const struct weir__store_op *requested = &weir_async_request(r.query.async)->ops[0];
             int64_t least = ago_us[k] > 0 ? ago_us[k] + kinds[i].longer_us : 1;
-            CHECK_EQ(asked->kind, WEIR__OP_REFUND);
-            CHECK_EQ(asked->cost, 3);
-            CHECK(asked->at_us <= -least && asked->at_us > -least - 5000000);
+            CHECK_EQ(requested->kind, WEIR__OP_REFUND);
+            CHECK_EQ(requested->cost, 3);
+            CHECK(requested->at_us <= -least && requested->at_us > -least - 5000000);
             weir_async_free(r.query.async);
         }
         weir_close(engine);
@@ -170,10 +170,10 @@ TEST(who_gives_back_tells_how_long_ago_it_was_taken)
 static const char *const orders[] = {"rules:\n" A B L S T, "rules:\n" T S L B A, "rules:\n" L S A T B,
                                      "rules:\n" S A L B T, "rules:\n" B T A S L};
 
-/* What each has left, by its name's letter. */
+/* The remaining units of each, by the letter of its name. */
 static int64_t left_of(const struct result *result, char name)
 {
-    for (size_t i = 0; i < result->answer.outcomes; i++)
+    for (size_t i = 0; i < result->checked.outcomes; i++)
         if (result->outcomes[i].rule[0] == name)
             return result->outcomes[i].decision.remaining;
     return -1000;
@@ -186,7 +186,7 @@ static int64_t left_of(const struct result *result, char name)
         CHECK_EQ(left_of(&(result), 'l'), l);                                                                          \
     } while (0)
 
-TEST(all_or_nothing_whoever_denies)
+TEST(all_or_nothing_whichever_rule_denies)
 {
     for (size_t order = 0; order < sizeof orders / sizeof *orders; order++) {
         test_store_open(&store);
@@ -200,15 +200,15 @@ TEST(all_or_nothing_whoever_denies)
         /* Too much for a, not for b and l: nothing is taken anywhere. */
         result = run(engine, "GET /all", 0, (struct moment){.cost = 2});
         CHECK(!result.passes);
-        CHECK_EQ(result.answer.decided_by.rule[0], 'a');
+        CHECK_EQ(result.checked.decided_by.rule[0], 'a');
         CHECK_EQ(result.back, 0);
         CHECK_ALL(result, 1, 3, 2);
         result = run(engine, "GET /all", 0, look);
         CHECK_ALL(result, 1, 3, 2);
-        /* The last of a; the shadows would deny it. */
+        /* The last of a; the shadow rules would deny it. */
         result = async(engine, "GET /all", 0);
         CHECK(result.passes);
-        CHECK(result.answer.shadow_denied);
+        CHECK(result.checked.shadow_denied);
         CHECK_EQ(passing(engine, "GET /all", 0, 9), 0);
         result = run(engine, "GET /all", 0, look);
         CHECK_ALL(result, 0, 2, 1);
@@ -217,18 +217,18 @@ TEST(all_or_nothing_whoever_denies)
     }
 }
 
-/* Takes what the local rule has left, as somebody else would. */
+/* Takes the remaining units of the local rule, as a concurrent request would. */
 static void rush(weir *engine)
 {
     struct test_request r;
-    weir_result answer;
+    weir_result checked;
     test_request(&r, "GET /rush");
     r.query.now = test_seconds(0);
-    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
-    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(weir_check(engine, &r.query, &checked), 0);
+    CHECK(weir_passes(&checked.decision));
 }
 
-TEST(what_is_denied_in_the_last_moment_is_given_back)
+TEST(late_local_denial_is_rolled_back)
 {
     static const char rules[] =
         "rules:\n"
@@ -237,10 +237,10 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
         "  - { name: seen, match: { path: /both }, limit: 5, window: 1h, consistency: strict, shadow: true }\n";
     test_store_open(&store);
     weir *engine = test_strict_engine(rules, WEIR_LOCAL);
-    struct result result = run(engine, "GET /both", 0, (struct moment){.asked = rush});
+    struct result result = run(engine, "GET /both", 0, (struct moment){.before_check = rush});
     CHECK_EQ(result.prepared, 1);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.decided_by.rule[0], 'n');
+    CHECK_EQ(result.checked.decided_by.rule[0], 'n');
     CHECK_EQ(result.back, 2);
     CHECK_EQ(result.outcomes[1].decision.remaining, 5);
     result = run(engine, "GET /both", 0, (struct moment){.look = true});
@@ -250,7 +250,7 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
     CHECK_EQ(weir_rule_stats_read(engine, "far", false, &stats), 0);
     CHECK_EQ(stats.rolled_back, 1);
     CHECK_EQ(stats.allowed + stats.denied, 0);
-    /* What a local rule denies at once costs the store nothing. */
+    /* A request that a local rule denies at once sends no store request. */
     int requests = store.requests;
     result = async(engine, "GET /both", 0);
     CHECK_EQ(result.prepared, 0);
@@ -260,13 +260,13 @@ TEST(what_is_denied_in_the_last_moment_is_given_back)
     weir_segment_close(store.segment);
 }
 
-/* The local rule had nothing left when the store might have been asked, and has now. */
+/* The local rule had no units left when the store request could have been sent, and has now. */
 static void relieve(weir *engine)
 {
     CHECK_EQ(weir_key_reset(engine, "near", "*", 1, test_seconds(0)), 0);
 }
 
-TEST(what_was_not_asked_for_is_not_admitted)
+TEST(request_without_a_store_request_is_not_admitted)
 {
     static const char rules[] =
         "rules:\n"
@@ -275,17 +275,17 @@ TEST(what_was_not_asked_for_is_not_admitted)
     test_store_open(&store);
     weir *engine = test_strict_engine(rules, WEIR_LOCAL);
     CHECK(async(engine, "GET /both", 0).passes);
-    struct result result = run(engine, "GET /both", 0, (struct moment){.asked = relieve});
+    struct result result = run(engine, "GET /both", 0, (struct moment){.before_check = relieve});
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.decided_by.rule[0], 'f');
-    CHECK(result.answer.decision.retry_after_ns > 0 && result.answer.decision.retry_after_ns <= WEIR_SECOND);
+    CHECK_EQ(result.checked.decided_by.rule[0], 'f');
+    CHECK(result.checked.decision.retry_after_ns > 0 && result.checked.decision.retry_after_ns <= WEIR_SECOND);
     CHECK(async(engine, "GET /both", 0).passes);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
 
-TEST(a_shadow_stands_in_the_place_of_its_own_rule)
+TEST(shadow_rule_does_not_affect_the_decision)
 {
     static const char rules[] =
         "rules:\n"
@@ -311,7 +311,7 @@ static const char policies[] =
     "  - { name: here, match: { path: [/here, /mixed] }, limit: 2, window: 1h, consistency: strict }\n"
     "  - { name: far, match: { path: /mixed }, limit: 3, window: 1h, consistency: strict, on_store_failure: open }\n";
 
-TEST(the_policy_decides_when_the_store_does_not)
+TEST(policy_decides_when_the_store_fails)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(policies, WEIR_LOCAL);
@@ -324,9 +324,9 @@ TEST(the_policy_decides_when_the_store_does_not)
     CHECK_EQ(passing(engine, "GET /open", 0, 9), 9);
     result = async(engine, "GET /shut", 0);
     CHECK(!result.passes);
-    CHECK_EQ(result.answer.decided_by.reason, WEIR_BY_FAILURE);
-    CHECK_EQ(result.answer.decided_by.error, WEIR_ESTORESLOW);
-    /* The host holds the limit alone. */
+    CHECK_EQ(result.checked.decided_by.reason, WEIR_BY_FAILURE);
+    CHECK_EQ(result.checked.decided_by.error, WEIR_ESTORESLOW);
+    /* The host enforces the limit alone. */
     result = async(engine, "GET /here", 0);
     CHECK(result.passes);
     CHECK_EQ(result.outcomes[0].reason, WEIR_BY_LIMIT);
@@ -339,7 +339,7 @@ TEST(the_policy_decides_when_the_store_does_not)
     CHECK_EQ(stats.denied, 8);
     CHECK_EQ(weir_rule_stats_read(engine, "shut", false, &stats), 0);
     CHECK_EQ(stats.failures, 1);
-    /* It is back. */
+    /* The store is available again. */
     store.error = 0;
     CHECK_EQ(passing(engine, "GET /shut", 0, 9), 2);
     CHECK_EQ(passing(engine, "GET /here", 0, 9), 2);
@@ -347,12 +347,12 @@ TEST(the_policy_decides_when_the_store_does_not)
     weir_segment_close(store.segment);
 }
 
-TEST(one_counter_that_fails_fails_its_group)
+TEST(failing_counter_fails_its_group)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(policies, WEIR_LOCAL);
     store.failing = "far:*";
-    store.ask_error = WEIR_ESTOREWRONGTYPE;
+    store.op_error = WEIR_ESTOREWRONGTYPE;
     struct result result = async(engine, "GET /mixed", 0);
     CHECK(result.passes);
     CHECK_EQ(result.outcomes[0].error, WEIR_ESTOREWRONGTYPE); /* by the host's own counter */
@@ -363,23 +363,23 @@ TEST(one_counter_that_fails_fails_its_group)
     weir_segment_close(store.segment);
 }
 
-TEST(without_an_answer_the_policy_decides)
+TEST(policy_decides_without_a_reply)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(policies, WEIR_LOCAL);
-    /* Nobody asked: as if the store were away. */
-    weir_result answer = test_ask(engine, "GET /shut", 0);
-    CHECK(!weir_passes(&answer.decision));
-    CHECK_EQ(answer.decided_by.error, WEIR_ESTOREBREAKER);
+    /* No store request was sent: as if the store were unavailable. */
+    weir_result checked = test_check(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&checked.decision));
+    CHECK_EQ(checked.decided_by.error, WEIR_ESTOREBREAKER);
     CHECK_EQ(test_passing(engine, "GET /here", 0, 9), 2);
     CHECK_EQ(test_passing(engine, "GET /open", 0, 9), 9);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
 
-/* ---- Batches, and rules that change ---- */
+/* ---- Batches, and changing rules ---- */
 
-TEST(equal_requests_of_a_batch_use_their_own_answers)
+TEST(equal_requests_of_a_batch_use_their_own_replies)
 {
     enum { COUNT = 8 };
     test_store_open(&store);
@@ -395,20 +395,20 @@ TEST(equal_requests_of_a_batch_use_their_own_answers)
     }
     CHECK_EQ(weir_async_request(a)->op_count, COUNT);
     CHECK_EQ(weir_async_request(a)->group_count, COUNT);
-    test_store_answer(&store, weir_async_request(a));
+    test_store_execute(&store, weir_async_request(a));
     for (int i = 0; i < COUNT; i++) {
-        weir_result answer;
+        weir_result checked;
         if (i == 1)
-            continue; /* its client has gone */
-        CHECK_EQ(weir_check(engine, &r[i].query, &answer), 0);
-        CHECK_EQ(weir_passes(&answer.decision), i < 6);
+            continue; /* its client has disconnected */
+        CHECK_EQ(weir_check(engine, &r[i].query, &checked), 0);
+        CHECK_EQ(weir_passes(&checked.decision), i < 6);
     }
     CHECK(weir_async_rollback(a) && weir_async_rollback(a)->op_count == 1);
     weir_async_clear(a);
     CHECK_EQ(weir_async_request(a)->op_count, 0);
     CHECK_EQ(weir_check_begin(engine, &r[3].query), 1);
-    test_store_answer(&store, weir_async_request(a));
-    /* Nobody checks: all of it goes back. */
+    test_store_execute(&store, weir_async_request(a));
+    /* Without a check everything is rolled back. */
     CHECK(weir_async_rollback(a) && weir_async_rollback(a)->op_count == 1);
     CHECK_EQ(weir_async_rollback(a)->ops[0].cost, 1);
     CHECK_EQ(weir_async_rollback(a)->ops[0].at_us, test_seconds(store.s).mono_ns / 1000);
@@ -425,7 +425,7 @@ static void replace_rules(weir *engine)
     CHECK_EQ(weir_reload(engine), 1);
 }
 
-TEST(rules_may_change_while_the_store_is_asked)
+TEST(rules_may_change_during_a_store_request)
 {
     test_store_open(&store);
     start();
@@ -438,9 +438,9 @@ TEST(rules_may_change_while_the_store_is_asked)
                          .store = "redis://127.0.0.1:1"};
     weir *engine = NULL;
     CHECK_EQ(weir_open(&kind, &engine), 0);
-    struct result result = run(engine, "GET /x", 0, (struct moment){.asked = replace_rules});
+    struct result result = run(engine, "GET /x", 0, (struct moment){.before_check = replace_rules});
     CHECK(result.passes);
-    CHECK_EQ(result.answer.outcomes, 2);
+    CHECK_EQ(result.checked.outcomes, 2);
     CHECK_EQ(result.outcomes[0].error, 0);
     CHECK_EQ(result.outcomes[0].decision.remaining, 4);
     CHECK_EQ(result.outcomes[1].error, WEIR_ESTOREBREAKER);

@@ -1,5 +1,5 @@
-/* Strict rules: descriptors, the calendar, and what is refused. The store is played. */
-#include "strict_asking.h"
+/* Strict rules: descriptors, the calendar, and refused configurations. The store is simulated. */
+#include "strict_requests.h"
 
 /* ---- Descriptors ---- */
 
@@ -14,19 +14,19 @@ static const char domain[] = "domain: d\n"
                              "    quota_mode: true\n"
                              "    rate_limit: { unit: hour, requests_per_unit: 4 }\n";
 
-struct told_descriptors {
+struct descriptor_result {
     bool passes;
     int prepared;
     uint32_t back;
     weir_outcome outcomes[4];
 };
 
-static struct told_descriptors describe(weir *engine, const char *const *keys, size_t count, int64_t own)
+static struct descriptor_result describe(weir *engine, const char *const *keys, size_t count, int64_t own)
 {
-    struct told_descriptors told = {0};
+    struct descriptor_result described = {0};
     weir_descriptor_entry entries[4];
     weir_descriptor descriptors[4] = {0};
-    weir_result answer;
+    weir_result checked;
     weir_async *a = NULL;
     for (size_t i = 0; i < count; i++) {
         entries[i] = (weir_descriptor_entry){{keys[i], strlen(keys[i])}, {"v", 1}};
@@ -42,18 +42,18 @@ static struct told_descriptors describe(weir *engine, const char *const *keys, s
                                    .descriptor_count = count,
                                    .now = test_seconds(0),
                                    .async = a,
-                                   .outcomes = told.outcomes};
-    told.prepared = weir_check_descriptors_begin(engine, &query);
-    if (told.prepared == 1)
-        test_store_answer(&store, weir_async_request(a));
-    CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
-    told.passes = weir_passes(&answer.decision);
+                                   .outcomes = described.outcomes};
+    described.prepared = weir_check_descriptors_begin(engine, &query);
+    if (described.prepared == 1)
+        test_store_execute(&store, weir_async_request(a));
+    CHECK_EQ(weir_check_descriptors(engine, &query, &checked), 0);
+    described.passes = weir_passes(&checked.decision);
     struct weir__store_request *back = weir_async_rollback(a);
-    told.back = back ? back->op_count : 0;
+    described.back = back ? back->op_count : 0;
     if (back)
-        test_store_give_back(&store, back);
+        test_store_refund(&store, back);
     weir_async_free(a);
-    return told;
+    return described;
 }
 
 TEST(descriptors_follow_the_default)
@@ -67,12 +67,12 @@ TEST(descriptors_follow_the_default)
     weir *other = test_strict_engine(domain, WEIR_STRICT);
     int passed = 0;
     for (int i = 0; i < 4; i++) {
-        struct told_descriptors told = describe(i % 2 ? other : engine, plain, 1, 0);
-        CHECK_EQ(told.prepared, 1);
-        passed += told.passes;
+        struct descriptor_result described = describe(i % 2 ? other : engine, plain, 1, 0);
+        CHECK_EQ(described.prepared, 1);
+        passed += described.passes;
     }
     CHECK_EQ(passed, 3);
-    /* Limits of the request's own are shared, too. */
+    /* Limits that the request specifies are shared, too. */
     for (int i = 0; i < 4; i++)
         passed += describe(i % 2 ? other : engine, plain, 1, 2).passes;
     CHECK_EQ(passed, 5);
@@ -88,23 +88,23 @@ TEST(quota_mode_denies_only_together)
     weir *engine = test_strict_engine(domain, WEIR_STRICT);
     for (int i = 0; i < 3; i++)
         CHECK(describe(engine, both, 2, 0).passes); /* the third by q2 alone */
-    struct told_descriptors told = describe(engine, all, 3, 0);
-    CHECK(told.passes);
-    CHECK_EQ(told.outcomes[0].decision.verdict, WEIR_DENY);
-    CHECK_EQ(told.outcomes[1].decision.remaining, 2);
-    CHECK_EQ(told.outcomes[2].decision.remaining, 0);
-    told = describe(engine, all, 3, 0); /* both deny: nothing of plain stays taken */
-    CHECK(!told.passes);
-    CHECK_EQ(told.back, 1);
-    told = describe(engine, (const char *const[]){"plain"}, 1, 0);
-    CHECK_EQ(told.outcomes[0].decision.remaining, 1);
+    struct descriptor_result described = describe(engine, all, 3, 0);
+    CHECK(described.passes);
+    CHECK_EQ(described.outcomes[0].decision.verdict, WEIR_DENY);
+    CHECK_EQ(described.outcomes[1].decision.remaining, 2);
+    CHECK_EQ(described.outcomes[2].decision.remaining, 0);
+    described = describe(engine, all, 3, 0); /* both deny: nothing of plain stays taken */
+    CHECK(!described.passes);
+    CHECK_EQ(described.back, 1);
+    described = describe(engine, (const char *const[]){"plain"}, 1, 0);
+    CHECK_EQ(described.outcomes[0].decision.remaining, 1);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
 
-/* ---- What is asked, and what is refused ---- */
+/* ---- Store requests, and refused configurations ---- */
 
-TEST(the_calendar_comes_along)
+TEST(calendar_window_is_sent)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine("rules:\n"
@@ -118,13 +118,13 @@ TEST(the_calendar_comes_along)
     r.query.async = a;
     r.query.now = (weir_time){.mono_ns = WEIR_DAY, .wall_ns = INT64_C(1709251200) * WEIR_SECOND}; /* 1 March 2024 */
     CHECK_EQ(weir_check_begin(engine, &r.query), 1);
-    const struct weir__store_op *asked = weir_async_request(a)->ops;
-    CHECK_EQ(asked->bounds_us[0], INT64_C(1706745600000000));
-    CHECK_EQ(asked->bounds_us[1], INT64_C(1709251200000000));
-    CHECK_EQ(asked->bounds_us[2], INT64_C(1711929600000000));
-    CHECK_EQ(asked->bounds_us[3], INT64_C(1714521600000000));
-    CHECK(asked->limit.zone == NULL);
-    CHECK_EQ(strcmp(asked->name, "weir:m:*"), 0);
+    const struct weir__store_op *requested = weir_async_request(a)->ops;
+    CHECK_EQ(requested->bounds_us[0], INT64_C(1706745600000000));
+    CHECK_EQ(requested->bounds_us[1], INT64_C(1709251200000000));
+    CHECK_EQ(requested->bounds_us[2], INT64_C(1711929600000000));
+    CHECK_EQ(requested->bounds_us[3], INT64_C(1714521600000000));
+    CHECK(requested->limit.zone == NULL);
+    CHECK_EQ(strcmp(requested->name, "weir:m:*"), 0);
     weir_async_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
@@ -132,7 +132,7 @@ TEST(the_calendar_comes_along)
 
 /* ---- Keys, for an operator ---- */
 
-TEST(a_key_is_what_the_store_knows)
+TEST(key_state_is_that_of_the_store)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
@@ -143,25 +143,25 @@ TEST(a_key_is_what_the_store_knows)
     CHECK_EQ(weir_async_new(engine, &a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 3), 3);
     CHECK_EQ(weir_key_state_begin(engine, "api", "u:1", 3, now, a), 1);
-    test_store_answer(&store, weir_async_request(a));
+    test_store_execute(&store, weir_async_request(a));
     CHECK_EQ(weir_key_state_finish(engine, "api", "u:1", 3, now, a, &outcome), 0);
     CHECK_EQ(outcome.decision.remaining, 2);
     CHECK_EQ(outcome.error, 0);
     CHECK(weir_async_rollback(a) == NULL);
-    /* What really was consumed, either way. */
+    /* Settles the real cost, higher or lower. */
     weir_taken taken = {.rule = "api", .key = "u:1", .key_len = 3, .quota = 5, .window_ns = 60 * WEIR_SECOND};
     weir_async_clear(a);
     CHECK_EQ(weir_key_settle_begin(engine, &taken, -2, now, a), 1);
-    test_store_answer(&store, weir_async_request(a));
+    test_store_execute(&store, weir_async_request(a));
     CHECK_EQ(weir_key_settle_finish(engine, &taken, -2, now, a, &decision), 0);
     CHECK_EQ(decision.remaining, 4);
     weir_async_clear(a);
     CHECK_EQ(weir_key_settle_begin(engine, &taken, 7, now, a), 1);
-    test_store_answer(&store, weir_async_request(a));
+    test_store_execute(&store, weir_async_request(a));
     CHECK_EQ(weir_key_settle_finish(engine, &taken, 7, now, a, &decision), 0);
     CHECK_EQ(decision.remaining, -3);
     CHECK(weir_async_rollback(a) == NULL);
-    /* Nobody asked: the host's own, and it says so. */
+    /* Without a store request: the host's own state, marked as such. */
     CHECK_EQ(weir_key_state(engine, "api", "u:1", 3, now, &outcome), 0);
     CHECK_EQ(outcome.error, WEIR_ESTOREBREAKER);
     CHECK_EQ(outcome.decision.remaining, 5);
@@ -184,7 +184,7 @@ TEST(a_key_is_what_the_store_knows)
     weir_segment_close(store.segment);
 }
 
-TEST(a_reset_forgets_denials)
+TEST(reset_clears_the_negative_cache)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
@@ -194,7 +194,7 @@ TEST(a_reset_forgets_denials)
     CHECK_EQ(async(engine, "GET /api user_id=1", 0).prepared, 0);
     CHECK_EQ(weir_key_reset_begin(engine, "api", "u:1", 3, test_seconds(0), a), 1);
     CHECK_EQ(async(engine, "GET /api user_id=1", 0).prepared, 0);
-    test_store_answer(&store, weir_async_request(a));
+    test_store_execute(&store, weir_async_request(a));
     CHECK_EQ(weir_key_reset_finish(engine, "api", "u:1", 3, test_seconds(0), a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
     weir_async_free(a);
@@ -202,65 +202,65 @@ TEST(a_reset_forgets_denials)
     weir_segment_close(store.segment);
 }
 
-/* ---- What is refused ---- */
+/* ---- Refused configurations ---- */
 
-struct heard {
+struct diagnostics {
     int errors, warnings;
     char last[512];
 };
 
 static void hear(void *context, const weir_diagnostic *d)
 {
-    struct heard *heard = context;
-    *(d->severity == WEIR_IS_ERROR ? &heard->errors : &heard->warnings) += 1;
-    snprintf(heard->last, sizeof heard->last, "%d:%d: %s", d->line, d->column, d->message);
+    struct diagnostics *diagnostics = context;
+    *(d->severity == WEIR_IS_ERROR ? &diagnostics->errors : &diagnostics->warnings) += 1;
+    snprintf(diagnostics->last, sizeof diagnostics->last, "%d:%d: %s", d->line, d->column, d->message);
 }
 
-TEST(says_what_a_store_cannot_do)
+TEST(rules_that_a_store_cannot_enforce_are_refused)
 {
     static const char strict[] = "rules:\n"
                                  "  - { name: a, limit: 5, window: 1h, consistency: strict }\n";
-    struct heard heard = {0};
+    struct diagnostics diagnostics = {0};
     weir_options kind = {
-        .segment = {.size = 8 << 20}, .rules_text = strict, .diagnose = hear, .diagnose_context = &heard};
+        .segment = {.size = 8 << 20}, .rules_text = strict, .diagnose = hear, .diagnose_context = &diagnostics};
     weir *engine = NULL;
     CHECK_EQ(weir_open(&kind, &engine), 0);
-    CHECK_EQ(heard.warnings, 1);
-    CHECK_EQ(strcmp(heard.last, "2:51: consistency: strict acts as local: there is no store"), 0);
+    CHECK_EQ(diagnostics.warnings, 1);
+    CHECK_EQ(strcmp(diagnostics.last, "2:51: consistency: strict acts as local: there is no store"), 0);
     weir_close(engine);
     kind.store = "redis://127.0.0.1:1";
     kind.flags = WEIR_NO_CONNECT;
     CHECK_EQ(weir_open(&kind, &engine), 0);
-    CHECK_EQ(heard.warnings, 1);
+    CHECK_EQ(diagnostics.warnings, 1);
     weir_close(engine);
-    /* Whoever only reads the rules cannot know. */
+    /* A parser of rules alone cannot know. */
     weir_rules *rules = NULL;
-    CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, hear, &heard, &rules), 0);
-    CHECK_EQ(heard.warnings, 1);
+    CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, hear, &diagnostics, &rules), 0);
+    CHECK_EQ(diagnostics.warnings, 1);
     weir_rules_free(rules);
     kind.flags = 0; /* this program never calls weir_store_use */
     CHECK_EQ(weir_open(&kind, &engine), WEIR_ESTORELIB);
-    CHECK_EQ(heard.errors, 1);
-    heard.errors = 0;
+    CHECK_EQ(diagnostics.errors, 1);
+    diagnostics.errors = 0;
     kind.flags = WEIR_NO_CONNECT;
     kind.store = "http://127.0.0.1";
     CHECK_EQ(weir_open(&kind, &engine), WEIR_ESTOREURL);
-    CHECK_EQ(heard.errors, 1);
+    CHECK_EQ(diagnostics.errors, 1);
     kind.store = NULL;
     kind.rules_text = "rules:\n"
                       "  - { name: a, limit: 4294967291, window: 399d, consistency: strict }\n";
     CHECK_EQ(weir_open(&kind, &engine), WEIR_ERULES);
-    CHECK_EQ(heard.errors, 2);
+    CHECK_EQ(diagnostics.errors, 2);
     kind.rules_text = strict;
     kind.default_consistency = (enum weir_consistency)9;
     CHECK_EQ(weir_open(&kind, &engine), WEIR_EINVAL);
 }
 
-TEST(refuses_nonsense)
+TEST(invalid_arguments_are_refused)
 {
     weir *engine = test_strict_engine(one, WEIR_LOCAL), *other = test_strict_engine(one, WEIR_LOCAL);
     weir_async *a = NULL;
-    weir_result answer;
+    weir_result checked;
     weir_query query = {0};
     CHECK_EQ(weir_async_new(NULL, &a), WEIR_EINVAL);
     CHECK_EQ(weir_async_new(engine, NULL), WEIR_EINVAL);
@@ -269,7 +269,7 @@ TEST(refuses_nonsense)
     CHECK_EQ(weir_check_begin(engine, NULL), WEIR_EINVAL);
     query.async = a;
     CHECK_EQ(weir_check_begin(other, &query), WEIR_EINVAL); /* another engine's */
-    CHECK_EQ(weir_check(other, &query, &answer), WEIR_EINVAL);
+    CHECK_EQ(weir_check(other, &query, &checked), WEIR_EINVAL);
     query.has_cost = true;
     query.cost = INT64_MAX;
     CHECK_EQ(weir_check_begin(engine, &query), WEIR_ECOST);

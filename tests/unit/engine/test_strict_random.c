@@ -1,8 +1,8 @@
 /*
- * One host with a store that has its clock decides just as a host without: random requests under random rules, each
- * asked of both. Local and strict rules stand side by side in one of them, and are all local in the other.
+ * One host with a store that has its clock decides like a host without: random requests under random rules, each to
+ * both. In one of them local and strict rules are mixed, in the other all are local.
  */
-#include "strict_asking.h"
+#include "strict_requests.h"
 
 enum { RULES = 5 };
 
@@ -22,7 +22,7 @@ static const char *const kinds[] = {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Rules for /a and /b, or both of them. */
+/* Rules for /a, /b, or both. */
 static void random_rules(uint64_t *random, char *text, size_t size)
 {
     static const char *const paths[] = {"/a", "/b", "[/a, /b]"};
@@ -38,13 +38,13 @@ static void random_rules(uint64_t *random, char *text, size_t size)
     }
 }
 
-/* What both say of each rule when asked for nothing. */
+/* Compares the state of each rule by peeks. */
 static bool same_state(weir *strict, weir *local, const char *line, double s)
 {
     struct moment look = {.look = true};
     struct result a = run(strict, line, s, look), b = run(local, line, s, look);
-    bool same = a.answer.outcomes == b.answer.outcomes;
-    for (size_t i = 0; i < a.answer.outcomes && same; i++)
+    bool same = a.checked.outcomes == b.checked.outcomes;
+    for (size_t i = 0; i < a.checked.outcomes && same; i++)
         same = a.outcomes[i].decision.remaining == b.outcomes[i].decision.remaining &&
                a.outcomes[i].decision.reset_after_ns == b.outcomes[i].decision.reset_after_ns;
     CHECK(a.back == 0);
@@ -62,17 +62,17 @@ static bool compare(weir *strict, weir *local, uint64_t *random)
         store.s = s;
         struct moment moment = {.cost = test_random(random) % 2 ? 0 : 1 + (int64_t)(test_random(random) % 4)};
         struct result a = run(strict, line, s, moment), b = run(local, line, s, moment);
-        if (a.passes != b.passes || (b.passes && a.answer.decision.remaining != b.answer.decision.remaining) ||
+        if (a.passes != b.passes || (b.passes && a.checked.decision.remaining != b.checked.decision.remaining) ||
             !same_state(strict, local, line, s)) {
             printf("  request %d, %s at %.3f: cost %d, %d and not %d, %" PRId64 " left and not %" PRId64 "\n", i, line,
-                   s, (int)moment.cost, a.passes, b.passes, a.answer.decision.remaining, b.answer.decision.remaining);
+                   s, (int)moment.cost, a.passes, b.passes, a.checked.decision.remaining, b.checked.decision.remaining);
             return false;
         }
     }
     return true;
 }
 
-TEST(one_host_with_a_store_is_as_one_without)
+TEST(one_host_with_a_store_agrees_with_one_without)
 {
     uint64_t seed = 20261115;
     for (int64_t round = 0; round < test_scaled(300, 20); round++) {

@@ -1,7 +1,7 @@
 /*
- * All or nothing, where it is hard: costs of all signs in one request, one counter twice, counters that fail in
- * mid-way, and others who come between the look and the take. The linker puts the functions below in front of the real
- * ones, so such moments can be chosen.
+ * All or nothing in hard cases: costs of all signs in one request, one counter twice, counters that fail in the
+ * middle, and concurrent requests between peek and take. The linker wraps the functions below, so that such moments
+ * can be chosen.
  */
 #include "../../engine.h"
 
@@ -11,7 +11,7 @@
 
 static struct {
     int peeks, takes, refunds; /* so far */
-    int stale_peek;            /* this peek (from 1) says the opposite: somebody came in between */
+    int stale_peek;            /* this peek (from 1) returns the opposite, as with a concurrent request */
     int failing_take, failing_peek;
     int failing_refunds; /* the first ones */
     int error;
@@ -34,7 +34,7 @@ int __wrap_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, 
 
 bool __wrap_weir__take_all_fast(const struct weir__request_ctx *ctx);
 
-/* These tests are of the slow path. */
+/* These tests cover the slow path. */
 bool __wrap_weir__take_all_fast(const struct weir__request_ctx *ctx)
 {
     (void)ctx;
@@ -66,15 +66,15 @@ static void quiet(void)
     memset(&moment, 0, sizeof moment);
 }
 
-/* ---- Asking ---- */
+/* ---- Requests ---- */
 
 enum { OUTCOMES = 4 };
 
-/* What each rule has left, without taking anything. */
+/* The remaining units of each rule, by a peek. */
 static void left(weir *w, const char *line, int64_t remaining[OUTCOMES])
 {
     struct test_request r;
-    weir_result answer;
+    weir_result result;
     weir_outcome outcomes[OUTCOMES];
     quiet();
     test_request(&r, line);
@@ -82,8 +82,8 @@ static void left(weir *w, const char *line, int64_t remaining[OUTCOMES])
     r.query.has_cost = true;
     r.query.outcomes = outcomes;
     r.query.outcomes_max = OUTCOMES;
-    CHECK_EQ(weir_check(w, &r.query, &answer), 0);
-    for (size_t i = 0; i < answer.outcomes; i++)
+    CHECK_EQ(weir_check(w, &r.query, &result), 0);
+    for (size_t i = 0; i < result.outcomes; i++)
         remaining[i] = outcomes[i].decision.remaining;
 }
 
@@ -95,12 +95,12 @@ static void left(weir *w, const char *line, int64_t remaining[OUTCOMES])
             CHECK_EQ(seen_left[i_], expected_left[i_]);                                                                \
     } while (0)
 
-/* One request of two descriptors, "a" and "b", with hits of their own. */
+/* One request with two descriptors, "a" and "b", with their own hits. */
 struct two {
     weir_descriptor_entry entries[2];
     weir_descriptor descriptors[2];
     weir_outcome outcomes[2];
-    weir_result answer;
+    weir_result result;
 };
 
 static bool two_pass(weir *w, struct two *t, const char *first, int64_t first_hits, const char *second,
@@ -118,8 +118,8 @@ static bool two_pass(weir *w, struct two *t, const char *first, int64_t first_hi
                                    .descriptor_count = 2,
                                    .now = test_seconds(0),
                                    .outcomes = t->outcomes};
-    CHECK_EQ(weir_check_descriptors(w, &query, &t->answer), 0);
-    return weir_passes(&t->answer.decision);
+    CHECK_EQ(weir_check_descriptors(w, &query, &t->result), 0);
+    return weir_passes(&t->result.decision);
 }
 
 static const char two_descriptors[] = "domain: d\n"
@@ -131,7 +131,7 @@ static const char two_descriptors[] = "domain: d\n"
 
 /* ---- Costs ---- */
 
-TEST(a_rule_without_cost_lifts_no_other)
+TEST(rule_without_cost_does_not_disable_others)
 {
     quiet();
     weir *w = test_engine("rules:\n"
@@ -154,13 +154,13 @@ TEST(costs_of_all_signs_in_one_request)
     CHECK_EQ(t.outcomes[0].decision.remaining, 1);
     CHECK_EQ(t.outcomes[1].decision.remaining, 3);
     CHECK(two_pass(w, &t, "a", 0, "b", 2));
-    /* Denied by one: the other gets nothing back either. */
+    /* Denied by one: the other is not refunded either. */
     CHECK(!two_pass(w, &t, "a", 2, "b", -2));
     CHECK_EQ(t.outcomes[0].decision.remaining, 1);
     CHECK_EQ(t.outcomes[1].decision.remaining, 1);
     CHECK(two_pass(w, &t, "a", 0, "b", 0));
     CHECK_EQ(t.outcomes[1].decision.remaining, 1);
-    /* Who asks for nothing gets its refund also beside a ban. */
+    /* A request that takes nothing gets its refund even if another rule denies everything. */
     two_pass(w, &t, "banned", -1, "b", -2);
     CHECK(two_pass(w, &t, "a", -9, "b", 0));
     CHECK_EQ(t.outcomes[0].decision.remaining, 3);
@@ -186,41 +186,41 @@ TEST(one_counter_twice_in_a_request)
     weir_close(w);
 }
 
-TEST(what_no_rule_matched_does_not_speak_for_what_one_did)
+TEST(unmatched_descriptor_does_not_hide_a_match)
 {
     quiet();
     weir *w = test_engine(two_descriptors);
     struct two t;
     CHECK(two_pass(w, &t, "unknown", 1, "free", 1));
-    CHECK_EQ(t.answer.decided_by.reason, WEIR_BY_UNLIMITED);
-    CHECK_EQ(t.answer.matched, 1);
+    CHECK_EQ(t.result.decided_by.reason, WEIR_BY_UNLIMITED);
+    CHECK_EQ(t.result.matched, 1);
     weir_close(w);
 }
 
 /* ---- Dry runs ---- */
 
-TEST(a_dry_run_says_what_would_be_left)
+TEST(dry_run_has_the_resulting_units)
 {
     quiet();
     weir *w = test_engine("rules: [ { name: a, limit: 9, window: 1h }, { name: b, limit: 1, window: 1h } ]\n");
     CHECK(test_passes(w, "GET /", 0));
     for (int dry = 1; dry >= 0; dry--) {
         struct test_request r;
-        weir_result answer;
+        weir_result result;
         weir_outcome outcomes[2];
         test_request(&r, "GET /");
         r.query.now = test_seconds(0);
         r.query.dry_run = dry;
         r.query.outcomes = outcomes;
         r.query.outcomes_max = 2;
-        CHECK_EQ(weir_check(w, &r.query, &answer), 0);
-        CHECK(!weir_passes(&answer.decision));
+        CHECK_EQ(weir_check(w, &r.query, &result), 0);
+        CHECK(!weir_passes(&result.decision));
         CHECK_EQ(outcomes[0].decision.remaining, 8);
     }
     weir_close(w);
 }
 
-/* ---- Others in between ---- */
+/* ---- Concurrent requests ---- */
 
 static const char three_rules[] = "rules:\n"
                                   "  - { name: a, limit: 5, window: 1h, on_store_failure: %s }\n"
@@ -237,7 +237,7 @@ static weir *three(const char *policy)
     return test_engine(text);
 }
 
-TEST(given_back_when_the_last_one_denies_after_all)
+TEST(rolled_back_when_the_last_rule_denies_late)
 {
     weir *w = three("local");
     CHECK_EQ(test_passing(w, "GET /", 0, 5), 2);
@@ -255,7 +255,7 @@ TEST(given_back_when_the_last_one_denies_after_all)
     weir_close(w);
 }
 
-TEST(a_delay_is_given_back)
+TEST(delay_is_refunded)
 {
     weir *w = test_engine("rules:\n"
                           "  - { name: c, limit: 3, window: 1h, algorithm: leaky_bucket, on_limit: delay }\n"
@@ -269,7 +269,7 @@ TEST(a_delay_is_given_back)
     weir_close(w);
 }
 
-TEST(a_denial_stays_one_when_room_comes_up_while_it_is_logged)
+TEST(denial_stays_when_room_appears_while_it_is_logged)
 {
     weir *w =
         test_engine("rules:\n"
@@ -284,7 +284,7 @@ TEST(a_denial_stays_one_when_room_comes_up_while_it_is_logged)
 
 /* ---- Counters that fail ---- */
 
-TEST(the_nth_take_fails)
+TEST(nth_take_fails)
 {
     static const char *const policies[] = {"open", "local", "closed"};
     static const int errors[] = {WEIR_EFULL, WEIR_EBUSY};
@@ -295,10 +295,10 @@ TEST(the_nth_take_fails)
         quiet();
         moment.failing_take = nth + 1;
         moment.error = errors[i / 9];
-        weir_result answer = test_ask(w, "GET /", 0);
-        CHECK_EQ(weir_passes(&answer.decision), !closed);
-        CHECK_EQ(answer.decided_by.reason, closed ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
-        CHECK_EQ(answer.decided_by.error, closed ? moment.error : 0);
+        weir_result result = test_check(w, "GET /", 0);
+        CHECK_EQ(weir_passes(&result.decision), !closed);
+        CHECK_EQ(result.decided_by.reason, closed ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
+        CHECK_EQ(result.decided_by.error, closed ? moment.error : 0);
         CHECK_EQ(moment.refunds, closed ? nth : 0);
         int64_t all[] = {5, 5, 2};
         for (int k = 0; k < 3 && !closed; k++)
@@ -312,8 +312,8 @@ TEST(the_nth_take_fails)
     }
 }
 
-/* A log without room is counted by a stand-in, which gets back what the request took when another rule denies it. */
-TEST(a_stand_in_is_given_back)
+/* A log without room is counted by a substitute counter, which is refunded when another rule denies the request. */
+TEST(substitute_counter_is_refunded)
 {
     weir *w = test_engine("rules:\n"
                           "  - { name: log, limit: 3, window: 1h, algorithm: sliding_window_log }\n"
@@ -328,22 +328,22 @@ TEST(a_stand_in_is_given_back)
         CHECK(!test_passes(w, "GET /both", 0));
         CHECK_EQ(moment.refunds, 1);
     }
-    /* One unit is in the log, and the stand-in has the rest. */
+    /* One unit is in the log, and the substitute counter has the rest. */
     for (int i = 0; i < 4; i++) {
         quiet();
         moment.failing_take = 1;
         moment.error = WEIR_EFULL;
-        weir_result answer = test_ask(w, "GET /", 0);
-        CHECK_EQ(weir_passes(&answer.decision), i < 2);
-        CHECK_EQ(answer.decided_by.reason, WEIR_BY_LIMIT);
-        CHECK_EQ(answer.decided_by.error, WEIR_EFULL);
-        CHECK_EQ(answer.decision.limit, 3);
-        CHECK_EQ(answer.decision.remaining, i < 2 ? 1 - i : 0);
+        weir_result result = test_check(w, "GET /", 0);
+        CHECK_EQ(weir_passes(&result.decision), i < 2);
+        CHECK_EQ(result.decided_by.reason, WEIR_BY_LIMIT);
+        CHECK_EQ(result.decided_by.error, WEIR_EFULL);
+        CHECK_EQ(result.decision.limit, 3);
+        CHECK_EQ(result.decision.remaining, i < 2 ? 1 - i : 0);
     }
     weir_close(w);
 }
 
-TEST(the_nth_look_fails)
+TEST(nth_peek_fails)
 {
     for (int i = 0; i < 6; i++) {
         int nth = i % 3;
@@ -352,9 +352,9 @@ TEST(the_nth_look_fails)
         quiet();
         moment.failing_peek = nth + 1;
         moment.error = WEIR_EBUSY;
-        weir_result answer = test_ask(w, "GET /", 0);
-        CHECK_EQ(weir_passes(&answer.decision), !closed);
-        CHECK_EQ(moment.takes, closed ? 0 : 2); /* what could not be looked at is not taken from */
+        weir_result result = test_check(w, "GET /", 0);
+        CHECK_EQ(weir_passes(&result.decision), !closed);
+        CHECK_EQ(moment.takes, closed ? 0 : 2); /* a counter that could not be read is not taken from */
         CHECK_EQ(moment.refunds, 0);
         weir_close(w);
     }

@@ -1,4 +1,7 @@
-/* Time zones: agreement with the C library, the rule of a file and its form. Hostile input: test_timezone_hostile.c. */
+/*
+ * Time zones: agreement with the C library, the rule in the footer, and the file format. Hostile input:
+ * test_timezone_hostile.c.
+ */
 #include <time.h>
 #include <unistd.h>
 
@@ -120,7 +123,7 @@ TEST(rule_is_written_out_to_2200)
 }
 
 /* Summer time that ends when, or after, it starts again; and the same of winter time. */
-TEST(one_time_all_year_round_is_one_offset)
+TEST(same_time_all_year_is_one_offset)
 {
     static const struct {
         const char *rule;
@@ -138,7 +141,7 @@ TEST(one_time_all_year_round_is_one_offset)
     }
 }
 
-TEST(rule_begins_after_the_last_turn)
+TEST(rule_applies_after_the_last_transition)
 {
     /* New York as if it had kept UTC-3 up to 1 July 2040. */
     struct weir__zone_transition transitions[] = {{0, -3 * 3600}, {INT64_C(2224713600), -4 * 3600}};
@@ -155,7 +158,7 @@ TEST(rule_begins_after_the_last_turn)
     weir_zone_close(zone);
 }
 
-/* ---- The file's form ---- */
+/* ---- The file format ---- */
 
 TEST(all_versions_are_read)
 {
@@ -177,7 +180,7 @@ TEST(all_versions_are_read)
     }
 }
 
-TEST(turns_at_the_ends_of_time_are_cut_off)
+TEST(transitions_at_the_limits_of_time_are_dropped)
 {
     struct weir__zone_transition transitions[] = {{INT64_MIN, 1}, {-(INT64_C(1) << 59), 2}, {0, 3}, {INT64_MAX, 4}};
     struct file file = make_file('2', transitions, 4, "\nEST5EDT,M3.2.0,M11.1.0\n");
@@ -204,7 +207,7 @@ TEST(utc_needs_no_database)
     weir_zone_close(zone);
     zone = NULL;
     CHECK_EQ(weir_zone_open("Europe/Berlin", &zone), WEIR_EZONE);
-    setenv("TZDIR", "", 1); /* as good as none */
+    setenv("TZDIR", "", 1); /* like unset */
     CHECK_EQ(weir_zone_open("Europe/Berlin", &zone), 0);
     weir_zone_close(zone);
     unsetenv("TZDIR");

@@ -73,8 +73,8 @@ TEST(malformed_rules_are_refused)
 TEST(malformed_files_are_refused)
 {
     struct weir__zone_transition transitions[] = {{1, 3600}, {2, 7200}};
-    struct weir__zone_transition falling[] = {{2, 3600}, {2, 7200}}, far_east[] = {{2, 26 * 3600}},
-                                 far_west[] = {{2, -26 * 3600}};
+    struct weir__zone_transition falling[] = {{2, 3600}, {2, 7200}}, too_eastern[] = {{2, 26 * 3600}},
+                                 too_western[] = {{2, -26 * 3600}};
     static const struct {
         size_t at; /* in the first block of a file of version 1 */
         unsigned char byte;
@@ -113,9 +113,9 @@ TEST(malformed_files_are_refused)
     check_refused(&file);
     file = make_file('\0', falling, 2, "");
     check_refused(&file);
-    file = make_file('\0', far_east, 1, "");
+    file = make_file('\0', too_eastern, 1, "");
     check_refused(&file);
-    file = make_file('\0', far_west, 1, "");
+    file = make_file('\0', too_western, 1, "");
     check_refused(&file);
 }
 
@@ -127,7 +127,7 @@ TEST(names_outside_the_database_are_refused)
                            "Europe", "Europe/", "Europe/Atlantis", "zone.tab",
                            longer};
 
-    /* Would be found, were it not too long. */
+    /* Would be found if it were not too long. */
     memset(longer, '/', sizeof longer);
     memcpy(longer, "Europe", 6);
     memcpy(longer + sizeof longer - 7, "Berlin", 7);
@@ -160,7 +160,7 @@ TEST(every_truncation_is_refused)
     weir_zone_close(zone);
 }
 
-/* Flips up to eight bits, many of them in the header or the footer, where there is most to break. */
+/* Flips up to eight bits, many of them in the header or the footer, where most can break. */
 static void flip_bits(unsigned char *bytes, size_t len, uint64_t *seed)
 {
     for (uint64_t flips = 1 + test_random(seed) % 8; flips > 0; flips--) {
@@ -171,7 +171,7 @@ static void flip_bits(unsigned char *bytes, size_t len, uint64_t *seed)
     }
 }
 
-/* Returns whether the bytes were taken. */
+/* Returns whether the bytes were accepted. */
 static bool check_hostile(const unsigned char *bytes, size_t len, uint64_t *seed)
 {
     weir_zone *zone = NULL;
@@ -190,7 +190,7 @@ static bool check_hostile(const unsigned char *bytes, size_t len, uint64_t *seed
     return true;
 }
 
-TEST(mutations_are_refused_or_sound)
+TEST(mutations_are_refused_or_valid)
 {
     static const char *const paths[] = {BERLIN, "/usr/share/zoneinfo/Africa/Casablanca"};
     uint64_t seed = 5;
@@ -204,7 +204,7 @@ TEST(mutations_are_refused_or_sound)
             flip_bits(bytes, len, &seed);
             taken += check_hostile(bytes, len, &seed);
         }
-        /* Both must have happened, or the mutations were too wild or too tame to say anything. */
+        /* Both must have happened, or the mutations were too wild or too tame to test anything. */
         CHECK(taken > 500 && taken < 9500);
     }
 }
@@ -244,7 +244,7 @@ int faulty_zone_parse(const unsigned char *bytes, size_t len, weir_zone **zone);
 #undef weir_zone_close
 #undef weir_zone_open
 
-TEST(interrupted_and_short_reads_go_on)
+TEST(interrupted_and_short_reads_are_continued)
 {
     weir_zone *zone = NULL;
 
@@ -262,7 +262,7 @@ TEST(failures_leave_the_output_alone)
     read_fails_with = EIO;
     CHECK_EQ(faulty_zone_open("Europe/Berlin", &zone), WEIR_EZONE);
     read_fails_with = 0;
-    read_ends = true; /* the file was cut after its length had been asked for */
+    read_ends = true; /* the file was truncated after its length had been read */
     CHECK_EQ(faulty_zone_open("Europe/Berlin", &zone), WEIR_EZONE);
     read_ends = false;
     for (int nth = 1; nth <= 2; nth++) {

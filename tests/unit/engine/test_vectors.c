@@ -18,7 +18,7 @@ struct vector {
 
 #include "vectors.h"
 
-/* t = 0 of the examples: an edge of every window in them, on both clocks, and not zero. */
+/* t = 0 of the examples: a boundary of every window in them, on both clocks, and not zero. */
 #define START (WEIR_DAY * 20000)
 
 static void play(const struct vector *vector, bool batched)
@@ -45,7 +45,7 @@ static void play(const struct vector *vector, bool batched)
             CHECK_EQ(weir_take_batch(segment, requests, (size_t)step->repeat, now), 0);
         for (int64_t k = 0; k < step->repeat; k++) {
             allowed += weir_passes(&requests[k].decision);
-            /* First come, first served: nothing passes after the first denial. */
+            /* Nothing passes after the first denial. */
             CHECK_EQ(weir_passes(&requests[k].decision), k < step->allow);
             remaining = requests[k].decision.remaining;
         }

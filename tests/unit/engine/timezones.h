@@ -1,4 +1,4 @@
-/* What the tests of time zones share: looking into a zone, and making the bytes of one. */
+/* Shared by the tests of time zones: checking a zone, and making the bytes of one. */
 #ifndef WEIR_TEST_ZONES_H
 #define WEIR_TEST_ZONES_H
 
@@ -18,7 +18,7 @@ static inline int32_t offset_at(const weir_zone *zone, int64_t at_s)
     return offset;
 }
 
-/* What timezone.h promises of every zone, hostile bytes or not. */
+/* The guarantees of timezone.h for every zone, hostile bytes or not. */
 static inline void check_sound(const weir_zone *zone)
 {
     int32_t offset = zone->offset_s;
@@ -33,7 +33,7 @@ static inline void check_sound(const weir_zone *zone)
     }
 }
 
-/* A TZif file in the making. */
+/* A TZif file under construction. */
 struct file {
     size_t len;
     unsigned char bytes[2048];
@@ -103,7 +103,7 @@ static inline int parse_rule(const char *rule, weir_zone **zone)
     return weir__zone_parse(file.bytes, file.len, zone);
 }
 
-/* Parses a copy of exactly `len` bytes, so that a read beyond them is seen by the sanitizer. */
+/* Parses a copy of exactly `len` bytes, so that a sanitizer detects a read beyond them. */
 static inline int parse_copy(const unsigned char *bytes, size_t len, weir_zone **zone)
 {
     unsigned char *copy = malloc(len ? len : 1);

@@ -119,7 +119,7 @@ static inline void plant_arrive(struct plant *plant, const struct plant_stream *
     plant->reading.upstream.in_flight++;
 }
 
-static inline void plant_answer(struct plant *plant, struct plant_request *request)
+static inline void plant_reply(struct plant *plant, struct plant_request *request)
 {
     double took_s = plant->now_s - request->sent_s;
     if (request->over)
@@ -136,7 +136,7 @@ static inline void plant_work(struct plant *plant)
 {
     struct plant_request *all = plant->request;
     for (; plant->first < plant->busy && all[plant->first % PLANT_REQUESTS_MAX].until_s <= plant->now_s; plant->first++)
-        plant_answer(plant, &all[plant->first % PLANT_REQUESTS_MAX]);
+        plant_reply(plant, &all[plant->first % PLANT_REQUESTS_MAX]);
     for (; plant->busy < plant->last && (double)(plant->busy - plant->first) < plant->slots; plant->busy++)
         all[plant->busy % PLANT_REQUESTS_MAX].until_s = plant->now_s + plant->service_s;
     /* Clients leave. */

@@ -1,6 +1,6 @@
 /*
- * Elastic limits with all that is behind them: an engine, the load page, the control laws, and a host whose load is
- * what passes. What is given is shared fairly between those who ask, and withdrawn within a second.
+ * Elastic limits end to end: an engine, the load page, the controller, and a host whose load is the traffic that
+ * passes. Spare capacity is shared fairly between the keys that want more, and withdrawn within a second.
  */
 #include "../../engine.h"
 
@@ -9,19 +9,19 @@
 
 #include <math.h>
 
-#define DT   0.01
-#define TURN 10 /* steps between two samples of the agent */
-#define KEYS 5
+#define DT           0.01
+#define SAMPLE_STEPS 10 /* steps between two samples of the agent */
+#define KEYS         5
 
 static const struct weir__controller_settings defaults = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
 
-/* So many a second are asked for; 100 a second each, and up to 300 while there is room. */
+/* Each key wants `demand` requests a second; its limit is 100 a second, and up to 300 while there is spare capacity. */
 struct host {
     weir *engine;
     struct weir__controller controller;
-    double capacity; /* requests a second that are a load of 100 */
-    double others;   /* a load that is not ours */
-    double asks[KEYS], owed[KEYS];
+    double capacity; /* requests a second that are a load of 100 % */
+    double others;   /* load that this gateway does not cause */
+    double demand[KEYS], owed[KEYS];
     int64_t step, passed[KEYS], recent; /* recent: since the last sample */
 };
 
@@ -42,24 +42,24 @@ static void begin(struct host *host, double capacity)
 static void agent_sample(struct host *host)
 {
     struct weir__load_view view = weir__load_view_neutral();
-    double passes = (double)host->recent / (TURN * DT) / host->capacity;
-    weir__controller_step(&host->controller, &defaults, passes + host->others, 0, TURN * DT);
+    double passes = (double)host->recent / (SAMPLE_STEPS * DT) / host->capacity;
+    weir__controller_step(&host->controller, &defaults, passes + host->others, 0, SAMPLE_STEPS * DT);
     weir__controller_view(&host->controller, &defaults, &view);
     weir__load_page_write(host->engine->load, test_seconds((double)host->step * DT).mono_ns, &view);
     host->recent = 0;
 }
 
-/* What passes of each key in so many seconds is in `passed`. */
+/* Runs for some seconds; the requests that pass are counted by key in `passed`. */
 static void run(struct host *host, double seconds)
 {
     memset(host->passed, 0, sizeof host->passed);
     for (int64_t end = host->step + (int64_t)(seconds / DT + 0.5); host->step < end; host->step++) {
-        if (host->step % TURN == 0)
+        if (host->step % SAMPLE_STEPS == 0)
             agent_sample(host);
         for (int i = 0; i < KEYS; i++) {
             char line[32];
             snprintf(line, sizeof line, "GET / user_id=%d", i);
-            host->owed[i] += host->asks[i] * DT;
+            host->owed[i] += host->demand[i] * DT;
             while (host->owed[i] >= 1) {
                 bool passes = test_passes(host->engine, line, (double)host->step * DT);
                 host->owed[i] -= 1;
@@ -70,12 +70,12 @@ static void run(struct host *host, double seconds)
     }
 }
 
-/* One that asks for more than its limit while others sleep gets it. */
-TEST(what_nobody_else_needs_is_given)
+/* A key that wants more than its limit while the others are idle gets it. */
+TEST(idle_capacity_is_given_to_the_key_that_wants_it)
 {
     struct host host;
     begin(&host, 1000);
-    host.asks[0] = 500;
+    host.demand[0] = 500;
     run(&host, 2);
     run(&host, 10);
     CHECK(host.passed[0] >= 2900 && host.passed[0] <= 3030);
@@ -83,29 +83,30 @@ TEST(what_nobody_else_needs_is_given)
 }
 
 /*
- * Room for 0.6 to 0.7 of 800 a second is given; keys ask 10:6:4:3 and one for less than its limit. Each of those that
- * ask for more gets the same, however much it asks for, and more than its limit; the modest gets all it wants.
+ * The limits grow until the load is 0.6 to 0.7 of 800 a second; the keys' demands are 10:6:4:3, and one wants less
+ * than its limit. Each of those that want more gets the same, whatever its demand, and more than its limit; the modest
+ * one gets all it wants.
  */
-TEST(the_extra_is_shared_by_those_who_ask)
+TEST(spare_capacity_is_shared_equally)
 {
     struct host host;
-    static const double asks[KEYS] = {1000, 600, 400, 300, 40};
+    static const double demand[KEYS] = {1000, 600, 400, 300, 40};
     begin(&host, 800);
-    memcpy(host.asks, asks, sizeof asks);
+    memcpy(host.demand, demand, sizeof demand);
     run(&host, 10);
     run(&host, 30);
     double sum = 0, squares = 0;
     for (int i = 0; i < 4; i++) {
         double rate = (double)host.passed[i] / 30;
-        CHECK(rate > 110); /* something of the extra */
+        CHECK(rate > 110); /* part of the spare capacity */
         sum += rate;
         squares += rate * rate;
     }
-    CHECK(sum * sum / (4 * squares) > 0.999); /* Jain's index; by what they ask it is 0.83 */
+    CHECK(sum * sum / (4 * squares) > 0.999); /* Jain's fairness index; for the demands it is 0.83 */
     CHECK(sum / 800 > 0.55 && sum / 800 < 0.72);
     CHECK(host.passed[4] >= 40 * 30 - 1);
-    /* One more that wakes up gets as much as the others, who get less for it. */
-    host.asks[4] = 500;
+    /* Another key that becomes active gets as much as the others, whose shares shrink. */
+    host.demand[4] = 500;
     run(&host, 5);
     run(&host, 20);
     for (int i = 0; i < 4; i++)
@@ -113,20 +114,20 @@ TEST(the_extra_is_shared_by_those_who_ask)
     weir_close(host.engine);
 }
 
-/* A load that rises at any moment: a second later no key has more than its own limit. */
-TEST(the_extra_is_withdrawn_within_a_second)
+/* The load rises at a random moment: a second later no key gets more than its own limit. */
+TEST(spare_capacity_is_removed_within_a_second)
 {
-    for (int offset = 0; offset < TURN; offset++) {
+    for (int offset = 0; offset < SAMPLE_STEPS; offset++) {
         struct host host;
         begin(&host, 1000);
-        host.asks[0] = host.asks[1] = 250;
+        host.demand[0] = host.demand[1] = 250;
         run(&host, 5 + offset * DT);
         run(&host, 1);
         CHECK(host.passed[0] >= 240 && host.passed[1] >= 240);
-        host.others = 1; /* full, and no more than that */
+        host.others = 1; /* full, but not overloaded */
         run(&host, 1);
-        weir_result answer = test_ask(host.engine, "GET / user_id=7", (double)host.step * DT);
-        CHECK_EQ(answer.decision.limit, 10); /* the burst, as it is written */
+        weir_result result = test_check(host.engine, "GET / user_id=7", (double)host.step * DT);
+        CHECK_EQ(result.decision.limit, 10); /* the burst as configured */
         run(&host, 2);
         CHECK(host.passed[0] <= 201 && host.passed[1] <= 201);
         weir_close(host.engine);

@@ -1,6 +1,6 @@
 /*
- * Latency against its baseline, with the control laws behind it: where fast and slow requests take turns there is no
- * overload, and where everything becomes three times as slow there is one.
+ * Latency against its baseline, with the controller: a mix of fast and slow requests is no overload, and a threefold
+ * slowdown of everything is one.
  */
 #include "../../test.h"
 
@@ -8,17 +8,17 @@
 
 #include <math.h>
 
-#define SECOND   INT64_C(1000000000)
-#define TURN     (SECOND / 10)
-#define DT       0.1
-#define TURNS(s) ((int)((s) / DT + 0.5))
-#define CHEAP_S  0.010
-#define DEAR_S   0.050
+#define SECOND    INT64_C(1000000000)
+#define SAMPLE_NS (SECOND / 10)
+#define DT        0.1
+#define TURNS(s)  ((int)((s) / DT + 0.5))
+#define CHEAP_S   0.010
+#define DEAR_S    0.050
 
 static const struct weir__load_config config = {.on = true, .target = {[WEIR__SIGNAL_LATENCY] = 3}};
 static const struct weir__controller_settings settings = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 0.9};
 
-/* An agent that sees answers, and what it has said meanwhile. */
+/* An agent that samples responses, and the extremes that it has published. */
 struct agent {
     struct weir__signals signals;
     struct weir__load_sample reading;
@@ -39,11 +39,11 @@ static void watch_anew(struct agent *agent)
     agent->lowest = 1;
 }
 
-/* A turn in which so many answers came, which took so long in all. */
-static void agent_turn(struct agent *agent, uint64_t done, double took_s)
+/* One sample: the number of responses, and the sum of their latencies. */
+static void agent_sample(struct agent *agent, uint64_t done, double took_s)
 {
     double signal[WEIR__SIGNALS];
-    agent->reading.mono_ns += TURN;
+    agent->reading.mono_ns += SAMPLE_NS;
     agent->reading.upstream.done += done;
     agent->reading.upstream.took_us += (uint64_t)(took_s * 1e6);
     double highest = weir__signals_update(&agent->signals, &config, &agent->reading, signal);
@@ -52,17 +52,18 @@ static void agent_turn(struct agent *agent, uint64_t done, double took_s)
     agent->lowest = fmin(agent->lowest, weir__controller_throttle(&agent->controller, &settings));
 }
 
-/* Of about that mean, as answers are: most are faster, and some much slower. */
+/* A latency with about that mean, distributed as latencies are: most are below it, and some far above. */
 static double some_time(struct agent *agent, double mean_s)
 {
     return -mean_s * log(((double)(test_random(&agent->seed) % 1000000) + 1) / 1000001);
 }
 
-/* So many a turn; a part of each period, at its end, is of the slow kind; all of it so many times as slow. */
+/* So many requests a sample; a part of each period, at its end, is of the slow kind; all latencies are multiplied by a
+ * factor. */
 struct mix {
     double period_s, dear; /* a share */
     uint64_t rate;
-    bool at_random; /* each answer by itself, instead of in turns */
+    bool at_random; /* every request is of a random kind, instead of one kind after the other */
 };
 
 static void play(struct agent *agent, const struct mix *mix, double from_s, double seconds, double times)
@@ -74,7 +75,7 @@ static void play(struct agent *agent, const struct mix *mix, double from_s, doub
                                        : at + 1e-9 >= 1 - mix->dear;
             took_s += times * some_time(agent, dear ? DEAR_S : CHEAP_S);
         }
-        agent_turn(agent, mix->rate, took_s);
+        agent_sample(agent, mix->rate, took_s);
     }
 }
 
@@ -88,7 +89,7 @@ static const struct mix mixes[] = {
     {.period_s = 1, .dear = 0.2, .rate = 10, .at_random = true},
 };
 
-TEST(fast_and_slow_in_turns_are_no_overload)
+TEST(alternating_fast_and_slow_phases_are_no_overload)
 {
     for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++) {
         struct agent agent;
@@ -105,8 +106,8 @@ TEST(fast_and_slow_in_turns_are_no_overload)
 }
 
 /*
- * Of requests of one kind, and in the slow part of each mix; soon after the start, and after a long time of it. Three
- * times is what the configuration calls full, and what is seen is a mean of the last second or so.
+ * For requests of one kind, and in the slow part of each mix; soon after the start, and after a long time. The
+ * configuration calls three times the baseline full, and the signal is a mean of about the last second.
  */
 static void slows_down(const struct mix *mix, double after_s, double by, double in_two_s, double at_last)
 {
@@ -125,7 +126,7 @@ static void slows_down(const struct mix *mix, double after_s, double by, double 
     CHECK(agent.highest > at_last && agent.lowest < 1);
 }
 
-TEST(what_gets_slower_and_stays_so_is_an_overload_within_two_seconds)
+TEST(lasting_slowdown_is_an_overload_within_two_seconds)
 {
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 10};
     static const double after_s[] = {15, 1200};
@@ -137,8 +138,8 @@ TEST(what_gets_slower_and_stays_so_is_an_overload_within_two_seconds)
     }
 }
 
-/* It stays one, for minutes. */
-TEST(an_overload_is_not_the_usual)
+/* It remains one for minutes: the baseline does not adapt to it. */
+TEST(overload_does_not_become_the_baseline)
 {
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
     struct agent agent;
@@ -150,8 +151,8 @@ TEST(an_overload_is_not_the_usual)
     CHECK(agent.controller.level < 0.1);
 }
 
-/* A slow kind that was never there before: nobody can tell it from an overload, but it is learnt, and stays so. */
-TEST(a_mix_that_begins_later_is_learnt)
+/* A slow kind that is new: indistinguishable from an overload at first, but then the baseline includes it. */
+TEST(new_mix_becomes_the_baseline)
 {
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
     static const struct mix in_turns = {.period_s = 40, .dear = 0.5, .rate = 20};
@@ -164,13 +165,13 @@ TEST(a_mix_that_begins_later_is_learnt)
     watch_anew(&agent);
     play(&agent, &in_turns, 3660, 600, 1);
     CHECK(agent.highest < 0.5);
-    /* It goes on as it was before a minute after the slow kind is gone for good. */
+    /* A minute after the slow kind is gone for good, the baseline is what it was before. */
     play(&agent, &one_kind, 0, 60, 1);
     CHECK(agent.signals.baseline.baseline_s < 1.3 * CHEAP_S);
 }
 
-/* What is seen first is taken for the usual, and that is put right within a minute of the overload's end. */
-TEST(a_start_in_the_middle_of_an_overload)
+/* The first latencies are taken for the baseline; that is corrected within a minute of the overload's end. */
+TEST(start_during_an_overload)
 {
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
     struct agent agent;
@@ -184,8 +185,8 @@ TEST(a_start_in_the_middle_of_an_overload)
     CHECK(agent.highest > 0.9);
 }
 
-/* One that comes after another goes on with its baseline, however slow or fast what it sees first is. */
-TEST(an_agent_that_comes_after_another)
+/* A new agent continues with the baseline of the previous one, however slow or fast its first samples are. */
+TEST(new_agent_continues_with_the_baseline)
 {
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
     struct agent agent;
@@ -199,7 +200,7 @@ TEST(an_agent_that_comes_after_another)
     weir__signals_resume(&agent.signals, DEAR_S);
     play(&agent, &one_kind, 0, 30, 1);
     CHECK(agent.signals.baseline.baseline_s > 0.9 * DEAR_S);
-    /* Whatever it is told. */
+    /* With any value as its baseline. */
     static const double odd[] = {-1, 0, 1e-300, 1e300};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         agent_begin(&agent);
@@ -210,8 +211,8 @@ TEST(an_agent_that_comes_after_another)
     }
 }
 
-/* Of silence nothing is learnt: after a quiet hour the usual is what it was. */
-TEST(silence_teaches_nothing)
+/* Without requests nothing is learnt: after an idle hour the baseline is what it was. */
+TEST(baseline_is_kept_without_requests)
 {
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
     struct agent agent;
@@ -219,7 +220,7 @@ TEST(silence_teaches_nothing)
     play(&agent, &mixes[1], 0, 60, 1);
     double before_s = agent.signals.baseline.baseline_s;
     for (int i = 0; i < TURNS(3600); i++)
-        agent_turn(&agent, 0, 0);
+        agent_sample(&agent, 0, 0);
     CHECK(fabs(agent.signals.baseline.baseline_s - before_s) < before_s / 100);
     play(&agent, &one_kind, 0, 10, 1);
     CHECK(fabs(agent.signals.baseline.baseline_s - before_s) < before_s / 100);

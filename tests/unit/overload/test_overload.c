@@ -28,11 +28,11 @@ static struct plant bench(double in_flight, double latency)
 }
 
 struct outcome {
-    int dead_s;      /* seconds of its first twenty with less than half of the capacity */
+    int dead_s;      /* seconds with less than half of the capacity, of the first twenty */
     double lost_s;   /* of the capacity, in its first twenty seconds */
-    double goodput;  /* in its last ten */
+    double goodput;  /* in the last ten seconds */
     double critical; /* answered in time, of its last ten seconds */
-    double after;    /* goodput of what is offered, from 20 s after its end on */
+    double after;    /* goodput as a share of the offered load, from 20 s after the overload's end on */
 };
 
 static struct outcome overload(struct plant *plant, double times, const char *name)
@@ -80,7 +80,7 @@ static void withstands(struct plant host, const char *name, struct outcome worst
 }
 
 /* in_flight shows a queue at once. */
-TEST(adaptive_by_what_is_in_flight)
+TEST(adaptive_by_requests_in_flight)
 {
     withstands(bench(48, 0), "in flight", (struct outcome){2, 4, 0.9, 0.99, 0.93});
 }
@@ -116,7 +116,7 @@ static double between(struct plant *plant, double low, double high)
  * Random hosts and settings: after the overload the throttle is full, nothing is shed and the load is served; during it
  * the goodput does not vanish.
  */
-TEST(no_host_is_left_behind)
+TEST(every_host_recovers_from_overload)
 {
     for (uint64_t i = 0; i < (uint64_t)test_scaled(80, 8); i++) {
         struct plant plant = bench(0, 0);

@@ -1,4 +1,4 @@
-/* The agent's part of the load level, as a whole: what it says, and when it says nothing. */
+/* The agent's sampler of the load level: what it publishes, and when it publishes nothing. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
 #include "../../own.h"
@@ -45,50 +45,51 @@ static void end(weir *engine)
     weir_close(engine);
 }
 
-/* A level of which nothing is seen (a kernel without PSI, and no signal but memory) is not 0: nobody knows it. */
-TEST(without_any_signal_nothing_is_said)
+/* A level without any signal (a kernel without PSI, and no signal but memory) is unknown, not 0. */
+TEST(without_any_signal_nothing_is_published)
 {
     weir *engine = begin(WEIR__SIGNAL_MEMORY, 0);
     CHECK(!turns(engine, 5).known);
     end(engine);
 }
 
-/* However slowly it is smoothed: elastic limits would grow on a host that is full. */
-TEST(the_first_that_is_said_is_what_is_seen)
+/* The first value is not smoothed towards it from 0: elastic limits would grow on a host that is full. */
+TEST(first_published_level_is_the_first_sample)
 {
     weir_load_worker worker;
     weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 2);
     weir_load_join(engine, &worker);
-    CHECK(!turns(engine, 1).known); /* one look has nothing to be compared with */
+    CHECK(!turns(engine, 1).known); /* a single sample has no predecessor to be compared with */
     weir_load_begin(engine, &worker);
     CHECK_EQ(turns(engine, 2).level, 500);
     end(engine);
 }
 
-TEST(an_agent_goes_on_from_the_one_before)
+TEST(new_agent_continues_from_the_published_level)
 {
     weir_load_worker worker;
     weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 1);
-    struct weir__load_view said = weir__load_view_neutral();
-    said.level = 950;
-    said.throttle = 300;
+    struct weir__load_view published = weir__load_view_neutral();
+    published.level = 950;
+    published.throttle = 300;
     weir_load_join(engine, &worker);
     weir_load_begin(engine, &worker);
-    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &published);
     weir_load load = turns(engine, 3);
     CHECK(load.known && load.level >= 940 && load.throttle >= 250 && load.throttle <= 305);
     end(engine);
 }
 
-/* What upstreams usually take goes from one agent to the next: an overload is not the usual for the one that comes. */
-TEST(the_usual_goes_on_with_the_next)
+/* The latency baseline is handed from one agent to the next, so that an overload does not become the baseline of a new
+ * agent. */
+TEST(new_agent_continues_with_the_published_baseline)
 {
     weir_load_worker worker;
     weir *engine = begin(WEIR__SIGNAL_LATENCY, 3);
-    struct weir__load_view said = weir__load_view_neutral();
+    struct weir__load_view published = weir__load_view_neutral();
     weir_load_join(engine, &worker);
     weir__load_page_set_baseline(engine->load, 20000);
-    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &published);
     static const struct weir__logger quiet = {.file = 2};
     struct weir__load_sampler *sampler = weir__load_sampler_open(&config, engine, &quiet);
     CHECK(sampler != NULL);
@@ -101,9 +102,9 @@ TEST(the_usual_goes_on_with_the_next)
     weir__load_sampler_close(sampler);
     weir_load load = {0};
     CHECK_EQ(weir_load_read(engine, &load), 0);
-    CHECK_EQ(load.signal[WEIR__SIGNAL_LATENCY], 1000); /* five times as long */
-    uint64_t usual = weir__load_page_baseline(engine->load, weir_clock(engine->segment).mono_ns);
-    CHECK(usual >= 20000 && usual < 20100);
+    CHECK_EQ(load.signal[WEIR__SIGNAL_LATENCY], 1000); /* five times the baseline */
+    uint64_t baseline = weir__load_page_baseline(engine->load, weir_clock(engine->segment).mono_ns);
+    CHECK(baseline >= 20000 && baseline < 20100);
     end(engine);
 }
 

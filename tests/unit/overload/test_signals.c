@@ -1,12 +1,12 @@
-/* What the kernel's files say, and what becomes of readings. */
+/* Parsing of the kernel's files, and the signals computed from samples. */
 #include "../../test.h"
 
 #include "overload/overload.h"
 
 #include <math.h>
 
-#define SECOND INT64_C(1000000000)
-#define TURN   (SECOND / 10)
+#define SECOND    INT64_C(1000000000)
+#define SAMPLE_NS (SECOND / 10)
 
 static weir_text text(const char *of)
 {
@@ -18,7 +18,7 @@ static bool near(double a, double b)
     return fabs(a - b) < 0.02;
 }
 
-/* Of times. */
+/* For times. */
 static bool is(double seconds, double expected)
 {
     return fabs(seconds - expected) < expected / 20;
@@ -26,7 +26,7 @@ static bool is(double seconds, double expected)
 
 /* ---- Files ---- */
 
-TEST(pressure)
+TEST(parse_psi_file)
 {
     static const char *const bad[] = {"",
                                       "some",
@@ -48,7 +48,7 @@ TEST(pressure)
         CHECK(!weir__procfs_stalled(text(bad[i]), &us));
 }
 
-TEST(busy)
+TEST(parse_cpu_usage)
 {
     static const char *const bad[] = {
         "", "cpu", "cpu ", "cpu  1 2 3", "cpu0 1 2 3 4 5", "intr 1 2 3 4 5", "cpu  18446744073709551615 1 1 1 1"};
@@ -60,7 +60,7 @@ TEST(busy)
         CHECK(!weir__procfs_busy(text(bad[i]), &busy_ticks, &all));
 }
 
-TEST(running)
+TEST(parse_run_queue)
 {
     static const char *const bad[] = {
         "", "1.77", "1.77 1.45 1.51", "1.77 1.45 1.51 x/125 1", "1.77 1.45 1.51 2 125", "1.77 1.45 1.51 2/", "\n"};
@@ -70,8 +70,8 @@ TEST(running)
         CHECK(!weir__procfs_running(text(bad[i]), &tasks));
 }
 
-/* Any bytes: nothing but an answer. */
-TEST(any_bytes)
+/* Random bytes are parsed without a crash. */
+TEST(random_bytes_are_harmless)
 {
     static const char letters[] = "some total=cpu 0123456789/.\n";
     uint64_t seed = 9, a, b;
@@ -107,24 +107,24 @@ static void begin(void)
                                          .processors = 2};
     weir__signals_update(&signals, &all, &reading, signal);
     for (int i = 0; i < WEIR__SIGNALS; i++)
-        CHECK(signal[i] < 0); /* one reading says nothing */
+        CHECK(signal[i] < 0); /* the first sample yields no signal */
 }
 
-static double turn(void)
+static double sample(void)
 {
-    reading.mono_ns += TURN;
+    reading.mono_ns += SAMPLE_NS;
     return weir__signals_update(&signals, &all, &reading, signal);
 }
 
-/* So many answers a turn, of so many milliseconds. */
-static void answers(int turns, uint64_t count, uint64_t ms, uint64_t errors)
+/* So many responses per sample, each with this latency. */
+static void responses(int turns, uint64_t count, uint64_t ms, uint64_t errors)
 {
     for (int i = 0; i < turns; i++) {
         reading.upstream.done += count;
         reading.upstream.took_us += (count - errors) * ms * 1000;
         reading.upstream.errors += errors;
         reading.upstream.failed_us += errors * ms * 1000;
-        turn();
+        sample();
     }
 }
 
@@ -134,22 +134,22 @@ TEST(kernel_signals)
     reading.cpu_us += 25000; /* of 100 ms, where 50 are full */
     reading.memory_us += 5000;
     reading.running = 3;
-    CHECK(near(turn(), 0.5));
+    CHECK(near(sample(), 0.5));
     CHECK(near(signal[WEIR__SIGNAL_CPU], 0.5) && near(signal[WEIR__SIGNAL_MEMORY], 0.5));
     CHECK(near(signal[WEIR__SIGNAL_RUN_QUEUE], 0.5));
     reading.cpu_us += 90000;
     reading.running = 500;
     reading.upstream.in_flight = 50;
-    CHECK(turn() >= 1);
-    CHECK(near(signal[WEIR__SIGNAL_CPU], 1.8) && near(signal[WEIR__SIGNAL_RUN_QUEUE], 100)); /* more is no more */
+    CHECK(sample() >= 1);
+    CHECK(near(signal[WEIR__SIGNAL_CPU], 1.8) && near(signal[WEIR__SIGNAL_RUN_QUEUE], 100)); /* more does not count */
     CHECK(signal[WEIR__SIGNAL_MEMORY] <= 0 && near(signal[WEIR__SIGNAL_IN_FLIGHT], 0.25));
-    reading.cpu_us = 0; /* begins anew */
+    reading.cpu_us = 0; /* the counter was reset */
     reading.running = 0;
     reading.upstream.in_flight = 0;
-    CHECK(turn() <= 0);
+    CHECK(sample() <= 0);
 }
 
-TEST(without_pressure)
+TEST(kernel_without_psi)
 {
     begin();
     signals = (struct weir__signals){0};
@@ -158,28 +158,28 @@ TEST(without_pressure)
     weir__signals_update(&signals, &all, &reading, signal);
     reading.busy += 15;
     reading.ticks += 20;
-    turn();
+    sample();
     CHECK(near(signal[WEIR__SIGNAL_CPU], 0.5));
     CHECK(signal[WEIR__SIGNAL_MEMORY] < 0);
     reading.ticks += 20;
-    turn();
+    sample();
     CHECK(signal[WEIR__SIGNAL_CPU] >= 0 && signal[WEIR__SIGNAL_CPU] <= 0);
     reading.has_busy = false;
-    turn();
+    sample();
     CHECK(signal[WEIR__SIGNAL_CPU] < 0);
 }
 
-TEST(off_is_off)
+TEST(disabled_signals_are_ignored)
 {
     struct weir__load_config some = {.on = true, .target = {0, 0, 0, 0, 0, 10}};
     begin();
     reading.cpu_us += 100000;
     reading.upstream.in_flight = 5;
-    reading.mono_ns += TURN;
+    reading.mono_ns += SAMPLE_NS;
     CHECK(near(weir__signals_update(&signals, &some, &reading, signal), 0.5));
     for (int i = 0; i < WEIR__SIGNAL_IN_FLIGHT; i++)
         CHECK(signal[i] < 0);
-    /* A clock that stands still, or goes back, says nothing. */
+    /* A clock that stands still or goes back yields no signal. */
     CHECK(weir__signals_update(&signals, &some, &reading, signal) <= 0 && signal[WEIR__SIGNAL_IN_FLIGHT] < 0);
     reading.mono_ns -= SECOND;
     CHECK(weir__signals_update(&signals, &some, &reading, signal) <= 0);
@@ -188,76 +188,76 @@ TEST(off_is_off)
 TEST(latency_against_its_baseline)
 {
     begin();
-    answers(20, 10, 20, 0);
-    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && is(signals.baseline.baseline_s, 0.02)); /* at once */
-    answers(130, 10, 20, 0);
-    answers(50, 10, 40, 0); /* twice; three times is full */
+    responses(20, 10, 20, 0);
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && is(signals.baseline.baseline_s, 0.02)); /* immediately */
+    responses(130, 10, 20, 0);
+    responses(50, 10, 40, 0); /* twice the baseline; three times is full */
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0.5));
-    answers(600, 10, 40, 0);
-    CHECK(signal[WEIR__SIGNAL_LATENCY] > 0.35); /* a minute of it is not the usual yet */
-    answers(300, 10, 10, 0);
+    responses(600, 10, 40, 0);
+    CHECK(signal[WEIR__SIGNAL_LATENCY] > 0.35); /* a minute of it does not move the baseline yet */
+    responses(300, 10, 10, 0);
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) &&
-          signals.baseline.baseline_s > 0.02); /* nor is half a minute faster */
-    answers(320, 10, 10, 0);
-    CHECK(signals.baseline.baseline_s > 0.0099 && signals.baseline.baseline_s < 0.011); /* but a minute is */
-    answers(20, 0, 0, 0);
+          signals.baseline.baseline_s > 0.02); /* nor does half a minute of faster responses */
+    responses(320, 10, 10, 0);
+    CHECK(signals.baseline.baseline_s > 0.0099 && signals.baseline.baseline_s < 0.011); /* but a minute does */
+    responses(20, 0, 0, 0);
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
 }
 
-/* An upstream that is down for a while refuses at once: that it answers again as ever is no overload. */
-TEST(what_fails_at_once_is_not_fast)
+/* An upstream that is down for a while refuses immediately: when it responds normally again, that is no overload. */
+TEST(immediate_failures_do_not_lower_the_baseline)
 {
     begin();
-    answers(150, 10, 50, 0);
-    answers(300, 10, 0, 10);
+    responses(150, 10, 50, 0);
+    responses(300, 10, 0, 10);
     CHECK(is(signals.baseline.baseline_s, 0.05));
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
     for (int i = 0; i < 100; i++) {
-        answers(1, 10, 50, 0);
+        responses(1, 10, 50, 0);
         CHECK(signal[WEIR__SIGNAL_LATENCY] < 0.1);
     }
-    answers(50, 10, 50, 5); /* half of them */
+    responses(50, 10, 50, 5); /* half of them are errors */
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
-    answers(50, 10, 5000, 10); /* but who waits for what does not come sees it */
+    responses(50, 10, 5000, 10); /* but timeouts count */
     CHECK(signal[WEIR__SIGNAL_LATENCY] >= 1);
     CHECK(is(signals.baseline.baseline_s, 0.05));
 }
 
-TEST(a_slow_answer_is_no_overload)
+TEST(single_slow_response_is_no_overload)
 {
     begin();
-    answers(100, 1, 20, 0);
-    answers(1, 1, 100, 0);
+    responses(100, 1, 20, 0);
+    responses(1, 1, 100, 0);
     CHECK(signal[WEIR__SIGNAL_LATENCY] < 0.3);
     begin();
     for (int i = 0; i < 10; i++) {
-        answers(20, 0, 0, 0);
-        answers(1, 1, i % 2 ? 5000 : 20, 0);
+        responses(20, 0, 0, 0);
+        responses(1, 1, i % 2 ? 5000 : 20, 0);
         CHECK(signal[WEIR__SIGNAL_LATENCY] <= 0.2);
     }
 }
 
-/* What nginx cannot tell apart is no difference. */
-TEST(fast_upstreams)
+/* Differences below the resolution of nginx's clock do not count. */
+TEST(upstreams_faster_than_the_clock_resolution)
 {
     begin();
-    answers(50, 100, 0, 0);
+    responses(50, 100, 0, 0);
     CHECK(signals.baseline.baseline_s >= 0.001);
-    answers(20, 100, 1, 0);
+    responses(20, 100, 1, 0);
     CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
 }
 
 TEST(errors_of_upstreams)
 {
     begin();
-    answers(50, 100, 5, 5);
+    responses(50, 100, 5, 5);
     CHECK(near(signal[WEIR__SIGNAL_ERRORS], 0.5));
-    answers(50, 100, 5, 100);
+    responses(50, 100, 5, 100);
     CHECK(signal[WEIR__SIGNAL_ERRORS] >= 1);
-    answers(80, 100, 5, 0);
+    responses(80, 100, 5, 0);
     CHECK(near(signal[WEIR__SIGNAL_ERRORS], 0));
     begin();
-    answers(1, 1, 5, 1); /* one of one */
+    responses(1, 1, 5, 1); /* one error of one response */
     CHECK(signal[WEIR__SIGNAL_ERRORS] <= 0.11);
 }
 

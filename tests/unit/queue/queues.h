@@ -1,8 +1,8 @@
-/* Queues of a test's own, in SQLite and in Redis: the same test runs over both. */
+/* Private queues for tests, in SQLite and in Redis: the same test runs on both. */
 #ifndef WEIR_TEST_QUEUES_H
 #define WEIR_TEST_QUEUES_H
 
-/* It keeps what it has when it is killed. */
+/* Redis keeps its contents when it is killed. */
 #define SERVER_OPTIONS "--appendonly", "yes", "--appendfsync", "always",
 #include "../../redis.h"
 #include "queue/queue.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* A test over both storages: `on_redis` says which. */
+/* A test on both storages: `on_redis` is the one that runs. */
 #define BOTH(name)                                                                                                     \
     static void both_##name(bool on_redis);                                                                            \
     TEST(name##_sqlite)                                                                                                \
@@ -28,14 +28,14 @@
     static void both_##name(bool on_redis)
 
 static const char *place_root = "/tmp";
-static int64_t place_wait_ms = 60000; /* for Redis: on a machine that stands still for seconds, too */
+static int64_t place_wait_ms = 60000; /* for Redis: long, as a busy machine may stall for seconds */
 
 struct place {
     char folder[64], url[160];
     bool on_redis;
 };
 
-/* `lazy`: what Redis answers is not on the disk yet; faster. */
+/* `lazy`: Redis replies before the data is on disk, which is faster. */
 static inline void place_new(struct place *place, bool on_redis, bool lazy)
 {
     *place = (struct place){.on_redis = on_redis};
@@ -59,13 +59,13 @@ static inline void place_end(struct place *place)
         CHECK_EQ(system(command), 0);
 }
 
-/* The database's, in SQLite. */
+/* Path of the database file, for SQLite. */
 static inline const char *place_file(const struct place *place)
 {
     return place->url + strlen("sqlite:");
 }
 
-/* No file becomes larger: a disk that is full. RLIM_INFINITY: there is room again. */
+/* Limits the size of files: simulates a full disk. RLIM_INFINITY: there is room again. */
 static inline void limit_files(rlim_t bytes)
 {
     struct rlimit limit;
@@ -115,7 +115,7 @@ static inline struct weir__deferred item_of(const char *rule, const char *key, c
                                    .body = text_of(body)};
 }
 
-/* Puts one; its error. The ticket is copied to `ticket`, if that is not NULL. */
+/* Puts one request and returns the error. The ticket is copied to `ticket`, if that is not NULL. */
 static inline int put_one(struct weir__queue *queue, struct weir__deferred item, struct weir__queue_bounds bounds,
                           char *ticket)
 {
@@ -125,7 +125,7 @@ static inline int put_one(struct weir__queue *queue, struct weir__deferred item,
     return error ? error : own;
 }
 
-/* The same as soon as a server that was away is there again. */
+/* Puts one request as soon as the server is available again. */
 static inline int put_in_time(struct weir__queue *queue, const char *body, char *ticket)
 {
     int error = WEIR__QUEUE_UNAVAILABLE;
@@ -136,7 +136,7 @@ static inline int put_in_time(struct weir__queue *queue, const char *body, char 
     return error;
 }
 
-/* What has become of one that is under way; its error. */
+/* Ends the delivery of a claimed request; returns the error. */
 static inline int end_one(struct weir__queue *queue, struct weir__queue_ending ending)
 {
     int error = weir__queue_end(queue, &ending, 1);
@@ -160,7 +160,7 @@ static inline int end_again(struct weir__queue *queue, const char *ticket, int64
                                                       .attempt_counts = attempt_counts});
 }
 
-/* There are no tokens under another rule: it waits in that group, aside. */
+/* Parks a request because another rule denies it: it waits in that group, aside. */
 static inline int end_aside(struct weir__queue *queue, const char *ticket, int64_t due_ms, uint64_t group)
 {
     return end_one(queue, (struct weir__queue_ending){
@@ -211,7 +211,7 @@ static inline bool text_is(weir_text text, const char *expected)
     return weir__text_is(text, expected);
 }
 
-/* The first that is claimed, into `seen`; how many there are. */
+/* Claims requests and copies them to `seen`; returns their number. */
 static inline int claim_some(struct weir__queue *queue, size_t max, int64_t claim_ms, struct seen *seen)
 {
     seen->count = 0;
@@ -230,8 +230,8 @@ static inline int state_of(struct weir__queue *queue, const char *ticket)
 #define HOUR INT64_C(3600000)
 
 /*
- * So much time passes for what is claimed: by the test's clock, or for Redis, which has its own, in the streams of the
- * rule "r". Who waited for it instead would be at the mercy of the machine.
+ * Lets time pass for claims: by the test's clock, or for Redis, which has its own, in the streams of the rule "r".
+ * Waiting instead would make the test depend on the speed of the machine.
  */
 static inline void pass_claims(const struct place *place, int64_t ms)
 {
@@ -249,7 +249,7 @@ static inline void pass_claims(const struct place *place, int64_t ms)
     freeReplyObject(reply);
 }
 
-/* The lease of who drains, in Redis: so much is left of it, or nothing. */
+/* Sets the remaining time of the dispatcher's lease in Redis; 0 deletes it. */
 static inline void leave_of_lease(int64_t ms)
 {
     char command[64];

@@ -1,4 +1,4 @@
-/* Which headers of a deferred request go along. */
+/* Which headers of a deferred request are delivered with it. */
 #include "../../test.h"
 #include "queue/dispatcher_internal.h"
 
@@ -32,7 +32,7 @@ static bool any_named(const struct curl_slist *list, const char *name)
     return false;
 }
 
-TEST(keeps_what_is_the_requests_own)
+TEST(end_to_end_headers_are_kept)
 {
     struct curl_slist *list = headers_of("Host: shop.example:8080\r\nContent-Type: application/json\r\n"
                                          "authorization:Bearer abc\r\nX-Empty:\r\nX-Two: a\r\nX-Two: b, c\r\n",
@@ -50,7 +50,7 @@ TEST(keeps_what_is_the_requests_own)
     curl_slist_free_all(list);
 }
 
-TEST(drops_what_is_the_connections)
+TEST(hop_by_hop_headers_are_dropped)
 {
     struct curl_slist *list =
         headers_of("Connection: close, X-Hop ,\tUpgrade\r\nconnection: x-other\r\nX-Hop: 1\r\n"
@@ -79,7 +79,7 @@ TEST(drops_what_is_the_connections)
     curl_slist_free_all(list);
 }
 
-TEST(a_clients_own_idempotency_key_stays)
+TEST(idempotency_key_of_the_client_is_kept)
 {
     struct curl_slist *list = headers_of("idempotency-key: mine\r\n", 1);
     CHECK_EQ(count_of(list, "idempotency-key: mine"), 1);
@@ -87,7 +87,7 @@ TEST(a_clients_own_idempotency_key_stays)
     curl_slist_free_all(list);
 }
 
-TEST(lines_that_are_no_headers_are_left_out)
+TEST(malformed_header_lines_are_dropped)
 {
     struct curl_slist *list = headers_of("nonsense\r\n: empty\r\nBad Name: x\r\nX-Split: a\nX-Evil: b\r\n\r\n"
                                          "X-Bell: \a\r\nX-Last: 1",
@@ -101,7 +101,7 @@ TEST(lines_that_are_no_headers_are_left_out)
     curl_slist_free_all(list);
 }
 
-TEST(only_sound_request_lines)
+TEST(malformed_request_lines_are_refused)
 {
     static const struct {
         const char *method, *target;

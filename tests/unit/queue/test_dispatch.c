@@ -1,4 +1,4 @@
-/* The dispatcher's turns over a queue of its own: what it holds, while clocks are set and rules come and go. */
+/* The dispatcher on a private queue: which requests are in flight while clocks jump and rules change. */
 #include "../../engine.h"
 #include "queue/ingest_internal.h"
 #include "queue/dispatcher_internal.h"
@@ -20,7 +20,7 @@ static weir_text text_of(const char *text)
     return (weir_text){text, strlen(text)};
 }
 
-/* Requests of one rule and key. */
+/* Puts requests of one rule and key. */
 static void begin(const char *rule)
 {
     struct weir__deferred items[COUNT];
@@ -82,10 +82,9 @@ static struct weir__deferred state_of(const char *ticket)
     return seen;
 }
 
-/* Its claim has ended by the clock, and it is this dispatcher's own again: it must not go out a second time beside
- * itself.
- */
-TEST(a_clock_that_jumps_doubles_nothing)
+/* The claim has ended by the clock and is this dispatcher's own again: the request must not be delivered twice at the
+ * same time. */
+TEST(clock_jump_causes_no_double_delivery)
 {
     begin("api");
     int64_t now = weir__dispatcher_clock_ms();
@@ -97,7 +96,7 @@ TEST(a_clock_that_jumps_doubles_nothing)
         CHECK_EQ(state_of(tickets[0]).state, WEIR__UNDER_WAY);
         CHECK_EQ(state_of(tickets[1]).state, WEIR__WAITING);
     }
-    /* What becomes of it counts as ever, and its turn is over. */
+    /* The result of the delivery counts as always, and then the delivery is over. */
     weir__dispatcher_requeue_all(&dispatcher);
     CHECK_EQ(in_flight(), 0);
     CHECK_EQ(state_of(tickets[0]).state, WEIR__WAITING);
@@ -105,7 +104,7 @@ TEST(a_clock_that_jumps_doubles_nothing)
     end();
 }
 
-TEST(a_clock_that_is_set_back_holds_up_nothing)
+TEST(clock_set_back_delays_nothing)
 {
     begin("api");
     weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
@@ -117,8 +116,8 @@ TEST(a_clock_that_is_set_back_holds_up_nothing)
     end();
 }
 
-/* Its queue was removed, and no other can be opened for a while: what ends meanwhile is kept until one is there. */
-TEST(deliveries_end_without_a_queue)
+/* The queue was removed, and no new one can be opened for a while: results are kept until one is open. */
+TEST(results_are_kept_until_a_queue_is_open)
 {
     begin("api");
     weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
@@ -134,8 +133,9 @@ TEST(deliveries_end_without_a_queue)
     end();
 }
 
-/* On its own host nobody else knows it; in a fleet, whose rules change one host after the other, others may. */
-TEST(a_rule_that_is_gone)
+/* On a single host the rule is unknown; in a fleet, whose hosts change their rules one after the other, other hosts
+ * may know it. */
+TEST(request_of_an_unknown_rule)
 {
     begin("gone");
     weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
@@ -171,7 +171,7 @@ static struct weir__deferred of_user(const char *headers)
                                    .headers = text_of(headers)};
 }
 
-/* What is here was delivered. */
+/* Delivers the claimed requests. */
 static void deliver(void)
 {
     for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
@@ -184,9 +184,9 @@ static void deliver(void)
     weir__dispatcher_commit(&dispatcher);
 }
 
-/* A client without quota does not hold up the others of a shared rule; its own wait in order, and are not tried again
- * and again. */
-TEST(one_client_holds_up_no_other)
+/* A client without quota does not delay the others of a shared rule; its own requests wait in order, without repeated
+ * attempts. */
+TEST(client_without_quota_delays_no_other)
 {
     struct weir__deferred items[BAD + GOOD];
     struct weir__queue_bounds bounds[BAD + GOOD] = {0};
@@ -213,7 +213,7 @@ TEST(one_client_holds_up_no_other)
     }
     CHECK_EQ(state_of(items[BAD].ticket).state, WEIR__DELIVERED);
     CHECK_EQ(state_of(items[BAD + 1].ticket).state, WEIR__DELIVERED);
-    /* Nobody is asked for them until then. */
+    /* No check is made for them until then. */
     uint64_t requeued = dispatcher.counts.requeued;
     for (int i = 0; i < 5; i++)
         weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
@@ -222,20 +222,20 @@ TEST(one_client_holds_up_no_other)
     end();
 }
 
-/* Addresses inside are nobody's business outside. */
-TEST(a_ticket_tells_no_addresses)
+/* Internal addresses are not disclosed to clients. */
+TEST(ticket_discloses_no_addresses)
 {
-    char told[WEIR__TICKET_JSON_MAX];
+    char json[WEIR__TICKET_JSON_MAX];
     struct weir__deferred item = {.ticket = "0123456789abcdef0123456789abcdef",
                                   .rule = text_of("api"),
                                   .accepted_ms = 1,
                                   .attempts = 1,
                                   .why = text_of("no answer: Failed to connect to 10.1.2.3 port 9000")};
-    CHECK_EQ(weir__ticket_json(told, &item), 0);
-    CHECK(strstr(told, "\"why\":\"no answer\"") && !strstr(told, "10.1.2.3"));
+    CHECK_EQ(weir__ticket_json(json, &item), 0);
+    CHECK(strstr(json, "\"why\":\"no answer\"") && !strstr(json, "10.1.2.3"));
     item.why = text_of("its limit is reached");
-    CHECK_EQ(weir__ticket_json(told, &item), 0);
-    CHECK(strstr(told, "\"why\":\"its limit is reached\"") != NULL);
+    CHECK_EQ(weir__ticket_json(json, &item), 0);
+    CHECK(strstr(json, "\"why\":\"its limit is reached\"") != NULL);
 }
 
 TEST_MAIN

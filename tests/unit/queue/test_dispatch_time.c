@@ -1,6 +1,6 @@
 /*
- * The dispatcher over time: slow rules beside quick ones, and an upstream that is away for a minute. Deliveries are
- * real, to a server of the test's own; the clock is the test's, so that a minute does not last one.
+ * The dispatcher over time: slow rules beside fast ones, and an upstream that is unavailable for a minute. Deliveries
+ * are real, to a server in the test; the clock is simulated, so that a minute takes no minute.
  */
 #include "../../engine.h"
 
@@ -15,8 +15,8 @@
 
 #define PEERS     256
 #define ITEMS     256
-#define TURN_MS   50
-#define PATIENCE  60 /* seconds, on a machine that has much else to do */
+#define STEP_MS   50
+#define PATIENCE  60 /* timeout in seconds, on a busy machine */
 #define KEY_LIMIT "limit: 1000000, window: 1s"
 
 static const char rules[] = "rules:\n"
@@ -33,13 +33,13 @@ int64_t weir__dispatcher_clock_ms(void)
 
 /* ---- The upstream ---- */
 
-/* One thread. Requests for /slow wait as long as `holds` is set. */
+/* One thread. Requests for /slow block as long as `holds` is set. */
 static struct {
     pthread_t thread;
     int listener, port;
     int peers[PEERS];
     size_t peer_count;
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* protects the following members */
     bool ends, holds;
     int in_flight;
 } upstream = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -52,7 +52,7 @@ static bool reads_slow(int peer)
     return strncmp(text, "POST /slow", 10) == 0;
 }
 
-static void answer(int peer)
+static void reply_to(int peer)
 {
     static const char text[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     char request[2048];
@@ -61,19 +61,19 @@ static void answer(int peer)
     close(peer);
 }
 
-/* What is asked is answered, or in_flight; how many are. */
+/* Replies to the requests received, or blocks them; returns the number of blocked ones. */
 static int look_at_peers(bool holds)
 {
     int in_flight = 0;
     size_t kept = 0;
     for (size_t i = 0; i < upstream.peer_count; i++) {
         struct pollfd look = {.fd = upstream.peers[i], .events = POLLIN};
-        bool asked = poll(&look, 1, 0) > 0, slow = asked && reads_slow(look.fd);
+        bool readable = poll(&look, 1, 0) > 0, slow = readable && reads_slow(look.fd);
         in_flight += slow;
-        if (!asked || (slow && holds))
+        if (!readable || (slow && holds))
             upstream.peers[kept++] = look.fd;
         else
-            answer(look.fd);
+            reply_to(look.fd);
     }
     upstream.peer_count = kept;
     return in_flight;
@@ -116,7 +116,7 @@ static int in_flight(void)
     return count;
 }
 
-/* A port of its own; nobody answers there until upstream_begin. */
+/* Reserves a port; nothing accepts there until upstream_begin. */
 static void upstream_find(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -179,7 +179,7 @@ static void end(void)
     place_end(&place);
 }
 
-/* One request of each of so many keys; the place of the first among the tickets. */
+/* Puts one request for each of so many keys; returns the index of the first ticket. */
 static size_t put_keys(const char *rule, const char *target, int keys)
 {
     size_t first = ticket_count;
@@ -201,11 +201,11 @@ static int count_state(size_t from, size_t to, enum weir__deferred_state state)
     return count;
 }
 
-/* As the dispatcher's thread does it. */
-static void turn(void)
+/* One iteration of the dispatcher's thread. */
+static void dispatch_step(void)
 {
     int woken;
-    clock_now += TURN_MS;
+    clock_now += STEP_MS;
     if (clock_now >= dispatcher.next_claim_ms)
         weir__dispatcher_claim(&dispatcher, clock_now);
     (void)weir__dispatcher_poll_timers(&dispatcher, clock_now);
@@ -221,13 +221,13 @@ static int in_state(enum weir__delivery_state state)
     return count;
 }
 
-/* Turns until so many are in_flight by the upstream, or `from` to `to` are delivered. */
-static bool turns_until(int held_ones, size_t from, size_t to)
+/* Iterates until so many requests block at the upstream, or tickets `from` to `to` are delivered. */
+static bool steps_until(int blocked, size_t from, size_t to)
 {
     double until = awake_seconds() + PATIENCE;
     while (awake_seconds() < until) {
-        turn();
-        if (held_ones >= 0 ? in_flight() == held_ones : count_state(from, to, WEIR__DELIVERED) == (int)(to - from))
+        dispatch_step();
+        if (blocked >= 0 ? in_flight() == blocked : count_state(from, to, WEIR__DELIVERED) == (int)(to - from))
             return true;
     }
     return false;
@@ -235,27 +235,27 @@ static bool turns_until(int held_ones, size_t from, size_t to)
 
 /* ---- The tests ---- */
 
-/* All deliveries of a rule hang, and there are more of its keys than fit: others go on as if it were not there. */
-BOTH(a_slow_rule_leaves_room)
+/* All deliveries of a rule hang, and it has more keys than fit: other rules are not affected. */
+BOTH(slow_rule_leaves_room_for_others)
 {
     begin(on_redis);
     upstream_begin();
     hold(true);
     put_keys("slow", "/slow", 64);
-    CHECK(turns_until(WEIR__DISPATCHER_DELIVERIES / 2, 0, 0));
+    CHECK(steps_until(WEIR__DISPATCHER_DELIVERIES / 2, 0, 0));
     for (int round = 0; round < 3; round++) {
         size_t first = put_keys("quick", "/quick", 8);
-        CHECK(turns_until(-1, first, first + 8));
+        CHECK(steps_until(-1, first, first + 8));
         CHECK_EQ(in_flight(), WEIR__DISPATCHER_DELIVERIES / 2);
         CHECK_EQ(count_state(0, 64, WEIR__DELIVERED), 0);
     }
     hold(false);
-    CHECK(turns_until(-1, 0, 64));
+    CHECK(steps_until(-1, 0, 64));
     end();
 }
 
-/* Each that comes takes half of what the ones before it left: there is some for the next. */
-BOTH(so_do_several_slow_rules)
+/* Each slow rule takes half of the remaining room: there is some for the next. */
+BOTH(several_slow_rules_leave_room_for_others)
 {
     static const char *const slow[] = {"slow", "slow2", "slow3", "slow4"};
     int expected = 0;
@@ -265,13 +265,13 @@ BOTH(so_do_several_slow_rules)
     for (int i = 0; i < 4; i++) {
         expected += WEIR__DISPATCHER_DELIVERIES >> (i + 1);
         put_keys(slow[i], "/slow", 40);
-        CHECK(turns_until(expected, 0, 0));
+        CHECK(steps_until(expected, 0, 0));
     }
     size_t first = put_keys("quick", "/quick", 8);
-    CHECK(turns_until(-1, first, first + 8));
+    CHECK(steps_until(-1, first, first + 8));
     CHECK_EQ(in_flight(), expected);
     hold(false);
-    CHECK(turns_until(-1, 0, ticket_count));
+    CHECK(steps_until(-1, 0, ticket_count));
     end();
 }
 
@@ -285,8 +285,9 @@ static int note_attempts(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* Many keys, eight retries each, and nobody there for a minute: nobody's retries are used up, and then all goes on. */
-BOTH(a_minute_without_an_upstream)
+/* Many keys, eight retries each, and an upstream that is unavailable for a minute: no retries are used up, and then
+ * all are delivered. */
+BOTH(minute_without_an_upstream_uses_no_retries)
 {
     enum { KEYS = 60 };
     begin(on_redis);
@@ -294,8 +295,8 @@ BOTH(a_minute_without_an_upstream)
     put_keys("quick", "/x", KEYS);
     double patience = awake_seconds() + PATIENCE;
     for (int64_t until = clock_now + 60000; clock_now < until && awake_seconds() < patience;) {
-        turn();
-        /* What was sent fails at once, by the clock of the test. */
+        dispatch_step();
+        /* Sent requests fail immediately by the test's clock. */
         while (in_state(WEIR__DELIVERY_SENT) > 0 && awake_seconds() < patience)
             weir__dispatcher_receive(&dispatcher);
     }
@@ -308,7 +309,7 @@ BOTH(a_minute_without_an_upstream)
     CHECK(most_attempts <= 4);
     CHECK(all_attempts >= 2 * WEIR__RULE_BREAKER_FAILURES && all_attempts <= WEIR__DISPATCHER_DELIVERIES + 20);
     upstream_begin();
-    CHECK(turns_until(-1, 0, ticket_count));
+    CHECK(steps_until(-1, 0, ticket_count));
     end();
 }
 

@@ -1,6 +1,6 @@
 /*
- * When SQLite's files fail: a clear error, nothing that was acknowledged is lost, and it goes on when that is over.
- * What Redis does is in test_faults_redis.c, a file that is removed or moved in test_removed.c.
+ * Failures of SQLite's files: a clear error, no acknowledged request is lost, and it continues when the failure is
+ * over. Redis is in test_faults_redis.c, a removed or moved file in test_removed.c.
  */
 #define _GNU_SOURCE /* memmem */
 #include "queues.h"
@@ -20,7 +20,7 @@ static int open_error(const char *url)
     return error;
 }
 
-/* Files may not become larger than this: a disk that is full, at any place of a commit or a checkpoint. */
+/* Files may not grow beyond this: a full disk, at any point of a commit or a checkpoint. */
 static void fill_disk(rlim_t bytes)
 {
     static char tickets[4000][WEIR__TICKET_LEN + 1];
@@ -38,7 +38,7 @@ static void fill_disk(rlim_t bytes)
     }
     CHECK_EQ(error, WEIR__QUEUE_SPACE);
     CHECK(weir__queue_why(queue)[0] != '\0');
-    /* It stays so, and what was acknowledged can be read. */
+    /* The error persists, and acknowledged requests can be read. */
     CHECK_EQ(put_one(queue, item_of("r", "k", "x"), unbounded, NULL) >= WEIR__QUEUE_SPACE, true);
     for (int i = 0; i < count; i++)
         CHECK_EQ(state_of(queue, tickets[i]), WEIR__WAITING);
@@ -59,8 +59,8 @@ TEST(disk_full)
         fill_disk(bytes);
 }
 
-/* Somebody else writes for longer than one waits. */
-TEST(locked)
+/* Another process holds the write lock for longer than the timeout. */
+TEST(another_process_has_the_write_lock)
 {
     struct place place;
     sqlite3 *other = NULL;
@@ -87,7 +87,7 @@ static void write_file(const char *path, const char *text, size_t len, off_t at)
     close(file);
 }
 
-TEST(not_a_queue)
+TEST(file_is_not_a_queue)
 {
     struct place place;
     sqlite3 *other = NULL;
@@ -97,7 +97,7 @@ TEST(not_a_queue)
     write_file(place_file(&place), text, sizeof text, 0);
     CHECK_EQ(open_error(place.url), WEIR__QUEUE_BROKEN);
     CHECK_EQ(unlink(place_file(&place)), 0);
-    /* Somebody else's database is left as it is. */
+    /* A foreign database is not modified. */
     CHECK_EQ(sqlite3_open(place_file(&place), &other), SQLITE_OK);
     CHECK_EQ(sqlite3_exec(other, "CREATE TABLE mine(x)", NULL, NULL, NULL), SQLITE_OK);
     CHECK_EQ(open_error(place.url), WEIR__QUEUE_BROKEN);
@@ -110,8 +110,8 @@ TEST(not_a_queue)
     CHECK_EQ(open_error("sqlite:/nowhere/at/all/queue.db"), WEIR__QUEUE_UNAVAILABLE);
 }
 
-/* As weir before this one made it: what waits there is delivered, in order, after it was opened once. */
-TEST(of_an_older_weir)
+/* A database of an older weir: its waiting requests are delivered, in order, after it is opened. */
+TEST(queue_of_an_older_version_is_upgraded)
 {
     static const char *const made[] = {"DROP INDEX lane_later; DROP INDEX lane_ready;"
                                        "CREATE INDEX lane_later ON lane(due_ms) WHERE place = 1;"
@@ -150,9 +150,8 @@ TEST(of_an_older_weir)
     }
 }
 
-/* Pages of it are overwritten: what can be read is right, what cannot is an error; nothing crashes or ends in a loop.
- */
-TEST(damaged)
+/* Pages of it are overwritten: everything read is right or an error; no crash, no endless loop. */
+TEST(damaged_database_is_read_safely)
 {
     uint64_t random = 99;
     for (int64_t round = test_scaled(60, 10); round > 0; round--) {
@@ -184,8 +183,8 @@ TEST(damaged)
     }
 }
 
-/* Only its owner may read what others sent. */
-TEST(private)
+/* Only the owner may read the requests of clients. */
+TEST(database_file_is_private)
 {
     struct place place;
     struct stat about;
@@ -202,7 +201,7 @@ TEST(private)
     place_end(&place);
 }
 
-/* Whether a file of the database has these bytes. */
+/* Whether a file of the database contains these bytes. */
 static bool is_in(const struct place *place, const char *end, const char *text)
 {
     static char bytes[1 << 20];
@@ -216,8 +215,8 @@ static bool is_in(const struct place *place, const char *end, const char *text)
     return len > 0 && memmem(bytes, (size_t)len, text, strlen(text)) != NULL;
 }
 
-/* What was delivered or cancelled is nowhere on the disk a minute later; what waits is. */
-TEST(what_is_over_leaves_nothing)
+/* A delivered or cancelled request is nowhere on the disk a minute later; a waiting one is. */
+TEST(finished_requests_are_erased_from_disk)
 {
     static const char secret[] = "Authorization: Bearer s3cret", waits[] = "Authorization: Bearer w4its";
     static char body[20000], tickets[8][WEIR__TICKET_LEN + 1];

@@ -1,10 +1,10 @@
-/* When Redis fails, as test_faults.c has it of SQLite. */
+/* Failures of Redis, as test_faults.c has them for SQLite. */
 #include "queues.h"
 
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
-TEST(away_and_back)
+TEST(unavailable_and_available_again)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
@@ -28,8 +28,8 @@ TEST(away_and_back)
     place_end(&place);
 }
 
-/* It takes no more: nothing is acknowledged, and what is there is delivered. */
-TEST(no_room_in_redis)
+/* Redis refuses writes for lack of memory: nothing is acknowledged, and stored requests are delivered. */
+TEST(redis_out_of_memory)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
@@ -49,7 +49,7 @@ TEST(no_room_in_redis)
     CHECK_EQ(put_in_time(queue, "c", NULL), 0);
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
-    /* Its names are taken by something else. */
+    /* Its keys have another type. */
     server_do("FLUSHALL");
     server_do("SET {weir:queue} x");
     CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_BROKEN);
@@ -69,8 +69,8 @@ static void wait_for_save(const char *status)
     CHECK(over);
 }
 
-/* It could not write its snapshot, and takes no writes until it can. */
-TEST(disk_of_redis)
+/* Redis could not write its snapshot, and refuses writes until it can. */
+TEST(redis_refuses_writes_without_disk)
 {
     struct place place;
     char blocker[128];
@@ -99,8 +99,8 @@ TEST(disk_of_redis)
     place_end(&place);
 }
 
-/* An agent dies without a word, and another takes over: what it had under way comes first, in order. */
-TEST(another_takes_over)
+/* An agent dies silently, and another takes over: the requests it had claimed come first, in order. */
+TEST(another_agent_takes_over)
 {
     struct place place;
     char tickets[4][WEIR__TICKET_LEN + 1];

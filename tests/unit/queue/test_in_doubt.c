@@ -1,17 +1,17 @@
-/* What was put into Redis without an answer is taken back, and not delivered. */
+/* A put into Redis whose reply is missing is withdrawn, and not delivered. */
 #include "queues.h"
 #include "queue/queue_internal.h"
 
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
-/* Who waits for an answer that does not come waits no longer than usual. */
-__attribute__((constructor)) static void wait_as_usual(void)
+/* Uses the default timeout for missing replies. */
+__attribute__((constructor)) static void use_default_wait(void)
 {
     place_wait_ms = 0;
 }
 
-/* It is carried out as soon as the server goes on. */
+/* Executed as soon as the server continues. */
 static void put_unanswered(struct weir__queue *queue)
 {
     kill(server.pid, SIGSTOP);
@@ -26,14 +26,14 @@ static int count_one(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* How many there are of each state. */
+/* Counts the requests in each state. */
 static int count(struct weir__queue *queue, int counts[WEIR__DEFERRED_STATES])
 {
     memset(counts, 0, WEIR__DEFERRED_STATES * sizeof *counts);
     return weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, count_one, counts);
 }
 
-/* Opened, with one item in it. */
+/* Opens a queue with one request in it. */
 static struct weir__queue *place_begin(struct place *place)
 {
     place_new(place, true, true);
@@ -42,7 +42,7 @@ static struct weir__queue *place_begin(struct place *place)
     return queue;
 }
 
-/* One was taken back, so many wait, and that is all. */
+/* Checks that one request was withdrawn and so many wait, and closes the queue. */
 static void place_finish(struct place *place, struct weir__queue *queue, int waiting)
 {
     int counts[WEIR__DEFERRED_STATES];
@@ -53,8 +53,8 @@ static void place_finish(struct place *place, struct weir__queue *queue, int wai
     place_end(place);
 }
 
-/* No answer comes although the put is carried out: it is taken back when the server is there again. */
-TEST(no_answer)
+/* The reply is missing although the put was executed: it is withdrawn when the server is available again. */
+TEST(put_without_a_reply_is_removed)
 {
     struct place place;
     if (!server_begin())
@@ -65,8 +65,8 @@ TEST(no_answer)
     place_finish(&place, queue, 2);
 }
 
-/* The same when nobody puts anything any more: who has put it withdraws it as soon as the server is there again. */
-TEST(withdrawn_without_another_put)
+/* Without a further put: the client withdraws it as soon as the server is available again. */
+TEST(in_doubt_put_is_removed_without_another_put)
 {
     struct place place;
     if (!server_begin())
@@ -83,8 +83,8 @@ TEST(withdrawn_without_another_put)
     place_finish(&place, queue, 1);
 }
 
-/* Whoever shares the list of those does not deliver them, though it asks first. */
-TEST(withdrawn_instead_of_delivered)
+/* Another client with the same in-doubt list does not deliver them, though it claims first. */
+TEST(in_doubt_put_is_not_delivered_by_others)
 {
     static struct weir__in_doubt shared = WEIR__IN_DOUBT_INIT;
     struct place place;
@@ -111,8 +111,8 @@ TEST(withdrawn_instead_of_delivered)
     place_end(&place);
 }
 
-/* The list is bounded, and what was carried out late is known for a while. */
-TEST(withdrawn_tickets)
+/* The list is bounded, and tickets of puts that were executed late are remembered for a while. */
+TEST(in_doubt_list_is_bounded)
 {
     static struct weir__in_doubt all = WEIR__IN_DOUBT_INIT;
     char tickets[2][WEIR__TICKET_LEN + 1], ticket[WEIR__TICKET_LEN + 1];
@@ -134,7 +134,7 @@ TEST(withdrawn_tickets)
     CHECK_EQ(all.count, WEIR__IN_DOUBT_MAX);
     CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX);
     CHECK_EQ(weir__in_doubt_pending(&all, 0, tickets, 1), 1);
-    CHECK_EQ(atoi(tickets[0]), 2); /* the one that was done went, and no other */
+    CHECK_EQ(atoi(tickets[0]), 2); /* only the executed one was removed */
 }
 
 TEST_MAIN

@@ -1,4 +1,4 @@
-/* A request as nginx brings it: what is read of it, what is refused, and which headers are kept. */
+/* A deferred request as nginx passes it on: what is parsed, what is refused, and which headers are kept. */
 #include "../../test.h"
 
 #include "queue/ingest_internal.h"
@@ -24,7 +24,7 @@ TEST(which_headers_are_kept)
     CHECK(KEPT(&queue, NULL, "B-") && KEPT(&queue, NULL, "b-1") && !KEPT(&queue, NULL, "b"));
     CHECK(KEPT(&queue, NULL, "Host") && KEPT(&queue, NULL, "Idempotency-Key") && KEPT(&queue, NULL, "x-real-ip"));
     CHECK(KEPT(&queue, NULL, "X-Forwarded-For") && !KEPT(&queue, NULL, "X-Forwarded"));
-    /* What a client names there goes no further; but it cannot take away what the gateway says. */
+    /* Headers that the client names in Connection are dropped; but it cannot drop those of the gateway. */
     CHECK(!KEPT(&queue, "close, B-1 , c", "b-1") && !KEPT(&queue, "b-1", "b-1") && KEPT(&queue, "b-12,b", "b-1"));
     CHECK(KEPT(&queue, "host, x-forwarded-for", "x-forwarded-for"));
     static const char *const never[] = {"Connection",
@@ -68,7 +68,7 @@ static bool is(weir_text text, const char *bytes, size_t len)
     return text.len == len && memcmp(text.data, bytes, len) == 0;
 }
 
-TEST(what_is_read)
+TEST(request_is_parsed)
 {
     struct weir__header_line lines[] = {{text_of("Host"), text_of("a")},
                                         {text_of("X-Weir-Key"), text_of("00ff6b")},
@@ -85,7 +85,7 @@ TEST(what_is_read)
     CHECK(read_one(good, NULL, 0) == NULL && item.headers.len == 0);
 }
 
-/* With headers that may be the client's, only those are kept that do not say who it is. */
+/* With headers of unknown origin, only those are kept that do not identify the client. */
 TEST(headers_of_unknown_origin)
 {
     static const char *const kept[] = {"Content-Type", "Accept", "accept-language", "User-Agent", "Host", "X-Real-IP"};
@@ -94,10 +94,10 @@ TEST(headers_of_unknown_origin)
         CHECK(weir__ingest_keeps_header(&all, text_of(NULL), false, text_of(kept[i])));
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         CHECK(!weir__ingest_keeps_header(&all, text_of(NULL), false, text_of(not [i])));
-    CHECK(!weir__ingest_keeps_header(&queue, text_of(NULL), false, text_of("Accept"))); /* not wanted */
+    CHECK(!weir__ingest_keeps_header(&queue, text_of(NULL), false, text_of("Accept"))); /* not configured */
 }
 
-TEST(other_rules_go_along)
+TEST(matches_of_other_rules_are_kept)
 {
     struct weir__header_line lines[] = {{text_of("B-1"), text_of("x")},
                                         {text_of("X-Weir-Others"), text_of("61.62..1")}};
@@ -126,7 +126,7 @@ TEST(other_rules_go_along)
     CHECK(read_one(fields, lines, 2) != NULL);
 }
 
-TEST(tiers_go_along)
+TEST(tiers_are_kept)
 {
     struct weir__header_line line = {text_of("Host"), text_of("a")};
     const char *fields[WEIR__INGEST_COUNT];
@@ -182,7 +182,7 @@ static const struct {
     {WEIR__INGEST_BOUNDS, "1,-2,3"},
 };
 
-TEST(what_is_refused)
+TEST(invalid_requests_are_refused)
 {
     char hex[2 * 257 + 1];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -194,7 +194,7 @@ TEST(what_is_refused)
         if (!refused)
             printf("  %s: %s\n", weir__ingest_field_names[wrong[i].at], wrong[i].value ? wrong[i].value : "");
     }
-    /* As long as they may be, and one byte longer. */
+    /* The maximal length, and one byte more. */
     for (int more = 0; more < 2; more++) {
         const char *fields[WEIR__INGEST_COUNT];
         memcpy(fields, good, sizeof good);

@@ -1,7 +1,7 @@
 /*
- * A child puts, claims, finishes and cancels, tells its parent of each thing after it was acknowledged, and is killed
- * with kill -9 at any moment; so is Redis. At the end every acknowledged ticket is accounted for, and the order per key
- * in_flight.
+ * A child process puts, claims, finishes and cancels requests, reports each operation to its parent after it was
+ * acknowledged, and is killed with SIGKILL at any moment; so is Redis. At the end every acknowledged ticket is
+ * accounted for, and the order per key is kept.
  */
 #define _GNU_SOURCE /* F_SETPIPE_SZ */
 #include "queues.h"
@@ -13,7 +13,7 @@ static const struct weir__queue_bounds bounds = {.max = 300, .max_bytes = 400000
 
 enum what { PUT, CLAIMED, DELIVERED, DEAD, CANCELLED };
 
-struct told {
+struct event {
     enum what what;
     int key;
     uint64_t sequence;
@@ -34,14 +34,14 @@ static struct weir__queue *open_here(const struct place *place)
 
 /* ---- The child ---- */
 
-static int tell_to;
+static int report_to;
 
-static void tell(enum what what, const struct weir__deferred *item)
+static void report(enum what what, const struct weir__deferred *item)
 {
-    struct told told = {.what = what, .sequence = item->sequence};
-    told.key = item->key.len ? item->key.data[0] - 'a' : 0;
-    memcpy(told.ticket, item->ticket, sizeof told.ticket);
-    if (write(tell_to, &told, sizeof told) != sizeof told)
+    struct event event = {.what = what, .sequence = item->sequence};
+    event.key = item->key.len ? item->key.data[0] - 'a' : 0;
+    memcpy(event.ticket, item->ticket, sizeof event.ticket);
+    if (write(report_to, &event, sizeof event) != sizeof event)
         _exit(3);
 }
 
@@ -62,10 +62,10 @@ static void put_some(struct weir__queue *queue, uint64_t *random)
         return;
     for (size_t i = 0; i < count; i++)
         if (!errors[i])
-            tell(PUT, &items[i]);
+            report(PUT, &items[i]);
 }
 
-static void drain_some(struct weir__queue *queue, uint64_t *random)
+static void dispatch_some(struct weir__queue *queue, uint64_t *random)
 {
     static struct seen seen;
     seen.count = 0;
@@ -73,18 +73,18 @@ static void drain_some(struct weir__queue *queue, uint64_t *random)
         return;
     for (size_t i = 0; i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
-        tell(CLAIMED, item);
+        report(CLAIMED, item);
         int error, chance = (int)(test_random(random) % 8);
         if (chance == 0) {
             error = end_again(queue, item->ticket, real_clock(), "no", 503, true);
         } else if (chance == 1) {
             error = end_dead(queue, item->ticket, "enough", 500);
             if (!error)
-                tell(DEAD, item);
+                report(DEAD, item);
         } else {
             error = end_delivered(queue, item->ticket, 200);
             if (!error)
-                tell(DELIVERED, item);
+                report(DELIVERED, item);
         }
         if (error && error != WEIR__QUEUE_UNKNOWN && error != WEIR__QUEUE_UNAVAILABLE && error != WEIR__QUEUE_LOST)
             _exit(4);
@@ -101,7 +101,7 @@ static void work(const struct place *place, int to, uint64_t seed)
 {
     struct weir__queue *queue = open_here(place);
     uint64_t random = seed;
-    tell_to = to;
+    report_to = to;
     for (;;) {
         uint64_t chance = test_random(&random) % 16;
         struct weir__deferred item = {.sequence = 0};
@@ -109,36 +109,36 @@ static void work(const struct place *place, int to, uint64_t seed)
         if (chance < 8) {
             put_some(queue, &random);
         } else if (chance < 15) {
-            drain_some(queue, &random);
+            dispatch_some(queue, &random);
         } else if (weir__queue_list(queue, &filter, first_waiting, &item) == 1) {
             item.key = (weir_text){"", 0};
             if (weir__queue_cancel(queue, item.ticket) == 0)
-                tell(CANCELLED, &item);
+                report(CANCELLED, &item);
         }
     }
 }
 
 /* ---- The parent ---- */
 
-static struct told *all;
+static struct event *all;
 static size_t all_count;
-static uint64_t done_up_to[KEYS]; /* the newest that was delivered or dead, of each key */
+static uint64_t done_up_to[KEYS]; /* of each key, the newest request that was delivered or dead-lettered */
 
-static void take_in(const struct told *told)
+static void take_in(const struct event *event)
 {
-    if (told->what == PUT && all_count < TICKETS)
-        all[all_count++] = *told;
-    /* Nothing is claimed that is older than what is over: a requeue would be, and there is none. */
-    if (told->what == CLAIMED)
-        CHECK(told->sequence > done_up_to[told->key]);
-    if (told->what == DELIVERED || told->what == DEAD)
-        done_up_to[told->key] = told->sequence;
+    if (event->what == PUT && all_count < TICKETS)
+        all[all_count++] = *event;
+    /* No request is claimed that is older than a finished one: only a requeue could cause that, and there is none. */
+    if (event->what == CLAIMED)
+        CHECK(event->sequence > done_up_to[event->key]);
+    if (event->what == DELIVERED || event->what == DEAD)
+        done_up_to[event->key] = event->sequence;
 }
 
 /*
- * As an administrator would, see docs/queue.md: of a script that Redis was killed in the midst of writing down, it cuts
- * off only the last command, and writes on behind the others. After the next restart those count, without the one that
- * was cut off.
+ * As an administrator would, see docs/queue.md: if Redis was killed while it appended a script's commands, it cuts off
+ * only the last command at the restart, and appends after the others. After the next restart those count, without the
+ * one that was cut off.
  */
 static void mend_log(void)
 {
@@ -167,14 +167,14 @@ static void kill_once(const struct place *place, uint64_t *random, bool kill_ser
     if (kill_server) {
         server_kill();
         mend_log();
-        /* The child lives on while Redis comes back. */
+        /* The child continues while Redis is restarted. */
         CHECK(server_begin());
         usleep((useconds_t)(10000 + test_random(random) % 40000));
     }
     kill(child, SIGKILL);
-    struct told told;
-    while (read(pipes[0], &told, sizeof told) == sizeof told)
-        take_in(&told);
+    struct event event;
+    while (read(pipes[0], &event, sizeof event) == sizeof event)
+        take_in(&event);
     close(pipes[0]);
     int status = 0;
     waitpid(child, &status, 0);
@@ -186,7 +186,7 @@ struct tallied {
     uint64_t after;
 };
 
-static int tally(void *context, const struct weir__queue_stats *stats)
+static int count_stats(void *context, const struct weir__queue_stats *stats)
 {
     struct tallied *t = context;
     t->waiting += stats->waiting;
@@ -196,7 +196,7 @@ static int tally(void *context, const struct weir__queue_stats *stats)
     return 0;
 }
 
-static int tally_row(void *context, const struct weir__deferred *item)
+static int count_row(void *context, const struct weir__deferred *item)
 {
     struct tallied *t = context;
     t->after = item->sequence;
@@ -205,23 +205,23 @@ static int tally_row(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* The stats are those of what is there, and within the bounds. */
-static void check_figures(struct weir__queue *queue)
+/* The statistics match the stored requests, and the bounds hold. */
+static void check_stats(struct weir__queue *queue)
 {
     struct tallied t = {0};
-    CHECK_EQ(weir__queue_stats(queue, tally, &t), 0);
+    CHECK_EQ(weir__queue_stats(queue, count_stats, &t), 0);
     CHECK(t.waiting + t.under_way <= bounds.max && t.bytes <= bounds.max_bytes);
     for (uint64_t before = UINT64_MAX; t.after != before;) {
         before = t.after;
         CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .after = t.after, .limit = 1000},
-                                  tally_row, &t),
+                                  count_row, &t),
                  0);
     }
     CHECK_EQ(t.rows, t.waiting + t.under_way);
     CHECK_EQ(t.row_dead, t.dead);
 }
 
-/* Every ticket is there; and all that wait are delivered in order, until nothing is left. */
+/* Every ticket is there; and all waiting requests are delivered in order, until none is left. */
 static void account(const struct place *place)
 {
     static struct seen seen;
@@ -233,7 +233,7 @@ static void account(const struct place *place)
         if (state >= 0)
             states[state]++;
     }
-    check_figures(queue);
+    check_stats(queue);
     printf("  %zu acknowledged: %d waiting, %d under way, %d delivered, %d dead, %d cancelled\n", all_count,
            (int)states[0], (int)states[1], (int)states[2], (int)states[3], (int)states[4]);
     CHECK(states[WEIR__DELIVERED] + states[WEIR__DEAD] > 0);
@@ -250,12 +250,12 @@ static void account(const struct place *place)
         }
     }
     struct tallied t = {0};
-    CHECK_EQ(weir__queue_stats(queue, tally, &t), 0);
+    CHECK_EQ(weir__queue_stats(queue, count_stats, &t), 0);
     CHECK_EQ(t.waiting + t.under_way + t.bytes, 0);
     weir__queue_close(queue);
 }
 
-BOTH(killed)
+BOTH(killed_at_any_moment_loses_nothing)
 {
     struct place place;
     uint64_t random = 4711;

@@ -1,11 +1,11 @@
-/* The queue against a naive list: whatever happens in whatever order, both say the same. */
+/* The queue against a naive list: random operations in random order have the same results. */
 #include "queues.h"
 
 #define RULES    3
 #define KEYS     4
 #define GROUPS   3
 #define MOST     20000
-#define CLAIM_MS (10000 * HOUR) /* none ends by the clock, which is set */
+#define CLAIM_MS (10000 * HOUR) /* no claim ends, as the clock is simulated */
 
 struct entry {
     char ticket[WEIR__TICKET_LEN + 1];
@@ -14,7 +14,7 @@ struct entry {
     uint64_t sequence;
     enum weir__deferred_state state;
     bool gone;
-    int group; /* it waits in, aside; 0: none */
+    int group; /* the group it waits in, aside; 0: none */
 };
 
 static struct entry entries[MOST];
@@ -29,7 +29,7 @@ static struct weir__queue_options options = {.bounds = {.max = 24, .max_bytes = 
 static const struct weir__queue_bounds rule_bounds[RULES] = {
     {.max = 10, .max_bytes = 8192, .max_age_ms = 10000}, {.max = 12}, {.max_age_ms = 90000}};
 static const char *const rule_names[RULES] = {"one", "two", "three"};
-/* Such that rule and key put together in a careless way would be the same. */
+/* A careless concatenation of rule and key would make some of them equal. */
 static const char *const key_names[KEYS] = {"", "a", "a:b", "e"};
 static char body[1024];
 
@@ -98,7 +98,7 @@ static void put_some(struct weir__queue *queue, uint64_t *random)
     }
 }
 
-/* The one that may be claimed of a rule and key; NULL: none. */
+/* The request that can be claimed of a rule and key; NULL: none. */
 static struct entry *head_of(int rule, int key)
 {
     struct entry *head = NULL;
@@ -111,11 +111,11 @@ static struct entry *head_of(int rule, int key)
         if (e->state == WEIR__WAITING && !e->group && !head)
             head = e;
     }
-    /* So late that it was meant by a clock that has been set back since. */
+    /* So far in the future that it was set by a clock that has been set back since. */
     return head && (head->due <= clock_now || head->due > clock_now + WEIR__QUEUE_AHEAD_MS) ? head : NULL;
 }
 
-/* The oldest of each group that is due, or was meant by a clock that has been set back, is no more aside. */
+/* The oldest request of each group that is due, or due by a clock that has been set back, is no longer aside. */
 static void bring_back(void)
 {
     for (int rule = 0; rule < RULES; rule++)
@@ -136,7 +136,7 @@ static void bring_back(void)
             }
 }
 
-/* Whose turn it is: of the rule that has the least, the oldest head; NULL: nobody's. */
+/* The next to be claimed: the oldest head of the rule that has the fewest in flight; NULL: none. */
 static struct entry *next_head(const struct weir__queue_in_flight *has, bool fair, size_t left, const bool *taken)
 {
     struct entry *next = NULL;
@@ -150,7 +150,7 @@ static struct entry *next_head(const struct weir__queue_in_flight *has, bool fai
     return next;
 }
 
-/* The heads that a claim gets, in order of acceptance. */
+/* The requests that a claim gets, in order of acceptance. */
 static size_t share_out(const struct weir__claim_budget *room, const struct weir__queue_in_flight *in_flight,
                         struct entry **heads)
 {
@@ -212,7 +212,7 @@ static void end(struct entry *e, enum weir__deferred_state state)
     e->group = 0;
 }
 
-/* Delivered, again or dead; now and then of one that is not under way. */
+/* Delivered, retried or dead; occasionally for a request that is not claimed. */
 static void finish(struct weir__queue *queue, uint64_t *random)
 {
     struct entry *e = any(random, WEIR__UNDER_WAY);
@@ -287,7 +287,7 @@ static void requeue(struct weir__queue *queue, uint64_t *random)
     e->attempts = 0;
 }
 
-/* The oldest end first to be forgotten; those that ended together in the order of acceptance. */
+/* The oldest finished request is removed first; those that ended together in the order of acceptance. */
 static struct entry *oldest(bool dead)
 {
     struct entry *found = NULL;
@@ -327,19 +327,19 @@ static void expire(struct weir__queue *queue)
 
 /* ---- Comparing ---- */
 
-static int figures_of(void *context, const struct weir__queue_stats *told)
+static int stats_of(void *context, const struct weir__queue_stats *stats)
 {
     struct weir__queue_stats *all = context;
     for (int i = 0; i < RULES; i++)
-        if (text_is(told->rule, rule_names[i]))
-            all[i] = *told;
+        if (text_is(stats->rule, rule_names[i]))
+            all[i] = *stats;
     return 0;
 }
 
-static void compare_figures(struct weir__queue *queue)
+static void compare_stats(struct weir__queue *queue)
 {
     struct weir__queue_stats got[RULES] = {0}, expected[RULES] = {0};
-    CHECK_EQ(weir__queue_stats(queue, figures_of, got), 0);
+    CHECK_EQ(weir__queue_stats(queue, stats_of, got), 0);
     for (size_t i = 0; i < entry_count; i++) {
         const struct entry *e = &entries[i];
         if (e->gone)
@@ -395,7 +395,7 @@ static void compare_list(struct weir__queue *queue, uint64_t *random)
     CHECK_EQ(seen.count, at);
 }
 
-/* A new handle under the same name: at its first claim, what was under way waits again. */
+/* A new handle under the same name: at its first claim, the claimed requests wait again. */
 static void restart(const struct place *place, struct weir__queue **queue, uint64_t *random)
 {
     weir__queue_close(*queue);
@@ -436,7 +436,7 @@ static void step(const struct place *place, struct weir__queue **queue, uint64_t
         expire(*queue);
         break;
     case 13:
-        compare_figures(*queue);
+        compare_stats(*queue);
         break;
     case 14:
         compare_list(*queue, random);
@@ -449,7 +449,7 @@ static void step(const struct place *place, struct weir__queue **queue, uint64_t
     }
 }
 
-BOTH(random_steps)
+BOTH(random_operations_agree_with_the_model)
 {
     int64_t rounds = test_scaled(6, 1), steps = test_scaled(3000, 300);
     for (uint64_t round = 0; round < (uint64_t)rounds && test_failures == 0; round++) {
@@ -461,7 +461,7 @@ BOTH(random_steps)
         for (int64_t i = 0; i < steps && test_failures == 0; i++)
             step(&place, &queue, &random);
         expire(queue);
-        compare_figures(queue);
+        compare_stats(queue);
         weir__queue_close(queue);
         place_end(&place);
         if (test_failures)

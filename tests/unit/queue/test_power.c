@@ -1,7 +1,7 @@
 /*
- * Power failures, played: this program's own fdatasync and fsync, which SQLite calls, copy a file to what a disk has
- * for sure. When the power fails there is that, or for any block of 512 bytes what was written to it since. The clock
- * is the test's.
+ * Simulated power failures: this program replaces fdatasync and fsync, which SQLite calls, and copies a file to what a
+ * disk certainly has. After a power failure there is that copy, or for any block of 512 bytes what was written since.
+ * The clock is simulated.
  */
 #include "queues.h"
 
@@ -14,7 +14,7 @@
 
 static const struct weir__queue_bounds unbounded;
 static int syncs;       /* of the log */
-static bool sync_fails; /* the disk takes nothing any more */
+static bool sync_fails; /* the disk accepts no more writes */
 
 /* ---- The disk ---- */
 
@@ -83,7 +83,7 @@ FOR_SQLITE int fsync(int file)
     return 0;
 }
 
-/* What is found of a file after the power failed: `mixed`, each block as it was synced or as it was written. */
+/* The file after a power failure: with `mixed`, each block is either as synced or as written. */
 static void survive(const struct place *from, const struct place *to, const char *name, bool mixed, uint64_t *random)
 {
     char path[160];
@@ -145,13 +145,13 @@ static void work(struct weir__queue *queue, uint64_t *random)
     clock_now += (int64_t)(test_random(random) % 40);
 }
 
-static int tally(void *context, const struct weir__queue_stats *stats)
+static int count_stats(void *context, const struct weir__queue_stats *stats)
 {
     *(int64_t *)context += stats->waiting + stats->under_way;
     return 0;
 }
 
-/* What was acknowledged up to `until_ms` is there; the rest may be. All that wait can be delivered. */
+/* All requests acknowledged up to `until_ms` are there; later ones may be. All waiting ones can be delivered. */
 static void look_after(const struct place *place, int64_t until_ms)
 {
     static struct seen seen;
@@ -162,7 +162,7 @@ static void look_after(const struct place *place, int64_t until_ms)
         CHECK(state >= 0 || (state == WEIR__QUEUE_GONE && all[i].at_ms > until_ms));
         waiting += state == WEIR__WAITING || state == WEIR__UNDER_WAY;
     }
-    CHECK_EQ(weir__queue_stats(queue, tally, &counted), 0);
+    CHECK_EQ(weir__queue_stats(queue, count_stats, &counted), 0);
     CHECK_EQ(counted, waiting);
     while (claim_some(queue, 100, HOUR, &seen) > 0 && counted >= 0)
         for (size_t i = 0; i < seen.count; i++, counted--)
@@ -184,35 +184,35 @@ static void fail_power(const struct place *place, bool mixed, uint64_t *random, 
 static void run(bool second)
 {
     uint64_t random = 31;
-    place_root = own_root(); /* what a disk has is played */
+    place_root = own_root(); /* the disk is simulated */
     for (int64_t round = test_scaled(3, 1); round > 0 && test_failures == 0; round--) {
         struct place place;
         place_new(&place, false, false);
         struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = second});
         all_count = 0;
-        /* Enough for the log to begin anew. */
-        for (int turn = 0; turn < 250 && test_failures == 0; turn++) {
+        /* Enough for the log to be restarted. */
+        for (int step = 0; step < 250 && test_failures == 0; step++) {
             work(queue, &random);
             if (test_random(&random) % 30 == 0)
-                fail_power(&place, turn % 2 == 0, &random, second ? clock_now - 1100 : INT64_MAX);
+                fail_power(&place, step % 2 == 0, &random, second ? clock_now - 1100 : INT64_MAX);
         }
         weir__queue_close(queue);
         place_end(&place);
     }
 }
 
-TEST(sync_always)
+TEST(power_failure_with_sync_always)
 {
     run(false);
 }
 
-TEST(sync_second)
+TEST(power_failure_with_sync_second)
 {
     run(true);
 }
 
-/* Who is told that it was not kept does not find it carried out later. */
-TEST(what_a_failed_sync_denies_is_not_kept)
+/* A put that was refused because of a failed sync is not delivered later. */
+TEST(put_with_a_failed_sync_is_not_kept)
 {
     struct place place;
     for (int second = 0; second < 2; second++) {
@@ -224,7 +224,7 @@ TEST(what_a_failed_sync_denies_is_not_kept)
         sync_fails = true;
         CHECK(put_one(queue, item_of("r", "k", "y"), unbounded, NULL) < 0);
         sync_fails = false;
-        CHECK_EQ(weir__queue_stats(queue, tally, &waiting), 0);
+        CHECK_EQ(weir__queue_stats(queue, count_stats, &waiting), 0);
         CHECK_EQ(waiting, 1);
         CHECK_EQ(put_one(queue, item_of("r", "k", "z"), unbounded, NULL), 0);
         weir__queue_close(queue);
@@ -233,7 +233,7 @@ TEST(what_a_failed_sync_denies_is_not_kept)
 }
 
 /* One sync a batch, however large; none for a claim or a delivery; about one a second with sync: second. */
-TEST(how_often)
+TEST(number_of_syncs)
 {
     static struct seen seen;
     static struct weir__deferred items[100];

@@ -1,4 +1,4 @@
-/* What the queue promises, case by case, over both storages. */
+/* The guarantees of the queue, case by case, on both storages. */
 #include "queues.h"
 
 #include "../../awake.h"
@@ -6,7 +6,7 @@
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
-TEST(words)
+TEST(names_of_states_and_errors)
 {
     CHECK(strcmp(weir__queue_strerror(WEIR__QUEUE_FULL), "the queue is full") == 0);
     CHECK(strcmp(weir__queue_strerror(-999), "unknown error") == 0);
@@ -14,7 +14,7 @@ TEST(words)
     CHECK(strcmp(weir__deferred_state_name((enum weir__deferred_state)77), "unknown") == 0);
 }
 
-TEST(bad_addresses)
+TEST(invalid_store_urls_are_refused)
 {
     static const char *const urls[] = {"", "sqlite:", "mysql://x", "redis://", "redis://h:99999999", "/tmp/x"};
     char why[WEIR__QUEUE_SOURCE_TEXT];
@@ -28,7 +28,7 @@ TEST(bad_addresses)
     weir__queue_close(NULL);
 }
 
-BOTH(bounds_at_and_over)
+BOTH(bounds_are_exact)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
@@ -41,14 +41,14 @@ BOTH(bounds_at_and_over)
     CHECK_EQ(put_one(queue, item, two, NULL), 0);
     CHECK_EQ(put_one(queue, item, two, ticket), 0);
     CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
-    /* Another rule has its own: by bytes, to the last one. */
+    /* Another rule has its own bound: by bytes, exactly. */
     item.rule = text_of("s");
     CHECK_EQ(put_one(queue, item, bytes, NULL), 0);
     item.body = text_of("01234567890");
     CHECK_EQ(put_one(queue, item, bytes, NULL), WEIR__QUEUE_FULL);
     item.body = text_of("0123456789");
     CHECK_EQ(put_one(queue, item, bytes, NULL), 0);
-    /* All together: by bytes, then by count. */
+    /* All rules together: by bytes, then by count. */
     item.rule = text_of("t");
     item.body = text_of("01234567890");
     CHECK_EQ(put_one(queue, item, unbounded, NULL), WEIR__QUEUE_FULL);
@@ -56,7 +56,7 @@ BOTH(bounds_at_and_over)
     CHECK_EQ(put_one(queue, item, unbounded, NULL), 0);
     item.rule = text_of("u");
     CHECK_EQ(put_one(queue, item, unbounded, NULL), WEIR__QUEUE_FULL);
-    /* What is under way counts; what is over does not. */
+    /* Claimed requests count; finished ones do not. */
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 3);
     item.rule = text_of("r");
     CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
@@ -69,8 +69,8 @@ BOTH(bounds_at_and_over)
     place_end(&place);
 }
 
-/* One batch with good and bad ones: each has its own answer. */
-BOTH(a_batch)
+/* One batch with valid and invalid requests: each has its own result. */
+BOTH(batch_has_a_result_for_each_request)
 {
     struct place place;
     place_new(&place, on_redis, true);
@@ -88,7 +88,7 @@ BOTH(a_batch)
         CHECK_EQ(items[i].expires_ms, expected[i] ? 0 : INT64_MAX);
     }
     CHECK(items[0].sequence < items[2].sequence && items[2].sequence < items[4].sequence);
-    /* All of them bad: nothing is asked of the storage. */
+    /* All of them invalid: the storage is not accessed. */
     CHECK_EQ(weir__queue_put(queue, items + 1, bounds, errors, 1), 0);
     CHECK_EQ(errors[0], WEIR__QUEUE_INVALID);
     CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 0), 0);
@@ -96,8 +96,8 @@ BOTH(a_batch)
     place_end(&place);
 }
 
-/* The largest that goes, and one byte more; many large ones in one batch. */
-BOTH(large_ones)
+/* The largest request, and one byte more; many large ones in one batch. */
+BOTH(largest_requests)
 {
     struct place place;
     size_t size = WEIR__QUEUE_ITEM_MAX;
@@ -131,8 +131,8 @@ BOTH(large_ones)
     place_end(&place);
 }
 
-/* Any bytes anywhere: they come back as they were, and keys that look alike are others. */
-BOTH(hostile_bytes)
+/* Any bytes in any field: they are read back unchanged, and similar keys stay distinct. */
+BOTH(any_bytes_are_stored_unchanged)
 {
     static const char nasty[] = "'; DROP TABLE request;--\0\r\n$5\r\nEVAL\xff\xfe{x}\x80%s%n";
     weir_text bad = {nasty, sizeof nasty};
@@ -174,8 +174,8 @@ BOTH(hostile_bytes)
     place_end(&place);
 }
 
-/* A claim ends after its time; whoever reports later is told, and the new one's claim stands. */
-BOTH(claims_end)
+/* A claim ends after its time; a late result is refused, and the new claim stands. */
+BOTH(claim_expires)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
@@ -204,8 +204,9 @@ BOTH(claims_end)
     place_end(&place);
 }
 
-/* What is under way when an agent dies waits again at once when one of its name comes, and keeps its place. */
-BOTH(the_same_name_again)
+/* Requests claimed by an agent that died wait again as soon as an agent of the same name opens the queue, and keep
+ * their order. */
+BOTH(agent_of_the_same_name_reclaims)
 {
     struct place place;
     place_new(&place, on_redis, true);
@@ -227,8 +228,8 @@ BOTH(the_same_name_again)
     place_end(&place);
 }
 
-/* Many endings at once, more than go with one transaction; each has its own answer. */
-BOTH(endings_at_once)
+/* Many results at once, more than fit into one transaction; each has its own error. */
+BOTH(many_results_at_once)
 {
     enum { MANY = 150 };
     static struct weir__queue_ending endings[MANY + 3];
@@ -247,7 +248,7 @@ BOTH(endings_at_once)
                                                  .due_ms = clock_now + HOUR,
                                                  .why = "so",
                                                  .status = 500};
-    endings[MANY] = endings[0]; /* the same once more */
+    endings[MANY] = endings[0]; /* a duplicate */
     endings[MANY + 1] = (struct weir__queue_ending){.ticket = "no ticket"};
     endings[MANY + 2] = (struct weir__queue_ending){.ticket = "00000000000000000000000000000000"};
     CHECK_EQ(weir__queue_end(queue, endings, MANY + 3), 0);
@@ -265,8 +266,8 @@ BOTH(endings_at_once)
     place_end(&place);
 }
 
-/* The others stand by as long as one drains, and go on when it closes or is silent for too long. */
-TEST(one_drains_redis)
+/* Only one agent dispatches; the others take over when it closes or is silent for too long. */
+TEST(one_agent_dispatches_redis)
 {
     struct place place;
     if (!server_begin())
@@ -278,11 +279,11 @@ TEST(one_drains_redis)
     CHECK_EQ(put_one(two, item_of("r", "l", "b"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), 1);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
-    for (int i = 0; i < 4; i++) { /* longer in all than the lease */
+    for (int i = 0; i < 4; i++) { /* longer in total than the lease */
         leave_of_lease(HOUR / 3);
         CHECK_EQ(claim_some(one, 1, HOUR, &seen), i == 0);
         CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
-        redisReply *left = server_reply("PTTL {weir:queue}:lease"); /* it begins anew */
+        redisReply *left = server_reply("PTTL {weir:queue}:lease"); /* the lease is renewed */
         CHECK(left && left->integer > HOUR / 2 && left->integer <= HOUR);
         freeReplyObject(left);
     }
@@ -295,7 +296,7 @@ TEST(one_drains_redis)
     place_end(&place);
 }
 
-/* Puts many of one rule, each of a key of its own or all of one. */
+/* Puts many requests of one rule, each with a key of its own or all with the same. */
 static void put_many(struct weir__queue *queue, int64_t many, bool own_keys)
 {
     enum { BATCH = 500 };
@@ -312,7 +313,7 @@ static void put_many(struct weir__queue *queue, int64_t many, bool own_keys)
     }
 }
 
-/* 100,000 of one key: claims cost what heads cost. */
+/* 100,000 requests of one key: the cost of a claim depends on the heads only. */
 BOTH(many_of_one_key)
 {
     struct place place;
@@ -330,15 +331,15 @@ BOTH(many_of_one_key)
     }
     double took = awake_seconds() - begin;
     printf("  %d waiting: %.2f ms a claim and delivery\n", (int)many, took * 1000 / (double)claims);
-    /* One look at all of them costs more than that, on a machine that has nothing else to do. */
+    /* A scan of all of them would take longer, on an idle machine. */
     CHECK(took / (double)claims < 0.020 * (getenv("WEIR_TEST_SCALE") ? 10 : 1));
     weir__queue_close(queue);
     place_end(&place);
 }
 
 /*
- * 100,000 keys of one rule, all of them due: a claim costs what it claims, and a rule that comes last has its turn at
- * once. The same when they wait for their next attempt.
+ * 100,000 keys of one rule, all of them due: the cost of a claim depends on what it claims, and a rule that comes last
+ * is served at once. The same if they wait for their next attempt.
  */
 BOTH(many_keys)
 {
@@ -387,7 +388,7 @@ static int64_t calls_of(const char *command)
     return calls;
 }
 
-/* Claims all there are, and ends them. */
+/* Claims all requests, and ends them. */
 static void end_all(struct weir__queue *queue, enum weir__queue_end_kind kind)
 {
     static struct weir__queue_ending endings[WEIR__QUEUE_CLAIM_MAX];
@@ -405,8 +406,9 @@ static int note_oldest(void *context, const struct weir__queue_stats *stats)
     return 0;
 }
 
-/* What is looked for is behind much else: the server is not kept busy with that, and it is found. */
-TEST(looking_bit_by_bit_redis)
+/* The requests that match come after many others: the scan is split so that the server is not blocked, and finds them.
+ */
+TEST(list_scans_in_small_steps_redis)
 {
     struct place place;
     int64_t oldest = 0;
@@ -442,8 +444,9 @@ TEST(looking_bit_by_bit_redis)
     place_end(&place);
 }
 
-/* A clock that is set back by an hour: what waits for its next attempt waits for minutes at most, and in order. */
-BOTH(the_clock_is_set_back)
+/* The clock is set back by an hour: requests that wait for their next attempt wait for minutes at most, and in order.
+ */
+BOTH(clock_is_set_back)
 {
     struct place place;
     char tickets[3][WEIR__TICKET_LEN + 1];
@@ -454,19 +457,19 @@ BOTH(the_clock_is_set_back)
         CHECK_EQ(put_one(queue, item_of("r", i < 2 ? "k" : "l", "x"), unbounded, tickets[i]), 0);
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 2);
     CHECK_EQ(end_again(queue, tickets[0], clock_now + 300000, "no", 503, true), 0);
-    /* Longer than anybody waits: no longer than that. */
+    /* Beyond the maximal wait: cut to the maximum. */
     CHECK_EQ(end_again(queue, tickets[2], clock_now + 20 * HOUR, "no", 503, true), 0);
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 0);
     clock_now = was + 299999;
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 0);
-    clock_now = was - 30000; /* a little, as clocks are set */
+    clock_now = was - 30000; /* a little, as NTP does */
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, tickets[2]) == 0);
     clock_now = was - HOUR;
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, tickets[0]) == 0);
     CHECK_EQ(end_delivered(queue, tickets[0], 200), 0);
-    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1); /* due ever since */
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1); /* still due */
     CHECK(strcmp(seen.items[0].ticket, tickets[1]) == 0);
     clock_now = was;
     weir__queue_close(queue);
@@ -477,8 +480,8 @@ BOTH(the_clock_is_set_back)
 
 #define ASIDE 500
 
-/* What waits aside holds up nobody, is looked at once for all of its group, and comes back in order. */
-BOTH(aside)
+/* Requests that wait aside delay no other, are tried once for their whole group, and return in order. */
+BOTH(requests_aside_delay_no_other)
 {
     struct place place;
     char tickets[2][WEIR__TICKET_LEN + 1], first[WEIR__TICKET_LEN + 1] = "";
@@ -502,7 +505,7 @@ BOTH(aside)
     }
     clock_now = due - 1;
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0);
-    /* One stands for all of them: denied again, the others are left alone. */
+    /* One stands for its group: if it is denied again, the others are not tried. */
     for (int i = 0; i < 3; i++) {
         clock_now = due;
         CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
@@ -512,7 +515,7 @@ BOTH(aside)
         for (clock_now += 100; clock_now < due; clock_now += 9967)
             CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0);
     }
-    /* There is room again: all of them, in order, before one that came later; also after the first was cancelled. */
+    /* The rule allows again: all of them, in order, before a later one; also after the first was cancelled. */
     CHECK_EQ(weir__queue_cancel(queue, first), 0);
     CHECK_EQ(put_one(queue, item_of("r", "k", "late"), unbounded, tickets[0]), 0);
     clock_now = due;

@@ -1,4 +1,4 @@
-/* What people are told of the queue, and what they are not. */
+/* The queue as administrators see it, and what is hidden from them. */
 #include "../../test.h"
 #include "base/host_calls.h"
 #include "queue/queue_internal.h"
@@ -59,8 +59,8 @@ static void end(struct weir__queue_admin *admin)
     CHECK_EQ(system(command), 0);
 }
 
-/* Takes the text over; nothing that is secret is ever in it. */
-static json_t *told(char *json)
+/* Parses and frees the text; checks that it contains no secret. */
+static json_t *parse_reply(char *json)
 {
     CHECK(json && !strstr(json, "s3cret"));
     json_t *object = json ? json_loads(json, 0, NULL) : NULL;
@@ -74,14 +74,14 @@ static const char *word(const json_t *object, const char *name)
     return text ? text : "(none)";
 }
 
-TEST(lists_show_what_a_text_can)
+TEST(list_shows_printable_fields)
 {
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     struct weir__host_deferred which = {.limit = 3, .full_tickets = true};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
-    json_t *page = told(json), *items = json_object_get(page, "items");
+    json_t *page = parse_reply(json), *items = json_object_get(page, "items");
     CHECK_EQ(json_array_size(items), 3);
     CHECK(strcmp(word(json_array_get(items, 0), "ticket"), tickets[0]) == 0);
     CHECK(strcmp(word(json_array_get(items, 0), "key"), "user:7") == 0);
@@ -92,14 +92,14 @@ TEST(lists_show_what_a_text_can)
     which.after = json_integer_value(json_object_get(page, "next"));
     json_decref(page);
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
-    page = told(json);
+    page = parse_reply(json);
     CHECK_EQ(json_array_size(json_object_get(page, "items")), 1);
     CHECK(json_is_null(json_object_get(page, "next")));
     json_decref(page);
     end(admin);
 }
 
-TEST(who_may_not_cancel_has_no_tickets)
+TEST(tickets_are_hidden_without_the_right_to_cancel)
 {
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
@@ -107,7 +107,7 @@ TEST(who_may_not_cancel_has_no_tickets)
     struct weir__host_deferred which = {.limit = 10, .rule = "other"};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
     CHECK(json && !strstr(json, tickets[3]));
-    json_t *page = told(json);
+    json_t *page = parse_reply(json);
     const char *shown = word(json_array_get(json_object_get(page, "items"), 0), "ticket");
     CHECK_EQ(strlen(shown), 8 + strlen("…"));
     CHECK(strncmp(shown, tickets[3], 8) == 0);
@@ -115,20 +115,20 @@ TEST(who_may_not_cancel_has_no_tickets)
     end(admin);
 }
 
-TEST(one_request_and_what_is_done_to_it)
+TEST(one_request_is_shown_and_cancelled)
 {
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     CHECK_EQ(calls->get(calls->context, tickets[0], &json, why), 0);
-    json_t *one = told(json), *headers = json_object_get(one, "headers");
+    json_t *one = parse_reply(json), *headers = json_object_get(one, "headers");
     CHECK_EQ(json_array_size(headers), 2);
     CHECK(strcmp(json_string_value(json_array_get(headers, 0)), "Authorization") == 0);
     CHECK_EQ(json_integer_value(json_object_get(one, "body_bytes")), 6);
     json_decref(one);
     CHECK_EQ(calls->requeue(calls->context, tickets[0], &json, why), WEIR__HOST_OTHER_STATE);
     CHECK_EQ(calls->cancel(calls->context, tickets[0], &json, why), 0);
-    one = told(json);
+    one = parse_reply(json);
     CHECK(strcmp(word(one, "state"), "cancelled") == 0);
     json_decref(one);
     CHECK_EQ(calls->cancel(calls->context, tickets[0], &json, why), WEIR__HOST_OTHER_STATE);
@@ -138,13 +138,13 @@ TEST(one_request_and_what_is_done_to_it)
     end(admin);
 }
 
-TEST(figures_by_rule_and_in_all)
+TEST(stats_by_rule_and_in_total)
 {
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     CHECK_EQ(calls->stats(calls->context, &json, why), 0);
-    json_t *all = told(json), *rules = json_object_get(all, "rules");
+    json_t *all = parse_reply(json), *rules = json_object_get(all, "rules");
     CHECK_EQ(json_integer_value(json_object_get(all, "waiting")), 4);
     CHECK_EQ(json_array_size(rules), 2);
     CHECK(strcmp(word(json_array_get(rules, 0), "rule"), "api") == 0);
@@ -154,7 +154,7 @@ TEST(figures_by_rule_and_in_all)
     end(admin);
 }
 
-TEST(a_queue_that_cannot_be_opened)
+TEST(queue_that_cannot_be_opened)
 {
     struct weir__queue_admin *admin = begin();
     const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
@@ -163,13 +163,14 @@ TEST(a_queue_that_cannot_be_opened)
     CHECK_EQ(calls->stats(calls->context, &json, why), WEIR__HOST_QUEUE_UNAVAILABLE);
     CHECK(*why && !json);
     config.queue.database = database;
-    CHECK_EQ(calls->stats(calls->context, &json, why), 0); /* it is tried again */
+    CHECK_EQ(calls->stats(calls->context, &json, why), 0); /* opening is tried again */
     free(json);
     end(admin);
 }
 
-/* An upstream that is away for longer than all may wait makes them dead, and none of them forgotten. */
-TEST(as_many_are_dead_as_could_wait)
+/* An upstream that is unavailable for longer than the maximal wait: all requests become dead letters, and none is
+ * dropped. */
+TEST(all_waiting_requests_can_become_dead_letters)
 {
     enum { BATCH = 1000, BATCHES = 12 };
     static struct weir__deferred items[BATCH];

@@ -1,6 +1,6 @@
 /*
- * The file of a queue in SQLite is removed, moved or replaced while it is open: nothing is acknowledged into nothing,
- * and what was acknowledged before is where the file is.
+ * The file of a queue in SQLite is removed, moved or replaced while it is open: nothing is acknowledged without being
+ * stored, and what was acknowledged before is in the file.
  */
 #include "queues.h"
 
@@ -14,8 +14,8 @@ static int unheard(void *context, const struct weir__queue_stats *stats)
     return 0;
 }
 
-/* The file is taken away or replaced while it is open: nothing is acknowledged into nothing, and nothing read of it. */
-TEST(removed)
+/* The file is removed or replaced while it is open: no request is acknowledged, and none is read from it. */
+TEST(file_is_removed)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
@@ -41,28 +41,28 @@ TEST(removed)
     place_end(&place);
 }
 
-/* Nobody can see whether it is still there: that is no reason to begin another. */
-TEST(out_of_sight)
+/* The directory is inaccessible, so that the file may still be there: no new one is created. */
+TEST(inaccessible_directory)
 {
     struct place place;
-    char away[80], ticket[WEIR__TICKET_LEN + 1];
+    char moved[80], ticket[WEIR__TICKET_LEN + 1];
     place_new(&place, false, false);
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
     CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, ticket), 0);
-    snprintf(away, sizeof away, "%s.away", place.folder);
-    CHECK_EQ(rename(place.folder, away), 0);
-    CHECK_EQ(symlink(place.folder, place.folder), 0); /* it leads to itself */
+    snprintf(moved, sizeof moved, "%s.away", place.folder);
+    CHECK_EQ(rename(place.folder, moved), 0);
+    CHECK_EQ(symlink(place.folder, place.folder), 0); /* a symbolic link to itself */
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNAVAILABLE);
     CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_UNAVAILABLE);
     CHECK_EQ(unlink(place.folder), 0);
-    CHECK_EQ(rename(away, place.folder), 0);
+    CHECK_EQ(rename(moved, place.folder), 0);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
     CHECK_EQ(state_of(queue, ticket), WEIR__WAITING);
     weir__queue_close(queue);
     place_end(&place);
 }
 
-/* Which of SQLite's files go; the database itself goes in any case. */
+/* Which of SQLite's files are removed; the database itself always is. */
 static void remove_files(const struct place *place, bool log, bool index)
 {
     char name[200];
@@ -74,10 +74,10 @@ static void remove_files(const struct place *place, bool log, bool index)
 }
 
 /*
- * Several handles have it open, as an agent's have. One after the other finds that it is gone, opens another, and puts
- * into that; whoever comes late, and closes the old one, takes nothing away from the new one.
+ * Several handles have it open, as those of an agent. One after the other finds that it is gone, opens a new file, and
+ * puts into that; a handle that closes the old one late does not remove the new one.
  */
-TEST(removed_and_begun_anew)
+TEST(removed_file_is_recreated)
 {
     enum { HANDLES = 3, EACH = 40 };
     static char tickets[HANDLES * EACH][WEIR__TICKET_LEN + 1];
@@ -102,7 +102,7 @@ TEST(removed_and_begun_anew)
                 CHECK_EQ(state_of(handles[i], tickets[j]), WEIR__WAITING);
             CHECK_EQ(state_of(handles[i], lost), WEIR__QUEUE_GONE);
         }
-        /* As if all were killed: what is on the disk counts. */
+        /* As if all processes were killed: only what is on the disk counts. */
         struct weir__queue *last = place_open(&place, (struct weir__queue_options){0});
         for (int j = 0; j < count; j++)
             CHECK_EQ(state_of(last, tickets[j]), WEIR__WAITING);
@@ -117,26 +117,26 @@ TEST(removed_and_begun_anew)
     }
 }
 
-/* Moved away, without its log: what was acknowledged is in it, and there again when it is moved back. */
-TEST(moved_away_and_back)
+/* Moved without its log: the acknowledged requests are in it, and available again when it is moved back. */
+TEST(file_is_moved_and_moved_back)
 {
     static char tickets[50][WEIR__TICKET_LEN + 1];
     struct place place;
-    char away[200], later[WEIR__TICKET_LEN + 1];
+    char moved[200], later[WEIR__TICKET_LEN + 1];
     place_new(&place, false, false);
-    snprintf(away, sizeof away, "%s/away", place.folder);
+    snprintf(moved, sizeof moved, "%s/away", place.folder);
     struct weir__queue *one = place_open(&place, (struct weir__queue_options){0});
     struct weir__queue *two = place_open(&place, (struct weir__queue_options){0});
     for (int i = 0; i < 50; i++)
         CHECK_EQ(put_one(i % 2 ? one : two, item_of("r", "k", "a"), unbounded, tickets[i]), 0);
-    CHECK_EQ(rename(place_file(&place), away), 0);
+    CHECK_EQ(rename(place_file(&place), moved), 0);
     CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
     weir__queue_close(one);
     one = place_open(&place, (struct weir__queue_options){0});
     CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, later), 0);
     weir__queue_close(one);
     weir__queue_close(two);
-    CHECK_EQ(rename(away, place_file(&place)), 0);
+    CHECK_EQ(rename(moved, place_file(&place)), 0);
     one = place_open(&place, (struct weir__queue_options){0});
     for (int i = 0; i < 50; i++)
         CHECK_EQ(state_of(one, tickets[i]), WEIR__WAITING);
@@ -153,29 +153,30 @@ static void hear_set_aside(const void *context, const char *path)
     snprintf(set_aside, sizeof set_aside, "%s", path);
 }
 
-/* Moved away, and no room to write its log back: the log is kept, and both together have all that was acknowledged. */
-TEST(moved_away_without_room_for_its_log)
+/* Moved, and the disk is too full for a checkpoint: the log is kept, and both together have all acknowledged requests.
+ */
+TEST(file_is_moved_without_room_for_a_checkpoint)
 {
     static char tickets[50][WEIR__TICKET_LEN + 1];
     struct place place;
-    char away[200], log[200], kept[200];
+    char moved[200], log[200], kept[200];
     place_new(&place, false, false);
-    snprintf(away, sizeof away, "%s/away", place.folder);
+    snprintf(moved, sizeof moved, "%s/away", place.folder);
     snprintf(log, sizeof log, "%s-wal", place_file(&place));
     snprintf(kept, sizeof kept, "%s-wal.lost", place_file(&place));
     struct weir__queue *queue =
         place_open(&place, (struct weir__queue_options){.set_aside = hear_set_aside, .context = &seen});
     for (int i = 0; i < 50; i++)
         CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, tickets[i]), 0);
-    CHECK_EQ(rename(place_file(&place), away), 0);
+    CHECK_EQ(rename(place_file(&place), moved), 0);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
     limit_files(4096);
     weir__queue_close(queue);
     limit_files(RLIM_INFINITY);
     CHECK_EQ(strcmp(set_aside, kept), 0);
     CHECK(access(log, F_OK) != 0 && access(kept, F_OK) == 0);
-    /* What docs/queue.md tells to do. */
-    CHECK_EQ(rename(away, place_file(&place)), 0);
+    /* The procedure of docs/queue.md. */
+    CHECK_EQ(rename(moved, place_file(&place)), 0);
     CHECK_EQ(rename(kept, log), 0);
     queue = place_open(&place, (struct weir__queue_options){0});
     for (int i = 0; i < 50; i++)

@@ -1,4 +1,4 @@
-/* Several agents at one queue, each killed now and then; and a cluster. */
+/* Several agents on one queue, each killed occasionally; and a cluster. */
 #include "queues.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 
 static const struct weir__queue_bounds unbounded;
 
-/* What all processes see: of each key the newest that was delivered; which were, and how many. */
+/* Shared between the processes: the newest delivered request of each key; which were delivered, and how many. */
 struct shared {
     uint64_t last[KEYS], arrived[KEYS * EACH + 1], delivered, twice, late, wrong, drained[AGENTS];
 };
@@ -40,8 +40,8 @@ static int64_t steady_ms(void)
 }
 
 /*
- * An upstream that notes in which order it is asked. Nobody promises an order to an agent that stood still for so long
- * that its claim ended before it got here, as any does on a busy machine now and then; its time is looked at last.
+ * An upstream that records the order of requests. The order is not guaranteed for an agent that stalled so long that
+ * its claim ended before it got here, as happens on a busy machine; its claim time is checked last.
  */
 static void deliver(const struct weir__deferred *item, int agent, int64_t claimed_ms)
 {
@@ -91,7 +91,7 @@ static void stop(pid_t child)
     waitpid(child, NULL, 0);
 }
 
-/* Whoever drains is killed and comes back: each key's requests arrive in order, none is left out. */
+/* The dispatching agent is killed and restarted: the requests of each key arrive in order, none is lost. */
 BOTH(order_with_several_agents)
 {
     struct place place;
@@ -109,7 +109,7 @@ BOTH(order_with_several_agents)
         if (i % 10 == 9) {
             int one = (int)(test_random(&random) % AGENTS);
             stop(agents[one]);
-            usleep(150000); /* the lease ends, and another drains */
+            usleep(150000); /* the lease ends, and another agent dispatches */
             agents[one] = begin(&place, one);
         }
     }
@@ -139,8 +139,8 @@ static bool is_free(unsigned port)
 }
 
 /*
- * A port, and the one 10,000 above it, which is the cluster's bus, that are free. Not of those which the system gives
- * to connections: one of them might be gone before the server has it.
+ * A free port, with the one 10,000 above it, the cluster bus, free too. Not in the range of ephemeral ports: one of
+ * them might be taken before the server binds it.
  */
 static unsigned free_port(int try)
 {
@@ -148,19 +148,19 @@ static unsigned free_port(int try)
     return is_free(port) && is_free(port + 10000) ? port : 0;
 }
 
-/* All of them; servers before version 7 know no ranges. */
+/* Assigns all slots; servers before version 7 do not support ranges. */
 static redisReply *add_slots(redisContext *context)
 {
-    static char words[16384 + 2][16] = {"CLUSTER", "ADDSLOTS"};
-    static const char *arguments[16384 + 2] = {words[0], words[1]};
+    static char args[16384 + 2][16] = {"CLUSTER", "ADDSLOTS"};
+    static const char *arguments[16384 + 2] = {args[0], args[1]};
     for (int i = 0; i < 16384; i++) {
-        snprintf(words[i + 2], sizeof words[i + 2], "%d", i);
-        arguments[i + 2] = words[i + 2];
+        snprintf(args[i + 2], sizeof args[i + 2], "%d", i);
+        arguments[i + 2] = args[i + 2];
     }
     return redisCommandArgv(context, 16384 + 2, arguments, NULL);
 }
 
-/* True: whoever answers there is the child, and has all slots. */
+/* Whether the server there is the child, and has all slots. */
 static bool is_ready(redisContext *context, pid_t child)
 {
     char process[32];
@@ -177,7 +177,7 @@ static bool is_ready(redisContext *context, pid_t child)
     return ready;
 }
 
-/* 0: it ended, as somebody else was faster to have the port. */
+/* 0: it ended, because another process took the port first. */
 static pid_t cluster_begin(const char *folder, unsigned port)
 {
     char number[8];
@@ -209,11 +209,11 @@ static int count_rules(void *context, const struct weir__queue_stats *stats)
     return 0;
 }
 
-/* Each script touches names of one slot only, whatever the rules and keys are. */
-TEST(in_a_cluster)
+/* Each script uses keys of one slot only, whatever the rules and keys are. */
+TEST(scripts_use_one_slot_in_a_cluster)
 {
     static struct seen seen;
-    struct place place = {.on_redis = false}; /* its folder is removed at the end */
+    struct place place = {.on_redis = false}; /* its directory is removed at the end */
     unsigned port = 0;
     pid_t child = 0;
     if (!server_begin())

@@ -1,28 +1,28 @@
-/* Asking a client whose servers are played (fake.h). */
+/* Requests of a client whose servers are simulated (fake.h). */
 #ifndef WEIR_TEST_CLIENT_REQUEST_H
 #define WEIR_TEST_CLIENT_REQUEST_H
 
 #include "../../test.h"
 #include "fake.h"
 
-static struct asked one;
+static struct request_storage one;
 
 static inline weir_limit limit(void)
 {
-    return asked_limit(FAKE_LIMIT, 60);
+    return token_bucket(FAKE_LIMIT, 60);
 }
 
-static inline void op(struct asked *asked)
+static inline void submit(struct request_storage *request_storage)
 {
-    weir__client_submit(fake_client, &asked->request, fake_now);
+    weir__client_submit(fake_client, &request_storage->request, fake_now);
 }
 
-/* Its error, or 1: not done. */
-static inline int ask_one(const char *name, int64_t cost)
+/* Takes from one counter; returns the error, or 1: not done yet. */
+static inline int take_one(const char *name, int64_t cost)
 {
     int before = fake_done_count;
-    asked_one(&one, name, cost, limit());
-    op(&one);
+    request_take(&one, name, cost, limit());
+    submit(&one);
     fake_run();
     return fake_done_count > before ? one.request.error : 1;
 }

@@ -1,7 +1,7 @@
 /*
- * Servers that the client talks to without sockets: they read commands, keep counters that hold LIMIT units each, and
- * misbehave as a test wants. The script's call and answer are replaced by raw text (the linker's --wrap), which
- * test_script.c and the end-to-end tests do not do.
+ * Simulated servers for the client, without sockets: they parse commands, keep counters of LIMIT units each, and
+ * misbehave as a test wants. The script's call and reply are replaced by raw text (the linker's --wrap); test_script.c
+ * and the end-to-end tests use the real ones.
  */
 #ifndef WEIR_TEST_FAKE_H
 #define WEIR_TEST_FAKE_H
@@ -22,19 +22,19 @@
 struct fake_server {
     bool down;   /* refuses connections */
     bool black;  /* neither accepts nor refuses */
-    bool paused; /* accepts, and answers nothing */
-    bool script; /* knows it */
+    bool paused; /* accepts, and never replies */
+    bool script; /* has the script */
     bool replica;
     const char *password, *user;
-    const char *says; /* what it answers to EVALSHA, `says_times` times; all of the reply's bytes */
-    int says_times;
-    const char *greets; /* what it answers to PING */
-    int first_slot, last_slot, ask_slot, ask_port, moved_port;
-    bool apart;      /* a slot moves: several keys at once are put off */
-    int master_port; /* a sentinel says so; 0: it knows none */
+    const char *canned_reply; /* reply to EVALSHA, `canned_times` times; the raw bytes */
+    int canned_times;
+    const char *greets; /* reply to PING */
+    int first_slot, last_slot, migrating_slot, importing_port, moved_port;
+    bool apart;      /* a slot is migrating: commands with several of its keys get TRYAGAIN */
+    int master_port; /* the master that this sentinel names; 0: none */
     bool slots_empty;
-    int evals, loads, pings, selects, asks_after_asking, connects;
-    bool asking;
+    int evals, loads, pings, selects, redirected_evals, connects;
+    bool redirected;
     struct {
         char name[64];
         int64_t used;
@@ -46,7 +46,7 @@ struct fake_channel {
     bool open, opening, output;
     int server;
     redisReader *commands;
-    char *answers;
+    char *replies;
     size_t replied, delivered;
     unsigned serial;
 };
@@ -56,8 +56,8 @@ static struct fake_channel fake_channels[WEIR__CHANNELS];
 static struct weir__store_options fake_options;
 static struct weir__client *fake_client;
 static int64_t fake_now, fake_wake;
-static int fake_done_count, fake_ups, fake_downs, fake_last_told;
-static size_t fake_piece; /* answers come in pieces of this many bytes; 0: whole */
+static int fake_done_count, fake_ups, fake_downs, fake_last_error;
+static size_t fake_piece; /* replies are delivered in pieces of this many bytes; 0: complete */
 static void (*fake_done_hook)(struct weir__store_request *request);
 
 /* ---- The script, as raw words ---- */
@@ -78,16 +78,17 @@ static void fake_word(struct weir__buffer *to, const char *format, ...)
     weir__buffer_add(to, "\r\n", 2);
 }
 
-/* EVALSHA, a word a group: "(" or "(+" after the first or "(-" after a first that did not pass; a word an op. */
+/* EVALSHA; one word per group: "(", or "(+" for one after the first, or "(-" after a first that did not pass; one word
+ * per op. */
 void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
                               const struct weir__exchange_sender *sending)
 {
     char head[32];
     const char *sender_key = sending ? sending->key : NULL;
-    size_t words = 2 + (sender_key != NULL);
+    size_t word_count = 2 + (sender_key != NULL);
     for (size_t i = 0; i < count; i++)
-        words += 1 + refs[i].request->groups[refs[i].group].count;
-    weir__buffer_add(to, head, (size_t)snprintf(head, sizeof(head), "*%zu\r\n", words));
+        word_count += 1 + refs[i].request->groups[refs[i].group].count;
+    weir__buffer_add(to, head, (size_t)snprintf(head, sizeof(head), "*%zu\r\n", word_count));
     fake_word(to, "EVALSHA");
     if (sender_key)
         fake_word(to, "@%s %llu", sender_key, (unsigned long long)sending->batch);
@@ -110,7 +111,7 @@ void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__group_
     }
 }
 
-/* Numbers: 1 passed, 2 passed and taken, 0 denied. */
+/* Integers: 1 passed, 2 passed and taken, 0 denied. */
 int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count)
 {
     size_t at = 0;
@@ -144,15 +145,15 @@ static int64_t *fake_used(struct fake_server *server, const char *name)
     return &server->keys[server->key_count++].used;
 }
 
-static void fake_say(struct fake_channel *channel, const char *format, ...)
+static void fake_reply(struct fake_channel *channel, const char *format, ...)
 {
     va_list list, again;
     va_start(list, format);
     va_copy(again, list);
     int len = vsnprintf(NULL, 0, format, list);
     va_end(list);
-    channel->answers = realloc(channel->answers, channel->replied + (size_t)len + 1);
-    vsnprintf(channel->answers + channel->replied, (size_t)len + 1, format, again);
+    channel->replies = realloc(channel->replies, channel->replied + (size_t)len + 1);
+    vsnprintf(channel->replies + channel->replied, (size_t)len + 1, format, again);
     va_end(again);
     channel->replied += (size_t)len;
 }
@@ -169,9 +170,9 @@ static unsigned fake_slot(const redisReply *command)
     return 0;
 }
 
-/* One group: words from `at` on. Returns where it ends. */
+/* Executes one group: words from `at` on. Returns where it ends. */
 static size_t fake_group(struct fake_server *server, const redisReply *command, size_t at, bool *first_passed,
-                         char *answer)
+                         char *reply_text)
 {
     const char *mark = command->element[at]->str;
     bool look = mark[1] == '-' || (mark[1] == '+' && !*first_passed), passes = true;
@@ -194,7 +195,7 @@ static size_t fake_group(struct fake_server *server, const redisReply *command, 
             *used += cost;
         if (kind == WEIR__OP_REFUND)
             *used -= cost;
-        sprintf(answer + strlen(answer), ":%d\r\n", taken ? 2 : fits ? 1 : 0);
+        sprintf(reply_text + strlen(reply_text), ":%d\r\n", taken ? 2 : fits ? 1 : 0);
     }
     if (mark[1] == '\0')
         *first_passed = passes;
@@ -204,40 +205,40 @@ static size_t fake_group(struct fake_server *server, const redisReply *command, 
 static void fake_eval(struct fake_server *server, struct fake_channel *channel, const redisReply *command)
 {
     unsigned slot = fake_slot(command);
-    bool asking = server->asking, first_passed = true;
-    char answer[16384] = "";
+    bool redirected = server->redirected, first_passed = true;
+    char reply_text[16384] = "";
     size_t ops = 0, at = 1;
-    server->asking = false;
+    server->redirected = false;
     server->evals++;
-    if (server->says && server->says_times-- > 0) {
-        fake_say(channel, "%s", server->says);
+    if (server->canned_reply && server->canned_times-- > 0) {
+        fake_reply(channel, "%s", server->canned_reply);
         return;
     }
     if (!server->script) {
-        fake_say(channel, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+        fake_reply(channel, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
         return;
     }
-    if (fake_options.kind == WEIR__CLUSTER && (int)slot == server->ask_slot && !asking) {
-        fake_say(channel, "-ASK %u f:%d\r\n", slot, server->ask_port);
+    if (fake_options.kind == WEIR__CLUSTER && (int)slot == server->migrating_slot && !redirected) {
+        fake_reply(channel, "-ASK %u f:%d\r\n", slot, server->importing_port);
         return;
     }
-    if (fake_options.kind == WEIR__CLUSTER && !asking &&
+    if (fake_options.kind == WEIR__CLUSTER && !redirected &&
         ((int)slot < server->first_slot || (int)slot > server->last_slot)) {
-        fake_say(channel, "-MOVED %u f:%d\r\n", slot, server->moved_port);
+        fake_reply(channel, "-MOVED %u f:%d\r\n", slot, server->moved_port);
         return;
     }
-    server->asks_after_asking += asking;
+    server->redirected_evals += redirected;
     while (command->element[at]->str[0] != '(')
         at++;
     for (size_t i = at; i < command->elements; i++)
         ops += command->element[i]->str[0] != '(';
     if (server->apart && ops > 1) {
-        fake_say(channel, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
+        fake_reply(channel, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
         return;
     }
     while (at < command->elements)
-        at = fake_group(server, command, at, &first_passed, answer);
-    fake_say(channel, "*%zu\r\n%s", ops, answer);
+        at = fake_group(server, command, at, &first_passed, reply_text);
+    fake_reply(channel, "*%zu\r\n%s", ops, reply_text);
 }
 
 static void fake_slots(struct fake_channel *channel)
@@ -245,11 +246,11 @@ static void fake_slots(struct fake_channel *channel)
     int count = 0;
     for (int i = 0; i < FAKE_SERVERS; i++)
         count += fake_servers[i].last_slot > 0;
-    fake_say(channel, "*%d\r\n", count);
+    fake_reply(channel, "*%d\r\n", count);
     for (int i = 0; i < FAKE_SERVERS; i++)
         if (fake_servers[i].last_slot > 0)
-            fake_say(channel, "*3\r\n:%d\r\n:%d\r\n*2\r\n$1\r\nf\r\n:%d\r\n", fake_servers[i].first_slot,
-                     fake_servers[i].last_slot, i + 1);
+            fake_reply(channel, "*3\r\n:%d\r\n:%d\r\n*2\r\n$1\r\nf\r\n:%d\r\n", fake_servers[i].first_slot,
+                       fake_servers[i].last_slot, i + 1);
 }
 
 static void fake_command(struct fake_channel *channel, const redisReply *command)
@@ -258,37 +259,37 @@ static void fake_command(struct fake_channel *channel, const redisReply *command
     const char *word = command->element[0]->str;
     if (strcmp(word, "PING") == 0) {
         server->pings++;
-        fake_say(channel, "%s", server->greets ? server->greets : "+PONG\r\n");
+        fake_reply(channel, "%s", server->greets ? server->greets : "+PONG\r\n");
     } else if (strcmp(word, "AUTH") == 0) {
         bool good = server->password && strcmp(command->element[command->elements - 1]->str, server->password) == 0 &&
                     (command->elements == 2 || (server->user && strcmp(command->element[1]->str, server->user) == 0));
-        fake_say(channel, good ? "+OK\r\n" : "-WRONGPASS invalid username-password pair\r\n");
+        fake_reply(channel, good ? "+OK\r\n" : "-WRONGPASS invalid username-password pair\r\n");
     } else if (strcmp(word, "SELECT") == 0) {
         server->selects = atoi(command->element[1]->str);
-        fake_say(channel, "+OK\r\n");
+        fake_reply(channel, "+OK\r\n");
     } else if (strcmp(word, "ROLE") == 0) {
-        fake_say(channel, server->replica ? "*1\r\n$5\r\nslave\r\n" : "*1\r\n$6\r\nmaster\r\n");
+        fake_reply(channel, server->replica ? "*1\r\n$5\r\nslave\r\n" : "*1\r\n$6\r\nmaster\r\n");
     } else if (strcmp(word, "SCRIPT") == 0) {
         server->script = true;
         server->loads++;
-        fake_say(channel, "$3\r\nsha\r\n");
+        fake_reply(channel, "$3\r\nsha\r\n");
     } else if (strcmp(word, "ASKING") == 0) {
-        server->asking = true;
-        fake_say(channel, "+OK\r\n");
+        server->redirected = true;
+        fake_reply(channel, "+OK\r\n");
     } else if (strcmp(word, "CLUSTER") == 0) {
         if (server->slots_empty)
-            fake_say(channel, "*0\r\n");
+            fake_reply(channel, "*0\r\n");
         else
             fake_slots(channel);
     } else if (strcmp(word, "SENTINEL") == 0) {
         if (server->master_port)
-            fake_say(channel, "*2\r\n$1\r\nf\r\n$1\r\n%d\r\n", server->master_port);
+            fake_reply(channel, "*2\r\n$1\r\nf\r\n$1\r\n%d\r\n", server->master_port);
         else
-            fake_say(channel, "*-1\r\n");
+            fake_reply(channel, "*-1\r\n");
     } else if (strcmp(word, "EVALSHA") == 0) {
         fake_eval(server, channel, command);
     } else {
-        fake_say(channel, "-ERR unknown command\r\n");
+        fake_reply(channel, "-ERR unknown command\r\n");
     }
 }
 
@@ -298,11 +299,11 @@ static void fake_shut(struct fake_channel *channel)
 {
     if (channel->commands)
         redisReaderFree(channel->commands);
-    free(channel->answers);
+    free(channel->replies);
     *channel = (struct fake_channel){.serial = channel->serial + 1};
 }
 
-/* The other end has closed it. */
+/* The server has closed the connection. */
 static inline void fake_lose(unsigned number)
 {
     fake_shut(&fake_channels[number]);
@@ -334,7 +335,7 @@ static void fake_send(void *context, unsigned number)
 {
     (void)context;
     if (fake_channels[number].output)
-        abort(); /* called once until all of it is sent */
+        abort(); /* must not be called again before everything is sent */
     fake_channels[number].output = true;
 }
 
@@ -360,7 +361,7 @@ static void fake_changed(void *context, bool up, int error, const char *where)
     (void)where;
     fake_ups += up;
     fake_downs += !up;
-    fake_last_told = error;
+    fake_last_error = error;
 }
 
 static const struct weir__driver fake_driver = {.open = fake_open,
@@ -370,7 +371,7 @@ static const struct weir__driver fake_driver = {.open = fake_open,
                                                 .done = fake_done,
                                                 .changed = fake_changed};
 
-/* What has been sent reaches the server. */
+/* Delivers the bytes that were sent to the server. */
 static void fake_transmit(unsigned number)
 {
     struct fake_channel *channel = &fake_channels[number];
@@ -419,7 +420,7 @@ static bool fake_move(unsigned number)
                piece = fake_piece && fake_piece < left ? fake_piece : left;
         channel->delivered += piece;
         char *copy = malloc(piece);
-        memcpy(copy, channel->answers + channel->delivered - piece, piece);
+        memcpy(copy, channel->replies + channel->delivered - piece, piece);
         weir__client_received(fake_client, number, copy, piece, fake_now);
         free(copy);
         moved = true;
@@ -427,7 +428,7 @@ static bool fake_move(unsigned number)
     return moved;
 }
 
-/* Everything that can happen without time passing. */
+/* Runs everything that can happen without time passing. */
 static void fake_run(void)
 {
     weir__client_flush(fake_client, fake_now);
@@ -442,7 +443,7 @@ static void fake_run(void)
     }
 }
 
-/* Time passes, with every wake on the way. */
+/* Lets time pass, with every wake-up on the way. */
 static void fake_pass(int64_t us)
 {
     int64_t until = fake_now + us;
@@ -461,13 +462,13 @@ static void fake_begin(const char *url)
     memset(fake_servers, 0, sizeof(fake_servers));
     for (int i = 0; i < FAKE_SERVERS; i++) {
         fake_servers[i].script = true;
-        fake_servers[i].ask_slot = -1;
+        fake_servers[i].migrating_slot = -1;
     }
     if (weir__store_parse(url, &fake_options, why, sizeof(why)))
         abort();
     fake_now = 1000000;
     fake_wake = INT64_MAX;
-    fake_done_count = fake_ups = fake_downs = fake_last_told = 0;
+    fake_done_count = fake_ups = fake_downs = fake_last_error = 0;
     fake_piece = 0;
     fake_done_hook = NULL;
     fake_client = weir__client_new(&fake_options, &fake_driver, 1, fake_now);
@@ -478,7 +479,7 @@ static void fake_end(void)
     weir__client_free(fake_client);
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
         if (fake_channels[i].open || fake_channels[i].opening)
-            abort(); /* the client closes what it has opened */
+            abort(); /* the client must close its connections */
         fake_channels[i] = (struct fake_channel){0};
     }
 }

@@ -1,4 +1,4 @@
-/* Limits and ops in few words, for tests with a server. */
+/* Short constructors of limits and ops, for tests with a server. */
 #ifndef WEIR_TEST_OPS_H
 #define WEIR_TEST_OPS_H
 
@@ -14,11 +14,11 @@ static inline weir_limit made(weir_params params)
     return limit;
 }
 
-static inline struct weir__store_op asking(weir_limit limit, const char *name, enum weir__store_op_kind kind,
-                                           int64_t cost)
+static inline struct weir__store_op make_op(weir_limit limit, const char *name, enum weir__store_op_kind kind,
+                                            int64_t cost)
 {
     struct weir__store_op op = {.limit = limit, .kind = kind, .cost = cost};
-    ask_name(&op, name);
+    op_set_name(&op, name);
     return op;
 }
 
@@ -35,10 +35,10 @@ static inline weir_limit logged(int64_t limit, bool count_rejected)
                               .count_rejected = count_rejected});
 }
 
-/* What is left of a counter. */
+/* The remaining units of a counter. */
 static inline int64_t left(weir_limit limit, const char *name)
 {
-    struct weir__store_op op = asking(limit, name, WEIR__OP_PEEK, 0);
+    struct weir__store_op op = make_op(limit, name, WEIR__OP_PEEK, 0);
     CHECK_EQ(server_one(&op), 0);
     CHECK_EQ(op.error, 0);
     return op.decision.remaining;

@@ -1,11 +1,11 @@
-/* A Redis of a test's own with the script loaded, and kind it is asked. */
+/* A private Redis with the script loaded, and functions that run it. */
 #ifndef WEIR_TEST_STORE_SERVER_H
 #define WEIR_TEST_STORE_SERVER_H
 
 #include "../../redis.h"
 #include "remote/script.h"
 
-/* False, loudly: there is none on this machine. */
+/* False, after printing SKIP: this machine has no server. */
 static bool server_start(void)
 {
     if (server.context)
@@ -20,11 +20,12 @@ static bool server_start(void)
     return true;
 }
 
-/* When an exchange was sent, by the server's clock; 0: that is not known. */
+/* When an exchange was sent, by the server's clock; 0: unknown. */
 static int64_t server_sent_us;
 
-/* One run of the script; 0 or the error. */
-static inline int server_ask(const struct weir__group_ref *refs, size_t count, const char *sender, uint64_t batch)
+/* Runs the script once; returns 0 or the error. */
+static inline int server_run_groups(const struct weir__group_ref *refs, size_t count, const char *sender,
+                                    uint64_t batch)
 {
     static struct weir__buffer buffer;
     void *reply = NULL;
@@ -35,36 +36,36 @@ static inline int server_ask(const struct weir__group_ref *refs, size_t count, c
     if (buffer.failed || redisAppendFormattedCommand(server.context, buffer.data, buffer.len) != REDIS_OK ||
         redisGetReply(server.context, &reply) != REDIS_OK)
         return WEIR_ESTOREDOWN;
-    redisReply *answer = reply;
-    int error = answer->type == REDIS_REPLY_ERROR ? weir__store_error(answer->str, answer->len)
-                                                  : weir__script_read(answer, refs, count);
-    if (answer->type == REDIS_REPLY_ERROR)
-        printf("  %s\n", answer->str);
-    freeReplyObject(answer);
+    redisReply *redis_reply = reply;
+    int error = redis_reply->type == REDIS_REPLY_ERROR ? weir__store_error(redis_reply->str, redis_reply->len)
+                                                       : weir__script_read(redis_reply, refs, count);
+    if (redis_reply->type == REDIS_REPLY_ERROR)
+        printf("  %s\n", redis_reply->str);
+    freeReplyObject(redis_reply);
     return error;
 }
 
-/* One request with all its groups in one run. */
-static inline int server_question(struct weir__store_request *request)
+/* Runs a request with all its groups in one call. */
+static inline int server_run(struct weir__store_request *request)
 {
     struct weir__group_ref refs[WEIR__BATCH_GROUPS];
     for (uint32_t i = 0; i < request->group_count; i++)
         refs[i] = (struct weir__group_ref){request, i};
-    return server_ask(refs, request->group_count, request->sender, request->batch);
+    return server_run_groups(refs, request->group_count, request->sender, request->batch);
 }
 
-static inline void ask_name(struct weir__store_op *op, const char *name)
+static inline void op_set_name(struct weir__store_op *op, const char *name)
 {
     op->name_len = (uint16_t)strlen(name);
     memcpy(op->name, name, op->name_len + 1U);
 }
 
-/* Asks for one counter. */
+/* Runs an op on one counter. */
 static inline int server_one(struct weir__store_op *op)
 {
     struct weir__group group = {0, 1, false};
     struct weir__store_request request = {.ops = op, .op_count = 1, .groups = &group, .group_count = 1};
-    return server_question(&request);
+    return server_run(&request);
 }
 
 #endif

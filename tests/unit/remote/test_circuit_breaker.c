@@ -1,4 +1,4 @@
-/* The circuit breaker: when it opens, kind it failed_probes, and kind it closes. */
+/* The circuit breaker: when it opens, how it probes, and when it closes. */
 #include "../../test.h"
 #include "remote/client_internal.h"
 
@@ -25,11 +25,11 @@ TEST(opens_after_failures_in_a_row_only)
     CHECK(weir__breaker_failed(&breaker, 0));
     CHECK(!weir__breaker_allows(&breaker));
     CHECK(!weir__breaker_failed(&breaker, 0)); /* it is open already */
-    CHECK(!weir__breaker_succeeded(&breaker)); /* an old answer closes nothing */
+    CHECK(!weir__breaker_succeeded(&breaker)); /* a late reply does not close it */
     CHECK(!weir__breaker_allows(&breaker));
 }
 
-TEST(one_probe_at_a_time_then_one_trial)
+TEST(one_probe_then_one_request_closes_it)
 {
     open_it(2);
     int64_t due = weir__breaker_due(&breaker);
@@ -41,7 +41,7 @@ TEST(one_probe_at_a_time_then_one_trial)
     CHECK(!weir__breaker_allows(&breaker));
     weir__breaker_probed(&breaker);
     CHECK(weir__breaker_allows(&breaker));
-    CHECK(!weir__breaker_allows(&breaker)); /* one tries */
+    CHECK(!weir__breaker_allows(&breaker)); /* one request is let through */
     weir__breaker_release(&breaker);
     CHECK(weir__breaker_allows(&breaker));
     CHECK(!weir__breaker_allows(&breaker));
@@ -50,22 +50,22 @@ TEST(one_probe_at_a_time_then_one_trial)
     CHECK_EQ(breaker.failures, 0);
 }
 
-TEST(looks_get_rarer_up_to_a_bound_with_jitter)
+TEST(probes_back_off_with_jitter_up_to_a_bound)
 {
     int64_t lowest = INT64_MAX, highest = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
         open_it(seed);
         int64_t now = 1000;
         for (int look = 0; look < 100; look++) {
-            int64_t wait = weir__breaker_due(&breaker) - now, whole = look < 5 ? INT64_C(50000) << look : 1000000;
-            CHECK(wait >= whole / 2 && wait <= whole);
+            int64_t wait = weir__breaker_due(&breaker) - now, full_wait = look < 5 ? INT64_C(50000) << look : 1000000;
+            CHECK(wait >= full_wait / 2 && wait <= full_wait);
             if (look == 10) {
                 lowest = wait < lowest ? wait : lowest;
                 highest = wait > highest ? wait : highest;
             }
             now += wait;
             CHECK(weir__breaker_probe(&breaker, now));
-            /* Some come back, but the request fails: no reason to look more often. */
+            /* Some probes succeed, but the request after them fails: probing does not become more frequent. */
             if (look % 3 == 0) {
                 weir__breaker_probed(&breaker);
                 CHECK(weir__breaker_allows(&breaker));
@@ -74,7 +74,7 @@ TEST(looks_get_rarer_up_to_a_bound_with_jitter)
             CHECK(!weir__breaker_allows(&breaker));
         }
     }
-    /* 200 hosts do not look at the same time. */
+    /* 200 hosts do not probe at the same time. */
     CHECK(highest - lowest > 400000);
 }
 

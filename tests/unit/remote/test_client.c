@@ -1,16 +1,16 @@
-/* The client with one server that answers, rightly or wrongly: pipelines, the script, errors, groups. */
+/* The client with one server that replies, rightly or wrongly: pipelines, the script, errors, groups. */
 #include "client_request.h"
 
 #include "remote/client_internal.h"
 
-static struct asked many[200];
+static struct request_storage many[200];
 
-TEST(a_question_is_answered)
+TEST(request_is_replied_to)
 {
     fake_begin("redis://f:1/7");
     CHECK_EQ(fake_stats().state, WEIR__STORE_NEW);
     for (int i = 0; i < 12; i++) {
-        CHECK_EQ(ask_one("k", 1), 0);
+        CHECK_EQ(take_one("k", 1), 0);
         CHECK_EQ(weir_passes(&one.ops[0].decision), i < 10);
         CHECK_EQ(one.ops[0].taken, i < 10);
     }
@@ -22,14 +22,14 @@ TEST(a_question_is_answered)
     fake_end();
 }
 
-TEST(what_is_asked_together_goes_together)
+TEST(concurrent_requests_are_batched)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
+    take_one("k", 1);
     int before = fake_servers[0].evals;
     for (int i = 0; i < 200; i++) {
-        asked_one(&many[i], "m", 1, limit());
-        op(&many[i]);
+        request_take(&many[i], "m", 1, limit());
+        submit(&many[i]);
     }
     fake_run();
     CHECK_EQ(fake_done_count, 201);
@@ -41,26 +41,26 @@ TEST(what_is_asked_together_goes_together)
     fake_end();
 }
 
-TEST(pieces_of_answers_are_put_together)
+TEST(reply_in_pieces_is_assembled)
 {
     fake_begin("redis://f:1");
     fake_piece = 1;
     for (int i = 0; i < 12; i++) {
-        CHECK_EQ(ask_one("k", 1), 0);
+        CHECK_EQ(take_one("k", 1), 0);
         CHECK_EQ(one.ops[0].taken, i < 10);
     }
     fake_end();
 }
 
-TEST(a_forgotten_script_is_loaded_once_and_nothing_is_lost)
+TEST(flushed_script_is_sent_once_and_requests_are_repeated)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
+    take_one("k", 1);
     for (int round = 1; round <= 3; round++) {
         fake_servers[0].script = false; /* SCRIPT FLUSH */
         for (int i = 0; i < 200; i++) {
-            asked_one(&many[i], "k", 0, limit());
-            op(&many[i]);
+            request_take(&many[i], "k", 0, limit());
+            submit(&many[i]);
         }
         fake_run();
         CHECK_EQ(fake_servers[0].loads, round);
@@ -72,20 +72,20 @@ TEST(a_forgotten_script_is_loaded_once_and_nothing_is_lost)
     fake_end();
 }
 
-TEST(a_script_that_cannot_be_loaded_is_an_error_in_the_end)
+TEST(failure_to_load_the_script_is_an_error)
 {
     fake_begin("redis://f:1");
-    fake_servers[0].says = "-NOSCRIPT never\r\n";
-    fake_servers[0].says_times = 1000;
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREERROR);
+    fake_servers[0].canned_reply = "-NOSCRIPT never\r\n";
+    fake_servers[0].canned_times = 1000;
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREERROR);
     CHECK(fake_servers[0].evals < 20);
     fake_end();
 }
 
-TEST(errors_have_their_names)
+TEST(server_errors_are_mapped)
 {
     static const struct {
-        const char *says;
+        const char *canned_reply;
         int error;
     } known[] = {{"-LOADING x\r\n", WEIR_ESTORELOADING},
                  {"-READONLY x\r\n", WEIR_ESTOREREADONLY},
@@ -106,61 +106,61 @@ TEST(errors_have_their_names)
                  {"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", WEIR_ESTOREGARBAGE}};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
         fake_begin("redis://f:1");
-        ask_one("k", 1);
-        fake_servers[0].says = known[i].says;
-        fake_servers[0].says_times = 1;
-        CHECK_EQ(ask_one("k", 1), known[i].error);
+        take_one("k", 1);
+        fake_servers[0].canned_reply = known[i].canned_reply;
+        fake_servers[0].canned_times = 1;
+        CHECK_EQ(take_one("k", 1), known[i].error);
         CHECK_EQ(fake_stats().last_error, known[i].error);
-        /* And it goes on. */
-        CHECK_EQ(ask_one("k", 1), 0);
+        /* The connection stays usable. */
+        CHECK_EQ(take_one("k", 1), 0);
         CHECK_EQ(fake_done_count, 3);
         fake_end();
     }
 }
 
-TEST(arrays_of_arrays_do_not_eat_the_memory)
+TEST(wide_nested_arrays_use_bounded_memory)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
-    char *says = malloc(64 + 100 * 16);
-    strcpy(says, "*100\r\n");
+    take_one("k", 1);
+    char *canned_reply = malloc(64 + 100 * 16);
+    strcpy(canned_reply, "*100\r\n");
     for (int i = 0; i < 100; i++)
-        strcat(says, "*100000\r\n");
-    fake_servers[0].says = says;
-    fake_servers[0].says_times = 1;
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+        strcat(canned_reply, "*100000\r\n");
+    fake_servers[0].canned_reply = canned_reply;
+    fake_servers[0].canned_times = 1;
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREGARBAGE);
     fake_end();
-    free(says);
+    free(canned_reply);
 }
 
-TEST(arrays_within_arrays_do_not_eat_the_stack)
+TEST(deeply_nested_arrays_use_bounded_stack)
 {
     enum { DEEP = 390000 };
     fake_begin("redis://f:1");
-    ask_one("k", 1);
-    char *says = malloc(DEEP * 4 + 8), *at = says;
+    take_one("k", 1);
+    char *canned_reply = malloc(DEEP * 4 + 8), *at = canned_reply;
     for (int i = 0; i < DEEP; i++, at += 4)
         memcpy(at, "*1\r\n", 4);
     strcpy(at, ":1\r\n");
-    fake_servers[0].says = says;
-    fake_servers[0].says_times = 1;
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+    fake_servers[0].canned_reply = canned_reply;
+    fake_servers[0].canned_times = 1;
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREGARBAGE);
     fake_end();
-    free(says);
+    free(canned_reply);
 }
 
-TEST(an_endless_answer_is_cut)
+TEST(endless_reply_closes_the_connection)
 {
     fake_begin("redis://f:1");
-    asked_one(&one, "k", 1, limit());
+    request_take(&one, "k", 1, limit());
     one.request.deadline_us = fake_now + 3600 * INT64_C(1000000);
-    op(&one);
+    submit(&one);
     char *bytes = malloc(1 << 20);
     memset(bytes, 'x', 1 << 20);
     fake_run();
     fake_servers[0].paused = true;
     one.request.deadline_us = fake_now + 3600 * INT64_C(1000000);
-    op(&one);
+    submit(&one);
     fake_run();
     weir__client_received(fake_client, 0, "$500000000\r\n", 12, fake_now);
     int fed = 0;
@@ -172,79 +172,79 @@ TEST(an_endless_answer_is_cut)
     fake_end();
 }
 
-TEST(an_answer_that_nobody_asked_for_shuts)
+TEST(unexpected_reply_closes_the_connection)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
+    take_one("k", 1);
     weir__client_received(fake_client, 0, "+OK\r\n", 5, fake_now);
     CHECK(!fake_channels[0].open);
-    CHECK_EQ(ask_one("k", 1), 0);
+    CHECK_EQ(take_one("k", 1), 0);
     CHECK_EQ(fake_servers[0].connects, 2);
     fake_end();
 }
 
-TEST(logging_in)
+TEST(authentication)
 {
     fake_begin("redis://al:pw@f:1");
     fake_servers[0].user = "al";
     fake_servers[0].password = "pw";
-    CHECK_EQ(ask_one("k", 1), 0);
+    CHECK_EQ(take_one("k", 1), 0);
     fake_end();
     fake_begin("redis://:no@f:1");
     fake_servers[0].password = "pw";
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREAUTH);
     CHECK_EQ(fake_servers[0].evals, 0);
     fake_end();
     fake_begin("redis://f:1");
     fake_servers[0].greets = "-NOAUTH Authentication required.\r\n";
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREAUTH);
     fake_end();
-    fake_begin("redis://f:1"); /* what a server before version 6 says of a user's name */
+    fake_begin("redis://f:1"); /* reply of a server before version 6 to AUTH with a user name */
     fake_servers[0].greets = "-ERR wrong number of arguments for 'auth' command\r\n";
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREAUTH);
     fake_end();
     fake_begin("redis://f:1");
     fake_servers[0].greets = "-LOADING Redis is loading the dataset in memory\r\n";
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTORELOADING);
+    CHECK_EQ(take_one("k", 1), WEIR_ESTORELOADING);
     fake_servers[0].greets = NULL;
-    CHECK_EQ(ask_one("k", 1), 0);
+    CHECK_EQ(take_one("k", 1), 0);
     fake_end();
     fake_begin("redis://f:1");
     fake_servers[0].greets = "$5\r\nHELLO\r\n";
-    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+    CHECK_EQ(take_one("k", 1), WEIR_ESTOREGARBAGE);
     fake_end();
 }
 
-static int asked_again;
+static int resubmitted;
 
-static void ask_again(struct weir__store_request *request)
+static void resubmit(struct weir__store_request *request)
 {
-    if (asked_again++ < 100000)
+    if (resubmitted++ < 100000)
         weir__client_submit(fake_client, request, fake_now);
 }
 
-TEST(asking_again_when_done_does_not_go_deeper)
+TEST(submitting_from_the_callback_does_not_recurse)
 {
     fake_begin("redis://f:1?breaker_failures=1");
     fake_servers[0].down = true;
-    ask_one("k", 0);
-    fake_done_hook = ask_again;
-    asked_again = 0;
-    ask_one("k", 0); /* the breaker is open: done at once, a hundred thousand times */
-    CHECK_EQ(asked_again, 100001);
+    take_one("k", 0);
+    fake_done_hook = resubmit;
+    resubmitted = 0;
+    take_one("k", 0); /* the breaker is open: done immediately, a hundred thousand times */
+    CHECK_EQ(resubmitted, 100001);
     fake_end();
 }
 
-TEST(groups_after_the_first)
+TEST(groups_after_the_first_depend_on_it)
 {
     fake_begin("redis://f:1");
     for (int i = 0; i < 12; i++) {
-        asked_begin(&one);
-        asked_group(&one, false);
-        asked_add(&one, "a", WEIR__OP_TAKE, 1, limit());
-        asked_group(&one, true);
-        asked_add(&one, "shadow", WEIR__OP_TAKE, 1, limit());
-        op(&one);
+        request_begin(&one);
+        request_add_group(&one, false);
+        request_add_op(&one, "a", WEIR__OP_TAKE, 1, limit());
+        request_add_group(&one, true);
+        request_add_op(&one, "shadow", WEIR__OP_TAKE, 1, limit());
+        submit(&one);
         fake_run();
         CHECK_EQ(one.request.error, 0);
         CHECK_EQ(one.ops[1].taken, i < 10);
@@ -253,37 +253,37 @@ TEST(groups_after_the_first)
     fake_end();
 }
 
-TEST(more_groups_than_go_with_one_command)
+TEST(more_groups_than_fit_one_command)
 {
     fake_begin("redis://f:1");
     for (int round = 0; round < 2; round++) {
-        asked_begin(&one);
+        request_begin(&one);
         for (int i = 0; i < 150; i++) {
             char name[16];
             snprintf(name, sizeof(name), "g%d", i);
-            asked_group(&one, i > 0);
-            asked_add(&one, name, WEIR__OP_TAKE, round == 1 && i == 0 ? 10 : 1, limit());
+            request_add_group(&one, i > 0);
+            request_add_op(&one, name, WEIR__OP_TAKE, round == 1 && i == 0 ? 10 : 1, limit());
         }
-        op(&one);
+        submit(&one);
         fake_run();
         CHECK_EQ(one.request.error, 0);
         for (int i = 0; i < 150; i++) {
-            CHECK_EQ(one.ops[i].taken, round == 0); /* the second time the first does not pass */
+            CHECK_EQ(one.ops[i].taken, round == 0); /* in the second round the first group does not pass */
             CHECK_EQ(one.ops[i].kind, WEIR__OP_TAKE);
         }
     }
     CHECK_EQ(*fake_used(&fake_servers[0], "g149"), 1);
     CHECK_EQ(fake_done_count, 2);
-    /* Missed deadlines: everything comes back. */
+    /* After missed deadlines everything is refunded. */
     fake_servers[0].paused = true;
-    asked_begin(&one);
+    request_begin(&one);
     for (int i = 0; i < 150; i++) {
         char name[16];
         snprintf(name, sizeof(name), "g%d", i);
-        asked_group(&one, false);
-        asked_add(&one, name, WEIR__OP_TAKE, 2, limit());
+        request_add_group(&one, false);
+        request_add_op(&one, name, WEIR__OP_TAKE, 2, limit());
     }
-    op(&one);
+    submit(&one);
     fake_pass(30000);
     CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
     memset(&one, 0xee, sizeof(one));
@@ -294,33 +294,33 @@ TEST(more_groups_than_go_with_one_command)
     fake_end();
 }
 
-TEST(nonsense_is_refused)
+TEST(garbage_replies_are_errors)
 {
     fake_begin("redis://f:1");
-    asked_begin(&one);
-    op(&one);
+    request_begin(&one);
+    submit(&one);
     CHECK_EQ(one.request.error, WEIR_EINVAL);
-    asked_one(&one, "k", 1, limit());
+    request_take(&one, "k", 1, limit());
     one.groups[0].count = 2;
-    op(&one);
+    submit(&one);
     CHECK_EQ(one.request.error, WEIR_EINVAL);
-    asked_one(&one, "k", 1, limit());
+    request_take(&one, "k", 1, limit());
     one.groups[0].first = 4000000000;
-    op(&one);
+    submit(&one);
     CHECK_EQ(one.request.error, WEIR_EINVAL);
     fake_end();
 }
 
-/* By the replies: the server read its clock between sending and receiving. */
-TEST(how_far_a_servers_clock_is_ahead)
+/* From the replies: the server read its clock between sending and receiving. */
+TEST(clock_offset_of_a_server)
 {
     struct weir__clock_offset clock_offset = {0};
     static const struct {
         int64_t sent, received, clock, least, most;
     } replies[] = {
         {100, 200, 5150, 4950, 5050},              /* the first */
-        {300, 310, 5310, 5000, 5010},              /* a fast one says more */
-        {400, 9400, 5500, 4992, 5018},             /* a slow one nothing; clocks drift */
+        {300, 310, 5310, 5000, 5010},              /* a fast reply narrows the bounds */
+        {400, 9400, 5500, 4992, 5018},             /* a slow one does not; clocks drift */
         {10000, 10002, 5015000, 5004998, 5005000}, /* stepped by 5 s */
         {20000, 21000, 25500, 4500, 5500},         /* and back */
     };

@@ -1,9 +1,9 @@
-/* Leases of requests in flight: what may have been taken is given back, as often as it needs. */
+/* Leases of concurrency limits: a take in doubt is released, with as many retries as needed. */
 #include "../../test.h"
 
 #include "fake.h"
 
-static struct asked one;
+static struct request_storage one;
 
 static weir_limit slots(void)
 {
@@ -15,11 +15,11 @@ static weir_limit slots(void)
 
 static void take(weir_limit limit)
 {
-    asked_one(&one, "k", 1, limit);
+    request_take(&one, "k", 1, limit);
     weir__client_submit(fake_client, &one.request, fake_now);
 }
 
-/* It was sent, and nobody knows what became of it. */
+/* The request was sent, and its outcome is unknown. */
 static void lose(void)
 {
     weir__client_flush(fake_client, fake_now);
@@ -27,7 +27,7 @@ static void lose(void)
     fake_lose(0);
 }
 
-TEST(a_take_in_doubt_is_given_back)
+TEST(take_in_doubt_is_released)
 {
     fake_begin("redis://f:1");
     take(slots());
@@ -39,15 +39,15 @@ TEST(a_take_in_doubt_is_given_back)
     fake_pass(500000);
     CHECK_EQ(fake_servers[0].evals, 2);
     CHECK_EQ(fake_stats().refunds, 1);
-    /* Not so other counters: they would be given back twice, perhaps. */
-    take(asked_limit(10, 60));
+    /* Not for other counters: those might be refunded twice. */
+    take(token_bucket(10, 60));
     lose();
     fake_pass(500000);
     CHECK_EQ(fake_servers[0].evals, 2);
     fake_end();
 }
 
-TEST(a_forgotten_take_is_given_back)
+TEST(cancelled_take_is_released)
 {
     fake_begin("redis://f:1");
     take(slots());
@@ -68,24 +68,24 @@ TEST(a_forgotten_take_is_given_back)
     fake_end();
 }
 
-TEST(one_that_was_never_sent_is_not)
+TEST(take_that_was_never_sent_is_not_released)
 {
     fake_begin("redis://f:1");
     take(slots());
     fake_run();
     take(slots());
-    weir__client_flush(fake_client, fake_now); /* made ready, and not a byte of it has left */
+    weir__client_flush(fake_client, fake_now); /* queued, but no byte of it was sent */
     fake_lose(0);
     fake_pass(500000);
     CHECK_EQ(fake_stats().refunds, 0);
     fake_end();
 }
 
-TEST(giving_back_is_repeated)
+TEST(release_is_retried)
 {
     for (int lease = 0; lease < 2; lease++) {
         fake_begin("redis://f:1");
-        take(lease ? slots() : asked_limit(10, 60));
+        take(lease ? slots() : token_bucket(10, 60));
         fake_run();
         CHECK(one.ops[0].taken);
         weir__client_refund(fake_client, &one.request, fake_now);
@@ -99,7 +99,7 @@ TEST(giving_back_is_repeated)
     }
 }
 
-TEST(but_not_for_ever)
+TEST(release_is_not_retried_after_the_lease)
 {
     fake_begin("redis://f:1");
     take(slots());
@@ -109,7 +109,7 @@ TEST(but_not_for_ever)
     weir__client_refund(fake_client, &one.request, fake_now);
     CHECK(weir__client_owes_refunds(fake_client));
     fake_pass(7000000);
-    CHECK(!weir__client_owes_refunds(fake_client)); /* the lease is over by itself */
+    CHECK(!weir__client_owes_refunds(fake_client)); /* the lease has expired */
     fake_end();
 }
 

@@ -1,22 +1,22 @@
-/* The client with one server that is late, slow or away: deadlines, giving back, the breaker. */
+/* The client with one server that is late, slow or unavailable: deadlines, refunds, the breaker. */
 #include "client_request.h"
 
-static struct asked many[200];
+static struct request_storage many[200];
 
-TEST(a_deadline_is_kept_and_the_late_answer_given_back)
+TEST(deadline_is_kept_and_a_late_reply_refunded)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
+    take_one("k", 1);
     fake_servers[0].paused = true;
-    struct asked *gone = malloc(sizeof(*gone));
-    asked_one(gone, "k", 3, limit());
-    op(gone);
+    struct request_storage *gone = malloc(sizeof(*gone));
+    request_take(gone, "k", 3, limit());
+    submit(gone);
     fake_pass(19999);
     CHECK_EQ(fake_done_count, 1);
     fake_pass(1);
     CHECK_EQ(fake_done_count, 2);
     CHECK_EQ(gone->request.error, WEIR_ESTORESLOW);
-    free(gone); /* nothing may touch it */
+    free(gone); /* the client must not access it any more */
     fake_servers[0].paused = false;
     fake_run();
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 1);
@@ -25,32 +25,32 @@ TEST(a_deadline_is_kept_and_the_late_answer_given_back)
     fake_end();
 }
 
-/* Who ops and leaves pays for it: to give it back would cost the store as much again. */
-TEST(forgotten_questions_stay_taken_or_are_never_sent)
+/* A caller that submits and cancels pays for it: a refund would cost the store as much again. */
+TEST(cancelled_request_stays_taken_or_is_never_sent)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
-    struct asked *gone = malloc(sizeof(*gone));
-    asked_one(gone, "k", 3, limit());
-    op(gone);
+    take_one("k", 1);
+    struct request_storage *gone = malloc(sizeof(*gone));
+    request_take(gone, "k", 3, limit());
+    submit(gone);
     weir__client_cancel(fake_client, &gone->request); /* not sent yet */
     free(gone);
     fake_run();
     CHECK_EQ(fake_servers[0].evals, 1);
     gone = malloc(sizeof(*gone));
-    asked_one(gone, "k", 3, limit());
-    op(gone);
+    request_take(gone, "k", 3, limit());
+    submit(gone);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
-    weir__client_cancel(fake_client, &gone->request); /* on its way */
+    weir__client_cancel(fake_client, &gone->request); /* sent */
     free(gone);
     fake_run();
     CHECK_EQ(fake_servers[0].evals, 2);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 4);
     CHECK_EQ(fake_done_count, 1);
     CHECK_EQ(fake_stats().refunds, 0);
-    /* One that is done, and whose owner never heard it. */
-    ask_one("k", 2);
+    /* A request that is completed, but whose caller did not use the result. */
+    take_one("k", 2);
     weir__store_request_abandon(&one.request);
     weir__client_refund(fake_client, &one.request, fake_now);
     fake_run();
@@ -59,15 +59,15 @@ TEST(forgotten_questions_stay_taken_or_are_never_sent)
     fake_end();
 }
 
-TEST(what_was_taken_can_be_given_back)
+TEST(completed_take_can_be_refunded)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 4);
+    take_one("k", 4);
     weir__client_refund(fake_client, &one.request, fake_now);
     fake_run();
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 0);
-    /* Even if the server is away for a while. */
-    ask_one("k", 4);
+    /* Even if the server is unavailable for a while. */
+    take_one("k", 4);
     fake_servers[0].down = true;
     fake_lose(0);
     weir__client_refund(fake_client, &one.request, fake_now);
@@ -80,12 +80,12 @@ TEST(what_was_taken_can_be_given_back)
     fake_end();
 }
 
-TEST(what_may_have_been_carried_out_is_not_repeated)
+TEST(request_in_doubt_is_not_repeated)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 1);
-    asked_one(&one, "k", 1, limit());
-    op(&one);
+    take_one("k", 1);
+    request_take(&one, "k", 1, limit());
+    submit(&one);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
     fake_lose(0);
@@ -95,11 +95,11 @@ TEST(what_may_have_been_carried_out_is_not_repeated)
     fake_end();
 }
 
-TEST(an_idle_connection_that_was_closed_is_no_failure)
+TEST(closed_idle_connection_is_no_failure)
 {
     fake_begin("redis://f:1?breaker_failures=1");
     for (int i = 0; i < 5; i++) {
-        CHECK_EQ(ask_one("k", 0), 0);
+        CHECK_EQ(take_one("k", 0), 0);
         fake_lose(0);
     }
     CHECK_EQ(fake_stats().opened, 0);
@@ -109,17 +109,17 @@ TEST(an_idle_connection_that_was_closed_is_no_failure)
 TEST(the_breaker_opens_and_closes)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 0);
+    take_one("k", 0);
     fake_servers[0].down = true;
     fake_lose(0);
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(ask_one("k", 0), WEIR_ESTOREDOWN);
+        CHECK_EQ(take_one("k", 0), WEIR_ESTOREDOWN);
     CHECK_EQ(fake_downs, 1);
-    CHECK_EQ(fake_last_told, WEIR_ESTOREDOWN);
+    CHECK_EQ(fake_last_error, WEIR_ESTOREDOWN);
     CHECK_EQ(fake_stats().state, WEIR__STORE_DOWN);
     int connects = fake_servers[0].connects;
     for (int i = 0; i < 100; i++)
-        CHECK_EQ(ask_one("k", 0), WEIR_ESTOREBREAKER);
+        CHECK_EQ(take_one("k", 0), WEIR_ESTOREBREAKER);
     CHECK_EQ(fake_servers[0].connects, connects);
     CHECK_EQ(fake_stats().refused, 100);
     fake_pass(10 * 1000000);
@@ -128,92 +128,93 @@ TEST(the_breaker_opens_and_closes)
     CHECK_EQ(fake_downs, 1);
     fake_servers[0].down = false;
     fake_pass(1000000);
-    /* The first is the trial; those beside it are refused until it has succeeded. */
+    /* The first request is the trial; concurrent ones are refused until it has succeeded. */
     for (int i = 0; i < 3; i++) {
-        asked_one(&many[i], "k", 0, limit());
-        op(&many[i]);
+        request_take(&many[i], "k", 0, limit());
+        submit(&many[i]);
     }
     CHECK_EQ(many[1].request.error, WEIR_ESTOREBREAKER);
     fake_run();
     CHECK_EQ(many[0].request.error, 0);
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     CHECK_EQ(fake_ups, 1);
     CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
     fake_end();
 }
 
-/* Whoever tries goes away, and the server was restarted: nothing is repeated for nobody, but others must get in. */
-TEST(the_breaker_closes_though_who_tried_has_left)
+/* The caller of the trial request cancels, and the server was restarted: the request is not repeated, but others must
+ * be let through. */
+TEST(breaker_closes_though_its_first_request_was_cancelled)
 {
     fake_begin("redis://f:1?breaker_failures=1");
-    ask_one("k", 0);
+    take_one("k", 0);
     fake_servers[0].down = true;
     fake_lose(0);
-    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREDOWN);
+    CHECK_EQ(take_one("k", 0), WEIR_ESTOREDOWN);
     fake_servers[0].down = fake_servers[0].script = false;
     fake_pass(2000000);
-    asked_one(&one, "k", 1, limit());
-    op(&one);
+    request_take(&one, "k", 1, limit());
+    submit(&one);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
     weir__client_cancel(fake_client, &one.request);
     fake_pass(2000000);
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 0);
     CHECK_EQ(fake_ups, 1);
     fake_end();
 }
 
-TEST(a_paused_server_costs_a_few_deadlines)
+TEST(unresponsive_server_costs_few_deadlines)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 0);
+    take_one("k", 0);
     fake_servers[0].paused = true;
-    int slow = 0, away = 0;
+    int slow = 0, unavailable = 0;
     for (int i = 0; i < 5000; i++) {
-        fake_pass(ask_one("k", 0) == 1 ? 20000 : 1000);
+        fake_pass(take_one("k", 0) == 1 ? 20000 : 1000);
         slow += one.request.error == WEIR_ESTORESLOW;
-        away += one.request.error == WEIR_ESTOREBREAKER;
+        unavailable += one.request.error == WEIR_ESTOREBREAKER;
     }
     CHECK_EQ(slow, 5);
-    CHECK_EQ(away, 4995);
+    CHECK_EQ(unavailable, 4995);
     CHECK_EQ(fake_downs, 1);
     fake_servers[0].paused = false;
     fake_pass(2000000);
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     CHECK_EQ(fake_ups, 1);
     fake_end();
 }
 
-TEST(many_late_answers_in_one_command_are_one_failure)
+TEST(late_replies_of_one_command_are_one_failure)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 0);
+    take_one("k", 0);
     fake_servers[0].paused = true;
     for (int i = 0; i < 60; i++) {
-        asked_one(&many[i], "k", 0, limit());
-        op(&many[i]);
+        request_take(&many[i], "k", 0, limit());
+        submit(&many[i]);
     }
     fake_pass(30000);
     CHECK_EQ(fake_done_count, 61);
     CHECK_EQ(fake_stats().opened, 0);
     fake_servers[0].paused = false;
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     fake_end();
 }
 
-TEST(a_server_that_greets_but_fails_stays_away)
+TEST(server_that_replies_only_to_ping_stays_unavailable)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 0);
-    fake_servers[0].says = "-OOM command not allowed\r\n";
-    fake_servers[0].says_times = 1 << 30;
+    take_one("k", 0);
+    fake_servers[0].canned_reply = "-OOM command not allowed\r\n";
+    fake_servers[0].canned_times = 1 << 30;
     int evals = fake_servers[0].evals;
     for (int i = 0; i < 10000; i++) {
-        ask_one("k", 0);
+        take_one("k", 0);
         fake_pass(1000);
     }
-    /* Five, and then one a look: ten seconds of looks. */
+    /* Five, and then one a probe: ten seconds of probes. */
     CHECK(fake_servers[0].evals - evals <= 5 + 30);
     CHECK(fake_servers[0].evals - evals >= 5 + 8);
     CHECK_EQ(fake_downs, 1);
@@ -221,33 +222,33 @@ TEST(a_server_that_greets_but_fails_stays_away)
     fake_end();
 }
 
-TEST(a_black_hole_costs_a_few_deadlines)
+TEST(unreachable_server_costs_few_deadlines)
 {
     fake_begin("redis://f:1");
     fake_servers[0].black = true;
     for (int i = 0; i < 5; i++) {
-        ask_one("k", 0);
+        take_one("k", 0);
         fake_pass(20000);
         CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
     }
-    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREBREAKER);
+    CHECK_EQ(take_one("k", 0), WEIR_ESTOREBREAKER);
     fake_servers[0].black = false;
     fake_pass(2500000);
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     fake_end();
 }
 
-TEST(one_byte_a_second_is_too_slow)
+TEST(reply_of_one_byte_a_second_times_out)
 {
     fake_begin("redis://f:1");
-    ask_one("k", 0);
+    take_one("k", 0);
     fake_servers[0].paused = true;
-    asked_one(&one, "k", 0, limit());
-    op(&one);
+    request_take(&one, "k", 0, limit());
+    submit(&one);
     fake_run();
-    static const char answer[] = "*1\r\n:1\r\n";
+    static const char raw_reply[] = "*1\r\n:1\r\n";
     for (int i = 0; i < 3 && fake_channels[0].open; i++) {
-        weir__client_received(fake_client, 0, answer + i, 1, fake_now);
+        weir__client_received(fake_client, 0, raw_reply + i, 1, fake_now);
         fake_pass(1000000);
     }
     CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
@@ -255,13 +256,13 @@ TEST(one_byte_a_second_is_too_slow)
     fake_end();
 }
 
-/* A driver that works only while somebody ops: what it did not look at meanwhile is not late. */
-TEST(time_in_which_nobody_looked_does_not_count)
+/* A driver that runs only while requests are submitted: the time in which it did not poll does not count. */
+TEST(time_without_polling_does_not_count)
 {
     for (int rested = 0; rested <= 1; rested++) {
         fake_begin("redis://f:1");
         fake_servers[0].paused = true;
-        ask_one("k", 0);
+        take_one("k", 0);
         fake_pass(20000);
         CHECK_EQ(one.request.error, WEIR_ESTORESLOW);
         fake_servers[0].paused = false;
@@ -269,43 +270,43 @@ TEST(time_in_which_nobody_looked_does_not_count)
         if (rested)
             weir__client_paused(fake_client, 0, 5000000);
         weir__client_tick(fake_client, fake_now);
-        CHECK_EQ(ask_one("k", 0), 0);
+        CHECK_EQ(take_one("k", 0), 0);
         CHECK_EQ(fake_servers[0].connects, rested ? 1 : 2);
         fake_end();
     }
 }
 
-TEST(who_may_wait_for_a_probe_is_told)
+TEST(caller_learns_whether_a_probe_is_running)
 {
     fake_begin("redis://f:1");
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     CHECK(!weir__client_probing(fake_client, &one.request));
     fake_servers[0].paused = true;
     for (int i = 0; i < 5; i++) {
-        ask_one("k", 0);
+        take_one("k", 0);
         fake_pass(20000);
     }
-    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREBREAKER);
+    CHECK_EQ(take_one("k", 0), WEIR_ESTOREBREAKER);
     CHECK(!weir__client_probing(fake_client, &one.request)); /* none is due yet */
     fake_pass(60000);
     CHECK(weir__client_probing(fake_client, &one.request));
     fake_servers[0].paused = false;
     fake_run();
     CHECK(!weir__client_probing(fake_client, &one.request));
-    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(take_one("k", 0), 0);
     fake_end();
 }
 
-TEST(no_more_wait_than_there_is_room_for)
+TEST(number_of_waiting_requests_is_bounded)
 {
     fake_begin("redis://f:1");
     fake_servers[0].black = true;
-    struct asked *crowd = calloc(1, sizeof(*crowd));
+    struct request_storage *pending = calloc(1, sizeof(*pending));
     struct weir__store_request *requests = calloc(20000, sizeof(*requests));
-    asked_one(crowd, "k", 0, limit());
+    request_take(pending, "k", 0, limit());
     int refused = 0;
     for (int i = 0; i < 20000; i++) {
-        requests[i] = crowd->request;
+        requests[i] = pending->request;
         weir__client_submit(fake_client, &requests[i], fake_now);
         refused += requests[i].error == WEIR_ESTOREBREAKER;
     }
@@ -314,15 +315,15 @@ TEST(no_more_wait_than_there_is_room_for)
     CHECK_EQ(fake_done_count, 20000);
     fake_end();
     free(requests);
-    free(crowd);
+    free(pending);
 }
 
-/* Random faults: every request is done once, and what keep taken is what passed. */
+/* Random faults: every request is completed once, and the units taken are those that passed. */
 TEST(random_faults)
 {
     uint64_t random = 7;
     for (int64_t round = test_scaled(60, 10); round > 0; round--) {
-        static struct asked crowd[64];
+        static struct request_storage pending[64];
         static int done[64];
         int64_t passed = 0, unknown = 0;
         fake_begin("redis://f:1?retry_min=1ms&retry_max=10ms");
@@ -346,8 +347,8 @@ TEST(random_faults)
                 server->down = true;
                 break;
             case 4:
-                server->says = "-OOM x\r\n";
-                server->says_times = 3;
+                server->canned_reply = "-OOM x\r\n";
+                server->canned_times = 3;
                 break;
             case 5:
                 fake_piece = test_random(&random) % 5;
@@ -356,18 +357,18 @@ TEST(random_faults)
                 if (test_random(&random) % 4 == 0)
                     server->paused = server->down = false;
             }
-            asked_one(&crowd[i], "k", 1, limit());
-            crowd[i].request.owner = &done[i];
-            op(&crowd[i]);
+            request_take(&pending[i], "k", 1, limit());
+            pending[i].request.owner = &done[i];
+            submit(&pending[i]);
             fake_pass(25000);
             CHECK_EQ(done[i], before + 1);
-            passed += !crowd[i].request.error && crowd[i].ops[0].taken;
-            unknown += crowd[i].request.error == WEIR_ESTOREDOWN || crowd[i].request.error == WEIR_ESTORESLOW;
+            passed += !pending[i].request.error && pending[i].ops[0].taken;
+            unknown += pending[i].request.error == WEIR_ESTOREDOWN || pending[i].request.error == WEIR_ESTORESLOW;
         }
         fake_servers[0].paused = fake_servers[0].down = false;
         fake_pass(10 * 1000000);
         int64_t used = fake_servers[0].key_count ? fake_servers[0].keys[0].used : 0;
-        /* Never less than what passed: nothing is given back twice. */
+        /* Never less than what passed: nothing is refunded twice. */
         CHECK(used >= passed);
         CHECK(used <= passed + unknown);
         fake_end();

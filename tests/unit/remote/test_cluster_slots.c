@@ -1,4 +1,4 @@
-/* The slots of a cluster: known values, and the answers of CLUSTER SLOTS, good and bad. */
+/* The slots of a cluster: known values, and replies to CLUSTER SLOTS, valid and invalid. */
 #include "../../test.h"
 #include "remote/client_internal.h"
 
@@ -8,7 +8,7 @@ static struct weir__slot_map map;
 
 TEST(slots_of_known_names)
 {
-    /* The check value of CRC-16/XMODEM, and what CLUSTER KEYSLOT of Redis 7 says. */
+    /* The check value of CRC-16/XMODEM, and results of CLUSTER KEYSLOT of Redis 7. */
     CHECK_EQ(weir__slot("123456789", 9), 0x31c3);
     CHECK_EQ(weir__slot("foo", 3), 12182);
     CHECK_EQ(weir__slot("", 0), 0);
@@ -19,7 +19,7 @@ TEST(slots_of_known_names)
     CHECK(weir__slot("foo{bar", 7) != weir__slot("bar", 3));
 }
 
-/* Bit by bit, as the standard has it. */
+/* Bit by bit, by the definition. */
 static unsigned naive(const unsigned char *data, size_t len)
 {
     unsigned crc = 0;
@@ -55,7 +55,7 @@ static bool read_text(const char *text)
     return good;
 }
 
-TEST(a_map_is_read)
+TEST(slot_map_is_parsed)
 {
     CHECK(read_text("*3\r\n"
                     "*4\r\n:0\r\n:99\r\n*3\r\n$1\r\na\r\n:7000\r\n$2\r\nid\r\n*2\r\n$1\r\nr\r\n:7003\r\n"
@@ -73,7 +73,7 @@ TEST(a_map_is_read)
     CHECK(strcmp(map.nodes[0].name, "asked") == 0);
 }
 
-TEST(what_is_no_map_is_refused)
+TEST(invalid_slot_map_is_refused)
 {
     static const char *const bad[] = {"*0\r\n",
                                       "+OK\r\n",
@@ -93,7 +93,7 @@ TEST(what_is_no_map_is_refused)
         CHECK(!read_text(bad[i]));
 }
 
-TEST(redirects_are_read)
+TEST(redirections_are_parsed)
 {
     struct weir__store_host to;
     unsigned slot = 0;

@@ -1,4 +1,4 @@
-/* The call of the script and its answer, without a server: bytes out, bytes in, and bytes that make no sense. */
+/* The call of the script and its reply, without a server: bytes out, bytes in, and malformed ones. */
 #include "../../test.h"
 #include "engine/compile_rules.h"
 #include "remote/script.h"
@@ -7,7 +7,7 @@
 
 #include <hiredis/hiredis.h>
 
-#define ASK_LEN 25
+#define OP_LEN 25
 
 static weir_limit limit_of(weir_params params)
 {
@@ -17,7 +17,7 @@ static weir_limit limit_of(weir_params params)
     return limit;
 }
 
-static struct weir__store_op asking(const char *name, enum weir__store_op_kind kind, int64_t cost)
+static struct weir__store_op make_op(const char *name, enum weir__store_op_kind kind, int64_t cost)
 {
     struct weir__store_op op = {.limit = limit_of((weir_params){.limit = 10, .window_ns = WEIR_SECOND}),
                                 .kind = kind,
@@ -27,7 +27,7 @@ static struct weir__store_op asking(const char *name, enum weir__store_op_kind k
     return op;
 }
 
-/* The command as a server reads it. */
+/* The command as a server parses it. */
 static redisReply *parsed(const struct weir__buffer *buffer)
 {
     void *reply = NULL;
@@ -42,13 +42,13 @@ static redisReply *parsed(const struct weir__buffer *buffer)
     return reply;
 }
 
-/* The numbers of the argument, up to `most`; kind many there are. */
+/* The numbers of the argument, at most `most`; returns how many there are. */
 static size_t numbers_of(const redisReply *argument, int64_t *to, size_t most)
 {
     const unsigned char *at = (const unsigned char *)argument->str, *end = at + argument->len;
-    size_t count = 0, said = 0;
+    size_t count = 0, pieces = 0;
     if (at[0] == 0xdd) {
-        said = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
+        pieces = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
         at += 5;
     }
     for (; at < end && count < most; count++) {
@@ -59,7 +59,7 @@ static size_t numbers_of(const redisReply *argument, int64_t *to, size_t most)
         to[count] = (int64_t)bits;
     }
     CHECK(at == end);
-    CHECK(said ? count == said && said > 2000 : count <= 2000);
+    CHECK(pieces ? count == pieces && pieces > 2000 : count <= 2000);
     return count;
 }
 
@@ -68,9 +68,9 @@ static void check_text(const redisReply *reply, const char *want)
     CHECK(reply->type == REDIS_REPLY_STRING && reply->len == strlen(want) && strcmp(reply->str, want) == 0);
 }
 
-TEST(a_call_of_one_counter)
+TEST(call_with_one_counter)
 {
-    struct weir__store_op op = asking("weir:api:k", WEIR__OP_TAKE, 3);
+    struct weir__store_op op = make_op("weir:api:k", WEIR__OP_TAKE, 3);
     struct weir__group group = {0, 1, false};
     struct weir__store_request request = {.ops = &op, .op_count = 1, .groups = &group, .group_count = 1};
     struct weir__group_ref part = {&request, 0};
@@ -91,14 +91,14 @@ TEST(a_call_of_one_counter)
     CHECK(!buffer.data && !buffer.len);
 }
 
-TEST(limits_travel_once)
+TEST(equal_limits_are_sent_once)
 {
     struct weir__store_op ops[40];
     struct weir__group groups[40];
     struct weir__group_ref refs[40];
     struct weir__store_request request = {.ops = ops, .op_count = 40, .groups = groups, .group_count = 40};
     for (uint32_t i = 0; i < 40; i++) {
-        ops[i] = asking("k", i == 39 ? WEIR__OP_EXCHANGE : i == 38 ? WEIR__OP_REFUND : WEIR__OP_TAKE, 1);
+        ops[i] = make_op("k", i == 39 ? WEIR__OP_EXCHANGE : i == 38 ? WEIR__OP_REFUND : WEIR__OP_TAKE, 1);
         ops[i].limit = limit_of((weir_params){.limit = 10 + i % 2, .window_ns = WEIR_SECOND});
         groups[i] = (struct weir__group){i, 1, i == 1};
         refs[i] = (struct weir__group_ref){&request, i};
@@ -121,7 +121,7 @@ TEST(limits_travel_once)
     size_t count = numbers_of(call->element[44], got, 512);
     CHECK_EQ(count, 1 + 2 * 7 + 40 * 5 + 1 + 3);
     CHECK_EQ(got[0], 2);
-    CHECK_EQ(got[15 + 5 + 1], 1); /* the second group goes by the first */
+    CHECK_EQ(got[15 + 5 + 1], 1); /* the second group depends on the first */
     CHECK_EQ(got[15 + 5 + 2], 9);
     CHECK_EQ(got[15 + 38 * 5 + 5], ops[38].at_us);
     CHECK_EQ(got[count - 3], -70000);
@@ -131,7 +131,7 @@ TEST(limits_travel_once)
     weir__buffer_free(&buffer);
 }
 
-TEST(more_limits_than_are_compared)
+TEST(more_limits_than_are_deduplicated)
 {
     enum { MANY = 600 };
     static struct weir__store_op ops[MANY];
@@ -139,7 +139,7 @@ TEST(more_limits_than_are_compared)
     struct weir__store_request request = {.ops = ops, .op_count = MANY, .groups = &group, .group_count = 1};
     struct weir__group_ref part = {&request, 0};
     for (int i = 0; i < MANY; i++) {
-        ops[i] = asking("k", WEIR__OP_TAKE, INT64_MAX);
+        ops[i] = make_op("k", WEIR__OP_TAKE, INT64_MAX);
         ops[i].limit = limit_of((weir_params){.limit = 1 + i % 30, .window_ns = WEIR_DAY});
     }
     struct weir__buffer buffer = {0};
@@ -148,7 +148,7 @@ TEST(more_limits_than_are_compared)
     static int64_t got[8192];
     size_t count = numbers_of(call->element[call->elements - 1], got, 8192);
     CHECK(count > 0 && count == 1 + 7 * (size_t)got[0] + 2 + 3 * MANY);
-    /* Each op names the row of its limit. */
+    /* Each op refers to the row of its limit. */
     for (size_t i = 0; i < MANY; i++) {
         int64_t place = got[1 + 7 * got[0] + 2 + 3 * (int64_t)i];
         CHECK_EQ(got[place - 1 + 1], 1 + (int64_t)i % 30);
@@ -158,10 +158,10 @@ TEST(more_limits_than_are_compared)
     weir__buffer_free(&buffer);
 }
 
-/* ---- Answers ---- */
+/* ---- Replies ---- */
 
-struct answer {
-    char text[8 + 2 * ASK_LEN];
+struct raw_reply {
+    char text[8 + 2 * OP_LEN];
     size_t len;
 };
 
@@ -171,42 +171,42 @@ static void put(char *to, int64_t number)
         to[i] = (char)((uint64_t)number >> (56 - 8 * i));
 }
 
-static struct answer answer_of(int64_t now, int code, int64_t remaining, int64_t reset, int64_t wait)
+static struct raw_reply reply_of(int64_t now, int code, int64_t remaining, int64_t reset, int64_t wait)
 {
-    struct answer answer = {.len = 8 + ASK_LEN};
-    put(answer.text, now);
-    answer.text[8] = (char)code;
-    put(answer.text + 9, remaining);
-    put(answer.text + 17, reset);
-    put(answer.text + 25, wait);
-    return answer;
+    struct raw_reply raw_reply = {.len = 8 + OP_LEN};
+    put(raw_reply.text, now);
+    raw_reply.text[8] = (char)code;
+    put(raw_reply.text + 9, remaining);
+    put(raw_reply.text + 17, reset);
+    put(raw_reply.text + 25, wait);
+    return raw_reply;
 }
 
 static struct weir__store_op replied;
 
-static int read_as(struct answer answer, enum weir__store_op_kind kind, int type)
+static int read_as(struct raw_reply raw_reply, enum weir__store_op_kind kind, int type)
 {
     struct weir__group group = {0, 1, false};
     struct weir__store_request request = {.ops = &replied, .op_count = 1, .groups = &group, .group_count = 1};
     struct weir__group_ref part = {&request, 0};
-    /* In memory of its own, so that a sanitizer sees what is read beyond its end. */
-    char *copy = malloc(answer.len ? answer.len : 1);
-    memcpy(copy, answer.text, answer.len);
-    redisReply reply = {.type = type, .str = copy, .len = answer.len};
-    replied = asking("k", kind, 1);
+    /* In a separate allocation, so that a sanitizer detects reads beyond its end. */
+    char *copy = malloc(raw_reply.len ? raw_reply.len : 1);
+    memcpy(copy, raw_reply.text, raw_reply.len);
+    redisReply reply = {.type = type, .str = copy, .len = raw_reply.len};
+    replied = make_op("k", kind, 1);
     int error = weir__script_read(&reply, &part, 1);
     free(copy);
     return error;
 }
 
-static int read_take(struct answer answer)
+static int read_take(struct raw_reply raw_reply)
 {
-    return read_as(answer, WEIR__OP_TAKE, REDIS_REPLY_STRING);
+    return read_as(raw_reply, WEIR__OP_TAKE, REDIS_REPLY_STRING);
 }
 
-TEST(answers_are_read)
+TEST(replies_are_parsed)
 {
-    CHECK_EQ(read_take(answer_of(1794735452185947, 16, 9, 100000, 7)), 0);
+    CHECK_EQ(read_take(reply_of(1794735452185947, 16, 9, 100000, 7)), 0);
     CHECK_EQ(replied.decision.verdict, WEIR_ALLOW);
     CHECK_EQ(replied.decision.limit, 10);
     CHECK_EQ(replied.decision.remaining, 9);
@@ -215,27 +215,27 @@ TEST(answers_are_read)
     CHECK_EQ(replied.decision.delay_ns, 0);
     CHECK_EQ(replied.at_us, 1794735452185947);
     CHECK(replied.taken && !replied.error);
-    CHECK_EQ(read_take(answer_of(5, 2, -3, 1, 7)), 0);
+    CHECK_EQ(read_take(reply_of(5, 2, -3, 1, 7)), 0);
     CHECK_EQ(replied.decision.retry_after_ns, 7000);
     CHECK(!replied.taken);
-    CHECK_EQ(read_take(answer_of(5, 16 + 8 + 1, -3, 1, 7)), 0);
+    CHECK_EQ(read_take(reply_of(5, 16 + 8 + 1, -3, 1, 7)), 0);
     CHECK_EQ(replied.decision.verdict, WEIR_DELAY);
     CHECK_EQ(replied.decision.flags, WEIR_OVER_SOFT);
     CHECK_EQ(replied.decision.delay_ns, 7000);
-    CHECK_EQ(read_take(answer_of(5, 3, 10, 0, 0)), 0);
+    CHECK_EQ(read_take(reply_of(5, 3, 10, 0, 0)), 0);
     CHECK_EQ(replied.decision.retry_after_ns, -1);
-    CHECK_EQ(read_take(answer_of(5, WEIR_ESTOREWRONGTYPE, 0, 0, 0)), 0);
+    CHECK_EQ(read_take(reply_of(5, WEIR_ESTOREWRONGTYPE, 0, 0, 0)), 0);
     CHECK_EQ(replied.error, WEIR_ESTOREWRONGTYPE);
-    CHECK_EQ(read_as(answer_of(5, 0, 10, 0, 0), WEIR__OP_REFUND, REDIS_REPLY_STRING), 0);
-    CHECK_EQ(replied.at_us, 0); /* keep the take's */
+    CHECK_EQ(read_as(reply_of(5, 0, 10, 0, 0), WEIR__OP_REFUND, REDIS_REPLY_STRING), 0);
+    CHECK_EQ(replied.at_us, 0); /* the time of the take stays */
 }
 
-TEST(nonsense_is_garbage)
+TEST(malformed_replies_are_garbage)
 {
-    struct answer good = answer_of(5, 16, 9, 1, 1);
+    struct raw_reply good = reply_of(5, 16, 9, 1, 1);
     CHECK_EQ(read_take(good), 0);
     for (size_t len = 0; len < sizeof good.text; len++) {
-        struct answer cut = good;
+        struct raw_reply cut = good;
         cut.len = len;
         CHECK_EQ(read_take(cut), len == good.len ? 0 : WEIR_ESTOREGARBAGE);
     }
@@ -246,22 +246,22 @@ TEST(nonsense_is_garbage)
     for (int code = -128; code < 128; code++) {
         bool fine = code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK ||
                     (code >= 0 && code < 32 && (code & 7) < 4 && (code < 16 || (code & 7) < 2));
-        CHECK_EQ(read_take(answer_of(5, code, 9, 1, 1)), fine ? 0 : WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(reply_of(5, code, 9, 1, 1)), fine ? 0 : WEIR_ESTOREGARBAGE);
     }
     static const int64_t wild[] = {INT64_MIN, INT64_MIN + 1, -1, INT64_MAX, INT64_MAX / 1000 + 1, INT64_C(1) << 53};
     for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
-        CHECK_EQ(read_take(answer_of(wild[i], 16, 9, 1, 1)), WEIR_ESTOREGARBAGE);
-        CHECK_EQ(read_take(answer_of(5, 16, wild[i], 1, 1)), wild[i] == -1 ? 0 : WEIR_ESTOREGARBAGE);
-        CHECK_EQ(read_take(answer_of(5, 16, 9, wild[i], 1)), WEIR_ESTOREGARBAGE);
-        CHECK_EQ(read_take(answer_of(5, 16, 9, 1, wild[i])), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(reply_of(wild[i], 16, 9, 1, 1)), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(reply_of(5, 16, wild[i], 1, 1)), wild[i] == -1 ? 0 : WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(reply_of(5, 16, 9, wild[i], 1)), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(reply_of(5, 16, 9, 1, wild[i])), WEIR_ESTOREGARBAGE);
     }
-    CHECK_EQ(read_take(answer_of(5, 16, 11, 1, 1)), WEIR_ESTOREGARBAGE); /* more than there is */
-    /* Another window is for exchanges of windows. */
-    CHECK_EQ(read_as(answer_of(5, 32, 9, 1, 1), WEIR__OP_EXCHANGE, REDIS_REPLY_STRING), WEIR_ESTOREGARBAGE);
+    CHECK_EQ(read_take(reply_of(5, 16, 11, 1, 1)), WEIR_ESTOREGARBAGE); /* more than the limit */
+    /* `other_window` is valid only for exchanges of windows. */
+    CHECK_EQ(read_as(reply_of(5, 32, 9, 1, 1), WEIR__OP_EXCHANGE, REDIS_REPLY_STRING), WEIR_ESTOREGARBAGE);
     CHECK_EQ(weir__script_read(NULL, NULL, 0), WEIR_ESTOREGARBAGE);
 }
 
-TEST(errors_have_names)
+TEST(errors_are_mapped)
 {
     static const struct {
         const char *text;

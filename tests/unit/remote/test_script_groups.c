@@ -1,9 +1,9 @@
-/* The script in a real server: groups, values, and what is not ours. */
+/* The script in a real server: groups, stored values, and foreign values. */
 #include "ops.h"
 
 #include "base/text.h"
 
-TEST(a_group_is_taken_as_a_whole_or_not_at_all)
+TEST(group_is_all_or_nothing)
 {
     if (!begin())
         return;
@@ -11,9 +11,9 @@ TEST(a_group_is_taken_as_a_whole_or_not_at_all)
     struct weir__group groups[] = {{0, 2, false}, {2, 2, false}, {4, 2, false}};
     struct weir__store_op ops[6];
     for (int i = 0; i < 6; i++)
-        ops[i] = asking(i % 2 ? few : many, i % 2 ? "few" : "many", WEIR__OP_TAKE, 1);
+        ops[i] = make_op(i % 2 ? few : many, i % 2 ? "few" : "many", WEIR__OP_TAKE, 1);
     struct weir__store_request request = {.ops = ops, .op_count = 6, .groups = groups, .group_count = 3};
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK(ops[0].taken && ops[1].taken && ops[2].taken && ops[3].taken);
     CHECK_EQ(ops[5].decision.verdict, WEIR_DENY);
     CHECK_EQ(ops[4].decision.verdict, WEIR_ALLOW);
@@ -22,10 +22,10 @@ TEST(a_group_is_taken_as_a_whole_or_not_at_all)
     CHECK_EQ(left(few, "few"), 0);
     CHECK(ops[0].at_us == ops[5].at_us && ops[0].at_us > 0);
 
-    /* And in the other order: what was looked at before the denial is not taken, either. */
+    /* And in the other order: the counters checked before the denial are not taken from, either. */
     struct weir__store_op turned[2] = {ops[5], ops[4]};
     request = (struct weir__store_request){.ops = turned, .op_count = 2, .groups = groups, .group_count = 1};
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK_EQ(left(many, "many"), 8);
 }
 
@@ -42,50 +42,52 @@ TEST(two_counters_of_one_name_in_a_group_add_up)
         int64_t each = limits[i].cap / 3, most = limits[i].cap;
         char name[16];
         snprintf(name, sizeof name, "twice%zu", i);
-        struct weir__store_op ops[2] = {asking(limits[i], name, WEIR__OP_TAKE, 2 * each),
-                                        asking(limits[i], name, WEIR__OP_TAKE, 2 * each)};
+        struct weir__store_op ops[2] = {make_op(limits[i], name, WEIR__OP_TAKE, 2 * each),
+                                        make_op(limits[i], name, WEIR__OP_TAKE, 2 * each)};
         struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = &group, .group_count = 1};
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         CHECK_EQ(ops[0].decision.verdict, WEIR_ALLOW);
         CHECK_EQ(ops[1].decision.verdict, WEIR_DENY);
         CHECK_EQ(left(limits[i], name), most);
         ops[0].cost = ops[1].cost = each;
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         CHECK(ops[0].taken && ops[1].taken);
         CHECK_EQ(ops[1].decision.remaining, most - 2 * each);
         CHECK_EQ(left(limits[i], name), most - 2 * each);
-        /* Once more on what is stored by now: a long log is in the server only. */
+        /* Again on the stored values: a long log is in the server only. */
         ops[0].cost = each;
         ops[1].cost = 1;
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         CHECK_EQ(ops[1].decision.verdict, WEIR_DENY);
         CHECK_EQ(left(limits[i], name), most - 2 * each);
     }
 }
 
-TEST(denied_requests_are_logged_where_they_count)
+TEST(denied_requests_are_logged_with_count_rejected)
 {
     if (!begin())
         return;
     weir_limit strict = logged(2, true), other = slow(5);
     struct weir__group group = {0, 2, false};
-    struct weir__store_op ops[2] = {asking(other, "other", WEIR__OP_TAKE, 1), asking(strict, "log", WEIR__OP_TAKE, 2)};
+    struct weir__store_op ops[2] = {make_op(other, "other", WEIR__OP_TAKE, 1),
+                                    make_op(strict, "log", WEIR__OP_TAKE, 2)};
     struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = &group, .group_count = 1};
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK(ops[0].taken && ops[1].taken);
     server_do("PEXPIRE log 600000"); /* as if most of its hour were over */
     ops[1].cost = 1;
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK_EQ(ops[1].decision.verdict, WEIR_DENY);
     CHECK(!ops[0].taken && !ops[1].taken);
     CHECK_EQ(left(other, "other"), 4);
-    CHECK(number_of("PTTL log") > 1800000); /* written again */
-    /* A log that would pass is not written to when another denies. */
+    CHECK(number_of("PTTL log") > 1800000); /* the expiry was renewed */
+    /* A log that would pass is not written when another counter denies. */
     weir_limit none = slow(1);
-    struct weir__store_op more[2] = {asking(none, "none", WEIR__OP_TAKE, 1), asking(strict, "log2", WEIR__OP_TAKE, 1)};
+    struct weir__store_op more[2] = {make_op(none, "none", WEIR__OP_TAKE, 1),
+                                     make_op(strict, "log2", WEIR__OP_TAKE, 1)};
     request.ops = more;
-    CHECK_EQ(server_question(&request), 0);
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK_EQ(more[0].decision.verdict, WEIR_DENY);
     CHECK_EQ(left(strict, "log2"), 1);
 }
@@ -96,33 +98,33 @@ TEST(shadow_groups_follow_the_first)
         return;
     weir_limit one = slow(1), five = slow(5);
     struct weir__group groups[] = {{0, 1, false}, {1, 1, true}};
-    struct weir__store_op ops[2] = {asking(one, "one", WEIR__OP_TAKE, 1), asking(five, "shadow", WEIR__OP_TAKE, 1)};
+    struct weir__store_op ops[2] = {make_op(one, "one", WEIR__OP_TAKE, 1), make_op(five, "shadow", WEIR__OP_TAKE, 1)};
     struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = groups, .group_count = 2};
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK(ops[0].taken && ops[1].taken);
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK_EQ(ops[0].decision.verdict, WEIR_DENY);
     CHECK_EQ(ops[1].decision.verdict, WEIR_ALLOW);
     CHECK(!ops[1].taken);
     CHECK_EQ(left(five, "shadow"), 4);
 
-    /* In a run of its own it goes by the answer that the first has. */
+    /* In a call of its own it depends on the first group's decision in the request. */
     struct weir__group_ref alone = {&request, 1};
-    CHECK_EQ(server_ask(&alone, 1, NULL, 0), 0);
+    CHECK_EQ(server_run_groups(&alone, 1, NULL, 0), 0);
     CHECK_EQ(left(five, "shadow"), 4);
     ops[0].decision.verdict = WEIR_ALLOW;
-    CHECK_EQ(server_ask(&alone, 1, NULL, 0), 0);
+    CHECK_EQ(server_run_groups(&alone, 1, NULL, 0), 0);
     CHECK_EQ(left(five, "shadow"), 3);
 
-    /* Between the groups of others. */
-    struct weir__store_op passing[2] = {asking(five, "p", WEIR__OP_TAKE, 1), asking(five, "q", WEIR__OP_TAKE, 1)};
+    /* Between the groups of other requests. */
+    struct weir__store_op passing[2] = {make_op(five, "p", WEIR__OP_TAKE, 1), make_op(five, "q", WEIR__OP_TAKE, 1)};
     struct weir__store_request second = {.ops = passing, .op_count = 2, .groups = groups, .group_count = 2};
     struct weir__group_ref mixed[] = {{&request, 0}, {&second, 0}, {&second, 1}, {&request, 1}};
-    CHECK_EQ(server_ask(mixed, 4, NULL, 0), 0);
+    CHECK_EQ(server_run_groups(mixed, 4, NULL, 0), 0);
     CHECK(passing[0].taken && passing[1].taken && !ops[0].taken && !ops[1].taken);
 }
 
-TEST(what_is_not_ours_is_left_alone)
+TEST(foreign_values_are_left_alone)
 {
     if (!begin())
         return;
@@ -170,25 +172,25 @@ TEST(what_is_not_ours_is_left_alone)
         WEIR__TEXT("\xff\xff\xff\xff")};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         struct weir__group group = {0, 2, false};
-        struct weir__store_op ops[2] = {asking(limits[i], "good", WEIR__OP_TAKE, 1),
-                                        asking(limits[i], "bad", WEIR__OP_TAKE, 1)};
+        struct weir__store_op ops[2] = {make_op(limits[i], "good", WEIR__OP_TAKE, 1),
+                                        make_op(limits[i], "bad", WEIR__OP_TAKE, 1)};
         struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = &group, .group_count = 1};
         server_do("FLUSHALL");
         server_do("LPUSH bad 1");
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         CHECK_EQ(ops[0].error, 0);
         CHECK_EQ(ops[1].error, WEIR_ESTOREWRONGTYPE);
         CHECK(!ops[0].taken && !ops[1].taken);
         CHECK_EQ(number_of("EXISTS good"), 0);
         CHECK_EQ(number_of("LLEN bad"), 1);
         ops[1].kind = WEIR__OP_RESET;
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         CHECK_EQ(ops[1].error, WEIR_ESTOREWRONGTYPE);
         CHECK_EQ(number_of("LLEN bad"), 1);
-        /* Any text is refused, or counts for as much as a state of ours may hold: the script never breaks. */
+        /* Any text is an error, or counts as at most a valid state: the script never fails. */
         for (size_t f = 0; f < sizeof foreign / sizeof foreign[0]; f++) {
             freeReplyObject(redisCommand(server.context, "SET bad %b", foreign[f].data, foreign[f].len));
-            struct weir__store_op op = asking(limits[i], "bad", WEIR__OP_TAKE, 1);
+            struct weir__store_op op = make_op(limits[i], "bad", WEIR__OP_TAKE, 1);
             CHECK_EQ(server_one(&op), 0);
             CHECK(op.error == WEIR_ESTOREWRONGTYPE || !op.error);
             CHECK(f > 5 || op.error == WEIR_ESTOREWRONGTYPE);
@@ -215,34 +217,34 @@ TEST(another_algorithm_is_another_counter)
             if (limits[i].algorithm == limits[j].algorithm)
                 continue;
             server_do("DEL c");
-            struct weir__store_op op = asking(limits[i], "c", WEIR__OP_TAKE, limits[i].cap / 2);
+            struct weir__store_op op = make_op(limits[i], "c", WEIR__OP_TAKE, limits[i].cap / 2);
             CHECK_EQ(server_one(&op), 0);
             CHECK(op.taken);
-            op = asking(limits[j], "c", WEIR__OP_TAKE, 1);
+            op = make_op(limits[j], "c", WEIR__OP_TAKE, 1);
             CHECK_EQ(server_one(&op), 0);
             CHECK_EQ(op.error, 0);
             CHECK_EQ(op.decision.remaining, limits[j].cap - 1);
         }
 }
 
-TEST(a_changed_limit_keeps_what_was_consumed)
+TEST(changed_limit_keeps_consumed_units)
 {
     if (!begin())
         return;
-    struct weir__store_op op = asking(slow(100), "c", WEIR__OP_TAKE, 60);
+    struct weir__store_op op = make_op(slow(100), "c", WEIR__OP_TAKE, 60);
     CHECK_EQ(server_one(&op), 0);
     CHECK_EQ(left(slow(200), "c"), 140);
     CHECK_EQ(left(slow(70), "c"), 10);
     CHECK_EQ(left(made((weir_params){.limit = 7, .window_ns = WEIR_DAY, .burst = 80}), "c"), 20);
 }
 
-TEST(values_are_small_and_leave_by_themselves)
+TEST(values_are_small_and_expire)
 {
     if (!begin())
         return;
-    struct weir__store_op op = asking(made((weir_params){.limit = 10, .window_ns = 1000 * WEIR_SECOND}), "c", 0, 4);
+    struct weir__store_op op = make_op(made((weir_params){.limit = 10, .window_ns = 1000 * WEIR_SECOND}), "c", 0, 4);
     CHECK_EQ(server_one(&op), 0);
-    /* Valkey 9 keeps as a text what a script sets. */
+    /* Valkey 9 stores a value set by a script as a string. */
     redisReply *reply = server_reply("INFO server");
     const char *encoding = strstr(reply->str, "valkey_version:9.") ? "embstr" : "int";
     freeReplyObject(reply);
@@ -254,10 +256,10 @@ TEST(values_are_small_and_leave_by_themselves)
     op.kind = WEIR__OP_REFUND;
     CHECK_EQ(server_one(&op), 0);
     CHECK_EQ(number_of("EXISTS c"), 0);
-    /* A long log neither grows without end nor keep. */
+    /* A long log is bounded and expires. */
     weir_limit log =
         made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3000, .window_ns = WEIR_SECOND / 20});
-    op = asking(log, "l", WEIR__OP_TAKE, 500);
+    op = make_op(log, "l", WEIR__OP_TAKE, 500);
     int64_t longest = 0, passed = 0;
     for (int i = 0; i < 400; i++) {
         CHECK_EQ(server_one(&op), 0);
@@ -272,12 +274,12 @@ TEST(values_are_small_and_leave_by_themselves)
     CHECK_EQ(number_of("EXISTS l"), 0);
 }
 
-TEST(a_calendar_that_is_not_the_servers_is_an_error)
+TEST(calendar_window_other_than_the_servers_is_an_error)
 {
     if (!begin())
         return;
     weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .align = WEIR_ALIGN_CALENDAR});
-    struct weir__store_op look = asking(slow(1), "x", WEIR__OP_PEEK, 0), op = asking(limit, "c", WEIR__OP_TAKE, 1);
+    struct weir__store_op look = make_op(slow(1), "x", WEIR__OP_PEEK, 0), op = make_op(limit, "c", WEIR__OP_TAKE, 1);
     CHECK_EQ(server_one(&look), 0);
     int64_t day = 86400 * SECOND, present = look.at_us - SECOND * 3600;
     for (int shift = -3; shift <= 3; shift++) {
@@ -291,7 +293,7 @@ TEST(a_calendar_that_is_not_the_servers_is_an_error)
     }
 }
 
-/* Of thousands, in an hour one would come back every few seconds. */
+/* Of thousands in an hour, one would be refilled every few seconds. */
 static weir_limit slower(int64_t limit)
 {
     return made((weir_params){.limit = limit, .window_ns = 400 * WEIR_DAY});
@@ -308,18 +310,18 @@ TEST(many_counters_in_one_group)
     for (int i = 0; i < MANY; i++) {
         char name[16];
         snprintf(name, sizeof name, "m%d", i);
-        ops[i] = asking(slower(10 + i), name, WEIR__OP_TAKE, 1);
+        ops[i] = make_op(slower(10 + i), name, WEIR__OP_TAKE, 1);
     }
     for (int round = 1; round < 12; round++) {
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         CHECK_EQ(ops[MANY - 1].taken, round < 11);
         CHECK_EQ(ops[0].decision.verdict, round < 11 ? WEIR_ALLOW : WEIR_DENY);
     }
     CHECK_EQ(left(slower(10 + MANY - 1), "m1499"), MANY - 1);
 }
 
-/* Who does not know the server's time of a take says kind long ago it was. */
-TEST(what_was_taken_long_ago_comes_off_nothing_newer)
+/* A host that does not know the server's time of a take sends its age. */
+TEST(late_refund_does_not_reduce_newer_usage)
 {
     if (!begin())
         return;
@@ -338,7 +340,7 @@ TEST(what_was_taken_long_ago_comes_off_nothing_newer)
         for (int k = 0; k < 3; k++) {
             char name[32];
             snprintf(name, sizeof name, "ago%zu/%d", i, k);
-            struct weir__store_op take = asking(limits[i], name, WEIR__OP_TAKE, 90), back = take;
+            struct weir__store_op take = make_op(limits[i], name, WEIR__OP_TAKE, 90), back = take;
             CHECK_EQ(server_one(&take), 0);
             CHECK(take.taken);
             back.kind = WEIR__OP_REFUND;

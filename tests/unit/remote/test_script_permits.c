@@ -1,5 +1,4 @@
-/* Requests in flight in a real server: leases that are taken, given back, renewed and forgotten, by the script alone.
- */
+/* Permits in a real server: leases that are taken, released, renewed and expired, by the script alone. */
 #include "ops.h"
 
 #define LEASE_MS 40
@@ -14,7 +13,7 @@ static weir_limit slots(int64_t limit, int soft, int64_t lease_ms)
 static struct weir__store_op flight(weir_limit limit, const char *name, enum weir__store_op_kind kind, int64_t cost,
                                     uint64_t id)
 {
-    struct weir__store_op op = asking(limit, name, kind, cost);
+    struct weir__store_op op = make_op(limit, name, kind, cost);
     op.lease[0] = id;
     op.lease[1] = UINT64_C(0xfffffffffffff) - id;
     CHECK_EQ(server_one(&op), 0);
@@ -29,7 +28,7 @@ static bool take(weir_limit limit, const char *name, uint64_t id)
     return op.taken;
 }
 
-static bool give_back(weir_limit limit, const char *name, uint64_t id)
+static bool release(weir_limit limit, const char *name, uint64_t id)
 {
     struct weir__store_op op = flight(limit, name, WEIR__OP_REFUND, 1, id);
     CHECK(weir_passes(&op.decision));
@@ -62,15 +61,15 @@ TEST(slots_are_counted)
     CHECK_EQ(denied.decision.retry_after_ns, WEIR_SECOND);
     CHECK(!denied.taken);
     CHECK_EQ(number_of("ZCARD f"), 3);
-    CHECK(give_back(three, "f", 2));
-    CHECK(!give_back(three, "f", 2)); /* twice */
-    CHECK(!give_back(three, "f", 4)); /* never taken */
+    CHECK(release(three, "f", 2));
+    CHECK(!release(three, "f", 2)); /* twice */
+    CHECK(!release(three, "f", 4)); /* never taken */
     CHECK_EQ(left(three, "f"), 1);
     CHECK(take(three, "f", 4));
     CHECK(!take(three, "f", 5));
-    CHECK(give_back(three, "f", 1));
-    CHECK(give_back(three, "f", 3));
-    CHECK(give_back(three, "f", 4));
+    CHECK(release(three, "f", 1));
+    CHECK(release(three, "f", 3));
+    CHECK(release(three, "f", 4));
     CHECK_EQ(number_of("EXISTS f"), 0);
 }
 
@@ -84,10 +83,10 @@ TEST(limits_may_change_between_calls)
     CHECK_EQ(left(slots(2, 0, 60000), "f"), -4);
     CHECK_EQ(left(slots(9, 0, 60000), "f"), 3);
     for (uint64_t id = 0; id < 4; id++) {
-        CHECK(give_back(slots(2, 0, 60000), "f", id));
+        CHECK(release(slots(2, 0, 60000), "f", id));
         CHECK(!take(slots(2, 0, 60000), "f", 10));
     }
-    CHECK(give_back(slots(2, 0, 60000), "f", 4));
+    CHECK(release(slots(2, 0, 60000), "f", 4));
     CHECK(take(slots(2, 0, 60000), "f", 10));
     struct weir__store_op soft = flight(slots(2, 50, 60000), "f", WEIR__OP_TAKE, 1, 11);
     CHECK(soft.taken);
@@ -96,7 +95,7 @@ TEST(limits_may_change_between_calls)
     CHECK(!take(slots(2, 50, 60000), "f", 12));
 }
 
-/* As if so many seconds had gone by for all leases of "f". A test that waited would be at the mercy of the machine. */
+/* Lets so many seconds pass for all leases of "f". Waiting would make the test depend on the speed of the machine. */
 static void pass(int seconds)
 {
     redisReply *reply =
@@ -110,7 +109,7 @@ static void pass(int seconds)
     freeReplyObject(reply);
 }
 
-TEST(leases_end_by_themselves)
+TEST(leases_expire)
 {
     if (!begin())
         return;
@@ -121,25 +120,25 @@ TEST(leases_end_by_themselves)
     CHECK(ttl > 50000 && ttl <= 150002);
     pass(80);
     CHECK(renew(two, "f", 1, false));
-    pass(75); /* 2 has ended, 1 has not */
+    pass(75); /* 2 has expired, 1 has not */
     CHECK_EQ(left(two, "f"), 1);
-    CHECK(!give_back(two, "f", 2));
+    CHECK(!release(two, "f", 2));
     CHECK(!renew(two, "f", 2, false));
     CHECK(take(longer, "f", 3));
-    CHECK_EQ(number_of("ZCARD f"), 2); /* what had ended is gone */
+    CHECK_EQ(number_of("ZCARD f"), 2); /* expired ones are removed */
     CHECK(!renew(two, "f", 2, true));  /* no room */
-    CHECK(give_back(two, "f", 1));
+    CHECK(release(two, "f", 1));
     CHECK(renew(two, "f", 2, true)); /* taken again */
     CHECK_EQ(left(two, "f"), 0);
-    CHECK(number_of("PTTL f") > 5000000); /* a short one does not shorten the others' */
-    CHECK(give_back(two, "f", 2));
-    CHECK(give_back(two, "f", 3));
+    CHECK(number_of("PTTL f") > 5000000); /* a short one does not shorten the expiry of the others */
+    CHECK(release(two, "f", 2));
+    CHECK(release(two, "f", 3));
     CHECK(take(slots(2, 0, 100), "f", 4));
     usleep(110000);
     CHECK_EQ(number_of("EXISTS f"), 0);
 }
 
-TEST(looks_resets_and_charges)
+TEST(peeks_resets_and_charges)
 {
     if (!begin())
         return;
@@ -158,7 +157,7 @@ TEST(looks_resets_and_charges)
     CHECK(!flight(two, "f", WEIR__OP_REFUND, 1, 0).taken);
     CHECK_EQ(flight(two, "f", WEIR__OP_RESET, 0, 0).decision.remaining, 2);
     CHECK_EQ(number_of("EXISTS f"), 0);
-    CHECK(!give_back(two, "f", 1));
+    CHECK(!release(two, "f", 1));
 }
 
 /* ---- With other counters ---- */
@@ -171,11 +170,11 @@ TEST(all_or_nothing_with_other_counters)
     struct weir__store_op ops[3];
     struct weir__store_request request = {.ops = ops, .op_count = 3, .groups = &group, .group_count = 1};
     for (uint64_t i = 0; i < 4; i++) {
-        ops[0] = asking(slow(10), "rate", WEIR__OP_TAKE, 1);
-        ops[1] = asking(slots(5, 0, 60000), "wide", WEIR__OP_TAKE, 1);
-        ops[2] = asking(slots(2, 0, 60000), "narrow", WEIR__OP_TAKE, 1);
+        ops[0] = make_op(slow(10), "rate", WEIR__OP_TAKE, 1);
+        ops[1] = make_op(slots(5, 0, 60000), "wide", WEIR__OP_TAKE, 1);
+        ops[2] = make_op(slots(2, 0, 60000), "narrow", WEIR__OP_TAKE, 1);
         ops[1].lease[0] = ops[2].lease[0] = i + 1;
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         for (int j = 0; j < 3; j++)
             CHECK_EQ(ops[j].taken, i < 2);
         CHECK(weir_passes(&ops[1].decision));
@@ -184,34 +183,34 @@ TEST(all_or_nothing_with_other_counters)
     CHECK_EQ(left(slots(5, 0, 60000), "wide"), 3);
     /* Twice under one name: the second sees the first. */
     for (int j = 0; j < 3; j++) {
-        ops[j] = asking(slots(2, 0, 60000), "same", WEIR__OP_TAKE, 1);
+        ops[j] = make_op(slots(2, 0, 60000), "same", WEIR__OP_TAKE, 1);
         ops[j].lease[0] = (uint64_t)j + 1;
     }
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK_EQ(ops[2].decision.verdict, WEIR_DENY);
     CHECK_EQ(number_of("EXISTS same"), 0);
     group.count = request.op_count = 2;
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK(ops[0].taken && ops[1].taken);
     CHECK_EQ(number_of("ZCARD same"), 2);
 }
 
-TEST(a_gated_group_takes_nothing)
+TEST(group_after_a_denied_first_takes_nothing)
 {
     if (!begin())
         return;
     CHECK(take(slots(1, 0, 60000), "first", 1));
     struct weir__group groups[2] = {{0, 1, false}, {1, 1, true}};
-    struct weir__store_op ops[2] = {asking(slots(1, 0, 60000), "first", WEIR__OP_TAKE, 1),
-                                    asking(slots(1, 0, 60000), "second", WEIR__OP_TAKE, 1)};
+    struct weir__store_op ops[2] = {make_op(slots(1, 0, 60000), "first", WEIR__OP_TAKE, 1),
+                                    make_op(slots(1, 0, 60000), "second", WEIR__OP_TAKE, 1)};
     struct weir__store_request request = {.ops = ops, .op_count = 2, .groups = groups, .group_count = 2};
     ops[0].lease[0] = ops[1].lease[0] = 2;
-    CHECK_EQ(server_question(&request), 0);
+    CHECK_EQ(server_run(&request), 0);
     CHECK(!ops[0].taken && !ops[1].taken && weir_passes(&ops[1].decision));
     CHECK_EQ(number_of("EXISTS second"), 0);
 }
 
-TEST(other_things_under_the_name)
+TEST(foreign_values_under_the_name)
 {
     if (!begin())
         return;
@@ -231,7 +230,7 @@ TEST(other_things_under_the_name)
         }
         CHECK_EQ(number_of("EXISTS f"), 1);
     }
-    CHECK_EQ(number_of("ZCARD f"), -1000); /* the last is a set; and what looked like a lease had ended */
+    CHECK_EQ(number_of("ZCARD f"), -1000); /* the last is a set; and what looked like a lease had expired */
     /* Another algorithm's counter is replaced, in both directions. */
     weir_limit others[] = {
         slow(10), logged(10, false),
@@ -239,7 +238,7 @@ TEST(other_things_under_the_name)
             (weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_DAY, .buckets = 9})};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         server_do("DEL f");
-        struct weir__store_op op = asking(others[i], "f", WEIR__OP_TAKE, 4);
+        struct weir__store_op op = make_op(others[i], "f", WEIR__OP_TAKE, 4);
         CHECK_EQ(server_one(&op), 0);
         CHECK(op.taken);
         CHECK_EQ(left(two, "f"), 2);
@@ -247,15 +246,15 @@ TEST(other_things_under_the_name)
         CHECK(take(two, "f", 2));
         CHECK(!take(two, "f", 3));
         CHECK_EQ(left(others[i], "f"), 10);
-        op = asking(others[i], "f", WEIR__OP_TAKE, 4);
+        op = make_op(others[i], "f", WEIR__OP_TAKE, 4);
         CHECK_EQ(server_one(&op), 0);
         CHECK_EQ(op.error, 0);
         CHECK_EQ(op.decision.remaining, 6);
-        CHECK(!give_back(two, "f", 1));
+        CHECK(!release(two, "f", 1));
     }
 }
 
-/* ---- Against a list of holders ---- */
+/* ---- Against a list of leases ---- */
 
 enum { NAMES = 4, IDS = 24, STEPS = 40 };
 
@@ -264,41 +263,41 @@ struct lease {
     int64_t ends_us;
 };
 
-static int64_t count_held(const struct lease *leases, int64_t now_us)
+static int64_t count_active(const struct lease *leases, int64_t now_us)
 {
-    int64_t held = 0;
+    int64_t active = 0;
     for (int i = 0; i < IDS; i++)
-        held += leases[i].taken && leases[i].ends_us > now_us;
-    return held;
+        active += leases[i].taken && leases[i].ends_us > now_us;
+    return active;
 }
 
-/* What the list says to one op, which was replied at `now_us`. */
+/* Compares the result of an op, executed at `now_us`, with the list. */
 static void expect(struct lease *leases, const struct weir__store_op *op, int64_t now_us)
 {
     struct lease *mine = &leases[op->lease[0]];
-    int64_t held = count_held(leases, now_us), cap = op->limit.cap;
-    bool is_held = mine->taken && mine->ends_us > now_us;
+    int64_t active = count_active(leases, now_us), cap = op->limit.cap;
+    bool is_active = mine->taken && mine->ends_us > now_us;
     bool passes = true, takes = false;
     switch (op->kind) {
     case WEIR__OP_TAKE:
-        passes = takes = held < cap;
+        passes = takes = active < cap;
         break;
     case WEIR__OP_PEEK:
-        passes = held < cap;
+        passes = active < cap;
         break;
     case WEIR__OP_RENEW:
-        passes = takes = is_held || (op->cost && held < cap);
+        passes = takes = is_active || (op->cost && active < cap);
         break;
     default:
         break;
     }
     CHECK_EQ(weir_passes(&op->decision), passes);
-    CHECK_EQ(op->taken, takes || (op->kind == WEIR__OP_REFUND && is_held));
+    CHECK_EQ(op->taken, takes || (op->kind == WEIR__OP_REFUND && is_active));
     if (takes)
         *mine = (struct lease){true, now_us + op->limit.window_us};
-    if (op->kind == WEIR__OP_REFUND && is_held)
+    if (op->kind == WEIR__OP_REFUND && is_active)
         mine->taken = false;
-    int64_t after = count_held(leases, now_us) + (op->kind == WEIR__OP_PEEK && passes);
+    int64_t after = count_active(leases, now_us) + (op->kind == WEIR__OP_PEEK && passes);
     CHECK_EQ(op->decision.remaining, op->limit.hard - after);
     CHECK(!takes || op->kind != WEIR__OP_TAKE || after <= cap);
 }
@@ -316,7 +315,7 @@ TEST(random_steps_against_a_list)
         return;
     int before = test_failures;
     for (int64_t round = 0; round < rounds && test_failures == before; round++) {
-        bool fresh[NAMES][IDS] = {0}; /* an id is taken once in its life; here: not while it is held */
+        bool fresh[NAMES][IDS] = {0}; /* an id is used once; here: not while its lease is active */
         for (uint32_t i = 0; i < STEPS; i++) {
             char name[8];
             uint64_t at = test_random(&seed) % NAMES, id = test_random(&seed) % IDS;
@@ -326,13 +325,13 @@ TEST(random_steps_against_a_list)
                 kind = WEIR__OP_REFUND;
             fresh[at][id] |= kind == WEIR__OP_TAKE || kind == WEIR__OP_RENEW;
             weir_limit limit = slots(1 + (int64_t)(test_random(&seed) % 12), 0, LEASE_MS);
-            ops[i] = asking(limit, name, kind, kind == WEIR__OP_RENEW ? (int64_t)(test_random(&seed) % 2) : 1);
+            ops[i] = make_op(limit, name, kind, kind == WEIR__OP_RENEW ? (int64_t)(test_random(&seed) % 2) : 1);
             ops[i].lease[0] = id;
             ops[i].tag = at;
             groups[i] = (struct weir__group){i, 1, false};
         }
         struct weir__store_request request = {.ops = ops, .op_count = STEPS, .groups = groups, .group_count = STEPS};
-        CHECK_EQ(server_question(&request), 0);
+        CHECK_EQ(server_run(&request), 0);
         int64_t now_us = 0;
         for (uint32_t i = 0; i < STEPS; i++)
             now_us = ops[i].kind == WEIR__OP_REFUND ? now_us : ops[i].at_us;

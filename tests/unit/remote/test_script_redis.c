@@ -1,6 +1,6 @@
 /*
  * The script in a real server against the library: the same random operations go through both, the library at the
- * server's time, and every figure of every answer must be the same. There is no tolerance.
+ * server's time, and every number of every result must be equal. There is no tolerance.
  */
 #include "server.h"
 #include "engine/compile_rules.h"
@@ -10,13 +10,13 @@
 
 #include <time.h>
 
-#define KEYS 12
-#define ASKS 48
+#define KEYS         12
+#define OPS_PER_CALL 48
 
 struct kind {
     const char *name;
     weir_params params;
-    int64_t most; /* the largest usual cost */
+    int64_t most; /* the largest typical cost */
 };
 
 #define MS (INT64_C(1000000))
@@ -65,7 +65,7 @@ static const struct kind kinds[] = {
 };
 
 struct last {
-    int64_t at_us, cost; /* of the last take that can be given back */
+    int64_t at_us, cost; /* of the last take that can be refunded */
 };
 
 static int64_t pick_cost(const struct kind *kind, uint64_t *seed)
@@ -92,8 +92,8 @@ static void set_bounds(struct weir__store_op *op)
     weir__calendar_window(op->limit.zone, unit, b[2], &b[2], &b[3]);
 }
 
-static void pick_ask(const struct kind *kind, const weir_limit *limit, struct weir__store_op *op, struct last *last,
-                     uint64_t *seed)
+static void pick_op(const struct kind *kind, const weir_limit *limit, struct weir__store_op *op, struct last *last,
+                    uint64_t *seed)
 {
     uint64_t dice = test_random(seed) % 200, key = test_random(seed) % KEYS;
     char name[64];
@@ -115,10 +115,10 @@ static void pick_ask(const struct kind *kind, const weir_limit *limit, struct we
     if (limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(op);
     snprintf(name, sizeof name, "weir:%s:%d", kind->name, (int)key);
-    ask_name(op, name);
+    op_set_name(op, name);
 }
 
-/* What the library says to the same. */
+/* The library's decision for the same op. */
 static int model(weir_segment *segment, const struct weir__store_op *op, weir_decision *decision)
 {
     int64_t at = op->at_us * 1000;
@@ -140,8 +140,8 @@ static int model(weir_segment *segment, const struct weir__store_op *op, weir_de
 }
 
 /*
- * A refund is replied as of the take. What has recovered since then is gone from the store, while the library still
- * sees it as it was: the one answer that may differ, and nothing follows from it.
+ * A refund is decided as of the take. What has recovered since then has expired in the store, while the library still
+ * has it: the one result that may differ, without consequences.
  */
 static bool gone(const struct weir__store_op *op, const weir_decision *want, int64_t now_us)
 {
@@ -166,11 +166,12 @@ static void show(const char *who, const weir_decision *d)
            who, (int)d->verdict, d->flags, d->remaining, d->delay_ns, d->retry_after_ns, d->reset_after_ns);
 }
 
-/* With `varies` each request has a limit of its own, from a quarter of the kind's on, as the load may have it. */
+/* With `varies` each request has a limit of its own, from a quarter of the configured one on, as overload may scale
+ * it. */
 static bool run_kind(const struct kind *kind, bool varies, int64_t operations, uint64_t *seed, int64_t *refused)
 {
-    static struct weir__store_op ops[ASKS];
-    struct weir__group groups[ASKS];
+    static struct weir__store_op ops[OPS_PER_CALL];
+    struct weir__group groups[OPS_PER_CALL];
     struct last last[KEYS] = {{0}};
     weir_limit limit;
     weir_segment *segment;
@@ -184,20 +185,21 @@ static bool run_kind(const struct kind *kind, bool varies, int64_t operations, u
         weir__limit_init_scaled(&limit, &limit);
     int64_t passed = 0, denied = 0, others = 0;
     int before = test_failures;
-    for (int64_t done = 0; done < operations && test_failures == before; done += ASKS) {
-        for (uint32_t i = 0; i < ASKS; i++) {
-            pick_ask(kind, &limit, &ops[i], last, seed);
+    for (int64_t done = 0; done < operations && test_failures == before; done += OPS_PER_CALL) {
+        for (uint32_t i = 0; i < OPS_PER_CALL; i++) {
+            pick_op(kind, &limit, &ops[i], last, seed);
             if (varies && test_random(seed) % 2)
                 weir__limit_scale(&limit, WEIR__SCALE_ONE / 4 + (int64_t)(test_random(seed) % 750000000),
                                   &ops[i].limit);
             groups[i] = (struct weir__group){i, 1, false};
         }
-        struct weir__store_request request = {.ops = ops, .op_count = ASKS, .groups = groups, .group_count = ASKS};
-        CHECK_EQ(server_question(&request), 0);
+        struct weir__store_request request = {
+            .ops = ops, .op_count = OPS_PER_CALL, .groups = groups, .group_count = OPS_PER_CALL};
+        CHECK_EQ(server_run(&request), 0);
         int64_t now_us = 0;
-        for (uint32_t i = 0; i < ASKS; i++)
+        for (uint32_t i = 0; i < OPS_PER_CALL; i++)
             now_us = ops[i].kind == WEIR__OP_REFUND ? now_us : ops[i].at_us;
-        for (uint32_t i = 0; i < ASKS && test_failures == before; i++) {
+        for (uint32_t i = 0; i < OPS_PER_CALL && test_failures == before; i++) {
             weir_decision want;
             int error = model(segment, &ops[i], &want);
             CHECK_EQ(error, 0);
@@ -221,7 +223,7 @@ static bool run_kind(const struct kind *kind, bool varies, int64_t operations, u
     return test_failures == before;
 }
 
-TEST(the_script_says_what_the_library_says)
+TEST(script_agrees_with_the_library)
 {
     uint64_t seed = 20261115;
     size_t count = sizeof kinds / sizeof kinds[0];
@@ -232,15 +234,15 @@ TEST(the_script_says_what_the_library_says)
         if (!run_kind(&kinds[i], false, operations, &seed, &refused))
             printf("  in: %s\n", kinds[i].name);
     }
-    /* Random operations that meet no limit prove nothing; kind many do depends on kind fast the server is. */
+    /* Random operations that reach no limit prove nothing; how many do depends on the speed of the server. */
     CHECK(refused > operations * (int64_t)count / 20);
 }
 
 /*
- * Limits that follow the load. Not buckets: kind long one that a larger limit has written is remembered differs between
- * store and segment; what holds for both is in docs/overload.md.
+ * Scaled limits. Not buckets: how long a bucket written under a larger limit is kept differs between store and
+ * segment; what holds for both is in docs/overload.md.
  */
-TEST(under_limits_that_vary_as_well)
+TEST(script_agrees_with_the_library_under_scaled_limits)
 {
     uint64_t seed = 8;
     int64_t operations = test_scaled(4000, 960), refused = 0;
@@ -256,7 +258,7 @@ TEST(under_limits_that_vary_as_well)
     CHECK(refused > operations / 2);
 }
 
-/* Six units taken at some moment, by a server whose clock may have been ahead: in the library … */
+/* Takes six units at some moment, by a server whose clock may have been ahead: in the library. */
 static void use_in_segment(const weir_limit *limit, weir_segment *segment, const char *name, int64_t then_us)
 {
     weir_decision decision;
@@ -264,7 +266,7 @@ static void use_in_segment(const weir_limit *limit, weir_segment *segment, const
     CHECK_EQ(weir_take(segment, limit, name, strlen(name), 6, then, &decision), 0);
 }
 
-/* … and in the store. */
+/* Takes six units at some moment in the store. */
 static void use_in_store(const weir_limit *limit, const char *name, int64_t then_us)
 {
     int64_t since = then_us;
@@ -276,14 +278,14 @@ static void use_in_store(const weir_limit *limit, const char *name, int64_t then
     freeReplyObject(redisCommand(server.context, format, name, (long long)since));
 }
 
-/* Buckets, and windows that begin with a request: used ahead is used now. Others stay where they are, as the library's
- * do. */
+/* Buckets, and windows that begin with a request: usage in the future counts as usage now. Other windows stay where
+ * they are, as in the library. */
 static bool goes_on(const weir_limit *limit)
 {
     return limit->algorithm != WEIR_SLIDING_WINDOW_COUNTER && !weir__on_wall(limit);
 }
 
-TEST(a_clock_that_goes_back_gives_nothing)
+TEST(clock_set_back_refunds_nothing)
 {
     static const weir_params params[] = {
         {.limit = 10, .window_ns = WEIR_SECOND / 5},
@@ -291,7 +293,9 @@ TEST(a_clock_that_goes_back_gives_nothing)
         {.limit = 10, .window_ns = WEIR_SECOND / 5, .refill = WEIR_REFILL_INTERVAL},
         {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = WEIR_SECOND / 5, .delay = true},
         {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND / 5, .align = WEIR_ALIGN_FIRST_REQUEST},
-        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND / 5}, /* so far back begins anew */
+        {.algorithm = WEIR_FIXED_WINDOW,
+         .limit = 10,
+         .window_ns = WEIR_SECOND / 5}, /* so far back that it starts anew */
         {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 2 * WEIR_SECOND},
         {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_SECOND / 5},
         {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 2 * WEIR_SECOND},
@@ -307,7 +311,7 @@ TEST(a_clock_that_goes_back_gives_nothing)
         CHECK_EQ(weir_limit_init(&limit, &p), 0);
         CHECK_EQ(weir_segment_open(&kind, &segment), 0);
         struct weir__store_op op = {.limit = limit, .kind = WEIR__OP_PEEK};
-        ask_name(&op, "ahead");
+        op_set_name(&op, "ahead");
         server_do("DEL ahead");
         CHECK_EQ(server_one(&op), 0);
         int64_t taken = op.at_us + 1000000;
@@ -321,7 +325,7 @@ TEST(a_clock_that_goes_back_gives_nothing)
             op.kind = hows[j];
             op.cost = 3;
             CHECK_EQ(server_one(&op), 0);
-            if (goes_on(&limit) && j < 2) { /* a look, which changes nothing; and the first that does */
+            if (goes_on(&limit) && j < 2) { /* a peek, which changes nothing; and the first operation that does */
                 weir_time then = {op.at_us * 1000, op.at_us * 1000};
                 CHECK_EQ(weir_reset(segment, &limit, op.name, op.name_len, then), 0);
                 use_in_segment(&limit, segment, "ahead", op.at_us);
@@ -338,8 +342,8 @@ TEST(a_clock_that_goes_back_gives_nothing)
     }
 }
 
-/* The clock was set back by an hour: what is denied now is let pass when as much has recovered from now on. */
-TEST(a_clock_that_goes_back_takes_nothing)
+/* The clock was set back by an hour: a request denied now passes once as much has recovered from now on. */
+TEST(clock_set_back_delays_no_recovery)
 {
     static const struct {
         weir_params params;
@@ -363,7 +367,7 @@ TEST(a_clock_that_goes_back_takes_nothing)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct weir__store_op op = {.kind = WEIR__OP_PEEK, .cost = 1};
         CHECK_EQ(weir_limit_init(&op.limit, &cases[i].params), 0);
-        ask_name(&op, "later");
+        op_set_name(&op, "later");
         server_do("DEL later");
         CHECK_EQ(server_one(&op), 0);
         freeReplyObject(
@@ -373,9 +377,9 @@ TEST(a_clock_that_goes_back_takes_nothing)
         CHECK_EQ(op.decision.verdict, WEIR_DENY);
         CHECK(op.decision.retry_after_ns > 0 && op.decision.retry_after_ns <= WEIR_SECOND);
         if (op.decision.retry_after_ns > WEIR_SECOND)
-            continue; /* nobody waits that long */
+            continue; /* too long to wait */
         int64_t until_us = op.at_us + op.decision.retry_after_ns / 1000;
-        /* Denied again on the way there, which must not begin it anew. */
+        /* Denied again on the way there, which must not restart the wait. */
         usleep((unsigned)(op.decision.retry_after_ns / 2000));
         CHECK_EQ(server_one(&op), 0);
         if (weir_passes(&op.decision)) { /* the process was held up for so long; it has taken what had recovered */
@@ -391,8 +395,8 @@ TEST(a_clock_that_goes_back_takes_nothing)
     }
 }
 
-/* What is given back is what can still be owed at the limit's fastest, whatever is in force; in both. */
-TEST(what_is_owed_of_a_bucket_that_varies)
+/* A refund is limited to what can still be owed at the limit's fastest rate, whatever the effective limit; in both. */
+TEST(refund_of_a_scaled_bucket)
 {
     static const weir_params params[] = {
         {.limit = 10, .window_ns = 100 * WEIR_SECOND},
@@ -416,18 +420,18 @@ TEST(what_is_owed_of_a_bucket_that_varies)
         weir__limit_init_scaled(&limit, &ceiling);
         CHECK_EQ(weir_segment_open(&kind, &segment), 0);
         struct weir__store_op op = {.limit = limit, .kind = WEIR__OP_PEEK};
-        ask_name(&op, "owed");
+        op_set_name(&op, "owed");
         server_do("DEL owed");
         CHECK_EQ(server_one(&op), 0);
         use_in_store(&limit, "owed", op.at_us);
         use_in_segment(&limit, segment, "owed", op.at_us);
-        op.kind = WEIR__OP_REFUND; /* taken a second ago, and a second of it has come back */
+        op.kind = WEIR__OP_REFUND; /* taken a second ago, and a second of it was refilled */
         op.at_us -= 1000000;
         op.cost = 5;
         CHECK_EQ(server_one(&op), 0);
         CHECK_EQ(model(segment, &op, &want), 0);
         CHECK(same(&op, &want));
-        CHECK(want.remaining > 10 - 6 && want.remaining < 10 - 6 + 5); /* at the limit in force nothing had */
+        CHECK(want.remaining > 10 - 6 && want.remaining < 10 - 6 + 5); /* at the effective limit nothing was refilled */
         weir_segment_close(segment);
     }
 }

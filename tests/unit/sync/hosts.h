@@ -1,4 +1,4 @@
-/* Several hosts in one process, each with a segment, a ledger and an exchange of its own; and a store to play with. */
+/* Several hosts in one process, each with its own segment, ledger and exchange; and a simulated store. */
 #ifndef WEIR_TESTS_HOSTS_H
 #define WEIR_TESTS_HOSTS_H
 
@@ -9,10 +9,10 @@
 
 #define HOSTS_MAX 10
 
-/* The time that everybody goes by, in seconds. */
+/* The common simulated time of all hosts, in seconds. */
 static double hosts_time;
-static bool hosts_of_cluster;    /* they are told that their store is one */
-static int64_t hosts_timeout_us; /* with an exchange; 0: as ever */
+static bool hosts_of_cluster;    /* whether the store is a cluster */
+static int64_t hosts_timeout_us; /* timeout of an exchange; 0: the default */
 
 static inline weir_time hosts_now(const weir_segment *segment)
 {
@@ -22,7 +22,7 @@ static inline weir_time hosts_now(const weir_segment *segment)
 
 /* ---- A store that does what the script does, on a segment ---- */
 
-enum fate { ANSWERS, REFUSES, LOSES_ANSWER, IS_AWAY };
+enum fate { REPLIES, REFUSES, LOSES_REPLY, UNAVAILABLE };
 
 struct fake_store {
     weir_segment *counters;
@@ -30,12 +30,12 @@ struct fake_store {
     uint64_t batch[HOSTS_MAX];
     enum fate fate;
     int64_t taken;          /* of all counters */
-    uint64_t requests, ops; /* that came */
-    uint64_t doubts;        /* ops that were in reseed */
-    int64_t missed;         /* batches of the present sender that it does not know of */
-    int8_t other_window;    /* what it says of windows */
-    int error;              /* what it says of each counter */
-    double ahead;           /* of its clock */
+    uint64_t requests, ops; /* received */
+    uint64_t doubts;        /* ops with `reseed` */
+    int64_t missed;         /* number of missed batches that it reports to the sender */
+    int8_t other_window;    /* reported for windows */
+    int error;              /* reported for each counter */
+    double ahead;           /* offset of its clock, in seconds */
 };
 
 static inline void fake_store_make(struct fake_store *store)
@@ -91,7 +91,7 @@ static inline void fake_exchange(struct fake_store *store, struct weir__store_op
         return;
     CHECK_EQ(weir_peek(store->counters, &op->limit, op->name, op->name_len, 0, now, d), 0);
     int64_t cost = repeated ? 0 : op->cost, owed = op->limit.hard - op->level;
-    if (d->reset_after_ns == 0) { /* it does not know the counter */
+    if (d->reset_after_ns == 0) { /* the counter does not exist in the store */
         bool send_request = !op->own_delta && (!store->missed || store->missed == WEIR__MISSED_ALL);
         cost = send_request && owed > cost ? owed : cost;
         cost = cost > 0 ? cost : 0;
@@ -110,10 +110,10 @@ static inline int fake_send(void *context, struct weir__store_request *request)
     struct fake_store *store = context;
     store->requests++;
     store->ops += request->op_count;
-    request->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
-    if (store->fate == IS_AWAY) /* the breaker's word, without asking */
+    request->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_REPLY ? WEIR_ESTORESLOW : 0;
+    if (store->fate == UNAVAILABLE) /* the breaker is open: no request is sent */
         request->error = WEIR_ESTOREBREAKER;
-    if (store->fate == REFUSES || store->fate == IS_AWAY)
+    if (store->fate == REFUSES || store->fate == UNAVAILABLE)
         return request->error;
     store->missed = 0;
     bool repeated = is_repeated(store, request);
@@ -174,23 +174,23 @@ static inline void host_free(struct host *host)
     weir_close(host->engine);
 }
 
-/* So many requests of one unit; returns kind many passed. */
-static inline int host_ask(struct host *host, const char *line, int count)
+/* Sends so many requests of one unit; returns how many passed. */
+static inline int host_check(struct host *host, const char *line, int count)
 {
     int passed = 0;
     for (int i = 0; i < count; i++) {
         struct test_request r;
-        weir_result answer;
+        weir_result result;
         test_request(&r, line);
         r.query.now = host->now(host->engine->segment);
-        CHECK_EQ(weir_check(host->engine, &r.query, &answer), 0);
-        passed += weir_passes(&answer.decision);
+        CHECK_EQ(weir_check(host->engine, &r.query, &result), 0);
+        passed += weir_passes(&result.decision);
     }
     host->admitted += passed;
     return passed;
 }
 
-/* What the host believes to be left of a key under a rule. */
+/* The remaining units of a key under a rule, as the host knows them. */
 static inline int64_t host_left(struct host *host, const char *rule, const char *key)
 {
     weir_outcome outcome;
@@ -198,14 +198,14 @@ static inline int64_t host_left(struct host *host, const char *rule, const char 
     return outcome.decision.remaining;
 }
 
-/* True if the data plane is told that the store is away. */
+/* Whether the data plane considers the store unavailable. */
 static inline bool is_down(const struct host *host)
 {
     return weir__load64(&host->engine->deltas->ledger.header->state) == WEIR__LEDGER_DOWN;
 }
 
-/* The sum of what is not told yet. */
-static inline int64_t host_untold(const struct host *host)
+/* The sum of all deltas that are not acknowledged yet. */
+static inline int64_t host_unsent(const struct host *host)
 {
     int64_t sum = 0;
     for (uint64_t i = 0; i < host->engine->deltas->ledger.entries; i++) {
@@ -216,7 +216,8 @@ static inline int64_t host_untold(const struct host *host)
     return sum;
 }
 
-/* A round. If the machine stood still in it, the host is not one that cannot keep up and follows less from then on. */
+/* One round. If the machine stalled in it, that must not count as a host that cannot keep up, which would follow fewer
+ * keys from then on. */
 static inline int host_round(const struct host *host)
 {
     int error = weir__sync_round(host->sync);
@@ -224,7 +225,7 @@ static inline int host_round(const struct host *host)
     return error;
 }
 
-/* Everybody tells, then everybody hears. */
+/* All hosts send, then all hosts receive. */
 static inline void hosts_sync(struct host *hosts, int count)
 {
     for (int round = 0; round < 2; round++)

@@ -16,23 +16,23 @@
 #define KEY        "192.0.2.1"
 #define HOSTS      3
 
-/* The server answers in the end, on a machine that stands still for a second, too. */
+/* The server replies in the end, even on a machine that stalls for a second. */
 #define PATIENCE_US 30000000
 
 static struct weir__store_options store_options;
 static struct host hosts[HOSTS_MAX];
 static struct weir__blocking_client *links[HOSTS_MAX];
 
-static bool redis_away; /* nothing gets there */
+static bool redis_unavailable; /* no exchange reaches the server */
 
 static int send_request(void *context, struct weir__store_request *request)
 {
-    if (redis_away)
+    if (redis_unavailable)
         return request->error = WEIR_ESTOREDOWN;
     return weir__blocking_client_request(context, request);
 }
 
-/* Hosts with a store that is empty. False: there is no server to be had. */
+/* Opens hosts with an empty store. False: there is no server. */
 static bool begin(const char *rules, int count)
 {
     if (!server_begin())
@@ -71,13 +71,13 @@ static inline void sleep_until(double when)
         usleep((useconds_t)(left * 1e6));
 }
 
-/* What one more host, which has never seen the key, hears of it. */
+/* What a new host, which has never seen the key, learns about it from the store. */
 static inline int64_t left_in_store(const char *rules)
 {
     struct host other;
     struct weir__blocking_client *link = weir__blocking_client_new(&store_options);
     host_make(&other, rules, send_request, link, weir_clock);
-    CHECK_EQ(host_ask(&other, REQUEST, 1), 1);
+    CHECK_EQ(host_check(&other, REQUEST, 1), 1);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(weir__sync_round(other.sync), 0);
     int64_t left = host_left(&other, "a", KEY) + 1;

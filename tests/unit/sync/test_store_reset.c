@@ -1,5 +1,7 @@
-/* When the exchange doubts what the store says, and when not. test_store_reset_redis.c has what comes of it in a
- * server. */
+/*
+ * When the exchange re-seeds the store's counters, and when not. test_store_reset_redis.c shows the effect in a
+ * server.
+ */
 #include "hosts.h"
 
 #include <weir/store.h>
@@ -30,16 +32,16 @@ static void use(int rounds)
 {
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < 2; i++) {
-            CHECK_EQ(host_ask(&hosts[i], REQUEST, 1), 1);
+            CHECK_EQ(host_check(&hosts[i], REQUEST, 1), 1);
             CHECK_EQ(host_round(&hosts[i]), 0);
         }
 }
 
-TEST(nothing_is_in_doubt_while_nothing_happens)
+TEST(nothing_is_reseeded_without_a_failure)
 {
     begin();
     use(50);
-    weir__sync_free(hosts[0].sync); /* another agent goes on where it was */
+    weir__sync_free(hosts[0].sync); /* another agent continues where this one stopped */
     host_start_sync(&hosts[0]);
     use(50);
     CHECK_EQ(store.doubts, 0);
@@ -47,25 +49,25 @@ TEST(nothing_is_in_doubt_while_nothing_happens)
     end();
 }
 
-TEST(what_failed_in_a_cluster_is_in_doubt_once)
+TEST(failed_exchange_in_a_cluster_is_reseeded_once)
 {
     hosts_of_cluster = true;
     begin();
     hosts_of_cluster = false;
     use(10);
-    store.fate = LOSES_ANSWER;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    store.fate = LOSES_REPLY;
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK(host_round(&hosts[0]) != 0);
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     store.doubts = 0;
     use(20);
     CHECK_EQ(store.doubts, 1);
     CHECK_EQ(store.taken, 20 + 1 + 40);
-    CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 60); /* the other's last, it has not heard of */
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 60); /* it has not received the other's last delta */
     end();
 }
 
-TEST(a_counter_with_an_error_of_its_own_is_not_in_doubt)
+TEST(counter_with_its_own_error_is_not_reseeded)
 {
     begin();
     use(10);
@@ -74,7 +76,7 @@ TEST(a_counter_with_an_error_of_its_own_is_not_in_doubt)
     store.error = 0;
     use(10);
     CHECK_EQ(store.doubts, 0);
-    store.error = WEIR_ESTOREDOWN; /* its server in a cluster is away */
+    store.error = WEIR_ESTOREDOWN; /* its server in a cluster is unavailable */
     use(3);
     store.error = 0;
     for (int i = 0; i < 2; i++)
@@ -87,31 +89,31 @@ TEST(a_counter_with_an_error_of_its_own_is_not_in_doubt)
     end();
 }
 
-/* One server knows which batches it has, also one that takes another's place. */
-TEST(what_failed_elsewhere_is_not)
+/* A single server knows which batches it has, also one that replaces another. */
+TEST(failed_exchange_without_a_cluster_is_not_reseeded)
 {
     begin();
     use(10);
-    store.fate = LOSES_ANSWER;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    store.fate = LOSES_REPLY;
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK(host_round(&hosts[0]) != 0);
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     use(20);
     CHECK_EQ(store.doubts, 0);
     CHECK_EQ(store.taken, 20 + 1 + 40);
     end();
 }
 
-/* Also a key that nobody uses at that moment is brought back, and then there is no reseed any more. */
-TEST(who_was_forgotten_brings_back_all_it_knows)
+/* A key without current traffic is restored too, and then there is no reseed any more. */
+TEST(host_unknown_to_the_store_restores_all_counters)
 {
     begin();
-    CHECK_EQ(host_ask(&hosts[0], "GET / ip=192.0.2.7", 30), 30);
+    CHECK_EQ(host_check(&hosts[0], "GET / ip=192.0.2.7", 30), 30);
     use(40);
     fake_store_flush(&store);
     use(3);
     CHECK(store.doubts >= 2);
-    CHECK_EQ(host_ask(&hosts[1], "GET / ip=192.0.2.7", 1), 1);
+    CHECK_EQ(host_check(&hosts[1], "GET / ip=192.0.2.7", 1), 1);
     for (int i = 0; i < 2; i++)
         CHECK_EQ(host_round(&hosts[1]), 0);
     CHECK_EQ(host_left(&hosts[1], "a", "192.0.2.7"), 1000 - 31);
@@ -121,29 +123,29 @@ TEST(who_was_forgotten_brings_back_all_it_knows)
     end();
 }
 
-/* Two hosts with one name, from a copied disk: what each tells is not told again and again. */
-TEST(two_of_one_name_do_not_tell_for_ever)
+/* Two hosts with one name, from a copied disk: their deltas are not re-sent again and again. */
+TEST(two_hosts_of_one_name_do_not_resend_forever)
 {
     begin();
     use(10);
     for (int round = 0; round < 30; round++) {
-        hosts[0].engine->deltas->ledger.header->batch += 5; /* the store last heard of another number */
+        hosts[0].engine->deltas->ledger.header->batch += 5; /* the store has another last batch number */
         use(1);
     }
-    /* The first time is believed: ten were told before. */
+    /* The first time it is believed: ten units had been sent before. */
     CHECK(store.taken >= 80 && store.taken <= 80 + 10);
     end();
 }
 
-/* Who looks why it is away wants the reason, not that it is. */
-TEST(the_reason_stays)
+/* The error that is shown is the original one, not that the store is unavailable. */
+TEST(original_error_is_kept)
 {
     begin();
     weir_ledger_stats stats;
     store.fate = REFUSES;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
-    store.fate = IS_AWAY;
+    store.fate = UNAVAILABLE;
     for (int i = 0; i < 5; i++)
         CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREBREAKER);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);

@@ -1,8 +1,11 @@
-/* A store that is set back: a new master that lacks what the old one acknowledged, or one that has lost everything. */
+/*
+ * A store that goes back in time: a new master that lacks what the old one acknowledged, or a store that lost
+ * everything.
+ */
 #define _GNU_SOURCE /* mkdtemp */
 #include "redis_hosts.h"
 
-/* From here on the replica gets nothing more: all that there is, in another database. */
+/* From here on the replica receives nothing: its state is copied to another database. */
 static void replica_is_cut_off(void)
 {
     redisReply *reply = redisCommand(server.context, "EVAL %s 0",
@@ -23,12 +26,12 @@ static void replica_takes_over(void)
     server_do("SWAPDB 0 1");
 }
 
-/* One exchange after the other, with some use between them, on hosts [first, last]. */
+/* Exchanges of hosts [first, last], with some usage between them. */
 static void use(int first, int last, int rounds)
 {
     for (int round = 0; round < rounds; round++)
         for (int i = first; i <= last; i++) {
-            CHECK_EQ(host_ask(&hosts[i], REQUEST, 2 + i), 2 + i);
+            CHECK_EQ(host_check(&hosts[i], REQUEST, 2 + i), 2 + i);
             CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
         }
 }
@@ -41,7 +44,7 @@ static void check_all_is_known(const char *rules, int64_t limit)
     for (int i = 0; i < 4; i++)
         hosts_sync(hosts, HOSTS);
     for (int i = 0; i < HOSTS; i++)
-        CHECK_EQ(host_untold(&hosts[i]), 0);
+        CHECK_EQ(host_unsent(&hosts[i]), 0);
     CHECK_EQ(left_in_store(rules), limit - admitted);
 }
 
@@ -52,8 +55,8 @@ static const char *const kept_for_a_day[] = {
     RULE("limit: 1000, window: 400d, algorithm: sliding_window_counter"),
 };
 
-/* What the old master acknowledged after its replica was cut off is told to the new one: all of it, once. */
-TEST(what_a_new_master_never_got_is_told_again)
+/* What the old master acknowledged after its replica was cut off is re-sent to the new one: all of it, once. */
+TEST(deltas_lost_by_a_failover_are_resent)
 {
     for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
         if (!begin(kept_for_a_day[k], HOSTS))
@@ -65,7 +68,7 @@ TEST(what_a_new_master_never_got_is_told_again)
         use(0, HOSTS - 1, 3);
         check_all_is_known(kept_for_a_day[k], 1000); /* takes one */
         use(0, HOSTS - 1, 10);
-        replica_is_cut_off(); /* and once more, with what was told again before */
+        replica_is_cut_off(); /* and once more, including what was re-sent before */
         use(0, HOSTS - 1, 4);
         replica_takes_over();
         check_all_is_known(kept_for_a_day[k], 1000 - 1);
@@ -75,15 +78,15 @@ TEST(what_a_new_master_never_got_is_told_again)
 
 #define OTHER "GET / ip=192.0.2.2" /* exchanged before, so that the server knows its senders */
 
-/* So it is with a key that was first used after the replica was cut off: nobody brings back what others tell again. */
-TEST(a_key_that_a_new_master_never_heard_of)
+/* The same for a key that was first used after the replica was cut off: no host restores what others re-send. */
+TEST(key_unknown_to_the_new_master)
 {
     for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
         if (!begin(kept_for_a_day[k], HOSTS))
             return;
         for (int round = 0; round < 10; round++)
             for (int i = 0; i < HOSTS; i++) {
-                CHECK_EQ(host_ask(&hosts[i], OTHER, 1), 1);
+                CHECK_EQ(host_check(&hosts[i], OTHER, 1), 1);
                 CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
                 hosts[i].admitted--;
             }
@@ -96,8 +99,8 @@ TEST(a_key_that_a_new_master_never_heard_of)
     }
 }
 
-/* On a machine that is too busy for its sentinels, failovers come in a row. */
-TEST(one_failover_after_the_other)
+/* On a machine that is too busy for its sentinels, several failovers follow each other. */
+TEST(several_failovers_in_a_row)
 {
     for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
         if (!begin(kept_for_a_day[k], HOSTS))
@@ -114,8 +117,8 @@ TEST(one_failover_after_the_other)
     }
 }
 
-/* As it usually is: exchanges fail between the end of the one and the beginning of the other. */
-TEST(a_master_that_died_while_it_was_asked)
+/* The normal case: exchanges fail between the end of the old and the start of the new master. */
+TEST(master_that_died_during_an_exchange)
 {
     for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
         if (!begin(kept_for_a_day[k], HOSTS))
@@ -123,13 +126,13 @@ TEST(a_master_that_died_while_it_was_asked)
         use(0, HOSTS - 1, 10);
         replica_is_cut_off();
         use(0, HOSTS - 1, 7);
-        redis_away = true;
+        redis_unavailable = true;
         for (int round = 0; round < 4; round++)
             for (int i = 0; i < HOSTS; i++) {
-                CHECK_EQ(host_ask(&hosts[i], REQUEST, 2), 2);
+                CHECK_EQ(host_check(&hosts[i], REQUEST, 2), 2);
                 CHECK_EQ(weir__sync_round(hosts[i].sync), WEIR_ESTOREDOWN);
             }
-        redis_away = false;
+        redis_unavailable = false;
         replica_takes_over();
         use(0, HOSTS - 1, 3);
         check_all_is_known(kept_for_a_day[k], 1000);
@@ -137,8 +140,8 @@ TEST(a_master_that_died_while_it_was_asked)
     }
 }
 
-/* Two masters for a time: one host has found the new one already, the others go on with the old one. */
-TEST(hosts_that_follow_one_after_the_other)
+/* Two masters for a time: one host has found the new one already, the others continue with the old one. */
+TEST(hosts_switch_masters_one_after_the_other)
 {
     static const char rules[] = RULE("limit: 1000, window: 365d, algorithm: fixed_window");
     if (!begin(rules, HOSTS))
@@ -146,7 +149,7 @@ TEST(hosts_that_follow_one_after_the_other)
     use(0, HOSTS - 1, 10);
     replica_is_cut_off();
     use(1, HOSTS - 1, 5);
-    server_do("SWAPDB 0 1"); /* the new one */
+    server_do("SWAPDB 0 1"); /* the new master */
     use(0, 0, 10);
     server_do("SWAPDB 0 1");
     use(1, HOSTS - 1, 5);
@@ -156,10 +159,10 @@ TEST(hosts_that_follow_one_after_the_other)
 }
 
 /*
- * Who was evicted_batch with everything brings back what it knows. No more is lost than what hosts told between the
- * last exchange of the first that comes back and the end of the store; here the first was the last, and it is nothing.
+ * A store that was emptied is restored from the hosts. No more is lost than what hosts sent between the last exchange
+ * of the first host that reconnects and the loss; here the first was the last, so nothing is lost.
  */
-TEST(what_everybody_knew_of_an_empty_store)
+TEST(emptied_store_is_restored_from_the_hosts)
 {
     for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
         if (!begin(kept_for_a_day[k], HOSTS))
@@ -167,7 +170,7 @@ TEST(what_everybody_knew_of_an_empty_store)
         use(0, HOSTS - 1, 10);
         int64_t last_round = 2 + 3 + 4;
         server_do("FLUSHALL");
-        use(0, HOSTS - 1, 3); /* the first has not heard of what the others told in the last round */
+        use(0, HOSTS - 1, 3); /* the first has not received what the others sent in the last round */
         int64_t admitted = hosts[0].admitted + hosts[1].admitted + hosts[2].admitted;
         for (int i = 0; i < 4; i++)
             hosts_sync(hosts, HOSTS);

@@ -30,12 +30,12 @@ static void end(int count)
 
 /* ---- "several_hosts" of the worked examples ---- */
 
-TEST(four_a_second_on_three_hosts_spread)
+TEST(four_a_second_distributed_over_three_hosts)
 {
     begin(RULE("limit: 4, window: 1s"), 3);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
-    CHECK_EQ(host_ask(&hosts[2], REQUEST, 1), 1);
-    CHECK_EQ(host_ask(&hosts[1], REQUEST, 2), 2);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[2], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[1], REQUEST, 2), 2);
     hosts_sync(hosts, 3);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(host_left(&hosts[i], "a", KEY), 0);
@@ -43,55 +43,55 @@ TEST(four_a_second_on_three_hosts_spread)
     end(3);
 }
 
-TEST(twelve_at_once_then_repaid)
+TEST(excess_of_a_burst_is_repaid)
 {
     begin(RULE("limit: 4, window: 1s"), 3);
     for (int i = 0; i < 3; i++)
-        CHECK_EQ(host_ask(&hosts[i], REQUEST, 4), 4);
+        CHECK_EQ(host_check(&hosts[i], REQUEST, 4), 4);
     hosts_sync(hosts, 3);
     for (int i = 0; i < 3; i++)
         CHECK_EQ(host_left(&hosts[i], "a", KEY), -8);
     hosts_time = 1.9;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 0);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 0);
     hosts_time = 2.3;
-    CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[1], REQUEST, 1), 1);
     end(3);
 }
 
-/* ---- Nothing is lost, nothing is told twice ---- */
+/* ---- Nothing is lost, nothing is sent twice ---- */
 
-TEST(what_is_not_acknowledged_is_told_again)
+TEST(unacknowledged_delta_is_resent)
 {
     begin(RULE("limit: 100, window: 1h"), 2);
     store.fate = REFUSES;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 10), 10);
     for (int i = 0; i < 5; i++)
         CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
     CHECK(is_down(&hosts[0]));
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 7), 7);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 7), 7);
     CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
-    CHECK_EQ(host_untold(&hosts[0]), 17);
-    store.fate = ANSWERS;
+    CHECK_EQ(host_unsent(&hosts[0]), 17);
+    store.fate = REPLIES;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK(!is_down(&hosts[0]));
     CHECK_EQ(store.taken, 17);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 83);
 
-    /* The server did it, and its answer was lost. */
-    store.fate = LOSES_ANSWER;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+    /* The server executed it, and its reply was lost. */
+    store.fate = LOSES_REPLY;
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 5), 5);
     CHECK_EQ(host_round(&hosts[0]), WEIR_ESTORESLOW);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 5), 5);
     CHECK_EQ(host_round(&hosts[0]), WEIR_ESTORESLOW);
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 27);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 73);
     end(2);
 }
 
-TEST(random_failures_and_new_agents)
+TEST(random_failures_and_agent_restarts)
 {
     enum { COUNT = 3, KEYS = 40 };
     uint64_t seed = 3;
@@ -100,29 +100,29 @@ TEST(random_failures_and_new_agents)
         struct host *host = &hosts[test_random(&seed) % COUNT];
         char line[64];
         snprintf(line, sizeof line, "GET / ip=10.0.0.%d", (int)(test_random(&seed) % KEYS));
-        host_ask(host, line, (int)(test_random(&seed) % 4));
+        host_check(host, line, (int)(test_random(&seed) % 4));
         store.fate = (enum fate)(test_random(&seed) % 3);
         if (test_random(&seed) % 3 == 0)
             (void)!weir__sync_round(host->sync);
-        if (test_random(&seed) % 50 == 0) { /* killed, and another comes */
+        if (test_random(&seed) % 50 == 0) { /* killed, and a new one starts */
             weir__sync_free(host->sync);
             host_start_sync(host);
         }
     }
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     hosts_sync(hosts, COUNT);
     int64_t admitted = 0;
     for (int i = 0; i < COUNT; i++) {
         admitted += hosts[i].admitted;
-        CHECK_EQ(host_untold(&hosts[i]), 0);
+        CHECK_EQ(host_unsent(&hosts[i]), 0);
     }
     CHECK_EQ(store.taken, admitted);
-    /* Who uses a key knows what all have used of it. */
+    /* A host that uses a key knows what all hosts have used of it. */
     for (int key = 0; key < KEYS; key++)
         for (int i = 0; i < COUNT; i++) {
             char line[64];
             snprintf(line, sizeof line, "GET / ip=10.0.0.%d", key);
-            host_ask(&hosts[i], line, 1);
+            host_check(&hosts[i], line, 1);
         }
     hosts_sync(hosts, COUNT);
     for (int key = 0; key < KEYS; key++) {
@@ -134,22 +134,22 @@ TEST(random_failures_and_new_agents)
     end(COUNT);
 }
 
-TEST(after_a_flush_hosts_bring_back_what_they_know)
+TEST(flushed_store_is_restored_by_the_hosts)
 {
     begin(RULE("limit: 10, window: 1h"), 2);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 3), 3);
-    CHECK_EQ(host_ask(&hosts[1], REQUEST, 4), 4);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 3), 3);
+    CHECK_EQ(host_check(&hosts[1], REQUEST, 4), 4);
     hosts_sync(hosts, 2);
     fake_store_flush(&store);
-    CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
-    for (int i = 0; i < 4; i++) /* the first host hears of it when it next ops for the key */
+    CHECK_EQ(host_check(&hosts[1], REQUEST, 1), 1);
+    for (int i = 0; i < 4; i++) /* the first host receives it with its next op on the key */
         hosts_sync(hosts, 2);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 2);
     CHECK_EQ(host_left(&hosts[1], "a", KEY), 2);
     end(2);
 }
 
-TEST(more_questions_than_one)
+TEST(exchange_of_several_requests)
 {
     enum { KEYS = 6000 };
     fake_store_make(&store);
@@ -166,21 +166,21 @@ TEST(more_questions_than_one)
         for (int key = 0; key < KEYS; key++) {
             char line[64];
             snprintf(line, sizeof line, "GET / ip=10.0.%d.%d", key / 250, key % 250);
-            host_ask(&host, line, 1);
+            host_check(&host, line, 1);
         }
-        store.fate = round == 1 ? LOSES_ANSWER : ANSWERS;
+        store.fate = round == 1 ? LOSES_REPLY : REPLIES;
         store.requests = 0;
         CHECK_EQ(weir__sync_round(host.sync), round == 1 ? WEIR_ESTORESLOW : 0);
         if (round != 1)
             CHECK(store.requests >= 2);
     }
     CHECK_EQ(store.taken, 3 * KEYS);
-    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(host_unsent(&host), 0);
     host_free(&host);
     fake_store_free(&store);
 }
 
-/* A store that needs a millisecond for each counter, or a line that is that thin. */
+/* A store that needs a millisecond for each counter, or a connection that is that slow. */
 static int bring_slowly(void *context, struct weir__store_request *request)
 {
     int64_t left_us = request->deadline_us - (int64_t)weir__coarse_ms() * 1000;
@@ -189,7 +189,7 @@ static int bring_slowly(void *context, struct weir__store_request *request)
     return fake_send(context, request);
 }
 
-TEST(what_is_too_much_for_the_time_is_told_in_the_end)
+TEST(deltas_beyond_the_time_budget_are_sent_in_the_end)
 {
     enum { KEYS = 3000 };
     fake_store_make(&store);
@@ -206,25 +206,25 @@ TEST(what_is_too_much_for_the_time_is_told_in_the_end)
         for (int key = 0; key < KEYS; key++) {
             char line[64];
             snprintf(line, sizeof line, "GET / ip=10.0.%d.%d", key / 250, key % 250);
-            host_ask(&host, line, 1);
+            host_check(&host, line, 1);
         }
         int rounds = 0;
-        while (host_untold(&host) && rounds < 40) {
+        while (host_unsent(&host) && rounds < 40) {
             int error = weir__sync_round(host.sync);
             CHECK(error == 0 || error == WEIR_ESTORESLOW);
             rounds++;
         }
-        CHECK_EQ(host_untold(&host), 0);
+        CHECK_EQ(host_unsent(&host), 0);
         CHECK_EQ(store.taken, (round + 1) * KEYS);
     }
     host_free(&host);
     fake_store_free(&store);
 }
 
-/* ---- While requests come ---- */
+/* ---- Concurrent requests ---- */
 
 struct client {
-    struct host host; /* a copy: what it counts is its own */
+    struct host host; /* a copy: its counters are its own */
     int64_t rounds;
     uint64_t *ended;
 };
@@ -233,12 +233,12 @@ static void *be_a_client(void *context)
 {
     struct client *client = context;
     for (int64_t i = 0; i < client->rounds; i++)
-        host_ask(&client->host, i % 3 ? REQUEST : "GET / ip=192.0.2.2", 1);
+        host_check(&client->host, i % 3 ? REQUEST : "GET / ip=192.0.2.2", 1);
     __atomic_fetch_add(client->ended, 1, __ATOMIC_SEQ_CST);
     return NULL;
 }
 
-TEST(requests_while_it_exchanges)
+TEST(requests_during_an_exchange)
 {
     enum { CLIENTS = 3 };
     begin(RULE("limit: 4000000000, window: 1d"), 1);
@@ -258,12 +258,13 @@ TEST(requests_while_it_exchanges)
     }
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, admitted);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     CHECK_EQ(admitted, CLIENTS * client[0].rounds);
     end(1);
 }
 
-/* A clock that lets a request pass when the agent reads it: after it has read amounts, before it looks at counters. */
+/* A clock that lets a request pass when the agent reads it: after the agent has read the deltas, before it reads the
+ * counters. */
 static int passes_between;
 
 static weir_time now_with_requests(const weir_segment *segment)
@@ -271,13 +272,13 @@ static weir_time now_with_requests(const weir_segment *segment)
     int count = passes_between;
     passes_between = 0;
     if (count)
-        host_ask(&hosts[0], REQUEST, count);
+        host_check(&hosts[0], REQUEST, count);
     return hosts_now(segment);
 }
 
 /*
- * The store begins a counter with what the host has left: what passed a moment ago must not come off it again.
- * `repeated`: the store has not got the first batch, and it is repeated while more pass.
+ * The store creates a counter with the host's remaining units: a unit that passed a moment ago must not be subtracted
+ * again. `repeated`: the store has not received the first batch, and it is repeated while more requests pass.
  */
 static void check_counted_once(const char *rule, bool repeated)
 {
@@ -285,45 +286,45 @@ static void check_counted_once(const char *rule, bool repeated)
     weir__sync_free(hosts[0].sync);
     hosts[0].now = now_with_requests;
     host_start_sync(&hosts[0]);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 5), 5);
     if (repeated) {
         store.fate = REFUSES;
         CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
-        store.fate = ANSWERS;
+        store.fate = REPLIES;
     }
     passes_between = 3;
     for (int i = 0; i < 3; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(hosts[0].admitted, 8);
     CHECK_EQ(store.taken, 8);
-    CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[1], REQUEST, 1), 1);
     hosts_sync(hosts, 2);
     CHECK_EQ(host_left(&hosts[1], "a", KEY), 1000 - 9);
     end(2);
 }
 
-TEST(what_passes_meanwhile_is_counted_once)
+TEST(units_taken_during_an_exchange_count_once)
 {
     static const char *const rules[] = {RULE("limit: 1000, window: 30d"),
                                         RULE("limit: 1000, window: 30d, algorithm: sliding_window_log"),
                                         RULE("limit: 1000, window: 30d, algorithm: sliding_window_counter"),
                                         RULE("limit: 1000, window: 30d, algorithm: fixed_window")};
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
-        if (k < 3) /* of a fixed window that is in_flight first, the amount is the one before: see to_tell */
+        if (k < 3) /* of a fixed window that is recorded first, the amount is the previous one: see delta_of */
             check_counted_once(rules[k], false);
         check_counted_once(rules[k], true);
     }
 }
 
-/* ---- Who is asked for, and how often ---- */
+/* ---- Which keys are exchanged, and how often ---- */
 
-TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
+TEST(hot_key_costs_one_op_per_round_and_idle_keys_none)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
     store.ops = 0;
     for (int i = 0; i < 10; i++) {
-        host_ask(&hosts[0], REQUEST, 20);
+        host_check(&hosts[0], REQUEST, 20);
         CHECK_EQ(host_round(&hosts[0]), 0);
     }
     CHECK_EQ(store.ops, 10);
@@ -338,12 +339,12 @@ TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
     end(1);
 }
 
-TEST(what_others_use_is_followed)
+TEST(usage_of_other_hosts_is_followed)
 {
     begin(RULE("limit: 1000, window: 1h"), 2);
-    host_ask(&hosts[0], REQUEST, 1);
+    host_check(&hosts[0], REQUEST, 1);
     for (int i = 0; i < 30; i++) {
-        host_ask(&hosts[1], REQUEST, 1);
+        host_check(&hosts[1], REQUEST, 1);
         CHECK_EQ(host_round(&hosts[1]), 0);
         CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 2 - i);
@@ -351,8 +352,8 @@ TEST(what_others_use_is_followed)
     end(2);
 }
 
-/* A key of which this host alone uses next to nothing costs one op, which tells it. */
-TEST(who_uses_a_little_alone_does_not_ask_again)
+/* A key of which only this host uses very little costs one op, which sends the delta. */
+TEST(rarely_used_key_is_exchanged_once)
 {
     static const struct {
         const char *rule;
@@ -369,7 +370,7 @@ TEST(who_uses_a_little_alone_does_not_ask_again)
         begin(cases[k].rule, 1);
         CHECK_EQ(host_round(&hosts[0]), 0);
         store.ops = 0;
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, cases[k].used), cases[k].used);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, cases[k].used), cases[k].used);
         for (int i = 0; i < 40; i++)
             CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(store.ops, cases[k].ops);
@@ -377,20 +378,21 @@ TEST(who_uses_a_little_alone_does_not_ask_again)
     }
 }
 
-/* What others do in the meantime it hears with its next request. If that is much, it follows them from then on. */
-TEST(who_used_a_little_hears_of_others)
+/* The usage of others in the meantime is received with the next request. If it is much, the host follows the key from
+ * then on. */
+TEST(rarely_used_key_receives_the_usage_of_others)
 {
     begin(RULE("limit: 100000, window: 30d"), 2);
-    host_ask(&hosts[0], REQUEST, 1);
+    host_check(&hosts[0], REQUEST, 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
-    host_ask(&hosts[1], REQUEST, 500);
+    host_check(&hosts[1], REQUEST, 500);
     CHECK_EQ(host_round(&hosts[1]), 0);
-    host_ask(&hosts[0], REQUEST, 1);
+    host_check(&hosts[0], REQUEST, 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 502);
     store.ops = 0;
     for (int i = 0; i < 30; i++) {
-        host_ask(&hosts[1], REQUEST, 1);
+        host_check(&hosts[1], REQUEST, 1);
         CHECK_EQ(host_round(&hosts[1]), 0);
         CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 503 - i);
@@ -399,13 +401,13 @@ TEST(who_used_a_little_hears_of_others)
     end(2);
 }
 
-/* Two that use a little now and then, at different times: each hears of the other when it tells of itself. */
-TEST(little_of_others_is_heard_with_ones_own)
+/* Two hosts that use a key rarely, at different times: each receives the other's usage when it sends its own. */
+TEST(rare_usage_of_others_is_received_with_ones_own)
 {
     begin(RULE("limit: 100000, window: 30d"), 2);
     for (int i = 1; i <= 20; i++)
         for (int h = 0; h < 2; h++) {
-            host_ask(&hosts[h], REQUEST, 1);
+            host_check(&hosts[h], REQUEST, 1);
             for (int round = 0; round < 5; round++)
                 CHECK_EQ(host_round(&hosts[h]), 0);
             CHECK_EQ(host_left(&hosts[h], "a", KEY), 100000 - 2 * (i - 1) - h - 1);
@@ -415,23 +417,23 @@ TEST(little_of_others_is_heard_with_ones_own)
 }
 
 /*
- * Who paused admits, before it hears of others, no more than what it has in one interval: here hosts take turns to
- * burst, each when it knows least, and what passes beyond the limit is one burst of each other host.
+ * A host that paused admits, before it receives the usage of others, no more than its own units of one interval: here
+ * the hosts burst in turn, each when it knows least, and the excess over the limit is one burst of each other host.
  */
-TEST(who_paused_admits_too_much_for_one_interval_only)
+TEST(host_after_a_pause_exceeds_the_limit_for_one_interval_only)
 {
     enum { LIMIT = 10000, BURST = 1000 };
     begin(RULE("limit: 10000, window: 30d"), 3);
     for (int i = 0; i < 3; i++) { /* a little each, alone */
-        host_ask(&hosts[i], REQUEST, 2);
+        host_check(&hosts[i], REQUEST, 2);
         CHECK_EQ(host_round(&hosts[i]), 0);
         for (int round = 0; round < 20; round++)
             CHECK_EQ(host_round(&hosts[i]), 0);
     }
     int64_t passed = 6;
-    for (int turn = 0; turn < 60; turn++) {
-        struct host *host = &hosts[turn % 3];
-        passed += host_ask(host, REQUEST, BURST); /* within an interval */
+    for (int burst = 0; burst < 60; burst++) {
+        struct host *host = &hosts[burst % 3];
+        passed += host_check(host, REQUEST, BURST); /* within an interval */
         CHECK_EQ(weir__sync_round(host->sync), 0);
     }
     CHECK(passed >= LIMIT && passed <= LIMIT + 2 * BURST);
@@ -444,7 +446,7 @@ TEST(who_paused_admits_too_much_for_one_interval_only)
 TEST(idle_entries_are_freed)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
-    host_ask(&hosts[0], REQUEST, 1);
+    host_check(&hosts[0], REQUEST, 1);
     const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
     uint64_t used = 0;
     for (int i = 0; i < 700; i++)
@@ -452,82 +454,82 @@ TEST(idle_entries_are_freed)
     for (uint64_t i = 0; i < ledger->entries; i++)
         used += ledger->cell[i].lo != 0;
     CHECK_EQ(used, 0);
-    host_ask(&hosts[0], REQUEST, 1);
+    host_check(&hosts[0], REQUEST, 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 2);
     end(1);
 }
 
-/* ---- Late ---- */
+/* ---- Late exchanges ---- */
 
-/* A store that is 0.2 s away: the host goes on at 80 a second, and what comes back in that time is not charged. */
+/* A store with a latency of 0.2 s: the host continues at 80 a second, and the refill in that time is not charged. */
 static int bring_from_afar(void *context, struct weir__store_request *request)
 {
     hosts_time += 0.2;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 16), 16);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 16), 16);
     int error = fake_send(context, request);
     for (uint32_t i = 0; i < request->op_count; i++)
         request->ops[i].ago_us = 200000;
     hosts_time += 0.2;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 16), 16);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 16), 16);
     return error;
 }
 
-TEST(what_comes_back_on_the_way_is_not_charged)
+TEST(refill_in_transit_is_not_charged)
 {
     hosts_time = 0;
     fake_store_make(&store);
     host_make(&hosts[0], RULE("limit: 100, window: 1s, burst: 50"), bring_from_afar, &store, hosts_now);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     for (int i = 0; i < 20; i++) {
         CHECK_EQ(host_round(&hosts[0]), 0);
         hosts_time += 0.05;
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 4), 4);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 4), 4);
         CHECK(host_left(&hosts[0], "a", KEY) >= 0);
     }
     end(1);
 }
 
-static int64_t asked_late_us;
+static int64_t late_us;
 
-/* The first batch, which was in_flight before, takes 20 s. */
+/* The first batch, which was recorded before, takes 20 s. */
 static int bring_after_a_wait(void *context, struct weir__store_request *request)
 {
     struct weir__ledger_header *header = hosts[0].engine->deltas->ledger.header;
     if (store.requests++ == 0)
         weir__store64(&header->acked_ms, weir__load64(&header->acked_ms) - 20000);
-    asked_late_us = request->ops[0].left_us;
+    late_us = request->ops[0].left_us;
     return fake_send(context, request);
 }
 
-TEST(how_late_it_is_is_known_after_the_wait)
+TEST(lateness_is_computed_after_the_wait)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     store.fate = REFUSES;
     CHECK(host_round(&hosts[0]) != 0);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
-    store.fate = ANSWERS;
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
+    store.fate = REPLIES;
     store.requests = 0;
     hosts[0].sync->with.send_request = bring_after_a_wait;
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
-    CHECK(asked_late_us >= 20000000);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
+    CHECK(late_us >= 20000000);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(asked_late_us, 0);
+    CHECK_EQ(late_us, 0);
     end(1);
 }
 
-/* In a cluster one server may be away while the others answer: how late its counters are is known of each. */
-TEST(a_counter_whose_server_is_away_is_late)
+/* In a cluster one server may be unavailable while the others reply: the lateness is tracked by counter. */
+TEST(counter_of_an_unavailable_server_is_late)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     store.error = WEIR_ESTOREDOWN;
     CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < hosts[0].sync->ledger->entries; i++)
@@ -536,104 +538,104 @@ TEST(a_counter_whose_server_is_away_is_late)
     store.error = 0;
     hosts[0].sync->with.send_request = bring_after_a_wait;
     store.requests = 1;
-    for (int i = 0; i < 20 && host_untold(&hosts[0]); i++)
+    for (int i = 0; i < 20 && host_unsent(&hosts[0]); i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK(asked_late_us >= 20000000);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK(late_us >= 20000000);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(asked_late_us, 0);
+    CHECK_EQ(late_us, 0);
     end(1);
 }
 
-/* A window that begins with a request is over when its batch comes through: the next one has nothing to do with it. */
-TEST(a_window_that_began_with_a_request_is_over)
+/* A window that begins with a request is over when its batch arrives: the next one is independent of it. */
+TEST(request_started_window_is_over_on_arrival)
 {
     begin(RULE("limit: 10, window: 1m, algorithm: fixed_window, align: first_request"), 1);
     store.fate = REFUSES;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 9), 9);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 9), 9);
     CHECK(host_round(&hosts[0]) != 0);
     hosts_time = 70;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 2), 2);
-    store.fate = ANSWERS;
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 2), 2);
+    store.fate = REPLIES;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 8);
     CHECK_EQ(store.taken, 2);
     end(1);
 }
 
-/* ---- Windows, errors, rules that are gone ---- */
+/* ---- Windows, errors, removed rules ---- */
 
-TEST(windows_of_another_time)
+TEST(windows_other_than_the_stores)
 {
     begin(RULE("limit: 10, window: 1m, algorithm: fixed_window"), 1);
-    host_ask(&hosts[0], REQUEST, 4);
-    store.other_window = 1; /* has not begun there: waits */
+    host_check(&hosts[0], REQUEST, 4);
+    store.other_window = 1; /* has not begun in the store: waits */
     for (int i = 0; i < 3; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 4);
+    CHECK_EQ(host_unsent(&hosts[0]), 4);
     store.other_window = 0;
     for (int i = 0; i < 9; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
-    host_ask(&hosts[0], REQUEST, 2);
-    store.other_window = -1; /* is over there: nothing left to limit */
+    host_check(&hosts[0], REQUEST, 2);
+    store.other_window = -1; /* is over in the store: nothing left to limit */
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
     CHECK_EQ(hosts[0].engine->deltas->ledger.header->dropped, 2);
     end(1);
 }
 
-TEST(what_is_of_an_earlier_window_is_not_told)
+TEST(delta_of_an_earlier_window_is_not_sent)
 {
     begin(RULE("limit: 10, window: 1m, algorithm: fixed_window"), 1);
     store.fate = REFUSES;
-    host_ask(&hosts[0], REQUEST, 4);
+    host_check(&hosts[0], REQUEST, 4);
     hosts_time = 61;
-    host_ask(&hosts[0], REQUEST, 3);
-    store.fate = ANSWERS;
+    host_check(&hosts[0], REQUEST, 3);
+    store.fate = REPLIES;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 3);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     end(1);
 }
 
-/* Noted in a window, told in a later one: that must not pay for it. */
-TEST(a_batch_that_is_late_is_of_its_own_window)
+/* Recorded in a window, sent in a later one, which must not be charged. */
+TEST(late_batch_counts_in_its_own_window)
 {
     begin(RULE("limit: 10, window: 1m, algorithm: fixed_window"), 2);
     hosts_time = 30;
     store.fate = REFUSES;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 9), 9);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 9), 9);
     CHECK(host_round(&hosts[0]) != 0);
     hosts_time = 70;
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     hosts_sync(hosts, 2);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 10);
-    CHECK_EQ(host_ask(&hosts[1], REQUEST, 10), 10);
+    CHECK_EQ(host_check(&hosts[1], REQUEST, 10), 10);
     hosts_sync(hosts, 2);
     CHECK_EQ(host_left(&hosts[1], "a", KEY), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     end(2);
 }
 
-TEST(errors_of_one_counter_leave_its_amount)
+TEST(error_of_one_counter_keeps_its_delta)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
-    host_ask(&hosts[0], REQUEST, 4);
+    host_check(&hosts[0], REQUEST, 4);
     store.error = WEIR_ESTOREWRONGTYPE;
     for (int i = 0; i < 30; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 4);
+    CHECK_EQ(host_unsent(&hosts[0]), 4);
     store.error = 0;
     for (int i = 0; i < 10; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     end(1);
 }
 
-TEST(a_counter_that_nobody_knows_is_given_up)
+TEST(counter_of_an_unknown_rule_is_dropped)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
     struct weir__ledger_text text = {.rule = 12345, .key_len = 1, .key = "x"};
@@ -641,16 +643,16 @@ TEST(a_counter_that_nobody_knows_is_given_up)
     CHECK(weir__ledger_add_entry(ledger, 99, &text, 5));
     for (int i = 0; i < 500; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 5); /* not at once: the rule may come back */
+    CHECK_EQ(host_unsent(&hosts[0]), 5); /* not at once: the rule may return */
     for (int i = 0; i < 1500; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_unsent(&hosts[0]), 0);
     CHECK_EQ(ledger->header->dropped, 5);
     CHECK_EQ(store.taken, 0);
     end(1);
 }
 
-TEST(notes_that_make_no_sense)
+TEST(invalid_ledger_entries)
 {
     begin(RULE("limit: 10, window: 1h"), 1);
     const struct weir__ledger *ledger = &hosts[0].engine->deltas->ledger;
@@ -665,14 +667,14 @@ TEST(notes_that_make_no_sense)
     end(1);
 }
 
-TEST(figures)
+TEST(statistics)
 {
     begin(RULE("limit: 10, window: 1h"), 2);
     weir_ledger_stats stats;
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(!stats.agent && stats.store == WEIR_STORE_UNKNOWN && stats.lag_ns == 0 && stats.requests == 0);
-    host_ask(&hosts[0], REQUEST, 4);
-    host_ask(&hosts[1], REQUEST, 3);
+    host_check(&hosts[0], REQUEST, 4);
+    host_check(&hosts[1], REQUEST, 3);
     store.fate = REFUSES;
     for (int i = 0; i < 3; i++)
         CHECK(host_round(&hosts[0]) != 0);
@@ -681,7 +683,7 @@ TEST(figures)
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
     CHECK(stats.requests == 3 && stats.failures == 3 && stats.units_sent == 0);
     CHECK(stats.lag_ns >= 400 * 1000000 && stats.lag_ns < 5 * WEIR_SECOND);
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     hosts_sync(hosts, 2);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_UP && stats.lag_ns == 0);
@@ -697,14 +699,14 @@ TEST(figures)
     end(2);
 }
 
-/* ---- How much more passes ---- */
+/* ---- How far the limit is exceeded ---- */
 
 struct measured {
-    int64_t passed; /* in all */
-    int64_t over;   /* most that was ahead of burst + rate * time */
+    int64_t passed; /* in total */
+    int64_t over;   /* maximal excess over burst + rate * time */
 };
 
-/* `count` hosts, each as many requests as it can get rid of, for `seconds`, with an exchange every interval. */
+/* Runs `count` hosts, each with as many requests as pass, for `seconds`, with an exchange every interval. */
 static struct measured run(int count, int64_t limit, double interval, double seconds)
 {
     char rules[256];
@@ -714,7 +716,7 @@ static struct measured run(int count, int64_t limit, double interval, double sec
     double step = interval / 5, next = interval;
     for (hosts_time = 0; hosts_time < seconds; hosts_time += step) {
         for (int i = 0; i < count; i++)
-            m.passed += host_ask(&hosts[i], REQUEST, (int)((double)limit * (hosts_time > 0 ? 2 * step : 1)) + 2);
+            m.passed += host_check(&hosts[i], REQUEST, (int)((double)limit * (hosts_time > 0 ? 2 * step : 1)) + 2);
         int64_t over = m.passed - limit - (int64_t)(hosts_time * (double)limit);
         m.over = over > m.over ? over : m.over;
         if (hosts_time + step / 2 >= next) {
@@ -727,11 +729,11 @@ static struct measured run(int count, int64_t limit, double interval, double sec
     return m;
 }
 
-TEST(in_the_long_run_the_limit_holds)
+TEST(limit_holds_in_the_long_run)
 {
     static const int counts[] = {1, 3, 5, 10};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        /* Long enough for what all are ahead by at any one moment, at most 450, to be less than a per cent. */
+        /* Long enough for the maximal excess at any one moment, 450, to be less than a per cent. */
         struct measured m = run(counts[i], 1000, 0.05, 60);
         double expected = 1000 + 60 * 1000.0, got = (double)m.passed / expected;
         CHECK(got > 0.99 && got < 1.01);
@@ -741,10 +743,10 @@ TEST(in_the_long_run_the_limit_holds)
 }
 
 /*
- * The bound: beyond the limit, what the other hosts admit between two exchanges. At the beginning all buckets are full;
- * so it is the bucket and what comes in one interval, once for each other host.
+ * The bound: the excess over the limit is what the other hosts admit between two exchanges. In the beginning all
+ * buckets are full; so it is the burst and the refill of one interval, once for each other host.
  */
-TEST(what_passes_beyond_it_is_bounded)
+TEST(excess_over_the_limit_is_bounded)
 {
     static const int counts[] = {3, 5, 10};
     static const double intervals[] = {0.02, 0.05, 0.2};

@@ -1,11 +1,11 @@
-/* The exchange with a real server under load: agents that are killed, and what passes in the long run. */
+/* The exchange with a real server under load: killed agents, and the long-run rate. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "redis_hosts.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
 
-/* ---- Agents killed -9 under load ---- */
+/* ---- Agents killed with SIGKILL under load ---- */
 
 struct shared {
     uint64_t stop;
@@ -26,13 +26,13 @@ static void be_an_agent(struct host *host)
 static void be_a_gateway(struct host *host, struct shared *shared, int number)
 {
     while (!__atomic_load_n(&shared->stop, __ATOMIC_SEQ_CST)) {
-        shared->admitted[number] += host_ask(host, REQUEST, 20);
+        shared->admitted[number] += host_check(host, REQUEST, 20);
         usleep(200);
     }
     _exit(0);
 }
 
-static int64_t asked_for(struct shared *shared)
+static int64_t requests_sent(struct shared *shared)
 {
     int64_t sum = 0;
     for (int i = 0; i < HOSTS; i++)
@@ -40,7 +40,7 @@ static int64_t asked_for(struct shared *shared)
     return sum;
 }
 
-TEST(agents_killed_under_load_tell_everything_once)
+TEST(agents_killed_under_load_send_everything_once)
 {
     static const char rules[] = RULE("limit: 4000000, window: 30d");
     if (!begin(rules, HOSTS))
@@ -56,8 +56,8 @@ TEST(agents_killed_under_load_tell_everything_once)
             be_an_agent(&hosts[i]);
     }
     int64_t kills = test_scaled(100, 20);
-    /* On a busy machine the gateways are late: as many more, until there was some load. */
-    for (int64_t k = 0; k < kills || (asked_for(shared) <= 10000 && k < 100 * kills); k++) {
+    /* On a busy machine the gateways are late: more kills, until there was some load. */
+    for (int64_t k = 0; k < kills || (requests_sent(shared) <= 10000 && k < 100 * kills); k++) {
         usleep((useconds_t)(5000 + test_random(&seed) % 30000));
         int i = (int)(test_random(&seed) % HOSTS);
         kill(agent[i], SIGKILL);
@@ -72,16 +72,17 @@ TEST(agents_killed_under_load_tell_everything_once)
         kill(agent[i], SIGKILL);
         waitpid(agent[i], NULL, 0);
         admitted += shared->admitted[i];
-        weir__sync_free(hosts[i].sync); /* an agent that comes after one that was killed is a new one */
+        weir__sync_free(hosts[i].sync); /* an agent that follows a killed one is a new one */
         host_start_sync(&hosts[i]);
     }
     hosts_sync(hosts, HOSTS);
     for (int i = 0; i < HOSTS; i++)
-        CHECK_EQ(host_untold(&hosts[i]), 0);
+        CHECK_EQ(host_unsent(&hosts[i]), 0);
     CHECK(admitted > 10000);
     /*
-     * Less than two units come back a second. The store begins with what the first host to tell has left: a gateway
-     * that stands still between taking and writing down just then has one unit counted twice.
+     * Less than two units are refilled a second. The store creates the counter with the remaining units of the first
+     * host that exchanges: a gateway that stalls between taking and recording at that moment has one unit counted
+     * twice.
      */
     int64_t missing = 4000000 - left_in_store(rules) - admitted;
     CHECK(missing <= 1 && missing >= -100);
@@ -97,20 +98,20 @@ struct load {
     struct host *host;
     double from, until; /* what passes in between is counted */
     int64_t admitted;
-    double stood; /* seconds in which nothing was asked, as the machine was busy */
+    double stood; /* seconds without requests, as the machine was busy */
 };
 
 static void *hammer(void *context)
 {
     struct load *load = context;
-    double next = 0, last = load->from - 1; /* when all were begun */
+    double next = 0, last = load->from - 1; /* when all were started */
     for (;;) {
         double pause = seconds() - last;
         load->stood += pause > 0.05 ? pause : 0; /* the last one, too */
         last = seconds();
         if (last >= load->until)
             return NULL;
-        int passed = host_ask(load->host, REQUEST, 5);
+        int passed = host_check(load->host, REQUEST, 5);
         load->admitted += seconds() >= load->from ? passed : 0;
         if (seconds() >= next) {
             CHECK_EQ(weir__sync_round(load->host->sync), 0);
@@ -120,14 +121,14 @@ static void *hammer(void *context)
     }
 }
 
-TEST(in_the_long_run_the_limit_holds)
+TEST(limit_holds_in_the_long_run)
 {
     const double limit = 600;
     if (!begin(RULE("limit: 600, window: 1s, burst: 60"), HOSTS))
         return;
     pthread_t thread[HOSTS];
     struct load load[HOSTS];
-    double lasts = (double)test_scaled(10, 3), start = seconds() + 1; /* by then what was full at first is repaid */
+    double lasts = (double)test_scaled(10, 3), start = seconds() + 1; /* by then the initial excess is repaid */
     for (int i = 0; i < HOSTS; i++) {
         load[i] = (struct load){.host = &hosts[i], .from = start, .until = start + lasts};
         pthread_create(&thread[i], NULL, hammer, &load[i]);
@@ -142,7 +143,7 @@ TEST(in_the_long_run_the_limit_holds)
     double entitled = limit * lasts, others = (HOSTS - 1) * limit * 0.05 + limit * stood;
     printf("  %.4f of the limit over %.0f s, of which hosts stood still for %.2f s\n", (double)admitted / entitled,
            lasts, stood);
-    /* Both ends may fall anywhere between being ahead and having repaid. */
+    /* Both ends may fall anywhere between excess and repayment. */
     CHECK((double)admitted > entitled * 0.99 - others && (double)admitted < entitled * 1.01 + others);
     end(HOSTS);
 }

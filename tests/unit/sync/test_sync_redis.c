@@ -9,7 +9,7 @@
 
 /* ---- "several_hosts" of the worked examples ---- */
 
-/* By the real clock: what took longer than it should, on a busy machine, says nothing and gets another try. */
+/* By the real clock: an attempt that took too long, on a busy machine, is repeated. */
 enum { TRIES = 20 };
 
 static void sync_and_look(int64_t left[HOSTS])
@@ -19,7 +19,7 @@ static void sync_and_look(int64_t left[HOSTS])
         left[i] = host_left(&hosts[i], "a", KEY);
 }
 
-TEST(four_a_second_on_three_hosts_spread)
+TEST(four_a_second_distributed_over_three_hosts)
 {
     bool in_time = false;
     for (int try = 0; try < TRIES && !in_time; try++) {
@@ -27,11 +27,11 @@ TEST(four_a_second_on_three_hosts_spread)
             return;
         double start = seconds();
         int64_t left[HOSTS];
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
-        CHECK_EQ(host_ask(&hosts[2], REQUEST, 1), 1);
-        CHECK_EQ(host_ask(&hosts[1], REQUEST, 2), 2);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
+        CHECK_EQ(host_check(&hosts[2], REQUEST, 1), 1);
+        CHECK_EQ(host_check(&hosts[1], REQUEST, 2), 2);
         sync_and_look(left);
-        in_time = seconds() < start + 0.24; /* then one comes back */
+        in_time = seconds() < start + 0.24; /* then one unit is refilled */
         for (int i = 0; i < HOSTS && in_time; i++)
             CHECK_EQ(left[i], 0);
         end(HOSTS);
@@ -39,7 +39,7 @@ TEST(four_a_second_on_three_hosts_spread)
     CHECK(in_time);
 }
 
-TEST(twelve_at_once_then_repaid)
+TEST(excess_of_a_burst_is_repaid)
 {
     bool in_time = false;
     for (int try = 0; try < TRIES && !in_time; try++) {
@@ -48,11 +48,11 @@ TEST(twelve_at_once_then_repaid)
         double start = seconds();
         int64_t left[HOSTS];
         for (int i = 0; i < HOSTS; i++)
-            CHECK_EQ(host_ask(&hosts[i], REQUEST, 4), 4);
+            CHECK_EQ(host_check(&hosts[i], REQUEST, 4), 4);
         sync_and_look(left);
         bool soon = seconds() < start + 0.24;
         sleep_until(start + 1.9);
-        int early = host_ask(&hosts[0], REQUEST, 1);
+        int early = host_check(&hosts[0], REQUEST, 1);
         in_time = soon && seconds() < start + 2.24;
         for (int i = 0; i < HOSTS && in_time; i++)
             CHECK_EQ(left[i], -8);
@@ -60,7 +60,7 @@ TEST(twelve_at_once_then_repaid)
             CHECK_EQ(early, 0);
         sleep_until(start + 2.3);
         if (in_time)
-            CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+            CHECK_EQ(host_check(&hosts[1], REQUEST, 1), 1);
         end(HOSTS);
     }
     CHECK(in_time);
@@ -80,22 +80,22 @@ static const char *const rules_of_all[] = {
     RULE("limit: 30, window: 1h, algorithm: sliding_window_log"),
 };
 
-/* A reset that leaves nothing in the store: nobody brings back what he knows of it. */
-TEST(a_reset_stays)
+/* A reset deletes the counter in the store: no host restores it. */
+TEST(reset_is_not_undone_by_hosts)
 {
     for (size_t k = 0; k < sizeof rules_of_all / sizeof *rules_of_all; k++) {
         int before = test_failures;
         if (!begin(rules_of_all[k], HOSTS))
             return;
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 20), 20);
-        CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 20), 20);
+        CHECK_EQ(host_check(&hosts[1], REQUEST, 1), 1);
         hosts_sync(hosts, HOSTS);
         CHECK_EQ(host_left(&hosts[1], "a", KEY), 9);
         CHECK_EQ(weir_key_reset(hosts[0].engine, "a", KEY, strlen(KEY), (weir_time){0}), 0);
         hosts_sync(hosts, HOSTS);
         for (int i = 0; i < 2; i++) {
             CHECK_EQ(host_left(&hosts[i], "a", KEY), 30);
-            CHECK_EQ(host_ask(&hosts[i], REQUEST, 1), 1);
+            CHECK_EQ(host_check(&hosts[i], REQUEST, 1), 1);
         }
         hosts_sync(hosts, HOSTS);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 28);
@@ -106,23 +106,23 @@ TEST(a_reset_stays)
     }
 }
 
-TEST(every_algorithm_agrees_over_hosts)
+TEST(hosts_agree_under_every_algorithm)
 {
     for (size_t k = 0; k < sizeof rules_of_all / sizeof *rules_of_all; k++) {
         int before = test_failures;
         if (!begin(rules_of_all[k], HOSTS))
             return;
         for (int i = 0; i < HOSTS; i++)
-            CHECK_EQ(host_ask(&hosts[i], REQUEST, i + 1), i + 1);
+            CHECK_EQ(host_check(&hosts[i], REQUEST, i + 1), i + 1);
         hosts_sync(hosts, HOSTS);
         for (int i = 0; i < HOSTS; i++)
             CHECK_EQ(host_left(&hosts[i], "a", KEY), 24);
-        /* Beyond the limit, by all at once: in debt. */
+        /* Beyond the limit, by all hosts at once: in debt. */
         for (int i = 0; i < HOSTS; i++)
-            CHECK_EQ(host_ask(&hosts[i], REQUEST, 40), 24);
+            CHECK_EQ(host_check(&hosts[i], REQUEST, 40), 24);
         hosts_sync(hosts, HOSTS);
         for (int i = 0; i < HOSTS; i++)
-            CHECK(host_left(&hosts[i], "a", KEY) <= 0 && host_ask(&hosts[i], REQUEST, 5) == 0);
+            CHECK(host_left(&hosts[i], "a", KEY) <= 0 && host_check(&hosts[i], REQUEST, 5) == 0);
         if (test_failures != before)
             printf("  with %s", rules_of_all[k]);
         end(HOSTS);
@@ -131,25 +131,25 @@ TEST(every_algorithm_agrees_over_hosts)
 
 /* ---- Faults ---- */
 
-TEST(a_flush_and_a_lost_server)
+TEST(flushed_and_lost_server_is_restored)
 {
     static const char rules[] = RULE("limit: 1000, window: 1d");
     if (!begin(rules, HOSTS))
         return;
     for (int i = 0; i < HOSTS; i++)
-        CHECK_EQ(host_ask(&hosts[i], REQUEST, 10), 10);
+        CHECK_EQ(host_check(&hosts[i], REQUEST, 10), 10);
     hosts_sync(hosts, HOSTS);
     server_do("FLUSHALL");
     server_do("SCRIPT FLUSH");
     for (int i = 0; i < HOSTS; i++)
-        CHECK_EQ(host_ask(&hosts[i], REQUEST, 10), 10);
+        CHECK_EQ(host_check(&hosts[i], REQUEST, 10), 10);
     hosts_sync(hosts, HOSTS);
     CHECK_EQ(left_in_store(rules), 1000 - 60);
 
-    /* Gone, and everything goes on; back, and it knows all of it again. */
+    /* The server is gone, and requests continue; it is available again, and has all usage again. */
     server_kill();
     for (int i = 0; i < HOSTS; i++)
-        CHECK_EQ(host_ask(&hosts[i], REQUEST, 10), 10);
+        CHECK_EQ(host_check(&hosts[i], REQUEST, 10), 10);
     for (int round = 0; round < 8; round++)
         for (int i = 0; i < HOSTS; i++)
             CHECK(weir__sync_round(hosts[i].sync) != 0);
@@ -164,23 +164,23 @@ TEST(a_flush_and_a_lost_server)
     for (int i = 0; i < HOSTS; i++)
         CHECK(!is_down(&hosts[i]));
     hosts_sync(hosts, HOSTS);
-    CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 90); /* what left_in_store took, nobody else had heard of */
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 90); /* only the store has the units that left_in_store took */
     end(HOSTS);
 }
 
-TEST(a_stopped_server_is_told_later_and_once)
+TEST(stopped_server_receives_deltas_later_and_once)
 {
     static const char rules[] = RULE("limit: 1000, window: 1d");
     if (!begin(rules, 1))
         return;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 10), 10);
     CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
     kill(server.pid, SIGSTOP);
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 10), 10);
     hosts[0].sync->timeout_us = 500000;
-    CHECK(weir__sync_round(hosts[0].sync) != 0); /* it is on its way, and will be carried out */
+    CHECK(weir__sync_round(hosts[0].sync) != 0); /* it is in transit, and will be executed */
     hosts[0].sync->timeout_us = PATIENCE_US;
-    CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
+    CHECK_EQ(host_check(&hosts[0], REQUEST, 10), 10);
     kill(server.pid, SIGCONT);
     double back = awake_seconds();
     while (weir__sync_round(hosts[0].sync) != 0 && awake_seconds() < back + 5)

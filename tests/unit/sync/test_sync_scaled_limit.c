@@ -1,4 +1,4 @@
-/* The exchange under limits that follow each host's own load: what is used is told and applied, never what is left. */
+/* The exchange under limits scaled by each host's own load: usage is sent and applied, never the remaining units. */
 #include "hosts.h"
 
 #define REQUEST "GET / ip=192.0.2.1"
@@ -14,7 +14,7 @@ static void throttle_is(struct host *host, uint32_t throttle)
     weir__load_page_write(host->engine->load, test_seconds(hosts_time).mono_ns, &view);
 }
 
-/* The store, on whose way the load of the first host turns over. */
+/* A store that changes the load of the first host while a request is in transit. */
 static int turning_bring(void *context, struct weir__store_request *request)
 {
     static bool low;
@@ -48,38 +48,38 @@ static const char *const kinds[] = {"window: 1d, algorithm: fixed_window", "wind
                                     "window: 1d, algorithm: sliding_window_log",
                                     "window: 1d, algorithm: sliding_window_counter"};
 
-TEST(hosts_of_different_load_share_what_is_used)
+TEST(hosts_of_different_load_share_usage)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         begin(kinds[i], fake_send);
         throttle_is(&hosts[0], 0);
         throttle_is(&hosts[1], 1000);
-        CHECK_EQ(host_ask(&hosts[1], REQUEST, 50), 50);
+        CHECK_EQ(host_check(&hosts[1], REQUEST, 50), 50);
         hosts_sync(hosts, 2);
         CHECK_EQ(host_left(&hosts[1], "a", KEY), 50);
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5); /* it had not heard of the key */
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 5), 5); /* it had not received the usage of the key */
         hosts_sync(hosts, 2);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 20 - 55);
         CHECK_EQ(host_left(&hosts[1], "a", KEY), 45);
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 0);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 5), 0);
         throttle_is(&hosts[0], 1000);
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 50), 45);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 50), 45);
         end();
     }
 }
 
-TEST(a_load_that_changes_on_the_way_moves_nothing)
+TEST(load_change_in_transit_changes_no_usage)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         begin(kinds[i], turning_bring);
         throttle_is(&hosts[0], 1000);
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 15), 15);
+        CHECK_EQ(host_check(&hosts[0], REQUEST, 15), 15);
         for (int round = 0; round < 9; round++)
             CHECK_EQ(host_round(&hosts[0]), 0);
         throttle_is(&hosts[0], 1000);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 85);
         CHECK_EQ(store.taken, 15);
-        CHECK_EQ(host_untold(&hosts[0]), 0);
+        CHECK_EQ(host_unsent(&hosts[0]), 0);
         end();
     }
 }

@@ -1,7 +1,7 @@
 /*
- * Requests in flight under threads, processes and kill -9. Who holds a slot says so in a mask of the key, one bit a
- * holder: after it has taken one, and no longer than until it gives it back. There are never more bits than the limit
- * says; and when the leases are over every slot is to be had again, however many have died holding one.
+ * Permits under threads, processes and kill -9. A holder of a permit sets its bit in a mask of the key: after it has
+ * acquired the permit, and no longer than until it releases it. There are never more bits than the limit; and when the
+ * leases have expired every permit is available again, however many processes have died holding one.
  */
 #include "stress.h"
 
@@ -13,7 +13,7 @@ struct board {
     uint64_t mask[KEYS];
     uint64_t over, failed, taken, denied;
     int64_t most;     /* holders of a key: the largest limit */
-    int64_t clock_ns; /* stands still while anybody works */
+    int64_t clock_ns; /* stands still while workers run */
 };
 
 static weir_limit limit_of(int64_t slots)
@@ -36,7 +36,7 @@ struct hand {
     bool holds;
 };
 
-/* One step of a worker: gives back what the hand holds, or takes. `bit` is the hand's in all masks. */
+/* One step of a worker: releases the permit that the hand holds, or acquires one. `bit` is the hand's in all masks. */
 static void step(weir_segment *segment, const weir_limit *limit, struct board *board, struct hand *hand, uint64_t bit,
                  uint64_t *seed)
 {
@@ -69,7 +69,7 @@ static void step(weir_segment *segment, const weir_limit *limit, struct board *b
         __atomic_fetch_add(&board->over, 1, __ATOMIC_RELAXED);
 }
 
-/* ---- Processes that die ---- */
+/* ---- Killed processes ---- */
 
 static pid_t start(const char *path, const weir_limit *limit, struct board *board, int worker, uint64_t seed)
 {
@@ -97,7 +97,8 @@ static void end(pid_t child, struct board *board, int worker, uint64_t *seed)
         __atomic_fetch_and(&board->mask[key], ~(UINT64_C(0xff) << worker * HANDS), __ATOMIC_SEQ_CST);
 }
 
-/* Everybody is dead and the leases are over: all slots are there, not one more, and what is given back is. */
+/* All processes are dead and the leases have expired: all permits are available, not one more, and released ones are
+ * again. */
 static void check_all_free(weir_segment *segment, const weir_limit *limit, struct board *board)
 {
     for (uint64_t key = 0; key < KEYS; key++) {
@@ -114,14 +115,15 @@ static void check_all_free(weir_segment *segment, const weir_limit *limit, struc
     }
 }
 
-/* On a busy machine they are killed before they come to anything: nobody is, until more was taken than have died. */
+/* On a busy machine processes are killed before they have acquired anything: waits until more was acquired than
+ * processes died. */
 static void until_taken(struct board *board, int64_t died)
 {
     for (int i = 0; i < 10000 && __atomic_load_n(&board->taken, __ATOMIC_RELAXED) <= (uint64_t)died + WORKERS; i++)
         usleep(1000);
 }
 
-TEST(no_slot_is_lost_by_deaths)
+TEST(killed_holders_lose_no_permit)
 {
     char path[64];
     uint64_t seed = 11;
@@ -161,7 +163,7 @@ TEST(no_slot_is_lost_by_deaths)
 struct thread {
     weir_segment *segment;
     struct board *board;
-    weir_limit limit[2]; /* by turns */
+    weir_limit limit[2]; /* alternating */
     int worker;
     int64_t steps;
 };
@@ -184,7 +186,7 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-/* Of two limits only the larger can be seen from outside: others may come under it at any moment. */
+/* Of two limits only the larger can be checked: other threads may acquire under it at any moment. */
 static void run_threads(int64_t slots, int64_t others)
 {
     struct board *board = stress_shared(sizeof *board);
@@ -212,13 +214,13 @@ static void run_threads(int64_t slots, int64_t others)
     munmap(board, sizeof *board);
 }
 
-TEST(threads_never_hold_more)
+TEST(threads_never_exceed_the_limit)
 {
     run_threads(1, 1);
     run_threads(2, 2);
 }
 
-TEST(threads_under_two_limits)
+TEST(threads_under_two_limits_never_exceed_the_larger)
 {
     run_threads(2, 2 + 1);
     run_threads(1, 6);

@@ -1,17 +1,17 @@
-/* Requests under strict rules, with a store that is played: prepare, ask, check, give back. */
-#ifndef WEIR_TESTS_STRICT_ASKING_H
-#define WEIR_TESTS_STRICT_ASKING_H
+/* Requests under strict rules, with a simulated store: begin, store request, check, rollback. */
+#ifndef WEIR_TESTS_STRICT_REQUESTS_H
+#define WEIR_TESTS_STRICT_REQUESTS_H
 
 #include "../../store.h"
 
 enum { OUTCOMES = 8 };
 
-/* What became of one request. */
+/* The results of one request. */
 struct result {
     int prepared;
-    weir_result answer;
+    weir_result checked;
     weir_outcome outcomes[OUTCOMES];
-    uint32_t back; /* counters given back */
+    uint32_t back; /* counters rolled back */
     bool passes;
 };
 
@@ -19,9 +19,9 @@ static struct test_store store;
 
 /* Changes a request between its steps. */
 struct moment {
-    void (*asked)(weir *engine); /* after the store was asked, before the check */
-    int64_t cost;                /* 0: the rules' */
-    bool look;                   /* a cost of 0 */
+    void (*before_check)(weir *engine); /* called after the store request, before the check */
+    int64_t cost;                       /* 0: as the rules have it */
+    bool look;                          /* a cost of 0 */
     bool dry_run;
 };
 
@@ -41,15 +41,15 @@ static inline struct result run(weir *engine, const char *line, double s, struct
     r.query.dry_run = moment.dry_run;
     result.prepared = weir_check_begin(engine, &r.query);
     if (result.prepared == 1)
-        test_store_answer(&store, weir_async_request(async));
-    if (moment.asked)
-        moment.asked(engine);
-    CHECK_EQ(weir_check(engine, &r.query, &result.answer), 0);
-    result.passes = weir_passes(&result.answer.decision);
+        test_store_execute(&store, weir_async_request(async));
+    if (moment.before_check)
+        moment.before_check(engine);
+    CHECK_EQ(weir_check(engine, &r.query, &result.checked), 0);
+    result.passes = weir_passes(&result.checked.decision);
     struct weir__store_request *back = weir_async_rollback(async);
     if (back) {
         result.back = back->op_count;
-        test_store_give_back(&store, back);
+        test_store_refund(&store, back);
     }
     CHECK(weir_async_rollback(async) == back);
     weir_async_free(async);

@@ -1,8 +1,8 @@
 /*
- * Requests in flight of several hosts with a real Redis and kill -9. Each holder is a process with a segment of its
- * own. Who holds a slot says so in a mask of the key, one bit a holder: after it has taken one, and no longer than
- * until it gives it back. There are never more bits than the limit; and when the leases are over every slot is to be
- * had again, however many have died holding one, or in the midst of taking or giving back.
+ * Permits of several hosts with a real Redis and kill -9. Each holder is a process with a segment of its own. A holder
+ * of a permit sets its bit in a mask of the key: after it has acquired the permit, and no longer than until it
+ * releases it. There are never more bits than the limit; and when the leases have expired every permit is available
+ * again, however many processes have died holding one, or while acquiring or releasing one.
  */
 #include "stress.h"
 
@@ -46,23 +46,23 @@ static void add(uint64_t *to)
     __atomic_fetch_add(to, 1, __ATOMIC_RELAXED);
 }
 
-static bool hold(weir *engine, uint64_t key, weir_permits *held)
+static bool hold(weir *engine, uint64_t key, weir_permits *permits)
 {
     struct test_request r;
-    weir_result answer;
+    weir_result result;
     char line[32];
     snprintf(line, sizeof line, "GET / user_id=%d", (int)key);
     test_request(&r, line);
-    r.query.permits = held;
-    if (weir_check(engine, &r.query, &answer) != 0 || answer.decided_by.error)
+    r.query.permits = permits;
+    if (weir_check(engine, &r.query, &result) != 0 || result.decided_by.error)
         add(&board->failed);
-    bool passes = weir_passes(&answer.decision);
+    bool passes = weir_passes(&result.decision);
     add(passes ? &board->taken : &board->denied);
     return passes;
 }
 
 struct hand {
-    weir_permits held;
+    weir_permits permits;
     uint64_t key;
     bool holds;
 };
@@ -70,15 +70,15 @@ struct hand {
 static void step(weir *engine, struct hand *hand, uint64_t bit, uint64_t *seed)
 {
     if (hand->holds && test_random(seed) % 4 == 0) {
-        if (weir_permits_renew(engine, &hand->held) != 0)
+        if (weir_permits_renew(engine, &hand->permits) != 0)
             add(&board->lost);
         return;
     }
     if (hand->holds) {
         weir_permits copy;
-        memcpy(&copy, &hand->held, weir_permits_size(&hand->held));
+        memcpy(&copy, &hand->permits, weir_permits_size(&hand->permits));
         __atomic_fetch_and(&board->mask[hand->key], ~bit, __ATOMIC_SEQ_CST);
-        if (weir_permits_release(engine, &hand->held) != 1)
+        if (weir_permits_release(engine, &hand->permits) != 1)
             add(&board->lost);
         if (test_random(seed) % 2 && weir_permits_release(engine, &copy) != 0)
             add(&board->failed);
@@ -86,7 +86,7 @@ static void step(weir *engine, struct hand *hand, uint64_t bit, uint64_t *seed)
         return;
     }
     hand->key = test_random(seed) % KEYS;
-    hand->holds = hold(engine, hand->key, &hand->held);
+    hand->holds = hold(engine, hand->key, &hand->permits);
     if (!hand->holds)
         return;
     uint64_t holders = __atomic_fetch_or(&board->mask[hand->key], bit, __ATOMIC_SEQ_CST) | bit;
@@ -94,7 +94,7 @@ static void step(weir *engine, struct hand *hand, uint64_t bit, uint64_t *seed)
         add(&board->over);
 }
 
-/* Every hand is looked after long before its lease ends, however slow the machine. */
+/* Every permit is renewed or released long before its lease ends, however slow the machine. */
 static void work(int worker, uint64_t seed)
 {
     weir *engine = host();
@@ -123,8 +123,8 @@ static void end(pid_t child, int worker)
 }
 
 /*
- * All leases end, as they would in time: each is what the server has stored of it. Before, it has carried out what the
- * dead had sent: an answer goes out when all that had come with its question is done.
+ * Expires all leases by changing what the server has stored. Before that, the server executes what the killed
+ * processes had sent: a reply is sent when everything received with its request is done.
  */
 static void end_leases(void)
 {
@@ -145,27 +145,28 @@ static void end_leases(void)
 static void check_all_free(void)
 {
     weir *engine = host();
-    weir_permits *held = calloc(SLOTS + 1, sizeof *held);
-    for (uint64_t key = 0; key < KEYS && held; key++) {
+    weir_permits *permits = calloc(SLOTS + 1, sizeof *permits);
+    for (uint64_t key = 0; key < KEYS && permits; key++) {
         int got = 0;
         for (int i = 0; i <= SLOTS; i++)
-            got += hold(engine, key, &held[i]);
+            got += hold(engine, key, &permits[i]);
         CHECK_EQ(got, SLOTS);
         for (int i = 0; i < SLOTS; i++)
-            CHECK_EQ(weir_permits_release(engine, &held[i]), 1);
+            CHECK_EQ(weir_permits_release(engine, &permits[i]), 1);
     }
-    free(held);
+    free(permits);
     weir_close(engine);
 }
 
-/* On a busy machine they are killed before they come to anything: nobody is, until more was taken than have died. */
+/* On a busy machine processes are killed before they have acquired anything: waits until more was acquired than
+ * processes died. */
 static void until_taken(int64_t died)
 {
     for (int i = 0; i < 10000 && __atomic_load_n(&board->taken, __ATOMIC_RELAXED) <= (uint64_t)died + WORKERS; i++)
         usleep(1000);
 }
 
-TEST(no_slot_is_lost_by_deaths)
+TEST(killed_holders_lose_no_permit)
 {
     uint64_t seed = 15;
     pid_t child[WORKERS];

@@ -1,6 +1,7 @@
 /*
- * Threads under rules of all kinds while the load turns over all the time: limits shrink and grow, requests are shed, a
- * reserve is kept. However they meet, nothing leaks: what passed is what was taken, and no slot stays behind.
+ * Threads under rules of all kinds while the load changes all the time: limits shrink and grow, requests are shed, a
+ * reserve is kept. In any interleaving nothing leaks: the units consumed are those that passed, and no permit stays
+ * behind.
  */
 #include "../engine.h"
 
@@ -21,86 +22,86 @@ static const char rules[] =
 
 static weir *engine;
 static uint64_t stopped;
-static int64_t inside, most; /* slots that are held, and the most at once */
-static uint64_t shed;        /* not 0: somebody was */
+static int64_t inside, most; /* permits in use, and the maximum */
+static uint64_t shed;        /* not 0: a request was shed */
 
-static void *turn_over(void *unused)
+static void *change_load(void *unused)
 {
     (void)unused;
     struct weir__load_view view = weir__load_view_neutral();
-    for (uint32_t turn = 0; !weir__load64(&stopped); turn++) {
-        view.level = turn % 3 * 400;
-        view.throttle = turn % 5 * 250;
-        view.shed[WEIR_LOW] = turn % 4 * 300;
-        view.shed[WEIR_NORMAL] = turn % 7 ? 0 : 500;
+    for (uint32_t round = 0; !weir__load64(&stopped); round++) {
+        view.level = round % 3 * 400;
+        view.throttle = round % 5 * 250;
+        view.shed[WEIR_LOW] = round % 4 * 300;
+        view.shed[WEIR_NORMAL] = round % 7 ? 0 : 500;
         weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
     }
     return NULL;
 }
 
-struct tally {
+struct counts {
     int64_t passed, shed, denied, odd;
 };
 
-static void *ask(void *context)
+static void *send_requests(void *context)
 {
     static const char *const lines[] = {"GET /pay", "GET /bulk", "GET /any"};
-    struct tally *tally = context;
-    /* Who turns the load over comes late on a busy machine: as many more, until he was there. */
+    struct counts *counts = context;
+    /* On a busy machine the thread that changes the load starts late: more requests, until it has started. */
     int64_t count = test_scaled(60000, 2000);
     for (int64_t i = 0; i < count || (!weir__load64(&shed) && i < 20 * count); i++) {
         struct test_request r;
-        weir_result answer;
-        weir_permits held;
+        weir_result result;
+        weir_permits permit;
         test_request(&r, lines[i % 3]);
-        r.query.permits = &held;
-        if (weir_check(engine, &r.query, &answer) != 0)
+        r.query.permits = &permit;
+        if (weir_check(engine, &r.query, &result) != 0)
             exit(1);
-        if (!weir_passes(&answer.decision)) {
-            tally->shed += answer.decided_by.reason == WEIR_BY_SHED;
-            if (answer.decided_by.reason == WEIR_BY_SHED && !weir__load64(&shed))
+        if (!weir_passes(&result.decision)) {
+            counts->shed += result.decided_by.reason == WEIR_BY_SHED;
+            if (result.decided_by.reason == WEIR_BY_SHED && !weir__load64(&shed))
                 weir__store64(&shed, 1);
-            tally->denied += answer.decided_by.reason != WEIR_BY_SHED;
-            tally->odd += held.count != 0 || (answer.decided_by.reason == WEIR_BY_SHED) != (answer.status == 503);
+            counts->denied += result.decided_by.reason != WEIR_BY_SHED;
+            counts->odd += permit.count != 0 || (result.decided_by.reason == WEIR_BY_SHED) != (result.status == 503);
             continue;
         }
-        tally->passed++;
+        counts->passed++;
         int64_t now = __atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST), seen = __atomic_load_n(&most, __ATOMIC_SEQ_CST);
         while (now > seen && !__atomic_compare_exchange_n(&most, &seen, now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             ;
-        tally->odd += held.count != 1;
+        counts->odd += permit.count != 1;
         if (i % 4 == 0)
             sched_yield();
         __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
-        tally->odd += weir_permits_release(engine, &held) != 1;
+        counts->odd += weir_permits_release(engine, &permit) != 1;
     }
     return NULL;
 }
 
-TEST(nothing_leaks_while_the_load_turns_over)
+TEST(nothing_leaks_while_the_load_changes)
 {
     weir_options how = {
         .segment = {.size = 8 << 20}, .rules_text = rules, .diagnose = test_print_diagnostic, .load = ""};
     pthread_t threads[THREADS], turner;
-    struct tally tallies[THREADS] = {{0}}, sum = {0};
+    struct counts counts_of[THREADS] = {{0}}, sum = {0};
     if (weir_open(&how, &engine) != 0)
         exit(1);
-    CHECK_EQ(pthread_create(&turner, NULL, turn_over, NULL), 0);
+    CHECK_EQ(pthread_create(&turner, NULL, change_load, NULL), 0);
     for (int i = 0; i < THREADS; i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, ask, &tallies[i]), 0);
+        CHECK_EQ(pthread_create(&threads[i], NULL, send_requests, &counts_of[i]), 0);
     for (int i = 0; i < THREADS; i++) {
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
-        sum.passed += tallies[i].passed;
-        sum.shed += tallies[i].shed;
-        sum.denied += tallies[i].denied;
-        sum.odd += tallies[i].odd;
+        sum.passed += counts_of[i].passed;
+        sum.shed += counts_of[i].shed;
+        sum.denied += counts_of[i].denied;
+        sum.odd += counts_of[i].odd;
     }
     weir__store64(&stopped, 1);
     CHECK_EQ(pthread_join(turner, NULL), 0);
     CHECK_EQ(sum.odd, 0);
     CHECK(sum.passed > 0 && sum.shed > 0);
     CHECK(most <= SLOTS);
-    /* What each counter has is what passed: by its figures, and by what is left under the limit as it is now. */
+    /* Each counter has what passed: by its statistics, and by the remaining units under the current limit. */
     static const char *const counted[] = {"rate", "quota", "flight"};
     struct weir__load_view view = weir__load_view_neutral();
     view.level = WEIR__LOAD_FULL;
@@ -115,7 +116,7 @@ TEST(nothing_leaks_while_the_load_turns_over)
         int64_t used = outcome.decision.limit - outcome.decision.remaining;
         if (strcmp(counted[i], "flight") == 0)
             CHECK_EQ(used, 0);
-        else /* of the bucket one comes back in half a minute */
+        else /* one unit of the bucket is refilled in half a minute */
             CHECK(used <= sum.passed && used >= sum.passed - 20);
     }
     weir_close(engine);

@@ -1,6 +1,6 @@
 /*
- * A round in slices. Time is counted in sixteenths of an interval, and passes as weir__sync_slices says; what is
- * measured besides is the store's time, which in most tests is next to nothing of a long interval.
+ * A round in slices. Time is counted in sixteenths of an interval, and passes by weir__sync_slices; the store's
+ * latency adds to it, which in most tests is a tiny part of a long interval.
  */
 #include "hosts.h"
 
@@ -14,13 +14,13 @@
 static struct fake_store store;
 static struct host host;
 static int64_t now;
-static int64_t used_since[KEYS]; /* what is not told yet; -1: all is */
-static int64_t longest;          /* that something waited */
-static unsigned asked[KEYS];     /* times */
-static useconds_t pause_us;      /* that the store takes for a request */
-static uint64_t refused_every;   /* so many requests; 0: none is */
+static int64_t used_since[KEYS]; /* time of the oldest delta that is not sent yet; -1: all are sent */
+static int64_t longest;          /* longest wait of a delta */
+static unsigned exchanged[KEYS]; /* number of ops by key */
+static useconds_t pause_us;      /* latency of the store per request */
+static uint64_t refused_every;   /* every so many requests are refused; 0: none */
 
-/* ---- A store that remembers who was asked for ---- */
+/* ---- A store that counts the ops by key ---- */
 
 static int key_of(const struct weir__store_op *op)
 {
@@ -41,12 +41,12 @@ static int send_request(void *context, struct weir__store_request *request)
     if (refused_every && store.requests % refused_every == refused_every - 1)
         store.fate = REFUSES;
     int error = fake_send(context, request);
-    store.fate = refused_every ? ANSWERS : store.fate;
+    store.fate = refused_every ? REPLIES : store.fate;
     for (uint32_t i = 0; i < request->op_count && !error; i++) {
         int key = request->ops[i].kind == WEIR__OP_EXCHANGE ? key_of(&request->ops[i]) : -1;
         if (key < 0)
             continue;
-        asked[key]++;
+        exchanged[key]++;
         int64_t waited = used_since[key] < 0 ? 0 : now - used_since[key];
         longest = waited > longest ? waited : longest;
         used_since[key] = -1;
@@ -74,7 +74,7 @@ static void begin(uint64_t interval_ms)
     pause_us = 0;
     refused_every = 0;
     memset(used_since, -1, sizeof used_since);
-    memset(asked, 0, sizeof asked);
+    memset(exchanged, 0, sizeof exchanged);
     fake_store_make(&store);
     host = (struct host){.send_request = send_request, .send_context = &store, .now = hosts_now};
     CHECK_EQ(weir_open(&kind, &host.engine), 0);
@@ -92,12 +92,12 @@ static void use(int first, int count)
     for (int key = first; key < first + count; key++) {
         char line[64];
         snprintf(line, sizeof line, "GET / ip=10.0.%d.%d", key / 250, key % 250);
-        CHECK_EQ(host_ask(&host, line, 1), 1);
+        CHECK_EQ(host_check(&host, line, 1), 1);
         used_since[key] = used_since[key] < 0 ? now : used_since[key];
     }
 }
 
-/* Waits for the moment of the next step, and takes it. */
+/* Waits until the next step is due, and runs it. */
 static int step(void)
 {
     now += INTERVAL / weir__sync_slices(host.sync);
@@ -113,14 +113,14 @@ static void step_until(unsigned slices, int keys)
     CHECK_EQ(weir__sync_slices(host.sync), slices);
 }
 
-/* ---- Spread, and every key once ---- */
+/* ---- Slices, and every key once ---- */
 
-TEST(a_busy_host_asks_for_each_key_once_an_interval_and_for_few_at_once)
+TEST(busy_host_exchanges_each_key_once_an_interval_in_small_slices)
 {
     begin(LONG_MS);
     step_until(16, KEYS);
     for (int round = 0; round < 3; round++) {
-        memset(asked, 0, sizeof asked);
+        memset(exchanged, 0, sizeof exchanged);
         for (int i = 0; i < 16; i++) {
             use(0, KEYS);
             uint64_t before = store.ops;
@@ -128,13 +128,13 @@ TEST(a_busy_host_asks_for_each_key_once_an_interval_and_for_few_at_once)
             CHECK(store.ops - before < KEYS / 16 * 2);
         }
         for (int key = 0; key < KEYS; key++)
-            CHECK_EQ(asked[key], 1);
+            CHECK_EQ(exchanged[key], 1);
     }
     CHECK(longest <= INTERVAL);
     end();
 }
 
-TEST(there_are_as_many_parts_as_there_is_to_do)
+TEST(number_of_slices_follows_the_work)
 {
     static const struct {
         int keys;
@@ -151,8 +151,8 @@ TEST(there_are_as_many_parts_as_there_is_to_do)
     }
 }
 
-/* An idle host has one step an interval, and it ops for nothing. */
-TEST(who_has_nothing_to_do_sleeps)
+/* An idle host has one step an interval, without any op. */
+TEST(idle_host_sleeps)
 {
     begin(LONG_MS);
     step_until(16, KEYS);
@@ -167,7 +167,7 @@ TEST(who_has_nothing_to_do_sleeps)
 }
 
 /* Whatever the load does, and also if steps come too late. */
-TEST(no_key_waits_for_longer_than_an_interval)
+TEST(no_key_waits_longer_than_an_interval)
 {
     uint64_t seed = 5;
     begin(LONG_MS);
@@ -178,12 +178,12 @@ TEST(no_key_waits_for_longer_than_an_interval)
         uint64_t steps = test_random(&seed) % 60;
         for (uint64_t k = 0; k < steps; k++) {
             use(first, keys);
-            /* Those that were missed are made up for in the step after them. */
+            /* Missed slices are made up for in the next step. */
             unsigned slices = weir__sync_slices(host.sync), left = slices - host.sync->slice;
             unsigned count = test_random(&seed) % 5 ? 1 : 1 + (unsigned)(test_random(&seed) % left);
             now += INTERVAL / slices * count;
             CHECK_EQ(weir__sync_step(host.sync, count), 0);
-            /* One that takes several slices comes late for the first of them by these. */
+            /* A step of several slices is late for the first of them by the others. */
             CHECK(longest <= INTERVAL + INTERVAL / slices * (count - 1));
             longest = 0;
             seen |= weir__sync_slices(host.sync);
@@ -192,11 +192,11 @@ TEST(no_key_waits_for_longer_than_an_interval)
     CHECK_EQ(seen, 31); /* 1, 2, 4, 8 and 16 */
     CHECK_EQ(weir__sync_round(host.sync), 0);
     CHECK_EQ(store.taken, host.admitted);
-    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(host_unsent(&host), 0);
     end();
 }
 
-TEST(more_parts_than_are_left_are_those_that_are_left)
+TEST(step_takes_at_most_the_remaining_slices)
 {
     begin(LONG_MS);
     step_until(4, 400);
@@ -206,15 +206,15 @@ TEST(more_parts_than_are_left_are_those_that_are_left)
     CHECK_EQ(host.sync->slice, 0);
     use(0, 400);
     CHECK_EQ(weir__sync_step(host.sync, 1000), 0);
-    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(host_unsent(&host), 0);
     end();
 }
 
-/* ---- When it goes wrong ---- */
+/* ---- Failures ---- */
 
-TEST(a_part_that_fails_ends_the_round_and_all_is_told_again)
+TEST(failed_slice_ends_the_round_and_is_resent)
 {
-    static const enum fate fates[] = {REFUSES, LOSES_ANSWER};
+    static const enum fate fates[] = {REFUSES, LOSES_REPLY};
     for (size_t k = 0; k < sizeof fates / sizeof *fates; k++) {
         begin(LONG_MS);
         step_until(16, KEYS);
@@ -224,22 +224,22 @@ TEST(a_part_that_fails_ends_the_round_and_all_is_told_again)
         for (int failed = 1; failed <= 3; failed++) {
             use(0, KEYS);
             CHECK(step() != 0);
-            CHECK_EQ(weir__sync_slices(host.sync), 1); /* and no sooner tried again than before */
+            CHECK_EQ(weir__sync_slices(host.sync), 1); /* and the retry is not sooner than before */
             CHECK(is_down(&host) == (failed == 3));
         }
-        store.fate = ANSWERS;
+        store.fate = REPLIES;
         CHECK_EQ(step(), 0);
         CHECK(!is_down(&host));
         CHECK_EQ(weir__sync_round(host.sync), 0);
         CHECK_EQ(store.taken, host.admitted);
-        CHECK_EQ(host_untold(&host), 0);
+        CHECK_EQ(host_unsent(&host), 0);
         step_until(16, KEYS);
         end();
     }
 }
 
-/* Each round tells the batch that failed before, and fails with the next: all keys take turns. */
-TEST(who_fails_in_every_round_comes_to_every_key)
+/* Each round re-sends the batch that failed before, and fails with the next: all keys get their turn. */
+TEST(host_that_fails_in_every_round_reaches_every_key)
 {
     begin(LONG_MS);
     refused_every = 2;
@@ -249,17 +249,17 @@ TEST(who_fails_in_every_round_comes_to_every_key)
         (void)!step();
     }
     for (int key = 0; key < KEYS; key++)
-        CHECK(asked[key] > 0);
+        CHECK(exchanged[key] > 0);
     refused_every = 0;
     for (int i = 0; i < 2; i++)
         CHECK_EQ(weir__sync_round(host.sync), 0);
-    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(host_unsent(&host), 0);
     CHECK_EQ(store.taken, host.admitted);
     end();
 }
 
-/* Only what it tells first has come together in that time. */
-TEST(who_was_stopped_tells_everything_at_once)
+/* Only the deltas it sends first have accumulated in that time. */
+TEST(stopped_agent_sends_everything_in_one_step)
 {
     begin(1000);
     step_until(16, KEYS);
@@ -267,18 +267,18 @@ TEST(who_was_stopped_tells_everything_at_once)
         CHECK_EQ(step(), 0);
     CHECK(host.sync->slice > 0);
     use(0, KEYS);
-    host.sync->round_ms -= 20000; /* all that was is longer ago */
+    host.sync->round_ms -= 20000; /* all usage is older than that */
     host.sync->ledger->header->acked_ms -= 20000;
     CHECK_EQ(step(), 0);
     CHECK(host.sync->late_us >= 20000000);
-    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(host_unsent(&host), 0);
     use(0, KEYS);
     CHECK_EQ(step(), 0);
     CHECK_EQ(host.sync->late_us, 0);
     end();
 }
 
-TEST(agents_that_are_killed_between_parts_and_in_them)
+TEST(agents_killed_between_and_during_slices)
 {
     uint64_t seed = 9;
     begin(LONG_MS);
@@ -287,8 +287,8 @@ TEST(agents_that_are_killed_between_parts_and_in_them)
         int keys = (int)(test_random(&seed) % KEYS);
         use((int)(test_random(&seed) % (uint64_t)(KEYS - keys + 1)), keys);
         uint64_t chance = test_random(&seed) % 40;
-        store.fate = chance == 0 ? REFUSES : chance == 1 ? LOSES_ANSWER : ANSWERS;
-        (void)!step(); /* a batch that failed is in_flight: so is one in which the agent was killed */
+        store.fate = chance == 0 ? REFUSES : chance == 1 ? LOSES_REPLY : REPLIES;
+        (void)!step(); /* a failed batch is kept in the ledger: so is one during which the agent was killed */
         seen |= host.sync->slice ? weir__sync_slices(host.sync) : 0;
         if (test_random(&seed) % 30 == 0) {
             weir__sync_free(host.sync);
@@ -296,17 +296,17 @@ TEST(agents_that_are_killed_between_parts_and_in_them)
         }
     }
     CHECK(seen & 16);
-    store.fate = ANSWERS;
+    store.fate = REPLIES;
     for (int i = 0; i < 2; i++)
         CHECK_EQ(weir__sync_round(host.sync), 0);
-    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(host_unsent(&host), 0);
     CHECK_EQ(store.taken, host.admitted);
     end();
 }
 
-/* ---- Stores that take their time ---- */
+/* ---- Slow stores ---- */
 
-TEST(a_store_that_is_far_away_is_not_asked_more_often)
+TEST(distant_store_gets_no_more_requests)
 {
     begin(50);
     pause_us = 30000;
@@ -318,7 +318,7 @@ TEST(a_store_that_is_far_away_is_not_asked_more_often)
     end();
 }
 
-TEST(who_falls_behind_has_one_part_again)
+TEST(host_that_falls_behind_returns_to_one_slice)
 {
     begin(LONG_MS);
     step_until(8, KEYS);
