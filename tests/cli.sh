@@ -12,11 +12,11 @@ for command in $("$weir" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
     "$weir" help "$command" | grep -qE "^usage: weir ($command|COMMAND)|^weir [0-9]" || { echo "no help for $command"; exit 1; }
 done
 fails 2 "$weir" help nonsense
-said "no command 'nonsense'"
+reported "no command 'nonsense'"
 fails 2 "$weir" explain
-said "did you mean 'check'?"
+reported "did you mean 'check'?"
 fails 2 "$weir" reload
-said SIGHUP
+reported SIGHUP
 "$weir" version | grep -qE '^weir [0-9]+\.[0-9]+\.[0-9]+$'
 fails 2 "$weir"
 fails 2 "$weir" nonsense
@@ -66,7 +66,7 @@ assert d["live"] == 100 and d["allowed"] == 100 and d["sound"] is True, d
 assert d["more"] is False and len(d["entries"]) == 100 and all(e["used"] == 2 and e["live"] for e in d["entries"])
 '
 
-# Cut short while it is shown, which takes until the pipe is read: told, and not the end by a signal.
+# Truncated while it is printed, which takes until the pipe is read: an error is reported, without a crash.
 "$work/fill" large "$work/large"
 mkfifo "$work/pipe"
 "$weir" dump --json --all "$work/large" >"$work/pipe" 2>"$work/err" &
@@ -78,4 +78,4 @@ cat <&3 >>"$work/out"
 exec 3<&-
 wait "$shown" && exit 1
 [ $? -eq 1 ]
-said 'was truncated while it was read'
+reported 'was truncated while it was read'

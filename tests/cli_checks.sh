@@ -1,7 +1,7 @@
-# What tests of the command share; $work is a folder of theirs.
+# Shared by the tests of the command; $work is their directory.
 # shellcheck shell=sh disable=SC2154
 
-# fails CODE COMMAND...: exits with CODE and says something on standard error, which stays in $work/err.
+# fails CODE COMMAND...: exits with CODE and writes to standard error, which is kept in $work/err.
 fails() {
     code=$1
     shift
@@ -12,5 +12,5 @@ fails() {
     [ "$got" -eq "$code" ] || { echo "$*: exit $got, expected $code"; cat "$work/err"; exit 1; }
     [ -s "$work/err" ] || { echo "$*: failed without a word"; exit 1; }
 }
-# said TEXT: the last that failed said this.
-said() { grep -qF -- "$1" "$work/err" || { echo "expected: $1"; cat "$work/err"; exit 1; }; }
+# reported TEXT: standard error of the last failed command has this.
+reported() { grep -qF -- "$1" "$work/err" || { echo "expected: $1"; cat "$work/err"; exit 1; }; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# weir rules, weir token and weir queue with a database of their own, as a person would try them: $1 is the binary.
+# weir rules, weir token and weir queue with a private database, as a user would try them: $1 is the binary.
 # tests/e2e/test_control_cli.py has the same over HTTP.
 set -eu
 weir=$(realpath "$1")
@@ -20,7 +20,7 @@ assert $1, json.dumps(d, indent=1)"; }
 # printed LINE: the last output has this line.
 printed() { grep -qx -- "$1" "$work/out" || { echo "expected: $1"; cat "$work/out"; exit 1; }; }
 
-# lacks TEXT FILE: it is not in there.
+# lacks TEXT FILE: the file does not contain the text.
 lacks() { if grep -qF -- "$1" "$2"; then echo "unexpected: $1"; exit 1; fi; }
 
 # ---- help and wrong command lines ----
@@ -34,57 +34,57 @@ for command in "rules list" "rules get" "rules apply" "rules diff" "rules publis
     [ "$(wc -L <"$work/out")" -le 80 ]
     # shellcheck disable=SC2086
     fails 2 "$weir" $command --hepl
-    said "did you mean '--help'?"
+    reported "did you mean '--help'?"
 done
 "$weir" rules --help | grep -q '^usage: weir rules COMMAND'
 "$weir" token -h | grep -q '^usage: weir token COMMAND'
 fails 2 "$weir" rules
 fails 2 "$weir" rules lsit
-said "did you mean 'list'?"
+reported "did you mean 'list'?"
 fails 2 "$weir" token remake
 fails 2 "$weir" rules list
-said "which rules service?"
+reported "which rules service?"
 fails 2 "$weir" rules list --db sqlite:/a --url http://b
-said "one of --url, --db and --file"
+reported "one of --url, --db and --file"
 fails 2 "$weir" rules list "$db" --token-file x
-said "are for a --url"
-# What is in the arguments of a process is seen by every user of the host.
+reported "are for a --url"
+# The arguments of a process are visible to every user of the host.
 fails 2 "$weir" rules list --url http://127.0.0.1:1 --token weir_0_secret
-said "use --token-file FILE or the environment: WEIR_TOKEN"
+reported "use --token-file FILE or the environment: WEIR_TOKEN"
 fails 2 "$weir" rules list --db postgresql://weir:secret@127.0.0.1/rules
-said "PGPASSWORD"
+reported "PGPASSWORD"
 fails 2 "$weir" rules list --db "postgresql://127.0.0.1/rules?password=secret"
-said "PGPASSWORD"
+reported "PGPASSWORD"
 fails 2 "$weir" rules list --url http://me:secret@127.0.0.1:1
-said "neither user nor password"
+reported "neither user nor password"
 echo weir_0_secret >"$work/open.token"
 chmod 644 "$work/open.token"
 fails 1 "$weir" rules list --url http://127.0.0.1:1 --token-file "$work/open.token"
-said "every user of this host may read it (mode 0644)"
+reported "every user of this host may read it (mode 0644)"
 chmod 640 "$work/open.token"
 fails 1 "$weir" rules list --url http://127.0.0.1:1 --token-file "$work/open.token"
 lacks "may read" "$work/err"
 fails 2 "$weir" rules list --prune "$db"
-said "no option '--prune'"
+reported "no option '--prune'"
 fails 2 "$weir" rules get "$db"
-said "which document?"
+reported "which document?"
 fails 2 "$weir" rules get a b "$db"
 fails 2 "$weir" rules get a --version x "$db"
-said "--version is a number from 1 on"
+reported "--version is a number from 1 on"
 fails 2 "$weir" rules publish login "$db"
-said "--stage shadow, enforced or draft"
+reported "--stage shadow, enforced or draft"
 fails 2 "$weir" rules publish a b --stage shadow --version 2 "$db"
 fails 2 "$weir" rules apply --publish draft x "$db"
-said "--publish shadow or enforced"
+reported "--publish shadow or enforced"
 fails 2 "$weir" rules rollback login "$db"
 fails 2 "$weir" rules rollback login --to 1 --revision 1 "$db"
 fails 2 "$weir" token create me "$db"
-said "--role viewer, editor or operator"
+reported "--role viewer, editor or operator"
 fails 1 "$weir" rules list --db mysql:/x
-said "sqlite:PATH"
+reported "sqlite:PATH"
 fails 1 "$weir" rules list --db "sqlite:$work/no/such/folder/rules.db"
 fails 1 "$weir" rules list --url ftp://host
-said "such as https://host:9091"
+reported "such as https://host:9091"
 fails 1 "$weir" rules list --file "$work/none.yaml"
 
 # ---- a first set ----
@@ -92,7 +92,7 @@ fails 1 "$weir" rules list --file "$work/none.yaml"
 "$weir" rules list --json "$db" | json 'd == {"items": []}'
 "$weir" rules history "$db" | grep -q 'nothing has been published'
 fails 1 "$weir" rules get login "$db"
-said "login: there is no document of this name"
+reported "login: there is no document of this name"
 fails 1 "$weir" rules get published "$db"
 cp "$rules/service/shop.yaml" shop.yaml
 "$weir" rules apply --dry-run "$db" shop.yaml >"$work/out"
@@ -112,7 +112,7 @@ printed 'these are drafts: --publish enforced, or weir rules publish, publishes 
 "$weir" rules list "$db" --stage enforced | grep -qx 'no documents'
 fails 1 "$weir" rules list "$db" --stage great
 
-# What is kept is what was written, and can be applied again.
+# A rule is stored as written, and can be applied again.
 "$weir" rules get login "$db" >login.yaml
 head -n 2 login.yaml | tr '\n' '|' | grep -qxF '# Guessing passwords takes many tries.|name: login|'
 "$weir" rules apply "$db" login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 unchanged'
@@ -148,7 +148,7 @@ printed 'revision 3 is published'
 "$weir" rules publish settings login --stage enforced --json "$db" | json 'd["ok"] and d["revision"] is None and \
     [p["changed"] for p in d["published"]] == [False, False]'
 fails 1 "$weir" rules publish login --stage enforced --version 9 "$db"
-said "there is no such version"
+reported "there is no such version"
 fails 1 "$weir" rules publish settings --stage shadow --version 1 "$db"
 "$weir" rules rollback login --to 1 --publish enforced "$db" | grep -qx 'login: v3 has the text of v1'
 "$weir" rules get login "$db" | grep -qx 'limit: 5'
@@ -159,19 +159,19 @@ fails 1 "$weir" rules rollback login --to 77 "$db"
     d["items"][0]["reason"] == "as it was"'
 fails 1 "$weir" rules rollback --revision 99 "$db"
 
-# ---- what is not in the files ----
+# ---- rules that are not in the files ----
 "$weir" rules apply "$db" login.yaml --prune --dry-run --publish enforced >"$work/out"
 printed 'would be: 0 created, 0 changed, 2 deleted, 1 unchanged; nothing was written'
 fails 1 "$weir" rules apply "$db" login.yaml --prune
-said "user-api: error: it is published and in no file"
-said "nothing was written"
+reported "user-api: error: it is published and in no file"
+reported "nothing was written"
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced >"$work/out" 2>"$work/err"
 printed '2 created, 0 changed, 3 deleted, 0 unchanged; revision 6 is published'
 grep -q '10-messages.yaml:19:5: warning' "$work/err"
 "$weir" rules list --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced 2>/dev/null |
     grep -qx '0 created, 0 changed, 0 deleted, 2 unchanged'
-"$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v5$' # its versions go on
+"$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v5$' # its versions continue
 
 # ---- all of it, or nothing ----
 cat >clash.yaml <<'END'
@@ -183,30 +183,30 @@ rules:
     window: 1m
 END
 fails 1 "$weir" rules apply "$db" clash.yaml --publish enforced
-said "clash.yaml:4:5: error: "
+reported "clash.yaml:4:5: error: "
 ! grep -q warning "$work/err"
 "$weir" rules list --stage enforced --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
 "$weir" rules history --json "$db" | json 'd["items"][0]["revision"] == 6'
 fails 1 "$weir" rules publish fine none --stage enforced "$db"
-said "none: there is no document of this name"
+reported "none: there is no document of this name"
 "$weir" rules publish fine m --stage enforced --json "$db" | json 'd["revision"] == 7 and len(d["published"]) == 2'
 "$weir" rules publish fine m --stage draft "$db" | grep -qx 'revision 8 is published'
 
 # ---- mistakes ----
 fails 1 "$weir" rules validate "$db" "$rules/wide.yaml"
-said "wide.yaml:3:42: error: a rule has no field \"kee\"; did you mean 'key'?"
-said "wide.yaml: 2 errors"
+reported "wide.yaml:3:42: error: a rule has no field \"kee\"; did you mean 'key'?"
+reported "wide.yaml: 2 errors"
 grep -qxF '      |                                             ^' "$work/err"
 "$weir" lint "$rules/broken.yaml" 2>lint.err || true
 fails 1 "$weir" rules apply "$db" "$rules/broken.yaml"
 [ "$(head -n 1 lint.err)" = "$(head -n 1 "$work/err")" ]
-said "nothing was written"
+reported "nothing was written"
 fails 1 "$weir" rules apply "$db" "$rules/shop.yaml"
-said "shop.yaml:22:5: error: there is another user-api"
+reported "shop.yaml:22:5: error: there is another user-api"
 "$weir" rules apply "$db" "$rules/wide.yaml" --json >"$work/out" || [ $? -eq 1 ]
 json 'not d["ok"] and [(e["line"], e["column"], e["suggestion"]) for e in d["errors"]] == \
     [(2, 39, "key"), (3, 42, "key")] and not any(c["done"] for c in d["changes"])' <"$work/out"
-# One wrong rule, and none is written; a rule that needs settings of the same file is judged by those.
+# With one invalid rule none is written; a rule that needs settings of the same file is checked with those.
 cat >mixed.yaml <<'END'
 identity: { team: "header:X-Team" }
 rules:
@@ -217,8 +217,8 @@ rules:
     window: soon
 END
 fails 1 "$weir" rules apply "$db" mixed.yaml
-said "mixed.yaml:5:10: warning: identity does not name teem"
-said "mixed.yaml:7:13: error: "
+reported "mixed.yaml:5:10: warning: identity does not name teem"
+reported "mixed.yaml:7:13: error: "
 lacks 'name team' "$work/err"
 "$weir" rules list "$db" --search good | grep -qx 'no documents'
 sed -i -e s/teem/team/ -e s/soon/1s/ mixed.yaml
@@ -243,14 +243,14 @@ rules: []' 'descriptors: []' '--- a
 --- b' "$(printf 'name: "a\302\205b"')"; do
     printf '%s\n' "$bad" >bad.yaml
     fails 1 "$weir" rules apply "$db" bad.yaml
-    said "bad.yaml:"
+    reported "bad.yaml:"
 done
 fails 1 "$weir" rules apply "$db" none.yaml
-said "No such file"
+reported "No such file"
 mkdir empty
 fails 1 "$weir" rules apply "$db" empty
-said "there is no *.yaml"
-# Names that would be others' paths, and text that would move the cursor.
+reported "there is no *.yaml"
+# Names that look like other paths, and text with control characters for the terminal.
 printf 'name: "a/../b?x=1#%%41"\nlimit: 1\nwindow: 1s\n' >odd.yaml
 "$weir" rules apply "$db" odd.yaml >/dev/null
 "$weir" rules get 'a/../b?x=1#%41' "$db" | cmp - odd.yaml
@@ -262,7 +262,7 @@ lacks "$(printf '\033')" "$work/out"
 "$weir" token list "$db" | grep -qx 'no tokens'
 "$weir" token create "ci" --role editor --expires 30d "$db" >token 2>"$work/err"
 grep -qE '^weir_[0-9a-f]+_[A-Za-z0-9_-]{40,}$' token
-said "not shown again"
+reported "not shown again"
 "$weir" token create two --role viewer --json "$db" >two.json
 json 'd["role"] == "viewer" and d["expires"] is None' <two.json
 "$weir" token list --json "$db" | json 'len(d["items"]) == 2 and "token" not in d["items"][0]'
@@ -288,11 +288,11 @@ sed -i /rules_db/d weir.yaml
 "$weir" rules list | grep -qx 'no documents'
 sed -i 's/^admin.*/rules: shop.yaml/' weir.yaml
 fails 1 "$weir" rules list
-said "no rules service"
+reported "no rules service"
 
 # ---- the queue of a weir.yaml, without a rules service ----
 fails 1 "$weir" queue stats
-said "there is no queue in it"
+reported "there is no queue in it"
 echo 'queue: on' >>weir.yaml
 "$weir" queue stats | grep -qx 'nothing waits, and nothing is dead'
 "$weir" queue list --state dead --file weir.yaml | grep -qx 'no requests'
@@ -300,10 +300,10 @@ echo 'queue: on' >>weir.yaml
 "$weir" queue stats --json | json 'd["waiting"] == 0 and d["oldest_s"] is None and d["rules"] == []'
 "$weir" queue requeue --all --json | json 'd == {"items": []}'
 fails 1 "$weir" queue get 00000000000000000000000000000000
-said "there is no such ticket"
+reported "there is no such ticket"
 fails 1 "$weir" queue cancel 'no/ticket' ''
 fails 1 "$weir" queue list --state lost
-said "waiting, under_way, delivered, dead or cancelled"
+reported "waiting, under_way, delivered, dead or cancelled"
 fails 2 "$weir" queue list --limit 1001
 fails 2 "$weir" queue list "$db"
 fails 2 "$weir" queue cancel
@@ -312,7 +312,7 @@ fails 2 "$weir" queue cancel --all --state delivered
 fails 2 "$weir" queue requeue --all 00
 fails 2 "$weir" queue requeue --rule api 00
 fails 2 "$weir" queue get
-said "which ticket?"
+reported "which ticket?"
 
 # ---- a terminal of 80 columns ----
 python3 - "$weir" "$db" <<'END'

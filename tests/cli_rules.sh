@@ -1,5 +1,5 @@
 #!/bin/sh
-# weir lint, check and convert as a person would try them: $1 is the binary.
+# weir lint, check and convert as a user would try them: $1 is the binary.
 set -eu
 weir=$(realpath "$1")
 . "$(dirname "$0")/cli_checks.sh"
@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
 export NO_COLOR=1
 
-# json EXPRESSION: true of the object d on standard input, and of `applied`, its rules whose key was there.
+# json EXPRESSION: true of the object d on standard input, and of `applied`, its rules whose key was present.
 json() { python3 -c "
 import json, sys
 d = json.load(sys.stdin)
@@ -21,14 +21,14 @@ for command in lint check convert; do
     "$weir" $command --help | grep -q "^usage: weir $command"
     fails 2 "$weir" $command
     fails 2 "$weir" $command --hepl
-    said "did you mean '--help'?"
+    reported "did you mean '--help'?"
     fails 2 "$weir" $command -Z
-    said "no option '-Z'"
+    reported "no option '-Z'"
 done
 fails 2 "$weir" lintt
-said "did you mean 'lint'?"
+reported "did you mean 'lint'?"
 fails 2 "$weir" lint --json=yes shop.yaml
-said "takes no value"
+reported "takes no value"
 
 # ---- lint: good rules ----
 "$weir" lint shop.yaml >"$work/out"
@@ -58,7 +58,7 @@ grep -q '^and 9950 more (--all shows them)$' "$work/out"
 [ "$(wc -l <"$work/out")" -eq 56 ]
 [ "$("$weir" lint --all "$work/10000.yaml" | grep -c '^r[0-9]')" -eq 10000 ]
 
-# ---- lint: what is wrong ----
+# ---- lint: invalid rules ----
 fails 1 "$weir" lint wide.yaml
 cat >"$work/expected" <<'END'
 wide.yaml:2:39: error: a rule has no field "kee"; did you mean 'key'?
@@ -86,15 +86,15 @@ printf 'rules:\n  - { name: "\033[31mred", limit: 1, window: 1m, "\033[2Jkee": x
 fails 1 "$weir" lint "$work/escape.yaml"
 ! grep -q "$(printf '\033')" "$work/err"
 "$weir" lint warned.yaml >"$work/out" 2>"$work/err"
-said 'warned.yaml:3:10: warning: '
+reported 'warned.yaml:3:10: warning: '
 grep -q '; 1 warning$' "$work/out"
 fails 1 "$weir" lint --strict warned.yaml
-said 'warned.yaml:3:10: error: '
+reported 'warned.yaml:3:10: error: '
 fails 1 "$weir" lint "$work/absent.yaml"
-said 'No such file or directory'
+reported 'No such file or directory'
 mkdir "$work/empty"
 fails 1 "$weir" lint "$work/empty"
-said 'no *.yaml or *.yml'
+reported 'no *.yaml or *.yml'
 set +e
 "$weir" lint --json "$work/empty" >"$work/out"
 [ $? -eq 1 ] || exit 1
@@ -108,7 +108,7 @@ if [ "$(id -u)" -ne 0 ]; then
     cp shop.yaml "$work/secret.yaml"
     chmod 0 "$work/secret.yaml"
     fails 1 "$weir" lint "$work/secret.yaml"
-    said 'Permission denied'
+    reported 'Permission denied'
 fi
 if command -v script >/dev/null; then # colour on a terminal, and the table cut to its width
     script -qec "stty cols 60; env -u NO_COLOR TERM=xterm '$weir' lint warned.yaml" /dev/null >"$work/out" </dev/null
@@ -126,10 +126,10 @@ wrong() { # wrong TEXT ARGUMENTS...
     text=$1
     shift
     fails 2 "$weir" check --rules shop.yaml "$@"
-    said "$text"
+    reported "$text"
 }
 fails 2 "$weir" check /
-said 'give --rules'
+reported 'give --rules'
 for time in yesterday 2026-02-30 2026-13-01 2026-01-02T25:00:00Z 2026-01-02T03:04:61Z 9999999999 1e9 -1 0 '' 2026-01-02T03:04:05+99:00; do
     wrong '--at' --at "$time" /
 done
@@ -156,9 +156,9 @@ wrong 'KEY=VALUE' --domain d a=b,
 wrong 'which descriptor' --domain d
 fails 1 "$weir" check --rules "$work/absent" /
 fails 1 "$weir" check --rules wide.yaml /
-said "did you mean 'key'?"
+reported "did you mean 'key'?"
 
-# ---- check: what happens ----
+# ---- check: decisions ----
 check --ip 203.0.113.9 --repeat 7 --every 1s POST https://www.example.com/auth/login >"$work/out"
 grep -qE '^ +6  \+5 +deny, 0 of 5 left, retry in 55 s.*login$' "$work/out"
 grep -q '^5 allowed, 2 denied$' "$work/out"
@@ -175,7 +175,7 @@ check --json --ip 203.0.113.9 --repeat 7 --every 1s POST /auth/login | json 'd["
     json.loads(d["body"])["message"] == "Take a break."'
 check --json -i 203.0.113.9 -H 'Accept: application/problem+json' -n 6 POST /auth/login |
     json 'd["content_type"] == "application/problem+json"'
-# Who it is: forwarded by a trusted proxy, named by the application, by a header, by both.
+# The client: forwarded by a trusted proxy, named by the application, by a header, by both.
 check --json --ip 10.1.1.1 -H 'X-Forwarded-For: 203.0.113.1' -H 'X-Forwarded-For: 10.2.2.2' POST /auth/login |
     json 'd["key"] == "ip:203.0.113.1"'
 check --json -H 'x-user-id:  42 ' '/api/x?y=z#f' | json 'd["key"] == "user:42" and d["limit"] == 10'
@@ -200,7 +200,7 @@ check --json -H 'Host: a.example.com' /old/1 | json 'd["decision"] == "deny"'
 check --json /old/1 | json 'd["decision"] == "allow"'
 "$weir" check --rules - --json --at 1767323045.25 /slow <shop.yaml | json 'd["at"] == "2026-01-02T03:04:05.25Z"'
 "$weir" check --rules shop.yaml --json --at 2026-01-02T04:04:05+01:00 /slow | json 'd["at"] == "2026-01-02T03:04:05Z"'
-# The same again and again: every run begins anew. The exit code is 0, or says what was decided.
+# Repeated runs are independent of each other. The exit code is 0, or shows the decision.
 check --exit-code /slow >"$work/out"
 check -n 9 /slow >"$work/out"
 set +e
@@ -224,9 +224,9 @@ descriptors --json 'kind=a\,b,to=x' | json 'd["rules"][0]["reason"] == "no_rule"
 descriptors x-plan=free | grep -q '^Envoy gets OVER_LIMIT'
 
 "$weir" check --rules many --domain mesages --json kind=other 2>"$work/err" | json 'd["reason"] == "no_rule"'
-said "no limits of the domain 'mesages'"
+reported "no limits of the domain 'mesages'"
 "$weir" check --rules many/10-messages.yaml --json /x 2>"$work/err" | json 'd["reason"] == "no_rule"'
-said 'all rules are descriptors'
+reported 'all rules are descriptors'
 
 # ---- check: a real segment ----
 cat >"$work/make.c" <<'EOC'
@@ -255,14 +255,14 @@ on_segment | json 'd["remaining"] == 5'
 "$weir" check --rules shop.yaml --segment "$work/segment" -n 2 -A user_id=1 /api/x | grep -q 'looked only'
 on_segment --at "$(date -d '+1 day' +%s)" | json 'd["remaining"] == 9'
 fails 1 "$weir" check --rules shop.yaml --segment "$work/none" /
-said 'no segment at this path'
+reported 'no segment at this path'
 fails 1 "$weir" check --rules shop.yaml --segment shop.yaml /
-said 'not a weir segment'
+reported 'not a weir segment'
 
 # ---- convert ----
 converted() { "$weir" check --rules "$work/converted.yaml" --at 2026-01-02T03:04:05Z --json "$@"; }
 "$weir" convert many/10-messages.yaml >"$work/converted.yaml" 2>"$work/err"
-said 'replaces has no counterpart'
+reported 'replaces has no counterpart'
 "$weir" lint --strict "$work/converted.yaml" >"$work/out"
 grep -q '# replaces has no counterpart' "$work/converted.yaml"
 converted -A kind=marketing -A to=1 -n 7 / | json 'd["denied"] == 2 and d["rule"] == "messages/kind=marketing/to" and d["key"] == "1"'
@@ -283,7 +283,7 @@ descriptors:
   - { key: bill, rate_limit: { unit: month, requests_per_unit: 1, timezone: Europe/Berlin } }
 END
 "$weir" convert "$work/beside.yaml" >"$work/converted.yaml" 2>"$work/err"
-said 'quota_mode has no counterpart'
+reported 'quota_mode has no counterpart'
 "$weir" lint --strict "$work/converted.yaml" >"$work/out"
 converted -n 9 /a/b/c/z | json 'd["allowed"] == 1'
 converted -n 9 -H 'User-Agent: abd' / | json 'd["allowed"] == 1 and len(applied) == 1'
@@ -295,7 +295,7 @@ converted -n 2 -A bill=1 / | json 'd["allowed"] == 1 and d["headers"]["X-RateLim
 
 "$weir" convert nginx.conf >"$work/converted.yaml" 2>"$work/err"
 for text in "nginx.conf:20: warning: zone 'login' is used in several ways" 'delay=1 has no counterpart' '$who is computed' \
-    "no limit_req_zone 'elsewhere'"; do said "$text"; done
+    "no limit_req_zone 'elsewhere'"; do reported "$text"; done
 "$weir" lint "$work/converted.yaml" >"$work/out" 2>"$work/err"
 converted --ip 192.0.2.1 -n 30 https://example.com/login | json 'd["allowed"] == 21 and d["status"] == 429 and len(applied) == 1'
 converted --ip 192.0.2.1 -n 30 https://example.com/ | json 'd["allowed"] == 6 and \
@@ -312,11 +312,11 @@ printf 'limit_req_zone $uri$arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$
 converted -n 2 '/x?a=1' | json 'd["allowed"] == 1 and d["key"] == "/x:1"'
 printf 'set_real_ip_from 10.0.0.0/8;\nlimit_req_zone $uri zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$work/real.conf"
 "$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
-said "real.conf:1: warning: the proxies tell the client's address in X-Real-IP"
+reported "real.conf:1: warning: the proxies tell the client's address in X-Real-IP"
 printf 'real_ip_header x-forwarded-for;\n' >>"$work/real.conf"
 "$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
 if grep -q X-Real-IP "$work/err"; then cat "$work/err"; exit 1; fi
-# As in nginx, leaving out a part of the key is no way around it, nor does a dry run answer.
+# As in nginx, omitting a part of the key does not bypass the limit, and a dry run does not deny.
 converted -n 2 /x | json 'd["allowed"] == 1'
 printf 'limit_req_zone $arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\nlimit_req_status 503;\nlimit_req_dry_run on;\n' >"$work/snippet.conf"
 "$weir" convert "$work/snippet.conf" >"$work/converted.yaml"
@@ -325,22 +325,22 @@ converted -n 2 /x | json 'd["reason"] == "missing_key" or d["rules"][0]["reason"
 "$weir" convert many/10-messages.yaml nginx.conf 2>"$work/err" | "$weir" lint - >"$work/out" 2>"$work/err"
 grep -q '10 rules' "$work/out"
 fails 1 "$weir" convert shop.yaml
-said "weir's own rules already"
+reported "weir's own rules already"
 fails 1 "$weir" convert "$work/absent"
 fails 1 "$weir" convert "$work/noise.yaml"
 fails 1 "$weir" convert wide.yaml --from descriptors
 fails 2 "$weir" convert --from ngnix nginx.conf
-said "did you mean 'nginx'?"
+reported "did you mean 'nginx'?"
 for text in 'limit_req zone=a' 'http { limit_req zone=a;' 'limit_req zone=a; }' 'limit_req "zone;' '{ limit_req a; }' 'a { limit_req }'; do
     printf '%s' "$text" >"$work/bad.conf"
     fails 1 "$weir" convert "$work/bad.conf"
-    said 'bad.conf:1: error: '
+    reported 'bad.conf:1: error: '
 done
 printf 'limit_req_zone $uri zone=z:1m rate=1r/h;\nlimit_req zone=z;\n' >"$work/bad.conf"
 fails 1 "$weir" convert "$work/bad.conf"
-said 'neither r/s nor r/m'
+reported 'neither r/s nor r/m'
 
-# ---- examples/api.yaml does what its comments say ----
+# ---- examples/api.yaml behaves as its comments describe ----
 plays() { "$weir" check --rules ../../examples/api.yaml --ip 203.0.113.9 "$@"; }
 "$weir" lint --strict ../../examples/api.yaml | grep -q ': 5 rules, 1 of them in shadow; no warnings$'
 plays -H 'X-API-Key: k-acme' --repeat 70 /api/items | grep -qx '70 allowed, 0 denied'
@@ -364,16 +364,16 @@ sed 's/limit: 5$/limit: five/' weir.yaml >bad.yaml
 for command in lint "check / --rules"; do
     # shellcheck disable=SC2086 # words
     fails 1 "$weir" $command bad.yaml
-    said 'bad.yaml:41:12: error: limit is a number'
+    reported 'bad.yaml:41:12: error: limit is a number'
 done
 sed 's/listen:/lisen:/' weir.yaml >bad.yaml
 fails 1 "$weir" lint bad.yaml
-said 'gateway has no field "lisen"'
+reported 'gateway has no field "lisen"'
 cp "$OLDPWD/shop.yaml" rules.d/
 printf '%s\n' 'gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }' "segment: { path: $work/host/segment }" 'rules: rules.d' >weir.yaml
 "$weir" lint | grep -q '/rules.d: 5 rules'
 "$weir" lint --json weir.yaml | json 'd["ok"] and len(d["rules"]) == 5'
-# With a rules service: what the file names until something is published, then that.
+# With a rules service: the rules of the file until a set is published, then that set.
 echo "{ admin: 127.0.0.1:9091, state: $work/host/state, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }, rules: rules.d }" >served.yaml
 "$weir" lint served.yaml | grep -q '/rules.d: 5 rules'
 mkdir state
@@ -381,9 +381,9 @@ echo 'rules: [{ name: a, limit: 1, window: 1s }]' >state/published.yaml
 "$weir" lint served.yaml | grep -q '/state/published.yaml: 1 rule;'
 echo '{ rules: https://127.0.0.1:9/, state: nowhere, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] } }' >far.yaml
 fails 1 "$weir" lint far.yaml
-said 'nothing was published yet'
-# The counters of one: there are none yet.
+reported 'nothing was published yet'
+# The counters of a segment: there are none yet.
 fails 1 "$weir" check --segment weir.yaml /
-said "$work/host/segment: no segment"
+reported "$work/host/segment: no segment"
 fails 1 "$weir" dump weir.yaml
-said "$work/host/segment: no segment"
+reported "$work/host/segment: no segment"

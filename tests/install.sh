@@ -1,17 +1,17 @@
 #!/bin/sh
-# Installs into a folder, then builds a program against it by pkg-config: with the shared library, and statically.
+# Installs into a directory, then builds a program against it by pkg-config: with the shared library, and statically.
 set -eu
 cd "$(dirname "$0")/.."
 to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT
 make -s install PREFIX="$to/usr" CC=gcc
 export PKG_CONFIG_PATH="$to/usr/lib/pkgconfig"
-for header in weir check load store; do # each is whole by itself
+for header in weir check load store; do # each compiles by itself
     echo "#include <weir/$header.h>" | gcc -std=c99 -Wall -Wextra -Werror -I"$to/usr/include" -fsyntax-only -x c -
 done
 unit=$to/usr/lib/systemd/system/weir.service
 [ ! -f "$to/usr/lib/weir/ngx_http_weir_module.so" ] || grep -qx "ExecStart=$to/usr/bin/weir serve /etc/weir/weir.yaml" "$unit"
-# What the service may do, as systemd rates it, from 0.0 (nothing) to 10.0: at most 3.0.
+# The service's exposure level, as systemd rates it, from 0.0 to 10.0: at most 3.0.
 if [ -f "$unit" ]; then
     systemd-analyze security --offline=true --no-pager "$unit" >"$to/exposure"
     tail -n 1 "$to/exposure"

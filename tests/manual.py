@@ -38,7 +38,7 @@ def completed(*words):
 
 def takes(folder, words, option):
     """Whether a command knows an option. No command line here is right, so nothing runs."""
-    if words[0] in ("dump", "demo"): # they say of any mistake only how it is done
+    if words[0] in ("dump", "demo"): # on any mistake they print only their usage
         return True
     given = (f"{option}=x", "--none")
     done = run(WEIR, *words, *given, cwd=folder)
@@ -93,7 +93,7 @@ def check_pages(texts):
         text = (DOCS / document).read_text(encoding="utf-8").split("\n", 1)[1]
         text = re.sub(r"^```\w*|`", "", text, flags=re.M)
         text = re.sub(r"^\|.*\n(?=\|[-|]+$)", "", text, flags=re.M) # the heads of tables
-        text = re.sub(r"\[(serve\.md|rules\.md)?([^\]]*)\]\([^)]*\)", r"\2", text) # those two are called otherwise
+        text = re.sub(r"\[(serve\.md|rules\.md)?([^\]]*)\]\([^)]*\)", r"\2", text) # those two have other names
         missing = words_of(text) - words_of(rendered(page))
         check(not missing, f"of docs/{document} {page} lacks {missing}")
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the Debian package and looks at it: what is in it, what it needs, and whether weir runs from it.
+# Builds the Debian package and checks its contents, its dependencies, and that weir runs from it.
 set -eu
 cd "$(dirname "$0")/.."
 to=$(mktemp -d)
@@ -15,9 +15,9 @@ for needed in libc6 libyaml libpcre2 libhiredis libssl libsqlite3 libpq5 libjans
     dpkg-deb -f "$package" Depends | tr ',' '\n' | grep -q "^ *$needed" || fail "Depends: no $needed"
 done
 [ "$(dpkg-deb -I "$package" conffiles)" = /etc/weir/weir.yaml ] || fail conffiles
-# Everything is root's, nobody else may write, and nothing is in a folder of its own making.
+# Everything is owned by root, only root may write, and no file is in a non-standard directory.
 dpkg-deb -c "$package" >"$to/list"
-# weir.yaml may hold secrets: nobody else may read it either.
+# weir.yaml may contain secrets: only root may read it.
 grep -q '^-rw------- root/root .* ./etc/weir/weir.yaml$' "$to/list" || fail "mode of weir.yaml"
 ! grep -v ' ./etc/weir/weir.yaml$' "$to/list" | grep -v '^[-dl]rw[x-]r-[x-]r-[x-] root/root \|^l.* root/root ' || fail "modes and owners"
 ! awk '{ print $6 }' "$to/list" | grep -vE '^\./($|etc/($|weir/)|usr/($|(bin|include|lib|share)/))' || fail "files elsewhere"
@@ -42,6 +42,6 @@ grep -qx 'ExecStart=/usr/bin/weir serve /etc/weir/weir.yaml' usr/lib/systemd/sys
 grep -q '^prefix=/usr$' usr/lib/pkgconfig/weir.pc || fail weir.pc
 [ "$(usr/bin/weir version)" = "weir $version" ] || fail "weir version"
 usr/bin/weir lint etc/weir/weir.yaml
-# Its own module is found and loaded: nginx itself tests the configuration.
+# The packaged module is found and loaded: nginx itself tests the configuration.
 XDG_RUNTIME_DIR=$to usr/bin/weir serve --print-nginx etc/weir/weir.yaml | grep -q "$to/all/.*/ngx_http_weir_module.so" || fail module
 XDG_RUNTIME_DIR=$to usr/bin/weir serve --check etc/weir/weir.yaml

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A PostgreSQL of a test's own, on a socket in its own folder: postgres.sh start|stop|crash FOLDER. Nothing listens elsewhere.
+# A private PostgreSQL for a test, on a socket in its directory: postgres.sh start|stop|crash FOLDER. It has no other listener.
 set -eu
 folder=$2
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/clients.sh go|java FOLDER: makes an example of examples/clients ready to run, with its Redis client from its registry, by the go
-# or mvn that is there: FOLDER/throttle, or FOLDER/jars.
+# tools/clients.sh go|java FOLDER: builds an example of examples/clients, with its Redis client from its registry, with the installed go
+# or mvn: FOLDER/throttle, or FOLDER/jars.
 set -eu
 [ $# -eq 2 ] || { echo "usage: tools/clients.sh go|java FOLDER" >&2; exit 2; }
 go_redis=v9.23.0 jedis=5.2.0
@@ -9,7 +9,7 @@ go) made=$2/throttle builder=go ;;
 java) made=$2/jars builder=mvn ;;
 *) echo "tools/clients.sh: no example in '$1'" >&2; exit 2 ;;
 esac
-# Older than its source, or than the versions above: once more.
+# Older than its source, or than the versions above: built again.
 newest=$0
 [ "$1" = java ] || [ "$newest" -nt examples/clients/throttle.go ] || newest=examples/clients/throttle.go
 [ ! "$made" -nt "$newest" ] || exit 0

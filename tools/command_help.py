@@ -1,4 +1,4 @@
-"""What the weir command says of itself: its commands, their own commands and all options. Man page and completion are
+"""The help texts of the weir command, parsed: its commands, their own commands and all options. Man page and completion are
 made of it, so that neither can say anything else.
 
     usage: weir top [--once [--json]] [FILE]      usage: the first lines
@@ -18,7 +18,7 @@ OPTION = re.compile(r"--([a-z][a-z-]*)(?: ('[^']*'|[^\s\[\](){}|-][^\s\[\](),]*)
 
 class Help(NamedTuple):
     words: tuple    # ("rules", "apply")
-    summary: str    # what `weir help` says of it; empty for a command of a command
+    summary: str    # its line in `weir help`; empty for a subcommand of a command
     usage: list     # lines
     blocks: list    # between empty lines: lists of (term, text); a term of None is prose
     inner: list     # its own commands, each a Help
@@ -79,7 +79,7 @@ def commands(weir):
     """Title, usage and all commands, in the order of `weir help`."""
     title, _, usage, _, *rest = said(weir, "help")
     found = [line.split(None, 1) for line in rest]
-    # These two take nothing that is worth a word more.
+    # These two have no options.
     return (title, usage.removeprefix("usage: "),
             [Help((name,), text, [], [], []) if name in ("help", "version") else read(weir, (name,), text)
              for name, text in found])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the completion for bash of what the weir command says of itself: completion.py WEIR > FILE
+"""Writes the completion for bash from the help texts of the weir command: completion.py WEIR > FILE
 
 What a value may be is said where the help text lists it (`--stage draft|shadow|enforced`); all else is left to the
 shell, which offers files.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # foreign_libs.sh ARCHITECTURE FOLDER PACKAGE...: unpacks packages of another architecture into FOLDER, for cross builds.
-# The machine's own package lists stay as they are: adding an architecture to them would be the user's business.
+# The machine's own package lists stay as they are: adding an architecture to them is left to the user.
 set -eu
 architecture=$1
 folder=$2

@@ -23,7 +23,7 @@ def lines(path):
             continue
         if "--[" in text or "[[" in text:
             sys.exit(f"{path}:{number}: long comments and strings are not understood here")
-        # None of our strings holds two dashes, so what follows them is a comment.
+        # No string of the scripts contains two dashes, so the text after them is a comment.
         text = re.sub(r"\s*--.*", "", text)
         if text:
             yield text

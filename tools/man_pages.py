@@ -21,7 +21,7 @@ SEE_ALSO = [".PP", "Pages that are named here with .md are in share/doc/weir of 
 
 
 def prose(text):
-    """Of a help text: options stand out, and documents that are man pages are called so."""
+    """Formats a help text: options are bold, and documents that are man pages are named as such."""
     for page, (document, *_) in PAGES.items():
         text = text.replace(f"docs/{document}", f"{page}(5)")
     parts = re.split(r"((?<![\w-])--[a-z][a-z-]*)", text)
@@ -40,7 +40,7 @@ def of_block(block):
 
 
 def of_command(one, known):
-    """`known`: blocks that were told before, of the command that this one belongs to."""
+    """`known`: blocks printed already, of the command that this one belongs to."""
     out = [troff.heading("SS", "weir " + " ".join(one.words))]
     for line in one.usage:
         out += [".PP" if line.startswith("weir") else ".br", troff.line(troff.plain(line, exact=True))]

@@ -1,6 +1,6 @@
 """As much of Markdown as docs/ has, as a man page's body: headings, paragraphs, lists, code, tables, links. A table
 becomes a list of its first column, since three columns of prose do not fit a terminal. What it does not know is an
-error: nothing is lost in silence."""
+error: nothing is dropped silently."""
 import re
 
 import troff
@@ -40,7 +40,7 @@ def table(rows, pages):
         for number, cell in enumerate(rest):
             if not cell:
                 continue
-            # The first of them says what it is; the others need their column's name.
+            # The first cell is the term; the others are prefixed with their column's name.
             name = f"{head[number + 1]}: ".capitalize() if number else ""
             out += [".br"] * bool(number) + [troff.line(name + inline(cell, pages))]
     return out

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/peer.sh NAME FOLDER: builds what weir is compared with to FOLDER/NAME, unless it is there; from its registry, by the go or cargo
-# that is there. ratelimit: envoyproxy/ratelimit (a minute); throttlecrab: throttlecrab-server (some minutes).
+# tools/peer.sh NAME FOLDER: builds a server that weir is compared with to FOLDER/NAME, unless it exists; from its registry, with the
+# installed go or cargo. ratelimit: envoyproxy/ratelimit (a minute); throttlecrab: throttlecrab-server (some minutes).
 set -eu
 [ $# -eq 2 ] || { echo "usage: tools/peer.sh ratelimit|throttlecrab FOLDER" >&2; exit 2; }
 ratelimit=v1.4.1-0.20260122083618-3fb702589d36
@@ -22,7 +22,7 @@ ratelimit)
     program=$work/service_cmd
     ;;
 throttlecrab)
-    # Its parts stay until it is done: who is interrupted goes on from there the next time.
+    # Intermediate files are kept until it is done: an interrupted build continues from there the next time.
     CARGO_TARGET_DIR=$2/throttlecrab-parts cargo install -q --locked --root "$work" --version "=$version" throttlecrab-server >&2
     program=$work/bin/throttlecrab-server
     rm -rf "$2/throttlecrab-parts"

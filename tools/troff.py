@@ -1,10 +1,10 @@
-"""Text for man pages. What people copy from them, options and code, has to come out as the characters that it is."""
+"""Text for man pages. Options and code, which readers copy, must be rendered exactly."""
 
 EXACT = {"-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
 
 
 def plain(text, exact=False):
-    """Prose, or (exact) what must come out character by character."""
+    """Prose, or (exact) text that must be rendered character by character."""
     out = []
     for c in text:
         if c == "\\":
@@ -34,7 +34,7 @@ def heading(macro, text):
 
 
 def begin(name, section, version, what):
-    """Words are not parted: half of them are names, options and paths."""
+    """Words are not hyphenated: half of them are names, options and paths."""
     return [r'.\" Made by tools/man_pages.py.', ".nr HY 0",
             f'.TH "{name.upper()}" "{section}" "" "weir {version}" "weir"', ".ad l", ".SH NAME",
             rf"{name} \- {plain(what)}"]
