@@ -26,7 +26,7 @@ WEIR_SHARED="$here/ngx_weir_engine.c $here/ngx_weir_store.c $here/ngx_weir_store
 export WEIR_LIBRARY WEIR_RESP_LIBRARY WEIR_RLS_LIBRARY WEIR_API_LIBRARY WEIR_INCLUDE WEIR_LIBS WEIR_RLS_LIBS WEIR_API_LIBS WEIR_NGINX WEIR_SHARED
 
 tree=$out/tree
-# What configure wrote is good until the sources, the list of files or the flags change.
+# configure runs again only if the sources, the list of files or the flags change.
 stamp=$(printf '%s\n' "$sources" "$WEIR_LIBRARY" "$WEIR_RESP_LIBRARY" "$WEIR_RLS_LIBRARY" "$WEIR_API_LIBRARY" "$WEIR_SHARED" "${WEIR_CFLAGS:-}" \
     "${WEIR_LDFLAGS:-}" "${CC:-}" && cat "$here/http/config" "$here/stream/config" "$sources/conf_flags" && nginx -v 2>&1)
 if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
@@ -45,7 +45,7 @@ if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
 fi
 make -s -C "$tree" -f objs/Makefile objs/ngx_http_weir_module.so objs/ngx_stream_weir_module.so
 for module in ngx_http_weir_module.so ngx_stream_weir_module.so; do
-    cmp -s "$tree/objs/$module" "$out/$module" && continue # nor does it disturb whoever builds at the same time
+    cmp -s "$tree/objs/$module" "$out/$module" && continue # unchanged: keeps its time stamp
     cp "$tree/objs/$module" "$out/$module.new"
     mv "$out/$module.new" "$out/$module"
 done

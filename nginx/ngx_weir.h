@@ -34,11 +34,10 @@ typedef struct {
     ngx_log_t *open_log;   /* for diagnostics while the configuration is read; NULL later: ngx_cycle->log */
 } ngx_weir_engine_t;
 
-/* The directives weir_segment, weir_hot_keys, weir_load, weir_rules and (in ngx_weir_store.h) weir_store; their
+/* The directives weir_segment, weir_hot_keys, weir_rules and (in ngx_weir_store.h) weir_store; their
  * configuration is an ngx_weir_engine_t. */
 char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_weir_load(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);

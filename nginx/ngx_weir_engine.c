@@ -73,22 +73,6 @@ char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-/* `weir_load on|off` */
-char *ngx_weir_load(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_weir_engine_t *engine = conf;
-    ngx_str_t *value = cf->args->elts;
-    if (engine->load)
-        return "is duplicate";
-    engine->load = ngx_strcmp(value[1].data, "on") == 0;
-    if (!engine->load && ngx_strcmp(value[1].data, "off") != 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid value \"%V\" in \"%V\"; use on or off", &value[1],
-                           &cmd->name);
-        return NGX_CONF_ERROR;
-    }
-    return NGX_CONF_OK;
-}
-
 /* `weir_rules PATH` */
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -232,6 +216,7 @@ static const char *ngx_weir_sidecar(const ngx_weir_engine_t *conf, const char *e
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 {
+    ngx_conf_init_value(conf->load, 0);
     if (conf->segment_path.data == NULL || (conf->rules_path.data == NULL && !conf->rules_optional)) {
         if (!conf->wanted && conf->segment_path.data == conf->rules_path.data)
             return NGX_OK;

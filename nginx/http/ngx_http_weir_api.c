@@ -377,19 +377,6 @@ static ngx_uint_t ngx_http_weir_api_wants_status(ngx_http_request_t *r)
            value.data[0] == '1';
 }
 
-/* NGX_BUSY: waits for the store. (NGX_AGAIN: the reply is being sent.) */
-static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body);
-
-/* With the complete body; again when the store has replied. */
-static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
-{
-    struct weir__api_route route;
-    weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
-    ngx_int_t rc = ngx_http_weir_api_call(r, &route, (weir_text){body->len ? (const char *)body->data : "", body->len});
-    if (rc != NGX_BUSY)
-        ngx_http_finalize_request(r, rc);
-}
-
 /* A settlement or release that has begun is completed even if the client disconnects. */
 static ngx_uint_t ngx_http_weir_api_goes_on(enum weir__api_action action)
 {
@@ -397,58 +384,59 @@ static ngx_uint_t ngx_http_weir_api_goes_on(enum weir__api_action action)
            action == WEIR__API_RENEW;
 }
 
-/* Runs the action; NGX_AGAIN: waits for the store, then the call runs again. */
-static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body,
-                                       struct weir__api_reply *reply)
+static ngx_int_t ngx_http_weir_api_reply(ngx_http_request_t *r, const struct weir__api_route *route,
+                                         const struct weir__api_reply *reply)
 {
-    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    struct weir__api *api = &ngx_http_weir_api_state;
-    ngx_uint_t store_replied = 0, status_wanted = ngx_http_weir_api_wants_status(r);
-    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
-    api->async = wait ? wait->async : NULL;
-    api->store_replied = store_replied != 0;
-    weir__api_run(api, route, body, status_wanted, reply);
-    if (reply->needs_store) {
-        ngx_str_t kept = {body.len, (u_char *)body.data};
-        ngx_int_t rc = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_api_again, &kept);
-        if (rc == NGX_AGAIN && ngx_http_weir_api_goes_on(route->action))
-            r->read_event_handler = ngx_http_block_reading;
-        if (rc != NGX_OK)
-            return rc;
-        api->store_replied = true;
-        weir__api_run(api, route, body, status_wanted, reply);
-    }
-    ngx_http_weir_wait_over(wait);
-    return NGX_OK;
-}
-
-static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body)
-{
-    char room[REPLY_BYTES];
-    struct weir__api_reply reply;
-    struct weir__api *api = &ngx_http_weir_api_state;
-    weir__buffer_borrow(&reply.out, room, sizeof(room));
-    ngx_int_t rc = ngx_http_weir_api_run(r, route, body, &reply);
-    if (rc != NGX_OK) {
-        weir__buffer_free(&reply.out);
-        return rc == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    const struct weir__api *api = &ngx_http_weir_api_state;
+    ngx_int_t rc = NGX_OK;
     if (api->failure)
         ngx_weir_log_limited(r->connection->log, api->failure,
                              *api->failed_rule ? "on_store_failure decides for rule"
                                                : "a request of the API cannot be decided",
                              api->failed_rule);
-    if (reply.has_result && r == r->main && !ngx_http_weir_find(r) &&
-        ngx_http_weir_keep(r, &reply.result, reply.outcomes, 0) == NULL)
-        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
-    if (rc == NGX_OK && route->action == WEIR__API_NO_METHOD)
+    if (reply->has_result && r == r->main && !ngx_http_weir_find(r) &&
+        ngx_http_weir_keep(r, &reply->result, reply->outcomes, 0) == NULL)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (route->action == WEIR__API_NO_METHOD)
         rc = ngx_http_weir_api_allow(r, route->allowed);
-    if (rc == NGX_OK && route->action == WEIR__API_STATE)
+    if (route->action == WEIR__API_STATE)
         rc = ngx_http_weir_api_header(r, "Cache-Control", "no-store");
-    if (rc == NGX_OK)
-        rc = ngx_http_weir_api_send(r, &reply);
+    return rc == NGX_OK ? ngx_http_weir_api_send(r, reply) : rc;
+}
+
+/* With the complete body; again when the store has replied. Finalizes the request. */
+static void ngx_http_weir_api_call(ngx_http_request_t *r, ngx_str_t *given)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    struct weir__api *api = &ngx_http_weir_api_state;
+    weir_text body = {given->len ? (const char *)given->data : "", given->len};
+    struct weir__api_route route;
+    struct weir__api_reply reply;
+    char room[REPLY_BYTES];
+    ngx_uint_t store_replied = 0, status_wanted = ngx_http_weir_api_wants_status(r);
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
+    api->async = wait ? wait->async : NULL;
+    api->store_replied = store_replied != 0;
+    weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
+    weir__buffer_borrow(&reply.out, room, sizeof(room));
+    weir__api_run(api, &route, body, status_wanted, &reply);
+    if (reply.needs_store) {
+        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_api_call, given);
+        if (waited == NGX_AGAIN && ngx_http_weir_api_goes_on(route.action))
+            r->read_event_handler = ngx_http_block_reading;
+        if (waited == NGX_ERROR)
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        if (waited != NGX_OK) {
+            weir__buffer_free(&reply.out);
+            return;
+        }
+        api->store_replied = true;
+        weir__api_run(api, &route, body, status_wanted, &reply);
+    }
+    ngx_http_weir_wait_over(wait);
+    ngx_int_t rc = ngx_http_weir_api_reply(r, &route, &reply);
     weir__buffer_free(&reply.out);
-    return rc;
+    ngx_http_finalize_request(r, rc);
 }
 
 static void ngx_http_weir_api_with_body(ngx_http_request_t *r, ngx_str_t *body)
@@ -458,7 +446,7 @@ static void ngx_http_weir_api_with_body(ngx_http_request_t *r, ngx_str_t *body)
                                                           "the body is longer than 1 MiB"));
         return;
     }
-    ngx_http_weir_api_again(r, body);
+    ngx_http_weir_api_call(r, body);
 }
 
 ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
@@ -469,10 +457,13 @@ ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
     if (rc != NGX_DECLINED)
         return rc;
     if (!route.takes_body) {
+        ngx_str_t none = ngx_null_string;
         rc = ngx_http_discard_request_body(r);
-        rc = rc == NGX_OK ? ngx_http_weir_api_call(r, &route, (weir_text){"", 0}) : rc;
-        r->main->count += rc == NGX_BUSY;
-        return rc == NGX_BUSY ? NGX_DONE : rc;
+        if (rc != NGX_OK)
+            return rc;
+        r->main->count++;
+        ngx_http_weir_api_call(r, &none);
+        return NGX_DONE;
     }
     if (!ngx_http_weir_api_is_json(r))
         return ngx_http_weir_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",

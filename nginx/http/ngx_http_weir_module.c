@@ -169,7 +169,8 @@ static ngx_command_t ngx_http_weir_commands[] = {
      ngx_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_hot_keys"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys, NGX_HTTP_MAIN_CONF_OFFSET, 0,
      NULL},
-    {ngx_string("weir_load"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_load, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_load"), NGX_HTTP_MAIN_CONF | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_MAIN_CONF_OFFSET,
+     offsetof(ngx_http_weir_main_conf_t, load), NULL},
     {ngx_string("weir_store"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0,
      NULL},
@@ -224,8 +225,10 @@ static ngx_command_t ngx_http_weir_commands[] = {
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_main_conf_t));
-    if (mcf)
-        mcf->block = "http";
+    if (mcf == NULL)
+        return NULL;
+    mcf->block = "http";
+    mcf->load = NGX_CONF_UNSET;
     return mcf;
 }
 

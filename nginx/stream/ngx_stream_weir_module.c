@@ -10,8 +10,8 @@ static ngx_command_t ngx_stream_weir_directives[] = {
      ngx_weir_segment, NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_hot_keys"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys,
      NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_load"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_load, NGX_STREAM_MAIN_CONF_OFFSET, 0,
-     NULL},
+    {ngx_string("weir_load"), NGX_STREAM_MAIN_CONF | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_STREAM_MAIN_CONF_OFFSET,
+     offsetof(ngx_stream_weir_main_conf_t, load), NULL},
     {ngx_string("weir_store"), NGX_STREAM_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_STREAM_MAIN_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_rules"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_rules, NGX_STREAM_MAIN_CONF_OFFSET, 0,
@@ -46,6 +46,7 @@ static void *ngx_stream_weir_create_main_conf(ngx_conf_t *cf)
     if (mcf == NULL)
         return NULL;
     mcf->block = "stream";
+    mcf->load = NGX_CONF_UNSET;
     mcf->rules_optional = 1; /* CL.THROTTLE needs none */
     return mcf;
 }
@@ -91,12 +92,10 @@ static void ngx_stream_weir_exit_process(ngx_cycle_t *cycle)
         ngx_weir_engine_stop(mcf);
 }
 
-static ngx_stream_module_t ngx_stream_weir_module_ctx = {NULL,
-                                                         ngx_stream_weir_init, /* after the configuration is read */
-                                                         ngx_stream_weir_create_main_conf,
-                                                         NULL,
-                                                         ngx_stream_weir_create_srv_conf,
-                                                         ngx_stream_weir_merge_srv_conf};
+static ngx_stream_module_t ngx_stream_weir_module_ctx = {.postconfiguration = ngx_stream_weir_init,
+                                                         .create_main_conf = ngx_stream_weir_create_main_conf,
+                                                         .create_srv_conf = ngx_stream_weir_create_srv_conf,
+                                                         .merge_srv_conf = ngx_stream_weir_merge_srv_conf};
 
 ngx_module_t ngx_stream_weir_module = {NGX_MODULE_V1,
                                        &ngx_stream_weir_module_ctx,

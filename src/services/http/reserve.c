@@ -5,6 +5,7 @@
 #include "base/json_writer.h"
 #include "services/http/api.h"
 
+#include <inttypes.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,19 +95,12 @@ static void write_charge(struct weir__buffer *out, const struct weir__reservatio
         weir__json_add_string(out, charge->rule);
     weir__buffer_add_literal(out, ",\"key\":");
     weir__json_add_string(out, charge->key);
-    weir__buffer_add_literal(out, ",\"reserved\":");
-    weir__json_add_int(out, charge->cost);
-    weir__buffer_add_literal(out, ",\"cost\":");
-    weir__json_add_int(out, actual);
-    weir__buffer_add_literal(out, ",\"limit\":");
+    weir__buffer_printf(out, ",\"reserved\":%" PRId64 ",\"cost\":%" PRId64, charge->cost, actual);
     if (error)
-        weir__buffer_add_literal(out, "null,\"remaining\":null");
-    else {
-        weir__json_add_int(out, decision->limit);
-        weir__buffer_add_literal(out, ",\"remaining\":");
-        weir__json_add_int(out, decision->remaining);
-    }
-    weir__buffer_add_literal(out, "}");
+        weir__buffer_add_literal(out, ",\"limit\":null,\"remaining\":null}");
+    else
+        weir__buffer_printf(out, ",\"limit\":%" PRId64 ",\"remaining\":%" PRId64 "}", decision->limit,
+                            decision->remaining);
 }
 
 /*
@@ -195,9 +189,7 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
         reply->needs_store |= charge_needs_store(api, &token, &token.charges[i], actual, now);
     if (reply->needs_store)
         return;
-    weir__buffer_add_literal(&reply->out, "{\"settled\":true,\"cost\":");
-    weir__json_add_int(&reply->out, actual);
-    weir__buffer_add_literal(&reply->out, ",\"rules\":[");
+    weir__buffer_printf(&reply->out, "{\"settled\":true,\"cost\":%" PRId64 ",\"rules\":[", actual);
     settle_all(api, &token, actual, now, &reply->out);
     weir__buffer_add_literal(&reply->out, "]}\n");
 }
@@ -316,17 +308,13 @@ static void write_reservation(struct weir__api *api, const weir_result *result, 
     char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
     weir__api_write_result(out, result, api->scratch->outcomes);
     weir__api_write_lease(api, out);
+    if (!len) {
+        weir__buffer_add_literal(out, ",\"reservation\":null,\"expires_s\":null}\n");
+        return;
+    }
     weir__buffer_add_literal(out, ",\"reservation\":");
-    if (len)
-        weir__json_add_string(out, (weir_text){text, weir__reservation_token_to_text(bytes, len, text)});
-    else
-        weir__buffer_add_literal(out, "null");
-    weir__buffer_add_literal(out, ",\"expires_s\":");
-    if (len)
-        weir__json_add_int(out, expires_s);
-    else
-        weir__buffer_add_literal(out, "null");
-    weir__buffer_add_literal(out, "}\n");
+    weir__json_add_string(out, (weir_text){text, weir__reservation_token_to_text(bytes, len, text)});
+    weir__buffer_printf(out, ",\"expires_s\":%" PRId64 "}\n", expires_s);
 }
 
 static void reserve_item(struct weir__api *api, struct weir__api_item *item, int64_t expires_s,
