@@ -1,9 +1,9 @@
 /*
- * What seeing costs, and how true it is: the rate of checks with hot keys noted against the rate without, in turns; and
- * the list of the heaviest keys against exact counts. One JSON object a line, as DESIGN.md has it.
+ * Cost and accuracy of the statistics: the rate of checks with and without the hot-key sampler, alternating; and the
+ * list of the heaviest keys against exact counts. One JSON object a line, as DESIGN.md has it.
  *
  *     bench/control [--quick]
- *     bench/control on|off COUNT      so many checks and nothing else, for who counts instructions
+ *     bench/control on|off COUNT      only so many checks, to count instructions
  */
 #include "engine/hot_key_sampler.h"
 
@@ -55,7 +55,7 @@ static uint64_t next_random(uint64_t *state)
     return x ^ x >> 31;
 }
 
-/* Which users ask, by Zipf 0.99. */
+/* Users of the requests, by Zipf 0.99. */
 static void choose(uint64_t *seed, size_t count)
 {
     static double sum[KEYS];

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""./dev bench control: the rules service and the statistics. Runs bench/control.c, which measures the cost of noting hot
-keys and the truth of the list, counts instructions under valgrind where there is one, asks a real weir serve
+"""./dev bench control: the rules service and the statistics. Runs bench/control.c, which measures the cost of sampling
+hot keys and the accuracy of the list, counts instructions under valgrind if it is installed, measures a real weir serve
 (control_service.py), and prints lines or a table."""
 import argparse
 import json

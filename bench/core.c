@@ -72,7 +72,7 @@ static const struct weir__bench_kind others[] = {
          {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = PLENTY, .window_ns = 10 * WEIR_SECOND, .buckets = 10},
      .slots = 1,
      .slab = 256},
-    /* At the pace of the bench's time each of 100 thousand keys is asked about 50 times a window, so its log is that
+    /* At the pace of the bench's time each of 100 thousand keys has about 50 requests a window, so its log is that
        long. */
     {.algorithm = "sliding_window_log",
      .params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 250, .window_ns = WEIR_SECOND / 10},
@@ -100,7 +100,7 @@ static struct weir__bench_result line_of(const struct weir__bench_contender *who
                                        .unit = unit};
 }
 
-static void tell_rate(const struct options *o, const struct weir__bench_contender *who)
+static void print_rate(const struct options *o, const struct weir__bench_contender *who)
 {
     struct weir__bench_result line = line_of(who, weir__bench_median(who->rate, o->rounds), "decisions/s");
     if (is_bound(who))
@@ -114,8 +114,8 @@ static void tell_rate(const struct options *o, const struct weir__bench_contende
 }
 
 /* `bar` 0: none. */
-static void tell_ratio(const struct options *o, const char *name, const struct weir__bench_contender *who,
-                       const struct weir__bench_contender *than, double bar)
+static void print_ratio(const struct options *o, const char *name, const struct weir__bench_contender *who,
+                        const struct weir__bench_contender *than, double bar)
 {
     struct weir__bench_result line = line_of(who, weir__bench_ratio(who, than, o->rounds), "ratio");
     line.name = name;
@@ -167,11 +167,11 @@ static bool against_bound(const struct options *o, const struct weir__bench_tabl
     if (!weir__bench_contest(who, count, o->rounds, o->round_ms))
         return false;
     for (int i = 0; i < count; i++)
-        tell_rate(o, &who[i]);
-    tell_ratio(o, no ? "denied / one line's bound" : "batch / one line's bound", &who[2], &who[0], 0);
+        print_rate(o, &who[i]);
+    print_ratio(o, no ? "denied / one line's bound" : "batch / one line's bound", &who[2], &who[0], 0);
     bool bar = table->keys == MILLION && threads == 2 && strcmp(keys->distribution, "uniform") == 0;
     if (keys->route)
-        tell_ratio(o, "batch / memory bound", &who[2], &who[3], bar ? 0.45 : 0);
+        print_ratio(o, "batch / memory bound", &who[2], &who[3], bar ? 0.45 : 0);
     return true;
 }
 
@@ -184,8 +184,8 @@ static bool with_clock(const struct options *o, const struct weir__bench_table *
     };
     if (!weir__bench_contest(who, 2, o->rounds, o->round_ms))
         return false;
-    tell_rate(o, &who[1]);
-    tell_ratio(o, "single with clock / without", &who[1], &who[0], 0);
+    print_rate(o, &who[1]);
+    print_ratio(o, "single with clock / without", &who[1], &who[0], 0);
     return true;
 }
 
@@ -207,10 +207,10 @@ static bool hot_key(const struct options *o, const struct weir__bench_table *tab
     }
     bool done = weir__bench_contest(who, 4, o->rounds, o->round_ms);
     if (done) {
-        tell_rate(o, &who[1]);
-        tell_ratio(o, "hot key / uniform, single", &who[1], &who[0], 1.0 / 3);
-        tell_rate(o, &who[3]);
-        tell_ratio(o, "hot key / uniform, batch", &who[3], &who[2], 1.0 / 3);
+        print_rate(o, &who[1]);
+        print_ratio(o, "hot key / uniform, single", &who[1], &who[0], 1.0 / 3);
+        print_rate(o, &who[3]);
+        print_ratio(o, "hot key / uniform, batch", &who[3], &who[2], 1.0 / 3);
     }
     weir__bench_keys_drop(&one);
     return done;
@@ -265,7 +265,7 @@ static bool token_cases(const struct options *o)
     return done;
 }
 
-/* Every distribution and number of threads that was asked for; `once`: uniform, on one. */
+/* Every selected distribution and number of threads; `once`: uniform, on one. */
 static bool kind_of_keys(const struct options *o, const struct weir__bench_kind *kind, uint64_t count, bool once)
 {
     static const enum weir__bench_draw draws[] = {WEIR__BENCH_UNIFORM, WEIR__BENCH_ZIPF};

@@ -1,5 +1,7 @@
-/* The core bench: how fast and how small the core is. The parts are core.c (cases), core_run.c (measuring),
- * core_table.c and core_route.c (what is measured) and core_print.c (what is told). */
+/*
+ * The core bench: speed and size of the core. core.c: cases; core_run.c: measuring; core_table.c and core_route.c: the
+ * measured data; core_print.c: output.
+ */
 #ifndef WEIR_BENCH_CORE_H
 #define WEIR_BENCH_CORE_H
 
@@ -43,7 +45,7 @@ struct weir__bench_kind {
     double bytes_bar; /* a key at 90 % full; 0: no bar */
     bool denied;      /* every request after the first is */
     bool tight;       /* under Zipf the hottest keys are, now and then */
-    bool routed;      /* beside the bound by its own access pattern, too */
+    bool routed;      /* compared with the bound by its own access pattern, too */
 };
 
 /* A segment in which every key has an entry, and its memory for the bound, which puts back what it finds. */
@@ -61,14 +63,14 @@ struct weir__bench_table {
 
 /*
  * Makes and fills a table of `keys` keys, which take 90 % of its slots, with files in `directory` (NULL: anonymous
- * memory). Nothing is left there, however the process ends. Returns 1, or says why not and returns 0 if there is too
- * little memory, -1 if something failed.
+ * memory). Nothing is left there, however the process ends. Returns 1, or prints the reason and returns 0 if there is
+ * too little memory, -1 if something failed.
  */
 int weir__bench_table_make(const struct weir__bench_kind *kind, uint64_t keys, const char *directory,
                            struct weir__bench_table *table);
 void weir__bench_table_drop(struct weir__bench_table *table);
 
-/* Keys in the order they are asked for: drawn beforehand, so that drawing is not measured. */
+/* Keys in the order of their requests: drawn beforehand, so that drawing is not measured. */
 struct weir__bench_keys {
     const char *distribution;
     bool even;                      /* all keys alike */

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""./dev bench core: bench/core.c, and beside it the usual Lua token bucket on Redis.
+"""./dev bench core: bench/core.c, compared with the common Lua token bucket on Redis.
 
-The cases of weir's own run first. Then Redis and weir's batches at 1 million keys take turns, so that both see the
-same machine; the bar is the median of their ratios. Without redis-server this part is left out, and said so.
+The cases of weir run first. Then Redis and weir's batches at 1 million keys alternate, so that both see the same
+machine; the bar is the median of their ratios. Without redis-server this part is skipped with a message.
 """
 import argparse
 import json

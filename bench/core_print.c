@@ -1,4 +1,4 @@
-/* What is told: a table for people, or one JSON object a line. */
+/* Output: a table for people, or one JSON object a line. */
 #include "core.h"
 
 #include <math.h>

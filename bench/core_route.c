@@ -1,7 +1,7 @@
 /*
- * Which lines decisions touch, exactly: not every key is in its home line. A decision on one that is not touches that
- * line and then the other one. So the ids are put into lines of their own by the table's rule, and each request knows
- * both of its places before anything is measured.
+ * Which cache lines decisions touch: not every key is in its primary bucket, and a decision on one that is not touches
+ * that bucket and then the alternate one. So the ids are distributed over buckets by the table's rule, and each request
+ * knows both of its places before the measurement.
  */
 #include "core.h"
 

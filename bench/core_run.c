@@ -1,4 +1,4 @@
-/* Measuring: threads on processors of their own, rounds in turns, medians. */
+/* Measuring: threads on processors of their own, alternating rounds, medians. */
 #define _GNU_SOURCE /* pthread_setaffinity_np */
 #include "core.h"
 
@@ -15,7 +15,7 @@
  */
 enum { DECISIONS_A_CLOCK = 1024 };
 
-enum { GROUP = 32 }; /* lines asked for at once by the bound */
+enum { GROUP = 32 }; /* lines prefetched together by the bound */
 
 /* One round of one contender. */
 struct round {
@@ -132,7 +132,7 @@ static struct weir__bench_cell *cell_of(const struct weir__bench_table *table, u
     return &table->bare[(uint64_t)((u128)hash * table->lines >> 64)].slot[hash & 3];
 }
 
-/* For writing, as the library asks for its lines. */
+/* For writing, as the library prefetches its lines. */
 static inline void ask_for(const void *address)
 {
 #if defined(__x86_64__)
@@ -152,7 +152,7 @@ static inline void change(struct weir__bench_cell *cell)
     } while (!swap(cell, seen, seen));
 }
 
-/* The bound of one line a key: a group of lines is asked for, then one cell of each is swapped until it worked. */
+/* The bound of one line a key: prefetches a group of lines, then swaps one cell of each until it succeeds. */
 static void touch(const struct weir__bench_table *table, const uint64_t *id)
 {
     struct weir__bench_cell *cell[GROUP];
@@ -166,7 +166,7 @@ static void touch(const struct weir__bench_table *table, const uint64_t *id)
 
 /*
  * The bound: the same on the very lines of the decisions; of a key that is not at home, that line and the one where it
- * is. Asked for at once: twice for one line costs less than telling whether there are two.
+ * is. Prefetched together: twice for one line costs less than checking whether there are two.
  */
 static void touch_route(const struct weir__bench_table *table, const struct weir__bench_step *step)
 {
@@ -191,7 +191,8 @@ static uint64_t take_singly(const struct weir__bench_table *table, const uint64_
     return passed;
 }
 
-/* How many passed of the batch before: its answers are read while the next keys are set, as a caller would. */
+/* How many requests of the previous batch passed: its results are read while the next keys are set, as a caller would.
+ */
 static uint64_t take_batch(const struct weir__bench_table *table, const uint64_t *id, weir_time now,
                            weir_request *request)
 {

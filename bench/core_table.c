@@ -1,4 +1,4 @@
-/* What is measured: a filled segment, its bare memory, and keys in the order they are asked for. */
+/* The measured data: a filled segment, its bare memory, and keys in the order of their requests. */
 #define _GNU_SOURCE /* MADV_HUGEPAGE */
 #include "core.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- Memory ---- */
 
-/* What the system could give without swapping; 0 if it does not say. */
+/* Memory that is available without swapping; 0: unknown. */
 static uint64_t memory_available(void)
 {
     char line[256];
@@ -32,8 +32,8 @@ static uint64_t memory_available(void)
     return kib * 1024;
 }
 
-/* Whether a segment of `bytes` and `more` beside it would fit, with a tenth to spare: running out in the middle would
- * kill somebody else. */
+/* Whether a segment of `bytes` and `more` besides would fit, with a tenth to spare: running out of memory could kill
+ * another process. */
 static bool fits(uint64_t bytes, uint64_t more, uint64_t keys, const char *directory)
 {
     struct statvfs disk;
@@ -68,7 +68,7 @@ static struct weir__bench_line *bare_lines(uint64_t lines, int file)
 
 /* ---- The table ---- */
 
-/* Bytes of a segment that are not slots: not known to the public API, so a small one is asked. */
+/* Bytes of a segment that are not slots: not in the public API, so they are read from a small one. */
 static bool overhead_bytes(uint64_t *overhead)
 {
     weir_segment_options how = {.size = PROBE_BYTES, .no_slab = true, .flags = WEIR_OPEN_CREATE};

@@ -1,4 +1,4 @@
-"""For bench/pressure.py: how many denied requests a second a gateway takes into its queue, answered 202 after they are kept."""
+"""For bench/pressure.py: denied requests a second that a gateway defers to its queue, with 202 after they are stored."""
 import os
 import pathlib
 import re

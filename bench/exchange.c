@@ -1,10 +1,10 @@
 /*
- * What exchanging a key costs the agent's processor: a host whose requests are for random keys, and rounds of the
- * exchange with a server on this machine, one after the other.
+ * Processor time of the agent for exchanging a key: a host with requests for random keys, and consecutive rounds of the
+ * exchange with a server on this machine.
  *
  *   exchange PORT KEYS REQUESTS ROUNDS    so many requests before each round
  *
- * The time is the process's own: in rounds, and in the requests before them (check_ns_a_request). Under callgrind:
+ * The time is that of the process: in rounds, and in the requests before them (check_ns_a_request). Under callgrind:
  * --toggle-collect=weir__sync_round.
  */
 #include "sync/sync.h"

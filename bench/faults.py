@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""./dev bench faults: what clients notice when the store fails, and how far eventual rules go beyond their limit.
+"""./dev bench faults: effects of store failures on clients, and by how much eventual rules exceed their limit.
 
 Three hosts (weir serve, one worker each) with a real Redis, Sentinel set or cluster, 600 requests a second spread over them at
 random: to a strict rule that fails closed, to a strict rule that falls back to the host's own counters, and to an eventual rule.
-Then the fault, for 5 s, its cure, and 4 s more. This is what docs/reliability.md is made of; the faults are those of the
+Then the fault, for 5 s, its repair, and 4 s more. docs/reliability.md has the results; the faults are those of the
 tests (tests/e2e/faults.py).
 """
 import argparse

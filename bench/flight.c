@@ -1,8 +1,7 @@
 /*
- * For bench/pressure.py: what a slot of a request in flight costs, taken and given back, beside one token; and what a
- * check costs whose engine knows the load level, under rules that do not ask for it, beside one whose engine does not.
- * All in turns, by the time of this process alone; prints the medians in nanoseconds, and those of the rounds' ratios,
- * as one object of JSON.
+ * For bench/pressure.py: the cost of a permit, taken and released, compared with one token; and of a check whose engine
+ * has the load level, under rules that do not use it, compared with one without it. Alternating, by the time of this
+ * process alone; prints the medians in nanoseconds, and those of the rounds' ratios, as one JSON object.
  *
  *   flight ROUNDS
  */

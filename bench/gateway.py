@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""./dev bench gateway: weir inside nginx beside bare nginx, nginx's limit_req and HAProxy.
+"""./dev bench gateway: weir inside nginx compared with bare nginx, nginx's limit_req and HAProxy.
 
 Every contestant has its own server with one worker on the first processor, in front of the same API server (nginx,
-`return 200`, on the same processor); wrk has the second processor. All run all the time, and take turns: a round
-measures each once for a second, every other round in the reverse order. A figure is the median of the rounds; a ratio
-is made in each round, of those who stood side by side, and told as the mean of the middle half of them with its
-standard error. Beside the rates, which the whole machine has a part in, there is what a request costs the worker of
-the processor's time: that is steadier, and the other way round, so that more is better there, too.
+`return 200`, on the same processor); wrk has the second processor. All run all the time, and alternate: a round
+measures each once for a second, every other round in the reverse order. A value is the median of the rounds; a ratio
+is computed in each round, of adjacent measurements, and reported as the mean of the middle half of them with its
+standard error. Besides the rates, which depend on the whole machine, the processor time of the worker a request is
+reported, inverted, so that more is better there, too: it varies less.
 
 weir and limit_req are closer to each other than two servers of the same kind: these differ by a hundredth or two, for as
 long as they run. So the two are compared by duels, a turn each, of servers started for that. They are level if one is not

@@ -1,18 +1,18 @@
 /*
- * Clients that do not wait for each other: requests of several streams come at random (Poisson), at the rate that a
- * phase says, whatever becomes of those before. Who has no answer within the deadline leaves. Time is counted from when
- * the request was due, so a client that is late itself does not look fast.
+ * An open-loop load generator: requests of several streams are sent at random times (Poisson) at the rate of the phase,
+ * independent of the replies. A client without a reply within the deadline disconnects. Latency is counted from the
+ * time at which the request was due, so that a late client does not look fast.
  *
  *     offer PORT DEADLINE_MS PHASE[,PHASE ...] STREAM [STREAM ...]
  *
  * PHASE: seconds x factor ("30x5"). STREAM: name:class:path:rate, where the rate, in requests a second, is multiplied
  * by the phase's factor unless it begins with '=' (then it is the same in all phases). Prints a line of JSON for each
- * second and stream: what was sent, and of what was sent in that second: ok (200 in time), late, denied (429), shed
- * (503), failed, behind; and how long each of the ok took, in microseconds.
+ * second and stream: how many requests were sent, and of those: ok (200 in time), late, denied (429), shed (503),
+ * failed, behind; and the latency of each of the ok, in microseconds.
  *
- * Behind: this program itself came so late to it that it was not sent at all. Otherwise one that has fallen behind by
- * the deadline only opens connections and closes them again, for ever; where there are any, the machine was too slow
- * for the measurement.
+ * Behind: this program was so late that it did not send the request at all. Otherwise a program that is late by the
+ * deadline would only open and close connections for ever; if there are any, the machine is too slow for the
+ * measurement.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -61,7 +61,7 @@ static struct {
     double seconds, factor;
 } phase[PHASES];
 static int idle[FILES_MAX], idles;
-/* In the order in which they were sent: who waits longest is looked at first. */
+/* In the order of sending: the request that has waited longest is checked first. */
 static struct {
     int file;
     uint64_t order;
@@ -178,11 +178,11 @@ static void begin(int which, double due_s)
     connection[file]->order = ++orders;
     waiting[waiting_last % (1 << 20)].file = file;
     waiting[waiting_last++ % (1 << 20)].order = orders;
-    if (!fresh) /* a fresh one says it when it is connected */
+    if (!fresh) /* a new connection reports it when it is established */
         say(file);
 }
 
-/* The whole length of the answer in the buffer, or 0. */
+/* The length of the complete reply in the buffer, or 0. */
 static size_t answer_len(const char *data)
 {
     const char *end = strstr(data, "\r\n\r\n"), *length = strcasestr(data, "\r\ncontent-length:");
@@ -264,7 +264,7 @@ static void expire(double now)
 static void send_due(double now)
 {
     for (int i = 0; i < streams; i++) {
-        for (int begun = 0; stream[i].due_s <= now && begun < AT_ONCE;) { /* then answers are looked at */
+        for (int begun = 0; stream[i].due_s <= now && begun < AT_ONCE;) { /* then replies are read */
             double rate = rate_at(&stream[i], stream[i].due_s);
             if (rate <= 0) {
                 stream[i].due_s = 1e18;

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """./dev bench pressure: an upstream of known capacity behind a real weir serve, offered up to ten times of it.
 
-The upstream (bench/upstream.c) works on 32 requests at once for 100 ms each: 320 a second. Four tenants ask in the ratio
+The upstream (bench/upstream.c) works on 32 requests at once for 100 ms each: 320 a second. Four tenants send requests in the ratio
 4:2:1:1, three tenths of it as batch (priority low); critical traffic is a tenth of the capacity, whatever the others do.
-Clients (bench/offer.c) come at random and do not wait for each other; an answer after a second is no use to them, and they
-leave. Goodput is what was answered 200 in time. Each case begins with half of the capacity, then so many times of it, then
-half again; what is told is of the last seconds of the overload, once everything has settled.
+Clients (bench/offer.c) come at random and do not wait for each other; a reply after a second is useless to them, and they
+disconnect. Goodput counts replies of 200 in time. Each case begins with half of the capacity, then so many times of it, then
+half again; the results are of the last seconds of the overload, in the steady state.
 
-Besides: how many denied requests a second are kept for later (512 bytes each, on SQLite with its default fsync policy, and on a
-Redis with appendfsync always), and what a slot of a request in flight costs beside a token.
+Also: how many denied requests a second are deferred (512 bytes each, on SQLite with its default fsync policy, and on a
+Redis with appendfsync always), and the cost of a permit compared with a token.
 
 With --plots the plots of docs/overload.md are written anew, those of the control laws' simulated response among them.
 """

@@ -1,8 +1,8 @@
 /*
  * The queue's storage alone, as the agent uses it: for bench/pressure.py and docs/queue.md.
  *
- *   queue URL BATCH COUNT [second]    COUNT requests of 1 KiB by 1,000 keys, put BATCH at a time; then all are claimed
- * and delivered
+ *   queue URL BATCH COUNT [second]    puts COUNT requests of 1 KiB by 1,000 keys, BATCH at a time; then claims and
+ *                                     delivers all
  *
  * One line of JSON each: puts a second, bytes a waiting request, deliveries a second.
  */

@@ -1,13 +1,13 @@
 /*
- * A load generator for the Redis protocol that costs its processor far less than a command costs any server, so that a
- * figure is the server's and not the client's: pipelines are made beforehand, replies are counted by their lines, and
- * it never sleeps. Whatever speaks the protocol is measured the same way.
+ * A load generator for the Redis protocol that needs far less processor time than any server needs for a command, so
+ * that the server is measured and not the client: pipelines are formatted beforehand, replies are counted by their
+ * lines, and it never sleeps. All servers are measured the same way.
  *
  *     resp_load PORT CONNECTIONS PIPELINE SECONDS KEYS LINES COMMAND [ARGUMENT …]
  *
- * LINES: of one reply. An argument "@name" is one of KEYS keys, name:00000042, drawn anew for each command. Each
- * connection has one pipeline under way at a time. Prints commands a second, and what 50, 99 and 99.9 % of the
- * pipelines took at most, in microseconds.
+ * LINES: of one reply. An argument "@name" is one of KEYS keys, name:00000042, drawn for each command. Each connection
+ * has one pipeline in flight. Prints commands a second, and the 50th, 99th and 99.9th percentile of a pipeline's
+ * latency, in microseconds.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

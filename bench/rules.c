@@ -1,9 +1,8 @@
 /*
- * ./dev bench rules: what a whole weir_check costs, from attributes to decision, beside the bare core decision.
+ * ./dev bench rules: the cost of weir_check, from attributes to decision, compared with the bare core decision.
  *
- * One program, so that all cases run in one process and take turns: each round measures every case once, and the
- * median of the rounds counts. malloc is counted by standing in front of the C library's: "no allocation per request"
- * is a figure here, not a claim.
+ * One program, so that all cases run in one process and alternate: each round measures every case once, and the median
+ * of the rounds counts. A malloc of this program, in front of the C library's, counts allocations a request.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <weir/weir.h>
@@ -58,7 +57,7 @@ static void write_rule(FILE *to, int i, const char *wide)
             i, wide ? wide : path);
 }
 
-/* `wide` of the rules match every request of the bench, beside the one that its path is for. */
+/* `wide` of the rules match every request of the bench, besides the one for its path. */
 static char *make_rules(int count, int wide)
 {
     char *text;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""./dev bench service: the decision service beside what people use today.
+"""./dev bench service: the decision service compared with alternatives.
 
-weir (`weir serve`, one worker), nginx's own static answers, Redis, envoyproxy/ratelimit (with its Redis) and throttlecrab each have
+weir (`weir serve`, one worker), nginx's static replies, Redis, envoyproxy/ratelimit (with its Redis) and throttlecrab each have
 the first processor, one at a time; the clients have the second: h2load, wrk, and for RESP bench/resp_load.c, which costs less than the servers do,
-with redis-benchmark's figures beside it. Keys of RESP are drawn from 100,000. A round measures each case once; a figure is the
-median of the rounds, a bar the median of the rounds' ratios. Peers that cannot be had are left out, and said so.
+with redis-benchmark's results for comparison. Keys of RESP are drawn from 100,000. A round measures each case once; a figure is the
+median of the rounds, a bar the median of the rounds' ratios. Peers that are not installed are skipped with a message.
 """
 import argparse
 import contextlib

@@ -1,8 +1,8 @@
 /*
- * Strict decisions as a worker makes them: the client of the store on one socket, with so many requests on their way
- * at a time, each under a key of its own.
+ * Strict decisions as a worker makes them: the client of the store on one socket, with a number of requests in flight,
+ * each under a key of its own.
  *
- *   store HOST PORT IN_FLIGHT KEYS SECONDS    decisions a second, and kind long each took: for bench/store.py
+ *   store HOST PORT IN_FLIGHT KEYS SECONDS    decisions a second, and their latency: for bench/store.py
  *   store HOST PORT IN_FLIGHT KEYS fill       each key twice, under a limit from which no key recovers meanwhile
  */
 #include "remote/client.h"
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define IN_FLIGHT_MAX 1024
-#define TIMES         100000 /* a counter for each microsecond that an answer may take */
+#define TIMES         100000 /* a counter for each microsecond of latency */
 
 struct slot {
     struct weir__store_request request;
@@ -100,7 +100,7 @@ static void on_open(void *context, unsigned channel, const char *host, uint16_t 
         fail("cannot connect");
     freeaddrinfo(found);
     sockets[channel] = s;
-    is_open[channel] = false; /* told from the loop, not from within the client */
+    is_open[channel] = false; /* reported by the loop, not from within the client */
 }
 
 static void on_close(void *context, unsigned channel)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""./dev bench store: many hosts' limits in Redis, beside what people use today.
+"""./dev bench store: limits of many hosts in Redis, compared with alternatives.
 
-strict: bench/store.c (weir's client of the store, one connection, 64 decisions on their way) and redis-benchmark running the
-usual Lua token bucket (token_bucket.lua) with pipelines of 64 take turns on the same server, which has the first processor;
-they have the second. Memory: 100,000 counters of the same names, asked for twice each, that have not recovered, beside that script and the
-other usual one, which has two keys a counter (token_bucket_two_keys.lua).
+strict: bench/store.c (weir's client of the store, one connection, 64 decisions in flight) and redis-benchmark running the
+common Lua token bucket (token_bucket.lua) with pipelines of 64 alternate on the same server, which has the first processor;
+they have the second. Memory: 100,000 counters of the same names, each used twice, that have not recovered, compared with that script and
+another common one, which has two keys a counter (token_bucket_two_keys.lua).
 
 eventual: a gateway (one worker) with its agent on the first processor, before the API's server as in `./dev bench gateway`,
 once with `consistency: local` and once with `eventual`; wrk and Redis, which would be other machines, on the second. On a

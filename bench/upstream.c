@@ -1,7 +1,7 @@
 /*
- * An API server of a known capacity: SLOTS requests are worked on at once, each for SERVICE milliseconds; the others
- * wait in order, up to QUEUE of them, and beyond that are answered 503. As in most servers, a request whose client has
- * left is worked on all the same.
+ * An API server of a known capacity: SLOTS requests are processed concurrently, each for SERVICE milliseconds; up to
+ * QUEUE others wait in order, and further ones get 503. As in most servers, a request whose client has disconnected is
+ * processed nevertheless.
  *
  *     upstream PORT SLOTS SERVICE_MS QUEUE
  */
@@ -21,7 +21,7 @@
 
 enum { FILES_MAX = 65536, REQUESTS_MAX = 65536, EVENTS = 256, ROOM = 4096 };
 
-/* Which connection a request came by; `number` tells whether it still is that one. */
+/* The connection of a request; `number` detects that it was reused. */
 struct request {
     int file;
     uint32_t number;

@@ -21,7 +21,7 @@ if [ -n "${WEIR_PORT:-}" ]; then
     file=$copy/quickstart.yaml
 fi
 
-# Before anything is started: another one that runs would answer in the place of this one, and has the same segment.
+# Checked first: another instance would reply instead of this one, and use the same segment.
 python3 -c '
 import socket, sys
 for port in sys.argv[1:]:
@@ -51,7 +51,7 @@ done
 
 Try in another terminal:
   curl -i 'http://127.0.0.1:$port/hello/[1-3]'                        # three requests at once: the third gets 429
-  curl -i -H 'X-User-Id: ada' http://127.0.0.1:$port/api/items        # headers say what is left; without the user: 429, and why
+  curl -i -H 'X-User-Id: ada' http://127.0.0.1:$port/api/items        # headers report what is left; without the user: 429 with the reason
   curl -s http://127.0.0.1:$metrics_port/metrics | grep weir_decisions      # what was decided
 Ctrl-C stops everything.
 
@@ -67,7 +67,7 @@ end() {
     rm -f "$segment"
 }
 trap end EXIT
-trap : INT # the terminal tells the gateway, too
+trap : INT # the terminal signals the gateway, too
 trap 'kill -TERM $gateway' TERM
 code=0
 while kill -0 $gateway 2>/dev/null; do

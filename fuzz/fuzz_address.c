@@ -1,6 +1,6 @@
 /*
- * Addresses, networks and forwarding headers: any bytes are refused or understood as inet_pton understands them, what
- * was understood is shown so that it is understood the same again, and a walk ends at the peer or at a hop.
+ * Addresses, networks and forwarding headers: any bytes are refused or parsed as inet_pton parses them; printing and
+ * parsing again yields the same; the walk through the hops ends at the peer or at a hop.
  */
 #include "rules/address.h"
 

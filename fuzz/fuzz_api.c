@@ -58,10 +58,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weir__buffer_borrow(&reply.out, room, 1 + data[1]);
     weir__api_find_route(data[0] % 6 == 5 ? WEIR__PUT : WEIR__POST, (weir_text){path, strlen(path)}, &route);
     weir__api_run(&api, &route, (weir_text){(const char *)data + 2, size - 2}, data[0] & 64, &reply);
-    json_t *said = json_loadb(reply.out.data, reply.out.len, JSON_REJECT_DUPLICATES, NULL);
-    check(json_is_object(said));
-    check((json_object_get(said, "error") != NULL) == (reply.status >= 400 && !json_object_get(said, "decision")));
-    json_decref(said);
+    json_t *reply_json = json_loadb(reply.out.data, reply.out.len, JSON_REJECT_DUPLICATES, NULL);
+    check(json_is_object(reply_json));
+    check((json_object_get(reply_json, "error") != NULL) ==
+          (reply.status >= 400 && !json_object_get(reply_json, "decision")));
+    json_decref(reply_json);
     weir__buffer_free(&reply.out);
 
     /* The same bytes as a path. */

@@ -1,10 +1,10 @@
 /*
- * A segment whose bytes somebody else has written: attaching either refuses it or leaves us with one on which every
- * operation works, whatever the slots, leases and records hold.
+ * A segment with arbitrary bytes: attaching refuses it, or every operation works on it, whatever slots, leases and
+ * records contain.
  *
- * Input: 1 byte that says what to overwrite, 3 bytes where (modulo the segment), 1 byte how often, then the bytes.
- * The first byte can also ask for a segment that has been in use, and for bits to be flipped instead of overwritten:
- * random tags and owners are never those of a key.
+ * Input: 1 byte that selects what to overwrite, 3 bytes where (modulo the segment), 1 byte how often, then the bytes.
+ * The first byte also selects a segment that has been in use, and flipping of bits instead of overwriting: random tags
+ * and owners are never those of a key.
  */
 #include "table/slab.h"
 #include "table/hash.h"
@@ -66,7 +66,7 @@ static void sign(uint8_t *memory)
     h->check = sum;
 }
 
-/* Puts 16 bytes into a slot of a key that will be asked for, with its tag: what a torn or foreign write might leave. */
+/* Writes 16 bytes into a slot of a key that is looked up later, with its tag, as a torn or foreign write might. */
 static void plant(struct weir__table *table, const uint8_t *data, size_t size)
 {
     for (; size >= 18; data += 18, size -= 18) {

@@ -1,6 +1,6 @@
 /*
- * The rules service with a database in memory: whatever a request says, the answer is JSON or YAML with a status that
- * makes sense, nothing of a refused request stays, and what is in force can be read. An input is a few requests:
+ * The rules service with a database in memory: for every request the reply is JSON or YAML with a valid status, a
+ * refused request changes nothing, and the published rules stay readable. An input is a few requests:
  * METHOD SP PATH[?QUERY] LF HEADER LF BODY, each ended by a line of "====".
  */
 #define _GNU_SOURCE /* memmem */

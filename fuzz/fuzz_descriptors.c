@@ -1,6 +1,6 @@
 /*
- * Descriptor files: any bytes are refused with an error or become a tree in which look-ups find its own rules. What
- * comes after the first zero byte is asked for: a domain, then keys and values, each ended by a zero byte.
+ * Descriptor files: any bytes are refused with an error or become a tree in which lookups find its own rules. The bytes
+ * after the first zero byte are the lookup: a domain, then keys and values, each ended by a zero byte.
  */
 #include "rules/descriptors.h"
 

@@ -1,6 +1,6 @@
 /*
- * Rule files taken apart into documents: whatever comes, nothing breaks; and good rules, taken apart and put together
- * again, are as many good rules.
+ * Rule files split into documents: any bytes are handled, and valid rules, split and joined again, are as many valid
+ * rules.
  */
 #include "../src/cli/rules_check.c"
 

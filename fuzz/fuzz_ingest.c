@@ -1,7 +1,6 @@
 /*
- * What nginx brings of a request for the queue: whatever it is, it is refused, or what comes of it lies in its own
- * memory, fits the queue's bounds, and has none of the headers that must not be kept. Lines of the input are the
- * headers.
+ * Requests that nginx passes to the queue's ingest: any input is refused, or the result lies in its own memory, fits
+ * the queue's bounds, and has none of the headers that must not be stored. Lines of the input are the headers.
  */
 #include "queue/ingest_internal.h"
 #include "rules/key.h"

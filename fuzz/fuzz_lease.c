@@ -1,9 +1,9 @@
 /*
- * What a request holds, as the text that clients give back: any text is refused or is one that we made; and one that we
- * made of whatever leases (of another life of the segment, say) never frees more than it says.
+ * Leases as texts that clients send back: any text is refused, or is one that this engine made; and one made of
+ * arbitrary leases (e.g. of an earlier segment) never frees more than it names.
  *
- * Input: 1 byte: odd, a text follows; even, how many leases, and bytes that change true ones, which are then made a
- * text with our own secret.
+ * Input: 1 byte: odd, a text follows; even, how many leases, and bytes that change valid ones, which are then formatted
+ * with the segment's secret.
  */
 #include <weir/check.h>
 
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         prepare();
     if (data[0] & 1) {
         int error = weir_permits_from_text(engine, (weir_text){(const char *)data + 1, size - 1}, &held);
-        check(error == WEIR_ELEASE); /* nobody guesses 128 bits */
+        check(error == WEIR_ELEASE); /* 128 bits cannot be guessed */
         return 0;
     }
     held.count = data[1] % (WEIR_PERMITS_MAX + 2);
@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check((len == 0) == (held.count == 0 || held.count > WEIR_PERMITS_MAX));
     if (!len)
         return 0;
-    /* What says that it is in a store, which there is none of here, is left out. */
+    /* Leases of a store are left out, as there is none here. */
     int error = weir_permits_from_text(engine, (weir_text){text, len}, &again);
     check(error == 0 || error == WEIR_ELEASE);
     if (error)

@@ -1,6 +1,6 @@
 /*
- * What the load level is made of and where it is kept: any text in the place of the kernel's files is refused or read,
- * and any bytes in the load page are numbers within their bounds, on which every operation works.
+ * Sources and storage of the load level: any text in place of the kernel's files is refused or parsed, and any bytes in
+ * the load page yield numbers within their bounds, on which every operation works.
  *
  * Input: for the page 2 bytes where, then bytes that overwrite it; all of it as a text of the kernel's, too.
  */

@@ -1,6 +1,6 @@
 /*
- * What a host tells of itself, and the list of all hosts in a file: whatever the bytes are, they are refused, or what
- * is read of them stays within its bounds and comes back the same when it is written and read again.
+ * Heartbeats of hosts, and the list of all hosts in a file: any bytes are refused, or the result stays within its
+ * bounds and is the same after formatting and parsing it again.
  */
 #include "stats/membership.h"
 

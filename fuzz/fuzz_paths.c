@@ -1,5 +1,6 @@
 /*
- * The path matcher: what the index finds is what every entry matches alone, and what the definition of a glob says.
+ * The path matcher: the index finds exactly the entries that match alone, and those are what the definition of a glob
+ * demands.
  *
  * The input is lines: first the request's host and path, then an entry's each; "-" is any host.
  */

@@ -1,6 +1,6 @@
 /*
- * Leases as texts that anybody may send: whatever is read leads nowhere outside, names only counters of this store, and
- * can be asked, given back and written again.
+ * Leases as texts from any client: parsing one accesses no memory outside of it, yields only counters of this store,
+ * and the result can be sent, refunded and formatted again.
  */
 #include <weir/store.h>
 
@@ -46,7 +46,7 @@ static size_t encode(const uint8_t *data, size_t size, char *to)
     return len;
 }
 
-static void check_question(const struct weir__store_request *request)
+static void check_request(const struct weir__store_request *request)
 {
     for (uint32_t i = 0; i < request->op_count; i++) {
         const struct weir__store_op *op = &request->ops[i];
@@ -61,26 +61,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static char text[WEIR_PERMITS_TEXT_MAX + 64], again[WEIR_PERMITS_TEXT_MAX + 1];
     weir_async *op;
     weir *engine = engine_once(&op);
-    weir_permits held, copy;
+    weir_permits permits, copy;
     if (size > BYTES_MAX)
         return 0;
     size_t len = encode(data, size, text);
-    if (weir_permits_from_text(engine, (weir_text){text, len}, &held) != 0)
+    if (weir_permits_from_text(engine, (weir_text){text, len}, &permits) != 0)
         return 0;
-    check(held.count > 0 && held.count <= WEIR_PERMITS_MAX && held.names_len <= WEIR_PERMITS_NAMES_MAX &&
-          held.lease_ns > 0);
-    check(weir_permits_renew_begin(engine, &held, false, op) == 1);
-    check_question(weir_async_request(op));
-    check(weir_permits_renew_finish(engine, &held, true, op) == WEIR_ESTOREBREAKER &&
-          held.count > 0); /* it was not asked so */
+    check(permits.count > 0 && permits.count <= WEIR_PERMITS_MAX && permits.names_len <= WEIR_PERMITS_NAMES_MAX &&
+          permits.lease_ns > 0);
+    check(weir_permits_renew_begin(engine, &permits, false, op) == 1);
+    check_request(weir_async_request(op));
+    check(weir_permits_renew_finish(engine, &permits, true, op) == WEIR_ESTOREBREAKER &&
+          permits.count > 0); /* no request was sent */
     weir_async_clear(op);
-    size_t written = weir_permits_to_text(engine, &held, again);
+    size_t written = weir_permits_to_text(engine, &permits, again);
     check(written > 0 && weir_permits_from_text(engine, (weir_text){again, written}, &copy) == 0);
-    check(copy.count == held.count);
-    check(weir_permits_release_detached(engine, &held, op) == 0 && held.count == 0);
+    check(copy.count == permits.count);
+    check(weir_permits_release_detached(engine, &permits, op) == 0 && permits.count == 0);
     struct weir__store_request *back = weir_async_rollback(op);
     check(back && back->op_count == copy.count);
-    check_question(back);
+    check_request(back);
     weir_async_clear(op);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * Regular expressions: any bytes are refused with a message or become an expression that ends, within its bounds, with
- * the same result each time. The first line is the expression, the rest is the text.
+ * Regular expressions: any bytes are refused with a message, or compile to an expression whose matching terminates
+ * within its bounds, with the same result each time. The first line is the expression, the rest is the text.
  */
 #include "rules/pattern.h"
 

@@ -1,6 +1,7 @@
 /*
- * Requests of the Redis protocol: any bytes are a command, need more or are broken; the arguments lie inside; what
- * comes in pieces is read as what comes at once; and a CL.THROTTLE is answered with five sensible numbers or an error.
+ * Requests of the Redis protocol: any bytes are a command, incomplete or invalid; the arguments lie inside of the
+ * input; input in pieces is parsed as the same input in one piece; and a CL.THROTTLE yields five valid numbers or an
+ * error.
  */
 #include "services/resp/resp.h"
 
@@ -58,7 +59,7 @@ static void check_command(const struct weir__resp_command *command, const char *
         check_throttle(command);
 }
 
-/* Reads all commands. `step` bytes come at a time (0: all at once). Returns a sum of what was read. */
+/* Parses all commands, `step` bytes at a time (0: all at once). Returns a checksum of the arguments. */
 static uint64_t read_all(const uint8_t *data, size_t size, bool unauthenticated, size_t step)
 {
     static struct weir__resp_command command;

@@ -1,6 +1,6 @@
 /*
- * The service's entry points: any bytes as a gRPC call or as JSON get an answer that can be read again, or an error
- * that says what is wrong. The first byte chooses which, and how it is to answer.
+ * Envoy's rate-limit service: any bytes as a gRPC call or as JSON yield a reply that can be parsed, or an error with a
+ * message. The first byte selects the protocol and the service's options.
  */
 #include "services/rls/rls_internal.h"
 

@@ -1,7 +1,7 @@
 /*
- * Rule files, in both dialects: any bytes are refused with at least one error that has a place, or become a set of
- * rules under which any request can be matched, and index and plain looking find the same; whatever the load, no limit
- * is more than its ceiling. A form feed parts files.
+ * Rule files, in both dialects: any bytes are refused with at least one error that has a line, or become a rule set
+ * under which any request can be matched, where the index and a linear search find the same; at every load level no
+ * limit exceeds its ceiling. A form feed separates files.
  */
 #include "algo/calendar.h"
 #include "algo/algo.h"
@@ -40,7 +40,7 @@ static void hear(void *context, const weir_diagnostic *diagnostic)
     heard->errors += diagnostic->severity == WEIR_IS_ERROR;
 }
 
-/* A request that has everything: its path and host are given, the rest says its own name. */
+/* A request with every attribute: path and host are given, each other one has its name as value. */
 struct request {
     weir_text path, host, method;
 };
@@ -136,7 +136,7 @@ static void check_request(const weir_rules *set, struct request *request, struct
 }
 
 /* Requests that the set's own patterns suggest. */
-/* A limit in force is one that the algorithms can take, whatever the page says. */
+/* An effective limit is valid for the algorithms, whatever the load page contains. */
 static void check_limits(const struct weir__rule *rule)
 {
     static const uint32_t points[] = {0, 1, 333, 650, 999, 1000, UINT32_MAX};

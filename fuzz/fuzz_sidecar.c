@@ -1,8 +1,8 @@
 /*
- * The files beside a segment, hot keys and history, whose bytes somebody else has written: attaching refuses them, or
- * every operation works on what they hold, and what is told stays within its bounds.
+ * Sidecar files of a segment, hot keys and history, with arbitrary bytes: attaching refuses them, or every operation
+ * works on them and returns values within their bounds.
  *
- * Input: 1 byte that says which file, and whether bits are flipped instead of overwritten; 3 bytes where (modulo the
+ * Input: 1 byte that selects the file, and whether bits are flipped instead of overwritten; 3 bytes where (modulo the
  * file); 1 byte how often; then the bytes.
  */
 #include "table/history.h"

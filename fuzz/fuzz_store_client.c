@@ -1,6 +1,6 @@
 /*
- * The client of a store: any bytes in any pieces as a server's answers, with connections that open and close, time that
- * passes and owners that go. Each request is done once, unless it was forgotten; nothing is touched after that.
+ * The client of a store: any bytes in any pieces as a server's replies, with connections that open and close, time that
+ * passes and owners that leave. Each request completes once, unless it was cancelled, and is not accessed after that.
  */
 #include "remote/client.h"
 
@@ -21,7 +21,7 @@ struct asked {
 static struct {
     struct weir__client *client;
     bool opening[WEIR__CHANNELS], open[WEIR__CHANNELS];
-    struct asked *waiting[QUESTIONS]; /* asked and neither done nor forgotten */
+    struct asked *waiting[QUESTIONS]; /* sent, and neither completed nor cancelled */
     int64_t now_us, wake_us;
 } fuzz;
 
@@ -65,7 +65,7 @@ static void on_done(void *context, struct weir__store_request *request)
     fuzz.waiting[asked->number] = NULL;
     if (!request->error && request->ops[0].taken && request->ops[0].cost == 3)
         weir__client_refund(fuzz.client, request, fuzz.now_us);
-    free(asked); /* whoever touches it from now on is found out */
+    free(asked); /* a later access is a use after free, which ASan reports */
 }
 
 static void on_changed(void *context, bool up, int error, const char *where)

@@ -1,6 +1,6 @@
 /*
- * What a store sends: any bytes go through hiredis's reader, as they do in the client, in pieces or at once; whatever
- * comes out is an answer that makes sense, or an error with a name.
+ * Replies of a store: any bytes pass through hiredis's reader, as in the client, in pieces or at once, and yield a
+ * valid reply or an error with a name.
  */
 #include "remote/script.h"
 

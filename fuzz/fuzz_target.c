@@ -1,6 +1,6 @@
 /*
- * Targets, cookies and arguments: whatever comes in, a path is absolute, resolved and in its room, and what is found
- * lies inside of what was searched. The first byte chooses the room.
+ * Targets, cookies and arguments: for any input a path is absolute, resolved and within its buffer, and a found value
+ * lies inside of the searched text. The first byte selects the size of the buffer.
  */
 #include "rules/target.h"
 

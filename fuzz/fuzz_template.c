@@ -32,7 +32,7 @@ static bool answer(void *context, enum weir_attribute_kind kind, weir_text name,
 {
     const struct request *request = context;
 
-    /* Everything that is asked for has one of the three values. */
+    /* Every attribute has one of the three values. */
     *value = request->value[((size_t)kind + (name.len > 0 ? (unsigned char)name.data[0] : 0)) % 3];
     return true;
 }

@@ -1,6 +1,6 @@
 /*
- * Rule files before anybody knows what they mean: any bytes become a tree with places, or errors that can be printed.
- * Every text of the tree is then read as every type.
+ * The YAML reader: any bytes become a tree with line numbers, or errors that can be printed. Every text of the tree is
+ * then read as every type.
  */
 #include "rules/yaml.h"
 #include "base/suggest.h"

@@ -1,4 +1,4 @@
-/* Time zone files: any bytes are refused or become a zone whose windows hold their moment. */
+/* Time zone files: any bytes are refused or become a zone each of whose windows contains its moment. */
 #include "algo/calendar.h"
 #include "engine/timezone.h"
 
