@@ -118,9 +118,5 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
 static ngx_http_module_t ngx_http_weir_filter_module_ctx = {.postconfiguration = ngx_http_weir_filter_init,
                                                             .create_main_conf = ngx_http_weir_api_create_conf};
 
-ngx_module_t ngx_http_weir_filter_module = {NGX_MODULE_V1, &ngx_http_weir_filter_module_ctx,
-                                            NULL,          NGX_HTTP_MODULE,
-                                            NULL,          NULL,
-                                            NULL,          NULL,
-                                            NULL,          NULL,
-                                            NULL,          NGX_MODULE_V1_PADDING};
+ngx_module_t ngx_http_weir_filter_module = {NGX_MODULE_V1, .ctx = &ngx_http_weir_filter_module_ctx,
+                                            .type = NGX_HTTP_MODULE};

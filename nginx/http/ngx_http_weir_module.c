@@ -164,62 +164,53 @@ static ngx_conf_enum_t ngx_http_weir_families[] = {{ngx_string("forwarded"), NGX
 
 #define ANYWHERE (NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF)
 
+/* Entries of the table: of the main configuration, of locations, and of locations for one field. */
+#define MAIN(name, arguments, set, offset)                                                                             \
+    {                                                                                                                  \
+        ngx_string(name), NGX_HTTP_MAIN_CONF | (arguments), set, NGX_HTTP_MAIN_CONF_OFFSET, offset, NULL               \
+    }
+#define LOCATION(name, where, set, post)                                                                               \
+    {                                                                                                                  \
+        ngx_string(name), where, set, NGX_HTTP_LOC_CONF_OFFSET, 0, post                                                \
+    }
+#define FIELD(name, arguments, set, field, post)                                                                       \
+    {                                                                                                                  \
+        ngx_string(name), ANYWHERE | (arguments), set, NGX_HTTP_LOC_CONF_OFFSET,                                       \
+            offsetof(ngx_http_weir_loc_conf_t, field), post                                                            \
+    }
+#define HERE (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS)
+
 static ngx_command_t ngx_http_weir_commands[] = {
-    {ngx_string("weir_segment"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
-     ngx_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_hot_keys"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys, NGX_HTTP_MAIN_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_load"), NGX_HTTP_MAIN_CONF | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_MAIN_CONF_OFFSET,
-     offsetof(ngx_http_weir_main_conf_t, load), NULL},
-    {ngx_string("weir_store"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_phase"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, phase), ngx_http_weir_phases},
-    {ngx_string("weir_cost"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost,
-     NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_attribute"), ANYWHERE | NGX_CONF_TAKE2, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_key"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_log_denied"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_access_log"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_access_log, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_queue"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_denied"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_content, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     &ngx_http_weir_denied},
-    {ngx_string("weir_metrics"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_content, NGX_HTTP_LOC_CONF_OFFSET,
-     0, &ngx_http_weir_metrics},
-    {ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_content, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     &ngx_http_weir_status},
-    {ngx_string("weir_rls"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_rls, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_rls_json"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_rls_json, NGX_HTTP_LOC_CONF_OFFSET,
-     0, NULL},
-    {ngx_string("weir_rls_headers"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, rls_headers), NULL},
-    {ngx_string("weir_rls_metadata"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, rls_metadata), NULL},
-    {ngx_string("weir_rls_count_denied"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, rls_count_denied), NULL},
-    {ngx_string("weir_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_api, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_api_token"), ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_api_token, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_api_operator"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, operators), NULL},
-    {ngx_string("weir_api_open"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, open), NULL},
-    {ngx_string("weir_api_reservations"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_api_reservations,
-     NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_auth"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_auth, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_auth_status"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_auth_headers"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
-     offsetof(ngx_http_weir_loc_conf_t, auth_headers), ngx_http_weir_families},
-    {ngx_string("weir_auth_trusted_proxies"), ANYWHERE | NGX_CONF_1MORE, ngx_http_weir_auth_trusted_proxies,
-     NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0),
+    MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0),
+    MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_http_weir_main_conf_t, load)),
+    MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0),
+    MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0),
+    MAIN("weir_api_reservations", NGX_CONF_TAKE1, ngx_http_weir_api_reservations, 0),
+    LOCATION("weir", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NULL),
+    FIELD("weir_phase", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, phase, ngx_http_weir_phases),
+    LOCATION("weir_cost", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost, NULL),
+    LOCATION("weir_attribute", ANYWHERE | NGX_CONF_TAKE2, ngx_http_weir_attribute, NULL),
+    LOCATION("weir_key", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NULL),
+    LOCATION("weir_log_denied", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NULL),
+    LOCATION("weir_access_log", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_access_log, NULL),
+    LOCATION("weir_queue", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NULL),
+    LOCATION("weir_denied", HERE, ngx_http_weir_content, &ngx_http_weir_denied),
+    LOCATION("weir_metrics", HERE, ngx_http_weir_content, &ngx_http_weir_metrics),
+    LOCATION("weir_status", HERE, ngx_http_weir_content, &ngx_http_weir_status),
+    LOCATION("weir_rls", HERE, ngx_http_weir_rls, NULL),
+    LOCATION("weir_rls_json", HERE, ngx_http_weir_rls_json, NULL),
+    FIELD("weir_rls_headers", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_headers, NULL),
+    FIELD("weir_rls_metadata", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_metadata, NULL),
+    FIELD("weir_rls_count_denied", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_count_denied, NULL),
+    LOCATION("weir_api", HERE, ngx_http_weir_api, NULL),
+    LOCATION("weir_api_token", ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_api_token, NULL),
+    FIELD("weir_api_operator", NGX_CONF_FLAG, ngx_conf_set_flag_slot, operators, NULL),
+    FIELD("weir_api_open", NGX_CONF_FLAG, ngx_conf_set_flag_slot, open, NULL),
+    LOCATION("weir_auth", HERE, ngx_http_weir_auth, NULL),
+    LOCATION("weir_auth_status", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NULL),
+    FIELD("weir_auth_headers", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, auth_headers, ngx_http_weir_families),
+    LOCATION("weir_auth_trusted_proxies", ANYWHERE | NGX_CONF_1MORE, ngx_http_weir_auth_trusted_proxies, NULL),
     ngx_null_command};
 
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
@@ -340,15 +331,6 @@ static ngx_http_module_t ngx_http_weir_module_ctx = {.preconfiguration = ngx_htt
                                                      .create_loc_conf = ngx_http_weir_create_loc_conf,
                                                      .merge_loc_conf = ngx_http_weir_merge_loc_conf};
 
-ngx_module_t ngx_http_weir_module = {NGX_MODULE_V1,
-                                     &ngx_http_weir_module_ctx,
-                                     ngx_http_weir_commands,
-                                     NGX_HTTP_MODULE,
-                                     NULL, /* init master */
-                                     NULL, /* init module */
-                                     ngx_http_weir_init_process,
-                                     NULL, /* init thread */
-                                     NULL, /* exit thread */
-                                     ngx_http_weir_exit_process,
-                                     NULL, /* exit master */
-                                     NGX_MODULE_V1_PADDING};
+ngx_module_t ngx_http_weir_module = {
+    NGX_MODULE_V1,           .ctx = &ngx_http_weir_module_ctx,           .commands = ngx_http_weir_commands,
+    .type = NGX_HTTP_MODULE, .init_process = ngx_http_weir_init_process, .exit_process = ngx_http_weir_exit_process};

@@ -5,6 +5,8 @@
  */
 #include "ngx_stream_weir.h"
 
+#include "base/text.h"
+
 #define PAIRS_MAX  64
 #define AHEAD_MAX  64 /* checks sent to the store together */
 #define NAME_SHOWN 64 /* bytes of a name in an error */
@@ -19,11 +21,6 @@ typedef struct {
     weir_async *async;     /* requests to the store, or NULL */
     weir_permits *permits; /* where the permits go, or NULL */
 } ngx_stream_weir_check_t;
-
-static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
-{
-    return a.len == b.len && ngx_memcmp(a.data, b.data, a.len) == 0;
-}
 
 /* ---- Arguments ---- */
 
@@ -52,15 +49,19 @@ static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_
     return -1;
 }
 
-/* Names of headers are case-insensitive, others are not. */
-static ngx_uint_t ngx_stream_weir_same_name(weir_text a, weir_text b)
+/* The name without the prefix "header:", of which case does not matter; data NULL: another attribute. */
+static weir_text ngx_stream_weir_header_name(weir_text name)
 {
-    static const char prefix[] = "header:";
-    if (a.len != b.len)
-        return 0;
-    return a.len > sizeof(prefix) - 1 && ngx_strncasecmp((u_char *)a.data, (u_char *)prefix, sizeof(prefix) - 1) == 0
-               ? ngx_strncasecmp((u_char *)a.data, (u_char *)b.data, a.len) == 0
-               : ngx_memcmp(a.data, b.data, a.len) == 0;
+    static const weir_text prefix = {"header:", 7};
+    if (name.len <= prefix.len || !weir__text_equal_nocase((weir_text){name.data, prefix.len}, prefix))
+        return (weir_text){NULL, 0};
+    return (weir_text){name.data + prefix.len, name.len - prefix.len};
+}
+
+/* Names of headers are case-insensitive, others are not. */
+static bool ngx_stream_weir_same_name(weir_text a, weir_text b)
+{
+    return ngx_stream_weir_header_name(a).data ? weir__text_equal_nocase(a, b) : weir__text_equal(a, b);
 }
 
 /* A duplicate name, or NULL. Rules would use one of its values, and an upstream perhaps the other. */
@@ -103,14 +104,6 @@ static ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_s
 
 /* ---- Decision ---- */
 
-static ngx_uint_t ngx_stream_weir_is_header(weir_text name, weir_text header)
-{
-    static const char prefix[] = "header:";
-    size_t skip = sizeof(prefix) - 1;
-    return name.len == skip + header.len && ngx_strncasecmp((u_char *)name.data, (u_char *)prefix, skip) == 0 &&
-           ngx_strncasecmp((u_char *)name.data + skip, (u_char *)header.data, header.len) == 0;
-}
-
 /* weir_lookup: the attributes are the pairs. */
 static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
 {
@@ -122,7 +115,8 @@ static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind,
     weir_text wanted = kind == WEIR_ATTR_NAMED ? name : names[kind];
     for (size_t i = 0; i < check->pair_count; i++) {
         weir_text given = check->pairs[2 * i];
-        if (kind == WEIR_ATTR_HEADER ? ngx_stream_weir_is_header(given, name) : ngx_stream_weir_equal(given, wanted)) {
+        if (kind == WEIR_ATTR_HEADER ? weir__text_equal_nocase(ngx_stream_weir_header_name(given), name)
+                                     : weir__text_equal(given, wanted)) {
             *value = check->pairs[2 * i + 1];
             return true;
         }

@@ -1,31 +1,6 @@
 /* The stream module: directives, configuration, process start and exit. */
 #include "ngx_stream_weir.h"
 
-static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-
-#define ANYWHERE (NGX_STREAM_MAIN_CONF | NGX_STREAM_SRV_CONF)
-
-static ngx_command_t ngx_stream_weir_directives[] = {
-    {ngx_string("weir_segment"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
-     ngx_weir_segment, NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_hot_keys"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys,
-     NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_load"), NGX_STREAM_MAIN_CONF | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_STREAM_MAIN_CONF_OFFSET,
-     offsetof(ngx_stream_weir_main_conf_t, load), NULL},
-    {ngx_string("weir_store"), NGX_STREAM_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_STREAM_MAIN_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_rules"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_rules, NGX_STREAM_MAIN_CONF_OFFSET, 0,
-     NULL},
-    {ngx_string("weir_resp"), NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS, ngx_stream_weir_resp, NGX_STREAM_SRV_CONF_OFFSET,
-     0, NULL},
-    {ngx_string("weir_resp_password"), ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, NGX_STREAM_SRV_CONF_OFFSET,
-     0, NULL},
-    {ngx_string("weir_resp_operator_password"), ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password,
-     NGX_STREAM_SRV_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_resp_timeout"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_msec_slot, NGX_STREAM_SRV_CONF_OFFSET,
-     offsetof(ngx_stream_weir_srv_conf_t, timeout), NULL},
-    ngx_null_command};
-
 /* `weir_resp` */
 static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -39,6 +14,30 @@ static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
     mcf->wanted = 1;
     return NGX_CONF_OK;
 }
+
+/* Entries of the table: of the main configuration and of servers. */
+#define MAIN(name, arguments, set, offset)                                                                             \
+    {                                                                                                                  \
+        ngx_string(name), NGX_STREAM_MAIN_CONF | (arguments), set, NGX_STREAM_MAIN_CONF_OFFSET, offset, NULL           \
+    }
+#define SERVER(name, where, set, offset)                                                                               \
+    {                                                                                                                  \
+        ngx_string(name), where, set, NGX_STREAM_SRV_CONF_OFFSET, offset, NULL                                         \
+    }
+#define ANYWHERE (NGX_STREAM_MAIN_CONF | NGX_STREAM_SRV_CONF)
+
+static ngx_command_t ngx_stream_weir_directives[] = {
+    MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0),
+    MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0),
+    MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_stream_weir_main_conf_t, load)),
+    MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0),
+    MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0),
+    SERVER("weir_resp", NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS, ngx_stream_weir_resp, 0),
+    SERVER("weir_resp_password", ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, 0),
+    SERVER("weir_resp_operator_password", ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, 0),
+    SERVER("weir_resp_timeout", ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_msec_slot,
+           offsetof(ngx_stream_weir_srv_conf_t, timeout)),
+    ngx_null_command};
 
 static void *ngx_stream_weir_create_main_conf(ngx_conf_t *cf)
 {
@@ -98,14 +97,8 @@ static ngx_stream_module_t ngx_stream_weir_module_ctx = {.postconfiguration = ng
                                                          .merge_srv_conf = ngx_stream_weir_merge_srv_conf};
 
 ngx_module_t ngx_stream_weir_module = {NGX_MODULE_V1,
-                                       &ngx_stream_weir_module_ctx,
-                                       ngx_stream_weir_directives,
-                                       NGX_STREAM_MODULE,
-                                       NULL, /* init master */
-                                       NULL, /* init module */
-                                       ngx_stream_weir_init_process,
-                                       NULL, /* init thread */
-                                       NULL, /* exit thread */
-                                       ngx_stream_weir_exit_process,
-                                       NULL, /* exit master */
-                                       NGX_MODULE_V1_PADDING};
+                                       .ctx = &ngx_stream_weir_module_ctx,
+                                       .commands = ngx_stream_weir_directives,
+                                       .type = NGX_STREAM_MODULE,
+                                       .init_process = ngx_stream_weir_init_process,
+                                       .exit_process = ngx_stream_weir_exit_process};

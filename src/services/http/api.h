@@ -80,8 +80,9 @@ size_t weir__api_descriptors(const struct weir__api_item *item, weir_descriptor 
 /* The engine's attribute lookup in an item (weir_lookup). */
 bool weir__api_lookup(void *item, enum weir_attribute_kind kind, weir_text name, weir_text *value);
 
-/* True if the object has no fields but the known ones. */
-bool weir__api_only(const json_t *object, const char *const *known, int index, struct weir__api_fault *fault);
+/* True if the object has only fields of these NULL-terminated lists; `more` may be NULL. */
+bool weir__api_only(const json_t *object, const char *const *known, const char *const *more, int index,
+                    struct weir__api_fault *fault);
 /* True if absent (*value is unchanged) or valid. */
 bool weir__api_read_int(const json_t *object, const char *name, int64_t min, int64_t max, int index, int64_t *value,
                         struct weir__api_fault *fault);
@@ -217,8 +218,5 @@ void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out);
 void weir__api_write_decision(struct weir__buffer *out, const weir_outcome *by, const weir_decision *decision);
 /* An object of the decision and its rules, left open for more members. */
 void weir__api_write_result(struct weir__buffer *out, const weir_result *result, const weir_outcome *outcomes);
-
-extern const char weir__openapi[];
-size_t weir__openapi_len(void);
 
 #endif

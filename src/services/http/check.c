@@ -26,7 +26,7 @@ static bool read_lease(struct weir__api *api, weir_text body, weir_permits *perm
     json_t *root = weir__api_parse(body, &fault);
     const json_t *text = json_object_get(root, "lease");
     int error = 0;
-    if (root && weir__api_only(root, known, -1, &fault)) {
+    if (root && weir__api_only(root, known, NULL, -1, &fault)) {
         if (!json_is_string(text))
             weir__api_wrong(&fault, -1, "lease", "is needed: the text that check returned");
         else
@@ -317,7 +317,7 @@ static size_t read_batch(struct weir__api *api, const json_t *root, bool refund,
     static const char *const known[] = {"batch", NULL};
     const json_t *batch = json_object_get(root, "batch");
     size_t descriptors = 0;
-    if (!weir__api_only(root, known, -1, fault))
+    if (!weir__api_only(root, known, NULL, -1, fault))
         return 0;
     if (!json_is_array(batch) || json_array_size(batch) == 0 || json_array_size(batch) > WEIR__API_BATCH_MAX) {
         weir__api_wrong(fault, -1, "batch", "must be a list of 1 to %d requests", WEIR__API_BATCH_MAX);

@@ -97,8 +97,8 @@ static bool is_among(const char *name, const char *const *names)
     return false;
 }
 
-static bool only(const json_t *object, const char *const *known, const char *const *more, int index,
-                 struct weir__api_fault *fault)
+bool weir__api_only(const json_t *object, const char *const *known, const char *const *more, int index,
+                    struct weir__api_fault *fault)
 {
     const char *name;
     json_t *value;
@@ -108,11 +108,6 @@ static bool only(const json_t *object, const char *const *known, const char *con
             return weir__api_wrong(fault, index, name, "there is no such field here");
     }
     return true;
-}
-
-bool weir__api_only(const json_t *object, const char *const *known, int index, struct weir__api_fault *fault)
-{
-    return only(object, known, NULL, index, fault);
 }
 
 bool weir__api_read_int(const json_t *object, const char *name, int64_t min, int64_t max, int index, int64_t *value,
@@ -294,7 +289,7 @@ static bool read_entry(const json_t *entry, int index, size_t at, struct weir__a
     snprintf(field, sizeof field, "descriptors[%zu]", at);
     if (!json_is_object(entry) || !json_is_string(key) || (value && !json_is_string(value)))
         return weir__api_wrong(fault, index, field, "must be a list of objects with a key and a value, both strings");
-    if (!weir__api_only(entry, known, index, fault))
+    if (!weir__api_only(entry, known, NULL, index, fault))
         return weir__api_wrong(fault, index, field, "has an entry with other fields than key and value");
     return true;
 }
@@ -411,11 +406,11 @@ bool weir__api_read_item(json_t *object, int index, const char *const *more, str
     if (!key && !domain && !json_object_get(object, "attributes"))
         return weir__api_wrong(fault, index, "attributes",
                                "one of attributes, domain with descriptors, or key with limit and window is needed");
-    if (!only(object,
-              key      ? of_direct
-              : domain ? of_descriptors
-                       : of_rules,
-              more, index, fault) ||
+    if (!weir__api_only(object,
+                        key      ? of_direct
+                        : domain ? of_descriptors
+                                 : of_rules,
+                        more, index, fault) ||
         !read_common(object, index, item, fault))
         return false;
     if (key)

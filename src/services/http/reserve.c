@@ -131,7 +131,7 @@ static bool read_settlement(const json_t *root, bool cancel, uint8_t bytes[WEIR_
 {
     static const char *const of_commit[] = {"reservation", "cost", NULL}, *const of_cancel[] = {"reservation", NULL};
     const json_t *text = json_object_get(root, "reservation");
-    if (!weir__api_only(root, cancel ? of_cancel : of_commit, -1, fault))
+    if (!weir__api_only(root, cancel ? of_cancel : of_commit, NULL, -1, fault))
         return false;
     if (!json_is_string(text))
         return weir__api_wrong(fault, -1, "reservation", "is needed: the text that reserve returned");

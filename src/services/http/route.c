@@ -19,12 +19,7 @@ __asm__(".pushsection .rodata\n"
         ".byte 0\n"
         ".popsection\n");
 
-extern const char weir__openapi_end[];
-
-size_t weir__openapi_len(void)
-{
-    return (size_t)(weir__openapi_end - weir__openapi);
-}
+extern const char weir__openapi[], weir__openapi_end[];
 
 /* ---- Opening ---- */
 
@@ -204,8 +199,8 @@ static int64_t read_block(weir_text body, struct weir__api_reply *reply)
     struct weir__api_fault fault = {.code = ""};
     int64_t for_ns = 0;
     json_t *root = weir__api_parse(body, &fault);
-    if (root && weir__api_only(root, known, -1, &fault) && weir__api_read_duration(root, "for", -1, &for_ns, &fault) &&
-        !for_ns)
+    if (root && weir__api_only(root, known, NULL, -1, &fault) &&
+        weir__api_read_duration(root, "for", -1, &for_ns, &fault) && !for_ns)
         weir__api_wrong(&fault, -1, "for", "is needed: how long to block, such as \"10m\"");
     json_decref(root);
     if (*fault.code) {
@@ -259,7 +254,7 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
         weir__api_renew(api, body, reply);
         break;
     case WEIR__API_OPENAPI:
-        weir__buffer_add(&reply->out, weir__openapi, weir__openapi_len());
+        weir__buffer_add(&reply->out, weir__openapi, (size_t)(weir__openapi_end - weir__openapi));
         break;
     case WEIR__API_STATE:
         state(api, route, reply);
