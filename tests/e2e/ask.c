@@ -1,9 +1,9 @@
 /*
- * Asks a store through the library's own link, for test_store_link.py: a line in, a line of JSON out.
+ * Sends requests to a store by the library's blocking client, for test_store_link.py: a line in, a line of JSON out.
  *
  *   take LIMIT COST NAME…   one group of token buckets of LIMIT an hour
- *   back                    gives back what the last one took
- *   work MS                 lets the link work
+ *   back                    refunds what the last one took
+ *   work MS                 lets the client work
  *   fork                    goes on in a child
  *   hammer MS LIMIT KEYS    takes of 1 from KEYS counters in turn, in groups of two names every third time
  *   stats
@@ -17,30 +17,30 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct asked asked;
+static struct request_storage storage;
 static struct weir__store_options options;
 
 static void begin(void)
 {
-    asked_begin(&asked);
-    asked_group(&asked, false);
+    request_begin(&storage);
+    request_add_group(&storage, false);
 }
 
 static void take(struct weir__blocking_client *link, char *words)
 {
-    weir_limit limit = asked_limit(strtoll(words, &words, 10), 3600);
+    weir_limit limit = token_bucket(strtoll(words, &words, 10), 3600);
     int64_t cost = strtoll(words, &words, 10), begun_us = weir__monotonic_us();
     bool passes = true, taken = false;
     int of_one = 0;
 
     begin();
     for (char *name = strtok(words, " \n"); name; name = strtok(NULL, " \n"))
-        asked_add(&asked, name, WEIR__OP_TAKE, cost, limit);
-    int error = weir__blocking_client_request(link, &asked.request);
-    for (uint32_t i = 0; i < asked.request.op_count && !error; i++) {
-        passes &= !asked.ops[i].error && weir_passes(&asked.ops[i].decision);
-        taken |= asked.ops[i].taken;
-        of_one = asked.ops[i].error ? asked.ops[i].error : of_one;
+        request_add_op(&storage, name, WEIR__OP_TAKE, cost, limit);
+    int error = weir__blocking_client_request(link, &storage.request);
+    for (uint32_t i = 0; i < storage.request.op_count && !error; i++) {
+        passes &= !storage.ops[i].error && weir_passes(&storage.ops[i].decision);
+        taken |= storage.ops[i].taken;
+        of_one = storage.ops[i].error ? storage.ops[i].error : of_one;
     }
     printf("{\"error\": \"%s\", \"of_one\": \"%s\", \"passes\": %s, \"taken\": %s, \"us\": %" PRId64 "}\n",
            error ? weir_error_name(error) : "", of_one ? weir_error_name(of_one) : "",
@@ -66,7 +66,7 @@ static void hammer(struct weir__blocking_client *link, char *words)
     enum { CODES = 64, KEYS = 2000 };
     static uint64_t errors[CODES], passed[KEYS];
     int64_t end_us = weir__monotonic_us() + strtoll(words, &words, 10) * 1000;
-    weir_limit limit = asked_limit(strtoll(words, &words, 10), 86400); /* nothing comes back while a test lasts */
+    weir_limit limit = token_bucket(strtoll(words, &words, 10), 86400); /* nothing comes back while a test lasts */
     long keys = strtol(words, &words, 10);
     uint64_t count = 0;
     int64_t longest_us = 0, last_bad_us = 0, begun_us = weir__monotonic_us();
@@ -74,20 +74,20 @@ static void hammer(struct weir__blocking_client *link, char *words)
     memset(errors, 0, sizeof(errors));
     memset(passed, 0, sizeof(passed));
     while (weir__monotonic_us() < end_us) {
-        int64_t asked_us = weir__monotonic_us();
+        int64_t sent_us = weir__monotonic_us();
         long names[2] = {(long)(count % (uint64_t)keys), (long)((count * 7 + 1) % (uint64_t)keys)};
         bool both = count % 3 == 0 && names[0] != names[1];
         char name[64];
         begin();
         for (int i = 0; i < 1 + both; i++) {
             snprintf(name, sizeof(name), "weir:hammer:%ld", names[i]);
-            asked_add(&asked, name, WEIR__OP_TAKE, 1, limit);
+            request_add_op(&storage, name, WEIR__OP_TAKE, 1, limit);
         }
-        int error = weir__blocking_client_request(link, &asked.request);
+        int error = weir__blocking_client_request(link, &storage.request);
         if (!error)
-            error = asked.ops[0].error ? asked.ops[0].error : both ? asked.ops[1].error : 0;
+            error = storage.ops[0].error ? storage.ops[0].error : both ? storage.ops[1].error : 0;
         int64_t now_us = weir__monotonic_us();
-        longest_us = now_us - asked_us > longest_us ? now_us - asked_us : longest_us;
+        longest_us = now_us - sent_us > longest_us ? now_us - sent_us : longest_us;
         count++;
         if (error) {
             errors[-error]++;
@@ -96,7 +96,7 @@ static void hammer(struct weir__blocking_client *link, char *words)
             continue;
         }
         for (int i = 0; i < 1 + both; i++)
-            passed[names[i]] += asked.ops[i].taken;
+            passed[names[i]] += storage.ops[i].taken;
     }
     printf("{\"count\": %" PRIu64 ", \"longest_us\": %" PRId64 ", \"last_bad_us\": %" PRId64 ", ", count, longest_us,
            last_bad_us);
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
             weir__blocking_client_work(link, strtoll(line + 5, NULL, 10) * 1000);
             printf("{}\n");
         } else if (strcmp(line, "back\n") == 0) {
-            weir__blocking_client_refund(link, &asked.request);
+            weir__blocking_client_refund(link, &storage.request);
             weir__blocking_client_work(link, 20000);
             printf("{}\n");
         } else if (strcmp(line, "fork\n") == 0) {
