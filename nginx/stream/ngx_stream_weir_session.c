@@ -282,6 +282,7 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
     c->idle = session->out == NULL && session->in_len == 0;
     if (c->idle && ngx_exiting)
         return NGX_DONE;
+    ngx_reusable_connection(c, c->idle); /* else idle clients could take all connections of the worker, the gateway's */
     ngx_stream_weir_set_timer(c->write, session->out ? stalled : 0);
     ngx_stream_weir_set_timer(c->read, session->out ? 0 : session->in_len ? stalled : timeout);
     if (ngx_handle_read_event(c->read, 0) != NGX_OK || ngx_handle_write_event(c->write, 0) != NGX_OK)
@@ -321,6 +322,7 @@ void ngx_stream_weir_resume(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
     ngx_int_t result = NGX_OK;
+    ngx_reusable_connection(c, 0);
     for (ngx_uint_t step = 0; step < STEPS_MAX && result == NGX_OK; step++)
         result = ngx_stream_weir_step(session);
     if (result == NGX_OK) { /* yields to other connections; not idle meanwhile */
@@ -341,7 +343,7 @@ static void ngx_stream_weir_event(ngx_event_t *event)
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }
-    if (c->close) { /* the worker is shutting down */
+    if (c->close) { /* the worker is shutting down, or short of connections */
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }

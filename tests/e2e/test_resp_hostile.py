@@ -1,4 +1,5 @@
 """RESP: broken bytes, clients that are slow or do not read, many of them, TLS."""
+import contextlib
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import time
 
 import pytest
 
+from clients import get
 from gateway import wait_until
 from resp import Broken, Client, RespGateway, encode
 
@@ -167,6 +169,29 @@ def test_ten_thousand_idle_connections(server):
         with Client(s.resp) as c:
             assert c.do("CL.THROTTLE", "a", "3", "1", "60") == [0, 4, 3, -1, 60]
         assert (memory(worker) - before) / count < 4096
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_idle_connections_give_way(server):
+    """A worker short of connections closes those that are idle: others would get none, of the gateway, too."""
+    s = server(start=False)
+    conf = s.folder / "nginx.conf"
+    conf.write_text(conf.read_text().replace("worker_connections 12288", "worker_connections 64"))
+    s.start()
+    idle = [socket.create_connection(("127.0.0.1", s.resp)) for _ in range(200)]
+    try:
+        with Client(s.resp) as c:
+            assert c.do("PING") == "PONG"
+        assert get(s.port).status == 200
+        with Client(s.resp) as half, contextlib.ExitStack() as more:  # one that is in the middle of a command stays
+            half.send(b"*1\r\n$4\r\n")
+            time.sleep(0.2)
+            for _ in range(200):
+                more.enter_context(socket.create_connection(("127.0.0.1", s.resp)))
+            half.send(b"PING\r\n")
+            assert half.reply() == "PONG"
     finally:
         for one in idle:
             one.close()
