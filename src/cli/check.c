@@ -148,18 +148,17 @@ static void warn_if_pointless(const struct play *play)
 static int run_checks(struct play *play)
 {
     weir_engine_stats stats;
-    FILE *buffer = open_memstream(&play->lines, &play->lines_len);
+    FILE *buffer = weir__must(open_memstream(&play->lines, &play->lines_len));
     struct weir__json lines = {.to = buffer};
-    if (!buffer || weir_engine_stats_read(play->engine, &stats) != 0)
-        return WEIR_ENOMEM;
+    int error = weir_engine_stats_read(play->engine, &stats);
+    if (error)
+        return error;
     play->result.rules = stats.rules;
     warn_if_pointless(play);
     weir__json_open(&lines, NULL, '[');
-    int error = play_all(play, &lines);
+    error = play_all(play, &lines);
     weir__json_close(&lines, ']');
-    if (fclose(buffer) != 0)
-        return WEIR_ENOMEM;
-    if (!error)
+    if (fclose(buffer) == 0 && !error)
         print_summary(play);
     return error;
 }
@@ -222,9 +221,9 @@ static int run(const struct weir__check *check)
     struct play play = {.check = check, .dry = check->segment && !check->take};
     size_t room = check->descriptor_count > WEIR__CHECK_OUTCOMES ? check->descriptor_count : WEIR__CHECK_OUTCOMES;
     int code = 1;
-    play.result.outcomes = calloc(room, sizeof *play.result.outcomes);
-    int error = play.result.outcomes ? 0 : WEIR_ENOMEM;
-    if (!error && open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
+    play.result.outcomes = weir__must(calloc(room, sizeof *play.result.outcomes));
+    int error = 0;
+    if (open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
         error = run_checks(&play);
         code = error ? 1 : check->exit_code && !weir_passes(&play.result.result.decision) ? 1 : 0;
     }

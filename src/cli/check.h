@@ -36,7 +36,7 @@ struct weir__check {
     const char **arguments; /* as given: METHOD URL, or descriptors */
     size_t argument_count;
     char **owned; /* texts that attributes and descriptors point to */
-    size_t owned_count, owned_room;
+    size_t owned_count;
 };
 
 /* -1: go on; else the exit code, after an error or the usage was printed. */

@@ -1,5 +1,5 @@
 /* weir check: the command line, and the request or descriptors that it describes. */
-#define _GNU_SOURCE /* strdup, strndup, asprintf */
+#define _GNU_SOURCE /* strdup, strndup, vasprintf */
 #include "cli/check.h"
 #include "base/text.h"
 #include "base/duration.h"
@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -18,28 +19,11 @@ static bool reject(const char *what, const char *given, const char *expected)
     return false;
 }
 
-static bool no_memory(void)
-{
-    fprintf(stderr, "weir check: %s\n", weir_strerror(WEIR_ENOMEM));
-    return false;
-}
-
-/* Frees the text in weir__check_drop. Returns it; NULL: no memory. */
+/* Frees the text in weir__check_drop. Returns it. */
 static char *own(struct weir__check *check, char *text)
 {
-    if (text && check->owned_count == check->owned_room) {
-        size_t room = check->owned_room ? 2 * check->owned_room : 32;
-        char **list = realloc(check->owned, room * sizeof *list);
-        if (!list) {
-            free(text);
-            return NULL;
-        }
-        check->owned = list;
-        check->owned_room = room;
-    }
-    if (text)
-        check->owned[check->owned_count++] = text;
-    return text;
+    check->owned = weir__grow(check->owned, check->owned_count, sizeof *check->owned);
+    return check->owned[check->owned_count++] = weir__must(text);
 }
 
 void weir__check_drop(struct weir__check *check)
@@ -56,14 +40,21 @@ void weir__check_drop(struct weir__check *check)
 
 static bool add(struct weir__check *check, enum weir_attribute_kind kind, const char *name, const char *value)
 {
-    weir_attribute *list = NULL;
-    if (name && value)
-        list = realloc(check->attributes, (check->attribute_count + 1) * sizeof *list);
-    if (!list)
-        return no_memory();
-    check->attributes = list;
+    check->attributes = weir__grow(check->attributes, check->attribute_count, sizeof *check->attributes);
     check->attributes[check->attribute_count++] = (weir_attribute){kind, name, value};
     return true;
+}
+
+/* Formats a text that weir__check_drop frees. */
+__attribute__((format(printf, 2, 3))) static char *print(struct weir__check *check, const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    return own(check, text);
 }
 
 /* Characters of a token, as in RFC 9110: names of headers, methods. */
@@ -89,8 +80,6 @@ static bool add_header(void *context, const char *line)
         value_len--;
     char *name = own(check, strndup(line, name_len));
     char *text = own(check, strndup(value, value_len));
-    if (!name || !text)
-        return no_memory();
     if (strcasecmp(name, "Host") == 0)
         check->host = text;
     if (strcasecmp(name, "Accept") == 0 && strcasestr(text, "application/problem+json"))
@@ -99,11 +88,7 @@ static bool add_header(void *context, const char *line)
         weir_attribute *same = &check->attributes[i];
         if (same->kind != WEIR_ATTR_HEADER || strcasecmp(same->name, name) != 0)
             continue;
-        char *joined = NULL;
-        const char *between = strcasecmp(name, "Cookie") == 0 ? "; " : ", ";
-        if (asprintf(&joined, "%s%s%s", same->value, between, text) < 0 || !own(check, joined))
-            return no_memory();
-        same->value = joined;
+        same->value = print(check, "%s%s%s", same->value, strcasecmp(name, "Cookie") == 0 ? "; " : ", ", text);
         return true;
     }
     return add(check, WEIR_ATTR_HEADER, name, text);
@@ -146,11 +131,8 @@ static bool take_url(struct weir__check *check)
     } else if (url[0] != '/' && strcmp(url, "*") != 0) {
         return reject("URL", url, "begin it with '/' or 'http://'");
     }
-    char *target = NULL;
-    if (asprintf(&target, "%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path) < 0)
-        target = NULL;
-    check->target = own(check, target);
-    return check->target || no_memory();
+    check->target = print(check, "%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path);
+    return true;
 }
 
 static bool finish_request(struct weir__check *check)
@@ -191,14 +173,9 @@ static bool add_descriptor(struct weir__check *check, const char *word)
     for (const char *c = word; *c; c++)
         most += *c == ',';
     char *at = own(check, strdup(word));
-    weir_descriptor_entry *entries = calloc(most, sizeof *entries);
-    weir_descriptor *descriptor = &check->descriptors[check->descriptor_count];
-    if (!at || !entries) {
-        free(entries);
-        return no_memory();
-    }
+    weir_descriptor_entry *entries = weir__must(calloc(most, sizeof *entries));
+    weir_descriptor *descriptor = &check->descriptors[check->descriptor_count++];
     descriptor->entries = entries;
-    check->descriptor_count++;
     for (char stopped = ','; stopped == ',';) {
         weir_descriptor_entry *entry = &entries[descriptor->entry_count++];
         entry->key = cut(&at, '=', &stopped);
@@ -216,9 +193,7 @@ static bool finish(struct weir__check *check)
 {
     if (!check->domain)
         return finish_request(check);
-    check->descriptors = calloc(check->argument_count, sizeof *check->descriptors);
-    if (!check->descriptors)
-        return no_memory();
+    check->descriptors = weir__must(calloc(check->argument_count, sizeof *check->descriptors));
     for (size_t i = 0; i < check->argument_count; i++)
         if (!add_descriptor(check, check->arguments[i]))
             return false;
@@ -313,13 +288,9 @@ int weir__check_parse(struct weir__check *check, int argc, char **argv)
         {"attribute", 'A', .take = add_named},    {"take", .flag = &check->take},
         {"json", .flag = &check->json},           {"exit-code", .flag = &check->exit_code},
         {"all", 'a', .flag = &check->all}};
-    *check = (struct weir__check){.repeat = 1, .arguments = calloc((size_t)argc, sizeof(const char *))};
+    *check = (struct weir__check){.repeat = 1, .arguments = weir__must(calloc((size_t)argc, sizeof(const char *)))};
     struct weir__args args = {"check",          usage,        options, sizeof options / sizeof *options,
                               check->arguments, (size_t)argc, 0,       check};
-    if (!check->arguments) {
-        no_memory();
-        return 1;
-    }
     int code = weir__args_read(&args, argc, argv);
     if (code >= 0)
         return code;

@@ -2,6 +2,8 @@
 #ifndef WEIR_CLI_CLI_H
 #define WEIR_CLI_CLI_H
 
+#include "base/buffer.h"
+
 #include <stdio.h>
 #include <weir/weir.h>
 
@@ -20,8 +22,12 @@ int weir__cmd_serve(int argc, char **argv);
 int weir__cmd_token(int argc, char **argv);
 int weir__cmd_top(int argc, char **argv);
 
-/* Prints "weir: out of memory". Returns false. */
-bool weir__no_memory(void);
+/* Returns `memory`. If it is NULL, prints "weir: out of memory" and exits with 1. */
+void *weir__must(void *memory);
+/* Makes room for one more element in an array of `count` elements. Returns the array. */
+void *weir__grow(void *list, size_t count, size_t element_bytes);
+/* The text in a buffer; "" if there is none. */
+const char *weir__buffer_text(const struct weir__buffer *buffer);
 /* Flushes standard output. Returns `code`, or 1 after a report if that fails. */
 int weir__flush(int code);
 

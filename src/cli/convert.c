@@ -66,14 +66,10 @@ void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *ru
     weir__buffer_vprintf(&message, format, arguments);
     va_end(arguments);
     convert->warnings++;
-    if (!message.data) {
-        convert->failed = true;
-        return;
-    }
-    weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, message.data);
+    weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, weir__buffer_text(&message));
     if (rule)
-        weir__buffer_printf(&rule->notes, "%s\n", message.data);
-    free(message.data);
+        weir__buffer_printf(&rule->notes, "%s\n", weir__buffer_text(&message));
+    weir__buffer_free(&message);
 }
 
 /* Every line of `text` behind "# ", at `indent`; what cannot stand in a comment is '?'. */
@@ -101,16 +97,16 @@ void weir__convert_head(struct weir__convert *convert, const char *text)
 {
     struct weir__buffer line = {0};
     put_comment(&line, text, 0);
-    if (line.data && (!convert->head.data || !strstr(convert->head.data, line.data)))
+    if (!strstr(weir__buffer_text(&convert->head), weir__buffer_text(&line)))
         weir__buffer_printf(&convert->head, "%s", line.data);
-    free(line.data);
+    weir__buffer_free(&line);
 }
 
 /* Lines of fields, each behind `indent` blanks. */
 static void put_fields(struct weir__buffer *to, const struct weir__buffer *fields, int indent)
 {
-    const char *at = fields->data;
-    while (at && *at) {
+    const char *at = weir__buffer_text(fields);
+    while (*at) {
         size_t len = strcspn(at, "\n");
         weir__buffer_printf(to, "%*s%.*s\n", indent, "", (int)len, at);
         at += len + (at[len] == '\n');
@@ -147,15 +143,8 @@ static void choose_name(struct weir__convert *convert, const char *wanted, char 
         cut = (size_t)snprintf(name, WEIR_NAME_MAX + 1, "rule");
     for (size_t i = 2; is_taken(convert, name) && i < convert->name_count + 3; i++)
         snprintf(name + cut, WEIR_NAME_MAX + 1 - cut, "-%zu", i);
-    char **names = realloc(convert->names, (convert->name_count + 1) * sizeof *names);
-    if (!names) {
-        convert->failed = true;
-        return;
-    }
-    convert->names = names;
-    convert->names[convert->name_count] = strdup(name);
-    convert->failed |= !convert->names[convert->name_count];
-    convert->name_count += convert->names[convert->name_count] != NULL;
+    convert->names = weir__grow(convert->names, convert->name_count, sizeof *convert->names);
+    convert->names[convert->name_count++] = weir__must(strdup(name));
 }
 
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
@@ -165,11 +154,10 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
     struct weir__buffer *buffers[BUFFERS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
     if (to->len > 0)
         weir__buffer_printf(to, "\n");
-    if (rule->notes.data)
-        put_comment(to, rule->notes.data, 2);
+    put_comment(to, weir__buffer_text(&rule->notes), 2);
     if (kept) {
         char name[WEIR_NAME_MAX + 1];
-        choose_name(convert, rule->name.data ? rule->name.data : "", name);
+        choose_name(convert, weir__buffer_text(&rule->name), name);
         weir__buffer_printf(to, "  - name: ");
         weir__put_scalar(to, name);
         weir__buffer_printf(to, "\n");
@@ -183,11 +171,8 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
         }
         put_fields(to, &rule->more, 4);
     }
-    for (size_t i = 0; i < BUFFERS; i++) {
-        convert->failed |= buffers[i]->failed;
-        free(buffers[i]->data);
-        *buffers[i] = (struct weir__buffer){0};
-    }
+    for (size_t i = 0; i < BUFFERS; i++)
+        weir__buffer_free(buffers[i]);
 }
 
 void weir__convert_identity(struct weir__convert *convert, const char *name)
@@ -204,17 +189,12 @@ void weir__convert_identity(struct weir__convert *convert, const char *name)
         begins = *c == '_';
     }
     weir__buffer_printf(&line, "\n");
-    size_t len = line.data ? strlen(line.data) : 0;
-    const char *at = to->data;
-    bool known = false;
-    while (len && (at = at ? strstr(at, line.data) : NULL) && !known) {
-        known = at == to->data || at[-1] == '\n';
+    const char *at = weir__buffer_text(to);
+    while ((at = strstr(at, weir__buffer_text(&line))) && at > to->data && at[-1] != '\n')
         at++;
-    }
-    if (len && !known)
+    if (!at)
         weir__buffer_printf(to, "%s", line.data);
-    convert->failed |= line.failed;
-    free(line.data);
+    weir__buffer_free(&line);
 }
 
 /* ---- The command ---- */
@@ -280,7 +260,7 @@ static bool convert_file(struct weir__convert *convert, const char *path, enum s
 /* The result as one text. */
 static void put_all(const struct weir__convert *convert, struct weir__buffer *to)
 {
-    if (convert->head.data)
+    if (convert->head.len > 0)
         weir__buffer_printf(to, "%s\n", convert->head.data);
     if (convert->identity.len > 0 || convert->trusted.len > 0)
         weir__buffer_printf(to, "identity:\n");
@@ -291,8 +271,7 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
     put_fields(to, &convert->identity, 2);
     if (convert->trusted.len > 0)
         weir__buffer_printf(to, "  client_ip: { trusted_proxies: [%s] }\n", convert->trusted.data);
-    weir__buffer_printf(to, "rules:%s\n%s", convert->name_count ? "" : " []",
-                        convert->rules.data ? convert->rules.data : "");
+    weir__buffer_printf(to, "rules:%s\n%s", convert->name_count ? "" : " []", weir__buffer_text(&convert->rules));
 }
 
 /* Whatever was read, what comes out must be rules: the library has the last word. Its warnings are for weir lint. */
@@ -320,11 +299,11 @@ static int convert_all(const char **paths, size_t count, enum source from)
         good = false;
     }
     put_all(&convert, &result);
-    if (convert.failed || result.failed || !result.data) {
+    if (convert.failed) {
         fprintf(stderr, "weir convert: nothing was converted\n");
         good = false;
     } else if (convert.name_count > 0) {
-        fputs(result.data, stdout);
+        fputs(weir__buffer_text(&result), stdout);
         good &= is_good(&result);
     }
     if (convert.warnings > 0)
@@ -333,11 +312,11 @@ static int convert_all(const char **paths, size_t count, enum source from)
     for (size_t i = 0; i < convert.name_count; i++)
         free(convert.names[i]);
     free(convert.names);
-    free(convert.rules.data);
-    free(convert.identity.data);
-    free(convert.trusted.data);
-    free(convert.head.data);
-    free(result.data);
+    weir__buffer_free(&convert.rules);
+    weir__buffer_free(&convert.identity);
+    weir__buffer_free(&convert.trusted);
+    weir__buffer_free(&convert.head);
+    weir__buffer_free(&result);
     return weir__flush(good ? 0 : 1);
 }
 
@@ -360,11 +339,11 @@ static bool read_source(const char *text, enum source *from)
 
 int weir__cmd_convert(int argc, char **argv)
 {
-    const char *format = NULL, **paths = calloc((size_t)argc, sizeof *paths);
+    const char *format = NULL, **paths = weir__must(calloc((size_t)argc, sizeof *paths));
     const struct weir__option options[] = {{"from", .value = &format}};
     struct weir__args args = {"convert", usage, options, 1, paths, (size_t)argc, 0, NULL};
     enum source from = UNKNOWN;
-    int code = paths ? weir__args_read(&args, argc, argv) : 1;
+    int code = weir__args_read(&args, argc, argv);
     if (code < 0) {
         code = 2;
         if (args.argument_count == 0)

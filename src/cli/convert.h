@@ -32,7 +32,7 @@ struct weir__convert {
     char **names;                 /* of the rules, to keep them apart */
     size_t name_count;
     int warnings;
-    bool failed; /* out of memory, or the input cannot be read: reported */
+    bool failed; /* the input cannot be read: reported */
 };
 
 /* Reports what rules cannot express exactly: on standard error, and in the notes of `rule` (or NULL). */
@@ -81,11 +81,9 @@ struct weir__condition_text {
     const char *value;
     const char **rivals;
     size_t rival_count;
-    bool failed;
 };
 
 void weir__condition_rival(struct weir__condition_text *condition, const char *value);
-void weir__condition_drop(struct weir__condition_text *condition);
 /* Writes a line of `match`, or nothing if any value matches. False if this attribute cannot have the condition. */
 bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition);
@@ -125,38 +123,5 @@ bool weir__directive_is(const struct weir__directive *directive, const char *nam
 /* The value of a word "name=value", or NULL. */
 const char *weir__directive_value(const struct weir__directive *directive, const char *name);
 bool weir__directive_has(const struct weir__directive *directive, const char *word);
-
-/* ---- Servers and locations as hosts and paths of rules ---- */
-
-enum weir__place_kind {
-    WEIR__PLACE_ALL, /* a server, or its location "/" */
-    WEIR__PLACE_PREFIX,
-    WEIR__PLACE_EXACT,
-    WEIR__PLACE_REGEX,
-    WEIR__PLACE_NAMED /* "@name": no request comes here by itself */
-};
-
-struct weir__place_text {
-    const struct weir__directive *block;
-    enum weir__place_kind kind;
-    const char *path; /* or the expression */
-    bool nocase;      /* of the expression */
-    char *hosts;      /* as YAML; "" for any */
-    bool chosen;      /* the rule in the making is for this place */
-};
-
-struct weir__places {
-    struct weir__place_text *list;
-    size_t count;
-};
-
-/* False: no memory. */
-bool weir__places_find(struct weir__places *places, const struct weir__nginx_conf *conf);
-void weir__places_drop(struct weir__places *places);
-
-/* The `path` of a rule for the chosen places, without the others of the same hosts. False: there is nothing to match.
- */
-bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
-                      const char *hosts, int line);
 
 #endif

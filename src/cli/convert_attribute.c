@@ -1,4 +1,5 @@
 /* weir convert: attributes, and conditions on them. */
+#include "cli/cli.h"
 #include "cli/convert.h"
 
 #include <arpa/inet.h>
@@ -139,17 +140,8 @@ void weir__put_template(struct weir__buffer *to, const struct weir__attribute_na
 
 void weir__condition_rival(struct weir__condition_text *condition, const char *value)
 {
-    const char **rivals = realloc(condition->rivals, (condition->rival_count + 1) * sizeof *rivals);
-    condition->failed |= !rivals;
-    if (!rivals)
-        return;
-    condition->rivals = rivals;
+    condition->rivals = weir__grow(condition->rivals, condition->rival_count, sizeof *condition->rivals);
     condition->rivals[condition->rival_count++] = value;
-}
-
-void weir__condition_drop(struct weir__condition_text *condition)
-{
-    free(condition->rivals);
 }
 
 void weir__put_regex(struct weir__buffer *to, const char *text, bool stars)
@@ -188,9 +180,8 @@ static void put_pattern(struct weir__buffer *to, const struct weir__attribute_na
         bool last = c[1] == '\0' && c > value && c[-1] == '/';
         weir__buffer_printf(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
     }
-    weir__put_scalar(to, pattern.data ? pattern.data : "");
-    to->failed |= pattern.failed;
-    free(pattern.data);
+    weir__put_scalar(to, weir__buffer_text(&pattern));
+    weir__buffer_free(&pattern);
 }
 
 static void put_not(struct weir__buffer *to, const struct weir__attribute_name *name,
@@ -217,10 +208,9 @@ static void put_but(struct weir__buffer *to, const struct weir__condition_text *
     weir__put_regex(&regex, condition->value, true);
     weir__buffer_printf(&regex, "$");
     weir__buffer_printf(to, "{ regex: ");
-    weir__put_scalar(to, regex.data ? regex.data : "");
+    weir__put_scalar(to, weir__buffer_text(&regex));
     weir__buffer_printf(to, " }");
-    to->failed |= regex.failed;
-    free(regex.data);
+    weir__buffer_free(&regex);
 }
 
 /* A member of a map such as `header: { a: x }`, which may be there already: a field stands once in `match`. */
@@ -230,22 +220,20 @@ static void put_member(struct weir__buffer *match, const char *field, const char
     weir__put_scalar(&member, name);
     weir__buffer_printf(&member, ": %s }\n", pattern);
     weir__buffer_printf(&start, "%s: { ", field);
-    char *line = NULL;
-    for (char *at = match->data; at && *at && start.data && !line; at += strcspn(at, "\n") + 1)
-        if (strncmp(at, start.data, start.len) == 0)
-            line = at;
-    if (!line) {
-        weir__buffer_printf(match, "%s%s", start.data ? start.data : "", member.data ? member.data : "");
+    const char *line = weir__buffer_text(match), *added = weir__buffer_text(&member);
+    while (*line && strncmp(line, weir__buffer_text(&start), start.len) != 0)
+        line += strcspn(line, "\n") + 1;
+    if (!*line) {
+        weir__buffer_printf(match, "%s%s", start.data, added);
     } else {
         size_t end = strcspn(line, "\n") - strlen(" }");
-        weir__buffer_printf(&all, "%.*s%.*s, %s%s", (int)(line - match->data), match->data, (int)end, line,
-                            member.data ? member.data : "", line + end + strlen(" }\n"));
-        free(match->data);
+        weir__buffer_printf(&all, "%.*s%.*s, %s%s", (int)(line - match->data), match->data, (int)end, line, added,
+                            line + end + strlen(" }\n"));
+        weir__buffer_free(match);
         *match = all;
     }
-    match->failed |= member.failed || start.failed || all.failed;
-    free(member.data);
-    free(start.data);
+    weir__buffer_free(&member);
+    weir__buffer_free(&start);
 }
 
 static bool all_networks(const struct weir__condition_text *condition)
@@ -271,12 +259,11 @@ bool weir__put_condition(struct weir__buffer *match, const struct weir__attribut
         put_but(&pattern, condition);
     else
         put_pattern(&pattern, name, condition->value);
-    const char *text = pattern.data ? pattern.data : "";
+    const char *text = weir__buffer_text(&pattern);
     if (name->kind == WEIR__NAME_HEADER || name->kind == WEIR__NAME_QUERY)
         put_member(match, fields[name->kind], name->text, text);
     else
         weir__buffer_printf(match, "%s: %s\n", name->kind == WEIR__NAME_NAMED ? name->text : fields[name->kind], text);
-    match->failed |= condition->failed || pattern.failed;
-    free(pattern.data);
+    weir__buffer_free(&pattern);
     return true;
 }

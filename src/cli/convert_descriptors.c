@@ -3,6 +3,7 @@
  * entry counts; here, every rule counts whose attributes a request has. So an entry without a value leaves out the
  * values that stand beside it.
  */
+#include "cli/cli.h"
 #include "cli/convert.h"
 #include "cli/diagnose.h"
 
@@ -104,7 +105,7 @@ static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, 
         weir__convert_warn(walk->convert, rule, line_of(step->entry),
                            "not converted: '%s: %s' is not a network, and addresses are matched by network only",
                            step->key, step->value);
-    weir__condition_drop(&condition);
+    free(condition.rivals);
     if (any && !step->share) {
         weir__buffer_printf(&rule->key, "%s", rule->key.len > 0 ? ":" : "");
         weir__put_template(&rule->key, &name);
@@ -166,8 +167,8 @@ static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule,
         weir__convert_warn(convert, rule, line_of(replaces),
                            "replaces has no counterpart: here the limits it replaces (%s) count, too, unless their "
                            "match leaves these requests out",
-                           names.data ? names.data : "");
-        free(names.data);
+                           weir__buffer_text(&names));
+        weir__buffer_free(&names);
     }
     if (is_true(walk, entry, "quota_mode"))
         weir__convert_warn(
@@ -203,7 +204,7 @@ static void make_rule(struct descriptor_walk *walk, yaml_node_t *entry, yaml_nod
         expressed &= add_step(walk, &rule, &walk->steps[i]);
     if (is_true(walk, limit, "unlimited")) {
         weir__buffer_printf(&rule.notes, "%s is unlimited: no rule; those of the values beside it leave it out\n",
-                            rule.name.data);
+                            weir__buffer_text(&rule.name));
         expressed = false;
     } else {
         weir__buffer_printf(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));

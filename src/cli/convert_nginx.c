@@ -5,6 +5,7 @@
  * other limits.
  */
 #define _GNU_SOURCE /* strdup, strndup */
+#include "cli/cli.h"
 #include "cli/convert.h"
 
 #include <stdio.h>
@@ -14,7 +15,27 @@
 
 /* ---- Servers and locations as hosts and paths ---- */
 
-/* ---- Finding them ---- */
+enum nginx_place_kind {
+    PLACE_ALL, /* a server, or its location "/" */
+    PLACE_PREFIX,
+    PLACE_EXACT,
+    PLACE_REGEX,
+    PLACE_NAMED /* "@name": no request comes here by itself */
+};
+
+struct nginx_place {
+    const struct weir__directive *block;
+    enum nginx_place_kind kind;
+    const char *path; /* or the expression */
+    bool nocase;      /* of the expression */
+    char *hosts;      /* as YAML; "" for any */
+    bool chosen;      /* the rule in the making is for this place */
+};
+
+struct nginx_places {
+    struct nginx_place *list;
+    size_t count;
+};
 
 static const struct weir__directive *server_of(const struct weir__directive *block)
 {
@@ -40,7 +61,7 @@ static void put_host(struct weir__buffer *to, const char *name)
     }
 }
 
-/* The hosts of a server as YAML; "" for any, NULL without memory. */
+/* The hosts of a server as YAML; "" for any. From malloc. */
 static char *hosts_of(const struct weir__directive *server)
 {
     struct weir__buffer list = {0}, all = {0};
@@ -53,33 +74,30 @@ static char *hosts_of(const struct weir__directive *server)
             put_host(&list, d->arguments[i]);
         }
     }
-    weir__buffer_printf(&all, several ? "[%s]" : "%s", list.data ? list.data : "");
-    bool failed = list.failed || all.failed;
-    free(list.data);
-    if (!failed)
-        return all.data;
-    free(all.data);
-    return NULL;
+    weir__buffer_printf(&all, several ? "[%s]" : "%s", weir__buffer_text(&list));
+    weir__buffer_free(&list);
+    weir__must(all.failed ? NULL : all.data);
+    return all.data;
 }
 
-static void name_place(struct weir__place_text *place)
+static void name_place(struct nginx_place *place)
 {
     const struct weir__directive *block = place->block;
     const char *sign = block->count > 2 ? block->arguments[1] : "";
     if (!weir__directive_is(block, "location") || block->count < 2) {
-        place->kind = WEIR__PLACE_ALL;
+        place->kind = PLACE_ALL;
         place->path = "/";
         return;
     }
     place->path = block->arguments[block->count > 2 ? 2 : 1];
     if (*place->path == '@')
-        place->kind = WEIR__PLACE_NAMED;
+        place->kind = PLACE_NAMED;
     else if (strcmp(sign, "=") == 0)
-        place->kind = WEIR__PLACE_EXACT;
+        place->kind = PLACE_EXACT;
     else if (strcmp(sign, "~") == 0 || strcmp(sign, "~*") == 0)
-        place->kind = WEIR__PLACE_REGEX;
+        place->kind = PLACE_REGEX;
     else
-        place->kind = strcmp(place->path, "/") == 0 ? WEIR__PLACE_ALL : WEIR__PLACE_PREFIX;
+        place->kind = strcmp(place->path, "/") == 0 ? PLACE_ALL : PLACE_PREFIX;
     place->nocase = strcmp(sign, "~*") == 0;
 }
 
@@ -93,22 +111,15 @@ static bool has_root_location(const struct weir__directive *block)
     return false;
 }
 
-static bool add_place(struct weir__places *places, const struct weir__directive *block)
+static void add_place(struct nginx_places *places, const struct weir__directive *block)
 {
-    struct weir__place_text *list = realloc(places->list, (places->count + 1) * sizeof *list);
-    if (!list)
-        return false;
-    places->list = list;
-    struct weir__place_text *place = &places->list[places->count];
-    *place = (struct weir__place_text){.block = block, .hosts = hosts_of(server_of(block))};
-    if (!place->hosts)
-        return false;
-    places->count++;
+    places->list = weir__grow(places->list, places->count, sizeof *places->list);
+    struct nginx_place *place = &places->list[places->count++];
+    *place = (struct nginx_place){.block = block, .hosts = hosts_of(server_of(block))};
     name_place(place);
-    return true;
 }
 
-bool weir__places_find(struct weir__places *places, const struct weir__nginx_conf *conf)
+static void places_find(struct nginx_places *places, const struct weir__nginx_conf *conf)
 {
     const struct weir__directive *around = &conf->root; /* of a file without servers: the place of all */
     bool servers = false;
@@ -117,13 +128,14 @@ bool weir__places_find(struct weir__places *places, const struct weir__nginx_con
         if (weir__directive_is(d, "http"))
             around = d;
         servers |= server;
-        if (((server && !has_root_location(d)) || weir__directive_is(d, "location")) && !add_place(places, d))
-            return false;
+        if ((server && !has_root_location(d)) || weir__directive_is(d, "location"))
+            add_place(places, d);
     }
-    return servers || has_root_location(around) || add_place(places, around);
+    if (!servers && !has_root_location(around))
+        add_place(places, around);
 }
 
-void weir__places_drop(struct weir__places *places)
+static void places_drop(struct nginx_places *places)
 {
     for (size_t i = 0; i < places->count; i++)
         free(places->list[i].hosts);
@@ -135,63 +147,59 @@ void weir__places_drop(struct weir__places *places)
 static void put_regex_pattern(struct weir__buffer *to, const struct weir__buffer *regex)
 {
     weir__buffer_printf(to, "{ regex: ");
-    weir__put_scalar(to, regex->data ? regex->data : "");
+    weir__put_scalar(to, weir__buffer_text(regex));
     weir__buffer_printf(to, " }");
-    to->failed |= regex->failed;
 }
 
 /* A place as a pattern of `path`. */
-static void put_path(struct weir__buffer *to, const struct weir__place_text *place)
+static void put_path(struct weir__buffer *to, const struct nginx_place *place)
 {
     struct weir__buffer text = {0};
     bool ends = *place->path && place->path[strlen(place->path) - 1] == '/';
-    if (place->kind == WEIR__PLACE_REGEX) {
+    if (place->kind == PLACE_REGEX) {
         weir__buffer_printf(&text, "%s%s", place->nocase ? "(?i)" : "", place->path);
         put_regex_pattern(to, &text);
     } else if (strchr(place->path, '*')) { /* a star of its own, which no pattern but this can hold */
         weir__buffer_printf(&text, "^");
         weir__put_regex(&text, place->path, false);
-        weir__buffer_printf(&text, "%s", place->kind == WEIR__PLACE_EXACT ? "$" : "");
+        weir__buffer_printf(&text, "%s", place->kind == PLACE_EXACT ? "$" : "");
         put_regex_pattern(to, &text);
     } else {
-        weir__buffer_printf(&text, "%s%s", place->path, place->kind == WEIR__PLACE_EXACT ? "" : ends ? "*" : "**");
-        weir__put_scalar(to, text.data ? text.data : "");
+        weir__buffer_printf(&text, "%s%s", place->path, place->kind == PLACE_EXACT ? "" : ends ? "*" : "**");
+        weir__put_scalar(to, weir__buffer_text(&text));
     }
-    to->failed |= text.failed;
-    free(text.data);
+    weir__buffer_free(&text);
 }
 
 /* True if `inner` is a place inside the prefix `outer`, and another one. */
-static bool is_inside(const struct weir__place_text *inner, const struct weir__place_text *outer)
+static bool is_inside(const struct nginx_place *inner, const struct nginx_place *outer)
 {
     size_t len = strlen(outer->path);
-    return (inner->kind == WEIR__PLACE_PREFIX || inner->kind == WEIR__PLACE_EXACT) &&
-           (outer->kind == WEIR__PLACE_PREFIX || outer->kind == WEIR__PLACE_ALL) &&
-           strncmp(inner->path, outer->path, len) == 0 &&
-           (inner->path[len] || (inner->kind == WEIR__PLACE_EXACT && outer->kind != WEIR__PLACE_EXACT));
+    return (inner->kind == PLACE_PREFIX || inner->kind == PLACE_EXACT) &&
+           (outer->kind == PLACE_PREFIX || outer->kind == PLACE_ALL) && strncmp(inner->path, outer->path, len) == 0 &&
+           (inner->path[len] || (inner->kind == PLACE_EXACT && outer->kind != PLACE_EXACT));
 }
 
 /* The places of other limits that a rule for these hosts has to leave out. */
-static bool is_other(const struct weir__place_text *place, const char *hosts)
+static bool is_other(const struct nginx_place *place, const char *hosts)
 {
-    return !place->chosen && strcmp(place->hosts, hosts) == 0 && place->kind != WEIR__PLACE_ALL &&
-           place->kind != WEIR__PLACE_NAMED;
+    return !place->chosen && strcmp(place->hosts, hosts) == 0 && place->kind != PLACE_ALL && place->kind != PLACE_NAMED;
 }
 
 /* A prefix without the places inside it that are limited otherwise: only a regular expression can say both. */
-static void put_path_but(struct weir__buffer *to, const struct weir__places *places,
-                         const struct weir__place_text *place, const char *hosts)
+static void put_path_but(struct weir__buffer *to, const struct nginx_places *places, const struct nginx_place *place,
+                         const char *hosts)
 {
     struct weir__buffer regex = {0};
     bool any = false;
     weir__buffer_printf(&regex, "^");
     for (size_t i = 0; i < places->count; i++) {
-        const struct weir__place_text *other = &places->list[i];
+        const struct nginx_place *other = &places->list[i];
         if (!is_other(other, hosts) || !is_inside(other, place))
             continue;
         weir__buffer_printf(&regex, "%s", any ? "|" : "(?!(?:");
         weir__put_regex(&regex, other->path, false);
-        weir__buffer_printf(&regex, "%s", other->kind == WEIR__PLACE_EXACT ? "$" : "");
+        weir__buffer_printf(&regex, "%s", other->kind == PLACE_EXACT ? "$" : "");
         any = true;
     }
     if (any) {
@@ -201,12 +209,11 @@ static void put_path_but(struct weir__buffer *to, const struct weir__places *pla
     } else {
         put_path(to, place);
     }
-    to->failed |= regex.failed;
-    free(regex.data);
+    weir__buffer_free(&regex);
 }
 
 /* True if leaving out another place leaves this one out, too. */
-static bool is_left_out(const struct weir__places *places, const struct weir__place_text *place, const char *hosts)
+static bool is_left_out(const struct nginx_places *places, const struct nginx_place *place, const char *hosts)
 {
     for (size_t i = 0; i < places->count; i++)
         if (is_other(&places->list[i], hosts) && is_inside(place, &places->list[i]))
@@ -215,12 +222,12 @@ static bool is_left_out(const struct weir__places *places, const struct weir__pl
 }
 
 /* Everything but the other places. */
-static void put_all_but(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
+static void put_all_but(struct weir__convert *convert, struct weir__new_rule *rule, const struct nginx_places *places,
                         const char *hosts, int line)
 {
     struct weir__buffer others = {0};
     for (size_t i = 0; i < places->count; i++) {
-        const struct weir__place_text *other = &places->list[i];
+        const struct nginx_place *other = &places->list[i];
         if (!is_other(other, hosts) || is_left_out(places, other, hosts))
             continue;
         weir__buffer_printf(&others, "%s", others.len ? ", " : "");
@@ -232,27 +239,26 @@ static void put_all_but(struct weir__convert *convert, struct weir__new_rule *ru
                                    places->list[j].path, other->path);
     }
     if (others.len > 0)
-        weir__buffer_printf(&rule->match, "path: { not: [%s] }\n", others.data);
-    rule->match.failed |= others.failed;
-    free(others.data);
+        weir__buffer_printf(&rule->match, "path: { not: [%s] }\n", weir__buffer_text(&others));
+    weir__buffer_free(&others);
 }
 
-bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
-                      const char *hosts, int line)
+static bool put_places(struct weir__convert *convert, struct weir__new_rule *rule, const struct nginx_places *places,
+                       const char *hosts, int line)
 {
     struct weir__buffer paths = {0};
     int count = 0;
     bool regex = false, prefix = false;
     for (size_t i = 0; i < places->count; i++) {
-        const struct weir__place_text *place = &places->list[i];
-        regex |= is_other(place, hosts) && place->kind == WEIR__PLACE_REGEX;
-        prefix |= place->chosen && place->kind == WEIR__PLACE_PREFIX;
-        if (place->chosen && place->kind == WEIR__PLACE_ALL) {
+        const struct nginx_place *place = &places->list[i];
+        regex |= is_other(place, hosts) && place->kind == PLACE_REGEX;
+        prefix |= place->chosen && place->kind == PLACE_PREFIX;
+        if (place->chosen && place->kind == PLACE_ALL) {
             put_all_but(convert, rule, places, hosts, line);
-            free(paths.data);
+            weir__buffer_free(&paths);
             return true;
         }
-        if (!place->chosen || place->kind == WEIR__PLACE_NAMED)
+        if (!place->chosen || place->kind == PLACE_NAMED)
             continue;
         weir__buffer_printf(&paths, "%s", count++ ? ", " : "");
         put_path_but(&paths, places, place, hosts);
@@ -261,19 +267,18 @@ bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule
         weir__convert_warn(convert, rule, line, "not converted: no request comes to a named location by itself");
         return false;
     }
-    weir__buffer_printf(&rule->match, count > 1 ? "path: [%s]\n" : "path: %s\n", paths.data ? paths.data : "");
+    weir__buffer_printf(&rule->match, count > 1 ? "path: [%s]\n" : "path: %s\n", weir__buffer_text(&paths));
     if (regex && prefix)
         weir__buffer_printf(&rule->notes,
                             "where a regular expression's location takes a request from this one in nginx, here "
                             "this rule counts it, too\n");
-    rule->match.failed |= paths.failed;
-    free(paths.data);
+    weir__buffer_free(&paths);
     return true;
 }
 
 /* A use of a zone in a place, as it is after inheritance. */
 struct use {
-    struct weir__place_text *place;
+    struct nginx_place *place;
     const struct weir__directive *limit_req;
     const char *zone, *burst, *delay, *status;
     bool nodelay, dry;
@@ -282,9 +287,9 @@ struct use {
 struct nginx {
     struct weir__convert *convert;
     const struct weir__nginx_conf *conf;
-    struct weir__places places;
+    struct nginx_places places;
     struct use *uses; /* of all places */
-    size_t use_count, use_room;
+    size_t use_count;
 };
 
 /* ---- Zones and uses ---- */
@@ -317,22 +322,13 @@ static const char *word_of(const struct weir__directive *directive, const char *
 
 static void add_use(struct nginx *nginx, const struct use *use)
 {
-    if (nginx->use_count == nginx->use_room) {
-        size_t room = nginx->use_room ? 2 * nginx->use_room : 64;
-        struct use *uses = realloc(nginx->uses, room * sizeof *uses);
-        if (!uses) {
-            nginx->convert->failed = true;
-            return;
-        }
-        nginx->uses = uses;
-        nginx->use_room = room;
-    }
+    nginx->uses = weir__grow(nginx->uses, nginx->use_count, sizeof *nginx->uses);
     nginx->uses[nginx->use_count++] = *use;
 }
 
 /* Own limit_req lines of a place replace those around it, all of them; status and dry run are inherited by themselves.
  */
-static void find_uses(struct nginx *nginx, struct weir__place_text *place)
+static void find_uses(struct nginx *nginx, struct nginx_place *place)
 {
     const char *status = word_of(nearest(place->block, "limit_req_status"), "");
     bool dry = strcmp(word_of(nearest(place->block, "limit_req_dry_run"), "off"), "on") == 0;
@@ -461,9 +457,9 @@ static void warn_shared(struct nginx *nginx, struct weir__new_rule *rule, const 
 /* For all places that use the zone like this, among those with the same hosts. */
 static void make_rule(struct nginx *nginx, const struct use *use)
 {
-    struct weir__places *places = &nginx->places;
+    struct nginx_places *places = &nginx->places;
     struct weir__new_rule rule = {0};
-    const struct weir__place_text *place = use->place;
+    const struct nginx_place *place = use->place;
     const struct weir__directive *limit_req = use->limit_req;
     for (size_t i = 0; i < places->count; i++)
         places->list[i].chosen = false;
@@ -486,7 +482,7 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     warn_shared(nginx, &rule, use);
     if (*place->hosts)
         weir__buffer_printf(&rule.match, "host: %s\n", place->hosts);
-    bool good = weir__put_places(nginx->convert, &rule, places, place->hosts, limit_req->line);
+    bool good = put_places(nginx->convert, &rule, places, place->hosts, limit_req->line);
     put_key(nginx, &rule, zone);
     good = good && put_rate(nginx, &rule, zone) && put_burst(nginx, &rule, use, limit_req->line);
     if (use->dry)
@@ -518,10 +514,9 @@ static void trust(struct weir__convert *convert, const struct weir__directive *d
     if (!weir__is_network(directive->arguments[1]))
         weir__convert_warn(convert, NULL, directive->line, "set_real_ip_from %s is left out: it is not a network",
                            directive->arguments[1]);
-    else if (network.data && (!convert->trusted.data || !strstr(convert->trusted.data, network.data)))
+    else if (!strstr(weir__buffer_text(&convert->trusted), weir__buffer_text(&network)))
         weir__buffer_printf(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network.data);
-    convert->failed |= network.failed;
-    free(network.data);
+    weir__buffer_free(&network);
 }
 
 /* nginx takes the client's address from X-Real-IP by default; weir from X-Forwarded-For. */
@@ -566,9 +561,8 @@ void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t
     if (!weir__nginx_read(&conf, text, len)) {
         fprintf(stderr, "%s:%d: error: %s\n", convert->file, conf.error_line, conf.error);
         convert->failed = true;
-    } else if (!weir__places_find(&nginx.places, &conf)) {
-        convert->failed = true;
     } else {
+        places_find(&nginx.places, &conf);
         weir__convert_head(convert, "From nginx's limit_req, by weir convert.\n");
         visit_others(&nginx);
         for (size_t i = 0; i < nginx.places.count; i++)
@@ -578,6 +572,6 @@ void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t
                 make_rule(&nginx, &nginx.uses[i]);
     }
     free(nginx.uses);
-    weir__places_drop(&nginx.places);
+    places_drop(&nginx.places);
     weir__nginx_drop(&conf);
 }

@@ -1,8 +1,10 @@
 /* Reads the rules that a command was given, and shows errors and warnings about them. See diagnose.h. */
 #define _GNU_SOURCE /* strdup */
 #include "cli/diagnose.h"
+#include "base/buffer.h"
 #include "base/text.h"
 #include "base/json_writer.h"
+#include "cli/cli.h"
 #include "cli/text.h"
 #include "serve/serve.h"
 
@@ -12,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TAB = 8, EXCERPT = 100, BEFORE_CARET = 60 };
+enum { TAB = 8, EXCERPT = 100, BEFORE_CARET = 60, READ_BYTES = 65536 };
 
 /* One character of a source line: its bytes, its columns at `column`, and how it is shown. */
 static size_t source_next(const char *text, size_t left, size_t column, size_t *width, bool *blank, bool *clean)
@@ -79,31 +81,20 @@ static void show(FILE *to, const weir_diagnostic *d, bool error)
         show_source(to, d->line, d->source, d->column);
 }
 
-static char *copy_of(struct weir__findings *findings, const char *text)
+static char *copy_of(const char *text)
 {
-    char *copy = text ? strdup(text) : NULL;
-    findings->out_of_memory |= text && !copy;
-    return copy;
+    return text ? weir__must(strdup(text)) : NULL;
 }
 
 static void keep(struct weir__findings *findings, const weir_diagnostic *d)
 {
-    if (findings->count == findings->room) {
-        size_t room = findings->room ? 2 * findings->room : 64;
-        struct weir__finding *list = realloc(findings->list, room * sizeof *list);
-        if (!list) {
-            findings->out_of_memory = true;
-            return;
-        }
-        findings->list = list;
-        findings->room = room;
-    }
+    findings->list = weir__grow(findings->list, findings->count, sizeof *findings->list);
     findings->list[findings->count++] = (struct weir__finding){.severity = d->severity,
                                                                .line = d->line,
                                                                .column = d->column,
-                                                               .file = copy_of(findings, d->file),
-                                                               .message = copy_of(findings, d->message),
-                                                               .suggestion = copy_of(findings, d->suggestion)};
+                                                               .file = copy_of(d->file),
+                                                               .message = copy_of(d->message),
+                                                               .suggestion = copy_of(d->suggestion)};
 }
 
 void weir__add_finding(void *context, const weir_diagnostic *diagnostic)
@@ -174,40 +165,24 @@ char *weir__read_all(const char *path, size_t max, size_t *len)
 {
     bool opened = strcmp(path, "-") != 0;
     FILE *from = opened ? fopen(path, "r") : stdin;
-    char *text = NULL;
-    size_t used = 0, room = 0;
+    struct weir__buffer text = {0};
+    char *room;
+    size_t got;
     if (!from)
         return NULL;
-    for (;;) {
-        if (used + 1 >= room) {
-            room = room ? 2 * room : 65536;
-            char *more = realloc(text, room);
-            if (!more)
-                goto failed;
-            text = more;
-        }
-        size_t got = fread(text + used, 1, room - used - 1, from);
-        used += got;
-        if (used > max) {
-            errno = EFBIG;
-            goto failed;
-        }
-        if (ferror(from))
-            goto failed;
-        if (feof(from))
-            break;
-    }
+    do {
+        room = weir__must(weir__buffer_room(&text, READ_BYTES + 1));
+        got = fread(room, 1, READ_BYTES, from);
+        text.len += got;
+        room[got] = '\0';
+    } while (got > 0 && text.len <= max);
+    int why = text.len > max ? EFBIG : ferror(from) ? errno : 0;
     if (opened)
         fclose(from);
-    text[used] = '\0';
-    *len = used;
-    return text;
-
-failed:
-    free(text);
-    int why = errno;
-    if (opened)
-        fclose(from);
+    *len = text.len;
+    if (!why)
+        return text.data;
+    weir__buffer_free(&text);
     errno = why;
     return NULL;
 }

@@ -19,8 +19,7 @@ struct weir__findings {
     bool strict; /* warnings are errors */
     size_t errors, warnings;
     struct weir__finding *list;
-    size_t count, room;
-    bool out_of_memory;
+    size_t count;
 };
 
 /* A weir_diagnose; the context is a struct weir__findings. */

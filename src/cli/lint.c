@@ -189,7 +189,7 @@ static bool lint_json(struct lint *lint, const char *const *paths, size_t count,
         sets[i] = load(findings, paths[i], shown);
         good &= sets[i] != NULL;
     }
-    good &= !(lint->strict && findings->warnings > 0) && !findings->out_of_memory;
+    good &= !(lint->strict && findings->warnings > 0);
     weir__json_open(&json, NULL, '{');
     weir__json_bool(&json, "ok", good);
     weir__json_open(&json, "errors", '[');
@@ -216,8 +216,8 @@ static int lint_all(struct lint *all, const char *const *paths, size_t count)
     all->findings.to = all->json ? NULL : stderr;
     all->findings.strict = all->strict;
     if (all->json) {
-        weir_rules **sets = calloc(count, sizeof(weir_rules *));
-        good = sets && lint_json(all, paths, count, sets);
+        weir_rules **sets = weir__must(calloc(count, sizeof(weir_rules *)));
+        good = lint_json(all, paths, count, sets);
         free(sets);
     }
     for (size_t i = 0; i < count && !all->json; i++) {
@@ -234,9 +234,9 @@ int weir__cmd_lint(int argc, char **argv)
     bool show_all = false;
     const struct weir__option options[] = {
         {"json", .flag = &all.json}, {"strict", .flag = &all.strict}, {"all", 'a', .flag = &show_all}};
-    const char **paths = calloc((size_t)argc, sizeof *paths);
+    const char **paths = weir__must(calloc((size_t)argc, sizeof *paths));
     struct weir__args args = {"lint", usage, options, 3, paths, (size_t)argc, 0, NULL};
-    int code = paths ? weir__args_read(&args, argc, argv) : 1;
+    int code = weir__args_read(&args, argc, argv);
     if (code < 0) {
         if (args.argument_count == 0)
             paths[args.argument_count++] = weir__input_default();

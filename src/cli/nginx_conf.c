@@ -1,5 +1,6 @@
 /* weir convert: reading nginx's configuration. Unknown directives are as good as known ones; nothing recurses. */
 #define _GNU_SOURCE /* strndup */
+#include "cli/cli.h"
 #include "cli/convert.h"
 
 #include <ctype.h>
@@ -45,9 +46,7 @@ static struct weir__directive *begin(struct nginx_conf_reader *reader)
 {
     if (reader->now)
         return reader->now;
-    struct weir__directive *fresh = calloc(1, sizeof *fresh);
-    if (!fresh)
-        return NULL;
+    struct weir__directive *fresh = weir__must(calloc(1, sizeof *fresh));
     fresh->line = reader->line;
     fresh->parent = reader->block;
     fresh->older = reader->conf->newest;
@@ -72,8 +71,6 @@ static bool read_word(struct nginx_conf_reader *reader)
 {
     struct weir__directive *directive = begin(reader);
     size_t len = 0;
-    if (!directive)
-        return fail(reader, "out of memory");
     char quote = *reader->at == '"' || *reader->at == '\'' ? *reader->at++ : '\0';
     while (reader->at < reader->end && !ends_word(reader, quote, len ? reader->word[len - 1] : '\0')) {
         if (*reader->at == '\0')
@@ -91,10 +88,7 @@ static bool read_word(struct nginx_conf_reader *reader)
     reader->at += quote != '\0';
     if (directive->count == WEIR__NGINX_ARGUMENTS)
         return true;
-    directive->arguments[directive->count] = strndup(reader->word, len);
-    if (!directive->arguments[directive->count])
-        return fail(reader, "out of memory");
-    directive->count++;
+    directive->arguments[directive->count++] = weir__must(strndup(reader->word, len));
     return true;
 }
 
@@ -169,8 +163,8 @@ bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t le
 {
     *conf = (struct weir__nginx_conf){0};
     struct nginx_conf_reader reader = {.conf = conf, .at = text, .end = text + len, .line = 1, .block = &conf->root};
-    reader.word = malloc(len + 1);
-    bool good = reader.word || fail(&reader, "out of memory");
+    reader.word = weir__must(malloc(len + 1));
+    bool good = true;
     while (good) {
         skip_blanks(&reader);
         if (reader.at == reader.end)

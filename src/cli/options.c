@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,10 +13,28 @@
 #define LAST_TIME INT64_C(7258118400) /* the year 2200: later times do not fit the engine's arithmetic */
 enum { OPTIONS_MAX = 40, WRONG = 2 };
 
-bool weir__no_memory(void)
+void *weir__must(void *memory)
 {
+    if (memory)
+        return memory;
     fputs("weir: out of memory\n", stderr);
-    return false;
+    exit(1);
+}
+
+/* The room doubles, so that it is full whenever the count is a power of two. */
+void *weir__grow(void *list, size_t count, size_t element_bytes)
+{
+    enum { FIRST = 16 };
+    if (count > 0 && (count < FIRST || (count & (count - 1))))
+        return list;
+    return weir__must(realloc(list, (count ? 2 * count : FIRST) * element_bytes));
+}
+
+const char *weir__buffer_text(const struct weir__buffer *buffer)
+{
+    if (buffer->failed)
+        weir__must(NULL);
+    return buffer->len ? buffer->data : "";
 }
 
 int weir__flush(int code)

@@ -48,10 +48,12 @@ enum { PAGE = 1000, PAGES_MAX = 10000, LIST_DEFAULT = 100, TEXT = 40 };
 
 /* Prints a reply as JSON, or by `print`; frees it. Returns the exit code. */
 static int finish(const struct weir__command_line *given, bool good, struct weir__service_reply *reply,
-                  bool (*print)(const json_t *value))
+                  void (*print)(const json_t *value))
 {
-    if (good)
-        good = given->json ? weir__print_json(json_incref(reply->json)) : print(reply->json);
+    if (good && given->json)
+        good = weir__print_json(json_incref(reply->json));
+    else if (good)
+        print(reply->json);
     weir__service_reply_free(reply);
     return good ? 0 : 1;
 }
@@ -69,7 +71,7 @@ static const char *wait_cell(const json_t *item, const char *member, char *buffe
     return json_is_number(seconds) ? weir__wait_text((int64_t)(json_number_value(seconds) * 1e9), buffer) : "";
 }
 
-static bool print_stats(const json_t *stats)
+static void print_stats(const json_t *stats)
 {
     static const struct weir__item_column columns[] = {
         {{"rule", WEIR__CUT}, "rule", NULL},
@@ -85,10 +87,8 @@ static bool print_stats(const json_t *stats)
         json_object_set_new(sum, "rule", json_string("all"));
         json_array_append_new(rows, sum);
     }
-    bool good =
-        weir__print_items(rows, columns, sizeof columns / sizeof *columns, "nothing waits, and nothing is dead");
+    weir__print_items(rows, columns, sizeof columns / sizeof *columns, "nothing waits, and nothing is dead");
     json_decref(rows);
-    return good;
 }
 
 static int stats(struct weir__command_line *given)
@@ -109,7 +109,7 @@ static bool list_page(const struct weir__command_line *given, int64_t limit, int
     weir__query_add(&path, "state", state);
     weir__query_add(&path, "rule", given->value[WEIR__WITH_RULE]);
     bool good =
-        weir__given_get(given, path.failed ? NULL : path.data, NULL, reply) && weir__service_reply_items(given, reply);
+        weir__given_get(given, weir__buffer_text(&path), NULL, reply) && weir__service_reply_items(given, reply);
     weir__buffer_free(&path);
     return good;
 }
@@ -127,7 +127,7 @@ static const char *request_cell(const json_t *item, const char *member, char *bu
     return buffer;
 }
 
-static bool print_list(const json_t *reply)
+static void print_list(const json_t *reply)
 {
     static const struct weir__item_column columns[] = {
         {{"ticket", 0}, "ticket", NULL},
@@ -140,10 +140,9 @@ static bool print_list(const json_t *reply)
         {{"why", WEIR__CUT | WEIR__OPTIONAL}, "why", NULL},
     };
     const json_t *items = json_object_get(reply, "items");
-    bool good = weir__print_items(items, columns, sizeof columns / sizeof *columns, "no requests");
+    weir__print_items(items, columns, sizeof columns / sizeof *columns, "no requests");
     if (json_is_integer(json_object_get(reply, "next")))
         fputs("there are more: --limit, --state, --rule\n", stderr);
-    return good;
 }
 
 static int list(struct weir__command_line *given)
@@ -167,7 +166,7 @@ static void line(const char *name, const char *value)
         weir__print_line(stdout, "%-12s %s", name, value);
 }
 
-static bool print_one(const json_t *item)
+static void print_one(const json_t *item)
 {
     static const char *const members[] = {"ticket", "state", "why", "rule", "key", "key_hex", "method", "path"};
     static const char *const numbers[] = {"cost", "attempts", "last_status", "body_bytes"};
@@ -182,7 +181,6 @@ static bool print_one(const json_t *item)
     for (i = 0; i < sizeof times / sizeof *times; i++)
         line(times[i], weir__member(item, times[i]));
     json_array_foreach(names, i, name) line(i ? "" : "headers", json_string_value(name));
-    return true;
 }
 
 static int get(struct weir__command_line *given)

@@ -43,7 +43,7 @@ static char *make_diff(const struct document_change *change, const struct weir__
         snprintf(from, sizeof from, "%s@%" PRId64, change->name, change->version);
     if (change->document)
         snprintf(to, sizeof to, "%s", documents->files[change->document->stretches[0].file].path);
-    return weir__diff(before, change->document ? change->document->text : "", from, to);
+    return weir__must(weir__diff(before, change->document ? change->document->text : "", from, to));
 }
 
 /* A diff goes to terminals, and its text came from others: nothing in it may move the cursor. */
@@ -90,8 +90,8 @@ static const char *done_text(const struct document_change *change, bool dry_run)
     return dry_run ? will[change->action] : was[change->action];
 }
 
-/* Only what is not as it was before. */
-static bool print_table(const struct changes *changes)
+/* Prints the documents that changed or failed. */
+static void print_table(const struct changes *changes)
 {
     static const struct weir__column columns[] = {
         {"name", WEIR__CUT}, {"change", 0}, {"version", WEIR__OPTIONAL}, {"published", WEIR__OPTIONAL}};
@@ -108,7 +108,7 @@ static bool print_table(const struct changes *changes)
         weir__text_table_cell(&table, version);
         weir__text_table_cell(&table, change->published);
     }
-    return weir__text_table_print(&table, stdout);
+    weir__text_table_print(&table, stdout);
 }
 
 static void print_sum(const struct changes *changes, bool published)
@@ -153,7 +153,7 @@ static int report_outcome(const struct weir__command_line *given, const struct c
         return 1;
     }
     if (!given->json) {
-        good &= print_table(changes);
+        print_table(changes);
         print_sum(changes, given->is[WEIR__WITH_PUBLISH]);
         return good ? 0 : 1;
     }
@@ -191,10 +191,8 @@ static char *read_text(struct apply *apply, struct document_change *change)
     struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = true};
     struct weir__service_reply reply = {0};
     char *text = NULL;
-    if (!path)
-        weir__no_memory();
-    else if (weir__service_call(apply->given->service, &request, &reply) &&
-             weir__service_reply_is_good(apply->given->service, &reply, change->name)) {
+    if (weir__service_call(apply->given->service, &request, &reply) &&
+        weir__service_reply_is_good(apply->given->service, &reply, change->name)) {
         text = reply.body;
         reply.body = NULL;
         /* What is compared is what may be replaced. */
@@ -229,7 +227,7 @@ static bool decide(struct apply *apply, struct document_change *change, const js
     if (change->action != KEEP)
         change->diff = make_diff(change, &apply->documents, before ? before : "");
     free(before);
-    return change->action == KEEP || change->diff || weir__no_memory();
+    return true;
 }
 
 static const struct weir__rule_document *find_document(const struct weir__documents *documents, const char *name)
@@ -272,9 +270,8 @@ static bool decide_all(struct apply *apply)
     if (!apply->items || !apply->by_name)
         return false;
     json_array_foreach(apply->items, i, item) json_object_set(apply->by_name, weir__member(item, "name"), item);
-    changes->list = calloc(apply->documents.count + json_array_size(apply->items) + 1, sizeof *changes->list);
-    if (!changes->list)
-        return weir__no_memory();
+    changes->list =
+        weir__must(calloc(apply->documents.count + json_array_size(apply->items) + 1, sizeof *changes->list));
     for (i = 0; i < apply->documents.count; i++) {
         const struct weir__rule_document *document = &apply->documents.list[i];
         changes->list[changes->count] = (struct document_change){.document = document, .name = document->name};
@@ -292,9 +289,7 @@ static bool write_one(struct apply *apply, struct document_change *change)
     struct weir__command_line *given = apply->given;
     static const char *const methods[] = {"", "POST", "PUT", "DELETE"};
     bool creates = change->action == CREATE, removes = change->action == DELETE;
-    char *path = creates ? strdup("/v1/rules") : weir__service_path("/v1/rules/", change->name, "");
-    if (!path)
-        return weir__no_memory();
+    char *path = creates ? weir__must(strdup("/v1/rules")) : weir__service_path("/v1/rules/", change->name, "");
     struct weir__service_request request = {.method = methods[change->action],
                                             .path = path,
                                             .body = removes ? NULL : change->document->text,
@@ -342,9 +337,10 @@ static bool is_due(const struct document_change *change, bool shadow)
     return change->enforced != change->version && !(shadow && change->shadow == change->version);
 }
 
-static bool fill_due(struct apply *apply, const char *stage, json_t *due)
+/* Lists the documents that are to be published or withdrawn. */
+static void fill_due(struct apply *apply, const char *stage, json_t *due)
 {
-    bool shadow = strcmp(stage, "shadow") == 0, good = true;
+    bool shadow = strcmp(stage, "shadow") == 0;
     for (size_t i = 0; i < apply->changes.count; i++) {
         struct document_change *change = &apply->changes.list[i];
         bool removes = change->action == DELETE;
@@ -355,10 +351,9 @@ static bool fill_due(struct apply *apply, const char *stage, json_t *due)
             change->due = false;
         }
         if (change->due)
-            good &= json_array_append_new(due, weir__rules_wanted(change->name, removes ? "draft" : stage,
-                                                                  removes ? 0 : change->version)) == 0;
+            json_array_append_new(
+                due, weir__rules_wanted(change->name, removes ? "draft" : stage, removes ? 0 : change->version));
     }
-    return good || weir__no_memory();
 }
 
 /* Why the set was refused: each problem at its place in the files. */
@@ -383,10 +378,10 @@ static void report_refusal(struct apply *apply, const struct weir__service_reply
 static bool publish_all(struct apply *apply, const char *stage)
 {
     json_t *due = json_array();
-    if (!fill_due(apply, stage, due) || json_array_size(due) == 0) {
-        bool nothing = json_array_size(due) == 0;
+    fill_due(apply, stage, due);
+    if (json_array_size(due) == 0) {
         json_decref(due);
-        return nothing;
+        return true;
     }
     struct weir__service_reply reply;
     int put = weir__rules_put(apply->given, due, &reply);

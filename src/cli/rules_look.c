@@ -37,8 +37,11 @@ static const char *day_cell(const json_t *item, const char *member, char *buffer
 static int print_list(const struct weir__command_line *given, json_t *items, const struct weir__item_column *columns,
                       size_t count, const char *none)
 {
-    bool good = items && (given->json ? weir__print_json(json_pack("{s:O}", "items", items))
-                                      : weir__print_items(items, columns, count, none));
+    bool good = items != NULL;
+    if (good && given->json)
+        good = weir__print_json(json_pack("{s:O}", "items", items));
+    else if (good)
+        weir__print_items(items, columns, count, none);
     json_decref(items);
     return good ? 0 : 1;
 }
@@ -59,7 +62,7 @@ int weir__rules_list(struct weir__command_line *given)
     weir__query_add(&path, "stage", given->value[WEIR__WITH_STAGE]);
     weir__query_add(&path, "kind", given->value[WEIR__WITH_KIND]);
     weir__query_add(&path, "q", given->value[WEIR__WITH_SEARCH]);
-    json_t *items = weir__given_list(given, path.failed ? NULL : path.data);
+    json_t *items = weir__given_list(given, weir__buffer_text(&path));
     weir__buffer_free(&path);
     return print_list(given, items, columns, sizeof columns / sizeof *columns, "no documents");
 }
@@ -78,9 +81,8 @@ int weir__rules_get(struct weir__command_line *given)
     bool yaml = !given->json || strcmp(name, "published") == 0;
     struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = yaml};
     struct weir__service_reply reply = {0};
-    bool good = path ? weir__service_call(given->service, &request, &reply) &&
-                           weir__service_reply_is_good(given->service, &reply, name)
-                     : weir__no_memory();
+    bool good = weir__service_call(given->service, &request, &reply) &&
+                weir__service_reply_is_good(given->service, &reply, name);
     if (good && given->json)
         good = weir__print_json(reply.json ? json_incref(reply.json)
                                            : json_pack("{s:s, s:s%}", "name", name, "text", reply.body, reply.len));
@@ -108,12 +110,10 @@ int weir__rules_diff(struct weir__command_line *given)
     struct weir__service_reply reply = {0};
     char *start = weir__service_path("/v1/rules/", given->arguments[0], "/diff");
     int code = 2;
-    if (start)
-        weir__buffer_printf(&path, "%s", start);
-    path.failed |= !start;
+    weir__buffer_printf(&path, "%s", start);
     free(start);
     if (add_number(given, WEIR__WITH_FROM, "from", &path) && add_number(given, WEIR__WITH_TO, "to", &path)) {
-        bool good = weir__given_get(given, path.failed ? NULL : path.data, given->arguments[0], &reply);
+        bool good = weir__given_get(given, weir__buffer_text(&path), given->arguments[0], &reply);
         if (good && given->json)
             good = weir__print_json(json_incref(reply.json));
         else if (good)

@@ -56,7 +56,7 @@ int weir__rules_put(const struct weir__command_line *given, json_t *documents, s
 json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version)
 {
     json_t *wanted = json_pack("{s:s, s:s}", "name", name, "stage", stage);
-    if (wanted && version > 0)
+    if (version > 0)
         json_object_set_new(wanted, "version", json_integer(version));
     return wanted;
 }

@@ -76,8 +76,8 @@ static bool places_find(struct weir__local *local, const struct weir__service_op
 static struct weir__local *local_open(const struct weir__service_options *options)
 {
     char url[URL_MAX];
-    struct weir__local *local = calloc(1, sizeof *local);
-    if (!local || !places_find(local, options, url)) {
+    struct weir__local *local = weir__must(calloc(1, sizeof *local));
+    if (!places_find(local, options, url)) {
         free(local);
         return NULL;
     }
@@ -136,11 +136,7 @@ static bool local_call(struct weir__local *local, const struct weir__service_req
     const char *etag = weir__rest_header(&internal, "ETag");
     reply->status = internal.status;
     reply->version = etag ? weir__etag_version(etag, strlen(etag)) : 0;
-    reply->body = malloc(internal.len + 1);
-    if (!reply->body) {
-        weir__rest_free(&internal);
-        return weir__no_memory();
-    }
+    reply->body = weir__must(malloc(internal.len + 1));
     if (internal.len > 0)
         memcpy(reply->body, internal.body, internal.len);
     reply->body[internal.len] = '\0';
@@ -207,9 +203,7 @@ struct weir__service *weir__service_open(const struct weir__service_options *giv
         return NULL;
     }
     *code = 1;
-    struct weir__service *service = calloc(1, sizeof *service);
-    if (!service)
-        return NULL;
+    struct weir__service *service = weir__must(calloc(1, sizeof *service));
     service->command = options.command;
     if (options.url)
         service->http = weir__http_open(&options);
@@ -323,10 +317,8 @@ char *weir__service_path(const char *start, const char *name, const char *rest)
     weir__buffer_printf(&path, "%s", start);
     add_escaped(&path, name);
     weir__buffer_printf(&path, "%s", rest);
-    if (!path.failed)
-        return path.data;
-    weir__buffer_free(&path);
-    return NULL;
+    weir__must(path.failed ? NULL : path.data);
+    return path.data;
 }
 
 void weir__query_add(struct weir__buffer *path, const char *name, const char *value)

@@ -62,7 +62,7 @@ weir_diagnostic weir__problem_diagnostic(const json_t *problem);
 /* The reason of a refusal, in one line. */
 const char *weir__service_reply_message(const struct weir__service_reply *reply);
 
-/* `start`, the escaped `name` and `rest`. From malloc, or NULL. */
+/* `start`, the escaped `name` and `rest`. From malloc. */
 char *weir__service_path(const char *start, const char *name, const char *rest);
 /* Adds "?name=value" or "&name=value" to a path; nothing if the value is NULL. */
 void weir__query_add(struct weir__buffer *path, const char *name, const char *value);

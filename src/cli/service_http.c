@@ -1,5 +1,6 @@
 /* The rules service of a host: libcurl asks. */
 #define _GNU_SOURCE /* strcasestr */
+#include "cli/cli.h"
 #include "cli/service.h"
 #include "cli/text.h"
 
@@ -62,8 +63,8 @@ static char *base_of(const char *command, const char *url)
         fprintf(stderr, "weir %s: --url is the address of a rules service, such as https://host:9091\n", command);
         return NULL;
     }
-    char *base = strdup(url);
-    size_t len = base ? strlen(base) : 0;
+    char *base = weir__must(strdup(url));
+    size_t len = strlen(base);
     while (len > 0 && base[len - 1] == '/')
         base[--len] = '\0';
     return base;
@@ -71,16 +72,15 @@ static char *base_of(const char *command, const char *url)
 
 struct weir__http *weir__http_open(const struct weir__service_options *options)
 {
-    struct weir__http *http = calloc(1, sizeof *http);
-    if (!http)
-        return NULL;
+    struct weir__http *http = weir__must(calloc(1, sizeof *http));
     http->command = options->command;
     http->ca = options->ca;
     http->base = base_of(options->command, options->url);
     if (!http->base)
         goto failed;
     if (options->token_file || options->token) {
-        http->token = options->token_file ? token_read(options->command, options->token_file) : strdup(options->token);
+        http->token = options->token_file ? token_read(options->command, options->token_file)
+                                          : weir__must(strdup(options->token));
         if (!http->token)
             goto failed;
         if (!is_token(http->token)) {
@@ -138,47 +138,38 @@ static size_t take_header(char *data, size_t one, size_t count, void *context)
     return len;
 }
 
-/* Adds "NAME: VALUE"; a value's control characters become blanks, so that it stays one header. */
-static bool add_header(struct curl_slist **list, const char *name, const char *value)
+/* Adds "NAME: VALUE"; control characters become blanks, so that it stays one header. */
+static void add_header(struct curl_slist **list, const char *name, const char *value)
 {
-    size_t size = strlen(name) + strlen(value) + 3;
-    char *line = malloc(size);
-    if (!line)
-        return false;
-    snprintf(line, size, "%s: %s", name, value);
-    for (char *c = line; *c; c++)
+    struct weir__buffer line = {0};
+    weir__buffer_printf(&line, "%s: %s", name, value);
+    weir__buffer_text(&line);
+    for (char *c = line.data; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = ' ';
-    struct curl_slist *longer = curl_slist_append(*list, line);
-    free(line);
-    if (longer)
-        *list = longer;
-    return longer != NULL;
+    *list = weir__must(curl_slist_append(*list, line.data));
+    weir__buffer_free(&line);
 }
 
 static struct curl_slist *headers_make(const struct weir__http *http, const struct weir__service_request *q)
 {
     struct curl_slist *list = NULL;
-    char number[40];
-    bool good = add_header(&list, "Accept", q->wants_yaml ? "application/yaml" : "application/json") &&
-                add_header(&list, "Expect", "");
+    char text[TOKEN_MAX + 16];
+    add_header(&list, "Accept", q->wants_yaml ? "application/yaml" : "application/json");
+    add_header(&list, "Expect", "");
     if (http->token) {
-        char line[TOKEN_MAX + 16];
-        snprintf(line, sizeof line, "Bearer %s", http->token);
-        good = good && add_header(&list, "Authorization", line);
+        snprintf(text, sizeof text, "Bearer %s", http->token);
+        add_header(&list, "Authorization", text);
     }
     if (q->body)
-        good = good && add_header(&list, "Content-Type", q->yaml ? "application/yaml" : "application/json");
+        add_header(&list, "Content-Type", q->yaml ? "application/yaml" : "application/json");
     if (q->if_match) {
-        snprintf(number, sizeof number, "\"v%lld\"", (long long)q->if_match);
-        good = good && add_header(&list, "If-Match", number);
+        snprintf(text, sizeof text, "\"v%lld\"", (long long)q->if_match);
+        add_header(&list, "If-Match", text);
     }
     if (q->reason)
-        good = good && add_header(&list, "X-Weir-Reason", q->reason);
-    if (good)
-        return list;
-    curl_slist_free_all(list);
-    return NULL;
+        add_header(&list, "X-Weir-Reason", q->reason);
+    return list;
 }
 
 static void set_up(struct weir__http *http, const struct weir__service_request *q, struct weir__service_reply *reply,
@@ -209,16 +200,12 @@ static void set_up(struct weir__http *http, const struct weir__service_request *
 bool weir__http_call(struct weir__http *http, const struct weir__service_request *q, struct weir__service_reply *reply)
 {
     char why[CURL_ERROR_SIZE] = "";
-    size_t size = strlen(http->base) + strlen(q->path) + 1;
-    char *url = malloc(size);
+    struct weir__buffer url = {0};
     struct curl_slist *headers = headers_make(http, q);
-    CURLcode code = CURLE_OUT_OF_MEMORY;
-    if (url && headers) {
-        snprintf(url, size, "%s%s", http->base, q->path);
-        set_up(http, q, reply, url, headers);
-        curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, why);
-        code = curl_easy_perform(http->curl);
-    }
+    weir__buffer_printf(&url, "%s%s", http->base, q->path);
+    set_up(http, q, reply, weir__buffer_text(&url), headers);
+    curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, why);
+    CURLcode code = curl_easy_perform(http->curl);
     if (code == CURLE_OK) {
         long status = 0;
         curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
@@ -227,6 +214,6 @@ bool weir__http_call(struct weir__http *http, const struct weir__service_request
         fprintf(stderr, "weir %s: %s: %s\n", http->command, http->base, *why ? why : curl_easy_strerror(code));
     }
     curl_slist_free_all(headers);
-    free(url);
+    weir__buffer_free(&url);
     return code == CURLE_OK;
 }

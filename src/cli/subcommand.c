@@ -100,8 +100,9 @@ int weir__subcommand_run(const char *command, const char *help, const struct wei
     if (!sub)
         return 2;
     snprintf(name, sizeof name, "%s %s", command, sub->name);
-    struct weir__command_line given = {.command = name, .arguments = calloc((size_t)argc, sizeof(const char *))};
-    int code = given.arguments ? read_line(sub, &given, argc - 1, argv + 1) : 1;
+    struct weir__command_line given = {.command = name,
+                                       .arguments = weir__must(calloc((size_t)argc, sizeof(const char *)))};
+    int code = read_line(sub, &given, argc - 1, argv + 1);
     if (code < 0)
         code = run(sub, &given);
     free(given.arguments);
@@ -126,10 +127,8 @@ bool weir__given_get(const struct weir__command_line *given, const char *path, c
                      struct weir__service_reply *reply)
 {
     struct weir__service_request request = {.method = "GET", .path = path};
-    *reply = (struct weir__service_reply){0};
-    return path ? weir__service_call(given->service, &request, reply) &&
-                      weir__service_reply_is_good(given->service, reply, about)
-                : weir__no_memory();
+    return weir__service_call(given->service, &request, reply) &&
+           weir__service_reply_is_good(given->service, reply, about);
 }
 
 bool weir__given_post(const struct weir__command_line *given, const char *path, json_t *body, const char *about,
@@ -138,9 +137,8 @@ bool weir__given_post(const struct weir__command_line *given, const char *path, 
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
     *reply = (struct weir__service_reply){0};
-    if (!text || !path) {
+    if (!text) {
         fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
-        free(text);
         return false;
     }
     struct weir__service_request request = {.method = "POST", .path = path, .body = text, .len = strlen(text)};
@@ -170,7 +168,7 @@ static bool add_page(const struct weir__command_line *given, const char *path, j
     if (json_is_integer(*next))
         snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(*next));
     weir__query_add(&page, "after", json_is_integer(*next) ? number : json_string_value(*next));
-    bool good = weir__given_get(given, page.failed ? NULL : page.data, NULL, &reply);
+    bool good = weir__given_get(given, weir__buffer_text(&page), NULL, &reply);
     json_t *items = good ? weir__service_reply_items(given, &reply) : NULL;
     json_decref(*next);
     *next = json_incref(json_object_get(reply.json, "next"));
@@ -183,7 +181,7 @@ static bool add_page(const struct weir__command_line *given, const char *path, j
 json_t *weir__given_list(const struct weir__command_line *given, const char *path)
 {
     json_t *all = json_array(), *next = NULL;
-    bool good = path != NULL || weir__no_memory(), more = true;
+    bool good = true, more = true;
     for (int page = 0; good && more && page < PAGES_MAX; page++) {
         good = add_page(given, path, all, &next);
         more = json_is_string(next) || json_is_integer(next);
@@ -201,10 +199,9 @@ json_t *weir__given_list(const struct weir__command_line *given, const char *pat
 
 bool weir__print_json(json_t *value)
 {
-    bool good = json_dumpf(value, stdout, JSON_COMPACT) == 0 || weir__no_memory();
+    bool good = json_dumpf(weir__must(value), stdout, JSON_COMPACT) == 0;
     json_decref(value);
-    if (good)
-        putchar('\n');
+    putchar('\n');
     return good;
 }
 
@@ -231,7 +228,7 @@ const char *weir__member_time(const json_t *object, const char *name, char *buff
     return buffer;
 }
 
-bool weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none)
+void weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none)
 {
     struct weir__column shown[WEIR__TABLE_COLUMNS];
     struct weir__text_table table = {.columns = shown, .column_count = count};
@@ -245,5 +242,5 @@ bool weir__print_items(const json_t *items, const struct weir__item_column *colu
                                                         : weir__member(item, columns[c].member));
     if (json_array_size(items) == 0)
         puts(none);
-    return weir__text_table_print(&table, stdout);
+    weir__text_table_print(&table, stdout);
 }

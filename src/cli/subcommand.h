@@ -69,7 +69,7 @@ int weir__subcommand_run(const char *command, const char *help, const struct wei
 /* A version or revision; 0 if the option is not given, -1 after an error was printed. */
 int64_t weir__given_number(const struct weir__command_line *given, enum weir__with option);
 
-/* Requests to the service. False after an error was printed; free the reply either way. `path` NULL: no memory. */
+/* Requests to the service. False after an error was printed; free the reply either way. */
 bool weir__given_get(const struct weir__command_line *given, const char *path, const char *about,
                      struct weir__service_reply *reply);
 /* Sends a body of JSON, which it takes over. */
@@ -79,7 +79,7 @@ bool weir__given_post(const struct weir__command_line *given, const char *path, 
 json_t *weir__service_reply_items(const struct weir__command_line *given, const struct weir__service_reply *reply);
 /* All pages of a list; NULL after an error was printed. */
 json_t *weir__given_list(const struct weir__command_line *given, const char *path);
-/* Prints a value as one line of JSON, and takes it over. False after an error. */
+/* Prints a value as one line of JSON, and takes it over. False: it is NULL. */
 bool weir__print_json(json_t *value);
 
 /* Members of an object as text; "" if there is none. `buffer` has 32 bytes. */
@@ -96,8 +96,8 @@ struct weir__item_column {
     const char *(*format)(const json_t *item, const char *member, char *buffer);
 };
 enum { WEIR__ITEM_CELL = 256 };
-/* Prints a table of objects, or the line `none` if there are none. False: no memory. */
-bool weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none);
+/* Prints a table of objects, or the line `none` if there are none. */
+void weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none);
 
 #define WEIR__SERVICE_HELP                                                                                             \
     "\n"                                                                                                               \

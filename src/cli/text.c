@@ -3,6 +3,7 @@
 #include "cli/text.h"
 #include "base/buffer.h"
 #include "base/text.h"
+#include "cli/cli.h"
 
 #include <locale.h>
 #include <stdlib.h>
@@ -86,7 +87,7 @@ void weir__print_line(FILE *to, const char *format, ...)
     va_start(arguments, format);
     weir__buffer_vprintf(&line, format, arguments);
     va_end(arguments);
-    weir__print_text(to, line.failed ? "out of memory" : line.data);
+    weir__print_text(to, weir__buffer_text(&line));
     fputc('\n', to);
     weir__buffer_free(&line);
 }
@@ -113,20 +114,8 @@ static size_t terminal_width(FILE *to)
 
 void weir__text_table_cell(struct weir__text_table *table, const char *text)
 {
-    if (table->count == table->room) {
-        size_t room = table->room ? 2 * table->room : 64;
-        char **cells = realloc(table->cells, room * sizeof(char *));
-        if (!cells) {
-            table->failed = true;
-            return;
-        }
-        table->cells = cells;
-        table->room = room;
-    }
-    char *copy = strdup(text ? text : "");
-    table->failed |= !copy;
-    if (copy)
-        table->cells[table->count++] = copy;
+    table->cells = weir__grow(table->cells, table->count, sizeof *table->cells);
+    table->cells[table->count++] = weir__must(strdup(text ? text : ""));
 }
 
 /* The width of each column; 0: it is left out. */
@@ -179,17 +168,14 @@ static void print_row(const struct weir__text_table *table, FILE *to, const size
     fputc('\n', to);
 }
 
-bool weir__text_table_print(struct weir__text_table *table, FILE *to)
+void weir__text_table_print(struct weir__text_table *table, FILE *to)
 {
     size_t widths[WEIR__TABLE_COLUMNS];
     size_t rows = table->count / table->column_count;
     measure(table, terminal_width(to), widths);
     for (size_t i = 0; i <= rows && rows > 0; i++)
         print_row(table, to, widths, i - 1); /* first the titles */
-    if (table->failed)
-        fprintf(stderr, "weir: out of memory\n");
     for (size_t i = 0; i < table->count; i++)
         free(table->cells[i]);
     free(table->cells);
-    return !table->failed;
 }

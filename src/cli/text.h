@@ -38,13 +38,12 @@ struct weir__text_table {
     const struct weir__column *columns;
     size_t column_count; /* at most WEIR__TABLE_COLUMNS */
     char **cells;
-    size_t count, room;
-    bool failed; /* no memory; reported when the table is printed */
+    size_t count;
 };
 
 /* Adds the next cell of the current row; NULL is empty. */
 void weir__text_table_cell(struct weir__text_table *table, const char *text);
-/* Prints titles and rows, or nothing if there are no rows, and frees the table. False: no memory. */
-bool weir__text_table_print(struct weir__text_table *table, FILE *to);
+/* Prints titles and rows, or nothing if there are no rows, and frees the table. */
+void weir__text_table_print(struct weir__text_table *table, FILE *to);
 
 #endif

@@ -64,13 +64,14 @@ static int list(struct weir__command_line *given)
                                                        {{"expires", 0}, "expires", expires_cell},
                                                        {{"last used", 0}, "last_used", time_or_never}};
     struct weir__service_reply reply;
+    const json_t *items = NULL;
     bool good = weir__given_get(given, "/v1/tokens", NULL, &reply);
     if (good && given->json)
         good = weir__print_json(json_incref(reply.json));
     else if (good)
-        good = weir__service_reply_items(given, &reply) &&
-               weir__print_items(json_object_get(reply.json, "items"), columns, sizeof columns / sizeof *columns,
-                                 "no tokens");
+        good = (items = weir__service_reply_items(given, &reply)) != NULL;
+    if (good && !given->json)
+        weir__print_items(items, columns, sizeof columns / sizeof *columns, "no tokens");
     weir__service_reply_free(&reply);
     return good ? 0 : 1;
 }
@@ -81,9 +82,8 @@ static int revoke(struct weir__command_line *given)
     char *path = weir__service_path("/v1/tokens/", id, "");
     struct weir__service_request request = {.method = "DELETE", .path = path};
     struct weir__service_reply reply = {0};
-    bool good = path ? weir__service_call(given->service, &request, &reply) &&
-                           weir__service_reply_is_good(given->service, &reply, id)
-                     : weir__no_memory();
+    bool good =
+        weir__service_call(given->service, &request, &reply) && weir__service_reply_is_good(given->service, &reply, id);
     if (good && given->json)
         puts("{\"ok\":true}");
     else if (good)
