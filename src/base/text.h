@@ -28,11 +28,38 @@ static inline unsigned char weir__lower(char c)
     return (unsigned char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
 }
 
+static inline bool weir__is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* An ASCII letter. */
+static inline bool weir__is_letter(char c)
+{
+    return weir__lower(c) >= 'a' && weir__lower(c) <= 'z';
+}
+
 /* The value of a hexadecimal digit; -1: not one. */
 static inline int weir__hex_value(char c)
 {
     unsigned char lower = weir__lower(c);
-    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+    return weir__is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* A character of a token of HTTP (RFC 9110): names of headers and cookies, methods. */
+static inline bool weir__is_token(char c)
+{
+    return weir__is_letter(c) || weir__is_digit(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+/* Removes `start` from the beginning of a text. False: the text does not begin with it. */
+static inline bool weir__text_skip(weir_text *text, const char *start)
+{
+    size_t len = strlen(start);
+    if (text->len < len || memcmp(text->data, start, len) != 0)
+        return false;
+    *text = (weir_text){text->data + len, text->len - len};
+    return true;
 }
 
 /* ASCII letters in any case: header names, hosts, methods. */

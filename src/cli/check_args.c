@@ -61,7 +61,7 @@ __attribute__((format(printf, 2, 3))) static char *print(struct weir__check *che
 static size_t token_length(const char *text)
 {
     size_t len = 0;
-    while (isalnum((unsigned char)text[len]) || (text[len] && strchr("!#$%&'*+-.^_`|~", text[len])))
+    while (weir__is_token(text[len]))
         len++;
     return len;
 }

@@ -379,7 +379,7 @@ static int load(struct weir__config *config, const char *file, weir_diagnose *di
         .diagnose = diagnose, .context = context, .sources = config->sources.list, .source_count = 1};
     struct weir__reader reader = {config, &report};
     if (config->sources.count != 1 || strcmp(config->sources.list[0].name, file) != 0) {
-        weir__report_error(&report, (struct weir__place){0}, "this is a directory; name the file in it");
+        weir__report_error(&report, ((struct weir__place){0}), "this is a directory; name the file in it");
         return WEIR_ERULESPATH;
     }
     defaults(config);

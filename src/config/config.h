@@ -126,7 +126,6 @@ struct weir__queue_config {
 struct weir__admin_config {
     const struct weir__listener *listener; /* NULL: none */
     const char *database;                  /* "sqlite:PATH" or "postgresql://…" */
-    struct weir__place database_place;
     int64_t session_ms;
     int key_texts; /* the least role that sees the texts of keys: 1 viewer, 2 editor, 3 operator */
     /* What root read and bound for an agent of another user (serve/handover.c). */
@@ -242,9 +241,6 @@ struct weir__reader {
 const char *weir__config_text(struct weir__reader *reader, weir_text text);
 /* True for a scalar with this text. */
 bool weir__config_is(const struct weir__node *node, const char *word);
-/* Calls `add` for a node that is not a list, or for each member of the list. */
-void weir__config_each(struct weir__reader *reader, const struct weir__node *node,
-                       void (*add)(struct weir__reader *reader, const struct weir__node *node));
 /* A path, made absolute: relative ones begin at the folder of the file. NULL after a report. */
 const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what);
 /* A time in milliseconds, at most a day. */

@@ -10,7 +10,7 @@
 
 static bool starts_with(weir_text text, const char *start)
 {
-    return text.len >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
+    return weir__text_skip(&text, start);
 }
 
 static bool is_url(const struct weir__node *node)
@@ -91,7 +91,6 @@ static void database_read(struct weir__reader *reader, const struct weir__node *
         admin->database = weir__config_in_state(reader, "rules.db", "sqlite:");
         return;
     }
-    admin->database_place = node->place;
     if (!weir__field_text(reader->report, node, "rules_db", &text))
         return;
     if (starts_with(text, "sqlite:/") || starts_with(text, "postgresql://") || starts_with(text, "postgres://"))

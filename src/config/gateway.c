@@ -61,14 +61,10 @@ void weir__config_listen(struct weir__reader *reader, const struct weir__node *n
 
 static void listen_read(struct weir__reader *reader, const struct weir__node *node, const struct weir__tls *common)
 {
-    if (node->kind != WEIR__LIST) {
-        weir__config_listen(reader, node, "listen", WEIR__GATEWAY, common);
-        return;
-    }
-    if (node->count == 0)
+    if (weir__item_count(node) == 0)
         weir__report_error(reader->report, node->place, "listen has no address");
-    for (const struct weir__node *each = node->first; each; each = each->next)
-        weir__config_listen(reader, each, "listen", WEIR__GATEWAY, common);
+    WEIR__EACH_ITEM (address, node)
+        weir__config_listen(reader, address, "listen", WEIR__GATEWAY, common);
 }
 
 /* ---- Upstreams ---- */
@@ -76,18 +72,18 @@ static void listen_read(struct weir__reader *reader, const struct weir__node *no
 /* Reads one server or a list of servers. False after a report. */
 static bool servers_read(struct weir__reader *reader, const struct weir__node *node, struct weir__route *route)
 {
-    size_t count = node->kind == WEIR__LIST ? node->count : 1;
-    const struct weir__node *each = node->kind == WEIR__LIST ? node->first : node;
+    size_t count = weir__item_count(node), i = 0;
     if (count == 0)
         return weir__report_error(reader->report, node->place, "there is no server in this list");
     route->servers = weir__arena_array(&reader->config->arena, count, sizeof *route->servers);
     if (!route->servers)
         return false;
     bool good = true;
-    for (size_t i = 0; i < count && each; i++, each = each->next) {
+    WEIR__EACH_ITEM (each, node) {
         good &= weir__config_server(reader, each, &route->servers[i]);
         if (good && route->servers[i].https != route->servers[0].https)
             return weir__report_error(reader->report, each->place, "servers of one path must be all http or all https");
+        i++;
     }
     route->server_count = count;
     return good;

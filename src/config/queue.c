@@ -12,12 +12,6 @@ static const char *const default_headers[] = {"accept",           "accept-langua
                                               "content-encoding", "content-language", "content-type",
                                               "cookie",           "user-agent",       "x-*"};
 
-static bool is_token(char c)
-{
-    return (c >= '0' && c <= '9') || (weir__lower(c) >= 'a' && weir__lower(c) <= 'z') ||
-           (c && strchr("!#$%&'+-.^_`|~", c));
-}
-
 /* Reads a header's name or a prefix with '*', in lower case. NULL after a report. */
 static const char *header_read(struct weir__reader *reader, const struct weir__node *node)
 {
@@ -27,7 +21,7 @@ static const char *header_read(struct weir__reader *reader, const struct weir__n
         return NULL;
     bool good = text.len > 0 && text.len < sizeof name;
     for (size_t i = 0; good && i < text.len; i++) {
-        good = is_token(text.data[i]) || (text.data[i] == '*' && i + 1 == text.len);
+        good = text.data[i] == '*' ? i + 1 == text.len : weir__is_token(text.data[i]);
         name[i] = (char)weir__lower(text.data[i]);
     }
     if (good)

@@ -38,16 +38,6 @@ static void token_add(struct weir__reader *reader, const struct weir__node *node
     access->token_operator[access->token_count++] = is_operator;
 }
 
-static void user_token_add(struct weir__reader *reader, const struct weir__node *node)
-{
-    token_add(reader, node, "a token", false);
-}
-
-static void operator_token_add(struct weir__reader *reader, const struct weir__node *node)
-{
-    token_add(reader, node, "an operator's token", true);
-}
-
 static void open_add(struct weir__reader *reader, const struct weir__node *node)
 {
     static const char *const names[] = {
@@ -93,7 +83,8 @@ static void auth_read(struct weir__reader *reader, const struct weir__node *node
     if (member->kind == WEIR__LIST && !member->first)
         weir__report_error(reader->report, member->place,
                            "trusted_proxies is empty; leave it out to trust this host and peers that authenticate");
-    weir__config_each(reader, member, network_add);
+    WEIR__EACH_ITEM (network, member)
+        network_add(reader, network);
 }
 
 static void access_read(struct weir__reader *reader, const struct weir__node *node)
@@ -105,9 +96,11 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
     if (!weir__field_names(reader->report, node, "access", WEIR__LIST_OF(names)))
         return;
     if (WEIR__GIVEN(member, node, "tokens"))
-        weir__config_each(reader, member, user_token_add);
+        WEIR__EACH_ITEM (token, member)
+            token_add(reader, token, "a token", false);
     if (WEIR__GIVEN(member, node, "operator_tokens"))
-        weir__config_each(reader, member, operator_token_add);
+        WEIR__EACH_ITEM (token, member)
+            token_add(reader, token, "an operator's token", true);
     if (WEIR__GIVEN(member, node, "password"))
         access->password = secret_read(reader, member, "password");
     if (WEIR__GIVEN(member, node, "operator_password"))
@@ -115,7 +108,8 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
     if (WEIR__GIVEN(member, node, "open_operator"))
         weir__field_bool(reader->report, member, "open_operator", &access->open_operator);
     if (WEIR__GIVEN(member, node, "open")) {
-        weir__config_each(reader, member, open_add);
+        WEIR__EACH_ITEM (endpoint, member)
+            open_add(reader, endpoint);
         if (!access->token_count)
             weir__report_warning(reader->report, member->place,
                                  "open changes nothing without tokens: then no endpoint requires one");

@@ -19,14 +19,6 @@ bool weir__config_is(const struct weir__node *node, const char *word)
     return node->kind == WEIR__SCALAR && weir__text_is(node->text, word);
 }
 
-void weir__config_each(struct weir__reader *reader, const struct weir__node *node,
-                       void (*add)(struct weir__reader *reader, const struct weir__node *node))
-{
-    bool list = node->kind == WEIR__LIST;
-    for (const struct weir__node *each = list ? node->first : node; each; each = list ? each->next : NULL)
-        add(reader, each);
-}
-
 /* ---- Paths ---- */
 
 /* True without control characters and '$', which begins a variable in nginx.conf. */
@@ -189,15 +181,6 @@ static bool server_wrong(struct weir__reader *reader, const struct weir__node *n
                               weir__printable(node->text, shown, sizeof shown), why);
 }
 
-static bool begins(weir_text *text, const char *with)
-{
-    size_t len = strlen(with);
-    if (text->len < len || memcmp(text->data, with, len) != 0)
-        return false;
-    *text = (weir_text){text->data + len, text->len - len};
-    return true;
-}
-
 static bool socket_read(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server)
 {
     for (size_t i = 0; i < node->text.len; i++)
@@ -215,10 +198,10 @@ bool weir__config_server(struct weir__reader *reader, const struct weir__node *n
     server->place = node->place;
     if (!weir__field_text(reader->report, node, "an upstream", &text))
         return false;
-    if (begins(&text, "unix:/"))
+    if (weir__text_skip(&text, "unix:/"))
         return socket_read(reader, node, server);
-    server->https = begins(&text, "https://");
-    if (!server->https && !begins(&text, "http://"))
+    server->https = weir__text_skip(&text, "https://");
+    if (!server->https && !weir__text_skip(&text, "http://"))
         return server_wrong(reader, node, "it begins with http://, https:// or unix:/");
     if (text.len > 0 && text.data[text.len - 1] == '/')
         text.len--;

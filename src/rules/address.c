@@ -19,18 +19,13 @@ bool weir__address_from(const uint8_t *bytes, size_t len, struct weir__address *
     return true;
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* A number of up to `digits` digits without leading zeros. Returns how many there were; 0: none, or too many. */
 static size_t parse_number(weir_text text, size_t digits, unsigned *number)
 {
     size_t n = 0;
     unsigned value = 0;
 
-    while (n < text.len && is_digit(text.data[n])) {
+    while (n < text.len && weir__is_digit(text.data[n])) {
         if (n == digits || (n == 1 && value == 0))
             return 0;
         value = value * 10 + (unsigned)(text.data[n++] - '0');
@@ -81,7 +76,7 @@ static bool parse6_zoned(weir_text text, struct weir__address *address)
             return false;
         for (size_t i = before + 1; i < text.len; i++) {
             char c = (char)weir__lower(text.data[i]);
-            if (!is_digit(c) && !(c >= 'a' && c <= 'z') && c != '.' && c != '_' && c != '-' && c != '~')
+            if (!weir__is_digit(c) && !(c >= 'a' && c <= 'z') && c != '.' && c != '_' && c != '-' && c != '~')
                 return false;
         }
         text.len = before;
@@ -97,7 +92,7 @@ static bool is_port(weir_text text)
     if (text.data[0] != ':' || text.len < 2 || text.len > 6)
         return false;
     for (size_t i = 1; i < text.len; i++)
-        if (!is_digit(text.data[i]))
+        if (!weir__is_digit(text.data[i]))
             return false;
     return true;
 }

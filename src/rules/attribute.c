@@ -93,32 +93,20 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static bool is_letter(char c)
-{
-    return weir__lower(c) >= 'a' && weir__lower(c) <= 'z';
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* The "token" of HTTP: names of headers and cookies. */
 static bool is_token(weir_text text)
 {
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (!is_letter(c) && !is_digit(c) && (c == '\0' || !strchr("!#$%&'*+.^_`|~-", c)))
+    for (size_t i = 0; i < text.len; i++)
+        if (!weir__is_token(text.data[i]))
             return false;
-    }
     return text.len > 0;
 }
 
-static bool is_named(weir_text text)
+bool weir__attribute_is_name(weir_text text)
 {
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
-        if (!(c >= 'a' && c <= 'z') && c != '_' && (i == 0 || !is_digit(c)))
+        if (!(c >= 'a' && c <= 'z') && c != '_' && (i == 0 || !weir__is_digit(c)))
             return false;
     }
     return text.len > 0;
@@ -199,7 +187,7 @@ static int read_segment(struct attribute_reader *r, weir_text text)
     int number = 0;
 
     for (size_t i = 0; i < text.len; i++) {
-        if (!is_digit(text.data[i]) || i == 2 || (i == 1 && number == 0)) {
+        if (!weir__is_digit(text.data[i]) || i == 2 || (i == 1 && number == 0)) {
             number = 0;
             break;
         }
@@ -272,7 +260,7 @@ static int read_bare(struct attribute_reader *r, weir_text text)
         weir__report_suggest(r->report, r->place, meant, "unknown attribute \"%s\"", r->shown);
         return -1;
     }
-    if (is_named(text))
+    if (weir__attribute_is_name(text))
         return add(r, WEIR__ATTR_NAMED, text, 0);
     weir__report_error(r->report, r->place,
                        "\"%s\" is no attribute: names are made of small letters, digits and underscores", r->shown);

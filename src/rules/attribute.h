@@ -66,6 +66,9 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
 int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__diagnostics *report,
                           struct weir__place place, weir_text text);
 
+/* True for the name of a named attribute: [a-z_][a-z0-9_]*. */
+bool weir__attribute_is_name(weir_text text);
+
 #define WEIR__PATH_MAX     4096 /* bytes of a path that are evaluated */
 #define WEIR__ARGUMENT_MAX 1024 /* bytes of an argument's value; less in a set that uses more than four arguments */
 #define WEIR__HOST_MAX     256  /* bytes of a host; DNS names are shorter */

@@ -4,6 +4,20 @@
 
 #define SLOTS_MIN 64
 
+/* The node with this hash, or NULL. */
+static struct weir__descriptor_node *find_node(const struct weir__domain *domains,
+                                               const struct weir__descriptor_node *parent, uint64_t hash, weir_text key,
+                                               weir_text value)
+{
+    struct weir__descriptor_node *node;
+    for (size_t i = hash & (domains->slot_count - 1); (node = domains->slots[i]);
+         i = (i + 1) & (domains->slot_count - 1))
+        if (node->hash == hash && node->parent == parent && weir__text_equal(node->key, key) &&
+            weir__text_equal(node->value, value))
+            return node;
+    return NULL;
+}
+
 static bool grow(weir_rules *set)
 {
     struct weir__domain *domains = set->domains;
@@ -52,7 +66,7 @@ static struct weir__descriptor_node *insert(weir_rules *set, const struct weir__
 static struct weir__descriptor_node *get_or_insert(weir_rules *set, const struct weir__descriptor_node *parent,
                                                    uint64_t hash, weir_text key, weir_text value)
 {
-    struct weir__descriptor_node *node = weir__descriptor_get(set->domains, parent, hash, key, value);
+    struct weir__descriptor_node *node = find_node(set->domains, parent, hash, key, value);
     return node ? node : insert(set, parent, hash, key, value);
 }
 
@@ -88,55 +102,17 @@ struct weir__descriptor_node *weir__descriptor_add(weir_rules *set, const struct
     return node;
 }
 
-/* Where a hash is, or would be. There is a free slot: the table is never full. */
-static size_t hash_slot(const uint64_t *slots, size_t slot_count, uint64_t hash)
-{
-    size_t at = hash & (slot_count - 1);
-    while (slots[at] && slots[at] != hash)
-        at = (at + 1) & (slot_count - 1);
-    return at;
-}
-
-bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash)
-{
-    hash += hash == 0;
-    return hashes->slot_count && hashes->slots[hash_slot(hashes->slots, hashes->slot_count, hash)] == hash;
-}
-
-bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash)
-{
-    hash += hash == 0;
-    if (weir__hashes_have(hashes, hash))
-        return false;
-    if (2 * (hashes->count + 1) > hashes->slot_count) {
-        size_t wider = hashes->slot_count ? 2 * hashes->slot_count : SLOTS_MIN;
-        uint64_t *slots = weir__arena_array(arena, wider, sizeof *slots);
-        if (!slots)
-            return false;
-        for (size_t i = 0; i < hashes->slot_count; i++)
-            if (hashes->slots[i])
-                slots[hash_slot(slots, wider, hashes->slots[i])] = hashes->slots[i];
-        hashes->slots = slots;
-        hashes->slot_count = wider;
-    }
-    hashes->slots[hash_slot(hashes->slots, hashes->slot_count, hash)] = hash;
-    hashes->count++;
-    return true;
-}
-
-/* ---- looking up ---- */
-
-const struct weir__descriptor_node *weir__domain_get(const weir_rules *set, weir_text domain)
+static const struct weir__descriptor_node *domain_get(const weir_rules *set, weir_text domain)
 {
     if (!set->domains)
         return NULL;
     uint64_t hash = weir__descriptor_key_hash(NULL, domain);
-    return weir__descriptor_get(set->domains, NULL, hash, domain, (weir_text){NULL, 0});
+    return find_node(set->domains, NULL, hash, domain, (weir_text){NULL, 0});
 }
 
 bool weir__domain_known(const weir_rules *set, weir_text domain)
 {
-    return weir__domain_get(set, domain) != NULL;
+    return domain_get(set, domain) != NULL;
 }
 
 /* The child that an entry leads to: the value itself, the first wildcard that matches, or the bare key. */
@@ -147,11 +123,10 @@ step(const struct weir__domain *domains, const struct weir__descriptor_node *at,
     uint64_t key_hash = weir__descriptor_key_hash(at, entry->key);
     if (entry->value.len) {
         uint64_t hash = weir__descriptor_value_hash(key_hash, entry->value);
-        if ((node = weir__descriptor_get(domains, at, hash, entry->key, entry->value)))
+        if ((node = find_node(domains, at, hash, entry->key, entry->value)))
             return node;
     }
-    const struct weir__descriptor_node *bare =
-        weir__descriptor_get(domains, at, key_hash, entry->key, (weir_text){NULL, 0});
+    const struct weir__descriptor_node *bare = find_node(domains, at, key_hash, entry->key, (weir_text){NULL, 0});
     if (!bare)
         return NULL;
     for (node = bare->wildcards; node; node = node->next_wildcard)
@@ -162,24 +137,6 @@ step(const struct weir__domain *domains, const struct weir__descriptor_node *at,
 
 /* ---- the counter's key: "domain:key=value,key=value" ---- */
 
-/* A text in which what would end it too early is written as %XX, and so is '%' itself. */
-static void add_text(struct weir__key *key, weir_text text, char stop)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    size_t from = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (c != '%' && c != stop)
-            continue;
-        char escaped[3] = {'%', digits[(unsigned char)c >> 4], digits[(unsigned char)c & 15]};
-        weir__key_add(key, (weir_text){text.data + from, i - from});
-        weir__key_add(key, (weir_text){escaped, sizeof escaped});
-        from = i + 1;
-    }
-    if (from < text.len)
-        weir__key_add(key, (weir_text){text.data + from, text.len - from});
-}
-
 /* `path`: the nodes that the entries led to; NULL: every value counts as it is. */
 static int write_key(weir_text domain, const weir_descriptor *descriptor,
                      const struct weir__descriptor_node *const *path, char *text, size_t size)
@@ -188,13 +145,13 @@ static int write_key(weir_text domain, const weir_descriptor *descriptor,
     if (size < WEIR__KEY_MAX)
         return 0;
     weir__key_begin(&key, text);
-    add_text(&key, domain, ':');
+    weir__key_add_escaped(&key, domain, ':');
     for (size_t i = 0; i < descriptor->entry_count; i++) {
         const weir_descriptor_entry *entry = &descriptor->entries[i];
         weir__key_add(&key, i ? WEIR__TEXT(",") : WEIR__TEXT(":"));
-        add_text(&key, entry->key, '=');
+        weir__key_add_escaped(&key, entry->key, '=');
         weir__key_add(&key, WEIR__TEXT("="));
-        add_text(&key, path && path[i]->share ? path[i]->value : entry->value, ',');
+        weir__key_add_escaped(&key, path && path[i]->share ? path[i]->value : entry->value, ',');
     }
     return weir__key_end(&key);
 }
@@ -208,7 +165,7 @@ void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_d
                            size_t size, struct weir__descriptor_match *hit)
 {
     const struct weir__descriptor_node *path[WEIR__DESCRIPTOR_DEPTH];
-    const struct weir__descriptor_node *at = weir__domain_get(set, domain);
+    const struct weir__descriptor_node *at = domain_get(set, domain);
 
     *hit = (struct weir__descriptor_match){0};
     if (descriptor->entry_count > WEIR__DESCRIPTOR_DEPTH)

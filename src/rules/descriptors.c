@@ -22,18 +22,12 @@ static const struct weir__parsed_window windows[] = {
 
 _Static_assert(COUNT(units) == COUNT(windows), "one window for each unit");
 
-bool weir__node_is_nothing(const struct weir__node *node)
-{
-    return node->kind == WEIR__SCALAR && !node->quoted &&
-           (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
-}
-
 static bool read_window(struct weir__diagnostics *report, const struct weir__node *map,
                         struct weir__parsed_window *window)
 {
     const struct weir__node *unit = weir__node_get(map, "unit"), *multiplier = weir__node_get(map, "unit_multiplier");
     weir_text word;
-    if (!unit || weir__node_is_nothing(unit))
+    if (!unit || weir__node_is_null(unit))
         return weir__report_error(report, map->place, "a rate_limit needs a unit (second to year), or unlimited: true");
     if (!weir__field_text(report, unit, "unit", &word))
         return false;
@@ -80,7 +74,7 @@ static bool read_limited(struct weir__builder *builder, const struct weir__node 
     weir_params params = {.id = weir__rule_id(rule->name, rule->shadow)};
 
     bool good = read_window(report, map, &window);
-    if (!nodes.limit || weir__node_is_nothing(nodes.limit)) {
+    if (!nodes.limit || weir__node_is_null(nodes.limit)) {
         good = weir__report_error(report, map->place, "a rate_limit needs requests_per_unit, or unlimited: true");
     } else if (!weir__field_int(report, nodes.limit, "requests_per_unit", 0, UINT32_MAX, &params.limit)) {
         good = false;
@@ -100,7 +94,7 @@ static bool read_limited(struct weir__builder *builder, const struct weir__node 
 static bool read_name(struct weir__builder *builder, const struct weir__node *node, struct weir__rule *rule)
 {
     weir_text name;
-    if (!node || weir__node_is_nothing(node))
+    if (!node || weir__node_is_null(node))
         return true;
     if (!weir__field_text(builder->report, node, "name", &name))
         return false;
@@ -118,7 +112,7 @@ static bool read_replaced(struct weir__builder *builder, const struct weir__node
         return false;
     const struct weir__node *node = weir__node_get(entry, "name");
     weir_text name = {NULL, 0};
-    if (node && !weir__node_is_nothing(node) && !weir__field_text(report, node, "name", &name))
+    if (node && !weir__node_is_null(node) && !weir__field_text(report, node, "name", &name))
         return false;
     if (name.len == 0)
         return weir__report_error(report, entry->place, "an entry of replaces needs the name of a rate_limit");
@@ -130,7 +124,7 @@ static bool read_replaced(struct weir__builder *builder, const struct weir__node
 
 static bool read_replaces(struct weir__builder *builder, const struct weir__node *list, struct weir__rule *rule)
 {
-    if (!list || weir__node_is_nothing(list))
+    if (!list || weir__node_is_null(list))
         return true;
     if (list->kind != WEIR__LIST)
         return weir__report_error(builder->report, list->place,
@@ -145,7 +139,7 @@ static bool read_replaces(struct weir__builder *builder, const struct weir__node
     return good;
 }
 
-bool weir__descriptor_limit_read(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule)
+static bool read_limit(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule)
 {
     static const char *const names[] = {"unit", "requests_per_unit", "unit_multiplier",     "unlimited",
                                         "name", "replaces",          WEIR__ALGORITHM_FIELDS};
@@ -252,7 +246,7 @@ static bool read_flag(struct descriptors_reader *reader, const struct weir__node
 {
     const struct weir__node *node = weir__node_get(map, name);
     bool value = false;
-    if (node && !weir__node_is_nothing(node) && !weir__field_bool(reader->builder->report, node, name, &value))
+    if (node && !weir__node_is_null(node) && !weir__field_bool(reader->builder->report, node, name, &value))
         return false;
     return value;
 }
@@ -260,7 +254,7 @@ static bool read_flag(struct descriptors_reader *reader, const struct weir__node
 static weir_text read_metadata(struct descriptors_reader *reader, const struct weir__node *map)
 {
     const struct weir__node *node = weir__node_get(map, "metadata");
-    if (!node || weir__node_is_nothing(node) || (node->kind == WEIR__MAP && node->count == 0))
+    if (!node || weir__node_is_null(node) || (node->kind == WEIR__MAP && node->count == 0))
         return (weir_text){NULL, 0};
     if (node->kind != WEIR__MAP) {
         weir__report_error(reader->builder->report, node->place, "metadata must be a map, but is %s",
@@ -314,14 +308,14 @@ static void read_rule(struct descriptors_reader *reader, const struct weir__node
         .metadata = read_metadata(reader, map),
     };
     const struct weir__node *limit = weir__node_get(map, "rate_limit");
-    if (!limit || weir__node_is_nothing(limit)) {
+    if (!limit || weir__node_is_null(limit)) {
         if (limit)
             weir__report_warning(builder->report, limit->name->place, "rate_limit is empty: nothing is limited here");
         warn_without_limit(reader, map, &rule);
         return;
     }
     rule.name = rule.base = make_name(set, node);
-    if (!rule.name.data || !weir__descriptor_limit_read(builder, limit, &rule))
+    if (!rule.name.data || !read_limit(builder, limit, &rule))
         return;
     if (is_in_tree(node) && weir__builder_add(builder, &rule))
         node->rule = set->rules[set->count - 1];
@@ -337,14 +331,14 @@ static bool read_entry(struct descriptors_reader *reader, const struct weir__nod
     const struct weir__node *node = weir__node_get(map, "key");
     bool good = true;
     *key = *value = (weir_text){NULL, 0};
-    if (!node || weir__node_is_nothing(node) || (node->kind == WEIR__SCALAR && node->text.len == 0)) {
+    if (!node || weir__node_is_null(node) || (node->kind == WEIR__SCALAR && node->text.len == 0)) {
         good = weir__report_error(report, node ? node->place : map->place, "a descriptor needs a key");
     } else {
         good = weir__field_text(report, node, "key", key);
     }
     if (good && memchr(key->data, '*', key->len))
         weir__report_warning(report, node->place, "'*' is a wildcard in values only; in a key it stands for itself");
-    if ((node = weir__node_get(map, "value")) && !weir__node_is_nothing(node))
+    if ((node = weir__node_get(map, "value")) && !weir__node_is_null(node))
         good &= weir__field_text(report, node, "value", value);
     return good;
 }
@@ -410,7 +404,7 @@ static struct weir__descriptor_node *read_descriptor(struct descriptors_reader *
 static const struct weir__node *first_descriptor(struct descriptors_reader *reader, const struct weir__node *map)
 {
     const struct weir__node *list = weir__node_get(map, "descriptors");
-    if (!list || weir__node_is_nothing(list))
+    if (!list || weir__node_is_null(list))
         return NULL;
     if (list->kind != WEIR__LIST) {
         weir__report_error(reader->builder->report, list->place, "descriptors must be a list, but is %s",
@@ -478,7 +472,7 @@ void weir__descriptors_read(struct weir__builder *builder, const struct weir__no
     if (!weir__field_names(report, root, "a file of descriptors", names, COUNT(names)))
         return;
     const struct weir__node *node = weir__node_get(root, "domain");
-    if (node && !weir__node_is_nothing(node) && !weir__field_text(report, node, "domain", &domain))
+    if (node && !weir__node_is_null(node) && !weir__field_text(report, node, "domain", &domain))
         return;
     if (domain.len == 0) {
         weir__report_error(report, node ? node->place : root->place, "a file of descriptors needs a domain");

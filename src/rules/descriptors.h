@@ -51,15 +51,9 @@ struct weir__descriptor_node {
     struct weir__descriptor_node *next_wildcard;
 };
 
-/* A set of hashes, to find duplicate names. */
-struct weir__hashes {
-    uint64_t *slots; /* 0: free; a power of two, at most half full */
-    size_t slot_count, count;
-};
-
 /* All domains of a set. */
 struct weir__domain {
-    struct weir__descriptor_node **slots; /* the same */
+    struct weir__descriptor_node **slots; /* by hash; a power of two, at most half full */
     size_t slot_count, count;
     struct weir__hashes names; /* rule names; used while reading */
 };
@@ -74,43 +68,11 @@ static inline uint64_t weir__descriptor_value_hash(uint64_t key_hash, weir_text 
     return value.len ? weir__hash_text(value, key_hash) : key_hash;
 }
 
-/* The node with this hash, or NULL. */
-static inline struct weir__descriptor_node *weir__descriptor_get(const struct weir__domain *domains,
-                                                                 const struct weir__descriptor_node *parent,
-                                                                 uint64_t hash, weir_text key, weir_text value)
-{
-    struct weir__descriptor_node *node;
-    for (size_t i = hash & (domains->slot_count - 1); (node = domains->slots[i]);
-         i = (i + 1) & (domains->slot_count - 1))
-        if (node->hash == hash && node->parent == parent && weir__text_equal(node->key, key) &&
-            weir__text_equal(node->value, value))
-            return node;
-    return NULL;
-}
-
-/* The node of a domain; NULL if the set does not have it. */
-const struct weir__descriptor_node *weir__domain_get(const weir_rules *set, weir_text domain);
-
 /*
  * Adds a node under `parent` (NULL: a domain) with copies of the texts. If it was declared already, returns that one
  * and sets *twice. NULL: no memory.
  */
 struct weir__descriptor_node *weir__descriptor_add(weir_rules *set, const struct weir__descriptor_node *parent,
                                                    weir_text key, weir_text value, bool *twice);
-
-bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash);
-/* False: it was there already, or there is no memory. */
-bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash);
-
-/* ---- rate_limit ---- */
-
-/* True for a member without a value, which the dialect treats as missing. */
-bool weir__node_is_nothing(const struct weir__node *node);
-
-/*
- * Reads a rate_limit into a rule that has its name and shadow already: quota, limit_name, replaces. False after an
- * error, which was reported.
- */
-bool weir__descriptor_limit_read(struct weir__builder *builder, const struct weir__node *map, struct weir__rule *rule);
 
 #endif

@@ -26,9 +26,7 @@ static const char *found(const struct weir__node *node, char buffer[FOUND_MAX])
 static bool is_given(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
                      const char *expected)
 {
-    bool null =
-        !node->quoted && (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
-    if (node->kind == WEIR__SCALAR && !null)
+    if (node->kind == WEIR__SCALAR && !weir__node_is_null(node))
         return true;
     return weir__report_error(report, node->place, "%s must be %s, not %s", what, expected, weir__node_is(node));
 }
@@ -162,26 +160,13 @@ static const char *number_hint(weir_text text)
     return "";
 }
 
-/* "a number from 0 to 10": what was expected, without bounds that are none. */
-static void range_text(int64_t min, int64_t max, char *buffer, size_t size)
-{
-    if (min == INT64_MIN && max == INT64_MAX)
-        snprintf(buffer, size, "a number");
-    else if (max == INT64_MAX)
-        snprintf(buffer, size, "a number of at least %" PRId64, min);
-    else if (min == INT64_MIN)
-        snprintf(buffer, size, "a number of at most %" PRId64, max);
-    else
-        snprintf(buffer, size, "a number from %" PRId64 " to %" PRId64, min, max);
-}
-
 bool weir__field_int(struct weir__diagnostics *report, const struct weir__node *node, const char *what, int64_t min,
                      int64_t max, int64_t *value)
 {
     char range[80], shown[FOUND_MAX];
     int64_t number;
 
-    range_text(min, max, range, sizeof range);
+    snprintf(range, sizeof range, "a number from %" PRId64 " to %" PRId64, min, max);
     if (!is_given(report, node, what, range))
         return false;
     if (node->quoted && is_digits(node->text))
@@ -279,17 +264,6 @@ bool weir__field_size(struct weir__diagnostics *report, const struct weir__node 
 
 #define ALLOWED "seconds, or a number with ms, s, m, h, d, w, mo or y, such as 30s or 1h"
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_letter(char c)
-{
-    unsigned char lower = weir__lower(c);
-    return lower >= 'a' && lower <= 'z';
-}
-
 static enum weir__duration_error window_read(weir_text text, struct weir__parsed_window *value)
 {
     static const enum weir_calendar calendars[] = {[WEIR__YEARS] = WEIR_CALENDAR_YEAR,
@@ -356,13 +330,13 @@ static const char *unit_meant(weir_text word)
 static bool window_meant(weir_text text, char *buffer, size_t size)
 {
     size_t i = 0;
-    while (i < text.len && (is_digit(text.data[i]) || text.data[i] == '.'))
+    while (i < text.len && (weir__is_digit(text.data[i]) || text.data[i] == '.'))
         i++;
     size_t count_len = i;
     while (i < text.len && (text.data[i] == ' ' || text.data[i] == '-'))
         i++;
     size_t start = i;
-    while (i < text.len && is_letter(text.data[i]))
+    while (i < text.len && weir__is_letter(text.data[i]))
         i++;
     const char *unit = unit_meant((weir_text){text.data + start, i - start});
     if (!unit || i != text.len || count_len > 12 || (count_len == 0 && start > 0))
@@ -379,10 +353,10 @@ static void report_unreadable(struct weir__diagnostics *report, const struct wei
     weir_text text = node->text;
 
     weir__printable(text, shown, sizeof shown);
-    if (text.len > 1 && text.data[0] == '-' && is_digit(text.data[1]))
+    if (text.len > 1 && text.data[0] == '-' && weir__is_digit(text.data[1]))
         weir__report_error(report, node->place, "%s must be longer than zero, not %s", what, shown);
     else if (text.len > 1 && text.data[text.len - 1] == 'M' && window_meant(text, meant, sizeof meant - 1) &&
-             !is_letter(text.data[text.len - 2])) {
+             !weir__is_letter(text.data[text.len - 2])) {
         size_t count_len = strlen(meant) - 1;
         weir__report_error(report, node->place, "%s is \"%s\"; write %.*smo for months or %s for minutes", what, shown,
                            (int)count_len, meant, meant);

@@ -179,7 +179,7 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 
 /* ---- Filling in ---- */
 
-static void add_escaped(struct weir__key *key, weir_text value, char stop)
+void weir__key_add_escaped(struct weir__key *key, weir_text value, char stop)
 {
     static const char digits[] = "0123456789ABCDEF";
     size_t from = 0;
@@ -193,7 +193,8 @@ static void add_escaped(struct weir__key *key, weir_text value, char stop)
         weir__key_add(key, (weir_text){escape, sizeof escape});
         from = i + 1;
     }
-    weir__key_add(key, (weir_text){value.data + from, value.len - from});
+    if (from < value.len)
+        weir__key_add(key, (weir_text){value.data + from, value.len - from});
 }
 
 /* The value that ends a template. */
@@ -259,7 +260,7 @@ static __attribute__((noinline)) int fill_pieces(const struct weir__template *tm
                 return -1;
             weir__key_add(&filled, WEIR__TEXT(WEIR__MISSING_VALUE));
         } else if (part->stop) {
-            add_escaped(&filled, value, part->stop);
+            weir__key_add_escaped(&filled, value, part->stop);
         } else {
             add_last(&filled, value);
         }

@@ -38,6 +38,9 @@ static inline void weir__key_add(struct weir__key *key, weir_text piece)
     }
 }
 
+/* Adds a text in which '%' and `stop` are written as %XX. */
+void weir__key_add_escaped(struct weir__key *key, weir_text text, char stop);
+
 /* Slow path of weir__key_end. */
 void weir__key_end_long(struct weir__key *key);
 

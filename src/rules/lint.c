@@ -1,4 +1,5 @@
 /* Warnings: about one field when it is read, and about rules that are duplicates or never deny when all are read. */
+#define _GNU_SOURCE /* memmem */
 #include "algo/algo.h"
 #include "rules/native.h"
 #include "base/suggest.h"
@@ -18,11 +19,7 @@
 
 static bool has(weir_text text, const char *part)
 {
-    size_t len = strlen(part);
-    for (size_t i = 0; i + len <= text.len; i++)
-        if (memcmp(text.data + i, part, len) == 0)
-            return true;
-    return false;
+    return memmem(text.data, text.len, part, strlen(part)) != NULL;
 }
 
 static bool ends(weir_text text, const char *part)
@@ -31,15 +28,10 @@ static bool ends(weir_text text, const char *part)
     return text.len >= len && memcmp(text.data + text.len - len, part, len) == 0;
 }
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (weir__lower(c) >= 'a' && weir__lower(c) <= 'f');
-}
-
 static bool has_escape(weir_text text)
 {
     for (size_t i = 0; i + 2 < text.len; i++)
-        if (text.data[i] == '%' && is_hex(text.data[i + 1]) && is_hex(text.data[i + 2]))
+        if (text.data[i] == '%' && weir__hex_value(text.data[i + 1]) >= 0 && weir__hex_value(text.data[i + 2]) >= 0)
             return true;
     return false;
 }
@@ -275,9 +267,8 @@ static bool same_purpose(const struct weir__rule *a, const struct weir__rule *b)
 static bool is_plain(const struct weir__rule *rule)
 {
     const struct weir__overload_policy *policy = &rule->overload;
-    return !weir__overload_is_scaled(policy) && !policy->reserve && !policy->has_class && !rule->allow.networks &&
-           !rule->allow.key_count && !rule->allow.glob_count && !rule->block.networks && !rule->block.key_count &&
-           !rule->block.glob_count;
+    return !weir__overload_is_scaled(policy) && !policy->reserve && !policy->has_class &&
+           weir__list_is_empty(&rule->allow) && weir__list_is_empty(&rule->block);
 }
 
 /* Puts a rule into its group; returns index + 1 of the rule before it there, or 0. */

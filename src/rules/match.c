@@ -219,16 +219,12 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
     return known;
 }
 
-static bool is_empty(const struct weir__access_list *list)
-{
-    return !list->networks && !list->glob_count && !list->key_count;
-}
-
 bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule)
 {
     return rule->match && !rule->shadow && rule->tier < 0 && rule->has_default &&
            rule->quotas[0].kind == WEIR__LIMITED && rule->cost.attribute < 0 && !rule->cost.path_count &&
-           is_empty(&rule->allow) && is_empty(&rule->block) && is_empty(&set->allow) && is_empty(&set->block);
+           weir__list_is_empty(&rule->allow) && weir__list_is_empty(&rule->block) && weir__list_is_empty(&set->allow) &&
+           weir__list_is_empty(&set->block);
 }
 
 /* What an attribute says a request costs: at least 1, at most `max`. False: it says nothing that makes sense. */

@@ -107,15 +107,12 @@ bool weir__native_networks(struct weir__builder *builder, const struct weir__nod
                            const struct weir__networks **networks)
 {
     bool good = true;
-    size_t count = node->kind == WEIR__LIST ? node->count : 1, at = 0;
-    struct weir__network *list = weir__arena_array(&builder->set->arena, count + 1, sizeof *list);
+    size_t at = 0;
+    struct weir__network *list = weir__arena_array(&builder->set->arena, weir__item_count(node) + 1, sizeof *list);
     if (!list)
         return false;
-    if (node->kind == WEIR__LIST)
-        for (const struct weir__node *member = node->first; member; member = member->next)
-            good &= weir__field_network(builder->report, member, what, &list[at++]);
-    else
-        good = weir__field_network(builder->report, node, what, &list[at++]);
+    WEIR__EACH_ITEM (item, node)
+        good &= weir__field_network(builder->report, item, what, &list[at++]);
     if (good)
         *networks = weir__networks_make(&builder->set->arena, list, at);
     return good && *networks;
@@ -145,15 +142,14 @@ static bool read_keys(struct weir__builder *builder, const struct weir__node *no
                       struct weir__access_list *list)
 {
     struct weir__arena *arena = &builder->set->arena;
-    const struct weir__node *first = node->kind == WEIR__LIST ? node->first : node;
-    size_t count = node->kind == WEIR__LIST ? node->count : 1;
+    size_t count = weir__item_count(node);
     struct weir__pattern *globs = weir__arena_array(arena, count + 1, sizeof *globs);
     weir_text *keys = weir__arena_array(arena, count + 1, sizeof *keys);
     bool good = true;
     if (!globs || !keys)
         return false;
 
-    for (const struct weir__node *key = first; count--; key = key->next) {
+    WEIR__EACH_ITEM (key, node) {
         if (!read_key(builder->report, key, what))
             good = false;
         else if (memchr(key->text.data, '*', key->text.len))
@@ -201,8 +197,8 @@ static bool is_first(struct weir__diagnostics *report, const struct weir__node *
 /* Whoever trusts everybody takes the first address of the list, which the client wrote. */
 static void warn_of_trust(struct weir__diagnostics *report, const struct weir__node *node)
 {
-    bool is_list = node->kind == WEIR__LIST, unused;
-    for (const struct weir__node *one = is_list ? node->first : node; one; one = is_list ? one->next : NULL) {
+    bool unused;
+    WEIR__EACH_ITEM (one, node) {
         struct weir__network network;
         if (one->kind == WEIR__SCALAR && weir__network_parse(one->text, &network, &unused) &&
             (network.length == 0 || (network.length == 96 && weir__address_is4(&network.address))))
@@ -241,16 +237,6 @@ static void read_client(struct weir__builder *builder, const struct weir__node *
         identity->forwarded_header = header ? WEIR__FORWARDED_STANDARD : WEIR__FORWARDED_X;
 }
 
-static bool is_name(weir_text text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (!((c >= 'a' && c <= 'z') || c == '_' || (i && c >= '0' && c <= '9')))
-            return false;
-    }
-    return text.len > 0;
-}
-
 static void read_source(struct weir__builder *builder, const struct weir__node *node)
 {
     struct weir__attributes *all = &builder->set->attributes;
@@ -261,7 +247,7 @@ static void read_source(struct weir__builder *builder, const struct weir__node *
                            name.data);
         return;
     }
-    if (!is_name(name)) {
+    if (!weir__attribute_is_name(name)) {
         weir__report_error(builder->report, node->name->place,
                            "\"%.*s\" is no name for an attribute: lower-case letters, digits and _ only", (int)name.len,
                            name.data);

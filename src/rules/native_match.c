@@ -169,12 +169,12 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
     if (is_list && !inner->count)
         return weir__report_error(report, inner->place, "%s: the list is empty, so that no request would match", what);
     bool normal = style == PATH && builder->set->attributes.form;
-    size_t count = is_list ? inner->count : 1;
+    size_t count = weir__item_count(inner);
     made->list = weir__arena_array(&builder->set->arena, count, sizeof *made->list);
     made->normal = normal ? weir__arena_array(&builder->set->arena, count, sizeof *made->normal) : NULL;
     if (!made->list || (normal && !made->normal))
         return false;
-    for (const struct weir__node *one = is_list ? inner->first : inner; one; one = is_list ? one->next : NULL) {
+    WEIR__EACH_ITEM (one, inner) {
         struct weir__pattern *pattern = &made->list[made->count++];
         if (style == VALUE && is_list && is_absent(one)) {
             good = weir__report_error(report, one->place, "%s: absent stands alone; in quotes it is a text", what);

@@ -97,10 +97,9 @@ static unsigned read_headers(struct weir__diagnostics *report, const struct weir
 {
     static const char *const sets[] = {"x-ratelimit", "draft", "retry-after"};
     static const unsigned bits[] = {WEIR_HEADERS_X_RATELIMIT, WEIR_HEADERS_DRAFT, WEIR_HEADERS_RETRY_AFTER};
-    bool is_list = node->kind == WEIR__LIST;
     unsigned headers = 0;
     int word;
-    for (const struct weir__node *one = is_list ? node->first : node; one; one = is_list ? one->next : NULL)
+    WEIR__EACH_ITEM (one, node)
         if (weir__field_choice(report, one, "headers", sets, WEIR__COUNT(sets), &word))
             headers |= bits[word];
     return headers;

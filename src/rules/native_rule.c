@@ -5,67 +5,46 @@
 
 #include <stdlib.h>
 
-enum field {
-    /* of a limit: in a rule, or in one of its `limits` */
-    LIMIT,
-    WINDOW,
-    NAME,
-    MAX_DELAY,
-    ALGORITHM,
-    BURST,
-    REFILL,
-    ALIGN,
-    TIMEZONE,
-    BUCKETS,
-    ROUND,
-    COUNT_REJECTED,
-    SOFT,
-    LEASE,
-    /* of a rule */
-    MATCH,
-    KEY,
-    LIMITS,
-    TIER,
-    COST,
-    ON_MISSING_KEY,
-    ON_LIMIT,
-    QUEUE,
-    SHADOW,
-    CONSISTENCY,
-    ON_STORE_FAILURE,
-    PRIORITY,
-    RESPONSE,
-    ALLOW,
-    BLOCK,
-    ELASTIC,
-    ADAPTIVE,
-    RESERVE,
-    FIELDS
-};
+/* The fields: up to LEASE those of a limit, in a rule or in one of its `limits`; then those of a rule. */
+#define EACH_FIELD(X)                                                                                                  \
+    X(LIMIT, "limit")                                                                                                  \
+    X(WINDOW, "window")                                                                                                \
+    X(NAME, "name")                                                                                                    \
+    X(MAX_DELAY, "max_delay")                                                                                          \
+    X(ALGORITHM, "algorithm")                                                                                          \
+    X(BURST, "burst")                                                                                                  \
+    X(REFILL, "refill")                                                                                                \
+    X(ALIGN, "align")                                                                                                  \
+    X(TIMEZONE, "timezone")                                                                                            \
+    X(BUCKETS, "buckets")                                                                                              \
+    X(ROUND, "round")                                                                                                  \
+    X(COUNT_REJECTED, "count_rejected")                                                                                \
+    X(SOFT, "soft")                                                                                                    \
+    X(LEASE, "lease")                                                                                                  \
+    X(MATCH, "match")                                                                                                  \
+    X(KEY, "key")                                                                                                      \
+    X(LIMITS, "limits")                                                                                                \
+    X(TIER, "tier")                                                                                                    \
+    X(COST, "cost")                                                                                                    \
+    X(ON_MISSING_KEY, "on_missing_key")                                                                                \
+    X(ON_LIMIT, "on_limit")                                                                                            \
+    X(QUEUE, "queue")                                                                                                  \
+    X(SHADOW, "shadow")                                                                                                \
+    X(CONSISTENCY, "consistency")                                                                                      \
+    X(ON_STORE_FAILURE, "on_store_failure")                                                                            \
+    X(PRIORITY, "priority")                                                                                            \
+    X(RESPONSE, "response")                                                                                            \
+    X(ALLOW, "allow")                                                                                                  \
+    X(BLOCK, "block")                                                                                                  \
+    X(ELASTIC, "elastic")                                                                                              \
+    X(ADAPTIVE, "adaptive")                                                                                            \
+    X(RESERVE, "reserve")
 
-static const char *const names[FIELDS] = {"limit",
-                                          "window",
-                                          "name",
-                                          "max_delay",
-                                          WEIR__ALGORITHM_FIELDS,
-                                          "match",
-                                          "key",
-                                          "limits",
-                                          "tier",
-                                          "cost",
-                                          "on_missing_key",
-                                          "on_limit",
-                                          "queue",
-                                          "shadow",
-                                          "consistency",
-                                          "on_store_failure",
-                                          "priority",
-                                          "response",
-                                          "allow",
-                                          "block",
-                                          "elastic",
-                                          "adaptive",
-                                          "reserve"};
+#define FIELD_ENUM(field, name) field,
+enum field { EACH_FIELD(FIELD_ENUM) FIELDS };
+
+#define FIELD_NAME(field, name) name,
+static const char *const names[FIELDS] = {EACH_FIELD(FIELD_NAME)};
 
 /* A rule under construction: what all of its limits share, and where it was written. */
 struct rule_reader {

@@ -1,4 +1,4 @@
-/* Telling the author of a rule file what is wrong with it, and where. */
+/* Reports errors and warnings about a rule file, with their place. */
 #include "rules/report.h"
 #include "base/text.h"
 #include "base/suggest.h"
@@ -133,7 +133,7 @@ const char *weir__place_text(const struct weir__diagnostics *report, struct weir
     return buffer;
 }
 
-/* ---- Telling ---- */
+/* ---- Reports ---- */
 
 static void emit(struct weir__diagnostics *report, enum weir_severity severity, struct weir__place place,
                  const char *suggestion, const char *message)
@@ -150,8 +150,8 @@ static void emit(struct weir__diagnostics *report, enum weir_severity severity, 
     report->diagnose(report->context, &diagnostic);
 }
 
-static void emit_formatted(struct weir__diagnostics *report, enum weir_severity severity, struct weir__place place,
-                           const char *suggestion, const char *format, va_list arguments)
+bool weir__report(struct weir__diagnostics *report, enum weir_severity severity, struct weir__place place,
+                  const char *suggestion, const char *format, ...)
 {
     char raw[WEIR__MESSAGE_MAX], message[WEIR__MESSAGE_MAX];
     int *count = severity == WEIR_IS_ERROR ? &report->errors : &report->warnings;
@@ -159,59 +159,30 @@ static void emit_formatted(struct weir__diagnostics *report, enum weir_severity 
     if (*count < INT_MAX)
         ++*count;
     if (!report->diagnose || *count > WEIR__ERRORS_MAX + 1)
-        return;
+        return false;
     if (*count > WEIR__ERRORS_MAX) {
         place.line = place.column = 0;
         emit(report, severity, place, NULL,
              severity == WEIR_IS_ERROR ? "too many errors; the rest is not shown"
                                        : "too many warnings; the rest is not shown");
-        return;
+        return false;
     }
+    va_list arguments;
+    va_start(arguments, format);
     int wanted = vsnprintf(raw, sizeof raw, format, arguments);
+    va_end(arguments);
     if (wanted < 0)
         raw[0] = 0;
     /* What did not fit may have been cut inside a character: with less room than it needs it ends in dots instead. */
     size_t room = wanted >= (int)sizeof raw ? sizeof message - 4 : sizeof message;
     weir__printable((weir_text){raw, strlen(raw)}, message, room);
     emit(report, severity, place, suggestion, message);
-}
-
-bool weir__report_error(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    emit_formatted(report, WEIR_IS_ERROR, place, NULL, format, arguments);
-    va_end(arguments);
     return false;
 }
 
-void weir__report_warning(struct weir__diagnostics *report, struct weir__place place, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    emit_formatted(report, WEIR_IS_WARNING, place, NULL, format, arguments);
-    va_end(arguments);
-}
-
-bool weir__report_suggest(struct weir__diagnostics *report, struct weir__place place, const char *suggestion,
-                          const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    emit_formatted(report, WEIR_IS_ERROR, place, suggestion, format, arguments);
-    va_end(arguments);
-    return false;
-}
-
-bool weir__report_unknown(struct weir__diagnostics *report, struct weir__place place, weir_text word,
-                          const char *const *choices, size_t count, const char *format, ...)
+const char *weir__report_nearest(const struct weir__diagnostics *report, weir_text word, const char *const *choices,
+                                 size_t count)
 {
     /* Suggestions cost time: only for errors that are shown. A file may have a million unknown words. */
-    bool shown = report->diagnose && report->errors < WEIR__ERRORS_MAX;
-    const char *nearest = shown ? weir__suggest(word, choices, count) : NULL;
-    va_list arguments;
-    va_start(arguments, format);
-    emit_formatted(report, WEIR_IS_ERROR, place, nearest, format, arguments);
-    va_end(arguments);
-    return false;
+    return report->diagnose && report->errors < WEIR__ERRORS_MAX ? weir__suggest(word, choices, count) : NULL;
 }

@@ -31,20 +31,23 @@ struct weir__diagnostics {
     } found; /* the line found last, from which the next search starts; line 0: none */
 };
 
-/* printf-like. Unprintable characters of the message are escaped. Those that report errors return false. */
-__attribute__((format(printf, 3, 4))) bool weir__report_error(struct weir__diagnostics *report,
-                                                              struct weir__place place, const char *format, ...);
-__attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__diagnostics *report,
-                                                                struct weir__place place, const char *format, ...);
-/* Reports an error about `word`, suggesting the most similar of `choices`. */
-__attribute__((format(printf, 6, 7))) bool weir__report_unknown(struct weir__diagnostics *report,
-                                                                struct weir__place place, weir_text word,
-                                                                const char *const *choices, size_t count,
-                                                                const char *format, ...);
-/* Reports an error with the caller's suggestion; NULL: none. */
-__attribute__((format(printf, 4, 5))) bool weir__report_suggest(struct weir__diagnostics *report,
-                                                                struct weir__place place, const char *suggestion,
-                                                                const char *format, ...);
+/*
+ * Reports an error or a warning, printf-like, with a suggestion or NULL. Unprintable characters of the message are
+ * escaped. Returns false.
+ */
+__attribute__((format(printf, 5, 6))) bool weir__report(struct weir__diagnostics *report, enum weir_severity severity,
+                                                        struct weir__place place, const char *suggestion,
+                                                        const char *format, ...);
+/* The most similar of `choices`, or NULL. */
+const char *weir__report_nearest(const struct weir__diagnostics *report, weir_text word, const char *const *choices,
+                                 size_t count);
+#define weir__report_error(report, place, ...)   weir__report(report, WEIR_IS_ERROR, place, NULL, __VA_ARGS__)
+#define weir__report_warning(report, place, ...) weir__report(report, WEIR_IS_WARNING, place, NULL, __VA_ARGS__)
+#define weir__report_suggest(report, place, suggestion, ...)                                                           \
+    weir__report(report, WEIR_IS_ERROR, place, suggestion, __VA_ARGS__)
+/* An error about `word`, which is none of `choices`. */
+#define weir__report_unknown(report, place, word, choices, count, ...)                                                 \
+    weir__report(report, WEIR_IS_ERROR, place, weir__report_nearest(report, word, choices, count), __VA_ARGS__)
 /* Formats "file:line" of a second place for a message, into the caller's buffer. */
 const char *weir__place_text(const struct weir__diagnostics *report, struct weir__place place, char *buffer,
                              size_t size);

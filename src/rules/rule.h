@@ -113,6 +113,11 @@ struct weir__access_list {
     size_t key_count;
 };
 
+static inline bool weir__list_is_empty(const struct weir__access_list *list)
+{
+    return !list->networks && !list->glob_count && !list->key_count;
+}
+
 /* The order of keys in a list, and of tiers: by length, then bytes. */
 static inline int weir__text_order(weir_text a, weir_text b)
 {

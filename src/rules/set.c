@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define NAMES_FIRST 64 /* slots of a new name index; a power of two */
+#define ROOM_FIRST 64 /* rules, or slots of a set of hashes: a power of two */
 
 struct weir__regex_list {
     const struct weir__regex *regex;
@@ -18,12 +18,6 @@ struct weir__zone_list {
     struct weir__zone_list *next;
 };
 
-/* Rules by id: open addressing, at most half full. */
-struct weir__name_index {
-    uint32_t *slots; /* index of a rule + 1; 0: free */
-    size_t size;
-};
-
 uint64_t weir__rule_id(weir_text name, bool shadow)
 {
     return weir__hash_text(name, shadow ? 1 : 0);
@@ -31,38 +25,50 @@ uint64_t weir__rule_id(weir_text name, bool shadow)
 
 /* ---- The builder ---- */
 
-/* Puts rule number `rule` into its slot, or returns the one that has the same name. */
-static const struct weir__rule *name_put(struct weir__builder *builder, const struct weir__rule *rule, uint32_t index)
+/* Where a hash is, or would be. There is a free slot: the table is never full. */
+static size_t hash_slot(const uint64_t *slots, size_t slot_count, uint64_t hash)
 {
-    const struct weir__name_index *names = builder->names;
-    for (size_t at = rule->id & (names->size - 1);; at = (at + 1) & (names->size - 1)) {
-        if (!names->slots[at]) {
-            names->slots[at] = index + 1;
-            return NULL;
-        }
-        const struct weir__rule *other = builder->set->rules[names->slots[at] - 1];
-        if (other->id == rule->id && other->shadow == rule->shadow && weir__text_equal(other->name, rule->name))
-            return other;
-    }
+    size_t at = hash & (slot_count - 1);
+    while (slots[at] && slots[at] != hash)
+        at = (at + 1) & (slot_count - 1);
+    return at;
 }
 
-/* Room for one more name. False: no memory. */
-static bool names_grow(struct weir__builder *builder)
+bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash)
 {
-    struct weir__arena *arena = &builder->set->arena;
-    struct weir__name_index *names = builder->names;
-    if (!names && !(names = builder->names = weir__arena_take(arena, sizeof *names)))
+    hash += hash == 0;
+    return hashes->slot_count && hashes->slots[hash_slot(hashes->slots, hashes->slot_count, hash)] == hash;
+}
+
+bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash)
+{
+    hash += hash == 0;
+    if (weir__hashes_have(hashes, hash))
         return false;
-    if ((builder->set->count + 1) * 2 <= names->size)
-        return true;
-    size_t size = names->size ? names->size * 2 : NAMES_FIRST;
-    uint32_t *slots = weir__arena_array(arena, size, sizeof *slots);
-    if (!slots)
-        return false;
-    *names = (struct weir__name_index){slots, size};
-    for (size_t i = 0; i < builder->set->count; i++)
-        name_put(builder, builder->set->rules[i], (uint32_t)i);
+    if (2 * (hashes->count + 1) > hashes->slot_count) {
+        size_t wider = hashes->slot_count ? 2 * hashes->slot_count : ROOM_FIRST;
+        uint64_t *slots = weir__arena_array(arena, wider, sizeof *slots);
+        if (!slots)
+            return false;
+        for (size_t i = 0; i < hashes->slot_count; i++)
+            if (hashes->slots[i])
+                slots[hash_slot(slots, wider, hashes->slots[i])] = hashes->slots[i];
+        hashes->slots = slots;
+        hashes->slot_count = wider;
+    }
+    hashes->slots[hash_slot(hashes->slots, hashes->slot_count, hash)] = hash;
+    hashes->count++;
     return true;
+}
+
+/* The rule with this name, or NULL. Linear, so only for errors that are shown. */
+static const struct weir__rule *find_rule(const struct weir__builder *builder, const struct weir__rule *rule)
+{
+    for (size_t i = 0; i < builder->set->count && builder->report->errors <= WEIR__ERRORS_MAX; i++)
+        if (builder->set->rules[i]->shadow == rule->shadow &&
+            weir__text_equal(builder->set->rules[i]->name, rule->name))
+            return builder->set->rules[i];
+    return NULL;
 }
 
 /* Room for one more rule. False: no memory. */
@@ -71,7 +77,7 @@ static bool rules_grow(struct weir__builder *builder)
     weir_rules *set = builder->set;
     if (set->count < builder->rule_room)
         return true;
-    size_t room = builder->rule_room ? builder->rule_room * 2 : NAMES_FIRST;
+    size_t room = builder->rule_room ? builder->rule_room * 2 : ROOM_FIRST;
     struct weir__rule **rules = weir__arena_array(&set->arena, room, sizeof(struct weir__rule *));
     if (!rules)
         return false;
@@ -92,13 +98,14 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
         return false;
     }
     struct weir__rule *copy = weir__arena_take(&set->arena, sizeof *copy);
-    if (!copy || !rules_grow(builder) || !names_grow(builder))
+    if (!copy || !rules_grow(builder))
         return false;
     *copy = *rule;
     copy->index = (uint32_t)set->count;
     copy->id = weir__rule_id(rule->name, rule->shadow);
 
-    const struct weir__rule *other = name_put(builder, copy, copy->index);
+    bool known = !weir__hashes_add(&builder->ids, &set->arena, copy->id);
+    const struct weir__rule *other = known ? find_rule(builder, rule) : NULL;
     if (other) {
         char where[256];
         return weir__report_error(builder->report, rule->place, "the name \"%.*s\" is taken by the %srule at %s",

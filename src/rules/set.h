@@ -39,13 +39,24 @@ struct weir_rules {
     void (*close_zone)(weir_zone *zone);
 };
 
+/* A set of hashes, to find duplicate names. */
+struct weir__hashes {
+    uint64_t *slots; /* 0: free; a power of two, at most half full */
+    size_t slot_count, count;
+};
+
+/* True if the set has the hash. */
+bool weir__hashes_have(const struct weir__hashes *hashes, uint64_t hash);
+/* False: it was there already, or there is no memory. */
+bool weir__hashes_add(struct weir__hashes *hashes, struct weir__arena *arena, uint64_t hash);
+
 /* A set under construction, to which the dialects' readers add. */
 struct weir__builder {
     weir_rules *set;
     struct weir__diagnostics *report;
     size_t rule_room; /* of set->rules */
     int (*open_zone)(const char *name, weir_zone **zone);
-    struct weir__name_index *names; /* rule names, to find doubles */
+    struct weir__hashes ids; /* of the rules, to find duplicate names */
     /* Where they were given; line 0: not yet. */
     struct weir__place identity_place, response_place, allow_place, block_place, normalize_place;
     struct weir__place none_place; /* of a list without rules */

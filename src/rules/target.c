@@ -1,20 +1,12 @@
 /* Request targets, query strings and cookies: finding and decoding what rules ask about. */
 #include "rules/target.h"
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)weir__lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The character that "%xx" at `at` stands for, or -1 if there is none. */
 static int escaped(weir_text text, size_t at)
 {
     if (text.len - at < 3)
         return -1;
-    int high = hex_value(text.data[at + 1]), low = hex_value(text.data[at + 2]);
+    int high = weir__hex_value(text.data[at + 1]), low = weir__hex_value(text.data[at + 2]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
@@ -97,9 +89,7 @@ static size_t without_cut_dots(const struct target_writer *w)
 
 static bool in_scheme(char c, bool first)
 {
-    if (weir__lower(c) >= 'a' && weir__lower(c) <= 'z')
-        return true;
-    return !first && ((c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.');
+    return weir__is_letter(c) || (!first && (weir__is_digit(c) || c == '+' || c == '-' || c == '.'));
 }
 
 /* Without "http://host" (any scheme, any authority) if it begins with that. */
@@ -274,14 +264,21 @@ static size_t add_value(weir_text *values, size_t count, size_t max, weir_text v
     return count + 1;
 }
 
+/* Cuts the part of a text before the next `separator` off. */
+static weir_text next_part(weir_text *text, char separator)
+{
+    const char *end = memchr(text->data, separator, text->len);
+    weir_text part = {text->data, end ? (size_t)(end - text->data) : text->len};
+    *text = after(*text, part.len + (end != NULL));
+    return part;
+}
+
 size_t weir__cookie_find(weir_text header, weir_text name, weir_text *values, size_t max)
 {
     size_t count = 0;
 
     while (header.len > 0 && count <= max) {
-        const char *end = memchr(header.data, ';', header.len);
-        weir_text cookie = {header.data, end ? (size_t)(end - header.data) : header.len};
-        header = after(header, end ? cookie.len + 1 : cookie.len);
+        weir_text cookie = next_part(&header, ';');
         const char *equals = memchr(cookie.data, '=', cookie.len);
         if (!equals)
             continue;
@@ -333,9 +330,7 @@ size_t weir__argument_find(weir_text query, weir_text name, weir_text *raw, size
     size_t count = 0;
 
     while (query.len > 0 && count <= max) {
-        const char *end = memchr(query.data, '&', query.len);
-        weir_text pair = {query.data, end ? (size_t)(end - query.data) : query.len};
-        query = after(query, end ? pair.len + 1 : pair.len);
+        weir_text pair = next_part(&query, '&');
         const char *equals = memchr(pair.data, '=', pair.len);
         size_t before = equals ? (size_t)(equals - pair.data) : pair.len;
         if (!is_name((weir_text){pair.data, before}, name))

@@ -545,6 +545,12 @@ static bool looks_like_number(weir_text text)
     return points <= 1;
 }
 
+bool weir__node_is_null(const struct weir__node *node)
+{
+    return node->kind == WEIR__SCALAR && !node->quoted &&
+           (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
+}
+
 const char *weir__node_is(const struct weir__node *node)
 {
     if (node->kind != WEIR__SCALAR)
@@ -553,7 +559,7 @@ const char *weir__node_is(const struct weir__node *node)
         return "text";
     if (node->text.len == 0)
         return "nothing";
-    if (weir__text_is(node->text, "~") || weir__text_is(node->text, "null"))
+    if (weir__node_is_null(node))
         return "null";
     if (weir__text_is(node->text, "true") || weir__text_is(node->text, "false"))
         return "true or false";

@@ -30,6 +30,17 @@ const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *ar
 
 /* The member of a map, or NULL. */
 const struct weir__node *weir__node_get(const struct weir__node *map, const char *name);
+/* The items of a list, or the node itself if it is not a list: for fields that take one value or several. */
+static inline size_t weir__item_count(const struct weir__node *node)
+{
+    return node->kind == WEIR__LIST ? node->count : 1;
+}
+#define WEIR__EACH_ITEM(item, node)                                                                                    \
+    for (const struct weir__node *item = (node)->kind == WEIR__LIST ? (node)->first : (node); item;                    \
+         item = (node)->kind == WEIR__LIST ? item->next : NULL)
+
+/* True for null: a scalar that is empty, ~ or null, without quotes. */
+bool weir__node_is_null(const struct weir__node *node);
 /* "a list", "a map", "a number" …: for messages. */
 const char *weir__node_is(const struct weir__node *node);
 

@@ -15,9 +15,9 @@ TEST(line_is_shown)
     begin("first\nsecond \xc3\xbc\r\nthird\rfourth\n\nlast");
     static const char *const lines[] = {"first", "second \xc3\xbc", "third", "fourth", "", "last"};
     for (uint32_t line = 6; line >= 1; line--) /* backwards: the cached last line does not help */
-        weir__report_error(&diags.report, (struct weir__place){0, line, 1}, "x");
+        weir__report_error(&diags.report, ((struct weir__place){0, line, 1}), "x");
     for (uint32_t line = 1; line <= 6; line++)
-        weir__report_warning(&diags.report, (struct weir__place){0, line, 1}, "x");
+        weir__report_warning(&diags.report, ((struct weir__place){0, line, 1}), "x");
     for (int i = 0; i < 6; i++) {
         CHECK(strcmp(diags.all[i].source, lines[5 - i]) == 0);
         CHECK(strcmp(diags.all[6 + i].source, lines[i]) == 0);
@@ -32,15 +32,15 @@ TEST(line_is_shown)
 TEST(missing_line_is_not_shown)
 {
     begin("one\ntwo");
-    weir__report_error(&diags.report, (struct weir__place){0, 0, 0}, "x");
-    weir__report_error(&diags.report, (struct weir__place){0, 3, 1}, "x");
-    weir__report_error(&diags.report, (struct weir__place){9, 1, 1}, "x"); /* no such source */
-    weir__report_error(&diags.report, (struct weir__place){0, 2, 1}, "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 0, 0}), "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 3, 1}), "x");
+    weir__report_error(&diags.report, ((struct weir__place){9, 1, 1}), "x"); /* no such source */
+    weir__report_error(&diags.report, ((struct weir__place){0, 2, 1}), "x");
     CHECK(!diags.all[0].has_source && !diags.all[1].has_source && !diags.all[2].has_source);
     CHECK_EQ(diags.all[0].line, 0);
     CHECK(strcmp(diags.all[3].source, "two") == 0);
     diags_begin(&diags, NULL, 0);
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 1}, "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 1}), "x");
     CHECK_EQ(diags.count, 1);
 }
 
@@ -48,7 +48,7 @@ TEST(line_has_a_character_for_each_column)
 {
     /* tab, escape, invalid byte, CSI, a good one: five columns */
     begin("\t\x1b\xff\xc2\x9b\xc3\xbc!");
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 6}, "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 6}), "x");
     CHECK(strcmp(diags.all[0].source, " ???\xc3\xbc!") == 0);
 }
 
@@ -58,13 +58,13 @@ TEST(line_is_cut)
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = 0;
     begin(text);
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 200}, "x");
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 201}, "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 200}), "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 201}), "x");
     CHECK_EQ(strlen(diags.all[0].source), 200);
     CHECK(!diags.all[1].has_source); /* a caret would point past the end */
     for (size_t i = 0; i + 3 < sizeof text; i += 3)
         memcpy(text + i, "\xe2\x82\xac", 3);
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 1}, "x");
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 1}), "x");
     CHECK_EQ(strlen(diags.all[2].source), 198); /* cut between characters */
 }
 
@@ -115,7 +115,7 @@ TEST(place_as_text)
 TEST(message_is_printable_whatever_is_in_it)
 {
     begin("x");
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 1}, "bad %s", "\x1b]0;owned\x07");
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 1}), "bad %s", "\x1b]0;owned\x07");
     CHECK(strcmp(diags.all[0].message, "bad \\x1b]0;owned\\x07") == 0);
 }
 
@@ -125,13 +125,13 @@ TEST(message_is_cut)
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
     begin("x");
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 1}, "%s", longer);
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 1}), "%s", longer);
     size_t len = strlen(diags.all[0].message);
     CHECK(len < WEIR__MESSAGE_MAX && len > WEIR__MESSAGE_MAX - 16);
     CHECK(strcmp(diags.all[0].message + len - 4, "a...") == 0);
     for (size_t i = 1; i + 2 < sizeof longer; i += 2)
         memcpy(longer + i, "\xc3\xbc", 2);
-    weir__report_error(&diags.report, (struct weir__place){0, 1, 1}, "%s", longer);
+    weir__report_error(&diags.report, ((struct weir__place){0, 1, 1}), "%s", longer);
     len = strlen(diags.all[1].message);
     CHECK(strcmp(diags.all[1].message + len - 5, "\xc3\xbc...") == 0);
 }
@@ -140,15 +140,15 @@ TEST(too_many_errors_are_reported_once)
 {
     begin("x");
     for (int i = 0; i < 3 * WEIR__ERRORS_MAX; i++)
-        weir__report_error(&diags.report, (struct weir__place){0, 1, 1}, "number %d", i);
+        weir__report_error(&diags.report, ((struct weir__place){0, 1, 1}), "number %d", i);
     CHECK_EQ(diags.count, WEIR__ERRORS_MAX + 1);
     CHECK(diags_is(&diags, WEIR__ERRORS_MAX - 1, 1, 1, "number 99"));
     CHECK(diags_is(&diags, WEIR__ERRORS_MAX, 0, 0, "too many errors; the rest is not shown"));
     CHECK_EQ(diags.report.errors, 3 * WEIR__ERRORS_MAX);
-    weir__report_warning(&diags.report, (struct weir__place){0, 1, 1}, "still reported");
+    weir__report_warning(&diags.report, ((struct weir__place){0, 1, 1}), "still reported");
     CHECK_EQ(diags.count, WEIR__ERRORS_MAX + 2);
     for (int i = 0; i < 2 * WEIR__ERRORS_MAX; i++)
-        weir__report_warning(&diags.report, (struct weir__place){0, 1, 1}, "x");
+        weir__report_warning(&diags.report, ((struct weir__place){0, 1, 1}), "x");
     CHECK_EQ(diags.count, 2 * WEIR__ERRORS_MAX + 2);
     CHECK(diags_is(&diags, diags.count - 1, 0, 0, "too many warnings"));
 }
@@ -157,9 +157,9 @@ TEST(reporting_without_a_callback_is_safe)
 {
     static const char *const candidates[] = {"limit"};
     struct weir__diagnostics report = {.diagnose = NULL};
-    weir__report_error(&report, (struct weir__place){0, 1, 1}, "x");
-    weir__report_unknown(&report, (struct weir__place){0, 1, 1}, WEIR__TEXT("limt"), candidates, 1, "x");
-    weir__report_warning(&report, (struct weir__place){0, 1, 1}, "x");
+    weir__report_error(&report, ((struct weir__place){0, 1, 1}), "x");
+    weir__report_unknown(&report, ((struct weir__place){0, 1, 1}), WEIR__TEXT("limt"), candidates, 1, "x");
+    weir__report_warning(&report, ((struct weir__place){0, 1, 1}), "x");
     CHECK_EQ(report.errors, 2);
     CHECK_EQ(report.warnings, 1);
 }
@@ -170,10 +170,10 @@ TEST(nearest_name_is_suggested)
 {
     static const char *const candidates[] = {"limit", "window"};
     begin("x");
-    weir__report_unknown(&diags.report, (struct weir__place){0, 1, 1}, WEIR__TEXT("limmit"), candidates, 2,
+    weir__report_unknown(&diags.report, ((struct weir__place){0, 1, 1}), WEIR__TEXT("limmit"), candidates, 2,
                          "what is %s", "this");
-    weir__report_unknown(&diags.report, (struct weir__place){0, 1, 1}, WEIR__TEXT("zzz"), candidates, 2, "x");
-    weir__report_suggest(&diags.report, (struct weir__place){0, 1, 1}, "this", "x");
+    weir__report_unknown(&diags.report, ((struct weir__place){0, 1, 1}), WEIR__TEXT("zzz"), candidates, 2, "x");
+    weir__report_suggest(&diags.report, ((struct weir__place){0, 1, 1}), "this", "x");
     CHECK(strcmp(diags.all[0].suggestion, "limit") == 0 && strcmp(diags.all[0].message, "what is this") == 0);
     CHECK(strcmp(diags.all[1].suggestion, "") == 0);
     CHECK(strcmp(diags.all[2].suggestion, "this") == 0);
