@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../own.h"
+#include "../private_dir.h"
 #include "../test.h"
 
 /* A moment that is at no boundary of any window used here. */
@@ -25,7 +25,7 @@ struct stress_limit {
 
 #define PASSES 7
 
-/* Windows of an hour: nothing is refilled while a test runs on a standing clock. */
+/* Windows of an hour: nothing is refilled while a test runs on a frozen clock. */
 static const struct stress_limit stress_limits[] = {
     {"token bucket", {.algorithm = WEIR_TOKEN_BUCKET, .limit = 7, .window_ns = 3600 * WEIR_SECOND, .id = 1}, 1},
     {"interval refill",

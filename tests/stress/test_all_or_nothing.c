@@ -149,7 +149,7 @@ TEST(threads_take_all_or_nothing)
 TEST(processes_take_all_or_nothing)
 {
     char path[64];
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++) {
         char text[1024];
         rules_text(text, sizeof text, algorithms[a]);

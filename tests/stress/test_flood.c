@@ -95,7 +95,7 @@ TEST(denied_keys_survive_a_flood_by_threads)
 {
     char path[64];
     pthread_t thread[WORKERS];
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     struct job job = begin(path);
     for (int i = 0; i < WORKERS; i++)
         CHECK_EQ(pthread_create(&thread[i], NULL, work, &job), 0);
@@ -124,7 +124,7 @@ TEST(denied_keys_survive_a_flood_by_killed_processes)
     char path[64];
     pid_t child[WORKERS];
     uint64_t seed = 1;
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     struct job job = begin(path);
     for (int i = 0; i < WORKERS; i++)
         child[i] = start(&job);

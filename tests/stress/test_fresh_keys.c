@@ -139,7 +139,7 @@ static void nearly_full(void (*run)(struct job *), bool by_path, int batch)
         char path[64];
         uint64_t slab, size = size_for(keys_each(), &stress_limits[i], &slab);
         struct job job = {.now = {STRESS_NOW, STRESS_NOW}, .keys = keys_each(), .batch = batch};
-        own_path(path, sizeof path, "segment");
+        private_path(path, sizeof path, "segment");
         weir_segment *segment = stress_open(path, size, slab);
         if (by_path)
             job.path = path;
@@ -180,7 +180,7 @@ static void reuse_slots(void (*run)(struct job *), bool by_path)
         int64_t keys = test_scaled(220000 / STRESS_LIMITS / ROUNDS, 200);
         uint64_t slab, size = size_for(keys, &stress_limits[i], &slab);
         char path[64];
-        own_path(path, sizeof path, "segment");
+        private_path(path, sizeof path, "segment");
         weir_segment *segment = stress_open(path, size, slab);
         struct job job = {.segment = by_path ? NULL : segment, .path = path, .keys = keys};
         job.cost = stress_limits[i].cost;
@@ -215,7 +215,7 @@ TEST(consistent_while_live_entries_are_evicted)
 {
     for (int i = 0; i < STRESS_LIMITS; i++) {
         char path[64];
-        own_path(path, sizeof path, "segment");
+        private_path(path, sizeof path, "segment");
         weir_segment *segment = stress_open(path, 65536 + 65536, 16384);
         struct job job = {.segment = segment, .now = {STRESS_NOW, STRESS_NOW}, .keys = test_scaled(20000, 9000)};
         job.cost = stress_limits[i].cost;

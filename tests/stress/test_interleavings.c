@@ -124,13 +124,13 @@ static void take(int who, int k, int64_t units, int64_t now_us)
         own[who][k] += units;
     if (world.stats.evicted_live)
         return; /* an eviction that is allowed, and reported */
-    if (key->given - key->given_back > most_given(key))
-        explore_fail("%d given of at most %d", (int)(key->given - key->given_back), (int)most_given(key));
+    if (key->given - key->refunded > most_given(key))
+        explore_fail("%d given of at most %d", (int)(key->given - key->refunded), (int)most_given(key));
     if (blocked && !key->unblocked)
         explore_fail("a blocked key was admitted");
 }
 
-static void give_back(int who, int k, int64_t now_us)
+static void refund(int who, int k, int64_t now_us)
 {
     struct weir__op op = op_at(now_us);
     weir_decision decision;
@@ -139,7 +139,7 @@ static void give_back(int who, int k, int64_t now_us)
         return;
     explore_log("refund %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
     own[who][k] -= units;
-    keys[k].given_back += units;
+    keys[k].refunded += units;
     note(weir__table_take(&op, &limit, &keys[k].where, -units * scenario->unit, WEIR__TAKE, &decision));
 }
 
@@ -184,7 +184,7 @@ static void act(int me)
     else if (kind < 10)
         use_filler(now_us, kind >= 8);
     else if (scenario->also & REFUNDS && (kind < 12 || !(scenario->also & ~(unsigned)REFUNDS)))
-        give_back(me, k, now_us);
+        refund(me, k, now_us);
     else if (scenario->also & RESETS && (kind < 13 || !(scenario->also & BLOCKS)))
         reset(k, now_us);
     else if (scenario->also & BLOCKS)
@@ -211,14 +211,14 @@ static int64_t units_counted(const struct key *key, int64_t now_us)
 /* The account and the table must agree, unless a process died in the middle or something was evicted or reset. */
 static void check_account(const struct key *key, int64_t now_us)
 {
-    int64_t counted = units_counted(key, now_us), due = key->given - key->given_back;
+    int64_t counted = units_counted(key, now_us), due = key->given - key->refunded;
     if (world.stats.evicted_live || key->resets)
         return;
     if (counted < due)
         explore_fail("units lost: %d of %d", (int)(due - counted), (int)due);
     /* Nothing is refunded that was taken in the previous window, nor instead of what was logged later. */
     bool later = limit.algorithm == WEIR_SLIDING_WINDOW_LOG && clocks[0] != clocks[1];
-    bool exact = !explore.kills && !((scenario->edge || later) && key->given_back);
+    bool exact = !explore.kills && !((scenario->edge || later) && key->refunded);
     if (exact && counted != due)
         explore_fail("%d counted, %d given", (int)counted, (int)due);
 }
@@ -236,7 +236,7 @@ static void check_alone(void)
     }
     for (int i = 0; i < 4 * KEYS; i++)
         take(-1, i % KEYS, 1, clocks[1]);
-    look_at_all(&op);
+    look_up_all(&op);
     check_settled(later);
 
     for (int i = 0; i < KEYS; i++) {
@@ -391,7 +391,7 @@ static void move_key(const struct weir__op *op)
 }
 
 /* The first coroutines displace it back and forth, the last one looks it up. */
-static void move_or_look(int me)
+static void displace_or_look_up(int me)
 {
     const struct weir__op op = op_at(clocks[0]), only = {&table, NULL, clocks[0], clocks[0]};
     for (int i = 0; i < 3; i++) {
@@ -425,7 +425,7 @@ TEST(entry_is_found_while_it_is_displaced)
                                                        .expiry = weir__expiry_encode(HOUR),
                                                        .used = 5,
                                                        .anchor = BASE});
-        explore_run(2 + explore_random(EXPLORE_MAX - 1), move_or_look);
+        explore_run(2 + explore_random(EXPLORE_MAX - 1), displace_or_look_up);
         moved += (int64_t)world.stats.displaced;
         if (explore.why[0])
             printf("  %s: WEIR_TEST_SEED=%" PRIu64 " test_interleavings entry_is_found_while_it_is_displaced\n",

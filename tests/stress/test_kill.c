@@ -91,7 +91,7 @@ static void kill_workers(const struct stress_limit *what, int64_t deaths, uint64
 
     params.limit = 20 * what->cost;
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     bool slab = params.algorithm == WEIR_SLIDING_WINDOW_LOG || params.buckets > 2;
     uint64_t slab_bytes = slab ? keys * 36 * 5 : 0;
     weir_segment *segment = stress_open(path, keys * 16 * 10 / 9 + 2 * slab_bytes + 32768, slab_bytes);

@@ -106,7 +106,7 @@ static void send_forever(uint64_t seed)
             __atomic_fetch_add(&board->wrong, 1, __ATOMIC_RELAXED);
 }
 
-static void *be_the_store(void *unused)
+static void *store_thread(void *unused)
 {
     struct message request;
     (void)unused;
@@ -142,7 +142,7 @@ static void end(pid_t child, uint64_t *seed)
     waitpid(child, NULL, 0);
 }
 
-static bool is_little(void)
+static bool too_little_done(void)
 {
     int64_t sum = 0;
     for (int key = 0; key < KEYS; key++)
@@ -162,11 +162,11 @@ TEST(kills_lose_nothing_and_count_nothing_twice)
     CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     for (int i = 0; i <= WORKERS; i++)
         child[i] = start(i, test_random(&seed));
-    pthread_create(&store, NULL, be_the_store, NULL);
+    pthread_create(&store, NULL, store_thread, NULL);
     int64_t deaths = test_scaled(600, 60), died = 0, agents = 0;
     /* On a busy machine processes are killed before they have done anything: more kills, until there was something to
      * lose. */
-    for (int64_t i = 0; i < deaths || (is_little() && i < 100 * deaths); i++) {
+    for (int64_t i = 0; i < deaths || (too_little_done() && i < 100 * deaths); i++) {
         usleep((useconds_t)(200 + test_random(&seed) % 3000));
         int which = (int)(test_random(&seed) % (WORKERS + 1));
         end(child[which], &seed);

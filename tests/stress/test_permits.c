@@ -132,7 +132,7 @@ TEST(killed_holders_lose_no_permit)
     weir_limit limit = limit_of(SLOTS);
     board->most = SLOTS;
     int64_t deaths = test_scaled(1000, 50), died = 0;
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     weir_segment *segment = stress_open(path, 1 << 20, 1 << 18);
     while (died < deaths || (!board->denied && died < 100 * deaths)) {
         for (int i = 0; i < WORKERS; i++)

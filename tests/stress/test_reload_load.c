@@ -77,7 +77,7 @@ static void reload(weir *engine)
 }
 
 /* Memory in use without any reader. */
-static size_t used_in_peace(weir *engine)
+static size_t used_without_readers(weir *engine)
 {
     size_t most = 0;
     for (int i = 0; i < PEACEFUL; i++) {
@@ -89,13 +89,13 @@ static size_t used_in_peace(weir *engine)
 
 TEST(a_thousand_reloads_under_load)
 {
-    own_path(path, sizeof path, "rules.yaml");
+    private_path(path, sizeof path, "rules.yaml");
     put(limit);
     weir_options how = {
         .segment = {.size = 4 << 20}, .rules_path = path, .diagnose = test_print_diagnostic, .flags = WEIR_NO_WATCH};
     weir *engine;
     CHECK_EQ(weir_open(&how, &engine), 0);
-    size_t before = used_in_peace(engine);
+    size_t before = used_without_readers(engine);
     int stop = 0;
     struct reader readers[READERS];
     for (int i = 0; i < READERS; i++) {
@@ -121,7 +121,7 @@ TEST(a_thousand_reloads_under_load)
     }
     CHECK(checks_of(readers) > rounds);
     CHECK(most <= before * (2 + READERS)); /* each reader keeps one set at most, however late it is */
-    CHECK(used_in_peace(engine) <= before + before / 2);
+    CHECK(used_without_readers(engine) <= before + before / 2);
     CHECK_EQ(swapped, rounds + 2 * PEACEFUL);
     weir_engine_stats stats;
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);

@@ -26,7 +26,7 @@ static int64_t clocks[2]; /* of the processes: slightly different */
  * between has at most refunded more, or been granted less, than the account shows. */
 struct key {
     struct weir__key_location where;
-    int64_t requested, given, given_back;
+    int64_t requested, given, refunded;
     int resets;
     bool blocked, unblocked; /* a block is active; one was ended, or is about to be */
 };
@@ -219,7 +219,7 @@ static void explore_changed(const weir__cell *cell, weir__cell was)
 }
 
 /* Looks up everything, without concurrency: nothing that dead processes left may block it. */
-static void look_at(const struct weir__op *op, struct weir__key_location where)
+static void look_up(const struct weir__op *op, struct weir__key_location where)
 {
     weir__cell *slot, seen;
     int error = weir__lookup_helping(op, &where, &slot, &seen);
@@ -227,18 +227,18 @@ static void look_at(const struct weir__op *op, struct weir__key_location where)
         explore_fail("alone, looking for %" PRIx64 " is error %d", where.tag, error);
 }
 
-static void look_at_all(const struct weir__op *op)
+static void look_up_all(const struct weir__op *op)
 {
     for (int i = 0; i < KEYS; i++) {
         struct weir__key_location sibling = keys[i].where;
         sibling.tag ^= 1; /* its alternate bucket differs */
         sibling.alternate = weir__alternate_bucket(sibling.tag, sibling.primary, table.buckets);
-        look_at(op, keys[i].where);
-        look_at(op, sibling);
-        look_at(op, block_of(op, &keys[i].where));
+        look_up(op, keys[i].where);
+        look_up(op, sibling);
+        look_up(op, block_of(op, &keys[i].where));
     }
     for (int i = 0; i < fillers; i++)
-        look_at(op, filler[i]);
+        look_up(op, filler[i]);
 }
 
 /* After all lookups: no displacement may be pending, and tentative entries must be free by `by_us`. */
@@ -261,7 +261,7 @@ static void check_reclaimed(int64_t now_us)
 {
     struct weir__op op = op_at(now_us);
     uint64_t lost = world.stats.evicted_live;
-    look_at_all(&op);
+    look_up_all(&op);
     for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++)
         if (!is_free(&op, world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]))
             explore_fail("bucket %d.%d is never free again", (int)(i / WEIR__BUCKET_SLOTS),

@@ -15,7 +15,7 @@ static struct weir__config config;
 static char folder[64], file[96];
 
 /* The default state folder must not depend on the environment of the tests. */
-__attribute__((constructor)) static void have_a_home(void)
+__attribute__((constructor)) static void set_home(void)
 {
     setenv("HOME", "/home/tester", 1);
     unsetenv("XDG_STATE_HOME");

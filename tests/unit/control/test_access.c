@@ -304,26 +304,26 @@ TEST(sessions_of_a_token_are_limited)
 static int64_t blocked_ns;
 static char last_key[256];
 
-static int play_state(void *context, const char *rule, weir_text key, char **json)
+static int fake_state(void *context, const char *rule, weir_text key, char **json)
 {
     snprintf(last_key, sizeof last_key, "%s|%.*s", rule, (int)key.len, key.data);
     *json = strdup("{\"remaining\":5}");
     return strcmp(rule, "none") == 0 ? WEIR_ENORULE : *(int *)context;
 }
 
-static int play_reset(void *context, const char *rule, weir_text key)
+static int fake_reset(void *context, const char *rule, weir_text key)
 {
     snprintf(last_key, sizeof last_key, "%s|%.*s", rule, (int)key.len, key.data);
     return *(int *)context;
 }
 
-static int play_block(void *context, const char *rule, weir_text key, int64_t for_ns)
+static int fake_block(void *context, const char *rule, weir_text key, int64_t for_ns)
 {
     blocked_ns = for_ns;
-    return play_reset(context, rule, key);
+    return fake_reset(context, rule, key);
 }
 
-static int play_hot(void *context, const struct weir__host_hot *what, char **json)
+static int fake_hot(void *context, const struct weir__host_hot *what, char **json)
 {
     char text[128];
     snprintf(text, sizeof text, "{\"rule\":\"%s\",\"denied\":%d,\"near\":%d,\"n\":%d}", what->rule, what->denied,
@@ -336,7 +336,7 @@ BOTH(host_state_is_reported)
 {
     static int error;
     static const struct weir__control_host host = {
-        .context = &error, .key_state = play_state, .key_reset = play_reset, .key_block = play_block, .hot = play_hot};
+        .context = &error, .key_state = fake_state, .key_reset = fake_reset, .key_block = fake_block, .hot = fake_hot};
     struct service s = {.host = &host};
     service_open(&s, on_postgres);
     CHECK_EQ(rest(&s, "GET /v1/keys/api%2F1m/user%3A1%2Fx/y", NULL), 200);
@@ -372,26 +372,26 @@ BOTH(host_state_is_reported)
 }
 
 /* A stand-in for the host's hash of a key. */
-static uint64_t play_hash(void *context, weir_text key)
+static uint64_t fake_hash(void *context, weir_text key)
 {
     (void)context;
     return key.len;
 }
 
-static int play_hidden(void *context, const struct weir__host_hot *what, char **json)
+static int fake_hidden(void *context, const struct weir__host_hot *what, char **json)
 {
     *json = strdup(what->hide ? "{\"hide\":1}" : "{\"hide\":0}");
     return *(int *)context;
 }
 
-static int play_list(void *context, const struct weir__host_deferred *which, char **json, char *why)
+static int fake_list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
     (void)context, (void)which, (void)why;
     *json = strdup("{\"items\":[{\"key\":\"user:secret\"},{\"key_hex\":\"00ff\"}],\"next\":null}");
     return 0;
 }
 
-static int play_get(void *context, const char *ticket, char **json, char *why)
+static int fake_get(void *context, const char *ticket, char **json, char *why)
 {
     (void)context, (void)ticket, (void)why;
     *json = strdup("{\"key\":\"user:secret\",\"state\":\"waiting\"}");
@@ -402,9 +402,9 @@ static int play_get(void *context, const char *ticket, char **json, char *why)
 TEST(key_texts_are_shown_by_role)
 {
     int result = 0;
-    struct weir__control_queue queue = {.list = play_list, .get = play_get};
+    struct weir__control_queue queue = {.list = fake_list, .get = fake_get};
     struct weir__control_host host = {
-        .context = &result, .key_reset = play_reset, .key_hash = play_hash, .hot = play_hidden, .queue = &queue};
+        .context = &result, .key_reset = fake_reset, .key_hash = fake_hash, .hot = fake_hidden, .queue = &queue};
     static const char *const roles[] = {"viewer", "editor", "operator"};
     static const enum weir__role least[] = {WEIR__NOBODY, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR};
     for (size_t l = 0; l < sizeof least / sizeof *least; l++) {

@@ -405,7 +405,7 @@ static void work(struct service *s, int out)
 }
 
 /* PostgreSQL completes statements of a dead client: the database's contents are settled only after that. */
-static void wait_for_the_dead(const struct service *s)
+static void wait_for_orphaned_statements(const struct service *s)
 {
     struct weir__db *db = NULL;
     struct timespec wait = {0, 5000000};
@@ -452,7 +452,7 @@ static bool kill_once(struct service *s, unsigned *seed, int64_t last[3])
     weir_rules *rules = NULL;
     CHECK_EQ(weir_rules_load(s->path, NULL, NULL, &rules), 0);
     weir_rules_free(rules);
-    wait_for_the_dead(s);
+    wait_for_orphaned_statements(s);
     service_open_again(s);
     CHECK_EQ(rest(s, "GET /v1/rules/a", NULL), 200);
     int64_t version = number(s, "version"), enforced = number(s, "enforced_version");

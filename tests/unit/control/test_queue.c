@@ -16,13 +16,13 @@ static int reply_with(char **json, char *why, const char *what)
     return played.error;
 }
 
-static int play_stats(void *context, char **json, char *why)
+static int fake_stats(void *context, char **json, char *why)
 {
     (void)context;
     return reply_with(json, why, "figures");
 }
 
-static int play_list(void *context, const struct weir__host_deferred *which, char **json, char *why)
+static int fake_list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
     char what[200];
     (void)context;
@@ -31,7 +31,7 @@ static int play_list(void *context, const struct weir__host_deferred *which, cha
     return reply_with(json, why, what);
 }
 
-static int play_get(void *context, const char *ticket, char **json, char *why)
+static int fake_get(void *context, const char *ticket, char **json, char *why)
 {
     (void)context;
     if (strcmp(ticket, TICKET) != 0)
@@ -39,14 +39,14 @@ static int play_get(void *context, const char *ticket, char **json, char *why)
     return reply_with(json, why, "get");
 }
 
-static int play_cancel(void *context, const char *ticket, char **json, char *why)
+static int fake_cancel(void *context, const char *ticket, char **json, char *why)
 {
     (void)ticket;
     played.error = *(int *)context;
     return reply_with(json, why, "cancel");
 }
 
-static int play_requeue(void *context, const char *ticket, char **json, char *why)
+static int fake_requeue(void *context, const char *ticket, char **json, char *why)
 {
     (void)ticket;
     played.error = *(int *)context;
@@ -54,7 +54,7 @@ static int play_requeue(void *context, const char *ticket, char **json, char *wh
 }
 
 static int refusal;
-static const struct weir__control_queue queue = {&refusal, play_stats, play_list, play_get, play_cancel, play_requeue};
+static const struct weir__control_queue queue = {&refusal, fake_stats, fake_list, fake_get, fake_cancel, fake_requeue};
 static const struct weir__control_host host = {.queue = &queue};
 
 TEST(list_can_be_filtered)

@@ -16,7 +16,7 @@ struct rules_text {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-static inline uint64_t dice(const struct rules_text *to, uint64_t sides)
+static inline uint64_t draw(const struct rules_text *to, uint64_t sides)
 {
     return test_random(to->seed) % sides;
 }
@@ -24,7 +24,7 @@ static inline uint64_t dice(const struct rules_text *to, uint64_t sides)
 /* True once in so many calls. */
 static inline bool one_in(const struct rules_text *to, uint64_t times)
 {
-    return dice(to, times) == 0;
+    return draw(to, times) == 0;
 }
 
 __attribute__((format(printf, 2, 3))) static inline void put_text(struct rules_text *to, const char *format, ...)
@@ -43,21 +43,21 @@ __attribute__((format(printf, 2, 3))) static inline void put_text(struct rules_t
 #define PUT_ONE(to, ...)                                                                                               \
     do {                                                                                                               \
         static const char *const choices[] = {__VA_ARGS__};                                                            \
-        put_text(to, "%s", choices[dice(to, COUNT_OF(choices))]);                                                      \
+        put_text(to, "%s", choices[draw(to, COUNT_OF(choices))]);                                                      \
     } while (0)
 
 /* Of any length up to the longest, with characters that are escaped in headers. */
 static inline void put_name(struct rules_text *to, int number)
 {
     static const char letters[] = "abcXYZ019 ;=,%?-/";
-    size_t len = one_in(to, 3) ? 93 : dice(to, 24);
+    size_t len = one_in(to, 3) ? 93 : draw(to, 24);
     put_text(to, "%02d", number);
     if (one_in(to, 8)) {
         put_text(to, "\xc3\xbc");
         len = len > 2 ? len - 2 : 0;
     }
     for (size_t i = 0; i < len; i++)
-        put_text(to, "%c", letters[dice(to, sizeof letters - 1)]);
+        put_text(to, "%c", letters[draw(to, sizeof letters - 1)]);
 }
 
 /* The first rules of a set mostly have a path each that many requests use. */
@@ -94,9 +94,9 @@ static inline void put_key(struct rules_text *to)
         PUT_ONE(to, "${client_ip}x", "${client_ip}:${path}", "q:${query:q}", "${header:x-a}", "%${client_ip}",
                 "${user_id}", "${query:q}${client_ip}", "fixed");
     } else {
-        size_t len = one_in(to, 6) ? 150 + dice(to, 60) : dice(to, 20);
+        size_t len = one_in(to, 6) ? 150 + draw(to, 60) : draw(to, 20);
         for (size_t i = 0; i < len; i++)
-            put_text(to, "%c", "ip:k%"[dice(to, 5)]);
+            put_text(to, "%c", "ip:k%"[draw(to, 5)]);
         put_text(to, "${client_ip}");
     }
     put_text(to, "'");
@@ -155,7 +155,7 @@ static inline void put_policy(struct rules_text *to)
 
 static inline void make_rules(struct rules_text *to)
 {
-    int count = 1 + (int)dice(to, one_in(to, 4) ? 10 : 4);
+    int count = 1 + (int)draw(to, one_in(to, 4) ? 10 : 4);
     to->len = 0;
     to->odd = one_in(to, 3);
     to->many = one_in(to, 2);

@@ -403,7 +403,7 @@ static weir_decision peek_at(struct run *r, const struct subject *s, int64_t cos
 }
 
 /* The same promises, checked on the library itself: whether its decision at that time is the one promised now. */
-static void keeps_word(struct run *r, const struct subject *s, int64_t cost, const weir_decision *d)
+static void check_promises(struct run *r, const struct subject *s, int64_t cost, const weir_decision *d)
 {
     weir_decision then;
     int64_t known_ns = (r->forget_us + OLDEST_US - 400 * DAY_US) * 1000 - r->now_ns;
@@ -496,7 +496,7 @@ static void step_one(struct run *r)
     }
     compare(r, s, after, what, cost, expected, &d);
     if (!r->failed && kind > 1 && one_in(r, 16))
-        keeps_word(r, s, cost, &d);
+        check_promises(r, s, cost, &d);
     r->last = d;
     r->step++;
 }
@@ -513,7 +513,7 @@ static void play(struct run *r)
 }
 
 /* Runs with limits like `like`, `steps` operations in total. */
-static void play_all(const weir_params *like, int64_t steps, int subjects)
+static void run_all(const weir_params *like, int64_t steps, int subjects)
 {
     const char *replay = getenv("WEIR_TEST_SEED");
     uint64_t seed = (uint64_t)like->algorithm * 1000003 + (uint64_t)like->refill * 10007 + (uint64_t)like->align * 101 +

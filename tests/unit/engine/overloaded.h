@@ -1,12 +1,12 @@
 /* Engines under a load that the test publishes itself, as the agent would. */
-#ifndef WEIR_TESTS_PRESSED_H
-#define WEIR_TESTS_PRESSED_H
+#ifndef WEIR_TESTS_OVERLOADED_H
+#define WEIR_TESTS_OVERLOADED_H
 
 #include "strict_requests.h"
 
 #include "engine/engine.h"
 
-static inline weir *pressed_engine(const char *rules)
+static inline weir *overloaded_engine(const char *rules)
 {
     weir_options how = {
         .segment = {.size = 8 << 20}, .rules_text = rules, .diagnose = test_print_diagnostic, .load = ""};

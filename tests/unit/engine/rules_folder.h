@@ -47,7 +47,7 @@ struct reported {
     char last[256];
 };
 
-static inline void listen(void *context, const weir_diagnostic *d)
+static inline void collect_diagnostic(void *context, const weir_diagnostic *d)
 {
     struct reported *reported = context;
     if (d->severity != WEIR_IS_ERROR)
@@ -60,7 +60,7 @@ static inline weir *open_folder(struct reported *reported, int flags)
 {
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_path = folder,
-                        .diagnose = listen,
+                        .diagnose = collect_diagnostic,
                         .diagnose_context = reported,
                         .flags = flags};
     weir *w = NULL;

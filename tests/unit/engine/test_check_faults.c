@@ -145,7 +145,7 @@ TEST(weir_rules_load_with_the_nth_call_failing)
             struct reported reported = {0};
             weir_rules *rules = NULL;
             arm(i, nth);
-            int error = weir_rules_load(folder, listen, &reported, &rules);
+            int error = weir_rules_load(folder, collect_diagnostic, &reported, &rules);
             fault.armed = false;
             CHECK(error == 0 || (fault.hit && is_expected(error)));
             CHECK_EQ(error == 0, rules != NULL);
@@ -190,7 +190,7 @@ TEST(weir_open_with_the_nth_call_failing)
             weir *w = NULL;
             weir_options how = {.segment = {.size = 256 << 10},
                                 .rules_path = folder,
-                                .diagnose = listen,
+                                .diagnose = collect_diagnostic,
                                 .diagnose_context = &reported,
                                 .flags = WEIR_NO_WATCH};
             arm(i, nth);

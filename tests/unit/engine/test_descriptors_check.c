@@ -273,7 +273,7 @@ TEST(denied_requests_can_be_counted)
     weir_close(w);
 }
 
-static void hear_match(void *context, size_t descriptor, const weir_descriptor_match *match)
+static void collect_match(void *context, size_t descriptor, const weir_descriptor_match *match)
 {
     char *to = context;
     size_t len = strlen(to);
@@ -294,13 +294,13 @@ TEST(matches_are_reported)
     struct descriptor_check a;
     char matches[512] = "";
     prepare(&a, "d", "a=1;b=1;none=1;e=1");
-    a.query.matched = hear_match;
+    a.query.matched = collect_match;
     a.query.matched_context = matches;
     CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
     CHECK(strcmp(matches, "0:one:{\"x\":1}:10:3600:1:0;1:::0:60:1:1;3:two::2:86400:0:0;") == 0);
     prepare(&a, "d", "c=1;e=1");
     matches[0] = 0;
-    a.query.matched = hear_match;
+    a.query.matched = collect_match;
     a.query.matched_context = matches;
     CHECK_EQ(weir_check_descriptors(w, &a.query, &a.result), 0);
     CHECK(strcmp(matches, "0:::-1:0:0:0;") == 0); /* the other was replaced */

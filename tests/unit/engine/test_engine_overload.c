@@ -11,7 +11,7 @@ static int64_t limit_at(weir *engine, const char *line, double s)
 
 TEST(elastic_limits_follow_the_level)
 {
-    weir *engine = pressed_engine(
+    weir *engine = overloaded_engine(
         "rules:\n  - { name: a, key: \"u:${user_id}\", limit: 1000, window: 1m, algorithm: fixed_window,\n"
         "      elastic: { up_to: 200%, while: 70% } }\n");
     static const struct {
@@ -34,7 +34,7 @@ TEST(elastic_limits_follow_the_level)
 TEST(adaptive_limits_follow_the_throttle)
 {
     weir *engine =
-        pressed_engine("rules:\n  - { name: a, limit: 10, window: 1m, burst: 50, adaptive: { min: 20% } }\n");
+        overloaded_engine("rules:\n  - { name: a, limit: 10, window: 1m, burst: 50, adaptive: { min: 20% } }\n");
     static const struct {
         uint32_t throttle;
         int64_t burst;
@@ -50,8 +50,8 @@ TEST(adaptive_limits_follow_the_throttle)
 
 TEST(elastic_comes_on_top_of_a_full_adaptive)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 1m, algorithm: sliding_window_log,\n"
-                                  "      adaptive: { min: 10%, max: 80% }, elastic: { up_to: 150% } }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: 100, window: 1m, algorithm: sliding_window_log,\n"
+                                     "      adaptive: { min: 10%, max: 80% }, elastic: { up_to: 150% } }\n");
     CHECK_EQ(limit_at(engine, "GET /", 0), 80);
     load_is(engine, 1, 0, 1000);
     CHECK_EQ(limit_at(engine, "GET /", 1), 120);
@@ -66,8 +66,8 @@ TEST(elastic_comes_on_top_of_a_full_adaptive)
 
 TEST(decisions_and_key_states_have_the_effective_limit)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, limit: { pro: 100, default: 10 }, window: 1m,\n"
-                                  "      algorithm: fixed_window, elastic: { up_to: 300% } }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: { pro: 100, default: 10 }, window: 1m,\n"
+                                     "      algorithm: fixed_window, elastic: { up_to: 300% } }\n");
     struct test_request r;
     weir_result checked;
     weir_outcome outcome;
@@ -94,7 +94,7 @@ TEST(decisions_and_key_states_have_the_effective_limit)
 /* 150 of 200 are used when the load rises: nothing passes before the usage is below the effective limit. */
 TEST(elastic_part_is_removed_at_once)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, elastic: { up_to: 200% } }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: 100, window: 100s, elastic: { up_to: 200% } }\n");
     load_is(engine, 0, 0, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 150), 150);
     load_is(engine, 0.1, 900, 1000);
@@ -120,7 +120,7 @@ static int64_t used_up(const char *refill, double every_s)
         "rules:\n  - { name: a, key: \"u:${user_id}\", limit: 100, window: 1s, burst: 20, algorithm: token_bucket,\n"
         "      refill: %s, adaptive: { min: 20%% } }\n",
         refill);
-    weir *engine = pressed_engine(rules);
+    weir *engine = overloaded_engine(rules);
     int64_t used = 0;
     for (double s = 0; s < 10; s += every_s) {
         struct test_request r;
@@ -152,7 +152,7 @@ TEST(refunds_do_not_speed_up_the_refill)
 
 TEST(refund_under_another_effective_limit)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, adaptive: { min: 20% } }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: 100, window: 100s, adaptive: { min: 20% } }\n");
     struct test_request r;
     weir_result checked;
     load_is(engine, 0, 0, 1000);
@@ -183,7 +183,7 @@ static void play_reserve(const char *algorithm)
              "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n"
              "  - { name: other, limit: 1000, window: 1d }\n",
              algorithm);
-    weir *engine = pressed_engine(rules);
+    weir *engine = overloaded_engine(rules);
     CHECK_EQ(test_passing(engine, "GET /x", 0, 20), 8);
     weir_result checked = test_check(engine, "GET /x", 0);
     CHECK_EQ(checked.decided_by.reason, WEIR_BY_SHED);
@@ -224,11 +224,11 @@ TEST(reserve_is_for_critical_requests)
 /* A limit that fits into one slot, and one that does not; the reserve must not change the representation. */
 TEST(reserve_of_a_large_counter)
 {
-    weir *engine =
-        pressed_engine("rules:\n"
-                       "  - { name: all, limit: 40000, window: 1d, algorithm: sliding_window_counter, reserve: 20%,\n"
-                       "      cost: header:cost }\n"
-                       "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
+    weir *engine = overloaded_engine(
+        "rules:\n"
+        "  - { name: all, limit: 40000, window: 1d, algorithm: sliding_window_counter, reserve: 20%,\n"
+        "      cost: header:cost }\n"
+        "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
     CHECK(test_passes(engine, "GET /x @cost=32000", 0));
     CHECK(!test_passes(engine, "GET /x @cost=1", 0));
     weir_result checked = test_check(engine, "GET /pay @cost=8000", 0);
@@ -241,7 +241,7 @@ TEST(reserve_of_a_large_counter)
 /* A cost above the limit without its reserve is reported as never fitting, not with a wait. */
 TEST(cost_above_the_limit_without_its_reserve_never_fits)
 {
-    weir *engine = pressed_engine(
+    weir *engine = overloaded_engine(
         "rules:\n  - { name: a, limit: 10, window: 1m, algorithm: fixed_window, reserve: 50%, cost: 6 }\n");
     weir_result checked = test_check(engine, "GET /", 0);
     CHECK_EQ(checked.decision.verdict, WEIR_NEVER_FITS);
@@ -251,10 +251,11 @@ TEST(cost_above_the_limit_without_its_reserve_never_fits)
 
 TEST(reserve_of_an_adaptive_limit)
 {
-    weir *engine = pressed_engine("rules:\n"
-                                  "  - { name: all, limit: 100, window: 1d, algorithm: fixed_window, reserve: 20%,\n"
-                                  "      adaptive: { min: 50% } }\n"
-                                  "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
+    weir *engine =
+        overloaded_engine("rules:\n"
+                          "  - { name: all, limit: 100, window: 1d, algorithm: fixed_window, reserve: 20%,\n"
+                          "      adaptive: { min: 50% } }\n"
+                          "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
     load_is(engine, 0, 1000, 0);
     CHECK_EQ(test_passing(engine, "GET /x", 0, 100), 40);
     CHECK_EQ(test_passing(engine, "GET /pay", 0, 100), 10);
@@ -268,9 +269,9 @@ TEST(reserve_of_an_adaptive_limit)
 /* A request above a limit is denied by that limit, even if a reserve would also deny it. */
 TEST(limit_is_reported_before_a_reserve)
 {
-    weir *engine = pressed_engine("rules:\n"
-                                  "  - { name: all, limit: 10, window: 1d, algorithm: fixed_window, reserve: 50% }\n"
-                                  "  - { name: own, limit: 5, window: 1m, algorithm: fixed_window }\n");
+    weir *engine = overloaded_engine("rules:\n"
+                                     "  - { name: all, limit: 10, window: 1d, algorithm: fixed_window, reserve: 50% }\n"
+                                     "  - { name: own, limit: 5, window: 1m, algorithm: fixed_window }\n");
     CHECK_EQ(test_passing(engine, "GET /", 0, 10), 5);
     weir_result checked = test_check(engine, "GET /", 0);
     CHECK_EQ(checked.decided_by.reason, WEIR_BY_LIMIT);

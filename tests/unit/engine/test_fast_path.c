@@ -1,6 +1,6 @@
 /* Results of the fast path are those of weir_check: two engines with the same requests. */
 #include "../../engine.h"
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include "engine/fast_result.h"
 #include "engine/engine.h"
@@ -230,7 +230,7 @@ TEST(read_only_segment_is_not_changed)
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
     weir_result result;
     weir *engine = NULL;
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = RULES[0]};
     CHECK_EQ(weir_open(&how, &engine), 0);
     weir_close(engine);

@@ -108,7 +108,7 @@ static void check_left(struct request *request, int64_t a, int64_t b, int64_t c)
         CHECK_EQ(request->outcomes[2].decision.remaining, c);
 }
 
-static int add_back(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
+static int add_rolled_back(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
     (void)info;
     *(uint64_t *)context += stats->rolled_back;
@@ -118,7 +118,7 @@ static int add_back(void *context, const weir_rule_info *info, const weir_rule_s
 static uint64_t rolled_back(weir *engine)
 {
     uint64_t sum = 0;
-    CHECK_EQ(weir_rules_each(engine, add_back, &sum), 0);
+    CHECK_EQ(weir_rules_each(engine, add_rolled_back, &sum), 0);
     return sum;
 }
 

@@ -316,10 +316,10 @@ static void interfere(struct contest *c)
     struct rules_text to = {.seed = c->seed};
     weir *both[] = {c->pair.model, c->pair.engine};
     struct weir__load_view view = weir__load_view_neutral();
-    view.level = (uint32_t)dice(&to, 1200);
-    view.throttle = (uint32_t)dice(&to, 1001);
-    view.shed[WEIR_LOW] = (uint32_t)dice(&to, 1001);
-    uint64_t kind = dice(&to, 5), lasts = dice(&to, 3) * (uint64_t)WEIR_SECOND, down = dice(&to, 2);
+    view.level = (uint32_t)draw(&to, 1200);
+    view.throttle = (uint32_t)draw(&to, 1001);
+    view.shed[WEIR_LOW] = (uint32_t)draw(&to, 1001);
+    uint64_t kind = draw(&to, 5), lasts = draw(&to, 3) * (uint64_t)WEIR_SECOND, down = draw(&to, 2);
     for (size_t i = 0; i < 2; i++) {
         struct weir__ledger_header *header = both[i]->deltas->ledger.header;
         if (kind == 0) /* rules of several limits have another name here */
@@ -364,7 +364,7 @@ static void one_request(struct contest *c)
 }
 
 /* Both run on one processor: per-processor counters are compared, too. */
-static void stay_here(void)
+static void bind_to_one_processor(void)
 {
     cpu_set_t here;
     int cpu = sched_getcpu();
@@ -379,7 +379,7 @@ TEST(fast_and_slow_path_agree)
     static struct rules_text rules;
     int64_t sets = test_scaled(800, 60), each = 500, refused = 0, checks = 0, fast_results = 0;
     rules.seed = &seed;
-    stay_here();
+    bind_to_one_processor();
     for (int64_t i = 0; i < sets; i++) {
         struct contest c = {.seed = &seed, .now = test_seconds(0)};
         int before = test_failures;
@@ -399,7 +399,7 @@ TEST(fast_and_slow_path_agree)
             break;
         }
     }
-    if (getenv("WEIR_TEST_TELL"))
+    if (getenv("WEIR_TEST_PRINT"))
         printf("  %lld sets, %lld refused; %lld checks, %lld fast results, %lld decided on the fast path, %lld by "
                "several\n",
                (long long)sets, (long long)refused, (long long)checks, (long long)fast_results, (long long)fast_decided,

@@ -137,8 +137,8 @@ TEST(path_longer_than_the_matched_prefix)
 /* Under load the limit is scaled, and so are the headers. */
 TEST(scaled_limit_on_the_fast_path)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, key: k, limit: 10, window: 10m, "
-                                  "adaptive: { min: 20%, max: 100% } }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, key: k, limit: 10, window: 10m, "
+                                     "adaptive: { min: 20%, max: 100% } }\n");
     struct weir__fast_result fast = check_root(engine, 1);
     CHECK(!fast.filled || header_is(&fast, WEIR_HEADER_LIMIT, "10"));
     CHECK_EQ(fast.filled ? fast.limit : got.result.decision.limit, 10);

@@ -1,7 +1,7 @@
 /* Hot keys as checks sample them: which keys are listed, which are not, and damaged files. */
 #define _GNU_SOURCE /* memmem */
 #include "../../engine.h"
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include "engine/hot_key_sampler.h"
 
@@ -122,7 +122,7 @@ static char path[64];
 
 __attribute__((constructor)) static void choose_path(void)
 {
-    own_path(path, sizeof path, "hot");
+    private_path(path, sizeof path, "hot");
 }
 
 static bool file_has(const char *text)

@@ -1,6 +1,6 @@
 /* The load level of an engine: opening its file, reading it, and workers. */
 #define _GNU_SOURCE /* mkdtemp, CLOCK_REALTIME_COARSE */
-#include "../../standing_clock.h"
+#include "../../frozen_clock.h"
 #include "../../test.h"
 
 #include "engine/engine.h"
@@ -12,7 +12,7 @@
 static char folder[64], path[96];
 static int warnings;
 
-static void hear(void *context, const weir_diagnostic *diagnostic)
+static void collect_diagnostic(void *context, const weir_diagnostic *diagnostic)
 {
     (void)context;
     warnings +=
@@ -24,7 +24,7 @@ static weir *opened(const char *load)
     weir *engine = NULL;
     weir_options how = {.segment = {.size = 1 << 20, .flags = WEIR_OPEN_CREATE},
                         .rules_text = "rules: [{ name: a, limit: 1, window: 1s }]\n",
-                        .diagnose = hear,
+                        .diagnose = collect_diagnostic,
                         .load = load};
     CHECK_EQ(weir_open(&how, &engine), 0);
     return engine;

@@ -1,6 +1,6 @@
 /* Log lines written by a thread: all of them in order, none waits for a blocked reader, and lost ones are counted. */
 #define _GNU_SOURCE
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include "engine/log_writer.h"
 
@@ -21,7 +21,7 @@ TEST(lines_are_written_in_order)
 {
     enum { LINES = 50000 }; /* several times the ring */
     char path[64], line[256], read_back[256];
-    own_path(path, sizeof path, "log");
+    private_path(path, sizeof path, "log");
     int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), error;
     struct weir__log_writer *writer = weir__log_writer_start();
     CHECK(writer != NULL);

@@ -10,36 +10,36 @@ static weir_zone *berlin;
 
 TEST(token_bucket)
 {
-    play_all(&(weir_params){.algorithm = WEIR_TOKEN_BUCKET}, 1600000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_TOKEN_BUCKET}, 1600000, 1);
 }
 
 TEST(token_bucket_interval)
 {
-    play_all(&(weir_params){.algorithm = WEIR_TOKEN_BUCKET, .refill = WEIR_REFILL_INTERVAL}, 1200000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_TOKEN_BUCKET, .refill = WEIR_REFILL_INTERVAL}, 1200000, 1);
 }
 
 TEST(leaky_bucket)
 {
-    play_all(&(weir_params){.algorithm = WEIR_LEAKY_BUCKET}, 1600000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_LEAKY_BUCKET}, 1600000, 1);
 }
 
 TEST(fixed_window)
 {
-    play_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW}, 1000000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW}, 1000000, 1);
 }
 
 TEST(fixed_window_first_request)
 {
-    play_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW, .align = WEIR_ALIGN_FIRST_REQUEST}, 800000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW, .align = WEIR_ALIGN_FIRST_REQUEST}, 800000, 1);
 }
 
 TEST(fixed_window_calendar)
 {
     for (int unit = WEIR_CALENDAR_DAY; unit <= WEIR_CALENDAR_YEAR; unit++)
-        play_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW,
-                                .align = WEIR_ALIGN_CALENDAR,
-                                .calendar = (enum weir_calendar)unit},
-                 100000, 1);
+        run_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW,
+                               .align = WEIR_ALIGN_CALENDAR,
+                               .calendar = (enum weir_calendar)unit},
+                100000, 1);
 }
 
 TEST(fixed_window_calendar_zone)
@@ -48,27 +48,27 @@ TEST(fixed_window_calendar_zone)
     tzset();
     CHECK_EQ(weir_zone_open("Europe/Berlin", &berlin), 0);
     for (int unit = WEIR_CALENDAR_DAY; unit <= WEIR_CALENDAR_YEAR && berlin; unit++)
-        play_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW,
-                                .align = WEIR_ALIGN_CALENDAR,
-                                .calendar = (enum weir_calendar)unit,
-                                .zone = berlin},
-                 100000, 1);
+        run_all(&(weir_params){.algorithm = WEIR_FIXED_WINDOW,
+                               .align = WEIR_ALIGN_CALENDAR,
+                               .calendar = (enum weir_calendar)unit,
+                               .zone = berlin},
+                100000, 1);
     weir_zone_close(berlin);
 }
 
 TEST(sliding_window_log)
 {
-    play_all(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG}, 1000000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG}, 1000000, 1);
 }
 
 TEST(sliding_window_counter)
 {
-    play_all(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 2}, 1200000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 2}, 1200000, 1);
 }
 
 TEST(sliding_window_counter_wide)
 {
-    play_all(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER}, 800000, 1);
+    run_all(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER}, 800000, 1);
 }
 
 /* One of each kind. */
@@ -90,7 +90,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 TEST(keys_and_ids_are_independent)
 {
     for (int i = 0; i < KINDS; i++)
-        play_all(&kinds[i], 60000, 4);
+        run_all(&kinds[i], 60000, 4);
 }
 
 /* The definition itself, without a model: sums over the admitted requests, at their times. */

@@ -507,7 +507,7 @@ TEST(policies_when_the_store_is_unavailable)
 
 static char diagnostics[512];
 
-static void hear(void *context, const weir_diagnostic *d)
+static void collect_diagnostic(void *context, const weir_diagnostic *d)
 {
     (void)context;
     snprintf(diagnostics, sizeof diagnostics, "%s", d->message);
@@ -517,7 +517,7 @@ TEST(eventual_consistency_is_refused_with_the_rule_name)
 {
     static const char text[] = "rules:\n  - { name: a, algorithm: concurrency, limit: 1, consistency: eventual }\n";
     weir_rules *read;
-    CHECK_EQ(weir_rules_parse("x", text, strlen(text), hear, NULL, &read), WEIR_ERULES);
+    CHECK_EQ(weir_rules_parse("x", text, strlen(text), collect_diagnostic, NULL, &read), WEIR_ERULES);
     CHECK(strstr(diagnostics, "use strict") != NULL);
     weir *a = host_with("rules:\n  - { name: a, algorithm: concurrency, limit: 1 }\n", "", WEIR_NO_CONNECT);
     weir_permits permits;

@@ -139,7 +139,7 @@ TEST(duplicates_across_files_show_both_positions)
     put("a.yaml", RULE(5));
     put("b.yml", "# one line more\n" RULE(5));
     weir_rules *rules;
-    CHECK_EQ(weir_rules_load(folder, listen, &reported, &rules), WEIR_ERULES);
+    CHECK_EQ(weir_rules_load(folder, collect_diagnostic, &reported, &rules), WEIR_ERULES);
     CHECK_EQ(reported.count, 1);
     CHECK(strstr(reported.last, "b.yml:2") && strstr(reported.last, "a.yaml:1"));
     finish();
@@ -178,18 +178,18 @@ TEST(files_that_cannot_be_rules_are_refused)
 {
     struct reported reported = {0};
     weir_rules *rules;
-    CHECK_EQ(weir_rules_load("/nonexistent/x", listen, &reported, &rules), WEIR_ERULESPATH);
-    CHECK_EQ(weir_rules_load("/dev/null", listen, &reported, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(weir_rules_load("/nonexistent/x", collect_diagnostic, &reported, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(weir_rules_load("/dev/null", collect_diagnostic, &reported, &rules), WEIR_ERULESPATH);
     CHECK(strstr(reported.last, "neither a file nor a directory"));
     start();
     mkfifo(path_of("a.yaml"), 0600); /* must not block */
-    CHECK_EQ(weir_rules_load(folder, listen, &reported, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(weir_rules_load(folder, collect_diagnostic, &reported, &rules), WEIR_ERULESPATH);
     finish();
     start();
     put("a.yaml", RULE(1));
     weir *watching = open_folder(&reported, WEIR_NO_WATCH);
     CHECK_EQ(symlink("nowhere", path_of("b.yaml")), 0);
-    CHECK_EQ(weir_rules_load(folder, listen, &reported, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(weir_rules_load(folder, collect_diagnostic, &reported, &rules), WEIR_ERULESPATH);
     CHECK(strstr(reported.last, "the link leads nowhere"));
     CHECK_EQ(weir_reload(watching), WEIR_ERULESPATH); /* not "being written" forever */
     CHECK_EQ(test_check(watching, "GET /", 0).decision.limit, 1);
@@ -202,7 +202,7 @@ TEST(files_that_cannot_be_rules_are_refused)
         start();
         put("a.yaml", RULE(1));
         chmod(path_of("a.yaml"), 0);
-        CHECK_EQ(weir_rules_load(folder, listen, &reported, &rules), WEIR_ERULESPATH);
+        CHECK_EQ(weir_rules_load(folder, collect_diagnostic, &reported, &rules), WEIR_ERULESPATH);
         CHECK(strstr(reported.last, "Permission denied"));
         finish();
     }

@@ -134,7 +134,7 @@ TEST(mounted_kubernetes_config_map)
     CHECK(strstr(reported.last, "a.yaml") && strstr(reported.last, "leads nowhere"));
     CHECK_EQ(limit_of(w), 6);
     weir_rules *rules;
-    CHECK_EQ(weir_rules_load(folder, listen, &reported, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(weir_rules_load(folder, collect_diagnostic, &reported, &rules), WEIR_ERULESPATH);
     CHECK_EQ(reported.count, 2);
     publish(3, RULE(7));
     CHECK_EQ(weir_reload(w), 1);
@@ -157,7 +157,7 @@ TEST(file_becomes_a_directory_and_back)
     put("a.yaml", RULE(5));
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_path = inner,
-                        .diagnose = listen,
+                        .diagnose = collect_diagnostic,
                         .diagnose_context = &reported,
                         .flags = WEIR_NO_WATCH};
     weir *w, *of_folder = open_folder(&reported, WEIR_NO_WATCH);
@@ -194,7 +194,7 @@ TEST(temporary_lack_of_descriptors)
     weir *engines[2] = {open_folder(&reported, WEIR_NO_WATCH), NULL};
     weir_options how = {.segment = {.size = 4 << 20},
                         .rules_path = file,
-                        .diagnose = listen,
+                        .diagnose = collect_diagnostic,
                         .diagnose_context = &reported,
                         .flags = WEIR_NO_WATCH};
     CHECK_EQ(weir_open(&how, &engines[1]), 0);

@@ -116,7 +116,7 @@ TEST(sizes)
 
 /* ---- No permission, no place ---- */
 
-static void without_rights(void)
+static void check_without_permission(void)
 {
     if (geteuid() == 0)
         CHECK_EQ(setuid(65534), 0);
@@ -136,7 +136,7 @@ TEST(no_permission)
     weir_segment_close(segment);
     CHECK_EQ(chmod(at("seg"), 0), 0);
     CHECK_EQ(chmod(directory, 0555), 0);
-    in_child(without_rights);
+    in_child(check_without_permission);
     CHECK_EQ(chmod(directory, 0700), 0);
     directory_remove();
 }

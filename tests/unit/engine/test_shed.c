@@ -22,7 +22,7 @@ static void check_share(int64_t shed, int64_t n, double p)
 
 TEST(share_of_a_class_is_shed)
 {
-    weir *engine = pressed_engine(classes);
+    weir *engine = overloaded_engine(classes);
     static const struct {
         const char *line;
         double share;
@@ -69,7 +69,7 @@ TEST(share_of_a_class_is_shed)
 /* Shed first: no store request is sent, nothing is taken, no permit is acquired. */
 TEST(shed_request_takes_nothing)
 {
-    weir *engine = pressed_engine(
+    weir *engine = overloaded_engine(
         "rules:\n"
         "  - { name: rate, limit: 100, window: 1d, priority: low }\n"
         "  - { name: quota, limit: 100, window: 1d, algorithm: sliding_window_log, count_rejected: true }\n"
@@ -114,10 +114,11 @@ TEST(shed_request_takes_nothing)
 
 TEST(request_denied_by_a_limit_is_not_counted_as_shed)
 {
-    weir *engine = pressed_engine("rules:\n"
-                                  "  - { name: ban, match: { path: /no }, limit: 0, priority: low }\n"
-                                  "  - { name: bad, match: { path: /x }, key: \"u:${user_id}\", limit: 5, window: 1m,\n"
-                                  "      priority: low, block: { keys: [\"u:6\"] } }\n");
+    weir *engine =
+        overloaded_engine("rules:\n"
+                          "  - { name: ban, match: { path: /no }, limit: 0, priority: low }\n"
+                          "  - { name: bad, match: { path: /x }, key: \"u:${user_id}\", limit: 5, window: 1m,\n"
+                          "      priority: low, block: { keys: [\"u:6\"] } }\n");
     shed_is(engine, 0, 0, 0, 1000);
     CHECK_EQ(test_check(engine, "GET /no", 0).decided_by.reason, WEIR_BY_BAN);
     CHECK_EQ(test_check(engine, "GET /x user_id=6", 0).decided_by.reason, WEIR_BY_BLOCK_LIST);
@@ -128,7 +129,7 @@ TEST(request_denied_by_a_limit_is_not_counted_as_shed)
 
 TEST(load_page_of_a_dead_agent_sheds_nothing)
 {
-    weir *engine = pressed_engine(classes);
+    weir *engine = overloaded_engine(classes);
     shed_is(engine, 0, 1000, 1000, 1000);
     CHECK_EQ(test_passing(engine, "GET /bulk", 1.9, 10), 0);
     CHECK_EQ(test_passing(engine, "GET /bulk", 2.1, 10), 10);
@@ -142,7 +143,7 @@ TEST(load_page_of_a_dead_agent_sheds_nothing)
 /* Without any priority in the set, no class is shed before another. */
 TEST(rules_without_priorities_shed_nothing)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 5, window: 1m, priority: 7 }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: 5, window: 1m, priority: 7 }\n");
     shed_is(engine, 0, 1000, 1000, 1000);
     CHECK_EQ(test_passing(engine, "GET /", 0, 10), 5);
     weir_close(engine);
@@ -150,9 +151,9 @@ TEST(rules_without_priorities_shed_nothing)
 
 TEST(descriptors_have_normal_priority)
 {
-    weir *engine = pressed_engine("rules:\n  - { name: a, limit: unlimited, priority: critical }\n"
-                                  "domains:\n  - domain: d\n    descriptors:\n"
-                                  "      - { key: k, rate_limit: { unit: day, requests_per_unit: 10 } }\n");
+    weir *engine = overloaded_engine("rules:\n  - { name: a, limit: unlimited, priority: critical }\n"
+                                     "domains:\n  - domain: d\n    descriptors:\n"
+                                     "      - { key: k, rate_limit: { unit: day, requests_per_unit: 10 } }\n");
     weir_descriptor_entry entry = {{"k", 1}, {"v", 1}}, other = {{"z", 1}, {"v", 1}};
     weir_descriptor descriptors[2] = {{.entries = &other, .entry_count = 1}, {.entries = &entry, .entry_count = 1}};
     weir_outcome outcomes[2];
@@ -189,7 +190,7 @@ static weir_result shed_result(const char *response, char *text, size_t size)
     weir_result checked;
     snprintf(rules, sizeof rules, "rules:\n  - { name: a, limit: 5, window: 1m, priority: low, on_limit: queue%s }\n",
              response);
-    weir *engine = pressed_engine(rules);
+    weir *engine = overloaded_engine(rules);
     shed_is(engine, 0, 0, 0, 1000);
     test_request(&r, "GET /");
     r.query.now = test_seconds(0);
@@ -261,7 +262,7 @@ TEST(shed_request_sends_no_store_request)
 }
 
 /* The load may change between the two steps: the decision of the first holds. */
-static void calms_down(weir *engine)
+static void lower_load(weir *engine)
 {
     shed_is(engine, 0, 0, 0, 0);
 }
@@ -272,7 +273,7 @@ TEST(load_that_changes_between_begin_and_check)
     weir *engine =
         strict_engine("rules:\n  - { name: a, limit: 100, window: 1d, priority: low, consistency: strict }\n");
     shed_is(engine, 0, 0, 0, 1000);
-    struct result result = run(engine, "GET /", 0, (struct moment){.before_check = calms_down});
+    struct result result = run(engine, "GET /", 0, (struct moment){.before_check = lower_load});
     CHECK_EQ(result.prepared, 0);
     CHECK_EQ(result.checked.decided_by.reason, WEIR_BY_SHED);
     CHECK(async(engine, "GET /", 0).passes);

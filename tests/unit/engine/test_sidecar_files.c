@@ -1,7 +1,7 @@
 /* Sidecar files of a segment: their owners, foreign files under their names, and truncation. */
 #define _GNU_SOURCE
 #include "../../engine.h"
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include "engine/ledger.h"
 #include "engine/hot_key_sampler.h"
@@ -19,7 +19,7 @@ static char folder[64], paths[3][80]; /* of hot keys, load level, ledger */
 static char diagnostics[4096];
 static int warnings, errors;
 
-static void hear(void *context, const weir_diagnostic *diagnostic)
+static void collect_diagnostic(void *context, const weir_diagnostic *diagnostic)
 {
     (void)context;
     size_t len = strlen(diagnostics);
@@ -32,7 +32,7 @@ static void hear(void *context, const weir_diagnostic *diagnostic)
 static void begin(void)
 {
     static const char *const endings[] = {"hot", "load", "ledger"};
-    own_path(folder, sizeof folder, "open");
+    private_path(folder, sizeof folder, "open");
     CHECK_EQ(mkdir(folder, 0700), 0);
     CHECK_EQ(chmod(folder, 01777), 0);
     for (int i = 0; i < 3; i++)
@@ -52,7 +52,7 @@ static int open_engine(const char *rules, weir **engine)
                         .rules_text = rules,
                         .store = "redis://127.0.0.1:1",
                         .flags = WEIR_NO_CONNECT,
-                        .diagnose = hear,
+                        .diagnose = collect_diagnostic,
                         .hot = paths[0],
                         .hot_bytes = 1 << 20,
                         .load = paths[1],

@@ -1,7 +1,7 @@
 /* The file of a segment is truncated under processes that have it mapped. Each case runs in its own process. */
 #define _GNU_SOURCE
 #include "../../engine.h"
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ static weir_limit hundred_a_day(void)
 /* Runs a case in a child. Returns its exit code, or minus the signal that ended it. */
 static int in_child(int (*what)(void))
 {
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     fflush(stdout);
     pid_t child = fork();
     if (child == 0)

@@ -218,7 +218,7 @@ TEST(all_or_nothing_whichever_rule_denies)
 }
 
 /* Takes the remaining units of the local rule, as a concurrent request would. */
-static void rush(weir *engine)
+static void exhaust_local(weir *engine)
 {
     struct test_request r;
     weir_result checked;
@@ -237,7 +237,7 @@ TEST(late_local_denial_is_rolled_back)
         "  - { name: seen, match: { path: /both }, limit: 5, window: 1h, consistency: strict, shadow: true }\n";
     test_store_open(&store);
     weir *engine = test_strict_engine(rules, WEIR_LOCAL);
-    struct result result = run(engine, "GET /both", 0, (struct moment){.before_check = rush});
+    struct result result = run(engine, "GET /both", 0, (struct moment){.before_check = exhaust_local});
     CHECK_EQ(result.prepared, 1);
     CHECK(!result.passes);
     CHECK_EQ(result.checked.decided_by.rule[0], 'n');
@@ -261,7 +261,7 @@ TEST(late_local_denial_is_rolled_back)
 }
 
 /* The local rule had no units left when the store request could have been sent, and has now. */
-static void relieve(weir *engine)
+static void reset_local(weir *engine)
 {
     CHECK_EQ(weir_key_reset(engine, "near", "*", 1, test_seconds(0)), 0);
 }
@@ -275,7 +275,7 @@ TEST(request_without_a_store_request_is_not_admitted)
     test_store_open(&store);
     weir *engine = test_strict_engine(rules, WEIR_LOCAL);
     CHECK(async(engine, "GET /both", 0).passes);
-    struct result result = run(engine, "GET /both", 0, (struct moment){.before_check = relieve});
+    struct result result = run(engine, "GET /both", 0, (struct moment){.before_check = reset_local});
     CHECK_EQ(result.prepared, 0);
     CHECK(!result.passes);
     CHECK_EQ(result.checked.decided_by.rule[0], 'f');

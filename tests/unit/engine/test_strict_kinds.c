@@ -209,7 +209,7 @@ struct diagnostics {
     char last[512];
 };
 
-static void hear(void *context, const weir_diagnostic *d)
+static void collect_diagnostic(void *context, const weir_diagnostic *d)
 {
     struct diagnostics *diagnostics = context;
     *(d->severity == WEIR_IS_ERROR ? &diagnostics->errors : &diagnostics->warnings) += 1;
@@ -221,8 +221,10 @@ TEST(rules_that_a_store_cannot_enforce_are_refused)
     static const char strict[] = "rules:\n"
                                  "  - { name: a, limit: 5, window: 1h, consistency: strict }\n";
     struct diagnostics diagnostics = {0};
-    weir_options kind = {
-        .segment = {.size = 8 << 20}, .rules_text = strict, .diagnose = hear, .diagnose_context = &diagnostics};
+    weir_options kind = {.segment = {.size = 8 << 20},
+                         .rules_text = strict,
+                         .diagnose = collect_diagnostic,
+                         .diagnose_context = &diagnostics};
     weir *engine = NULL;
     CHECK_EQ(weir_open(&kind, &engine), 0);
     CHECK_EQ(diagnostics.warnings, 1);
@@ -235,7 +237,7 @@ TEST(rules_that_a_store_cannot_enforce_are_refused)
     weir_close(engine);
     /* A parser of rules alone cannot know. */
     weir_rules *rules = NULL;
-    CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, hear, &diagnostics, &rules), 0);
+    CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, collect_diagnostic, &diagnostics, &rules), 0);
     CHECK_EQ(diagnostics.warnings, 1);
     weir_rules_free(rules);
     kind.flags = 0; /* this program never calls weir_store_use */

@@ -3,7 +3,7 @@
 #define WEIR_TESTS_API_H
 
 #include "../../engine.h"
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include "services/http/api.h"
 #include "engine/mapped_file.h"
@@ -58,7 +58,7 @@ static inline struct test_api *test_api_open(const char *rules)
 {
     struct test_api *t = calloc(1, sizeof *t);
     t->engine = test_engine(rules);
-    own_path(t->path, sizeof t->path, "reservations");
+    private_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
     CHECK_EQ(test_reservations_open(t->path, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);

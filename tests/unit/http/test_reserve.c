@@ -144,7 +144,7 @@ TEST(unsettled_reservation_expires)
 TEST(reservation_of_a_killed_process_expires)
 {
     char path[64], file[96];
-    own_path(path, sizeof path, "segment");
+    private_path(path, sizeof path, "segment");
     snprintf(file, sizeof file, "%s.reservations", path);
     weir_segment_options how = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
     weir_options options = {.segment = how, .rules_text = rules};
@@ -318,7 +318,7 @@ TEST(token_round_trips)
 TEST(damaged_file_is_recreated_and_a_good_one_kept)
 {
     char path[64];
-    own_path(path, sizeof path, "file");
+    private_path(path, sizeof path, "file");
     struct weir__reservations *one, *two;
     unlink(path);
     CHECK_EQ(test_reservations_open(path, 100, &one), 0);
@@ -368,7 +368,7 @@ static int cut_reservations(void)
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
     int64_t due = 0;
     uint32_t at = 0;
-    own_path(path, sizeof path, "file");
+    private_path(path, sizeof path, "file");
     if (weir_segment_open(&anonymous, &segment) != 0 || weir_segment_guard(segment) != 0 ||
         test_reservations_open(path, 100, &made) != 0 || truncate(path, 0) != 0)
         return 2;
@@ -388,7 +388,7 @@ static int cut_reservations(void)
 TEST(truncated_file_crashes_no_process)
 {
     char path[64];
-    own_path(path, sizeof path, "file");
+    private_path(path, sizeof path, "file");
     unlink(path);
     fflush(stdout);
     pid_t child = fork();
@@ -408,7 +408,7 @@ TEST(file_of_another_user_is_refused)
     struct weir__reservations *made = NULL;
     if (geteuid() != 0)
         return;
-    own_path(folder, sizeof folder, "open");
+    private_path(folder, sizeof folder, "open");
     snprintf(path, sizeof path, "%s/file", folder);
     CHECK(mkdir(folder, 0700) == 0 && chmod(folder, 01777) == 0);
     CHECK_EQ(test_reservations_open(path, 100, &made), 0);

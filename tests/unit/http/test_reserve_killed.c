@@ -66,7 +66,7 @@ TEST(killed_at_any_instruction)
     struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int kills = (int)test_scaled(200, 40);
     pid_t pids[PROCESSES];
-    own_path(segment, sizeof segment, "segment");
+    private_path(segment, sizeof segment, "segment");
     snprintf(file, sizeof file, "%s.reservations", segment);
     options = (weir_options){.segment = {.path = segment, .size = 16 << 20, .flags = WEIR_OPEN_CREATE},
                              .rules_text = "rules:\n  - { name: a, limit: 1, window: 1s }\n"};

@@ -19,7 +19,7 @@ static struct test_api *open_with_store(void)
     weir_options options = {
         .segment = {.size = 1 << 20}, .rules_text = rules, .store = "redis://x", .flags = WEIR_NO_CONNECT};
     CHECK_EQ(weir_open(&options, &t->engine), 0);
-    own_path(t->path, sizeof t->path, "reservations");
+    private_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
     CHECK_EQ(test_reservations_open(t->path, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);

@@ -109,7 +109,7 @@ static double settled_after(const double *values, int from, int to, double band)
 }
 
 /* Number of reversals by more than `least`. */
-static int turns(const double *values, int from, int to, double least)
+static int count_reversals(const double *values, int from, int to, double least)
 {
     double high = values[from], low = values[from];
     int count = 0, direction = 0;
@@ -172,7 +172,7 @@ TEST(step)
             int from = STEPS(10), to = STEPS(100);
             double settle = settled_after(course.throttle, from, to, 0.05);
             double lowest = least_of(course.throttle, from, to);
-            int swings = turns(course.throttle, from, to, 0.04);
+            int swings = count_reversals(course.throttle, from, to, 0.04);
             double rest = mean(course.throttle, to - STEPS(10), to);
             double range = most_of(course.throttle, to - STEPS(60), to) - least_of(course.throttle, to - STEPS(60), to);
             double goodput = mean(course.served, from + STEPS(10), to);
@@ -205,7 +205,7 @@ TEST(saw_tooth)
         has_sojourn = kind < KINDS;
         times = 5;
         run(&course, "saw", &host, 160, a_saw);
-        int swings = turns(course.throttle, 0, course.count, 0.08), full = 0;
+        int swings = count_reversals(course.throttle, 0, course.count, 0.08), full = 0;
         for (int i = 0; i < course.count; i++)
             full += course.level[i] >= 0.99;
         if (getenv("WEIR_CONTROLLER_PRINT"))

@@ -33,7 +33,7 @@ static void agent_begin(struct agent *agent)
     weir__controller_init(&agent->controller);
 }
 
-static void watch_anew(struct agent *agent)
+static void reset_extremes(struct agent *agent)
 {
     agent->highest = 0;
     agent->lowest = 1;
@@ -95,7 +95,7 @@ TEST(alternating_fast_and_slow_phases_are_no_overload)
         struct agent agent;
         agent_begin(&agent);
         play(&agent, &mixes[i], 0, 12, 1);
-        watch_anew(&agent);
+        reset_extremes(&agent);
         play(&agent, &mixes[i], 12, 1200, 1);
         if (getenv("WEIR_CONTROLLER_PRINT"))
             printf("  mix %zu: level up to %.2f, throttle down to %.2f, baseline %.0f ms\n", i, agent.highest,
@@ -115,7 +115,7 @@ static void slows_down(const struct mix *mix, double after_s, double by, double 
     double begun = ceil(after_s / mix->period_s) * mix->period_s + (1 - mix->dear) * mix->period_s;
     agent_begin(&agent);
     play(&agent, mix, 0, begun, 1);
-    watch_anew(&agent);
+    reset_extremes(&agent);
     play(&agent, mix, begun, 2, by);
     double seen = agent.highest;
     play(&agent, mix, begun + 2, 20, by);
@@ -162,7 +162,7 @@ TEST(new_mix_becomes_the_baseline)
     play(&agent, &in_turns, 0, 60, 1);
     CHECK(agent.highest > 0.9);
     play(&agent, &in_turns, 60, 3600, 1);
-    watch_anew(&agent);
+    reset_extremes(&agent);
     play(&agent, &in_turns, 3660, 600, 1);
     CHECK(agent.highest < 0.5);
     /* A minute after the slow kind is gone for good, the baseline is what it was before. */
@@ -180,7 +180,7 @@ TEST(start_during_an_overload)
     CHECK(agent.signals.baseline.baseline_s > 4 * CHEAP_S);
     play(&agent, &one_kind, 60, 60, 1);
     CHECK(agent.signals.baseline.baseline_s < 1.3 * CHEAP_S);
-    watch_anew(&agent);
+    reset_extremes(&agent);
     play(&agent, &one_kind, 120, 2, 5);
     CHECK(agent.highest > 0.9);
 }

@@ -1,8 +1,8 @@
 /* The agent's sampler of the load level: what it publishes, and when it publishes nothing. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
-#include "../../own.h"
-#include "../../standing_clock.h"
+#include "../../private_dir.h"
+#include "../../frozen_clock.h"
 
 #include "overload/overload.h"
 #include "engine/engine.h"
@@ -16,7 +16,7 @@ static weir *begin(enum weir__signal signal, double target)
 {
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = "rules: []\n", .load = ""};
     weir *engine = NULL;
-    own_path(segment, sizeof segment, "segment");
+    private_path(segment, sizeof segment, "segment");
     config = (struct weir__config){.segment_path = segment};
     config.load = (struct weir__load_config){.on = true, .smooth_ms = 60000, .adapt_to = 80};
     config.load.target[signal] = target;
@@ -25,7 +25,7 @@ static weir *begin(enum weir__signal signal, double target)
     return engine;
 }
 
-static weir_load turns(weir *engine, int count)
+static weir_load run_sampler(weir *engine, int count)
 {
     static const struct weir__logger quiet = {.file = 2};
     weir_load load = {0};
@@ -33,7 +33,7 @@ static weir_load turns(weir *engine, int count)
     CHECK(sampler != NULL);
     for (int i = 0; i < count; i++) {
         weir__load_sampler_step(sampler);
-        standing_ns += WEIR_SECOND / 100;
+        frozen_ns += WEIR_SECOND / 100;
     }
     weir__load_sampler_close(sampler);
     CHECK_EQ(weir_load_read(engine, &load), 0);
@@ -49,7 +49,7 @@ static void end(weir *engine)
 TEST(without_any_signal_nothing_is_published)
 {
     weir *engine = begin(WEIR__SIGNAL_MEMORY, 0);
-    CHECK(!turns(engine, 5).known);
+    CHECK(!run_sampler(engine, 5).known);
     end(engine);
 }
 
@@ -59,9 +59,9 @@ TEST(first_published_level_is_the_first_sample)
     weir_load_worker worker;
     weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 2);
     weir_load_join(engine, &worker);
-    CHECK(!turns(engine, 1).known); /* a single sample has no predecessor to be compared with */
+    CHECK(!run_sampler(engine, 1).known); /* a single sample has no predecessor to be compared with */
     weir_load_begin(engine, &worker);
-    CHECK_EQ(turns(engine, 2).level, 500);
+    CHECK_EQ(run_sampler(engine, 2).level, 500);
     end(engine);
 }
 
@@ -75,7 +75,7 @@ TEST(new_agent_continues_from_the_published_level)
     weir_load_join(engine, &worker);
     weir_load_begin(engine, &worker);
     weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &published);
-    weir_load load = turns(engine, 3);
+    weir_load load = run_sampler(engine, 3);
     CHECK(load.known && load.level >= 940 && load.throttle >= 250 && load.throttle <= 305);
     end(engine);
 }
@@ -97,7 +97,7 @@ TEST(new_agent_continues_with_the_published_baseline)
         for (int j = 0; j < 100; j++)
             weir_load_upstream(engine, &worker, WEIR_SECOND / 10, false);
         weir__load_sampler_step(sampler);
-        standing_ns += WEIR_SECOND / 100;
+        frozen_ns += WEIR_SECOND / 100;
     }
     weir__load_sampler_close(sampler);
     weir_load load = {0};

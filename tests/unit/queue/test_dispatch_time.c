@@ -62,7 +62,7 @@ static void reply_to(int peer)
 }
 
 /* Replies to the requests received, or blocks them; returns the number of blocked ones. */
-static int look_at_peers(bool holds)
+static int serve_peers(bool holds)
 {
     int in_flight = 0;
     size_t kept = 0;
@@ -91,7 +91,7 @@ static void *serve(void *context)
         ends = upstream.ends;
         bool holds = upstream.holds;
         pthread_mutex_unlock(&upstream.lock);
-        int in_flight = look_at_peers(holds);
+        int in_flight = serve_peers(holds);
         pthread_mutex_lock(&upstream.lock);
         upstream.in_flight = in_flight;
         pthread_mutex_unlock(&upstream.lock);

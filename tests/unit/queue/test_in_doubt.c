@@ -12,7 +12,7 @@ __attribute__((constructor)) static void use_default_wait(void)
 }
 
 /* Executed as soon as the server continues. */
-static void put_unanswered(struct weir__queue *queue)
+static void put_without_reply(struct weir__queue *queue)
 {
     kill(server.pid, SIGSTOP);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNKNOWN);
@@ -60,7 +60,7 @@ TEST(put_without_a_reply_is_removed)
     if (!server_begin())
         return;
     struct weir__queue *queue = place_begin(&place);
-    put_unanswered(queue);
+    put_without_reply(queue);
     CHECK_EQ(put_in_time(queue, "c", NULL), 0);
     place_finish(&place, queue, 2);
 }
@@ -73,7 +73,7 @@ TEST(in_doubt_put_is_removed_without_another_put)
         return;
     struct weir__queue *queue = place_begin(&place);
     CHECK_EQ(weir__queue_cancel_in_doubt(queue), 0);
-    put_unanswered(queue);
+    put_without_reply(queue);
     size_t left = 1;
     for (int i = 0; i < 500 && left; i++) {
         usleep(20000);
@@ -97,7 +97,7 @@ TEST(in_doubt_put_is_not_delivered_by_others)
     CHECK_EQ(put_one(puts, item_of("r", "k", "a"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(drains, 9, HOUR, &seen), 1);
     CHECK_EQ(end_delivered(drains, seen.items[0].ticket, 200), 0);
-    put_unanswered(puts);
+    put_without_reply(puts);
     for (int i = 0; i < 500 && !counts[WEIR__CANCELLED]; i++) {
         usleep(20000);
         CHECK(claim_some(drains, 9, HOUR, &seen) <= 0);

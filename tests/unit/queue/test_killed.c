@@ -124,7 +124,7 @@ static struct event *all;
 static size_t all_count;
 static uint64_t done_up_to[KEYS]; /* of each key, the newest request that was delivered or dead-lettered */
 
-static void take_in(const struct event *event)
+static void record_event(const struct event *event)
 {
     if (event->what == PUT && all_count < TICKETS)
         all[all_count++] = *event;
@@ -140,7 +140,7 @@ static void take_in(const struct event *event)
  * only the last command at the restart, and appends after the others. After the next restart those count, without the
  * one that was cut off.
  */
-static void mend_log(void)
+static void repair_log(void)
 {
     char command[400];
     snprintf(command, sizeof command,
@@ -166,7 +166,7 @@ static void kill_once(const struct place *place, uint64_t *random, bool kill_ser
     usleep((useconds_t)(10000 + test_random(random) % 40000));
     if (kill_server) {
         server_kill();
-        mend_log();
+        repair_log();
         /* The child continues while Redis is restarted. */
         CHECK(server_begin());
         usleep((useconds_t)(10000 + test_random(random) % 40000));
@@ -174,7 +174,7 @@ static void kill_once(const struct place *place, uint64_t *random, bool kill_ser
     kill(child, SIGKILL);
     struct event event;
     while (read(pipes[0], &event, sizeof event) == sizeof event)
-        take_in(&event);
+        record_event(&event);
     close(pipes[0]);
     int status = 0;
     waitpid(child, &status, 0);

@@ -33,7 +33,7 @@ static const char *const rule_names[RULES] = {"one", "two", "three"};
 static const char *const key_names[KEYS] = {"", "a", "a:b", "e"};
 static char body[1024];
 
-static bool lives(const struct entry *e)
+static bool is_pending(const struct entry *e)
 {
     return !e->gone && (e->state == WEIR__WAITING || e->state == WEIR__UNDER_WAY);
 }
@@ -42,7 +42,7 @@ static void totals(int rule, int64_t *count, int64_t *bytes)
 {
     *count = *bytes = 0;
     for (size_t i = 0; i < entry_count; i++)
-        if (lives(&entries[i]) && (rule < 0 || entries[i].rule == rule)) {
+        if (is_pending(&entries[i]) && (rule < 0 || entries[i].rule == rule)) {
             ++*count;
             *bytes += entries[i].bytes;
         }
@@ -116,7 +116,7 @@ static struct entry *head_of(int rule, int key)
 }
 
 /* The oldest request of each group that is due, or due by a clock that has been set back, is no longer aside. */
-static void bring_back(void)
+static void end_aside_groups(void)
 {
     for (int rule = 0; rule < RULES; rule++)
         for (int key = 0; key < KEYS; key++)
@@ -180,7 +180,7 @@ static void claim(struct weir__queue *queue, uint64_t *random)
                                       .in_flight_count = RULES};
     for (int i = 0; i < RULES; i++)
         in_flight[i] = (struct weir__queue_in_flight){text_of(rule_names[i]), test_random(random) % 4};
-    bring_back();
+    end_aside_groups();
     size_t count = share_out(&room, in_flight, heads);
     seen.count = 0;
     CHECK_EQ(weir__queue_claim(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
@@ -293,7 +293,7 @@ static struct entry *oldest(bool dead)
     struct entry *found = NULL;
     for (size_t i = 0; i < entry_count; i++) {
         struct entry *e = &entries[i];
-        if (!e->gone && !lives(e) && (e->state == WEIR__DEAD) == dead && (!found || e->ended < found->ended))
+        if (!e->gone && !is_pending(e) && (e->state == WEIR__DEAD) == dead && (!found || e->ended < found->ended))
             found = e;
     }
     return found;
@@ -304,7 +304,7 @@ static void forget(bool dead, int64_t keep_ms, int64_t keep_max, int64_t keep_by
     for (;;) {
         int64_t count = 0, bytes = 0;
         for (size_t i = 0; i < entry_count; i++)
-            if (!entries[i].gone && !lives(&entries[i]) && (entries[i].state == WEIR__DEAD) == dead) {
+            if (!entries[i].gone && !is_pending(&entries[i]) && (entries[i].state == WEIR__DEAD) == dead) {
                 count++;
                 bytes += entries[i].bytes;
             }
@@ -348,8 +348,8 @@ static void compare_stats(struct weir__queue *queue)
         f->waiting += e->state == WEIR__WAITING;
         f->under_way += e->state == WEIR__UNDER_WAY;
         f->dead += e->state == WEIR__DEAD;
-        f->bytes += lives(e) ? e->bytes : 0;
-        if (lives(e) && f->oldest_ms == 0)
+        f->bytes += is_pending(e) ? e->bytes : 0;
+        if (is_pending(e) && f->oldest_ms == 0)
             f->oldest_ms = e->accepted;
     }
     for (int i = 0; i < RULES; i++) {

@@ -5,7 +5,7 @@
  */
 #include "queues.h"
 
-#include "../../own.h"
+#include "../../private_dir.h"
 
 #include <errno.h>
 
@@ -152,7 +152,7 @@ static int count_stats(void *context, const struct weir__queue_stats *stats)
 }
 
 /* All requests acknowledged up to `until_ms` are there; later ones may be. All waiting ones can be delivered. */
-static void look_after(const struct place *place, int64_t until_ms)
+static void check_after_power_failure(const struct place *place, int64_t until_ms)
 {
     static struct seen seen;
     struct weir__queue *queue = place_open(place, (struct weir__queue_options){0});
@@ -177,14 +177,14 @@ static void fail_power(const struct place *place, bool mixed, uint64_t *random, 
     place_new(&after, false, false);
     survive(place, &after, "queue.db", mixed, random);
     survive(place, &after, "queue.db-wal", mixed, random);
-    look_after(&after, until_ms);
+    check_after_power_failure(&after, until_ms);
     place_end(&after);
 }
 
 static void run(bool second)
 {
     uint64_t random = 31;
-    place_root = own_root(); /* the disk is simulated */
+    place_root = private_root(); /* the disk is simulated */
     for (int64_t round = test_scaled(3, 1); round > 0 && test_failures == 0; round--) {
         struct place place;
         place_new(&place, false, false);

@@ -7,7 +7,7 @@
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
-static int unheard(void *context, const struct weir__queue_stats *stats)
+static int ignore_stats(void *context, const struct weir__queue_stats *stats)
 {
     (void)context;
     (void)stats;
@@ -32,7 +32,7 @@ TEST(file_is_removed)
     CHECK_EQ(state_of(queue, ticket), WEIR__QUEUE_REMOVED);
     CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 9}, see, &seen),
              WEIR__QUEUE_REMOVED);
-    CHECK_EQ(weir__queue_stats(queue, unheard, NULL), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_stats(queue, ignore_stats, NULL), WEIR__QUEUE_REMOVED);
     int another = open(place_file(&place), O_RDWR | O_CREAT | O_EXCL, 0600);
     CHECK(another >= 0 && close(another) == 0);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
@@ -147,7 +147,7 @@ TEST(file_is_moved_and_moved_back)
 
 static char set_aside[200];
 
-static void hear_set_aside(const void *context, const char *path)
+static void record_set_aside(const void *context, const char *path)
 {
     CHECK(context == &seen);
     snprintf(set_aside, sizeof set_aside, "%s", path);
@@ -165,7 +165,7 @@ TEST(file_is_moved_without_room_for_a_checkpoint)
     snprintf(log, sizeof log, "%s-wal", place_file(&place));
     snprintf(kept, sizeof kept, "%s-wal.lost", place_file(&place));
     struct weir__queue *queue =
-        place_open(&place, (struct weir__queue_options){.set_aside = hear_set_aside, .context = &seen});
+        place_open(&place, (struct weir__queue_options){.set_aside = record_set_aside, .context = &seen});
     for (int i = 0; i < 50; i++)
         CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, tickets[i]), 0);
     CHECK_EQ(rename(place_file(&place), moved), 0);

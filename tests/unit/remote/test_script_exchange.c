@@ -380,7 +380,7 @@ static int64_t server_clock(void)
 }
 
 /* The result of an exchange that was in transit for so long. */
-static struct weir__store_op on_its_way(weir_limit limit, const char *name, int64_t amount, int64_t level,
+static struct weir__store_op in_transit(weir_limit limit, const char *name, int64_t amount, int64_t level,
                                         int64_t left_us, int64_t us)
 {
     struct weir__store_op op = exchange(limit, name, amount, level);
@@ -398,23 +398,23 @@ TEST(delta_long_in_transit_is_paid_by_earlier_refill)
     if (!begin())
         return;
     weir_limit limit = made((weir_params){.limit = 360, .window_ns = 3600 * WEIR_SECOND, .burst = 100});
-    CHECK_EQ(on_its_way(limit, "way", 150, 20, 0, 4000 * SECOND).decision.remaining, 100); /* nor is `level` that old */
+    CHECK_EQ(in_transit(limit, "way", 150, 20, 0, 4000 * SECOND).decision.remaining, 100); /* nor is `level` that old */
     CHECK_EQ(exchange_late(limit, "way", 150, 99, 4000), 99);
     CHECK_EQ(exchange_late(limit, "way", 50, 99, 4000), 99 - 49);
     /* It was late already, and in transit for as long again. */
-    CHECK_EQ(on_its_way(limit, "both", 600, 100, 4000 * SECOND, 4000 * SECOND).decision.remaining, 100);
+    CHECK_EQ(in_transit(limit, "both", 600, 100, 4000 * SECOND, 4000 * SECOND).decision.remaining, 100);
     /* It was fast; the server's clock was set back; unknown. */
-    CHECK_EQ(on_its_way(limit, "fast", 150, 95, 0, SECOND / 20).decision.remaining, -50);
-    CHECK_EQ(on_its_way(limit, "back", 150, 95, 0, -4000 * SECOND).decision.remaining, -50);
+    CHECK_EQ(in_transit(limit, "fast", 150, 95, 0, SECOND / 20).decision.remaining, -50);
+    CHECK_EQ(in_transit(limit, "back", 150, 95, 0, -4000 * SECOND).decision.remaining, -50);
     CHECK_EQ(exchange(limit, "unknown", 0, 0).left_us, 0);
     CHECK_EQ(exchange_late(limit, "unknown", 150, 95, 0), -50);
     /* The server's clock was set forward by a day: one batch of each host is taken for late, and no more. */
-    CHECK_EQ(on_its_way(limit, "ahead", 50, 50, 0, 86400 * SECOND).decision.remaining, 100);
+    CHECK_EQ(in_transit(limit, "ahead", 50, 50, 0, 86400 * SECOND).decision.remaining, 100);
     CHECK_EQ(exchange_late(limit, "ahead", 50, 50, 0), 50);
 
     limit = made((weir_params){.limit = 100, .window_ns = 3600 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL});
-    CHECK_EQ(on_its_way(limit, "interval", 250, 80, 0, 7 * 1800 * SECOND).decision.remaining, 100);
-    CHECK_EQ(on_its_way(limit, "interval", 200, 90, 0, 7 * 1800 * SECOND).decision.remaining, 100 - 150);
+    CHECK_EQ(in_transit(limit, "interval", 250, 80, 0, 7 * 1800 * SECOND).decision.remaining, 100);
+    CHECK_EQ(in_transit(limit, "interval", 200, 90, 0, 7 * 1800 * SECOND).decision.remaining, 100 - 150);
 }
 
 TEST(windows_end_while_an_exchange_is_in_transit)
@@ -423,13 +423,13 @@ TEST(windows_end_while_an_exchange_is_in_transit)
         return;
     weir_params params = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 3600 * WEIR_SECOND};
     weir_limit clock = made(params);
-    CHECK_EQ(on_its_way(clock, "clock", 3, 7, 10 * SECOND, 3700 * SECOND).other_window, -1);
+    CHECK_EQ(in_transit(clock, "clock", 3, 7, 10 * SECOND, 3700 * SECOND).other_window, -1);
     CHECK_EQ(number_of("EXISTS clock"), 0);
     params.align = WEIR_ALIGN_FIRST_REQUEST;
     weir_limit first = made(params);
-    CHECK_EQ(on_its_way(first, "first", 3, 7, 600 * SECOND, 700 * SECOND).other_window, -1);
+    CHECK_EQ(in_transit(first, "first", 3, 7, 600 * SECOND, 700 * SECOND).other_window, -1);
     CHECK_EQ(number_of("EXISTS first"), 0);
-    struct weir__store_op op = on_its_way(first, "first", 3, 7, 600 * SECOND, 100 * SECOND);
+    struct weir__store_op op = in_transit(first, "first", 3, 7, 600 * SECOND, 100 * SECOND);
     CHECK_EQ(op.decision.remaining, 7);
     CHECK(op.decision.reset_after_ns <= 500 * WEIR_SECOND && op.decision.reset_after_ns > 400 * WEIR_SECOND);
 }

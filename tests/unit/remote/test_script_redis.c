@@ -280,7 +280,7 @@ static void use_in_store(const weir_limit *limit, const char *name, int64_t then
 
 /* Buckets, and windows that begin with a request: usage in the future counts as usage now. Other windows stay where
  * they are, as in the library. */
-static bool goes_on(const weir_limit *limit)
+static bool continues_in_the_past(const weir_limit *limit)
 {
     return limit->algorithm != WEIR_SLIDING_WINDOW_COUNTER && !weir__on_wall(limit);
 }
@@ -316,7 +316,7 @@ TEST(clock_set_back_refunds_nothing)
         CHECK_EQ(server_one(&op), 0);
         int64_t taken = op.at_us + 1000000;
         use_in_store(&limit, "ahead", taken);
-        if (!goes_on(&limit))
+        if (!continues_in_the_past(&limit))
             use_in_segment(&limit, segment, "ahead", taken);
         static const enum weir__store_op_kind hows[] = {WEIR__OP_PEEK, WEIR__OP_TAKE, WEIR__OP_TAKE,   WEIR__OP_REFUND,
                                                         WEIR__OP_TAKE, WEIR__OP_TAKE, WEIR__OP_CHARGE, WEIR__OP_PEEK};
@@ -325,7 +325,8 @@ TEST(clock_set_back_refunds_nothing)
             op.kind = hows[j];
             op.cost = 3;
             CHECK_EQ(server_one(&op), 0);
-            if (goes_on(&limit) && j < 2) { /* a peek, which changes nothing; and the first operation that does */
+            if (continues_in_the_past(&limit) &&
+                j < 2) { /* a peek, which changes nothing; and the first operation that does */
                 weir_time then = {op.at_us * 1000, op.at_us * 1000};
                 CHECK_EQ(weir_reset(segment, &limit, op.name, op.name_len, then), 0);
                 use_in_segment(&limit, segment, "ahead", op.at_us);

@@ -1,8 +1,8 @@
 /* The history and hot keys that the agent writes, and the statistics that readers get of them. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
-#include "../../own.h"
-#include "../../standing_clock.h"
+#include "../../private_dir.h"
+#include "../../frozen_clock.h"
 
 #include "stats/advise.h"
 #include "stats/stats.h"
@@ -29,7 +29,7 @@ static char segment[64], hot[80];
 
 __attribute__((constructor)) static void choose_paths(void)
 {
-    own_path(segment, sizeof segment, "segment");
+    private_path(segment, sizeof segment, "segment");
     snprintf(hot, sizeof hot, "%s.hot", segment);
 }
 
@@ -68,7 +68,7 @@ static void use(weir *engine, int count)
 
 static void next_second(struct weir__history_writer *writer)
 {
-    standing_ns += WEIR_SECOND;
+    frozen_ns += WEIR_SECOND;
     CHECK_EQ(weir__history_writer_tick(writer), 0);
 }
 
@@ -323,9 +323,9 @@ static int cut_history(void)
         next_second(writer);
         if (truncate(path, 0) != 0 || truncate(hot, 0) != 0)
             return 3;
-        standing_ns += WEIR_SECOND;
+        frozen_ns += WEIR_SECOND;
         (void)weir__history_writer_tick(writer); /* finds it truncated, and writes into private memory */
-        standing_ns += WEIR_SECOND;
+        frozen_ns += WEIR_SECOND;
         if (weir__history_writer_tick(writer) != WEIR_ELOST)
             return 4;
         use(engine, 100);

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "base/clock.h"
 #include "../../engine.h"
-#include "../../own.h"
+#include "../../private_dir.h"
 #include "../../redis.h"
 
 #include "stats/stats.h"
@@ -229,7 +229,7 @@ static char segment[64], file[80];
 
 __attribute__((constructor)) static void choose_paths(void)
 {
-    own_path(segment, sizeof segment, "segment");
+    private_path(segment, sizeof segment, "segment");
     snprintf(file, sizeof file, "%s.hosts", segment);
 }
 

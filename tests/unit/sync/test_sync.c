@@ -181,7 +181,7 @@ TEST(exchange_of_several_requests)
 }
 
 /* A store that needs a millisecond for each counter, or a connection that is that slow. */
-static int bring_slowly(void *context, struct weir__store_request *request)
+static int send_slowly(void *context, struct weir__store_request *request)
 {
     int64_t left_us = request->deadline_us - (int64_t)weir__coarse_ms() * 1000;
     if (request->deadline_us && request->op_count * INT64_C(1000) > left_us)
@@ -199,7 +199,7 @@ TEST(deltas_beyond_the_time_budget_are_sent_in_the_end)
                         .flags = WEIR_NO_CONNECT,
                         .ledger = "",
                         .ledger_bytes = 2 << 20};
-    struct host host = {.send_request = bring_slowly, .send_context = &store, .now = hosts_now};
+    struct host host = {.send_request = send_slowly, .send_context = &store, .now = hosts_now};
     CHECK_EQ(weir_open(&how, &host.engine), 0);
     host_start_sync(&host);
     for (int round = 0; round < 2; round++) {
@@ -229,7 +229,7 @@ struct client {
     uint64_t *ended;
 };
 
-static void *be_a_client(void *context)
+static void *client_thread(void *context)
 {
     struct client *client = context;
     for (int64_t i = 0; i < client->rounds; i++)
@@ -247,7 +247,7 @@ TEST(requests_during_an_exchange)
     uint64_t ended = 0;
     for (int i = 0; i < CLIENTS; i++) {
         client[i] = (struct client){hosts[0], test_scaled(100000, 5000), &ended};
-        pthread_create(&thread[i], NULL, be_a_client, &client[i]);
+        pthread_create(&thread[i], NULL, client_thread, &client[i]);
     }
     while (__atomic_load_n(&ended, __ATOMIC_SEQ_CST) < CLIENTS)
         CHECK_EQ(host_round(&hosts[0]), 0);
@@ -463,7 +463,7 @@ TEST(idle_entries_are_freed)
 /* ---- Late exchanges ---- */
 
 /* A store with a latency of 0.2 s: the host continues at 80 a second, and the refill in that time is not charged. */
-static int bring_from_afar(void *context, struct weir__store_request *request)
+static int send_with_latency(void *context, struct weir__store_request *request)
 {
     hosts_time += 0.2;
     CHECK_EQ(host_check(&hosts[0], REQUEST, 16), 16);
@@ -479,7 +479,7 @@ TEST(refill_in_transit_is_not_charged)
 {
     hosts_time = 0;
     fake_store_make(&store);
-    host_make(&hosts[0], RULE("limit: 100, window: 1s, burst: 50"), bring_from_afar, &store, hosts_now);
+    host_make(&hosts[0], RULE("limit: 100, window: 1s, burst: 50"), send_with_latency, &store, hosts_now);
     CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     for (int i = 0; i < 20; i++) {
         CHECK_EQ(host_round(&hosts[0]), 0);
@@ -493,7 +493,7 @@ TEST(refill_in_transit_is_not_charged)
 static int64_t late_us;
 
 /* The first batch, which was recorded before, takes 20 s. */
-static int bring_after_a_wait(void *context, struct weir__store_request *request)
+static int send_after_a_wait(void *context, struct weir__store_request *request)
 {
     struct weir__ledger_header *header = hosts[0].engine->deltas->ledger.header;
     if (store.requests++ == 0)
@@ -513,7 +513,7 @@ TEST(lateness_is_computed_after_the_wait)
     CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
     store.fate = REPLIES;
     store.requests = 0;
-    hosts[0].sync->with.send_request = bring_after_a_wait;
+    hosts[0].sync->with.send_request = send_after_a_wait;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_unsent(&hosts[0]), 0);
     CHECK(late_us >= 20000000);
@@ -536,7 +536,7 @@ TEST(counter_of_an_unavailable_server_is_late)
         if (hosts[0].sync->tracked[i].failed_ms)
             hosts[0].sync->tracked[i].failed_ms -= 20001;
     store.error = 0;
-    hosts[0].sync->with.send_request = bring_after_a_wait;
+    hosts[0].sync->with.send_request = send_after_a_wait;
     store.requests = 1;
     for (int i = 0; i < 20 && host_unsent(&hosts[0]); i++)
         CHECK_EQ(host_round(&hosts[0]), 0);

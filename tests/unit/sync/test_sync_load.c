@@ -12,7 +12,7 @@ struct shared {
     int64_t admitted[HOSTS];
 };
 
-static void be_an_agent(struct host *host)
+static void agent_process(struct host *host)
 {
     host->send_context = weir__blocking_client_new(&store_options);
     weir__sync_free(host->sync);
@@ -23,7 +23,7 @@ static void be_an_agent(struct host *host)
     }
 }
 
-static void be_a_gateway(struct host *host, struct shared *shared, int number)
+static void gateway_process(struct host *host, struct shared *shared, int number)
 {
     while (!__atomic_load_n(&shared->stop, __ATOMIC_SEQ_CST)) {
         shared->admitted[number] += host_check(host, REQUEST, 20);
@@ -51,9 +51,9 @@ TEST(agents_killed_under_load_send_everything_once)
     fflush(stdout);
     for (int i = 0; i < HOSTS; i++) {
         if ((gateway[i] = fork()) == 0)
-            be_a_gateway(&hosts[i], shared, i);
+            gateway_process(&hosts[i], shared, i);
         if ((agent[i] = fork()) == 0)
-            be_an_agent(&hosts[i]);
+            agent_process(&hosts[i]);
     }
     int64_t kills = test_scaled(100, 20);
     /* On a busy machine the gateways are late: more kills, until there was some load. */
@@ -63,7 +63,7 @@ TEST(agents_killed_under_load_send_everything_once)
         kill(agent[i], SIGKILL);
         waitpid(agent[i], NULL, 0);
         if ((agent[i] = fork()) == 0)
-            be_an_agent(&hosts[i]);
+            agent_process(&hosts[i]);
     }
     __atomic_store_n(&shared->stop, 1, __ATOMIC_SEQ_CST);
     int64_t admitted = 0;

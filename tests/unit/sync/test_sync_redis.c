@@ -12,7 +12,7 @@
 /* By the real clock: an attempt that took too long, on a busy machine, is repeated. */
 enum { TRIES = 20 };
 
-static void sync_and_look(int64_t left[HOSTS])
+static void sync_and_read(int64_t left[HOSTS])
 {
     hosts_sync(hosts, HOSTS);
     for (int i = 0; i < HOSTS; i++)
@@ -30,7 +30,7 @@ TEST(four_a_second_distributed_over_three_hosts)
         CHECK_EQ(host_check(&hosts[0], REQUEST, 1), 1);
         CHECK_EQ(host_check(&hosts[2], REQUEST, 1), 1);
         CHECK_EQ(host_check(&hosts[1], REQUEST, 2), 2);
-        sync_and_look(left);
+        sync_and_read(left);
         in_time = seconds() < start + 0.24; /* then one unit is refilled */
         for (int i = 0; i < HOSTS && in_time; i++)
             CHECK_EQ(left[i], 0);
@@ -49,7 +49,7 @@ TEST(excess_of_a_burst_is_repaid)
         int64_t left[HOSTS];
         for (int i = 0; i < HOSTS; i++)
             CHECK_EQ(host_check(&hosts[i], REQUEST, 4), 4);
-        sync_and_look(left);
+        sync_and_read(left);
         bool soon = seconds() < start + 0.24;
         sleep_until(start + 1.9);
         int early = host_check(&hosts[0], REQUEST, 1);

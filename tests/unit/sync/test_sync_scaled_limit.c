@@ -15,7 +15,7 @@ static void throttle_is(struct host *host, uint32_t throttle)
 }
 
 /* A store that changes the load of the first host while a request is in transit. */
-static int turning_bring(void *context, struct weir__store_request *request)
+static int send_with_load_change(void *context, struct weir__store_request *request)
 {
     static bool low;
     int error = fake_send(context, request);
@@ -71,7 +71,7 @@ TEST(hosts_of_different_load_share_usage)
 TEST(load_change_in_transit_changes_no_usage)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        begin(kinds[i], turning_bring);
+        begin(kinds[i], send_with_load_change);
         throttle_is(&hosts[0], 1000);
         CHECK_EQ(host_check(&hosts[0], REQUEST, 15), 15);
         for (int round = 0; round < 9; round++)

@@ -5,27 +5,27 @@
 /* Run before the next load or swap of a lease, or the next swap of a cell. */
 static void (*before_load)(void), (*before_swap)(void), (*before_cell_swap)(void);
 
-static uint32_t load_after_others(const uint32_t *word)
+static uint32_t load_with_hook(const uint32_t *word)
 {
     run_hook(&before_load);
     return weir__load32(word);
 }
 
-static bool swap_after_others(uint32_t *word, uint32_t *expected, uint32_t desired)
+static bool swap_with_hook(uint32_t *word, uint32_t *expected, uint32_t desired)
 {
     run_hook(&before_swap);
     return weir__cas32(word, expected, desired);
 }
 
-static bool swap_cell_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
+static bool cell_swap_with_hook(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
     run_hook(&before_cell_swap);
     return weir__cell_cas(cell, expected, desired);
 }
 
-#define weir__load32   load_after_others
-#define weir__cas32    swap_after_others
-#define weir__cell_cas swap_cell_after_others
+#define weir__load32   load_with_hook
+#define weir__cas32    swap_with_hook
+#define weir__cell_cas cell_swap_with_hook
 #include "table/slab.c"
 
 #include "slabs.h"

@@ -30,7 +30,7 @@ static uint32_t *times_at(int64_t seconds)
 
 /* ---- Concurrent writes ---- */
 
-static void go_round(void)
+static void wrap_around(void)
 {
     for (int64_t seconds = 30; seconds < 150; seconds += 31)
         CHECK_EQ(take(&f, 1, seconds).verdict, WEIR_ALLOW);
@@ -42,7 +42,7 @@ TEST(reused_word_is_left_alone)
 {
     fixture_make(&f);
     take(&f, 1, 0);
-    before_write = go_round;
+    before_write = wrap_around;
     CHECK_EQ(take(&f, 1, 1).verdict, WEIR_ALLOW);
     CHECK(!before_write);
     CHECK_EQ(weir__record_body_bytes(find(124).record), 4 * sizeof(uint32_t));
@@ -52,7 +52,7 @@ TEST(reused_word_is_left_alone)
     free(f.memory);
 }
 
-static void write_another_time(void)
+static void overwrite_time(void)
 {
     times_at(10)[0] -= 100 * SECOND_US;
 }
@@ -61,7 +61,7 @@ TEST(word_of_a_late_writer_is_overwritten)
 {
     fixture_make(&f);
     take(&f, 1, 0);
-    before_write = write_another_time;
+    before_write = overwrite_time;
     CHECK_EQ(take(&f, 1, 10).verdict, WEIR_ALLOW);
     CHECK(!before_write);
     CHECK_EQ(take(&f, 98, 59).verdict, WEIR_ALLOW);
@@ -70,7 +70,7 @@ TEST(word_of_a_late_writer_is_overwritten)
     free(f.memory);
 }
 
-static void log_what_was_there(void)
+static void log_the_expected_time(void)
 {
     take(&f, -1, 30);
     CHECK_EQ(take(&f, 1, 31).verdict, WEIR_ALLOW);
@@ -88,7 +88,7 @@ TEST(late_write_of_an_earlier_time_is_undone)
     take(&f, 1, 31);
     take(&f, -1, 31); /* has written 31 */
     take(&f, 1, 30);
-    before_write = log_what_was_there;
+    before_write = log_the_expected_time;
     CHECK_EQ(take(&f, 1, 30).verdict, WEIR_DENY);
     CHECK(!before_write);
     CHECK_EQ(take(&f, 98, 90).verdict, WEIR_ALLOW);
@@ -116,7 +116,7 @@ TEST(written_time_stays_when_others_continue)
     free(f.memory);
 }
 
-static void give_all_back(void)
+static void refund_all(void)
 {
     take(&f, -100, 0);
 }
@@ -126,7 +126,7 @@ TEST(denial_is_checked_against_the_current_state)
 {
     fixture_make(&f);
     take(&f, 100, 0);
-    after_decision = give_all_back;
+    after_decision = refund_all;
     CHECK_EQ(take(&f, 1, 1).verdict, WEIR_ALLOW);
     CHECK(!after_decision);
     free(f.memory);

@@ -6,31 +6,31 @@
 static void (*before_second_look)(void), (*before_swap)(void), (*after_decision)(void);
 static int looks;
 
-static int look_after_others(const struct weir__op *op, const struct weir__key_location *where, weir__cell **slot,
-                             weir__cell *seen)
+static int lookup_with_hook(const struct weir__op *op, const struct weir__key_location *where, weir__cell **slot,
+                            weir__cell *seen)
 {
     if (++looks == 2)
         run_hook(&before_second_look);
     return weir__lookup_helping(op, where, slot, seen);
 }
 
-static bool swap_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
+static bool swap_with_hook(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
     run_hook(&before_swap);
     return weir__cell_cas(cell, expected, desired);
 }
 
-static bool decide_before_others(const weir_limit *limit, struct weir__sliding *state, int64_t now_us, int64_t cost,
-                                 enum weir__mode mode, weir_decision *decision)
+static bool decide_with_hook(const weir_limit *limit, struct weir__sliding *state, int64_t now_us, int64_t cost,
+                             enum weir__mode mode, weir_decision *decision)
 {
     bool changes = weir__counter2_take(limit, state, now_us, cost, mode, decision);
     run_hook(&after_decision);
     return changes;
 }
 
-#define weir__lookup_helping look_after_others
-#define weir__cell_cas       swap_after_others
-#define weir__counter2_take  decide_before_others
+#define weir__lookup_helping lookup_with_hook
+#define weir__cell_cas       swap_with_hook
+#define weir__counter2_take  decide_with_hook
 #include "table/slot_pair.c"
 
 #include "slabs.h"
@@ -88,7 +88,7 @@ static weir__cell *slot_at(int64_t seconds)
 
 /* ---- A decision that writes nothing ---- */
 
-static void give_all_back(void)
+static void refund_all(void)
 {
     take(-LIMIT, 60);
 }
@@ -104,7 +104,7 @@ TEST(denial_is_checked_against_the_current_state)
 {
     begin();
     take(LIMIT, 60);
-    after_decision = give_all_back;
+    after_decision = refund_all;
     CHECK_EQ(take(1, 60).verdict, WEIR_ALLOW);
     CHECK(!after_decision);
     fixture_free(f);

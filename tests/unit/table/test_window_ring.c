@@ -93,7 +93,7 @@ static void put_head(int64_t seconds, struct ring_head head)
 
 /* ---- Concurrent requests ---- */
 
-static void go_round(void)
+static void wrap_around(void)
 {
     for (int64_t seconds = 1; seconds <= BUCKETS + 1; seconds++)
         CHECK_EQ(take(10, seconds).verdict, WEIR_ALLOW);
@@ -104,7 +104,7 @@ TEST(reused_word_is_left_alone)
 {
     begin(64);
     take(10, 0);
-    before_write = go_round;
+    before_write = wrap_around;
     CHECK_EQ(take(1, 1).verdict, WEIR_ALLOW); /* the clock is behind by then: it counts in the latest part */
     CHECK(!before_write);
     CHECK_EQ(ring_at(7)[part_at(BUCKETS) % BUCKETS] >> 32, (uint32_t)part_at(BUCKETS));
@@ -190,7 +190,7 @@ TEST(lost_renewal_is_repeated)
     fixture_free(f);
 }
 
-static void give_all_back(void)
+static void refund_all(void)
 {
     take(-LIMIT, 0);
 }
@@ -200,7 +200,7 @@ TEST(denial_is_checked_against_the_current_state)
 {
     begin(64);
     take(LIMIT, 0);
-    after_decision = give_all_back;
+    after_decision = refund_all;
     CHECK_EQ(take(1, 0).verdict, WEIR_ALLOW);
     CHECK(!after_decision);
     fixture_free(f);
