@@ -239,6 +239,8 @@ bool weir__documents_stretch(struct weir__documents *documents, struct weir__rul
 
 /* Sets who and role by the request's token or cookie. False: replied. */
 bool weir__authenticate(struct weir__call *call, int *error);
+/* False: the page of another site sent the request, by what the browser reports. */
+bool weir__is_own_page(const struct weir__call *call);
 /* A session by a token: fills who and role. False: the token is not good. */
 bool weir__token_check(struct weir__call *call, const char *token, int *error);
 /* The value of the session's cookie; empty if there is none. */

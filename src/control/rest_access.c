@@ -194,6 +194,13 @@ static int add_session(struct weir__call *call, const char *hash)
 int weir__rest_session_create(struct weir__call *call)
 {
     char session[64], hash[WEIR__DIGEST_TEXT];
+    static const char json[] = "application/json";
+    weir_text type = call->request->content_type;
+    /* Another site's form, which cannot send JSON, would log the browser in with a token of that site. */
+    bool is_json = type.len >= sizeof json - 1 &&
+                   weir__text_equal_nocase((weir_text){type.data, sizeof json - 1}, WEIR__TEXT(json));
+    if (!is_json && !weir__is_own_page(call))
+        return weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages", NULL);
     json_t *body = weir__call_json(call, "token");
     if (!body)
         return 0;

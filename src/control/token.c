@@ -152,7 +152,7 @@ weir_text weir__cookie_of(weir_text cookies)
 }
 
 /* A browser sends a cookie for other sites' pages, too; it also says whose page it was. */
-static bool is_own_page(const struct weir__call *call)
+bool weir__is_own_page(const struct weir__call *call)
 {
     weir_text origin = call->request->origin, host = call->request->host;
     if (!origin.len || weir__text_is(call->request->method, "GET"))
@@ -218,7 +218,7 @@ bool weir__authenticate(struct weir__call *call, int *error)
     bool good = shown && check_request(call, error);
     if (*error)
         return false;
-    if (good && call->session_expires_ms && !is_own_page(call)) {
+    if (good && call->session_expires_ms && !weir__is_own_page(call)) {
         weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages", NULL);
         return false;
     }

@@ -225,6 +225,15 @@ BOTH(sessions)
     snprintf(body, sizeof body, "{\"token\":\"%s\"}", token);
     struct weir__rest_request r = request_of(&s, "POST /v1/session", body, buffer);
     r.tls = true;
+    r.host = text_of("weir.example:9091");
+    r.origin = text_of("https://evil.example");
+    r.content_type = text_of("text/plain"); /* as a form of another site has it */
+    CHECK_EQ(service_run(&s, &r), 403);
+    CHECK(weir__rest_header(&s.reply, "Set-Cookie") == NULL);
+    r.content_type = text_of("application/json; charset=utf-8"); /* behind a proxy that sets another Host */
+    CHECK_EQ(service_run(&s, &r), 201);
+    r.content_type = text_of("text/plain");
+    r.origin = text_of("https://weir.example:9091");
     CHECK_EQ(service_run(&s, &r), 201);
     CHECK(strstr(weir__rest_header(&s.reply, "Set-Cookie"), "; HttpOnly; SameSite=Strict; ") != NULL);
     CHECK(strstr(weir__rest_header(&s.reply, "Set-Cookie"), "; Secure") != NULL);
