@@ -53,14 +53,14 @@ def publishing(host, rounds):
     """Seconds from the request to publish to when the last worker has taken the rules up."""
     from controlled import both_workers, reloads, rule
     took = []
-    assert host.ask("POST", "/v1/rules", rule("changed", 1))[0] == 201
+    assert host.request("POST", "/v1/rules", rule("changed", 1))[0] == 201
     for limit in range(2, rounds + 2):
         before, after = both_workers(host), {}
-        etag = host.ask("GET", "/v1/rules/changed")[2]["ETag"]
-        assert host.ask("PUT", "/v1/rules/changed", rule("changed", limit), If_Match=etag)[0] == 200
+        etag = host.request("GET", "/v1/rules/changed")[2]["ETag"]
+        assert host.request("PUT", "/v1/rules/changed", rule("changed", limit), If_Match=etag)[0] == 200
         begin = time.monotonic()
-        status, told, _ = host.ask("POST", "/v1/rules/changed/publish", '{"stage": "enforced", "reason": "bench"}')
-        assert status == 200, told
+        status, reply, _ = host.request("POST", "/v1/rules/changed/publish", '{"stage": "enforced", "reason": "bench"}')
+        assert status == 200, reply
         while any(after.get(worker, 0) <= before[worker] for worker in before):
             assert time.monotonic() - begin < 30, "it does not arrive"
             reloads(host, after)
@@ -74,9 +74,9 @@ def asking(host, path, expected, rounds):
     took = []
     for _ in range(rounds):
         begin = time.monotonic()
-        status, told, _ = host.ask("GET", path)
+        status, reply, _ = host.request("GET", path)
         took.append(1000 * (time.monotonic() - begin))
-        assert status == 200 and len(told["items"]) == expected, (status, len(told["items"]))
+        assert status == 200 and len(reply["items"]) == expected, (status, len(reply["items"]))
     return took
 
 

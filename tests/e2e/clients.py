@@ -1,4 +1,4 @@
-"""Clients: plain ones that hide nothing, and many at once."""
+"""HTTP clients: single requests, raw bytes, and many at once."""
 import collections
 import contextlib
 import http.client
@@ -20,8 +20,8 @@ def get(port, path="/", method="GET", headers=None, body=None, connection=None):
 
 
 def end_sockets(*sockets):
-    """Closes sockets that other threads wait on. Those wake up: else the kernel goes on with the number, which is soon the
-    number of somebody else's socket, and takes that one's connections or bytes."""
+    """Closes sockets that other threads wait on, and wakes those up: otherwise they would continue with the descriptor's
+    number, which may soon be that of another socket."""
     for one in sockets:
         with contextlib.suppress(OSError):  # the other side may have ended it
             one.shutdown(socket.SHUT_RDWR)
@@ -33,7 +33,7 @@ def statuses(port, path, count, **more):
 
 
 def in_time(job, seconds, tries=10):
-    """What the job gives when it takes less than so long; before each further try its windows, of a second, have ended."""
+    """The result of the job once it takes less than `seconds`; between tries its windows, of a second, end."""
     for _ in range(tries):
         begun = time.monotonic()
         result = job()
@@ -44,7 +44,7 @@ def in_time(job, seconds, tries=10):
 
 
 def raw(port, data, timeout=10, until_closed=False):
-    """Sends bytes as they are and returns what comes back within the timeout or until the connection ends."""
+    """Sends bytes unchanged; returns what is received within the timeout or until the connection ends."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout) as s:
         s.sendall(data)
         received = b""
@@ -62,7 +62,7 @@ def raw(port, data, timeout=10, until_closed=False):
 
 
 def together(jobs):
-    """Runs the jobs at the same time; their results in order. An error in one is an error."""
+    """Runs the jobs concurrently; returns their results in order, or raises the first error."""
     results, problems = [None] * len(jobs), []
     barrier = threading.Barrier(len(jobs))
 
@@ -84,7 +84,7 @@ def together(jobs):
 
 
 def flood(port, path, connections, each):
-    """So many connections at once with so many requests each: how often each status came."""
+    """So many concurrent connections with so many requests each: the number of replies of each status."""
     def client():
         c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         seen = [get(port, path, connection=c).status for _ in range(each)]

@@ -1,4 +1,4 @@
-"""An upstream that writes down what is delivered and answers as it is told, and a weir serve with a queue before it."""
+"""An upstream that records deliveries and replies as configured, and a weir serve with a queue before it."""
 import collections
 import contextlib
 import http.server
@@ -32,8 +32,8 @@ def yaml(limit=50, retries=8, rules=""):
 
 
 class Upstream:
-    """`answer` is a status, or a function of a delivery that gives one; None: no answer. `slow`: seconds that a delivery out
-    of the queue takes, or a function of it that waits."""
+    """`answer`: a status, or a function of a delivery that returns one; None: no reply. `slow`: seconds that a delivery of the
+    queue takes, or a function of it that waits."""
 
     def __init__(self):
         outer = self
@@ -45,7 +45,7 @@ class Upstream:
 
             def do_GET(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if not outer.server:  # away: connections that are still open are of no use, either
+                if not outer.server:  # stopped: closes connections that are still open, too
                     self.close_connection = True
                     return
                 one = Delivery(time.time(), self.command, self.path, self.headers, body)
@@ -80,7 +80,7 @@ class Upstream:
             allow_reuse_address = True
             daemon_threads = True
 
-        self.port = free_port()  # still free when it is back: the system gives it to no client
+        self.port = free_port()  # still free after a restart: the system assigns it to no client
         self.make = lambda: Server(("127.0.0.1", self.port), Handler)
         self.begin()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -97,7 +97,7 @@ class Upstream:
             server.server_close()
 
     def deferred(self):
-        """What came out of the queue."""
+        """Deliveries of the queue."""
         with self.lock:
             return [one for one in self.seen if one.headers.get("Idempotency-Key")]
 
@@ -114,7 +114,7 @@ def ready(served):
 
 
 def queue(served, *arguments, code=0):
-    """weir queue … with the file at hand: its JSON."""
+    """weir queue … with the file: its JSON."""
     done = weir("queue", *arguments, "--json", "--file", "weir.yaml", cwd=served.folder, code=code)
     return json.loads(done.stdout) if done.stdout else done
 
@@ -124,7 +124,7 @@ def items(served, *arguments):
 
 
 def defer(served, user="7", path="/api/x", method="POST", count=1, tries=400, **more):
-    """Asks until `count` of the requests were deferred: their tickets, in order."""
+    """Sends requests until `count` of them were deferred; returns their tickets in order."""
     tickets = []
     headers = {"X-User": user, **more.pop("headers", {})}
     for i in range(tries):

@@ -299,8 +299,8 @@ def lost_units(fleet, load, keys=3):
     for host in range(len(fleet.hosts)):
         wait_until(lambda: fleet.status(host)["ledger"]["lag_ms"] == 0, "all to be told")
     lost = 0
-    for asked, key in enumerate(sorted(admitted)[:keys]):
-        lost += remaining(fleet, asked % len(fleet.hosts), key) - (DAY - admitted[key] - 2)
+    for sent, key in enumerate(sorted(admitted)[:keys]):
+        lost += remaining(fleet, sent % len(fleet.hosts), key) - (DAY - admitted[key] - 2)
     return lost
 
 
@@ -311,14 +311,14 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
         fleet = Fleet(RULES, case.url, workers=workers, sites=case.sites, options=options)
         case.fleet = keep.enter(fleet)
         for host in range(len(fleet.hosts)):  # each has met its store
-            wait_until(lambda: ask(fleet, host) == 200, "a first answer from the store")
+            wait_until(lambda: request(fleet, host) == 200, "a first answer from the store")
         during = max(during, one.alone)
         seconds = before + during + one.settle + after
         with Lateness() as machine, fleet.load(*PATHS, seconds=LONGEST, rate=rate, keys=KEYS) as load:
             time.sleep(before)
             for host in range(len(fleet.hosts) if one.batches else 0):
                 wait_until(lambda: exchanged(fleet, host) >= one.batches, f"{one.batches} batches")
-            said = sum(host.said().count("store") for host in fleet.hosts)
+            lines_before = sum(host.log_text().count("store") for host in fleet.hosts)
             begun = time.monotonic()
             case.fault()
             time.sleep(max(begun + during - time.monotonic(), 0))
@@ -326,12 +326,12 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             cured = time.monotonic()
             time.sleep(max(load.begun + seconds - cured, after))  # long enough to tell, however long the cure took
             load.end()
-        changes = sum(host.said().count("store") for host in fleet.hosts) - said
-        back = min(host.said().count("available again") for host in fleet.hosts)
+        changes = sum(host.log_text().count("store") for host in fleet.hosts) - lines_before
+        back = min(host.log_text().count("available again") for host in fleet.hosts)
         return outcome(load, fleet, begun, cured, changes, machine)._replace(back=back)
 
 
-def ask(fleet, host):
+def request(fleet, host):
     one = fleet.hosts[host]
     words = [*one.inside, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}",
              f"http://{one.address}:{one.port}/closed/first"]

@@ -69,7 +69,7 @@ def through(slow):
                         proxy_set_header Upgrade x; proxy_set_header Connection upgrade; }}"""
 
 
-def asked(port, path="/slow", more=""):
+def send_request(port, path="/slow", more=""):
     s = socket.create_connection(("127.0.0.1", port))
     s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode())
     return s

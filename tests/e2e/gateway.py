@@ -22,7 +22,7 @@ LOG_FORMAT = (
 
 
 def wait_until(condition, what, seconds=30.0, every=0.02):
-    """Until the condition gives something. What must come soon is asserted by its caller; others may use this machine, too."""
+    """Waits until the condition is true; returns its value. The caller asserts what must come sooner: the machine is shared."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = condition()
@@ -33,7 +33,7 @@ def wait_until(condition, what, seconds=30.0, every=0.02):
 
 
 def is_alive(pid):
-    """A process that has ended but that nobody has asked after (a zombie) is not."""
+    """False for a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (OSError, IndexError):
@@ -41,17 +41,17 @@ def is_alive(pid):
 
 
 def pause(pid):
-    """Stops a process, and waits until all of its threads stand still: on a busy machine some go on until the first is told."""
+    """Stops a process, and waits until all of its threads are stopped: on a busy machine some continue for a while."""
     def states():
         for file in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
             with contextlib.suppress(OSError):
                 yield file.read_text().rpartition(")")[2].split()[0]
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: all(state == "T" for state in states()), f"that {pid} stands still")
+    wait_until(lambda: all(state == "T" for state in states()), f"the stop of {pid}")
 
 
 class Gateway:
-    """One nginx. `server` is what stands in the server block, `http` what stands in http beside it."""
+    """One nginx. `server`: directives of the server block; `http`: further directives of the http block."""
 
     def __init__(self, rules, server="", http="", main="", workers=1, listen="", segment=None, size="4m", weir="on"):
         base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -108,7 +108,7 @@ http {{
 """)
 
     def write_rules(self, rules):
-        """As an editor should: written beside, then renamed."""
+        """As an editor should: writes another file, then renames it."""
         folder = self.folder / "rules"
         folder.mkdir(exist_ok=True)
         beside = folder / ".rules.new"
@@ -121,7 +121,7 @@ http {{
                               env={**os.environ, "LD_PRELOAD": os.environ.get("WEIR_PRELOAD", "")})
 
     def test(self):
-        """nginx -t: whether it is content, and what it said."""
+        """nginx -t: whether it succeeds, and its output."""
         done = self.run("-t")
         return done.returncode == 0, done.stderr
 
@@ -134,7 +134,7 @@ http {{
         return self
 
     def wait_for_workers(self, but=()):
-        """Until all are there that the configuration wants, and none of those of before."""
+        """Waits until all configured workers run, and none of those before."""
         wanted = re.search(r"worker_processes\s+(\w+);", self.config.read_text())
         count = 1 if not wanted else os.cpu_count() if wanted[1] == "auto" else int(wanted[1])
         wait_until(lambda: len(self.workers()) == count and not set(but) & set(self.workers()), "all workers")
@@ -187,7 +187,7 @@ http {{
         return path.read_text(errors="replace") if path.exists() else ""
 
     def denied(self, count, name="denied"):
-        """A log of denied requests, of which so many lines must come: a thread of the worker writes them."""
+        """The log of denied requests; waits for so many lines, as a thread of the worker writes them."""
         path = self.folder / name
         wait_until(lambda: path.read_bytes().count(b"\n") >= count, f"{count} lines in {name}")
         lines = [json.loads(line.decode("utf-8")) for line in path.read_bytes().splitlines()]
@@ -195,7 +195,7 @@ http {{
         return lines
 
     def log(self, count=None):
-        """The access log, of which `count` lines must come: nginx writes them after the client has its answer."""
+        """The access log; waits for `count` lines, as nginx writes them after the reply."""
         path = self.folder / "access.log"
 
         def lines():

@@ -15,7 +15,7 @@ WAY = ["SANITIZER=address"] if os.environ.get("WEIR_PRELOAD") else []
 PROGRAM = ROOT / f"build/gcc{'-address' if WAY else ''}/tests/e2e/ask"
 
 
-class Asker:
+class StoreClient:
     """One process with a link of its own."""
 
     def __init__(self, url):
@@ -42,11 +42,11 @@ class Asker:
 
 
 @pytest.fixture
-def asker():
+def store_client():
     made = []
 
     def make(url):
-        made.append(Asker(url))
+        made.append(StoreClient(url))
         return made[-1]
 
     yield make
@@ -83,9 +83,9 @@ def patient(url, deadline=None):
     return url + ("&" if "?" in url else "?") + (f"deadline={deadline}" if deadline else PATIENT)
 
 
-def exact(ask, limit=3, name="weir:t:k"):
+def exact(client, limit=3, name="weir:t:k"):
     """The limit passes, and not one more. The first look may take longer than a deadline: everything is new."""
-    wait_until(lambda: not ask.do("take", limit, 0, name)["error"], "an answer")
-    seen = [ask.do("take", limit, 1, name) for _ in range(limit + 2)]
+    wait_until(lambda: not client.do("take", limit, 0, name)["error"], "an answer")
+    seen = [client.do("take", limit, 1, name) for _ in range(limit + 2)]
     assert [one["error"] for one in seen] == [""] * (limit + 2), seen
     always([one["passes"] for one in seen] == [True] * limit + [False] * 2, seen)

@@ -1,4 +1,4 @@
-"""A weir serve that keeps requests for later, and what is in its queue."""
+"""A weir serve that defers requests, and the contents of its queue."""
 import contextlib
 import http.client
 import json
@@ -35,7 +35,7 @@ def wait_until_queue_answers(port):
 
 
 class Queueing(Host):
-    """One whose agent listens for the queue."""
+    """A host whose agent serves the queue."""
 
     def __init__(self, yaml, backend):
         super().__init__(yaml, backend)
@@ -47,28 +47,28 @@ class Queueing(Host):
         return self
 
     def wait_for_queue(self):
-        wait_until(self.agent, "the agent")
+        wait_until(self.agent_pid, "the agent")
         wait_until_queue_answers(self.port)
 
-    def tells(self, ticket, method="GET"):
+    def ticket(self, ticket, method="GET"):
         return get(self.port, f"/.weir/tickets/{ticket}", method=method)
 
-    def ask(self, path="/kept", method="POST", body=None, user=None, **headers):
+    def request(self, path="/kept", method="POST", body=None, user=None, **headers):
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         return get(self.port, path, method=method, body=body, headers={"X-User": user, **more} if user else more)
 
     def use_up(self, path="/kept", **more):
-        """What passes, passes."""
-        assert self.ask(path, **more).status == 200
+        """Uses up the limit by a request that passes."""
+        assert self.request(path, **more).status == 200
 
-    def keep(self, path="/kept", **more):
-        """A request that is kept: its ticket, and the answer."""
-        answer = self.ask(path, **more)
-        assert answer.status == 202, (answer, self.said())
+    def defer(self, path="/kept", **more):
+        """A request that is deferred: its ticket, and the reply."""
+        answer = self.request(path, **more)
+        assert answer.status == 202, (answer, self.log_text())
         return answer.headers["Location"].rpartition("/")[2], answer
 
-    def kept(self):
-        """What is in the queue and not over, by ticket, in the order of acceptance."""
+    def queued(self):
+        """Requests in the queue that are not finished, by ticket, in the order of acceptance."""
         with contextlib.closing(sqlite3.connect(self.folder / "state" / "queue.db", timeout=10)) as db:
             rows = db.execute(
                 "SELECT request.ticket, rule.name, lane.key, cost, method, target, headers, body FROM request"
@@ -78,7 +78,7 @@ class Queueing(Host):
         return {text(row[0]): dict(zip(names, map(bytes_of, row[1:]))) for row in rows}
 
     def headers_of(self, ticket):
-        lines = self.kept()[ticket]["headers"].decode().splitlines()
+        lines = self.queued()[ticket]["headers"].decode().splitlines()
         return [tuple(line.split(": ", 1)) for line in lines]
 
     def access(self):
@@ -93,16 +93,16 @@ def bytes_of(value):
 
 
 def text(ticket):
-    """As a client has it, however it is stored."""
+    """The ticket as a client gets it, independent of how it is stored."""
     value = bytes_of(ticket)
     return value.hex() if len(value) == 16 else value.decode()
 
 
-def usual(answer, rule="kept"):
-    """True if it is a denial as a rule without a queue gives it."""
+def is_plain_denial(answer, rule="kept"):
+    """True if it is the denial of a rule without a queue."""
     assert isinstance(answer, Answer)
-    told = json.loads(answer.body) if answer.body else {"error": "rate_limit_exceeded", "rule": rule}
-    return (answer.status == 429 and told["error"] == "rate_limit_exceeded" and told["rule"] == rule and
+    reply = json.loads(answer.body) if answer.body else {"error": "rate_limit_exceeded", "rule": rule}
+    return (answer.status == 429 and reply["error"] == "rate_limit_exceeded" and reply["rule"] == rule and
             answer.headers["Retry-After"] is not None and answer.headers["X-RateLimit-Remaining"] == "0" and
             answer.headers["Content-Type"] == "application/json" and answer.headers["Cache-Control"] == "no-store" and
             answer.headers["Location"] is None)
@@ -110,7 +110,7 @@ def usual(answer, rule="kept"):
 
 @pytest.fixture
 def host(backend):
-    """Makes as many of them as are asked for, with the usual rules unless others are given."""
+    """Makes hosts, with the default rules unless others are given."""
     made = []
 
     def make(yaml=HEAD + QUEUE + RULES, start=True):
@@ -123,7 +123,7 @@ def host(backend):
 
 
 def chunked(port, sizes, path="/kept", wait=0.0, head=""):
-    """A request whose length nobody knows before: what comes back."""
+    """A request of unknown length: status and body of the reply."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
         s.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\n{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         with contextlib.suppress(OSError):

@@ -66,12 +66,12 @@ class Client:
         self.check = self.channel.unary_unary(CHECK, health_pb2.HealthCheckRequest.SerializeToString,
                                               health_pb2.HealthCheckResponse.FromString)
 
-    def ask(self, *descriptors, domain="d", hits=0):
+    def request(self, *descriptors, domain="d", hits=0):
         return self.should(request(*descriptors, domain=domain, hits=hits), timeout=10)
 
     def codes(self, *descriptors, count, **more):
         """The overall codes of so many calls."""
-        return [self.ask(*descriptors, **more).overall_code for _ in range(count)]
+        return [self.request(*descriptors, **more).overall_code for _ in range(count)]
 
     def raw(self, data, method=RLS, **more):
         return self.channel.unary_unary(method)(data, timeout=10, **more)

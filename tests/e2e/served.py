@@ -24,7 +24,7 @@ ENVIRONMENT = {**os.environ, "WEIR_MODULES": str(pathlib.Path(MODULE).parent), "
 
 
 class Backend:
-    """An API that says what it was asked; /slow/N waits N seconds first."""
+    """An API whose replies contain the request as JSON; /slow/N waits N seconds first."""
 
     def __init__(self, name="a", tls=None):
         outer = self
@@ -34,7 +34,7 @@ class Backend:
             disable_nagle_algorithm = True
 
             def do_GET(self):
-                outer.asked += 1
+                outer.requests += 1
                 outer.last = self.headers
                 if self.path.startswith("/slow/"):
                     time.sleep(float(self.path.split("/")[2]))
@@ -52,7 +52,7 @@ class Backend:
             def log_message(self, *arguments):
                 pass
 
-        self.asked, self.last = 0, None  # requests, and the headers of the last one
+        self.requests, self.last = 0, None  # requests, and the headers of the last one
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.handle_error = lambda *arguments: None
         if tls:
@@ -79,7 +79,7 @@ def certificate(folder, name="server"):
 
 
 def stale_folders():
-    """Those of weir serve's own that no process uses any more: whose lock is free."""
+    """Runtime directories of weir serve that no process uses any more: their lock is free."""
     stale = set()
     for path in pathlib.Path("/tmp").glob("weir-serve-??????"):
         with contextlib.suppress(OSError), open_folder(path) as folder:
@@ -108,11 +108,11 @@ class Served:
         self.backend = backend
         self.file = self.folder / "weir.yaml"
         self.write(yaml)
-        self.process = self.group = self.private = None
-        self.inside = []  # what comes before the command: ip netns exec …
+        self.process = self.group = self.runtime_dir = None
+        self.inside = []  # prefix of the command: ip netns exec …
 
     def write(self, yaml):
-        """As an editor should: written beside, then renamed."""
+        """As an editor should: writes another file, then renames it."""
         text = yaml.replace("@PORT@", str(self.port)).replace("@METRICS@", str(self.metrics))
         text = text.replace("@FOLDER@", str(self.folder))
         if self.backend:
@@ -127,33 +127,34 @@ class Served:
         self.write(text.replace(old, new))
 
     def run(self, *arguments, **more):
-        """weir serve with these arguments, to its end."""
+        """Runs weir serve with these arguments until it exits."""
         return subprocess.run([WEIR, "serve", *arguments, "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
                               capture_output=True, text=True, timeout=60, **more)
 
     def start(self, running=True, env=ENVIRONMENT, stdin=subprocess.DEVNULL, **more):
-        """Until it runs; or not so long, and then what it runs is not known."""
-        self.log_file = self.folder / "said.txt"
-        with open(self.log_file, "wb") as said:
+        """Waits until it runs; without `running` it returns at once, and group and runtime_dir stay unknown."""
+        self.log_file = self.folder / "log.txt"
+        with open(self.log_file, "wb") as output:
             self.process = subprocess.Popen([*self.inside, WEIR, "serve", "weir.yaml"], cwd=self.folder, env=env,
-                                            stdin=stdin, stdout=said, stderr=said, **more)
+                                            stdin=stdin, stdout=output, stderr=output, **more)
         if not running:
             return self
-        self.says("is running")
+        self.wait_for_log("is running")
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
             self.group = int(children.read().split()[0])
         command = pathlib.Path(f"/proc/{self.group}/cmdline").read_text().replace("\0", " ")
-        self.private = pathlib.Path(re.search(r"-p (\S+)", command).group(1))
+        self.runtime_dir = pathlib.Path(re.search(r"-p (\S+)", command).group(1))
         return self
 
-    def said(self):
+    def log_text(self):
         return self.log_file.read_text(errors="replace")
 
-    def says(self, what, times=1, seconds=30.0):
-        def heard():
-            assert self.process.poll() is None or what in self.said(), self.said()
-            return self.said().count(what) >= times
-        wait_until(heard, f"'{what}'", seconds)
+    def wait_for_log(self, what, times=1, seconds=30.0):
+        """Waits until the log contains the text, `times` times."""
+        def is_logged():
+            assert self.process.poll() is None or what in self.log_text(), self.log_text()
+            return self.log_text().count(what) >= times
+        wait_until(is_logged, f"'{what}'", seconds)
 
     def workers(self):
         with open(f"/proc/{self.group}/task/{self.group}/children") as children:
@@ -162,30 +163,30 @@ class Served:
     def signal(self, number):
         os.kill(self.process.pid, number)
 
-    def agent(self):
-        """The pid of its agent; 0 while there is none that has its name. Other children are nginx, and come and go."""
+    def agent_pid(self):
+        """The pid of its agent; 0 while there is none of that name. Other children are nginx's."""
         for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
             with contextlib.suppress(OSError):
                 if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "weir-agent":
                     return int(child)
         return 0
 
-    def the_agent(self, *but):
-        """The same of one that is there, and none of those: it may have to be waited for."""
-        return wait_until(lambda: (pid if (pid := self.agent()) not in but else 0), "the agent")
+    def wait_for_agent(self, *but):
+        """Waits for an agent whose pid is none of these; returns the pid."""
+        return wait_until(lambda: (pid if (pid := self.agent_pid()) not in but else 0), "the agent")
 
     def kill_agent(self, *but):
-        """kill -9. Its pid."""
-        pid = self.the_agent(*but)
+        """Kills the agent (SIGKILL); returns its pid."""
+        pid = self.wait_for_agent(*but)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def end(self, seconds=40):
-        """Waits for the end: the exit code."""
+        """Waits for the exit; returns the code."""
         return self.process.wait(seconds)
 
     def nothing_left(self):
-        """No process of nginx's, and no folder."""
+        """Waits until no process of nginx is left; returns whether the runtime directory is gone."""
         def gone():
             try:
                 os.killpg(self.group, 0)
@@ -193,7 +194,7 @@ class Served:
                 return True
             return False
         wait_until(gone, "the end of all processes")
-        return not self.private.exists()
+        return not self.runtime_dir.exists()
 
     def get(self, path="/", **more):
         return get(self.port, path, **more)
@@ -203,7 +204,7 @@ class Served:
             self.process.send_signal(signal.SIGTERM)
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(20)
-        assert not self.group or "AddressSanitizer" not in self.said() and "runtime error" not in self.said(), self.said()
+        assert not self.group or "AddressSanitizer" not in self.log_text() and "runtime error" not in self.log_text(), self.log_text()
         if self.group and is_alive(self.group):
             os.killpg(self.group, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -28,8 +28,8 @@ def program():
 @functools.cache
 def version(server):
     """Of a program: (major, minor)."""
-    said = subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout
-    return tuple(int(part) for part in re.search(r"v=(\d+)\.(\d+)", said).groups())
+    output = subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout
+    return tuple(int(part) for part in re.search(r"v=(\d+)\.(\d+)", output).groups())
 
 
 def folder(prefix):
@@ -94,9 +94,9 @@ class Server:
     arguments = ()
 
     def start(self, wait=True):
-        with open(self.folder / f"{self.port}.log", "ab") as said:
+        with open(self.folder / f"{self.port}.log", "ab") as output:
             self.process = subprocess.Popen([*WITH_US, program(), str(self.config), *self.arguments],
-                                            stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+                                            stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         if wait:
             wait_until(self.answers, f"redis-server on {self.port}: {self.log()[-500:]}")
         return self

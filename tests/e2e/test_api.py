@@ -72,14 +72,14 @@ class Client:
         if token:
             self.session.headers["Authorization"] = f"Bearer {token}"
 
-    def ask(self, method, path, body=None, **more):
+    def request(self, method, path, body=None, **more):
         answer = self.session.request(method, self.base + path, json=body, timeout=20, **more)
         assert answer.headers["Content-Type"] == "application/json"
         hold(method, urllib.parse.urlsplit(path).path, answer.status_code, answer.json())
         return answer
 
     def post(self, path, body):
-        return self.ask("POST", path, body)
+        return self.request("POST", path, body)
 
     def check(self, body):
         answer = self.post("/check", body)
@@ -173,10 +173,10 @@ def test_faults_and_wrong_ways(api):
                         ({"batch": [direct(), {**direct(), "window": "soon"}]}, "batch[1].window")):
         answer = c.post("/check", body)
         assert answer.status_code == 400 and answer.json()["error"]["field"] == field
-    assert c.ask("GET", "/nothing").status_code == 404
-    wrong = c.ask("GET", "/check")
+    assert c.request("GET", "/nothing").status_code == 404
+    wrong = c.request("GET", "/check")
     assert wrong.status_code == 405 and wrong.headers["Allow"] == "POST"
-    assert c.ask("POST", "/keys/api/x", {}).headers["Allow"] == "GET, HEAD, DELETE"
+    assert c.request("POST", "/keys/api/x", {}).headers["Allow"] == "GET, HEAD, DELETE"
     form = get(g.port, "/v1/check", "POST", {"Content-Type": "application/x-www-form-urlencoded"}, "a=b")
     assert form.status == 415 and json.loads(form.body)["error"]["code"] == "not_json"
     assert get(g.port, "/v1/check", "POST", {"Content-Type": "application/vnd.x+json; charset=utf-8"},
@@ -187,7 +187,7 @@ def test_faults_and_wrong_ways(api):
 
 def test_the_description_is_served_and_is_all_there_is(api):
     c = api().client
-    assert c.ask("GET", "/openapi.json").json() == DOC
+    assert c.request("GET", "/openapi.json").json() == DOC
     for name, schema in DOC["components"]["schemas"].items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert f"schemas/{name}\"" in json.dumps(DOC), name
@@ -215,13 +215,13 @@ def test_bodies_however_they_come(api, tmp_path):
     # Of unknown length, and of known: curl 7.88 does not tell of an answer that a reset of the stream follows.
     big = tmp_path / "big"
     big.write_bytes(b" " * (1 << 20) + pieces)
-    said = subprocess.run(["curl", "-sS", "--http2-prior-knowledge", "-H", "Content-Length:", "-H",
+    output = subprocess.run(["curl", "-sS", "--http2-prior-knowledge", "-H", "Content-Length:", "-H",
                            "Content-Type: application/json", "--data-binary", f"@{big}", url],
                           capture_output=True, check=True, timeout=60).stdout
-    assert b'"code":"too_large"' in said, said
-    said = subprocess.run(["nghttp", "-v", "-H", ":method: POST", "-H", "Content-Type: application/json", "-d",
+    assert b'"code":"too_large"' in output, output
+    output = subprocess.run(["nghttp", "-v", "-H", ":method: POST", "-H", "Content-Type: application/json", "-d",
                            str(big), url], capture_output=True, check=False, timeout=60).stdout
-    assert b":status: 413" in said and b'"code":"too_large"' in said, said
+    assert b":status: 413" in output and b'"code":"too_large"' in output, output
     assert httpx.Client(http1=False, http2=True).post(url, json=direct("h3")).status_code == 200
 
 
@@ -278,9 +278,9 @@ def test_hostile_bodies_leave_the_worker_alone(api):
 
 def test_curl(api):
     g = api()
-    said = subprocess.run(["curl", "-sS", "-H", "Content-Type: application/json", "-d", json.dumps(direct()),
+    output = subprocess.run(["curl", "-sS", "-H", "Content-Type: application/json", "-d", json.dumps(direct()),
                            f"http://127.0.0.1:{g.port}/v1/check"], capture_output=True, text=True, check=True, timeout=60)
-    assert json.loads(said.stdout)["remaining"] == 2
+    assert json.loads(output.stdout)["remaining"] == 2
 
 
 # ---- Keys, tokens and operators ----
@@ -291,18 +291,18 @@ def test_keys(api):
     key = urllib.parse.quote("user:a/b//%2F?&é", safe="")
     about = {"attributes": {"path": "/api/x", "user_id": "a/b//%2F?&é"}}
     c.check(about), c.check(about)
-    state = c.ask("GET", f"/keys/api/{key}")
+    state = c.request("GET", f"/keys/api/{key}")
     assert state.json()["remaining"] == 3 and state.headers["Cache-Control"] == "no-store"
     assert state.json()["key"] == "user:a/b//%2F?&é"
-    assert c.ask("DELETE", f"/keys/api/{key}").json()["reset"] is True
-    assert c.ask("GET", f"/keys/api/{key}").json()["remaining"] == 5
-    assert c.ask("PUT", f"/keys/api/{key}/block", {"for": "10m"}).json()["blocked_for_s"] == 600
+    assert c.request("DELETE", f"/keys/api/{key}").json()["reset"] is True
+    assert c.request("GET", f"/keys/api/{key}").json()["remaining"] == 5
+    assert c.request("PUT", f"/keys/api/{key}/block", {"for": "10m"}).json()["blocked_for_s"] == 600
     denied = c.check(about)
     assert denied["reason"] == "blocked" and 0 < denied["retry_after_s"] <= 600
-    assert c.ask("DELETE", f"/keys/api/{key}/block").json()["blocked_for_s"] == 0
+    assert c.request("DELETE", f"/keys/api/{key}/block").json()["blocked_for_s"] == 0
     assert c.check(about)["allowed"]
-    assert c.ask("GET", "/keys/none/x").status_code == 404
-    assert c.ask("PUT", "/keys/api/x/block", {"for": "for ever"}).status_code == 400
+    assert c.request("GET", "/keys/none/x").status_code == 404
+    assert c.request("PUT", "/keys/api/x/block", {"for": "for ever"}).status_code == 400
     # Slashes that follow each other are the key's own.
     c.check({"attributes": {"path": "/api/x", "user_id": "//x"}})
     with socket.create_connection(("127.0.0.1", g.port), timeout=10) as s:
@@ -323,16 +323,16 @@ def test_tokens(api, tmp_path):
     assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == 'Bearer realm="weir"'
     answer = wrong.post("/check", direct())
     assert answer.status_code == 401 and 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
-    assert nobody.ask("GET", "/openapi.json").status_code == 401
+    assert nobody.request("GET", "/openapi.json").status_code == 401
     for token in TOKENS:
         assert Client(g.port, token).check(direct(token))["allowed"]
     for token in TOKENS[:2]:
         c = Client(g.port, token)
-        assert c.ask("GET", "/keys/api/x").status_code == 200
+        assert c.request("GET", "/keys/api/x").status_code == 200
         for way in (("DELETE", "/keys/api/x"), ("PUT", "/keys/api/x/block", {"for": 1}), ("DELETE", "/keys/api/x/block")):
-            answer = c.ask(*way)
+            answer = c.request(*way)
             assert answer.status_code == 403 and "insufficient_scope" in answer.headers["WWW-Authenticate"]
-    assert Client(g.port, TOKENS[2]).ask("DELETE", "/keys/api/x").status_code == 200
+    assert Client(g.port, TOKENS[2]).request("DELETE", "/keys/api/x").status_code == 200
     assert get(g.port, "/v1/check", "POST", {"Authorization": "bearer   " + TOKENS[0]}, "{}").status == 400
     for header in ("", "Bearer", "Bearer ", "Basic " + TOKENS[0], TOKENS[0]):
         assert get(g.port, "/v1/check", "POST", {"Authorization": header}, "{}").status == 401
@@ -387,7 +387,7 @@ def test_guesses_that_are_given_up_learn_nothing(api):
     def checked():
         return int(re.search(rb"^weir_auth_failures_total (\d+)$", get(g.port, "/metrics").body, re.M)[1])
 
-    def ask(connection, token):
+    def request(connection, token):
         body = json.dumps(direct())
         connection.sendall(f"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Weir-Token: {token}\r\n"
                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -405,25 +405,25 @@ def test_guesses_that_are_given_up_learn_nothing(api):
     def guess(count):
         for _ in range(count):
             with connect() as one:
-                ask(one, "a-wrong-token")
+                request(one, "a-wrong-token")
                 answer(one, 0.02)
     with connect() as early:
-        ask(early, TOKENS[0])
+        request(early, TOKENS[0])
         assert answer(early, 10) == b"200"
         together([lambda: guess(50) for _ in range(8)])
         assert 6 <= checked() <= 12  # of 400
         began = time.monotonic()
-        ask(early, TOKENS[0])
+        request(early, TOKENS[0])
         assert answer(early, 10) == b"200" and time.monotonic() - began < 0.2  # it had the right one before
         with connect() as late:
-            ask(late, TOKENS[0])
+            request(late, TOKENS[0])
             assert answer(late, 0.02) is None  # nothing tells it from a wrong one
             assert answer(late, 10) == b"200" and time.monotonic() - began < 4  # at most 2 s, on a busy machine
-            ask(late, "a-wrong-token")
+            request(late, "a-wrong-token")
             assert answer(late, 10) == b"401"
     held = [connect() for _ in range(64)]
     for each in held:
-        ask(each, "a-wrong-token")
+        request(each, "a-wrong-token")
     time.sleep(0.1)
     refused = get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct()))
     assert refused.status == 503 and refused.headers["Retry-After"] == "2" and b'"busy"' in refused.body
@@ -437,12 +437,12 @@ def test_guesses_that_are_given_up_learn_nothing(api):
 
 def test_without_tokens_operators_must_be_allowed(api):
     c = api().client
-    assert c.ask("GET", "/keys/api/x").status_code == 200
-    answer = c.ask("DELETE", "/keys/api/x")
+    assert c.request("GET", "/keys/api/x").status_code == 200
+    answer = c.request("DELETE", "/keys/api/x")
     assert answer.status_code == 403 and answer.json()["error"]["code"] == "operator_only"
 
 
-@pytest.mark.parametrize("wrong, told", [
+@pytest.mark.parametrize("wrong, reply", [
     ("location /v1/ { weir_api; weir_api_token short; }", "less than 8 characters"),
     ("location /v1/ { weir_api; weir_api_token long-enough-token admin; }", 'invalid parameter "admin"'),
     ("location /v1/ { weir_api; weir_api_token file=/nowhere/tokens; }", "cannot read"),
@@ -454,9 +454,9 @@ def test_without_tokens_operators_must_be_allowed(api):
     ("location = /v1/check { weir_api; }", "needs a location"),
     ("location = /v1/auth { weir_auth; weir_auth_status 200; }", "from 400 to 599"),
 ])
-def test_configurations_that_cannot_be(gateway, wrong, told):
-    content, said = gateway(RULES, server=wrong, start=False).test()
-    assert not content and told in said
+def test_configurations_that_cannot_be(gateway, wrong, reply):
+    content, output = gateway(RULES, server=wrong, start=False).test()
+    assert not content and reply in output
 
 
 # ---- Reservations ----
@@ -466,7 +466,7 @@ def llm(cost, **more):
 
 
 def left(c, rule="tokens", key="user:1"):
-    return c.ask("GET", f"/keys/{rule}/{key}").json()["remaining"]
+    return c.request("GET", f"/keys/{rule}/{key}").json()["remaining"]
 
 
 def test_reserve_commit_cancel(api):
@@ -657,23 +657,23 @@ def test_auth_refuses_several_lines_of_a_header_that_a_rule_reads(api, mode):
     """The proxy passes all of them on, and the upstream may take any: joined, they would be another key each time."""
     g = api(rules=SINGLE, server=f"location /v1/ {{ weir_api; }} location = /v1/auth {{ weir_auth; {mode} }}")
 
-    def ask(uri, *lines):
+    def request(uri, *lines):
         sent = "".join(f"{line}\r\n" for line in (f"X-Forwarded-Uri: {uri}", *lines))
         answer = raw(g.port, f"GET /v1/auth HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{sent}\r\n".encode(), until_closed=True)
         assert (b"several lines" in answer) == (answer.split()[1] == b"400")
         return int(answer.split()[1])
     for lines in (("X-API-Key: real", "X-API-Key: 1"), ("x-api-key: 2", "X-API-Key: real"), ("X-API-Key: real",) * 2,
                   ("X-API-Key: real", "X-API-Key:")):
-        assert ask("/key", *lines) == 400
-    assert [ask("/key", "X-API-Key: real") for _ in range(3)] == [200, 200, 429]
-    assert [ask("/user", "X-User: 666", *more) for more in ((), ("X-User: 1",))] == [429, 400]
-    assert [ask("/plan", "X-Plan: free", *more) for more in ((), ("X-Plan: x",))] == [429, 400]
-    assert [ask("/cost", "X-Cost: 3", *more) for more in ((), ("X-Cost: x",))] == [429, 400]
+        assert request("/key", *lines) == 400
+    assert [request("/key", "X-API-Key: real") for _ in range(3)] == [200, 200, 429]
+    assert [request("/user", "X-User: 666", *more) for more in ((), ("X-User: 1",))] == [429, 400]
+    assert [request("/plan", "X-Plan: free", *more) for more in ((), ("X-Plan: x",))] == [429, 400]
+    assert [request("/cost", "X-Cost: 3", *more) for more in ((), ("X-Cost: x",))] == [429, 400]
     # Lines that no rule reads, and those to which each proxy or the browser adds its own.
-    assert ask("/elsewhere", "X-API-Key: real", "X-API-Key: 1", "X-Other: 1", "X-Other: 2") == 200
+    assert request("/elsewhere", "X-API-Key: real", "X-API-Key: 1", "X-Other: 1", "X-Other: 2") == 200
     lists = ("X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.2", "Forwarded: for=192.0.2.1", "Forwarded: for=192.0.2.2",
              "Cookie: a=1", "Cookie: sid=1")
-    assert [ask("/lists", *lists) for _ in range(4)] == [200, 200, 200, 429]
+    assert [request("/lists", *lists) for _ in range(4)] == [200, 200, 200, 429]
 
 
 @pytest.mark.parametrize("chosen", ["", "weir_auth_headers original;"])
@@ -777,8 +777,8 @@ def test_caddy_forward_auth_in_front(api, tmp_path):
 def test_examples_of_the_documentation(gateway, example, tmp_path):
     (tmp_path / "tokens").write_text("a-token-of-some-length\n")
     g = gateway(RULES, start=False, server=example.replace("/etc/weir/tokens", str(tmp_path / "tokens")))
-    content, said = g.test()
-    assert content, said
+    content, output = g.test()
+    assert content, output
 
 
 def test_many_workers_many_clients(api):

@@ -86,7 +86,7 @@ def test_files_that_do_not_fit(everything, tmp_path):
                 use(one)
                 wait_until(lambda: all((small / f"segment{ending}").exists() for ending in ENDINGS), "all files")
                 time.sleep(1)
-                assert "space" not in one.said() and "does not fit" not in one.said()
+                assert "space" not in one.log_text() and "does not fit" not in one.log_text()
                 one.signal(signal.SIGTERM)
                 assert one.end() == 0
             else:
@@ -105,7 +105,7 @@ def test_files_cut_short_under_gateway_and_agent(everything, length):
     """Nobody ends, requests are answered, each file's use is said to be off, and a reload makes it anew."""
     one = everything()
     use(one)
-    agent, workers = one.the_agent(), one.workers()
+    agent, workers = one.wait_for_agent(), one.workers()
     sizes = {ending: (one.folder / f"segment{ending}").stat().st_size for ending in ENDINGS}
     for ending in ENDINGS:
         os.truncate(one.folder / f"segment{ending}", length)
@@ -113,26 +113,26 @@ def test_files_cut_short_under_gateway_and_agent(everything, length):
     while time.monotonic() < end:
         use(one)
         time.sleep(0.1)
-    assert one.agent() == agent and one.workers() == workers
-    said = one.said()
-    assert "killed by signal" not in said and "exited on signal" not in said
-    assert "segment.history was truncated; created again" in said
+    assert one.agent_pid() == agent and one.workers() == workers
+    output = one.log_text()
+    assert "killed by signal" not in output and "exited on signal" not in output
+    assert "segment.history was truncated; created again" in output
     # Those whose first page is still there are only missed where something beyond it is needed.
     wanted = ("hot keys are not sampled (.hot)", "the load level is 0 (.load)", "eventual rules act as if",
               "reservations expire only in the worker") if length < 8192 else ()
     for what in wanted:
-        assert what in said, said
-        assert said.count(what) <= 4, said  # once in each of two workers and the agent's two parts
+        assert what in output, output
+        assert output.count(what) <= 4, output  # once in each of two workers and the agent's two parts
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
-    one.the_agent(agent)
+    one.wait_for_log("reloaded")
+    one.wait_for_agent(agent)
     use(one)
     wait_until(lambda: all((one.folder / f"segment{ending}").stat().st_size == size for ending, size in sizes.items()),
                "files of their full size")
-    before = one.said()
+    before = one.log_text()
     use(one)
     time.sleep(1.5)
-    assert one.said() == before
+    assert one.log_text() == before
 
 
 def test_files_of_another_user(everything):
@@ -150,17 +150,17 @@ def test_files_of_another_user(everything):
     one.start()
     use(one)
     wait_until(lambda: (one.folder / "segment.hosts").exists(), "the list of hosts")
-    said = one.said()
+    output = one.log_text()
     for ending, off in ((".hot", "hot keys are not noted"), (".load", "the load level is not known"),
                         (".observer", "no history is recorded")):
-        line = next(line for line in said.splitlines() if f"segment{ending}" in line and off in line)
+        line = next(line for line in output.splitlines() if f"segment{ending}" in line and off in line)
         assert "nobody (uid 65534)" in line and "remove it" in line
     assert (one.folder / "segment.hot").stat().st_size == 0  # and nothing was written into it
     # Once they are removed, a reload has all of it.
     for ending in (".hot", ".load", ".history", ".observer", ".load.lock"):
         os.unlink(one.folder / f"segment{ending}")
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     wait_until(lambda: all((one.folder / f"segment{ending}").exists() for ending in ENDINGS), "all files")
     assert all((one.folder / f"segment{ending}").stat().st_uid == 0 for ending in ENDINGS)
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 from clients import get, together
-from flight import LEASE, asked, through
+from flight import LEASE, send_request, through
 from gateway import wait_until
 from resp import Client, RespGateway, fields
 
@@ -32,7 +32,7 @@ def fill(g, slow, count):
 
     def full():
         if slow.inside < count:
-            waiting.append(asked(g.port))
+            waiting.append(send_request(g.port))
             time.sleep(0.05)
         return slow.inside == count
     wait_until(full, f"{count} requests")
@@ -58,7 +58,7 @@ def test_exactly_the_limit_over_two_workers(gateway, slow):
 
 def test_clients_that_go_away(gateway, slow):
     g = gateway(rules(3), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport")
-    waiting = [asked(g.port) for _ in range(3)]
+    waiting = [send_request(g.port) for _ in range(3)]
     wait_until(lambda: slow.inside == 3, "three requests")
     assert get(g.port, "/slow").status == 429
     waiting.pop().close()
@@ -70,9 +70,9 @@ def test_clients_that_go_away(gateway, slow):
 
 def test_errors_redirects_and_upgrades_give_back_once(gateway, slow):
     g = gateway(rules(3), server=through(slow) + "location = /page.txt {}")
-    waiting = [asked(g.port, "/breaks"), asked(g.port, "/inner")]
+    waiting = [send_request(g.port, "/breaks"), send_request(g.port, "/inner")]
     wait_until(lambda: slow.inside == 2, "two requests")
-    upgraded = asked(g.port, "/ws", "Upgrade: x\r\nConnection: upgrade\r\n")
+    upgraded = send_request(g.port, "/ws", "Upgrade: x\r\nConnection: upgrade\r\n")
     assert b" 101 " in upgraded.recv(65536)
     assert get(g.port, "/page.txt").status == 429
     upgraded.sendall(b"hello")
@@ -96,7 +96,7 @@ def test_what_another_rule_denies_holds_nothing(gateway, slow):
 
 def test_longer_than_the_lease(gateway, slow):
     g = gateway(rules(1, LEASE), server=through(slow) + "location = /page.txt {}")
-    waiting = asked(g.port)
+    waiting = send_request(g.port)
     wait_until(lambda: slow.inside == 1, "a request")
     end = time.monotonic() + 6
     while time.monotonic() < end:
@@ -126,7 +126,7 @@ def test_a_killed_worker(gateway, slow):
 
 def test_a_reload_keeps_what_is_held(gateway, slow):
     g = gateway(rules(2), server=through(slow) + "location = /page.txt {}")
-    waiting = [asked(g.port) for _ in range(2)]
+    waiting = [send_request(g.port) for _ in range(2)]
     wait_until(lambda: slow.inside == 2, "two requests")
     g.reload()
     assert get(g.port, "/page.txt").status == 429

@@ -15,16 +15,16 @@ GOOD = json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1,
 
 
 def refused(g, *wanted):
-    content, said = g.test()
+    content, output = g.test()
     assert not content
     for text in wanted:
-        assert re.search(text, said), said
-    assert "*** " not in said  # of a sanitizer or libc
+        assert re.search(text, output), output
+    assert "*** " not in output  # of a sanitizer or libc
 
 
 def test_good_configurations_pass(gateway):
-    content, said = gateway(GOOD, start=False).test()
-    assert content and "successful" in said, said
+    content, output = gateway(GOOD, start=False).test()
+    assert content and "successful" in output, output
 
 
 def test_every_error_of_the_rules_is_told_with_its_place(gateway):
@@ -111,8 +111,8 @@ def test_another_size_is_said(gateway):
     g = gateway(GOOD, start=False)
     assert g.test()[0]
     g.config.write_text(g.config.read_text().replace(" 4m;", " 8m;"))
-    content, said = g.test()
-    assert content and "keeps its size of 4194304 bytes" in said
+    content, output = g.test()
+    assert content and "keeps its size of 4194304 bytes" in output
 
 
 @pytest.mark.parametrize("replace, by, wanted", [
@@ -258,9 +258,9 @@ def test_the_client_behind_a_trusted_proxy(gateway):
         http='log_format who "$weir_client $remote_addr";', server="""
         location = /who { return 200 $weir_client; }
         location = /x { weir_log_denied @FOLDER@/denied; access_log @FOLDER@/who who; proxy_pass http://@BACKEND@; }""")
-    for said, client in (("203.0.113.9", "203.0.113.9"), ("198.51.100.1, 203.0.113.9, 127.0.0.3", "203.0.113.9"),
+    for forwarded, client in (("203.0.113.9", "203.0.113.9"), ("198.51.100.1, 203.0.113.9, 127.0.0.3", "203.0.113.9"),
                          ("2001:DB8::1", "2001:db8::1"), ("nonsense", "127.0.0.1"), ("", "127.0.0.1")):
-        assert get(g.port, "/who", headers={"X-Forwarded-For": said}).body.decode() == client, said
+        assert get(g.port, "/who", headers={"X-Forwarded-For": forwarded}).body.decode() == client, forwarded
     for _ in range(2):
         get(g.port, "/x", headers={"X-Forwarded-For": "203.0.113.9", "X-User": "7"})
     line, = g.denied(1)

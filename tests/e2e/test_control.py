@@ -47,19 +47,19 @@ def test_publishing_reaches_every_worker_within_two_seconds(host):
 
 def test_the_first_start_imports_and_a_restart_keeps_what_was_published(host):
     one = host().begin()
-    one.says("are in the rules service now")
+    one.wait_for_log("are in the rules service now")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    status, told, _ = one.ask("GET", "/v1/rules/two")
-    assert (status, told["stage"], told["author"]) == (200, "enforced", "weir.yaml")
+    status, reply, _ = one.request("GET", "/v1/rules/two")
+    assert (status, reply["stage"], reply["author"]) == (200, "enforced", "weir.yaml")
     assert one.publish("two", 5) == 200
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     one.start()
     one.wait_for_admin()
     assert "limit: 5" in one.published().replace('"', "")
-    assert one.told("GET", "/v1/rules/two")["version"] == 2
+    assert one.request_json("GET", "/v1/rules/two")["version"] == 2
     assert [one.get("/two").status for _ in range(4)] == [200, 200, 200, 429]  # two of five are counted
-    assert one.said().count("are in the rules service now") == 0
+    assert one.log_text().count("are in the rules service now") == 0
 
 
 def test_rules_with_errors_are_not_imported(host):
@@ -71,17 +71,17 @@ def test_rules_with_errors_are_not_imported(host):
 def test_keys_and_figures(host):
     one = host().begin()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    stats = one.ask("GET", "/v1/stats")
+    stats = one.request("GET", "/v1/stats")
     assert stats[0] == 200 and stats[1]["rules"][0]["totals"]["denied"] == 1
     for path in ("/v1/stats/history?rule=two", "/v1/stats/hot?rule=two", "/v1/stats/hot?rule=two&near=1", "/v1/advice"):
-        assert one.ask("GET", path)[0] == 200, path
-    assert one.ask("GET", "/v1/stats/hot?rule=none")[0] == 404
+        assert one.request("GET", path)[0] == 200, path
+    assert one.request("GET", "/v1/stats/hot?rule=none")[0] == 404
     key = "/v1/keys/two/somebody"
-    assert one.ask("PUT", f"{key}/block", '{"for": "1m"}')[0] == 200
-    assert one.told("GET", key)["reason"] == "blocked"
-    assert one.ask("DELETE", f"{key}/block")[0] == 200 and one.told("GET", key)["reason"] == "limit"
-    assert one.ask("DELETE", key)[0] == 200
-    assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.told("GET", "/v1/audit")["items"]}
+    assert one.request("PUT", f"{key}/block", '{"for": "1m"}')[0] == 200
+    assert one.request_json("GET", key)["reason"] == "blocked"
+    assert one.request("DELETE", f"{key}/block")[0] == 200 and one.request_json("GET", key)["reason"] == "limit"
+    assert one.request("DELETE", key)[0] == 200
+    assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.request_json("GET", "/v1/audit")["items"]}
 
 
 def test_keys_are_hashes_for_those_who_are_no_operators(host):
@@ -90,34 +90,34 @@ def test_keys_are_hashes_for_those_who_are_no_operators(host):
     viewer = weir("token", "create", "v", "--role", "viewer", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
 
     def hot(token):
-        status, told, _ = one.ask("GET", "/v1/stats/hot?rule=two&by=denied", token=token)
-        return told["keys"] if status == 200 else []
+        status, reply, _ = one.request("GET", "/v1/stats/hot?rule=two&by=denied", token=token)
+        return reply["keys"] if status == 200 else []
 
-    def asked():
+    def sampled():
         for _ in range(40):
             one.get("/two", headers={"X-Key": "confidential"})
         return any(key["key"] == "k:confidential" for key in hot(one.token))
 
-    wait_until(asked, "the hot key")
+    wait_until(sampled, "the hot key")
     shown = hot(viewer)
     assert shown and all(key["hidden"] and re.fullmatch("~[0-9a-f]{16}", key["key"]) for key in shown)
-    assert one.ask("PUT", "/v1/keys/two/k:confidential/block", '{"for": "1m"}')[0] == 200
-    audit = one.ask("GET", "/v1/audit", token=viewer)[1]["items"]
+    assert one.request("PUT", "/v1/keys/two/k:confidential/block", '{"for": "1m"}')[0] == 200
+    audit = one.request("GET", "/v1/audit", token=viewer)[1]["items"]
     objects = [entry["object"] for entry in audit if entry["action"] == "key_block"]
     assert objects == ["two/" + shown[0]["key"]]  # one hash for one key
     assert "confidential" not in json.dumps(audit)
-    assert "two/k:confidential" in [entry["object"] for entry in one.told("GET", "/v1/audit")["items"]]
+    assert "two/k:confidential" in [entry["object"] for entry in one.request_json("GET", "/v1/audit")["items"]]
 
 
 # ---- What weir.yaml says ----
 
-@pytest.mark.parametrize("more, file, said", [
+@pytest.mark.parametrize("more, file, output", [
     ("service: { http: 127.0.0.1:@METRICS@0, access: { tokens: [secret-token] } }", "weir.yaml", "it has secrets: "),
     ("store: { url: 'redis://127.0.0.1:1', password: secret }", "weir.yaml", "it has secrets: "),
     ("store: 'redis://:secret@127.0.0.1:1'", "weir.yaml", "it has secrets: "),
     ("store: { url: 'redis://127.0.0.1:1', password_file: '@FOLDER@/password' }", "password", "password_file "),
 ], ids=["tokens", "password", "url", "password_file"])
-def test_secrets_that_others_can_read_are_warned_of(host, more, file, said):
+def test_secrets_that_others_can_read_are_warned_of(host, more, file, output):
     one = host(HEAD + more.replace("@METRICS@0", str(free_port())) + "\n" + RULES)
     secret = one.folder / file
     if file != "weir.yaml":
@@ -125,9 +125,9 @@ def test_secrets_that_others_can_read_are_warned_of(host, more, file, said):
     for mode, warned in ((0o644, True), (0o640, False), (0o600, False)):
         secret.chmod(mode)
         done = one.run("--check")
-        told = [line for line in done.stderr.splitlines() if "every user of this host may read it" in line]
-        assert bool(told) == warned and done.returncode == 0, done.stderr
-        assert not told or said in told[0] and "(mode 0644)" in told[0]
+        reply = [line for line in done.stderr.splitlines() if "every user of this host may read it" in line]
+        assert bool(reply) == warned and done.returncode == 0, done.stderr
+        assert not reply or output in reply[0] and "(mode 0644)" in reply[0]
         assert ": secret" not in done.stderr
 
 
@@ -155,7 +155,7 @@ def test_tls(host):
     one.context = ssl.create_default_context(cafile=pem)
     one.begin()
     assert one.publish("three", 3) == 200
-    status, told, headers = one.ask("POST", "/v1/session", json.dumps({"token": one.token}))
+    status, reply, headers = one.request("POST", "/v1/session", json.dumps({"token": one.token}))
     assert status in (200, 201) and all(word in headers["Set-Cookie"] for word in ("Secure", "HttpOnly", "SameSite=Strict"))
     with pytest.raises((OSError, http.client.HTTPException)):
         get(one.admin, "/healthz")
@@ -165,19 +165,19 @@ def test_tls(host):
     assert "tests" in weir("token", "list", *url, env={"WEIR_TOKEN": one.token}).stdout
     certificate(one.folder)
     one.context = ssl.create_default_context(cafile=pem)
-    wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the renewed certificate")
+    wait_until(lambda: one.request("GET", "/healthz")[0] == 200, "the renewed certificate")
 
 
-@pytest.mark.parametrize("admin, code, said", [
+@pytest.mark.parametrize("admin, code, output", [
     ("{ listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: none.pem, key: none.key } }", 1, "the certificate"),
     ("{ listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: a, key: b, client_ca: c } }", 1, "no client_ca here"),
     ("{ listen: 0.0.0.0:@ADMIN@ }", 0, "tokens cross the network"),
     ("{ tls: { certificate: a, key: b } }", 1, "has no listen"),
     ("{ listen: \"127.0.0.1:@ADMIN@\", rules_db: rules.db }", 1, "rules_db is sqlite:"),
 ], ids=["certificate", "client_ca", "plain", "listen", "rules_db"])
-def test_what_the_file_says_is_looked_at_first(host, admin, code, said):
+def test_what_the_file_says_is_looked_at_first(host, admin, code, output):
     done = host(HEAD + f"admin: {admin}\n" + RULES).run("--check")
-    assert done.returncode == code and said in done.stderr, done.stderr
+    assert done.returncode == code and output in done.stderr, done.stderr
 
 
 # ---- Another host ----
@@ -200,7 +200,7 @@ def test_another_host_takes_its_rules_from_here_and_runs_without(host):
     print(f"published there, enforced here: {time.monotonic() - begin:.2f} s")
     first.signal(signal.SIGTERM)
     assert first.end() == 0
-    second.says("those on disk stay active")
+    second.wait_for_log("those on disk stay active")
     assert second.get("/ten").status == 429
     second.signal(signal.SIGTERM)
     assert second.end() == 0
@@ -214,7 +214,7 @@ def test_another_host_takes_its_rules_from_here_and_runs_without(host):
 
 def test_the_first_start_without_the_rules_service(host):
     one = follower(host, f"http://127.0.0.1:{free_port()}/v1/rules/published", "x").start()
-    one.says("everything passes until there are some")
+    one.wait_for_log("everything passes until there are some")
     assert one.get("/two").status == 200
 
 
@@ -255,9 +255,9 @@ def test_what_is_no_good_is_refused(host, origin, bad):
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     kept = (one.folder / "state" / "retrieved.yaml").read_text()
     origin.now = bad
-    one.says("those on disk stay active")
+    one.wait_for_log("those on disk stay active")
     assert (one.folder / "state" / "retrieved.yaml").read_text() == kept
-    assert one.get("/two").status == 429 and "hunter2" not in one.said()
+    assert one.get("/two").status == 429 and "hunter2" not in one.log_text()
     origin.now = (200, {"ETag": '"3"'}, RULES.replace("two", "new").encode())
     wait_until(lambda: [one.get("/new").status for _ in range(3)][2] == 429, "good rules after bad ones")
 
@@ -266,11 +266,11 @@ def test_what_is_no_good_is_refused(host, origin, bad):
 
 def test_a_changed_file_begins_the_agent_anew(host):
     one = host().begin()
-    before = one.the_agent()
+    before = one.wait_for_agent()
     assert one.publish("three", 3) == 200
     one.change("workers: 2", "workers: 1")
-    one.another_agent(before)
-    assert one.ask("GET", "/v1/rules/three")[0] == 200  # the token and the rules are the database's
+    one.wait_for_new_agent(before)
+    assert one.request("GET", "/v1/rules/three")[0] == 200  # the token and the rules are the database's
 
     def answers():  # of old workers and the new one, which looks at the rules when it begins
         return {(a.status, a.headers["X-RateLimit-Limit"]) for a in (one.get("/three") for _ in range(10))}
@@ -279,11 +279,11 @@ def test_a_changed_file_begins_the_agent_anew(host):
 
 def test_rules_in_the_file_are_not_read_again(host):
     one = host().begin()
-    before = one.the_agent()
+    before = one.wait_for_agent()
     one.change("limit: 2", "limit: 7")
-    one.says("are not read any more")
-    one.another_agent(before)
-    assert one.told("GET", "/v1/rules/two")["version"] == 1
+    one.wait_for_log("are not read any more")
+    one.wait_for_new_agent(before)
+    assert one.request_json("GET", "/v1/rules/two")["version"] == 1
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
 
 
@@ -292,7 +292,7 @@ def test_the_port_is_taken(host):
     one = host()
     with contextlib.closing(socket.create_server(("127.0.0.1", one.admin))):
         one.start()
-        one.says("cannot listen on")
+        one.wait_for_log("cannot listen on")
         assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     one.wait_for_admin()
 
@@ -307,7 +307,7 @@ def test_clients_that_stay_keep_nobody(host):
             assert not number % 2 or b" 200 " in client.recv(4096)
         begin = time.monotonic()
         with Lateness() as machine:
-            assert one.ask("GET", "/v1/rules")[0] == 200 and one.ask("HEAD", "/healthz")[0] == 200
+            assert one.request("GET", "/v1/rules")[0] == 200 and one.request("HEAD", "/healthz")[0] == 200
             one.signal(signal.SIGTERM)
             assert one.end() == 0
         assert time.monotonic() - begin < 10 + machine.lost()
@@ -331,11 +331,11 @@ def test_a_taken_port_stops_no_exchange(host, redis_server):
     one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url())
     with contextlib.closing(socket.create_server(("127.0.0.1", one.admin))):
         one.start()
-        one.says("retrying in 5 s")
+        one.wait_for_log("retrying in 5 s")
         get(one.port, "/", headers={"x-key": "a"})
         wait_until(lambda: server.client().get("weir:e:a") is not None, "the exchange goes on")
     one.wait_for_admin()
-    one.says("listening on")
+    one.wait_for_log("listening on")
 
 
 def test_a_reset_under_an_eventual_rule_is_told_to_the_other_hosts(host, redis_server):
@@ -351,7 +351,7 @@ def test_a_reset_under_an_eventual_rule_is_told_to_the_other_hosts(host, redis_s
         get(one.port, "/", headers={"x-key": "a"})
     wait_until(lambda: left(other) < 15, "the other host hears of it", seconds=15, every=0.5)
 
-    assert one.ask("DELETE", "/v1/keys/e/a")[0] in (200, 204)
+    assert one.request("DELETE", "/v1/keys/e/a")[0] in (200, 204)
     wait_until(lambda: left(other) > 15, "and of the reset", seconds=15, every=0.5)
     time.sleep(1)
     assert left(one) > 15  # nobody brought it back

@@ -33,7 +33,7 @@ class Between:
 
             def do_GET(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.asked.append((self.command, self.path))
+                outer.requests.append((self.command, self.path))
                 answer_is = answer(self.command, self.path, dict(self.headers), body)
                 if answer_is is None:
                     self.close_connection = True
@@ -53,7 +53,7 @@ class Between:
             def log_message(self, *arguments):
                 pass
 
-        self.asked = []
+        self.requests = []
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -91,9 +91,9 @@ segment: {{ path: {folder}/segment }}
 """)
         self.log = open(folder / "log", "w")
         self.process = subprocess.Popen([WEIR, "agent", str(self.file)], env=ENVIRONMENT, stderr=self.log)
-        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "the rules service")
+        wait_until(lambda: self.request("GET", "/healthz")[0] == 200, "the rules service")
 
-    def ask(self, method, path, headers=(), body=None):
+    def request(self, method, path, headers=(), body=None):
         context = ssl.create_default_context(cafile=self.certificate)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=10)
         try:
@@ -168,7 +168,7 @@ def test_two_who_apply_at_once(agent, between, tmp_path):
         if method == "PUT" and path.endswith("/login") and not changed:
             changed.append(weir("rules", "apply", str(tmp_path / "theirs.yaml"), *trusted))
         headers = {name: value for name, value in headers.items() if name not in ("Host", "Content-Length")}
-        status, answered, text = agent.ask(method, path, headers, body)
+        status, answered, text = agent.request(method, path, headers, body)
         return status, {n: v for n, v in answered.items() if n in ("ETag", "Etag", "Content-Type")}, text
 
     relay = between(answer)
@@ -182,9 +182,9 @@ def test_two_who_apply_at_once(agent, between, tmp_path):
 LIST = b'{"items": [], "next": null}'
 
 
-@pytest.mark.parametrize("answer, said", [
-    ((200, {}, b"<html>hello</html>"), "something else than the rules service would"),
-    ((200, {}, b"{"), "something else than the rules service would"),
+@pytest.mark.parametrize("answer, output", [
+    ((200, {}, b"<html>hello</html>"), "this is not a reply of a rules service"),
+    ((200, {}, b"{"), "this is not a reply of a rules service"),
     ((200, {}, b'{"items": 7}'), "is this a rules service?"),
     ((204, {}, b""), "is this a rules service?"),
     ((302, {"Location": "http://127.0.0.1:1/"}, b""), "(302)"),
@@ -193,28 +193,28 @@ LIST = b'{"items": [], "next": null}'
     ((200, {"Content-Length": "1000"}, b"short"), "127.0.0.1"),
     (None, "127.0.0.1"),
 ])
-def test_who_is_no_rules_service(between, answer, said):
+def test_who_is_no_rules_service(between, answer, output):
     for command in (["rules", "list"], ["rules", "apply", SHOP], ["token", "create", "x", "--role", "viewer"]):
-        one = between(lambda *asked: answer)
+        one = between(lambda *sent: answer)
         if answer and answer[2] == b"short":
             one.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # the connection ends before the body does
         done = weir(*command, "--url", one.url, env={"WEIR_TOKEN": "secret"}, code=1)
-        assert said in done.stderr, done.stderr
+        assert output in done.stderr, done.stderr
         assert "\x1b" not in done.stdout + done.stderr and "secret" not in done.stdout + done.stderr
 
 
 def test_a_token_goes_to_one_host_only(between):
     seen = []
-    other = between(lambda *asked: seen.append(asked) or (200, {}, LIST))
-    first = between(lambda *asked: (307, {"Location": other.url + "/v1/rules"}, b""))
+    other = between(lambda *sent: seen.append(sent) or (200, {}, LIST))
+    first = between(lambda *sent: (307, {"Location": other.url + "/v1/rules"}, b""))
     weir("rules", "list", "--url", first.url, env={"WEIR_TOKEN": "secret"}, code=1)
     assert not seen
 
 
 def test_a_list_without_end_has_one(between):
-    one = between(lambda *asked: (200, {}, b'{"items": [], "next": "x"}'))
+    one = between(lambda *sent: (200, {}, b'{"items": [], "next": "x"}'))
     assert "does not end" in weir("rules", "list", "--url", one.url, code=1).stderr
-    assert len(one.asked) == 200
+    assert len(one.requests) == 200
 
 
 def test_names_and_reasons_are_one_request(between):
@@ -234,12 +234,12 @@ def test_names_and_reasons_are_one_request(between):
 
 
 def test_tokens_that_are_none(between, tmp_path):
-    one = between(lambda *asked: (200, {}, LIST))
+    one = between(lambda *sent: (200, {}, LIST))
     (tmp_path / "empty").write_text("\n")
     assert "no token" in weir("rules", "list", "--url", one.url, "--token-file", str(tmp_path / "empty"), code=1).stderr
     weir("rules", "list", "--url", one.url, "--token-file", str(tmp_path / "missing"), code=1)
     weir("rules", "list", "--url", one.url, env={"WEIR_TOKEN": "a\r\nb"}, code=1)
-    assert not one.asked
+    assert not one.requests
     (tmp_path / "good").write_text("secret\n")
     weir("rules", "list", "--url", one.url + "/", "--token-file", str(tmp_path / "good"))
-    assert one.asked == [("GET", "/v1/rules?limit=1000")]
+    assert one.requests == [("GET", "/v1/rules?limit=1000")]

@@ -22,8 +22,8 @@ def test_the_database_locked(host):
     one = host().begin()
     with contextlib.closing(sqlite3.connect(one.folder / "state" / "rules.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        status, told, _ = one.ask("POST", "/v1/rules", rule("late", 1))
-        assert status == 503 and told["error"]["code"] == "database_busy", told
+        status, reply, _ = one.request("POST", "/v1/rules", rule("late", 1))
+        assert status == 503 and reply["error"]["code"] == "database_busy", reply
         assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
         other.execute("ROLLBACK")
     assert one.publish("late", 1) == 200
@@ -34,13 +34,13 @@ def test_the_database_gone(host):
     before = one.published()
     for file in (one.folder / "state").glob("rules.db*"):
         file.rename(one.folder / f"away-{file.name}")
-    status, told, _ = one.ask("GET", "/v1/rules")
-    assert status == 503, told
+    status, reply, _ = one.request("GET", "/v1/rules")
+    assert status == 503, reply
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     first = one.kill_agent()
-    one.says("; restarting in")
-    one.another_agent(first)
-    assert one.told("GET", "/healthz")["database"] is False
+    one.wait_for_log("; restarting in")
+    one.wait_for_new_agent(first)
+    assert one.request_json("GET", "/healthz")["database"] is False
     assert one.published() == before and one.get("/two").status == 429
     one.signal(signal.SIGTERM)
     assert one.end() == 0
@@ -48,7 +48,7 @@ def test_the_database_gone(host):
     assert one.get("/two").status == 429 and one.published() == before
     for file in one.folder.glob("away-*"):
         file.rename(one.folder / "state" / file.name[5:])
-    wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the database again")
+    wait_until(lambda: one.request("GET", "/v1/rules/two")[0] == 200, "the database again")
 
 
 def give_to_agent(one, path):
@@ -92,26 +92,26 @@ def test_the_disk_is_full(host, small_disk):
     with contextlib.suppress(OSError), open(small_disk / "fill", "wb", buffering=0) as fill:
         while fill.write(b"x" * 4096):
             pass
-    told, kept = [], ["two"]
+    reply, kept = [], ["two"]
     for number in range(300):
-        status, body, _ = one.ask("POST", "/v1/rules", rule(f"n{number}", 1))
-        told.append(status)
+        status, body, _ = one.request("POST", "/v1/rules", rule(f"n{number}", 1))
+        reply.append(status)
         if status != 201:
             break
         kept.append(f"n{number}")
-    assert told[-1] == 503 and body["error"]["code"].startswith("database_"), (told, body)
+    assert reply[-1] == 503 and body["error"]["code"].startswith("database_"), (reply, body)
     before = published.read_text()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    status, body, _ = one.ask("POST", "/v1/rules/two/publish", '{"stage": "draft"}')
+    status, body, _ = one.request("POST", "/v1/rules/two/publish", '{"stage": "draft"}')
     assert status in (200, 503), body
     if status == 503:
         assert published.read_text() == before and one.get("/two").status == 429
     one.kill_agent()
-    one.says("; restarting in")
+    one.wait_for_log("; restarting in")
     assert one.get("/two").status in ((429,) if status == 503 else (200, 429))
     (small_disk / "fill").unlink()
-    wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the agent with room")
-    assert {item["name"] for item in one.ask("GET", "/v1/rules?limit=1000")[1]["items"]} == set(kept)
+    wait_until(lambda: one.request("GET", "/v1/rules")[0] == 200, "the agent with room")
+    assert {item["name"] for item in one.request("GET", "/v1/rules?limit=1000")[1]["items"]} == set(kept)
     assert one.publish("after", 1) == 200
     wait_until(lambda: [one.get("/after").status for _ in range(2)][1] == 429, "what was published after")
 
@@ -123,19 +123,19 @@ def test_the_agent_killed_while_it_publishes(host):
 def test_a_token_guessed_is_limited(host):
     one = host().begin()
     begun = time.monotonic()
-    told = [one.ask("GET", "/v1/rules", token=f"weir_0_{n:040d}") for n in range(20)]
+    reply = [one.request("GET", "/v1/rules", token=f"weir_0_{n:040d}") for n in range(20)]
     taken = time.monotonic() - begun
-    statuses = [status for status, _, _ in told]
+    statuses = [status for status, _, _ in reply]
     back = taken // 6  # ten a minute: so many tries more
     assert statuses[:10] == [401] * 10 and set(statuses[10:]) <= {401, 429}, statuses
     assert statuses.count(401) <= 10 + back
-    late = [int(headers["Retry-After"]) for status, _, headers in told if status == 429]
+    late = [int(headers["Retry-After"]) for status, _, headers in reply if status == 429]
     assert all(1 <= wait <= 60 for wait in late) and max(late) > min(late), late
     assert taken > sum(late) / 60 * 0.9  # the answers themselves are late, too
-    assert all(headers["Connection"] == "close" for status, _, headers in told if status == 429)
+    assert all(headers["Connection"] == "close" for status, _, headers in reply if status == 429)
     # The right token comes from the same address: let in, and late only until its connection has shown it.
     for _ in range(3):
-        assert one.ask("GET", "/v1/rules")[0] == 200
+        assert one.request("GET", "/v1/rules")[0] == 200
     assert one.get("/").status == 200
 
 
@@ -175,12 +175,12 @@ def test_all_guesses_are_late(host):
 ], ids=["path", "asset", "length", "tls", "long"])
 def test_hostile_requests(host, line):
     one = host().begin()
-    pid = one.the_agent()
+    pid = one.wait_for_agent()
     with contextlib.suppress(OSError):
         answer = raw(one.admin, line, timeout=3)
         assert b"root:" not in answer and b" 200 " not in answer.split(b"\r\n")[0]
-    assert one.ask("POST", "/v1/rules", "x" * (3 << 20))[0] in (0, 413)
-    assert one.ask("GET", "/healthz")[0] == 200 and one.agent() == pid
+    assert one.request("POST", "/v1/rules", "x" * (3 << 20))[0] in (0, 413)
+    assert one.request("GET", "/healthz")[0] == 200 and one.agent_pid() == pid
 
 
 def test_rules_are_in_force_before_there_is_a_database(host):
@@ -188,10 +188,10 @@ def test_rules_are_in_force_before_there_is_a_database(host):
     one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
     (one.folder / "later").write_text("in the way")
     one.start()
-    one.says("are active until the rules service has some")
+    one.wait_for_log("are active until the rules service has some")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     one.wait_for_admin()
-    assert one.told("GET", "/healthz") == {"ok": True, "revision": 0, "database": False, "database_restored": False,
+    assert one.request_json("GET", "/healthz") == {"ok": True, "revision": 0, "database": False, "database_restored": False,
                                              "written": True}
     # A start later it is still away, and what the file says by now is in force.
     one.signal(signal.SIGTERM)
@@ -199,16 +199,16 @@ def test_rules_are_in_force_before_there_is_a_database(host):
     one.change("limit: 2", "limit: 4")
     one.start()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]  # two of four were counted
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     (one.folder / "later").unlink()
     (one.folder / "made").mkdir()
     give_to_agent(one, one.folder / "made").rename(one.folder / "later")
-    one.says("are in the rules service now")
-    assert one.agent() == agent
+    one.wait_for_log("are in the rules service now")
+    assert one.agent_pid() == agent
     one.wait_for_admin()
     one.token = weir("token", "create", "tests", "--role", "operator", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
-    told = one.ask("GET", "/v1/rules/two")[1]
-    assert (told["stage"], told["author"]) == ("enforced", "weir.yaml") and "limit: 4" in told["text"]
+    reply = one.request("GET", "/v1/rules/two")[1]
+    assert (reply["stage"], reply["author"]) == ("enforced", "weir.yaml") and "limit: 4" in reply["text"]
     assert "published revision 1" in one.published()
     assert one.publish("two", 9) == 200
     wait_until(lambda: one.get("/two").status == 200, "what was published then")

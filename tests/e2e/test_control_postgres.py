@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from controlled import (HEAD, RULES, Host, killed_while_publishing, limit_of, published_is_whole, restored_from_an_old_copy,
+from controlled import (HEAD, RULES, Host, killed_while_publishing, limit_of, published_is_complete, restored_from_an_old_copy,
                         rule, weir)
 from gateway import wait_until
 from postgres_server import MISSING, PostgresServer
@@ -50,7 +50,7 @@ def decides(one):
 def test_imported_published_and_enforced(host, server):
     one = host().begin()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    assert one.ask("GET", "/v1/rules/two")[1]["author"] == "weir.yaml"
+    assert one.request("GET", "/v1/rules/two")[1]["author"] == "weir.yaml"
     assert one.publish("five", 1) == 200
     wait_until(lambda: [one.get("/five").status for _ in range(4)] == [429] * 4, "the rule on both workers")
     assert server.sql("SELECT max(revision), count(*) FROM revisions", host.database) == "2|2"
@@ -59,7 +59,7 @@ def test_imported_published_and_enforced(host, server):
     assert one.end() == 0
     one.start()
     one.wait_for_admin()
-    assert one.get("/five").status == 429 and one.ask("GET", "/v1/rules/five")[1]["enforced_version"] == 1
+    assert one.get("/five").status == 429 and one.request("GET", "/v1/rules/five")[1]["enforced_version"] == 1
 
 
 def test_what_one_host_publishes_another_enforces(host):
@@ -73,11 +73,11 @@ def test_what_one_host_publishes_another_enforces(host):
     assert two.publish("here", 1) == 200
     wait_until(lambda: [one.get("/here").status for _ in range(3)][2] == 429, "what the other published")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:  # both at once: one after the other, and each is kept
-        told = list(pool.map(lambda at: [(at[0].publish(f"{at[1]}{n}", 1)) for n in range(8)], [(one, "a"), (two, "b")]))
-    assert told == [[200] * 8] * 2
-    revisions = [item["revision"] for item in one.ask("GET", "/v1/revisions")[1]["items"]]
+        reply = list(pool.map(lambda at: [(at[0].publish(f"{at[1]}{n}", 1)) for n in range(8)], [(one, "a"), (two, "b")]))
+    assert reply == [[200] * 8] * 2
+    revisions = [item["revision"] for item in one.request("GET", "/v1/revisions")[1]["items"]]
     assert revisions == list(range(18, 0, -1))
-    names = {item["name"] for item in one.ask("GET", "/v1/rules?stage=enforced")[1]["items"]}
+    names = {item["name"] for item in one.request("GET", "/v1/rules?stage=enforced")[1]["items"]}
     assert names == {"two", "here"} | {f"{at}{n}" for at in "ab" for n in range(8)}
     for at in (one, two):
         wait_until(lambda: all(f"name: \"{name}\"" in at.published().replace('"name": ', "name: ") for name in names - {"two"}),
@@ -86,20 +86,20 @@ def test_what_one_host_publishes_another_enforces(host):
 
 def test_the_server_restarted_in_mid_write(host, server):
     one = host().begin()
-    acknowledged, told, ended = {}, [], threading.Event()
+    acknowledged, reply, ended = {}, [], threading.Event()
 
     def write(lane):
         for number in range(100000):
             if ended.is_set():
                 return
             name = f"w{lane}x{number}"
-            status, body, _ = one.ask("POST", "/v1/rules", rule(name, 7))
-            told.append(status)
+            status, body, _ = one.request("POST", "/v1/rules", rule(name, 7))
+            reply.append(status)
             assert status in (201, 503), body
             if status != 201:
                 continue
             acknowledged[name] = "draft"
-            status, body, _ = one.ask("POST", f"/v1/rules/{name}/publish", '{"stage": "enforced"}')
+            status, body, _ = one.request("POST", f"/v1/rules/{name}/publish", '{"stage": "enforced"}')
             assert status in (200, 503), body
             if status == 200:
                 acknowledged[name] = "enforced"
@@ -115,12 +115,12 @@ def test_the_server_restarted_in_mid_write(host, server):
         ended.set()
         for lane in lanes:
             lane.result()
-    assert told.count(201) > 4 and told.count(503) > 0, told
-    wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the database")
-    kept = {item["name"]: item for item in one.ask("GET", "/v1/rules?limit=10000")[1]["items"]}
+    assert reply.count(201) > 4 and reply.count(503) > 0, reply
+    wait_until(lambda: one.request("GET", "/v1/rules")[0] == 200, "the database")
+    kept = {item["name"]: item for item in one.request("GET", "/v1/rules?limit=10000")[1]["items"]}
     for name, stage in acknowledged.items():
         assert name in kept and (stage == "draft" or kept[name]["enforced_version"] == 1), (name, stage)
-    published_is_whole(one)
+    published_is_complete(one)
     # Nothing half-published: what the documents say is what the newest revision says.
     assert server.sql("SELECT count(*) FROM documents WHERE enforced_version IS NOT NULL", host.database) == \
         server.sql("SELECT rules FROM revisions ORDER BY revision DESC LIMIT 1", host.database)
@@ -131,17 +131,17 @@ def test_the_server_gone_and_back(host, server):
     assert one.publish("one", 1) == 200
     wait_until(lambda: one.get("/one").status == 429, "what was published")
     server.crash()
-    status, told, headers = one.ask("POST", "/v1/rules", rule("late", 1))
-    assert status == 503 and told["error"]["code"] == "database_gone" and headers["Retry-After"], told
+    status, reply, headers = one.request("POST", "/v1/rules", rule("late", 1))
+    assert status == 503 and reply["error"]["code"] == "database_gone" and headers["Retry-After"], reply
     decides(one)
-    wait_until(lambda: not one.told("GET", "/healthz")["database"], "that it is known")
-    one.another_agent(one.kill_agent())
+    wait_until(lambda: not one.request_json("GET", "/healthz")["database"], "that it is known")
+    one.wait_for_new_agent(one.kill_agent())
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     one.start()
-    assert one.get("/one").status == 429 and one.ask("GET", "/v1/rules")[0] in (0, 503)
+    assert one.get("/one").status == 429 and one.request("GET", "/v1/rules")[0] in (0, 503)
     server.start()
-    wait_until(lambda: one.ask("GET", "/v1/rules/one")[0] == 200, "the database again, without a restart")
+    wait_until(lambda: one.request("GET", "/v1/rules/one")[0] == 200, "the database again, without a restart")
     assert one.publish("late", 1) == 200
     wait_until(lambda: one.get("/late").status == 429, "what was published then")
 
@@ -154,12 +154,12 @@ def test_the_first_start_without_the_server(host, server):
     server.stop()
     one = host()
     one.start()
-    one.says("are active until the rules service has some")
+    one.wait_for_log("are active until the rules service has some")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     server.start()
-    one.says("are in the rules service now", seconds=15)
-    assert one.agent() == agent and one.get("/two").status == 429
+    one.wait_for_log("are in the rules service now", seconds=15)
+    assert one.agent_pid() == agent and one.get("/two").status == 429
     assert server.sql("SELECT author, rules FROM revisions", host.database) == "weir.yaml|1"
     assert "published revision 1" in one.published()
 
@@ -169,37 +169,37 @@ def test_the_server_hangs(host, server):
     one = host().begin()
     took = []
 
-    def ask(path):
+    def request(path):
         begin = time.monotonic()
-        status, told, headers = one.ask("GET", path)
+        status, reply, headers = one.request("GET", path)
         took.append(time.monotonic() - begin)
-        return status, told, headers.get("Retry-After")
+        return status, reply, headers.get("Retry-After")
 
     server.signal(signal.SIGSTOP)
     try:
         with concurrent.futures.ThreadPoolExecutor(20) as pool:
-            waiting = [pool.submit(ask, "/v1/rules") for _ in range(20)]
+            waiting = [pool.submit(request, "/v1/rules") for _ in range(20)]
             others = []
             for _ in range(20):
                 begin = time.monotonic()
-                assert one.ask("GET", "/healthz")[0] == 200 and one.ask("GET", "/v1/openapi.json")[0] == 200
+                assert one.request("GET", "/healthz")[0] == 200 and one.request("GET", "/v1/openapi.json")[0] == 200
                 others.append(time.monotonic() - begin)
                 time.sleep(0.05)
             assert sorted(others)[15] < 1, others  # a busy machine stands still at times; who waits for the database always would
             for one_of_them in waiting:
-                status, told, again = one_of_them.result()
-                assert status == 503 and told["error"]["code"] in ("busy", "database_gone") and again == "1", told
+                status, reply, again = one_of_them.result()
+                assert status == 503 and reply["error"]["code"] in ("busy", "database_gone") and again == "1", reply
         assert max(took) < 25, took
-        wait_until(lambda: not one.told("GET", "/healthz")["database"], "that it is known")
+        wait_until(lambda: not one.request_json("GET", "/healthz")["database"], "that it is known")
         del took[:]
         for _ in range(6):  # from now on most of them need not wait at all
-            assert ask("/v1/rules")[0] == 503
+            assert request("/v1/rules")[0] == 503
         assert sorted(took)[2] < 1, took
         decides(one)
         assert one.get("/two").status in (200, 429)
     finally:
         server.signal(signal.SIGCONT)
-    wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the database again")
+    wait_until(lambda: one.request("GET", "/v1/rules")[0] == 200, "the database again")
 
     def published():
         with contextlib.suppress(AssertionError):  # 503 is a good answer while it has much to make up for
@@ -223,9 +223,9 @@ def test_many_rules_are_one_publication(host, server):
     file.write_text("identity: { user: header:X-User }\nrules:\n" + rules)
     url = ["--url", f"http://127.0.0.1:{one.admin}", "--token-file", str(one.folder / "token")]
     (one.folder / "token").write_text(one.token)
-    told = json.loads(weir("rules", "apply", "--json", "--publish", "enforced", "--prune", *url, str(file)).stdout)
-    assert told["ok"] and told["revision"] == 2, told
+    reply = json.loads(weir("rules", "apply", "--json", "--publish", "enforced", "--prune", *url, str(file)).stdout)
+    assert reply["ok"] and reply["revision"] == 2, reply
     assert server.sql("SELECT count(*), max(rules) FROM revisions", host.database) == "2|100"
     wait_until(lambda: [one.get("/m99").status for _ in range(3)][2] == 429, "the last of them")
-    assert one.get("/two").status == 200 and one.ask("GET", "/v1/rules/two")[0] == 404
+    assert one.get("/two").status == 200 and one.request("GET", "/v1/rules/two")[0] == 404
     assert limit_of(one, "m5") == 1

@@ -48,7 +48,7 @@ def test_no_longer_than_max_delay(gateway):
     assert 3 <= len(waits) <= 4 and max(waits) < 0.4, results
 
 
-def asked(port, path="/x"):
+def send_request(port, path="/x"):
     s = socket.create_connection(("127.0.0.1", port))
     s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     return s
@@ -57,18 +57,18 @@ def asked(port, path="/x"):
 def test_who_leaves_gives_the_place_back(gateway):
     g = gateway(leaky(1, 4, window="10s"))  # one every ten seconds
     assert get(g.port, "/x").status == 200
-    waiting = [asked(g.port) for _ in range(3)]
+    waiting = [send_request(g.port) for _ in range(3)]
     wait_until(lambda: g.rule("r")["delayed"] == 3, "three that wait")
     assert get(g.port, "/x").status == 429  # full
     waiting.pop().close()
     wait_until(lambda: "client prematurely closed" in g.errors(), "the end of one")
-    waiting.append(asked(g.port))
+    waiting.append(send_request(g.port))
     wait_until(lambda: g.rule("r")["delayed"] == 4, "another in its place")
     assert get(g.port, "/x").status == 429
     for s in waiting:
         s.close()
     g.log(7)
-    waiting = [asked(g.port) for _ in range(3)]  # the whole queue is free again
+    waiting = [send_request(g.port) for _ in range(3)]  # the whole queue is free again
     wait_until(lambda: g.rule("r")["delayed"] == 7, "three more")
     for s in waiting:
         s.close()
@@ -81,12 +81,12 @@ def test_who_leaves_gives_back_only_what_was_taken(gateway):
                         "shadow": True} for name, limit in (("tight", 2), ("wide", 3))]
     g = gateway(json.dumps(rules))
     assert get(g.port, "/x").status == 200
-    waiting = [asked(g.port) for _ in range(2)]
+    waiting = [send_request(g.port) for _ in range(2)]
     wait_until(lambda: g.rule("wide")["allowed"] == 3 and g.rule("tight")["denied"] == 1, "two that wait")
     for s in waiting:
         s.close()  # of the tight one's two, the first that waited had one; of the wide one's three both had one
     g.log(3)
-    waiting = [asked(g.port) for _ in range(2)]
+    waiting = [send_request(g.port) for _ in range(2)]
     wait_until(lambda: all(g.rule(name)["allowed"] + g.rule(name)["denied"] == 5 for name in ("tight", "wide")), "two more")
     assert (g.rule("tight")["allowed"], g.rule("tight")["denied"]) == (3, 2)
     assert (g.rule("wide")["allowed"], g.rule("wide")["denied"]) == (5, 0)
@@ -99,7 +99,7 @@ def test_who_leaves_gives_nothing_to_rules_that_came_later(gateway):
     rules = json.loads(leaky(1, 4, window="10m"))
     g = gateway(json.dumps(rules))
     assert get(g.port, "/x").status == 200
-    waiting = asked(g.port)
+    waiting = send_request(g.port)
     wait_until(lambda: g.rule("r")["delayed"] == 1, "one that waits")
     rules["rules"][0]["match"] = {"path": "/x"}
     rules["rules"] += [{"name": "later", "limit": 2, "window": "1h", "algorithm": "fixed_window"}]
@@ -124,7 +124,7 @@ def test_a_reload_lets_the_waiting_go_their_way(gateway):
 class Streams(Http2):
     """Requests that may have to wait, on one connection."""
 
-    def ask(self, path):
+    def request(self, path):
         stream = self.h2.get_next_available_stream_id()
         self.h2.send_headers(stream, [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x")],
                              end_stream=True)
@@ -165,11 +165,11 @@ def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
         with httpx.Client(http1=False, http2=True) as client:
             return client.get(f"http://127.0.0.1:{g.port}/s").json()["by_rule"][0]
 
-    streams = [c.ask("/x") for _ in range(4)]
+    streams = [c.request("/x") for _ in range(4)]
     c.h2.reset_stream(streams[3], error_code=8)
     c.flush()
     wait_until(lambda: "client canceled stream" in g.errors(), "the end of one")
-    last = c.ask("/x")
+    last = c.request("/x")
     answers = c.answers(streams[:3] + [last])
     always([headers[":status"] for headers, _ in answers] == ["200"] * 4, answers)
     assert answers[0][0]["x-ratelimit-limit"] == "4"
@@ -183,7 +183,7 @@ def test_a_connection_that_ends_with_waiting_streams(gateway):
     for turn in range(3):
         c = Streams(g.port)
         for _ in range(40):
-            c.ask("/x")
+            c.request("/x")
         c.wait_for_pong()
         c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         c.socket.close()

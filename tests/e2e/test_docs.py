@@ -28,8 +28,8 @@ def test_examples_are_accepted(gateway, example):
         g.config.write_text(f"pid {g.folder}/nginx.pid; error_log {g.folder}/error.log;\n{example}")
     else:
         g.config.write_text(g.config.read_text().replace("location = /weir/status", f"{example}\nlocation = /weir/status"))
-    content, said = g.test()
-    assert content, said
+    content, output = g.test()
+    assert content, output
 
 
 def fields(value):

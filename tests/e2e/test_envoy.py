@@ -51,7 +51,7 @@ def test_allowed_then_limited(proxy):
     assert get(e.port, headers={"x-user": "bob"}).status == 200
     assert [get(e.port, headers={"x-tried": "x"}).status for _ in range(3)] == [200] * 3  # a shadow
     with client(g.port) as c:  # one counter, whoever asks
-        assert c.ask(descriptor("user=bob", hits=0)).statuses[0].limit_remaining == 2
+        assert c.request(descriptor("user=bob", hits=0)).statuses[0].limit_remaining == 2
 
 
 def test_headers_from_weir(proxy):
@@ -69,7 +69,7 @@ def test_reported_afterwards(proxy):
     g, e = proxy(look, report, by_header("tried"), failure_mode_deny=True)
     with client(g.port) as c:
         def left():
-            return c.ask(descriptor("tokens=ann", hits=0)).statuses[0]
+            return c.request(descriptor("tokens=ann", hits=0)).statuses[0]
         assert get(e.port, headers={"x-tokens": "ann", "x-used": "70"}).status == 200
         wait_until(lambda: left().limit_remaining == 30, "what was used")
         assert get(e.port, headers={"x-tokens": "ann", "x-used": "70"}).status == 200

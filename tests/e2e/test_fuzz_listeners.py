@@ -60,18 +60,18 @@ class Fuzzed(Host):
         self.tokens = {"operator": self.token, "nobody": "", "wrong": "wrong-token"}
         for role in ("viewer", "editor"):
             self.tokens[role] = weir("token", "create", f"a-{role}", "--role", role, "--file", "weir.yaml", cwd=self.folder).stdout.strip()
-        self.processes = self.workers(), self.the_agent()
+        self.processes = self.workers(), self.wait_for_agent()
         return self
 
     def is_whole(self):
         """No process died, no sanitizer complained, and each listener serves those who have the right credentials."""
-        assert self.process.poll() is None, self.said()[-5000:]
-        assert (self.workers(), self.the_agent()) == self.processes, self.said()[-5000:]
-        said = self.said()
+        assert self.process.poll() is None, self.log_text()[-5000:]
+        assert (self.workers(), self.wait_for_agent()) == self.processes, self.log_text()[-5000:]
+        output = self.log_text()
         for word in ("AddressSanitizer", "runtime error", "exited on signal", "[alert]", "[emerg]"):
-            assert word not in said, said[-5000:]
+            assert word not in output, output[-5000:]
         assert get(self.port, "/plain").status == 200
-        assert self.ask("GET", "/v1/rules")[0] == 200
+        assert self.request("GET", "/v1/rules")[0] == 200
         answer = get(self.http, "/v1/check", "POST", {"Authorization": f"Bearer {CLIENT}", "Content-Type": "application/json"},
                      json.dumps({"attributes": {"path": "/plain"}}))
         assert answer.status == 200, answer

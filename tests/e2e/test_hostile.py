@@ -93,16 +93,16 @@ def test_a_second_line_is_no_other_key(gateway, backend, mode):
 """
     g = gateway(rules, weir=mode, server=f"location /api {{ proxy_pass {backend.url}; }}")
 
-    def ask(*lines):
+    def send_request(*lines):
         sent = "".join(f"{line}\r\n" for line in lines)
         answer = raw(g.port, f"GET /api HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{sent}\r\n".encode(), until_closed=True)
         return answer.split()[1], backend.last.get_all("X-API-Key"), backend.last.get_all("X-Forwarded-For")
     forwarded = "X-Forwarded-For: 192.0.2.1", "x-forwarded-for: 192.0.2.2"
-    told = ["real, 1, real", "", ""] if mode == "on" else ["real", "1", "real"]
-    assert ask("X-API-Key: real", "x-api-key: 1", *forwarded, "X-API-KEY: real") == (b"200", told, ["192.0.2.1", "192.0.2.2"])
-    assert ask("X-API-Key: real") == (b"200", ["real"], None)
-    assert ask("X-API-Key: real, 1, real")[0] == b"200"  # the same key
-    assert ask("X-API-Key: real", "X-API-Key: 1", "X-API-Key: real")[0] == (b"429" if mode == "on" else b"200")
+    reply = ["real, 1, real", "", ""] if mode == "on" else ["real", "1", "real"]
+    assert send_request("X-API-Key: real", "x-api-key: 1", *forwarded, "X-API-KEY: real") == (b"200", reply, ["192.0.2.1", "192.0.2.2"])
+    assert send_request("X-API-Key: real") == (b"200", ["real"], None)
+    assert send_request("X-API-Key: real, 1, real")[0] == b"200"  # the same key
+    assert send_request("X-API-Key: real", "X-API-Key: 1", "X-API-Key: real")[0] == (b"429" if mode == "on" else b"200")
 
 
 BLANKS = ["", "\t", " \t ", "\t\t\t"]
@@ -130,13 +130,13 @@ def test_white_space_around_a_value_is_no_part_of_it(gateway, backend, version):
         location /own-cost {{ weir_cost $http_x_cost; proxy_pass {backend.url}; }}""")
     connection = Http2(g.port, validate_outbound_headers=False, normalize_outbound_headers=False) if version == "2" else None
 
-    def ask(path, name, value):
+    def send_request(path, name, value):
         if connection:
             return connection.get(path, (name.lower(), value))
         return status_of(raw(g.port, request(f"{name}:{value}".encode(), path=path.encode())))
 
     def all_of(path, name, value):
-        return [ask(path, name, before + value + after) for before, after in PADDED]
+        return [send_request(path, name, before + value + after) for before, after in PADDED]
     assert all_of("/key", "X-API-Key", "abc") == [200] * 15 + [429]
     assert all_of("/user", "X-User", "666") == [429] * 16
     assert all_of("/plan", "X-Plan", "free") == [429] * 16
@@ -145,10 +145,10 @@ def test_white_space_around_a_value_is_no_part_of_it(gateway, backend, version):
     assert all_of("/given", "X-Account", "abc") == [200] * 15 + [429]
     assert all_of("/cookie", "Cookie", "sid=abc") == [200] * 15 + [429]
     # Blanks inside are the value's own; nothing but blanks is nothing.
-    assert ask("/key", "X-API-Key", "a\tbc") == 200
-    assert [ask("/key", "X-API-Key", blanks) for blanks in PADDED[5] * 10] == [200] * 20
+    assert send_request("/key", "X-API-Key", "a\tbc") == 200
+    assert [send_request("/key", "X-API-Key", blanks) for blanks in PADDED[5] * 10] == [200] * 20
     # The upstream gets the bytes that were counted.
-    assert ask("/user", "X-User", "\t 7\t") == 200 and backend.last["X-User"] == "7"
+    assert send_request("/user", "X-User", "\t 7\t") == 200 and backend.last["X-User"] == "7"
 
 
 def test_white_space_around_each_line_of_a_header(gateway, backend):

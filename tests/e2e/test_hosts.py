@@ -42,9 +42,9 @@ class Agent:
         self.start()
 
     def start(self):
-        with open(self.folder / "said", "ab") as said:
+        with open(self.folder / "output", "ab") as output:
             self.process = subprocess.Popen([WEIR, "agent", self.file], env=ENVIRONMENT, stdin=subprocess.DEVNULL,
-                                            stdout=said, stderr=said)
+                                            stdout=output, stderr=output)
         wait_until((self.folder / "segment").exists, "its segment")
 
     def end(self, number):
@@ -54,9 +54,9 @@ class Agent:
     def remove(self):
         if self.process.poll() is None:
             self.end(signal.SIGTERM)
-        said = (self.folder / "said").read_text()
+        output = (self.folder / "output").read_text()
         shutil.rmtree(self.folder, ignore_errors=True)
-        assert "AddressSanitizer" not in said and "runtime error" not in said, said
+        assert "AddressSanitizer" not in output and "runtime error" not in output, output
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def top(one):
     return json.loads(weir("top", "--once", "--json", "--interval", "100ms", one.file))
 
 
-def states(told):
-    return {host["name"]: host["state"] for host in told["hosts"]}
+def states(reply):
+    return {host["name"]: host["state"] for host in reply["hosts"]}
 
 
 def becomes(look, expected, what):
@@ -105,14 +105,14 @@ def test_hosts_of_one_store(made):
     three_run = {"gate-1": "running", "gate-2": "running", "gate-3": "running"}
     for one in (gate, two, three):
         becomes(lambda one=one: top(one), three_run, "all that are there")
-        told = top(one)
-        here, = [host for host in told["hosts"] if host["here"]]
-        assert told["hosts"][0] == here and here["via"] == "here" and here["heard_s"] == 0
-        assert told["fleet"]["store"] == "up" and told["fleet"]["agent"] and told["fleet"]["silent"] == 0
-        assert {host["store"] for host in told["hosts"]} == {"up"} and {host["version"] for host in told["hosts"]} == {told["version"]}
+        reply = top(one)
+        here, = [host for host in reply["hosts"] if host["here"]]
+        assert reply["hosts"][0] == here and here["via"] == "here" and here["heard_s"] == 0
+        assert reply["fleet"]["store"] == "up" and reply["fleet"]["agent"] and reply["fleet"]["silent"] == 0
+        assert {host["store"] for host in reply["hosts"]} == {"up"} and {host["version"] for host in reply["hosts"]} == {reply["version"]}
     # One has other rules than most; that some are out of a database is no difference.
-    told = gate.told("GET", "/v1/hosts")
-    assert {host["name"]: host["rules_differ"] for host in told["hosts"]} == {"gate-1": False, "gate-2": False, "gate-3": True}
+    reply = gate.request_json("GET", "/v1/hosts")
+    assert {host["name"]: host["rules_differ"] for host in reply["hosts"]} == {"gate-1": False, "gate-2": False, "gate-3": True}
     wait_until(lambda: {host["name"]: host["level"] is None for host in top(two)["hosts"]} ==
                {"gate-1": False, "gate-2": True, "gate-3": True}, "the load level of the one that has it", every=0.1)
     # What a host decides is seen by the others.
@@ -131,7 +131,7 @@ def test_hosts_of_one_store(made):
 
     # Who is killed is silent, and in the end gone; who ends is gone at once.
     three.end(signal.SIGKILL)
-    becomes(lambda: gate.told("GET", "/v1/hosts"), {**three_run, "gate-3": "silent"}, "silence")
+    becomes(lambda: gate.request_json("GET", "/v1/hosts"), {**three_run, "gate-3": "silent"}, "silence")
     becomes(lambda: top(two), {**three_run, "gate-3": "silent"}, "silence")
     assert top(three)["hosts"][0]["name"] == "gate-3"  # which looks at itself without an agent
     wait_until(lambda: hosts("running") == 2 and hosts("silent") == 1, "the metric")
@@ -145,9 +145,9 @@ def test_hosts_of_one_store(made):
     becomes(lambda: top(gate), {"gate-1": "running", "gate-2": "running"}, "its return")
     store.kill()
     wait_until(lambda: top(gate)["fleet"]["store"] == "away" and top(two)["fleet"]["store"] == "away", "that it is away", every=0.1)
-    told = gate.told("GET", "/v1/hosts")
-    assert told["hosts"][0]["name"] == "gate-1" and told["hosts"][0]["state"] == "running"
-    assert told["hosts"][0]["store"] == "away" and told["fleet"]["why"]
+    reply = gate.request_json("GET", "/v1/hosts")
+    assert reply["hosts"][0]["name"] == "gate-1" and reply["hosts"][0]["state"] == "running"
+    assert reply["hosts"][0]["store"] == "away" and reply["fleet"]["why"]
     becomes(lambda: top(gate), {"gate-1": "running", "gate-2": "silent"}, "that nobody is heard of")
     text = weir("top", "--once", "--interval", "100ms", gate.file)
     assert "AWAY" in text and "gate-1" in text and max(map(len, text.splitlines())) <= 80
@@ -160,15 +160,15 @@ def test_a_host_alone(made):
     """Without a store nothing is asked of anybody, and the host is there all the same, also without an agent."""
     gate = serve(made)
     wait_until(lambda: top(gate)["fleet"]["agent"], "the agent")
-    told = top(gate)
-    assert told["host"]["name"] == gate.told("GET", "/v1/stats")["host"]["name"] == "gate-1"
-    assert states(told) == {"gate-1": "running"} and told["fleet"]["store"] == "none" and told["hosts"][0]["store"] == "none"
-    status, _, _ = gate.ask("GET", "/v1/hosts", token="weir_0_guess")
+    reply = top(gate)
+    assert reply["host"]["name"] == gate.request_json("GET", "/v1/stats")["host"]["name"] == "gate-1"
+    assert states(reply) == {"gate-1": "running"} and reply["fleet"]["store"] == "none" and reply["hosts"][0]["store"] == "none"
+    status, _, _ = gate.request("GET", "/v1/hosts", token="weir_0_guess")
     assert status == 401
     gate.signal(signal.SIGTERM)
     gate.end()
-    told = top(gate)
-    assert states(told) == {"gate-1": "running"} and not told["hosts"][0]["rules_differ"]
+    reply = top(gate)
+    assert states(reply) == {"gate-1": "running"} and not reply["hosts"][0]["rules_differ"]
 
 
 def test_hosts_that_follow_the_rules(made):
@@ -178,21 +178,21 @@ def test_hosts_that_follow_the_rules(made):
                                     f"rules: {{ url: 'http://127.0.0.1:{gate.admin}/v1/rules/published', token: '{token}', poll: 200ms }}\n"))
 
     def followed():
-        told = gate.told("GET", "/v1/hosts")
-        return states(told) == {"gate-1": "running", "edge-1": "running"} and not told["fleet"]["rules_differ"] and told
-    told = wait_until(followed, "the follower, with the same rules", every=0.1)
-    assert told["hosts"][1]["via"] == "rules" and told["hosts"][1]["rules"] == told["hosts"][0]["rules"]
+        reply = gate.request_json("GET", "/v1/hosts")
+        return states(reply) == {"gate-1": "running", "edge-1": "running"} and not reply["fleet"]["rules_differ"] and reply
+    reply = wait_until(followed, "the follower, with the same rules", every=0.1)
+    assert reply["hosts"][1]["via"] == "rules" and reply["hosts"][1]["rules"] == reply["hosts"][0]["rules"]
     assert states(top(gate)) == {"gate-1": "running", "edge-1": "running"}
     # What nobody may say is not listened to, and what is no such text neither.
     record = json.dumps({"id": "00000000000000aa", "name": "liar"})
-    assert gate.ask("GET", "/v1/rules/published", token="weir_0_guess", X_Weir_Host=record)[0] == 401
+    assert gate.request("GET", "/v1/rules/published", token="weir_0_guess", X_Weir_Host=record)[0] == 401
     for odd in ("nonsense", "{" * 900, json.dumps({"id": "aa"})):
-        assert gate.ask("GET", "/v1/rules/published", X_Weir_Host=odd)[0] == 200
+        assert gate.request("GET", "/v1/rules/published", X_Weir_Host=odd)[0] == 200
     # New rules: for a moment the follower has others.
     assert gate.publish("more", 7) == 200
     wait_until(followed, "the new rules there", every=0.1)
     follower.end(signal.SIGKILL)
-    becomes(lambda: gate.told("GET", "/v1/hosts"), {"gate-1": "running", "edge-1": "silent"}, "silence, and no liar")
+    becomes(lambda: gate.request_json("GET", "/v1/hosts"), {"gate-1": "running", "edge-1": "silent"}, "silence, and no liar")
 
 
 def test_hosts_of_a_cluster(made):
@@ -229,7 +229,7 @@ def test_in_a_terminal(made):
     screen.type("jjjkkk")
     screen.type("ntl")
     screen.shows("SEEN")
-    assert b"\x1b]0" not in screen.said and b"\x9b" not in screen.said and b"\x07" not in screen.said
+    assert b"\x1b]0" not in screen.output and b"\x9b" not in screen.output and b"\x07" not in screen.output
     screen.resize(40, 12)
     screen.shows("alpha", columns=40)
     screen.type("o")

@@ -34,9 +34,9 @@ def test_a_long_body_is_not_waited_for(gateway):
     """As nginx does by itself: the answer, then a reset without an error. (Debian's curl takes that for one.)"""
     g = gateway(LIMIT_ONE, listen="http2")
     (g.folder / "long").write_bytes(b"b" * 900_000)
-    ask = ["nghttp", "-nv", "-d", str(g.folder / "long"), f"http://127.0.0.1:{g.port}/x"]
-    said = [subprocess.run(ask, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
-    assert ":status: 200" in said[0] and ":status: 429" in said[1] and "NO_ERROR" in said[1], said
+    send_request = ["nghttp", "-nv", "-d", str(g.folder / "long"), f"http://127.0.0.1:{g.port}/x"]
+    output = [subprocess.run(send_request, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+    assert ":status: 200" in output[0] and ":status: 429" in output[1] and "NO_ERROR" in output[1], output
 
 
 def test_h2load_gets_exactly_the_limit(gateway):
@@ -77,9 +77,9 @@ def test_a_grpc_call_that_is_denied(gateway, echo):
         error = denied.value
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.details() == "100 % \u00e9nough"
-        told = dict(error.initial_metadata()) | dict(error.trailing_metadata())
-        after = int(told["grpc-retry-pushback-ms"])
-        assert 3500_000 < after <= 3600_000 and told["retry-after"] == str(math.ceil(after / 1000))
+        reply = dict(error.initial_metadata()) | dict(error.trailing_metadata())
+        after = int(reply["grpc-retry-pushback-ms"])
+        assert 3500_000 < after <= 3600_000 and reply["retry-after"] == str(math.ceil(after / 1000))
 
 
 @measured
@@ -107,8 +107,8 @@ def test_grpc_that_never_fits_says_do_not_retry(gateway, echo):
     with grpc.insecure_channel(f"127.0.0.1:{g.port}") as channel:
         with pytest.raises(grpc.RpcError) as denied:
             channel.unary_unary("/test.Echo/Echo")(b"x")
-    told = dict(denied.value.initial_metadata()) | dict(denied.value.trailing_metadata())
-    assert told["grpc-retry-pushback-ms"] == "-1"
+    reply = dict(denied.value.initial_metadata()) | dict(denied.value.trailing_metadata())
+    assert reply["grpc-retry-pushback-ms"] == "-1"
 
 
 def test_grpc_denials_end_with_their_headers(gateway):

@@ -60,21 +60,21 @@ def test_the_wire(made):
     site = made(wire.Site())
     server = made(Server(bind=("127.0.0.1", site.store))).start()
 
-    def ask(words, seconds):
+    def request(words, seconds):
         done = subprocess.run([*site.inside, "timeout", str(seconds), "redis-cli", "-h", site.store, "-p",
                                str(server.port), *words], capture_output=True, text=True)
         return done.stdout.strip()
 
-    assert ask(["PING"], 30) == "PONG"
+    assert request(["PING"], 30) == "PONG"
     site.be(delay=0.025)
-    answer, seconds = took(lambda: ask(["PING"], 30))
+    answer, seconds = took(lambda: request(["PING"], 30))
     assert answer == "PONG" and seconds >= 0.1  # to connect, and to ask
     site.be(loss=0.2)
-    assert took(lambda: ask(["-r", "30", "PING"], 3))[1] > 0.2  # TCP sent again
+    assert took(lambda: request(["-r", "30", "PING"], 3))[1] > 0.2  # TCP sent again
     site.be(cut=True)
-    assert ask(["PING"], 0.3) == ""
+    assert request(["PING"], 0.3) == ""
     site.be()
-    assert ask(["PING"], 30) == "PONG"
+    assert request(["PING"], 30) == "PONG"
 
 
 def test_a_full_disk_and_full_memory(made):

@@ -55,14 +55,14 @@ def level(one):
     return figures(one)["level"]
 
 
-class Asking:
+class Load:
     """So many clients that ask for a path again and again."""
 
     def __init__(self, one, path, clients):
         self.one, self.path, self.going = one, path, True
-        self.threads = [threading.Thread(target=self.ask, daemon=True) for _ in range(clients)]
+        self.threads = [threading.Thread(target=self.request, daemon=True) for _ in range(clients)]
 
-    def ask(self):
+    def request(self):
         while self.going:
             with contextlib.suppress(OSError):
                 self.one.get(self.path)
@@ -83,12 +83,12 @@ class Asking:
 def test_requests_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
     assert level(one) == 0
-    with Asking(one, "/slow/3", 8) as asking:
+    with Load(one, "/slow/3", 8) as load:
         wait_until(lambda: level(one) >= 70, "a high level")
-        assert time.monotonic() - asking.begun < 1.5  # half a second of smoothing, and one or two of the machine's
+        assert time.monotonic() - load.begun < 1.5  # half a second of smoothing, and one or two of the machine's
         seen = figures(one)
         assert seen["in_flight"] >= 7 and seen["throttle"] <= 100
-        asking.going = False
+        load.going = False
     wait_until(lambda: level(one) == 0 and figures(one)["in_flight"] == 0, "no load")
 
 
@@ -96,14 +96,14 @@ def test_requests_in_flight(host):
 @measured
 def test_a_slow_upstream(host):
     one = host("{ signals: { latency: 3, errors: on }, smooth: 200ms }")
-    with Asking(one, "/slow/0.01", 4):
+    with Load(one, "/slow/0.01", 4):
         time.sleep(15)  # what it sees in the first ten seconds is the usual
         assert level(one) < 50
-    with Asking(one, "/slow/0.3", 8):
+    with Load(one, "/slow/0.3", 8):
         wait_until(lambda: level(one) >= 90, "a high level")
         assert figures(one)["latency"] >= 90 and figures(one)["errors"] == 0
         wait_until(lambda: figures(one)["throttle"] < 80, "limits that shrink")
-    with Asking(one, "/slow/0.01", 4):
+    with Load(one, "/slow/0.01", 4):
         wait_until(lambda: level(one) < 20, "a low level")
         wait_until(lambda: figures(one)["throttle"] == 100, "limits as they were", 60)
 
@@ -113,11 +113,11 @@ def test_a_slow_upstream(host):
 def test_what_is_usual_outlives_the_agent(host):
     """One that is killed in the middle of an overload: the next does not take that for the usual."""
     one = host("{ signals: { latency: 3 }, smooth: 200ms }")
-    with Asking(one, "/slow/0.01", 4):
+    with Load(one, "/slow/0.01", 4):
         time.sleep(15)
-    with Asking(one, "/slow/0.3", 8):
+    with Load(one, "/slow/0.3", 8):
         wait_until(lambda: level(one) >= 90, "a high level")
-        one.the_agent(one.kill_agent())
+        one.wait_for_agent(one.kill_agent())
         time.sleep(3)
         assert level(one) >= 90
 
@@ -131,33 +131,33 @@ def test_an_elastic_limit_is_withdrawn(host):
     def limit():
         return int(one.get("/").headers["X-RateLimit-Limit"])
     wait_until(lambda: limit() == 2000000, "room")
-    with Asking(one, "/slow/4", 8) as asking:
+    with Load(one, "/slow/4", 8) as load:
         wait_until(lambda: limit() == 1000000, "the limit as it is written")
-        assert time.monotonic() - asking.begun < 3
-        asking.going = False
+        assert time.monotonic() - load.begun < 3
+        load.going = False
     wait_until(lambda: limit() == 2000000, "room again")
 
 
 def test_an_upstream_that_fails(host):
     one = host("{ signals: { errors: 20% } }")
     one.backend.stop()
-    with Asking(one, "/", 2):
+    with Load(one, "/", 2):
         wait_until(lambda: level(one) >= 90, "a high level")
 
 
 @measured
 def test_shedding_begins_with_the_lowest(host):
     one = host("{ signals: { in_flight: 4 }, shed_above: 90 }")
-    with Asking(one, "/slow/3", 8) as asking:
+    with Load(one, "/slow/3", 8) as load:
         def sheds(who):
             wait_until(lambda: figures(one)[who] > 0, f"shedding of {who}")
-            return time.monotonic() - asking.begun
+            return time.monotonic() - load.begun
         assert sheds("low") < 3
         sheds("normal")
         seen = figures(one)
         always(seen["critical"] == 0, seen)
         assert seen["low"] == 100
-        asking.going = False
+        load.going = False
     wait_until(lambda: level(one) == 0, "no load")
     assert figures(one)["low"] > 0  # it comes back slowly
 
@@ -177,9 +177,9 @@ def test_a_burning_processor(host):
 @measured
 def test_an_agent_that_is_silent_says_nothing(host):
     one = host("{ signals: { in_flight: 2 } }")
-    with Asking(one, "/slow/2", 4):
+    with Load(one, "/slow/2", 4):
         wait_until(lambda: level(one) >= 70, "a high level")
-        agent = one.the_agent()
+        agent = one.wait_for_agent()
         pause(agent)
         try:
             stopped = time.monotonic()
@@ -192,16 +192,16 @@ def test_an_agent_that_is_silent_says_nothing(host):
             os.kill(agent, signal.SIGCONT)
         wait_until(lambda: level(one) >= 70, "the level again")
         os.kill(agent, signal.SIGKILL)
-        one.the_agent(agent)
+        one.wait_for_agent(agent)
         wait_until(lambda: level(one) >= 70, "its level")
 
 
 def test_a_killed_worker_leaves_nothing_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
     for _ in range(3):
-        with Asking(one, "/slow/4", 8) as asking:
+        with Load(one, "/slow/4", 8) as load:
             wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight")
-            asking.going = False
+            load.going = False
             (worker,) = one.workers()
             os.kill(int(worker), signal.SIGKILL)
         wait_until(lambda: figures(one)["in_flight"] == 0 and level(one) == 0, "nothing in flight")
@@ -221,18 +221,18 @@ def test_clients_that_leave(host):
 
 def test_a_reload_keeps_what_is_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
-    with Asking(one, "/slow/10", 4) as asking:
+    with Load(one, "/slow/10", 4) as load:
         wait_until(lambda: figures(one)["in_flight"] == 4, "requests in flight")
-        asking.going = False
+        load.going = False
         one.change("in_flight: 8", "in_flight: 9")
-        one.says("reloaded", seconds=15)
+        one.wait_for_log("reloaded", seconds=15)
         assert figures(one)["in_flight"] == 4  # with the worker that is to end
     wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight")
 
 
 def test_what_is_shown(host):
     one = host("{ signals: { in_flight: 2, cpu: on }, shed_above: 90 }")
-    with Asking(one, "/slow/2", 4):
+    with Load(one, "/slow/2", 4):
         wait_until(lambda: level(one) >= 95, "a high level")
 
         def full():  # all four may be between two of their requests
@@ -248,10 +248,10 @@ def test_what_is_shown(host):
         line = wait_until(shown, "a line that says so")
         assert "in flight" in line and len(line) <= 80
 
-        def told():
+        def reported():
             status = json.loads(get(one.metrics, "/weir/status").body)
             return status["load"]["known"] and status["load"]["signals"]["in_flight"] == 100
-        wait_until(told, "a status that says so")
+        wait_until(reported, "a status that says so")
 
 
 def test_without_it_there_is_nothing(host):

@@ -138,10 +138,10 @@ def test_urllib3_waits_as_told(gateway):
     retry = urllib3.Retry(total=3, status_forcelist=[429], respect_retry_after_header=True, backoff_factor=0)
     pool = urllib3.PoolManager(retries=retry)
 
-    def ask():
+    def request():
         return pool.request("GET", f"http://127.0.0.1:{g.port}/x")
-    began, *answers = in_time(lambda: [time.monotonic(), ask(), ask()], 0.5)
-    answers.append(ask())
+    began, *answers = in_time(lambda: [time.monotonic(), request(), request()], 0.5)
+    answers.append(request())
     assert [a.status for a in answers] == [200] * 3
     assert [len(a.retries.history) for a in answers] == [0, 0, 1]  # one 429, waited for, and in
     assert 0.9 < time.monotonic() - began < 2.5

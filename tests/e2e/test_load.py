@@ -59,7 +59,7 @@ class Load:
             time.sleep(max(self.until - time.monotonic(), 0))
             wait_until(lambda: sum(self.counts().values()) >= self.ENOUGH, "enough requests")
         self.wrk.send_signal(signal.SIGINT)  # it ends, and tells what it saw
-        self.said = self.wrk.communicate(timeout=60)[0]
+        self.output = self.wrk.communicate(timeout=60)[0]
 
     def counts(self):
         """How often each status is in the access log."""
@@ -174,7 +174,7 @@ def test_the_segment_cut_short_under_load(gateway):
     counts = load.counts()
     assert counts.pop("499", 0) <= 8  # those that were on their way when wrk left
     assert counts.pop("200") > 1000 and counts.pop("429") == 1 and not counts, counts  # on_store_failure: local
-    assert "Non-2xx" not in load.said and "Socket errors" not in load.said, load.said
+    assert "Non-2xx" not in load.output and "Socket errors" not in load.output, load.output
     assert sorted(g.workers()) == before
     denied = get(g.port, "/closed")
     assert denied.status == 429 and "Retry-After" not in denied.headers

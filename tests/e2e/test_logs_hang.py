@@ -56,18 +56,18 @@ def test_no_request_waits_for_a_log(gateway, log, directive):
     assert longest < 2
     assert dropped(g.port, log) > 100 and dropped(g.port, {"denied": "access", "access": "denied"}[log]) == 0
     # Once the disk is back, there is one line that tells how many were lost.
-    told = b""
+    reply = b""
 
     def heard():
-        nonlocal told
+        nonlocal reply
         for each in (end, alerts):
             with contextlib.suppress(BlockingIOError):
                 part = os.read(each, 1 << 16)
-                told += part if each == alerts else b""
+                reply += part if each == alerts else b""
         assert get(g.port, "/").status == 429
-        return b"were dropped" in told
+        return b"were dropped" in reply
     wait_until(heard, "the alert")
-    assert filled == 4096 and len(re.findall(rb"\d+ lines for \"\S+/pipe\" were dropped", told)) == 1, told
+    assert filled == 4096 and len(re.findall(rb"\d+ lines for \"\S+/pipe\" were dropped", reply)) == 1, reply
     lost = dropped(g.port, log)
     wait_until(lambda: [get(g.port, path, headers=headers) for _ in range(100)] and dropped(g.port, log) > lost,
                "a disk that hangs again")
@@ -138,8 +138,8 @@ def test_what_is_in_the_log_of_requests(gateway):
 ])
 def test_bad_logs_of_requests(gateway, directive, wanted):
     g = gateway(GOOD, http=directive, start=False)
-    good, said = g.test()
-    assert not good and wanted in said
+    good, output = g.test()
+    assert not good and wanted in output
 
 
 def test_logs_are_reopened(gateway):

@@ -48,8 +48,8 @@ def test_every_way_through_nginx_costs_one(gateway):
                          ("/refused/", 200), ("/included/", 200), ("/missing/x", 404), ("/dir/", 200), ("/late/", 200)]:
         left -= 1
         answer = get(g.port, path)
-        told = answer.headers.get_all("X-RateLimit-Remaining")
-        assert (path, answer.status, told) == (path, status, [str(left)])
+        reply = answer.headers.get_all("X-RateLimit-Remaining")
+        assert (path, answer.status, reply) == (path, status, [str(left)])
     left -= 1
     answer = get(g.port, "/precondition", headers={"If-Match": '"other"'})
     assert (answer.status, answer.headers["X-RateLimit-Remaining"]) == (412, str(left))

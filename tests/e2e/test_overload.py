@@ -32,10 +32,10 @@ def overloaded():
     with concurrent.futures.ThreadPoolExecutor(len(LASTS)) as pool:
         begun = {mode: pool.submit(overload, mode) for mode in LASTS}
 
-        def told(mode):
+        def reply(mode):
             first = begun.pop(mode, None)
             return first.result() if first else overload(mode)
-        yield told
+        yield reply
     os.chdir(before)
 
 
@@ -44,9 +44,9 @@ def overload(mode):
     during = LASTS[mode]
     with pressure.Host(WEIR, *pressure.MODES[mode]) as host:
         rows = pressure.offer(host, [(BEFORE, 0.5), (during, 5)])
-    told = pressure.within(rows, BEFORE + during - TOLD, BEFORE + during)
-    critical = [row for row in told if row["name"] == "critical"]
-    return (pressure.goodput(told, TOLD), pressure.jain(told),
+    reply = pressure.within(rows, BEFORE + during - TOLD, BEFORE + during)
+    critical = [row for row in reply if row["name"] == "critical"]
+    return (pressure.goodput(reply, TOLD), pressure.jain(reply),
             sum(row["ok"] for row in critical) / sum(row["sent"] for row in critical))
 
 

@@ -79,9 +79,9 @@ def ratelimit(folder):
                     REDIS_URL=f"127.0.0.1:{redis}", RUNTIME_ROOT=str(folder), RUNTIME_SUBDIRECTORY="ratelimit",
                     RUNTIME_WATCH_ROOT="false", HOST="127.0.0.1", PORT=str(free_port()), GRPC_HOST="127.0.0.1",
                     GRPC_PORT=str(grpc), DEBUG_HOST="127.0.0.1", DEBUG_PORT=str(free_port()),
-                    LIMIT_RESPONSE_HEADERS_ENABLED="true"), client(grpc) as asked:
-        wait_until(lambda: asked.ask("nothing=x").overall_code == OK, "ratelimit to have its rules")
-        yield asked
+                    LIMIT_RESPONSE_HEADERS_ENABLED="true"), client(grpc) as sent:
+        wait_until(lambda: sent.request("nothing=x").overall_code == OK, "ratelimit to have its rules")
+        yield sent
 
 
 def random_descriptor(chance):
@@ -104,7 +104,7 @@ def random_request(chance):
                    domain="elsewhere" if chance.random() < 0.03 else "d")
 
 
-def told(answer):
+def without_resets(answer):
     """All but the resets, and those."""
     resets = [status.duration_until_reset.seconds for status in answer.statuses]
     for status in answer.statuses:
@@ -125,9 +125,9 @@ def test_as_envoyproxy_ratelimit(gateway, tmp_path):
     with ratelimit(tmp_path) as theirs, client(one.port) as ours:
         seen = set()
         for number in range(500):
-            asked = random_request(chance)
-            (expected, expected_resets), (got, got_resets) = (told(who.should(asked, timeout=10)) for who in (theirs, ours))
-            assert got == expected, f"seed {seed}, request {number}: {asked}"
+            sent = random_request(chance)
+            (expected, expected_resets), (got, got_resets) = (without_resets(who.should(sent, timeout=10)) for who in (theirs, ours))
+            assert got == expected, f"seed {seed}, request {number}: {sent}"
             assert all(abs(a - b) <= 3 for a, b in zip(got_resets, expected_resets)), f"seed {seed}, request {number}"
             seen.add(got[0].overall_code)
         assert len(seen) == 2  # some passed, some did not

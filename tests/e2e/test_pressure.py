@@ -10,7 +10,7 @@ import pytest
 
 from building import ROOT, built
 from clients import get, statuses
-from flight import asked, through
+from flight import send_request, through
 from gateway import wait_until
 from measured import measured
 from resp import Client, RespGateway, fields
@@ -124,8 +124,8 @@ def test_what_is_shed_gets_503_and_its_own_words(pressed):
     assert by_class == {"critical": 0, "high": 0, "normal": 0, "low": 2}
     assert samples["weir_decisions_total", (("decision", "deny"), ("rule", "bulk"), ("shadow", "false"))] == 0
     looks = [WEIR, "top", "--once", "--interval", "100ms", "--rules", g.folder / "rules", g.segment]
-    told = json.loads(subprocess.run([*looks, "--json"], env=ENVIRONMENT, capture_output=True, check=True, timeout=60).stdout)
-    assert {one["name"]: one["totals"]["shed"] for one in told["rules"]} == {"pay": 0, "bulk": 2, "any": 0}
+    reply = json.loads(subprocess.run([*looks, "--json"], env=ENVIRONMENT, capture_output=True, check=True, timeout=60).stdout)
+    assert {one["name"]: one["totals"]["shed"] for one in reply["rules"]} == {"pay": 0, "bulk": 2, "any": 0}
     text = subprocess.run(looks, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "SHED/s" in text and ", shed 0" in text and max(map(len, text.splitlines())) <= 80
     press.silent()
@@ -136,10 +136,10 @@ def test_what_is_shed_gets_503_and_its_own_words(pressed):
 def test_a_share_is_shed_by_all_workers(pressed):
     g, press = pressed(CLASSES, workers=2)
     press(900, 1000, normal=300, low=1000)
-    asked = 1200
-    shed = statuses(g.port, "/any", asked).count(503)
-    assert 0.3 * asked - 80 < shed < 0.3 * asked + 80, shed  # five standard deviations
-    assert g.rule("any")["shed"] == shed and g.rule("any")["allowed"] == asked - shed
+    send_request = 1200
+    shed = statuses(g.port, "/any", send_request).count(503)
+    assert 0.3 * send_request - 80 < shed < 0.3 * send_request + 80, shed  # five standard deviations
+    assert g.rule("any")["shed"] == shed and g.rule("any")["allowed"] == send_request - shed
 
 
 def test_a_page_of_its_own_for_503_and_grpc(pressed):
@@ -186,17 +186,17 @@ def test_the_services_say_why(gateway):
     try:
         press(normal=1000, low=1000)
         answer = get(g.port, "/v1/check?status=1", method="POST", body=json.dumps({"attributes": {"path": "/bulk"}}))
-        said = json.loads(answer.body)
-        assert answer.status == 503 and said["decision"] == "deny" and said["reason"] == "shed" and said["limit"] is None
+        output = json.loads(answer.body)
+        assert answer.status == 503 and output["decision"] == "deny" and output["reason"] == "shed" and output["limit"] is None
         assert int(answer.headers["Retry-After"]) >= 1
         with Client(g.resp) as c:
-            said = fields(c.do("WEIR.CHECK", "path", "/bulk"))
-            assert said["decision"] == b"deny" and said["reason"] == b"shed" and said["retry_after_ms"] >= 1000
-            said = fields(c.do("WEIR.PEEK", "path", "/bulk"))
-            assert said["decision"] == b"allow" and "reason" not in said
+            output = fields(c.do("WEIR.CHECK", "path", "/bulk"))
+            assert output["decision"] == b"deny" and output["reason"] == b"shed" and output["retry_after_ms"] >= 1000
+            output = fields(c.do("WEIR.PEEK", "path", "/bulk"))
+            assert output["decision"] == b"allow" and "reason" not in output
             assert fields(c.do("WEIR.STATS", "bulk"))["shed"] == 2
-            said = fields(c.do("WEIR.CHECK", "domain", "d", "k", "v"))
-            assert said["decision"] == b"deny" and said["reason"] == b"shed"
+            output = fields(c.do("WEIR.CHECK", "domain", "d", "k", "v"))
+            assert output["decision"] == b"deny" and output["reason"] == b"shed"
         question = json.dumps({"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]})
         answer = get(g.port, "/json", method="POST", body=question)  # Envoy knows two answers
         assert answer.status == 429 and json.loads(answer.body)["overallCode"] == "OVER_LIMIT"
@@ -237,11 +237,11 @@ def test_nothing_stays_in_flight_however_requests_end(gateway, slow):
                 location /turns { proxy_pass http://127.0.0.1:%d; }""" % (slow.port, slow.port))
     paths = ["/slow", "/breaks", "/inner", "/named"]
     for leave in (socket.socket.close, reset):
-        waiting = [asked(g.port, path) for path in paths for _ in range(3)]
-        upgraded = [asked(g.port, "/ws", "Upgrade: x\r\nConnection: upgrade\r\n") for _ in range(2)]
+        waiting = [send_request(g.port, path) for path in paths for _ in range(3)]
+        upgraded = [send_request(g.port, "/ws", "Upgrade: x\r\nConnection: upgrade\r\n") for _ in range(2)]
         assert all(b" 101 " in s.recv(65536) for s in upgraded)
         wait_until(lambda: in_flight(g) == 14, "all in flight")  # noqa: B023
-        queued = [asked(g.port, "/turns") for _ in range(4)]
+        queued = [send_request(g.port, "/turns") for _ in range(4)]
         time.sleep(0.3)
         assert in_flight(g) - 14 in (0, 1)  # those who wait for their turn are not; the first has no need to
         for s in waiting[::2] + upgraded[:1] + queued:

@@ -82,7 +82,7 @@ def low_port():
 
 def test_the_agent_has_a_user_of_its_own_and_no_rights(host):
     one = host(OWN + ADMIN + RULES).begin()
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     assert is_unprivileged(agent)
     # What stays root keeps a few capabilities, and so does nginx's master; the workers are the workers' user.
     for pid in (one.process.pid, one.group):
@@ -108,17 +108,17 @@ def test_the_agent_has_a_user_of_its_own_and_no_rights(host):
         assert os.getsid(int(worker)) == one.group
     # kill -9: the next one is no more than the first was.
     one.kill_agent()
-    assert is_unprivileged(one.the_agent(agent))
+    assert is_unprivileged(one.wait_for_agent(agent))
     one.wait_for_admin()
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
-    wait_until(lambda: one.ask("GET", "/healthz")[0] == 200 and is_unprivileged(one.the_agent(agent)), "the agent after a reload")
+    one.wait_for_log("reloaded")
+    wait_until(lambda: one.request("GET", "/healthz")[0] == 200 and is_unprivileged(one.wait_for_agent(agent)), "the agent after a reload")
 
 
 def test_without_a_user_of_its_own_it_shares_the_workers(host):
     one = host(HEAD + "user: nobody\n" + ADMIN + RULES).begin()
     expected = pwd.getpwnam("weir" if has_user("weir") else "nobody")
-    assert is_unprivileged(one.the_agent(), expected.pw_uid, expected.pw_gid)
+    assert is_unprivileged(one.wait_for_agent(), expected.pw_uid, expected.pw_gid)
 
 
 def has_user(name):
@@ -134,15 +134,15 @@ def test_a_low_port_and_a_key_that_only_root_can_read(host):
     one.context = ssl.create_default_context(cafile=str(paths[0]))
     one.write(one.file.read_text() + f'admin: {{ listen: "127.0.0.1:{one.admin}", tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
     one.begin()
-    first = one.the_agent()
+    first = one.wait_for_agent()
     assert is_unprivileged(first)
     # A renewed certificate is taken up: the process that stayed root reads it.
     certificate(one.folder, "renewed")
     for kind in ("pem", "key"):
         private(one.folder / f"renewed.{kind}").rename(one.folder / f"server.{kind}")
     one.context = ssl.create_default_context(cafile=str(paths[0]))
-    wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the renewed certificate")
-    assert is_unprivileged(one.the_agent(first))
+    wait_until(lambda: one.request("GET", "/healthz")[0] == 200, "the renewed certificate")
+    assert is_unprivileged(one.wait_for_agent(first))
 
 
 def test_a_low_port_that_is_taken_when_the_agent_starts(host):
@@ -153,9 +153,9 @@ def test_a_low_port_that_is_taken_when_the_agent_starts(host):
         other.bind(("127.0.0.1", port))
         other.listen()
         one.start()
-        one.says("Address already in use")
+        one.wait_for_log("Address already in use")
     one.wait_for_admin()
-    assert is_unprivileged(one.the_agent())
+    assert is_unprivileged(one.wait_for_agent())
 
 
 def test_secrets_that_only_root_can_read(host, made):
@@ -168,12 +168,12 @@ def test_secrets_that_only_root_can_read(host, made):
               f"rules: {{ url: http://127.0.0.1:{origin.admin}/v1/rules/published, token_file: {token}, poll: 100ms }}\n")
     one.start()
     wait_until(lambda: store.client().hlen("weir::hosts") == 1, "the agent in the store")
-    assert is_unprivileged(one.the_agent()) and "name: two" in (one.folder / "state/retrieved.yaml").read_text()
+    assert is_unprivileged(one.wait_for_agent()) and "name: two" in (one.folder / "state/retrieved.yaml").read_text()
     # The token is read anew.
     other = subprocess.run([WEIR, "token", "create", "other", "--role", "viewer", "--file", "weir.yaml"], cwd=origin.folder,
                            env=ENVIRONMENT, check=True, capture_output=True, text=True).stdout
     private(one.folder / "token.new", "weir_0_wrong\n").rename(token)
-    one.says("the token is refused")
+    one.wait_for_log("the token is refused")
     private(one.folder / "token.new", other).rename(token)
     assert origin.publish("two", 7) == 200
     wait_until(lambda: "7" in (one.folder / "state/retrieved.yaml").read_text(), "the published rules")
@@ -197,8 +197,8 @@ def test_what_an_older_version_left_as_root(host):
     (one.folder / "state/queue.sock.new").symlink_to(one.folder / "precious")
     one.start()
     one.wait_for_admin()
-    assert is_unprivileged(one.the_agent())
-    assert one.told("GET", "/v1/rules/two")["enforced_version"] == 2 and one.publish("two", 3) == 200
+    assert is_unprivileged(one.wait_for_agent())
+    assert one.request_json("GET", "/v1/rules/two")["enforced_version"] == 2 and one.publish("two", 3) == 200
     assert (one.folder / "state/rules.db").stat().st_uid == UID and strangers[0].stat().st_uid == 0
     # Root puts a copy of the database into its place, as of a backup: the log names the command that hands it over.
     copy = one.folder / "copy.db"
@@ -210,10 +210,10 @@ def test_what_an_older_version_left_as_root(host):
         file.unlink()
     private(copy).rename(one.folder / "state/rules.db")
     one.start()
-    one.says(f"chown {AGENT}: {one.folder}/state/rules.db")
+    one.wait_for_log(f"chown {AGENT}: {one.folder}/state/rules.db")
     assert (one.folder / "state/rules.db").stat().st_uid == 0
     os.chown(one.folder / "state/rules.db", UID, GID)
-    wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the copy")
+    wait_until(lambda: one.request("GET", "/v1/rules/two")[0] == 200, "the copy")
     assert one.publish("two", 4) == 200
 
 
@@ -233,16 +233,16 @@ def test_a_file_of_root_that_the_agent_moved_into_its_folder_stays_root(host):
     os.chown(web, UID, GID)
     for name in names:
         as_agent("import os, sys; os.rename(*sys.argv[1:])", web / name, one.folder / "state" / name)
-    first = one.the_agent()
-    one.says(f"{one.folder}/state/queue.db belongs to root")
+    first = one.wait_for_agent()
+    one.wait_for_log(f"{one.folder}/state/queue.db belongs to root")
     one.kill_agent()
-    one.the_agent(first)
+    one.wait_for_agent(first)
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     one.wait_for_admin()
     for name in names:
         assert (one.folder / "state" / name).stat().st_uid == 0, name
-    assert one.said().count("belongs to root") == 1, one.said()
+    assert one.log_text().count("belongs to root") == 1, one.log_text()
 
 
 def test_a_folder_that_another_user_can_write_to_is_not_searched_for_files_of_root(host):
@@ -253,7 +253,7 @@ def test_a_folder_that_another_user_can_write_to_is_not_searched_for_files_of_ro
     os.chown(state, 0, GID)
     state.chmod(0o770)
     one.start(running=False)
-    wait_until(lambda: one.process.poll() is not None or one.agent(), "the end, or the agent")
+    wait_until(lambda: one.process.poll() is not None or one.agent_pid(), "the end, or the agent")
     assert moved.stat().st_uid == 0 and state.stat().st_uid == 0
     # A link that another user may have made is not followed.
     (one.folder / "of-the-agent").mkdir()
@@ -277,7 +277,7 @@ def test_a_database_that_a_command_of_root_makes_is_the_agents(host):
         assert file.stat().st_uid == UID, file
     one.start()
     one.wait_for_admin()
-    assert one.publish("two", 3) == 200 and "belongs to root" not in one.said()
+    assert one.publish("two", 3) == 200 and "belongs to root" not in one.log_text()
 
 
 PLANT = """
@@ -324,18 +324,18 @@ def descriptors(pid):
 
 def test_the_agent_has_none_of_the_supervisors_descriptors(host):
     one = host(OWN + ADMIN + RULES).begin(stdin=subprocess.PIPE)
-    first = one.the_agent()
+    first = one.wait_for_agent()
     for _ in range(2):
-        agent, supervisor = descriptors(one.the_agent()), descriptors(one.process.pid)
+        agent, supervisor = descriptors(one.wait_for_agent()), descriptors(one.process.pid)
         assert any(link.startswith("pipe:") for link in supervisor) and any("/lock" in link for link in supervisor), supervisor
         assert not [link for link in agent if link in supervisor and not link.startswith("anon_inode:")], agent
         assert agent.count("anon_inode:[signalfd]") == 1, agent
         # It cannot read what is typed at the terminal of weir serve. It logs through a pipe: it could truncate the file.
-        assert os.readlink(f"/proc/{one.the_agent()}/fd/0") == "/dev/null"
-        assert all(os.readlink(f"/proc/{one.the_agent()}/fd/{fd}").startswith("pipe:") for fd in (1, 2))
-        assert not any(str(one.private) in link for link in agent), agent
+        assert os.readlink(f"/proc/{one.wait_for_agent()}/fd/0") == "/dev/null"
+        assert all(os.readlink(f"/proc/{one.wait_for_agent()}/fd/{fd}").startswith("pipe:") for fd in (1, 2))
+        assert not any(str(one.runtime_dir) in link for link in agent), agent
         one.kill_agent()
-        one.the_agent(first)
+        one.wait_for_agent(first)
         one.wait_for_admin()
 
 
@@ -346,16 +346,16 @@ def test_root_does_not_read_rules_that_the_agent_wrote(host):
     secret = private(one.folder / "secret", "root:$y$j9T$FAKE: {}\n")
     published = one.folder / "state/published.yaml"
     kept = published.read_text()
-    os.kill(one.the_agent(), signal.SIGSTOP)  # it would put the file right again
+    os.kill(one.wait_for_agent(), signal.SIGSTOP)  # it would put the file right again
     as_agent("import os, sys; os.unlink(sys.argv[2]); os.symlink(*sys.argv[1:])", secret, published)
     one.signal(signal.SIGHUP)
-    one.says("weir.yaml rejected; the previous configuration stays active")
-    assert "FAKE" not in one.said(), one.said()
-    one.says(f"{published}: cannot be read: Permission denied")
+    one.wait_for_log("weir.yaml rejected; the previous configuration stays active")
+    assert "FAKE" not in one.log_text(), one.log_text()
+    one.wait_for_log(f"{published}: cannot be read: Permission denied")
     # nginx's master, asked by itself: it leaves the file to its workers.
     os.kill(one.group, signal.SIGHUP)
-    one.says("no rules until it can read them")
-    assert "FAKE" not in one.said(), one.said()
+    one.wait_for_log("no rules until it can read them")
+    assert "FAKE" not in one.log_text(), one.log_text()
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     done = one.run("--check")
@@ -364,7 +364,7 @@ def test_root_does_not_read_rules_that_the_agent_wrote(host):
     published.unlink()
     published.write_text(kept)
     one.start()
-    assert "weir_rules" in (conf := (one.private / "nginx.conf").read_text()) and " workers;" in conf
+    assert "weir_rules" in (conf := (one.runtime_dir / "nginx.conf").read_text()) and " workers;" in conf
     assert [one.get("/two").status for _ in range(2)].count(200) <= 1
     for worker in one.workers():
         os.kill(int(worker), signal.SIGKILL)
@@ -397,7 +397,7 @@ def test_what_it_cannot_do_is_said(host):
     assert (one.folder / "state").stat().st_uid == 0
     os.chown(one.folder / "state", UID, GID)
     one.begin()
-    assert is_unprivileged(one.the_agent())
+    assert is_unprivileged(one.wait_for_agent())
 
 
 def test_weir_agent_alone(host):
@@ -411,20 +411,20 @@ def test_weir_agent_alone(host):
               f'admin: {{ listen: "127.0.0.1:{one.admin}", tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
     one.context = ssl.create_default_context(cafile=str(paths[0]))
     private(one.file)
-    with open(folder / "said", "wb") as said:
-        process = subprocess.Popen([WEIR, "agent", str(one.file)], env=ENVIRONMENT, stderr=said, stdin=subprocess.DEVNULL)
+    with open(folder / "output", "wb") as output:
+        process = subprocess.Popen([WEIR, "agent", str(one.file)], env=ENVIRONMENT, stderr=output, stdin=subprocess.DEVNULL)
     try:
         def child():
             return next(iter(pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()), "")
-        wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the rules service")
+        wait_until(lambda: one.request("GET", "/healthz")[0] == 200, "the rules service")
         first = child()
         assert is_unprivileged(first) and status(process.pid)["NoNewPrivs"] == ["1"]
         assert int(status(process.pid)["CapBnd"][0], 16) & ~sum(1 << bit for bit in KEPT.values()) == 0
         process.send_signal(signal.SIGHUP)
-        wait_until(lambda: child() not in ("", first) and one.ask("GET", "/healthz")[0] == 200, "another one")
+        wait_until(lambda: child() not in ("", first) and one.request("GET", "/healthz")[0] == 200, "another one")
         assert is_unprivileged(child())
         process.terminate()
-        assert process.wait(20) == 0, (folder / "said").read_text()
+        assert process.wait(20) == 0, (folder / "output").read_text()
     finally:
         if process.poll() is None:
             process.kill()
@@ -436,7 +436,7 @@ def test_started_by_another_user_nothing_is_dropped_but_what_it_never_needs(host
     os.chown(one.folder, UID, GID)
     one.start(user=UID, group=GID, extra_groups=[])
     one.wait_for_admin()
-    seen = status(one.the_agent())
+    seen = status(one.wait_for_agent())
     assert seen["Uid"] == [str(UID)] * 4 and seen["NoNewPrivs"] == ["1"] and seen["Seccomp"] == ["2"]
     assert (one.folder / "segment").stat().st_uid == UID
 
@@ -447,12 +447,12 @@ def test_the_folder_of_the_delivery_socket_stays_roots(host):
   - { name: kept, match: { path: /kept }, limit: 1, window: 1s, on_limit: queue }
 """)
     one.start()
-    folder = (one.private / "deliver").stat()
+    folder = (one.runtime_dir / "deliver").stat()
     assert (folder.st_uid, folder.st_gid, folder.st_mode & 0o777) == (0, GID, 0o710)
     wait_until_queue_answers(one.port)
     assert sorted({one.get("/kept").status for _ in range(5)}) == [200, 202]
-    before = one.backend.asked
-    wait_until(lambda: one.backend.asked > before, "a delivery through the socket")
+    before = one.backend.requests
+    wait_until(lambda: one.backend.requests > before, "a delivery through the socket")
 
 
 def memory_of(pid):
@@ -477,26 +477,26 @@ def test_the_agent_has_no_secrets_of_the_service_in_its_memory(host):
   resp: 127.0.0.1:{free_port()}
   access: {{ tokens: [{secrets[0]}], operator_tokens: ["{secrets[1]}"], password: '{secrets[2]}', operator_password: {secrets[3]} }}
 """).begin()
-    first = one.the_agent()
+    first = one.wait_for_agent()
     for turn in range(2):
-        agent = one.the_agent(*([first] if turn else []))
+        agent = one.wait_for_agent(*([first] if turn else []))
         memory = memory_of(agent)
         assert b"published.yaml" in memory
         left = {secret: memory.count(secret[8:].encode()) for secret in secrets}
         assert not any(left.values()), left
         one.signal(signal.SIGHUP)
-        one.says("reloaded")
-        one.another_agent(first)
+        one.wait_for_log("reloaded")
+        one.wait_for_new_agent(first)
 
 
 def test_an_agent_that_does_not_end_is_replaced(host):
     one = host(OWN + ADMIN + RULES).begin()
-    first = one.the_agent()
+    first = one.wait_for_agent()
     os.kill(first, signal.SIGSTOP)
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
-    one.another_agent(first)
-    one.says("agent did not exit within 10 s")
+    one.wait_for_log("reloaded")
+    one.wait_for_new_agent(first)
+    one.wait_for_log("agent did not exit within 10 s")
 
 
 def test_a_history_that_the_agent_cuts_short_and_locks(host):
@@ -504,7 +504,7 @@ def test_a_history_that_the_agent_cuts_short_and_locks(host):
     one = host(OWN + ADMIN + RULES).begin()
     history = one.folder / "segment.history"
     wait_until(history.exists, "the history")
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     os.kill(agent, signal.SIGSTOP)  # it would make the file anew
     spoiler = subprocess.Popen(["python3", "-c", """
 import fcntl, os, sys, time
@@ -524,7 +524,7 @@ time.sleep(3)
                 helped |= str(history) in descriptors(child)
     spoiler.stdout.close()
     assert helped and spoiler.returncode == 0
-    one.another_agent(agent)
+    one.wait_for_new_agent(agent)
     assert one.process.poll() is None and one.publish("two", 1) == 200
 
 
@@ -535,7 +535,7 @@ def test_a_database_whose_name_begins_other_names(host):
     (one.folder / "etc").mkdir(mode=0o755)
     others = [private(one.folder / "etc" / name, "secret\n") for name in ("weir.yaml", "weir")]
     one.start(running=False)
-    wait_until(lambda: one.process.poll() is not None or one.agent(), "the end, or the agent")
+    wait_until(lambda: one.process.poll() is not None or one.agent_pid(), "the end, or the agent")
     assert [file.stat().st_uid for file in (*others, one.folder / "etc")] == [0, 0, 0]
 
 
@@ -556,5 +556,5 @@ def test_a_file_of_root_that_the_agent_moved_beside_the_segment(host):
     moved = one.folder / "own/segment.observer"
     as_agent("import os, sys; os.rename(*sys.argv[1:])", secret, moved)
     one.start(running=False)
-    wait_until(lambda: one.process.poll() is not None or one.agent(), "the end, or the agent")
+    wait_until(lambda: one.process.poll() is not None or one.agent_pid(), "the end, or the agent")
     assert moved.read_text() == "secret\n" and (moved.stat().st_gid, moved.stat().st_mode & 0o777) == (0, 0o600)

@@ -14,7 +14,7 @@ import pytest
 
 from clients import get, together
 from gateway import pause, wait_until
-from queued import BOUND, HEAD, QUEUE, RULES, chunked, host, usual  # noqa: F401
+from queued import BOUND, HEAD, QUEUE, RULES, chunked, host, is_plain_denial  # noqa: F401
 
 
 # ---- What is kept ----
@@ -23,12 +23,12 @@ def test_a_denied_request_is_kept_and_answered_with_its_ticket(host):
     one = host()
     target = "/kept?a=%2Fb&c=d%20e"
     one.use_up(target, user="7")
-    ticket, answer = one.keep(target, user="7", body=b"one\0two\xff", Content_Type="text/odd; x=1",
+    ticket, answer = one.defer(target, user="7", body=b"one\0two\xff", Content_Type="text/odd; x=1",
                               Authorization="Bearer t", Cookie="a=b", If_Match="no", Idempotency_Key="mine")
     assert len(ticket) == 32 and json.loads(answer.body) == {"ticket": ticket, "status": f"/.weir/tickets/{ticket}"}
     assert answer.headers["Content-Type"] == "application/json" and int(answer.headers["Retry-After"]) > 80000
     assert answer.headers["X-RateLimit-Limit"] == "1" and answer.headers["Cache-Control"] == "no-store"
-    (is_kept,) = one.kept().values()
+    (is_kept,) = one.queued().values()
     headers = is_kept.pop("headers").decode().lower()
     assert is_kept == {"rule": b"kept", "key": b"user:7", "cost": 1, "method": b"POST", "target": target.encode(),
                        "body": b"one\0two\xff"}
@@ -47,9 +47,9 @@ def test_every_method(host, method):
     one = host()
     one.use_up()
     body = b"b" * 5000 if method not in ("GET", "HEAD") else None
-    ticket, answer = one.keep(method=method, body=body)
+    ticket, answer = one.defer(method=method, body=body)
     assert (answer.body == b"") == (method == "HEAD")
-    is_kept = one.kept()[ticket]
+    is_kept = one.queued()[ticket]
     assert is_kept["method"] == method.encode() and is_kept["body"] == (body or b"")
 
 
@@ -59,30 +59,30 @@ def test_nothing_that_the_agent_believes_can_come_from_a_client(host):
     forged = {f"X-Weir-{name}": value for name, value in {
         "Rule": "00", "Key": "00", "Tier": "00", "Cost": "-5", "Bounds": "9,9,9", "Method": "DELETE", "Target": "/admin",
         "Retry-After": "1", "Connection": "x-kept", "Attempt": "3", "Other": "z"}.items()}
-    ticket, answer = one.keep(**{"X-Real-IP": "9.9.9.9", "X-Forwarded-For": "8.8.8.8", "X-Forwarded-Proto": "https",
+    ticket, answer = one.defer(**{"X-Real-IP": "9.9.9.9", "X-Forwarded-For": "8.8.8.8", "X-Forwarded-Proto": "https",
                                  "X-Forwarded-Host": "evil", "X-Kept": "yes", "Upgrade-Insecure-Requests": "1",
                                  "Connection": "keep-alive, X-Hop", "X-Hop": "1", "Keep-Alive": "5", "TE": "trailers",
                                  "Proxy-Authorization": "a", **forged})
-    is_kept, headers = one.kept()[ticket], one.headers_of(ticket)
+    is_kept, headers = one.queued()[ticket], one.headers_of(ticket)
     assert (is_kept["rule"], is_kept["method"], is_kept["target"], is_kept["cost"]) == (b"kept", b"POST", b"/kept", 1)
     assert int(answer.headers["Retry-After"]) > 80000
     names = [name.lower() for name, _ in headers]
     assert sorted(names) == sorted(set(names))
     assert not [name for name in names if name.startswith("x-weir") or name in (
         "x-hop", "connection", "keep-alive", "te", "proxy-authorization", "upgrade-insecure-requests")], names
-    told = {name.lower(): value for name, value in headers}
-    assert told["x-real-ip"] == "127.0.0.1" and told["x-forwarded-for"] == "8.8.8.8, 127.0.0.1"
-    assert told["x-forwarded-proto"] == "http" and told["x-forwarded-host"] == f"127.0.0.1:{one.port}"
-    assert told["x-kept"] == "yes"
+    reply = {name.lower(): value for name, value in headers}
+    assert reply["x-real-ip"] == "127.0.0.1" and reply["x-forwarded-for"] == "8.8.8.8, 127.0.0.1"
+    assert reply["x-forwarded-proto"] == "http" and reply["x-forwarded-host"] == f"127.0.0.1:{one.port}"
+    assert reply["x-kept"] == "yes"
 
 
 def test_the_headers_that_are_named_are_kept_and_no_others(host):
     one = host(HEAD + "queue: { headers: [X-A, b-*] }\n" + RULES)
     one.use_up()
-    ticket, _ = one.keep(X_A="1", X_B="2", B_1="3", B="4", Content_Type="a/b", **{"b-": "5"})
-    told = {name.lower(): value for name, value in one.headers_of(ticket)}
-    assert [told.get(name) for name in ("x-a", "b-1", "b-")] == ["1", "3", "5"]
-    assert not {"x-b", "b", "content-type"} & set(told)
+    ticket, _ = one.defer(X_A="1", X_B="2", B_1="3", B="4", Content_Type="a/b", **{"b-": "5"})
+    reply = {name.lower(): value for name, value in one.headers_of(ticket)}
+    assert [reply.get(name) for name in ("x-a", "b-1", "b-")] == ["1", "3", "5"]
+    assert not {"x-b", "b", "content-type"} & set(reply)
 
 
 def test_keys_of_any_bytes_and_any_length(host):
@@ -91,11 +91,11 @@ def test_keys_of_any_bytes_and_any_length(host):
 """)
     for text, key in (("%00%01%ff", b"k:\0\1\xff"), ("a" * 250, b"k:" + b"a" * 250), ("%22%5c%0d%0a", b'k:"\\\r\n')):
         one.use_up(f"/?x={text}")
-        ticket, _ = one.keep(f"/?x={text}")
-        assert (one.kept()[ticket]["key"], one.kept()[ticket]["rule"]) == (key, "n\u00e4me/1".encode())
+        ticket, _ = one.defer(f"/?x={text}")
+        assert (one.queued()[ticket]["key"], one.queued()[ticket]["rule"]) == (key, "n\u00e4me/1".encode())
     one.use_up("/?x=" + "b" * 3000)
-    ticket, _ = one.keep("/?x=" + "b" * 3000)
-    assert len(one.kept()[ticket]["key"]) == 256  # as the counter has it
+    ticket, _ = one.defer("/?x=" + "b" * 3000)
+    assert len(one.queued()[ticket]["key"]) == 256  # as the counter has it
 
 
 def test_one_of_several_limits_is_kept_under_the_name_of_the_rule(host):
@@ -104,10 +104,10 @@ def test_one_of_several_limits_is_kept_under_the_name_of_the_rule(host):
       match: { path: /never } }
   - { name: two, limits: [{ limit: 5, window: 1h }, { limit: 9, window: 1d }], cost: 3, on_limit: queue }
 """)
-    assert usual(one.ask("/never"), "many/1h") is False  # costs more than it ever holds
+    assert is_plain_denial(one.request("/never"), "many/1h") is False  # costs more than it ever holds
     one.use_up("/x")
-    ticket, _ = one.keep("/x")
-    assert (one.kept()[ticket]["rule"], one.kept()[ticket]["cost"], one.kept()[ticket]["key"]) == (b"two", 3, b"*")
+    ticket, _ = one.defer("/x")
+    assert (one.queued()[ticket]["rule"], one.queued()[ticket]["cost"], one.queued()[ticket]["key"]) == (b"two", 3, b"*")
 
 
 def test_the_tier_goes_along_and_no_further(host, backend):
@@ -117,9 +117,9 @@ rules:
 """)
     for _ in range(2):
         one.use_up("/plans", X_Plan="pro")
-    ticket, _ = one.keep("/plans", X_Plan="pro")
+    ticket, _ = one.defer("/plans", X_Plan="pro")
     assert one.headers_of(ticket)[0] == ("X-Weir-Tier", b"pro".hex())
-    wait_until(lambda: json.loads(one.tells(ticket).body)["state"] == "delivered", "the delivery")
+    wait_until(lambda: json.loads(one.ticket(ticket).body)["state"] == "delivered", "the delivery")
     assert not [name for name in backend.last if name.lower() == "x-weir-tier"] and backend.last["X-Plan"] == "pro"
 
 
@@ -135,30 +135,30 @@ def test_only_what_every_rule_that_denies_would_keep(host):
   - { name: dear, match: { path: /dear }, limit: 5, window: 1d, cost: 9, on_limit: queue }
 """)
     one.use_up("/both", user="a")
-    answer = one.ask("/both", user="a")
-    assert usual(answer, "q") and one.kept() == {}
+    answer = one.request("/both", user="a")
+    assert is_plain_denial(answer, "q") and one.queued() == {}
     one.use_up("/free", user="b")
-    one.keep("/free", user="b")
-    assert one.ask("/free", user="c").status == 200  # nothing was taken for what is kept
-    assert one.ask("/blocked", user="d").status == 429 and one.ask("/dear", user="e").status == 429
+    one.defer("/free", user="b")
+    assert one.request("/free", user="c").status == 200  # nothing was taken for what is kept
+    assert one.request("/blocked", user="d").status == 429 and one.request("/dear", user="e").status == 429
     one.use_up("/shadow", user="f")
-    one.keep("/shadow", user="f")
-    assert len(one.kept()) == 2
+    one.defer("/shadow", user="f")
+    assert len(one.queued()) == 2
 
 
 def test_clients_that_would_not_understand_are_denied(host):
     one = host()
     one.use_up()
-    call = one.ask(Content_Type="application/grpc", TE="trailers", body=b"\0" * 5)
+    call = one.request(Content_Type="application/grpc", TE="trailers", body=b"\0" * 5)
     assert (call.status, call.headers["grpc-status"]) == (200, "8")
-    assert usual(one.ask(method="GET", Connection="Upgrade", Upgrade="websocket"))
-    assert one.kept() == {}
+    assert is_plain_denial(one.request(method="GET", Connection="Upgrade", Upgrade="websocket"))
+    assert one.queued() == {}
 
 
 def test_without_a_queue_it_is_said_and_they_are_denied(serve):
     one = serve(HEAD.replace('state: "@FOLDER@/state"\n', "") + RULES)
-    one.says('rule "kept" has on_limit: queue, and there is no queue: it rejects')
-    assert get(one.port, "/kept").status == 200 and usual(get(one.port, "/kept"))
+    one.wait_for_log('rule "kept" has on_limit: queue, and there is no queue: it rejects')
+    assert get(one.port, "/kept").status == 200 and is_plain_denial(get(one.port, "/kept"))
     assert get(one.port, "/.weir/tickets/" + "0" * 32).status == 200  # the upstream's, as any path
 
 
@@ -167,19 +167,19 @@ def test_without_a_queue_it_is_said_and_they_are_denied(serve):
 def test_bodies_at_the_bound_and_over_it(host):
     one = host()
     one.use_up()
-    ticket, _ = one.keep(body=b"a" * BOUND)
-    assert len(one.kept()[ticket]["body"]) == BOUND
-    assert usual(one.ask(body=b"a" * (BOUND + 1)))
-    assert usual(one.ask(body=b"a" * (9 << 20)))
+    ticket, _ = one.defer(body=b"a" * BOUND)
+    assert len(one.queued()[ticket]["body"]) == BOUND
+    assert is_plain_denial(one.request(body=b"a" * (BOUND + 1)))
+    assert is_plain_denial(one.request(body=b"a" * (9 << 20)))
     assert chunked(one.port, [BOUND // 2, BOUND // 2])[0] == 202
     status, body = chunked(one.port, [BOUND // 2, BOUND // 2, 1])
     assert (status, json.loads(body)["error"]) == (429, "rate_limit_exceeded")
     status, body = chunked(one.port, [1 << 20] * 4)
     assert (status, json.loads(body)["error"]) == (429, "rate_limit_exceeded")
-    assert [len(each["body"]) for each in one.kept().values()] == [BOUND, BOUND]
+    assert [len(each["body"]) for each in one.queued().values()] == [BOUND, BOUND]
     assert [line["status"] for line in one.denied()] == [429] * 4
     connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)  # it stays good for the next one
-    assert usual(get(0, "/kept", method="POST", body=b"a" * (BOUND + 1), connection=connection))
+    assert is_plain_denial(get(0, "/kept", method="POST", body=b"a" * (BOUND + 1), connection=connection))
     assert get(0, "/denied", connection=connection).status == 200
     connection.close()
 
@@ -187,8 +187,8 @@ def test_bodies_at_the_bound_and_over_it(host):
 def test_no_bodies_at_all(host):
     one = host(HEAD + "queue: { body: 0 }\n" + RULES)
     one.use_up()
-    one.keep()
-    assert usual(one.ask(body=b"1"))
+    one.defer()
+    assert is_plain_denial(one.request(body=b"1"))
     assert chunked(one.port, [1])[0] == 429 and chunked(one.port, [2])[0] == 429 and chunked(one.port, [])[0] == 202
 
 
@@ -196,9 +196,9 @@ def test_a_large_body_goes_by_a_file_and_is_whole(host):
     one = host(HEAD + "queue: { body: 3MiB }\n" + RULES)
     one.use_up()
     body = os.urandom(3 << 20)
-    ticket, _ = one.keep(body=body)
-    assert one.kept()[ticket]["body"] == body
-    assert usual(one.ask(body=body + b"1"))
+    ticket, _ = one.defer(body=body)
+    assert one.queued()[ticket]["body"] == body
+    assert is_plain_denial(one.request(body=body + b"1"))
 
 
 def test_expect_100_continue(host):
@@ -222,9 +222,9 @@ def test_expect_100_continue(host):
                 assert got, answer
                 answer += got
             return answer
-    said = [denied(path) for path in ("/kept", "/denied")]
-    assert all(b"HTTP/1.1 429 " in each for each in said) and len(one.kept()) == 1
-    assert said[0].count(b"100 Continue") == said[1].count(b"100 Continue")  # as where nothing is kept
+    output = [denied(path) for path in ("/kept", "/denied")]
+    assert all(b"HTTP/1.1 429 " in each for each in output) and len(one.queued()) == 1
+    assert output[0].count(b"100 Continue") == output[1].count(b"100 Continue")  # as where nothing is kept
 
 
 def test_slow_uploads_hold_nobody_up_and_unfinished_ones_are_not_kept(host):
@@ -236,12 +236,12 @@ def test_slow_uploads_hold_nobody_up_and_unfinished_ones_are_not_kept(host):
     with socket.create_connection(("127.0.0.1", one.port), timeout=10) as left:
         left.sendall(b"POST /kept HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nhalf")
         for _ in range(20):
-            one.keep()
+            one.defer()
         assert slow.is_alive()
     slow.join()
     assert seen == [202]
     time.sleep(0.3)
-    assert [len(each["body"]) for each in one.kept().values()] == [0] * 20 + [1000]
+    assert [len(each["body"]) for each in one.queued().values()] == [0] * 20 + [1000]
 
 
 def test_http2(host, backend):
@@ -259,7 +259,7 @@ def test_http2(host, backend):
     assert [a.status_code for a in answers] == [202, 202, 202, 202, 429, 429, 202], answers
     assert answers[0].http_version == "HTTP/2" and answers[4].json() == answers[5].json()
     assert answers[5].headers["x-ratelimit-limit"] == "1" and answers[1].headers["location"]
-    assert [len(each["body"]) for each in one.kept().values()] == [0, 0, BOUND, BOUND, 0]
+    assert [len(each["body"]) for each in one.queued().values()] == [0, 0, BOUND, BOUND, 0]
 
 
 # ---- In a store ----
@@ -268,22 +268,22 @@ def test_where_there_is_a_store_they_are_kept_there_or_denied(host, redis_server
     redis = redis_server(more=("--appendonly", "yes", "--appendfsync", "always"))
     one = host(HEAD + f"store: {redis.url()}\n" + QUEUE + RULES)
     one.use_up(user="7")
-    tickets = [one.keep(user="7", body=b"abc")[0] for _ in range(3)]
-    assert json.loads(one.tells(tickets[0]).body)["rule"] == "kept"
+    tickets = [one.defer(user="7", body=b"abc")[0] for _ in range(3)]
+    assert json.loads(one.ticket(tickets[0]).body)["rule"] == "kept"
     assert not (one.folder / "state" / "queue.db").exists()
     redis.process.kill()
     redis.process.wait()
-    denied = one.ask(user="7", body=b"abc")
-    assert usual(denied) and one.tells(tickets[0]).status == 503
-    one.says("requests are denied instead of deferred")
+    denied = one.request(user="7", body=b"abc")
+    assert is_plain_denial(denied) and one.ticket(tickets[0]).status == 503
+    one.wait_for_log("requests are denied instead of deferred")
     redis.start()
 
     def again():
-        answer = one.ask(user="7")
-        assert answer.status == 202 or usual(answer)
+        answer = one.request(user="7")
+        assert answer.status == 202 or is_plain_denial(answer)
         return answer.status == 202
     wait_until(again, "the store's return")
-    assert {one.tells(ticket).status for ticket in tickets} == {200}
+    assert {one.ticket(ticket).status for ticket in tickets} == {200}
     assert cancelled(one, tickets[2]).status == 200
 
 
@@ -299,73 +299,73 @@ def test_a_full_queue_denies_as_usual(host):
     for path in ("/few", "/small", "/rest", "/plain"):
         one.use_up(path)
     for _ in range(3):
-        ticket, _ = one.keep("/few")
-    full, plain = one.ask("/few"), one.ask("/plain")
-    assert usual(full, "few") and usual(plain, "plain")
+        ticket, _ = one.defer("/few")
+    full, plain = one.request("/few"), one.request("/plain")
+    assert is_plain_denial(full, "few") and is_plain_denial(plain, "plain")
     assert full.body == plain.body.replace(b'"plain"', b'"few"')
     assert [name for name, _ in full.headers.items()] == [name for name, _ in plain.headers.items()]
     assert cancelled(one, ticket).status == 200
-    one.keep("/few")  # where there is room again
-    one.keep("/small", body=b"a" * 8000)
-    one.keep("/small", body=b"a" * 8000)
-    assert usual(one.ask("/small", body=b"a" * 8000), "small")
-    one.keep("/rest", body=b"a" * 70000)
-    assert usual(one.ask("/rest", body=b"a" * 70000), "rest")  # too many bytes in all
-    one.keep("/rest")
-    assert usual(one.ask("/rest"), "rest")  # too many in all
+    one.defer("/few")  # where there is room again
+    one.defer("/small", body=b"a" * 8000)
+    one.defer("/small", body=b"a" * 8000)
+    assert is_plain_denial(one.request("/small", body=b"a" * 8000), "small")
+    one.defer("/rest", body=b"a" * 70000)
+    assert is_plain_denial(one.request("/rest", body=b"a" * 70000), "rest")  # too many bytes in all
+    one.defer("/rest")
+    assert is_plain_denial(one.request("/rest"), "rest")  # too many in all
     message = "the queue is full; requests are denied instead of deferred"
-    one.says(message)
-    assert len(one.kept()) == 7 and one.said().count(message) == 1
+    one.wait_for_log(message)
+    assert len(one.queued()) == 7 and one.log_text().count(message) == 1
 
 
 def test_a_bound_holds_however_many_come_at_once(host):
     one = host(HEAD + QUEUE + RULES.replace("on_limit: queue", "on_limit: queue, queue: { max: 40 }"))
     one.use_up()
-    seen = together([lambda: [one.ask().status for _ in range(10)]] * 8)
-    assert sorted(sum(seen, [])) == [202] * 40 + [429] * 40 and len(one.kept()) == 40
+    seen = together([lambda: [one.request().status for _ in range(10)]] * 8)
+    assert sorted(sum(seen, [])) == [202] * 40 + [429] * 40 and len(one.queued()) == 40
 
 
 # ---- Tickets ----
 
 def cancelled(one, ticket):
     """The answer to a DELETE; not the one to somebody who comes while the agent has it in its hands."""
-    return wait_until(lambda: (answer if (answer := one.tells(ticket, "DELETE")).status != 409 else None), "a moment")
+    return wait_until(lambda: (answer if (answer := one.ticket(ticket, "DELETE")).status != 409 else None), "a moment")
 
 
 def test_a_ticket_tells_and_cancels(host):
     one = host()
     one.use_up()
-    (first, _), (second, _) = one.keep(body=b"1"), one.keep()
-    told = json.loads(one.tells(first).body)
-    assert (told["ticket"], told["rule"], told["attempts"]) == (first, "kept", 0)
-    assert told["state"] in ("waiting", "under_way")  # the agent may be asking for it right now
-    assert told["accepted"] < told["expires"] and "key" not in told
-    assert one.tells(first, "HEAD").status == 200 and one.tells(first, "HEAD").body == b""
+    (first, _), (second, _) = one.defer(body=b"1"), one.defer()
+    reply = json.loads(one.ticket(first).body)
+    assert (reply["ticket"], reply["rule"], reply["attempts"]) == (first, "kept", 0)
+    assert reply["state"] in ("waiting", "under_way")  # the agent may be asking for it right now
+    assert reply["accepted"] < reply["expires"] and "key" not in reply
+    assert one.ticket(first, "HEAD").status == 200 and one.ticket(first, "HEAD").body == b""
     gone = cancelled(one, first)
     assert (gone.status, json.loads(gone.body)["state"]) == (200, "cancelled")
-    again = one.tells(first, "DELETE")
+    again = one.ticket(first, "DELETE")
     assert (again.status, json.loads(again.body)["state"]) == (409, "cancelled")
-    assert json.loads(one.tells(first).body)["state"] == "cancelled" and list(one.kept()) == [second]
+    assert json.loads(one.ticket(first).body)["state"] == "cancelled" and list(one.queued()) == [second]
     for nothing in ("0" * 32, "0" * 31, first.upper(), "", "../accept", "..%2faccept", first + "/x", "x" * 5000):
-        answer = one.tells(nothing)
+        answer = one.ticket(nothing)
         assert answer.status in (404, 200) and (answer.status == 404 or b'"path"' in answer.body), (nothing, answer)
-    assert one.tells(second, "POST").status == 405 and one.tells(second, "PUT").status == 405
+    assert one.ticket(second, "POST").status == 405 and one.ticket(second, "PUT").status == 405
     wait_until(lambda: get(one.port, f"/.weir/tickets/{second}", method="DELETE", body=b"x" * 500).status == 200,
                "the end of the other")
-    assert one.kept() == {}
+    assert one.queued() == {}
 
 
 def test_who_is_over_the_limit_may_ask_for_a_ticket(host):
     one = host(HEAD + QUEUE + "rules:\n  - { name: all, limit: 1, window: 1d, on_limit: queue }\n")
     one.use_up("/")
-    ticket, _ = one.keep("/")
-    assert {one.tells(ticket).status for _ in range(10)} == {200} and len(one.kept()) == 1
+    ticket, _ = one.defer("/")
+    assert {one.ticket(ticket).status for _ in range(10)} == {200} and len(one.queued()) == 1
 
 
 def test_many_who_ask_leave_room_for_requests(host):
     """More of them than are let through at once wait for nothing, and take no connection of the agent's."""
     one = host()
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     asking = []
     pause(agent)
     try:
@@ -379,4 +379,4 @@ def test_many_who_ask_leave_room_for_requests(host):
         for connection in asking:
             connection.close()
     one.use_up()
-    one.keep()
+    one.defer()

@@ -14,7 +14,7 @@ from clients import together
 from controlled import Host
 from gateway import pause, wait_until
 from measured import measured
-from queued import BOUND, chunked, host, usual  # noqa: F401
+from queued import BOUND, chunked, host, is_plain_denial  # noqa: F401
 
 
 # ---- When the agent is gone, or nobody waits any more ----
@@ -22,7 +22,7 @@ from queued import BOUND, chunked, host, usual  # noqa: F401
 def test_a_client_that_leaves_while_it_is_kept(host):
     one = host()
     one.use_up()
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     pause(agent)
     try:
         for _ in range(20):
@@ -32,24 +32,24 @@ def test_a_client_that_leaves_while_it_is_kept(host):
         wait_until(lambda: sum(line["status"] == 499 for line in one.access()) == 20, "that nginx has noticed")
     finally:
         os.kill(agent, signal.SIGCONT)
-    ticket, _ = one.keep()
-    assert list(one.kept()) == [ticket]
-    assert one.agent() == agent and one.tells(ticket).status == 200
+    ticket, _ = one.defer()
+    assert list(one.queued()) == [ticket]
+    assert one.agent_pid() == agent and one.ticket(ticket).status == 200
 
 
 def test_an_agent_killed_in_the_middle_is_the_usual_denial(host):
     one = host()
     one.use_up()
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     pause(agent)
     timer = threading.Timer(3.0, os.kill, (agent, signal.SIGKILL))  # all of them are waiting then; for ten seconds they would
     timer.start()
-    answers = together([lambda: one.ask(body=b"abc")] * 12)
+    answers = together([lambda: one.request(body=b"abc")] * 12)
     timer.join()
-    assert all(usual(answer) for answer in answers), answers
+    assert all(is_plain_denial(answer) for answer in answers), answers
     one.wait_for_queue()
-    assert one.agent() != agent
-    one.keep()
+    assert one.agent_pid() != agent
+    one.defer()
     wait_until(lambda: sorted(line["decision"] for line in one.access() if line["path"] == "/kept") ==
                ["allow"] + ["deny"] * 12 + ["queue"], "the lines of the log")
 
@@ -62,10 +62,10 @@ def test_kills_in_the_middle_lose_no_ticket(host):
 
     def client():
         while not stop.is_set():
-            answer = one.ask(body=b"abc")
+            answer = one.request(body=b"abc")
             if answer.status == 202:
                 tickets.append(answer.headers["Location"].rpartition("/")[2])
-            elif not usual(answer):
+            elif not is_plain_denial(answer):
                 odd.append(answer)
     threads = [threading.Thread(target=client) for _ in range(4)]
     for thread in threads:
@@ -78,7 +78,7 @@ def test_kills_in_the_middle_lose_no_ticket(host):
     for thread in threads:
         thread.join()
     one.wait_for_queue()
-    kept = one.kept()
+    kept = one.queued()
     assert not odd and len(set(tickets)) == len(tickets) and not set(tickets) - set(kept)
     print(f"{len(tickets)} tickets, {len(kept) - len(tickets)} kept without an answer")
 
@@ -87,47 +87,47 @@ def test_no_agent_no_queue_but_never_an_error(host):
     one = host(start=False)
     one.socket.mkdir(parents=True)  # nobody can listen there
     Host.start(one)
-    one.says("queue.sock: Is a directory; retrying in 5 s")
+    one.wait_for_log("queue.sock: Is a directory; retrying in 5 s")
     one.use_up()
-    assert usual(one.ask()) and usual(one.ask(body=b"a" * BOUND)) and chunked(one.port, [5])[0] == 429
-    assert one.tells("0" * 32).status == 503 and one.tells("0" * 32).headers["Retry-After"] == "1"
+    assert is_plain_denial(one.request()) and is_plain_denial(one.request(body=b"a" * BOUND)) and chunked(one.port, [5])[0] == 429
+    assert one.ticket("0" * 32).status == 503 and one.ticket("0" * 32).headers["Retry-After"] == "1"
     one.socket.rmdir()
-    one.says("queue: listening on ")
-    one.keep()
+    one.wait_for_log("queue: listening on ")
+    one.defer()
 
 
 @measured
 def test_an_agent_that_hangs_is_not_waited_for_for_ever(host):
     one = host()
     one.use_up()
-    agent = one.the_agent()
+    agent = one.wait_for_agent()
     pause(agent)
     begin = time.monotonic()
     try:
-        answer = one.ask()
-        assert usual(answer), (answer, time.monotonic() - begin, one.said())
+        answer = one.request()
+        assert is_plain_denial(answer), (answer, time.monotonic() - begin, one.log_text())
     finally:
         os.kill(agent, signal.SIGCONT)
     assert 8 < time.monotonic() - begin < 15
-    ticket, _ = one.keep()
-    assert list(one.kept()) == [ticket]  # what was denied was not kept after all
+    ticket, _ = one.defer()
+    assert list(one.queued()) == [ticket]  # what was denied was not kept after all
 
 
 def test_a_reload_and_a_stop_answer_what_is_under_way(host):
     one = host()
     one.use_up()
-    one.keep()
-    agent = one.the_agent()
+    one.defer()
+    agent = one.wait_for_agent()
     one.write(one.file.read_text().replace("body: 10KiB", "body: 20KiB"))
-    one.says("reloaded")
-    one.the_agent(agent)
-    wait_until(lambda: one.ask(body=b"a" * 2 * BOUND).status == 202, "the new bound")
-    before, stop, seen = len(one.kept()), threading.Event(), []
+    one.wait_for_log("reloaded")
+    one.wait_for_agent(agent)
+    wait_until(lambda: one.request(body=b"a" * 2 * BOUND).status == 202, "the new bound")
+    before, stop, seen = len(one.queued()), threading.Event(), []
 
     def client():
         with contextlib.suppress(OSError, http.client.HTTPException):
             while not stop.is_set():
-                seen.append(one.ask().status)
+                seen.append(one.request().status)
     threads = [threading.Thread(target=client) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -137,7 +137,7 @@ def test_a_reload_and_a_stop_answer_what_is_under_way(host):
     stop.set()
     for thread in threads:
         thread.join()
-    assert set(seen) == {202} and len(one.kept()) == before + len(seen)
+    assert set(seen) == {202} and len(one.queued()) == before + len(seen)
     assert not one.socket.exists() and one.nothing_left()
 
 
@@ -147,7 +147,7 @@ def test_only_workers_reach_the_queue_and_only_the_agent_the_way_out(host):
     one = host()
     is_socket = one.socket.stat()
     assert stat.S_ISSOCK(is_socket.st_mode)
-    deliver = (one.private / "deliver").stat()
+    deliver = (one.runtime_dir / "deliver").stat()
     if os.geteuid() == 0:  # without a user weir the agent runs as the workers' user
         assert stat.S_IMODE(is_socket.st_mode) == 0o660 and grp.getgrgid(is_socket.st_gid).gr_name == "www-data"
         assert stat.S_IMODE(deliver.st_mode) == 0o710 and (deliver.st_uid, grp.getgrgid(deliver.st_gid).gr_name) == (0, "www-data")
@@ -171,13 +171,13 @@ def test_what_is_delivered_passes_unlimited_and_as_it_came(host):
     one = host()
     for _ in range(3):
         status, headers, body = through(
-            one.private / "deliver" / "socket",
+            one.runtime_dir / "deliver" / "socket",
             b"POST /denied?a=%20b HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 9.9.9.9\r\nX-Real-IP: 9.9.9.9\r\n"
             b"X-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nContent-Length: 3\r\n\r\nabc")
-        told = json.loads(body)
+        reply = json.loads(body)
         assert status == 200 and "X-RateLimit-Limit" not in headers
-        assert (told["path"], told["length"]) == ("/denied?a=%20b", 3)
-        assert {name: told["headers"][name] for name in (
+        assert (reply["path"], reply["length"]) == ("/denied?a=%20b", 3)
+        assert {name: reply["headers"][name] for name in (
             "Host", "X-Forwarded-For", "X-Real-IP", "X-Forwarded-Proto", "X-Forwarded-Host")} == {
                 "Host": "shop.example", "X-Forwarded-For": "9.9.9.9", "X-Real-IP": "9.9.9.9",
                 "X-Forwarded-Proto": "https", "X-Forwarded-Host": "shop.example"}
@@ -208,4 +208,4 @@ def test_nonsense_at_the_agent_s_door(host):
         s.connect(str(one.socket))
         s.sendall(b"POST /accept HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n" +
                   "".join(f"{name}: {value}\r\n" for name, value in good.items()).encode() + b"\r\nhalf")
-    assert put() == 202 and len(one.kept()) == 2
+    assert put() == 202 and len(one.queued()) == 2

@@ -64,8 +64,8 @@ def storage(request):
 
 def states(one, tickets=()):
     """By ticket; or which states some have. A process tells, so once for all of them."""
-    told = {item["ticket"]: item["state"] for item in items(one)}
-    return {told.get(ticket) for ticket in tickets} if tickets else told
+    ticket_status = {item["ticket"]: item["state"] for item in items(one)}
+    return {ticket_status.get(ticket) for ticket in tickets} if tickets else ticket_status
 
 
 def wait_for(one, tickets, state="delivered", seconds=30):
@@ -96,11 +96,11 @@ def test_the_request_is_delivered_as_it_came(queued, upstream):
     assert came.headers["X-Forwarded-For"] == "127.0.0.1"
     for gone in ("X-Hop", "TE", "X-Weir-Rule", "Transfer-Encoding", "Expect"):
         assert came.headers[gone] is None, gone
-    told = get(one.port, f"/.weir/tickets/{ticket}")
-    assert told.status == 200 and b"delivered" in told.body
-    kept = queue(one, "get", ticket)
-    assert kept["state"] == "delivered" and kept["last_status"] == 200 and kept["why"] is None
-    assert "s3cret" not in json.dumps(kept)
+    ticket_status = get(one.port, f"/.weir/tickets/{ticket}")
+    assert ticket_status.status == 200 and b"delivered" in ticket_status.body
+    deferred = queue(one, "get", ticket)
+    assert deferred["state"] == "delivered" and deferred["last_status"] == 200 and deferred["why"] is None
+    assert "s3cret" not in json.dumps(deferred)
 
 
 QUOTA = """
@@ -118,11 +118,11 @@ def test_every_rule_of_a_request_is_charged(queued, upstream, storage):
     assert first.status == 200
     tickets = []
 
-    def kept():  # at once, or the quota denies what the rate lets pass again
+    def deferred():  # at once, or the quota denies what the rate lets pass again
         answer = get(one.port, "/api/x", "POST", headers=headers)
         tickets.extend([json.loads(answer.body)["ticket"]] if answer.status == 202 else [])
         return len(tickets) == 5
-    wait_until(kept, "five that wait", every=0)
+    wait_until(deferred, "five that wait", every=0)
     passed = 4 - len([s for s in upstream.seen if not s.headers["X-Weir-Attempt"]])
     wait_for(one, tickets[:passed])
     time.sleep(1.5)  # the rate would let seven pass
@@ -146,14 +146,14 @@ def test_one_client_holds_up_no_other(queued, upstream, storage):
     one = queued(head=storage, rules=SHARED)
     tickets = {"bad": [], "good": []}
 
-    def kept(user, count):
-        def asked():
+    def deferred(user, count):
+        def sent():
             answer = get(one.port, "/s/x", "POST", headers={"X-User": user})
             tickets[user].extend([json.loads(answer.body)["ticket"]] if answer.status == 202 else [])
             return len(tickets[user]) == count or answer.status == 429  # the quota is used up already
-        wait_until(asked, f"{count} of {user}", every=0)
-    kept("bad", 12)
-    kept("good", 2)
+        wait_until(sent, f"{count} of {user}", every=0)
+    deferred("bad", 12)
+    deferred("good", 2)
     assert len(tickets["bad"]) > 3 and tickets["good"], tickets
     wait_for(one, tickets["good"])
     left = [ticket for ticket in tickets["bad"] if states(one)[ticket] == "waiting"]
@@ -166,17 +166,17 @@ def test_a_delivered_ticket_has_no_reason(queued, storage):
     one = queued(head=storage, limit=5)
     tickets = []
 
-    def kept():
+    def deferred():
         answer = get(one.port, "/api/x", "POST", headers={"X-User": "7"})
         tickets.extend([json.loads(answer.body)["ticket"]] if answer.status == 202 else [])
         return len(tickets) == 3
-    wait_until(kept, "three that wait", every=0)
+    wait_until(deferred, "three that wait", every=0)
 
-    def told(ticket):
+    def ticket_status(ticket):
         return json.loads(get(one.port, f"/.weir/tickets/{ticket}").body)
-    wait_until(lambda: told(tickets[2]).get("why") == "its limit is reached", "the last to wait", every=0.01)
+    wait_until(lambda: ticket_status(tickets[2]).get("why") == "its limit is reached", "the last to wait", every=0.01)
     wait_for(one, tickets)
-    assert [("why" in told(ticket), told(ticket)["state"]) for ticket in tickets] == [(False, "delivered")] * 3
+    assert [("why" in ticket_status(ticket), ticket_status(ticket)["state"]) for ticket in tickets] == [(False, "delivered")] * 3
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS", "POST"])
@@ -242,13 +242,13 @@ def test_requests_in_flight_are_one_at_a_time_also_from_the_queue(queued, upstre
     first = threading.Thread(target=lambda: answers.append(one.get("/few").status))
     first.start()
     wait_until(lambda: upstream.busy, "the first")
-    kept = together([lambda: one.get("/few") for _ in range(3)])
-    assert [answer.status for answer in kept] == [202] * 3
+    deferred = together([lambda: one.get("/few") for _ in range(3)])
+    assert [answer.status for answer in deferred] == [202] * 3
     upstream.slow = 0.5
     go.set()
     first.join()
     assert answers == [200]
-    wait_for(one, [json.loads(answer.body)["ticket"] for answer in kept], seconds=15)
+    wait_for(one, [json.loads(answer.body)["ticket"] for answer in deferred], seconds=15)
     assert upstream.most == 1 and len(upstream.seen) == 4
 
 
@@ -271,15 +271,15 @@ def test_with_a_store_the_queue_is_there(queued, upstream):
 
 def test_failures_are_tried_again(queued, upstream):
     one = queued(limit=5)
-    said = {None: 200, "1": 503, "2": 429, "3": None, "4": 408}
-    upstream.answer = lambda d: said.get(d.headers.get("X-Weir-Attempt"), 201)
+    statuses = {None: 200, "1": 503, "2": 429, "3": None, "4": 408}
+    upstream.answer = lambda d: statuses.get(d.headers.get("X-Weir-Attempt"), 201)
     ticket, = defer(one)
     wait_for(one, [ticket], seconds=60)
     came = [d.headers["X-Weir-Attempt"] for d in upstream.deferred()]
     assert came == ["1", "2", "3", "4", "5"]
     assert {d.headers["Idempotency-Key"] for d in upstream.deferred()} == {ticket}
-    kept = queue(one, "get", ticket)
-    assert kept["attempts"] == 5 and kept["last_status"] == 201
+    deferred = queue(one, "get", ticket)
+    assert deferred["attempts"] == 5 and deferred["last_status"] == 201
 
 
 @pytest.mark.parametrize("status", [204, 302, 404, 422])
@@ -301,7 +301,7 @@ def test_dead_and_back_again(queued, upstream):
     wait_for(one, [first, second, third], "dead")
     dead = items(one, "--state", "dead")
     assert [(d["why"], d["attempts"], d["last_status"]) for d in dead] == [("status 500", 2, 500)] * 3
-    one.says("became dead")
+    one.wait_for_log("became dead")
     assert queue(one, "stats")["dead"] == 3
     upstream.answer = 200
     assert queue(one, "cancel", third)["items"][0]["state"] == "cancelled"
@@ -344,9 +344,9 @@ def test_an_upstream_that_is_away_costs_nobody_their_attempts(queued, upstream):
 def test_a_rule_that_changes_or_goes(queued, upstream):
     one = queued(limit=1)
     slow = defer(one, "a", count=8)
-    old = one.the_agent()
+    old = one.wait_for_agent()
     one.change("limit: 1, window: 1s, burst: 1, on_limit: queue }", "limit: 1, window: 5s, burst: 1 }")
-    one.the_agent(old)  # which knows only the new limit
+    one.wait_for_agent(old)  # which knows only the new limit
     before, begun = len(upstream.deferred()), time.monotonic()
     time.sleep(3)
     came, took = len(upstream.deferred()) - before, time.monotonic() - begun
@@ -370,20 +370,20 @@ def test_rest_and_metrics(queued, upstream):
     go = threading.Event()
     upstream.slow = lambda delivery: go.wait(50)  # the last one waits, however long all that is asked takes
     tickets = defer(host, "a", count=3) + defer(host, "b\u00e4", count=3)
-    listed = host.told("GET", "/v1/queue?limit=2")
+    listed = host.request_json("GET", "/v1/queue?limit=2")
     assert [item["ticket"] for item in listed["items"]] == tickets[:2]
-    rest = host.told("GET", f"/v1/queue?limit=1000&after={listed['next']}")
+    rest = host.request_json("GET", f"/v1/queue?limit=1000&after={listed['next']}")
     assert [item["ticket"] for item in rest["items"]] == tickets[2:] and rest["next"] is None
     assert rest["items"][0]["path"] == "/api/x" and rest["items"][0]["rule"] == "api"
-    seen = host.told("GET", "/v1/queue?rule=api", token=viewer)["items"]
+    seen = host.request_json("GET", "/v1/queue?rule=api", token=viewer)["items"]
     assert seen[0]["ticket"] == tickets[0][:8] + "…"
-    assert host.told("GET", "/v1/queue?rule=none")["items"] == []
-    assert host.told("GET", f"/v1/queue/{tickets[0]}", token=viewer)["ticket"] == tickets[0]
-    assert host.ask("POST", f"/v1/queue/{tickets[5]}/cancel", token=viewer)[0] == 403
-    assert host.told("POST", f"/v1/queue/{tickets[5]}/cancel")["state"] == "cancelled"
-    assert host.ask("POST", f"/v1/queue/{tickets[5]}/cancel")[0] == 409
-    assert host.ask("POST", f"/v1/queue/{'0' * 32}/cancel")[0] == 404
-    figures = host.told("GET", "/v1/queue/stats")
+    assert host.request_json("GET", "/v1/queue?rule=none")["items"] == []
+    assert host.request_json("GET", f"/v1/queue/{tickets[0]}", token=viewer)["ticket"] == tickets[0]
+    assert host.request("POST", f"/v1/queue/{tickets[5]}/cancel", token=viewer)[0] == 403
+    assert host.request_json("POST", f"/v1/queue/{tickets[5]}/cancel")["state"] == "cancelled"
+    assert host.request("POST", f"/v1/queue/{tickets[5]}/cancel")[0] == 409
+    assert host.request("POST", f"/v1/queue/{'0' * 32}/cancel")[0] == 404
+    figures = host.request_json("GET", "/v1/queue/stats")
     assert figures["rules"][0]["rule"] == "api" and figures["waiting"] + figures["under_way"] == 5
     go.set()
 
@@ -393,15 +393,15 @@ def test_rest_and_metrics(queued, upstream):
     try:
         wait_until(lambda: metrics().get("weir_queue_delivered_total") == "5", "the figures")
     except AssertionError as problem:
-        raise AssertionError(f"{problem}: {metrics()}, {items(host)}, {host.said()}") from None
+        raise AssertionError(f"{problem}: {metrics()}, {items(host)}, {host.log_text()}") from None
     last = metrics()
     assert last["weir_queue_dispatching"] == "1" and last["weir_queue_accepted_total"] == "6"
     assert float(last.get('weir_queue_waiting{rule="api"}', 0)) == 0
-    audit = host.told("GET", "/v1/audit")["items"]
+    audit = host.request_json("GET", "/v1/audit")["items"]
     assert [(line["action"], line["object"]) for line in audit if line["action"].startswith("queue")] == [
         ("queue_cancel", tickets[5][:8] + "…")] * 2
-    told = weir("queue", "list", "--url", f"http://127.0.0.1:{host.admin}", env={"WEIR_TOKEN": host.token}).stdout
-    assert tickets[0] in told and "delivered" in told and "cancelled" in told
+    ticket_status = weir("queue", "list", "--url", f"http://127.0.0.1:{host.admin}", env={"WEIR_TOKEN": host.token}).stdout
+    assert tickets[0] in ticket_status and "delivered" in ticket_status and "cancelled" in ticket_status
 
 
 # ---- Ends and beginnings ----
@@ -442,16 +442,16 @@ def test_a_queue_that_is_removed_is_begun_anew(queued, upstream, files):
     lost = defer(one, "a", count=8)
     for file in files:
         (one.folder / "state" / file).unlink()
-    kept = [ticket for user in "bcd" for ticket in defer(one, user, count=4)]
-    one.says("was removed or replaced")
-    wait_for(one, kept)
-    assert one.said().count("was removed or replaced") == 1
+    deferred = [ticket for user in "bcd" for ticket in defer(one, user, count=4)]
+    one.wait_for_log("was removed or replaced")
+    wait_for(one, deferred)
+    assert one.log_text().count("was removed or replaced") == 1
     done = [d.headers["Idempotency-Key"] for d in upstream.deferred()]
-    assert sorted(ticket for ticket in done if ticket in kept) == sorted(kept)  # each once
+    assert sorted(ticket for ticket in done if ticket in deferred) == sorted(deferred)  # each once
     assert not set(states(one)) & set(lost)
     assert get(one.port, f"/.weir/tickets/{lost[-1]}").status == 404
     one.kill_agent()  # and it is on the disk
-    assert states(one, kept) == {"delivered"}
+    assert states(one, deferred) == {"delivered"}
 
 
 def test_what_was_put_without_an_answer_is_withdrawn(queued, upstream):
@@ -478,21 +478,21 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.one, self.user, self.acknowledged, self.sent, self.over = one, user, [], 0, False
 
-    def ask(self):
+    def request(self):
         self.sent += 1
         connection = http.client.HTTPConnection("127.0.0.1", self.one.port, timeout=5)
         with contextlib.closing(connection):
             connection.request("POST", "/api/x", body=f"{self.user} {self.sent}", headers={"X-User": self.user})
             answer = connection.getresponse()
-            told = answer.read()
+            ticket_status = answer.read()
         if answer.status == 202:
-            self.acknowledged.append((self.sent, json.loads(told)["ticket"]))
+            self.acknowledged.append((self.sent, json.loads(ticket_status)["ticket"]))
 
     def run(self):
         while not self.over:
             for _ in range(2):
                 with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-                    self.ask()
+                    self.request()
             time.sleep(0.02)
 
 
@@ -507,7 +507,7 @@ def kill_some(one, dice, killed, moment):
     for _ in range(4):
         ready(one)
         time.sleep(dice.uniform(0.0, moment))
-        agent = one.agent()
+        agent = one.agent_pid()
         if agent:
             kill(agent, killed)
         for worker in sorted(one.workers()):

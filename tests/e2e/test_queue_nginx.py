@@ -37,14 +37,14 @@ def agent(upstream):
     file.write_text(f'segment: {{ path: "{folder}/segment", size: 1MiB }}\nstate: "{folder}/state"\n'
                     'user: nobody\nrules:\n  - { name: named, match: { path: /named }, limit: 1000, window: 1s }\n'
                     f'queue: {{ deliver_to: "{upstream.url}" }}\n')
-    with open(folder / "said", "wb") as said:
-        process = subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=said, stdout=said)
+    with open(folder / "output", "wb") as output:
+        process = subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=output, stdout=output)
     wait_until((folder / "state/queue.sock").exists, "the queue")
     yield folder / "state/queue.sock"
     process.terminate()
-    code, said = process.wait(20), (folder / "said").read_text()
+    code, output = process.wait(20), (folder / "output").read_text()
     shutil.rmtree(folder)
-    assert code == 0, said
+    assert code == 0, output
 
 
 class Names(http.server.BaseHTTPRequestHandler):
@@ -87,9 +87,9 @@ def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
     names = http.server.ThreadingHTTPServer(("127.0.0.1", port), Names)
     threading.Thread(target=names.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
-        asked = [get(g.port, "/x", method="POST", body=b"a" * 9000, headers={"Authorization": name})
+        sent = [get(g.port, "/x", method="POST", body=b"a" * 9000, headers={"Authorization": name})
                  for name in ("a", "a", "b", "b", "a")]
-        assert [a.status for a in asked] == [200, 202, 200, 202, 202], (asked, g.errors())
+        assert [a.status for a in sent] == [200, 202, 200, 202, 202], (sent, g.errors())
         assert get(g.port, "/x", method="POST", body=b"a" * 11000, headers={"Authorization": "a"}).status == 429
         assert get(g.port, "/x").status == 401
     finally:
@@ -101,7 +101,7 @@ def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
     assert [get(g.port, "/x/lost").status for _ in range(2)] == [200, 429]
     assert "there is no location @nowhere" in g.errors()
     assert get(g.port, "/direct").status == 404
-    ticket = json.loads(asked[1].body)["status"]
+    ticket = json.loads(sent[1].body)["status"]
     assert json.loads(get(g.port, ticket).body)["rule"] == "r" and get(g.port, ticket[:-1]).status == 404
     assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/dry")] == ["allow", "deny_dry_run"]
     assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/early")] == ["allow", "queue"]
@@ -128,8 +128,8 @@ def test_what_the_gateway_sends_is_delivered(gateway, agent, upstream, config, d
         location /named { proxy_set_header X-User $verified; proxy_pass http://@BACKEND@; }
     """)
     wait_until_queue_answers(g.port)
-    asked = [get(g.port, "/named", method="POST", body=b"a", headers=FORGED) for _ in range(2)]
-    assert [a.status for a in asked] == [200, 202], (asked, g.errors())
+    sent = [get(g.port, "/named", method="POST", body=b"a", headers=FORGED) for _ in range(2)]
+    assert [a.status for a in sent] == [200, 202], (sent, g.errors())
     came = wait_until(lambda: upstream.deferred(), "the delivery")[0]
     assert {name: came.headers[name] for name in delivered} == delivered
     assert came.headers["X-Real-IP"] == "127.0.0.1" and came.body == b"a"
@@ -142,5 +142,5 @@ def test_what_the_gateway_sends_is_delivered(gateway, agent, upstream, config, d
     ("weir_queue off body=1;", "takes no parameters"), ("weir_queue @q; weir_queue @q;", "is duplicate")])
 def test_wrong_directives_are_told(gateway, line, wrong):
     g = gateway("rules: []\n", start=False, server=line)
-    good, said = g.test()
-    assert not good and wrong in said
+    good, output = g.test()
+    assert not good and wrong in output

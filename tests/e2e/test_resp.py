@@ -132,19 +132,19 @@ def test_many_clients_never_get_more(server):
 def test_check(server):
     s = server()
     with Client(s.resp) as c:
-        ask = ("path", "/api/x", "method", "GET", "header:X-User", "7")
-        first = c.do("WEIR.CHECK", *ask)
+        request = ("path", "/api/x", "method", "GET", "header:X-User", "7")
+        first = c.do("WEIR.CHECK", *request)
         assert [name.decode() for name in first[::2]] == ["decision", "rule", "key", "limit", "remaining", "reset_ms",
                                                           "retry_after_ms", "delay_ms"]
         assert fields(first) == {"decision": b"allow", "rule": b"api", "key": b"user:7", "limit": 5, "remaining": 4,
                                  "reset_ms": 720000, "retry_after_ms": 0, "delay_ms": 0}
-        assert fields(c.do("WEIR.PEEK", *ask))["remaining"] == 3
-        assert fields(c.do("WEIR.CHECK", "DRY", *ask))["remaining"] == 3
-        assert fields(c.do("WEIR.CHECK", "cost", 4, *ask))["remaining"] == 0
-        denied = fields(c.do("WEIR.CHECK", *ask))
+        assert fields(c.do("WEIR.PEEK", *request))["remaining"] == 3
+        assert fields(c.do("WEIR.CHECK", "DRY", *request))["remaining"] == 3
+        assert fields(c.do("WEIR.CHECK", "cost", 4, *request))["remaining"] == 0
+        denied = fields(c.do("WEIR.CHECK", *request))
         assert denied["decision"] == b"deny" and 600000 < denied["retry_after_ms"] <= 720000
-        assert fields(c.do("WEIR.CHECK", "COST", -5, *ask))["remaining"] == 5
-        assert fields(c.do("WEIR.CHECK", "COST", 6, *ask))["retry_after_ms"] == -1
+        assert fields(c.do("WEIR.CHECK", "COST", -5, *request))["remaining"] == 5
+        assert fields(c.do("WEIR.CHECK", "COST", 6, *request))["retry_after_ms"] == -1
         nothing = fields(c.do("WEIR.CHECK", "path", "/elsewhere"))
         assert nothing["decision"] == b"allow" and nothing["limit"] == -1 and nothing["rule"] == b""
         login = ("target", "/login?x=1", "method", "POST", "ip", "192.0.2.7")
@@ -172,12 +172,12 @@ def test_check_refuses_a_name_that_is_given_twice(server):
 def test_check_descriptors(server):
     s = server()
     with Client(s.resp) as c:
-        ask = ("DOMAIN", "shop", "user", "7")
-        assert fields(c.do("WEIR.CHECK", *ask))["remaining"] == 1
-        assert fields(c.do("WEIR.PEEK", *ask))["decision"] == b"allow"
+        request = ("DOMAIN", "shop", "user", "7")
+        assert fields(c.do("WEIR.CHECK", *request))["remaining"] == 1
+        assert fields(c.do("WEIR.PEEK", *request))["decision"] == b"allow"
         assert fields(c.do("WEIR.CHECK", "DOMAIN", "shop", "HITS", 2, "user", "7"))["decision"] == b"deny"
-        assert fields(c.do("WEIR.CHECK", *ask))["decision"] == b"allow"
-        assert fields(c.do("WEIR.CHECK", *ask))["decision"] == b"deny"
+        assert fields(c.do("WEIR.CHECK", *request))["decision"] == b"allow"
+        assert fields(c.do("WEIR.CHECK", *request))["decision"] == b"deny"
         assert fields(c.do("WEIR.CHECK", "DOMAIN", "nowhere", "user", "7"))["limit"] == -1
 
 
@@ -224,23 +224,23 @@ OPERATOR = "weir_resp_operator_password op-secret;"
 
 def test_reset_and_block(server):
     s = server(stream=OPERATOR)
-    ask = ("WEIR.CHECK", "path", "/api/x", "header:x-user", "7")
+    request = ("WEIR.CHECK", "path", "/api/x", "header:x-user", "7")
     with Client(s.resp) as c, Client(s.resp) as other:
         for command in (("WEIR.RESET", "api", "user:7"), ("WEIR.BLOCK", "api", "user:7", 60)):
             assert str(c.do(*command)).startswith("NOPERM ")
         assert str(c.do("AUTH", "wrong")).startswith("WRONGPASS ")
         assert c.do("AUTH", "op-secret") == "OK"
-        assert [fields(c.do(*ask))["decision"] for _ in range(6)] == [b"allow"] * 5 + [b"deny"]
+        assert [fields(c.do(*request))["decision"] for _ in range(6)] == [b"allow"] * 5 + [b"deny"]
         assert c.do("WEIR.RESET", "api", "user:7") == "OK"
-        assert fields(c.do(*ask))["remaining"] == 4
+        assert fields(c.do(*request))["remaining"] == 4
         began = time.monotonic()
         assert c.do("WEIR.BLOCK", "api", "user:7", 60) == "OK"
-        blocked = fields(other.do(*ask))
+        blocked = fields(other.do(*request))
         past_ms = 1000 * (time.monotonic() - began)
         assert blocked["decision"] == b"deny" and 60000 - past_ms <= blocked["retry_after_ms"] <= 60000
         assert get(s.port, "/api/x", headers={"X-User": "7"}).status == 429
         assert c.do("WEIR.BLOCK", "api", "user:7", 0) == "OK"
-        assert fields(other.do(*ask))["decision"] == b"allow"
+        assert fields(other.do(*request))["decision"] == b"allow"
         assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "nobody", "x"))
         assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "a" * 500, "x"))
         assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "api\0", "x"))
@@ -411,9 +411,9 @@ def test_redis_cli(server):
 def test_redis_benchmark(server):
     s = server()
     for depth in (1, 64):
-        said = run("redis-benchmark", "-p", s.resp, "-n", 20000, "-c", 20, "-P", depth, "-q", "-r", 1000, "CL.THROTTLE",
+        output = run("redis-benchmark", "-p", s.resp, "-n", 20000, "-c", 20, "-P", depth, "-q", "-r", 1000, "CL.THROTTLE",
                    "key:__rand_int__", 15, 30, 60)
-        assert "requests per second" in said and "rror" not in said.replace("Could not fetch server CONFIG", ""), said
+        assert "requests per second" in output and "rror" not in output.replace("Could not fetch server CONFIG", ""), output
     with Client(s.resp) as c:
         stats = fields(c.do("WEIR.STATS"))
         assert stats["allowed"] + stats["denied"] >= 40000 and stats["errors"] == 0
@@ -449,8 +449,8 @@ def test_ioredis(server):
             console.log(JSON.stringify([one, many, await r.client("GETNAME")]));
             r.disconnect();
         }})();"""
-    said = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
-    assert said == '[[0,16,15,-1,120],[' + ",".join(["0"] * 15 + ["1"] * 5) + '],"io"]\n'
+    output = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
+    assert output == '[[0,16,15,-1,120],[' + ",".join(["0"] * 15 + ["1"] * 5) + '],"io"]\n'
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -473,8 +473,8 @@ def test_node_redis(server, version):
             console.log(JSON.stringify([one, many, await r.clientGetName(), pairs.slice(0, 8), refused]));
             r.destroy();
         }})();"""
-    said = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
-    one, many, name, pairs, refused = json.loads(said)
+    output = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
+    one, many, name, pairs, refused = json.loads(output)
     assert one == [0, 16, 15, -1, 120] and many == [0] * 15 + [1] * 5 and name == "node"
     assert pairs == ["decision", "allow", "rule", "api", "key", "user:42", "limit", 5]
     assert refused == "ERR unknown command 'GET'"
@@ -527,23 +527,23 @@ def test_reload_closes_idle_connections_and_keeps_counters(server):
 def test_rules_reload(server):
     s = server()
     with Client(s.resp) as c:
-        ask = ("WEIR.PEEK", "path", "/api/x", "header:x-user", "7")
-        assert fields(c.do(*ask))["limit"] == 5
+        request = ("WEIR.PEEK", "path", "/api/x", "header:x-user", "7")
+        assert fields(c.do(*request))["limit"] == 5
         s.write_rules(RULES.replace("limit: 5,", "limit: 50,"))
-        wait_until(lambda: fields(c.do(*ask))["limit"] == 50, "the new rules")
+        wait_until(lambda: fields(c.do(*request))["limit"] == 50, "the new rules")
 
 
-@pytest.mark.parametrize("stream, outside, said", [
+@pytest.mark.parametrize("stream, outside, output", [
     ("weir_resp;", "", '"weir_resp" directive is duplicate'),
     ("weir_resp_password '';", "", "empty password"),
     ("weir_resp_timeout soon;", "", "invalid value"),
     ("", "weir_segment /dev/shm/x 1m;", '"weir_segment" directive is duplicate'),
     ("", "weir_resp;", '"weir_resp" directive is not allowed here'),
 ])
-def test_configurations_that_are_refused(gateway, stream, outside, said):
+def test_configurations_that_are_refused(gateway, stream, outside, output):
     one = gateway(RULES, start=False, kind=RespGateway, stream=stream, outside=outside)
-    good, told = one.test()
-    assert not good and said in told, told
+    good, reported = one.test()
+    assert not good and output in reported, reported
 
 
 def test_the_documentation(gateway):
@@ -571,5 +571,5 @@ def test_a_segment_is_needed(gateway):
     one = gateway(RULES, start=False, kind=RespGateway)
     head, stream = one.config.read_text().split("\nstream {")
     one.config.write_text(head + "\nstream {" + "\n".join(stream.splitlines()[2:]))
-    good, told = one.test()
-    assert not good and '"weir_segment" is missing in stream' in told, told
+    good, reported = one.test()
+    assert not good and '"weir_segment" is missing in stream' in reported, reported

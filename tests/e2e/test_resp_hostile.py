@@ -31,7 +31,7 @@ def memory(pid):
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024
 
 
-@pytest.mark.parametrize("data, said", [
+@pytest.mark.parametrize("data, output", [
     (b"*1\r\n$-1\r\n", "invalid bulk length"),
     (b"*1\r\n$99999999999\r\n", "invalid bulk length"),
     (b"*1\r\n$18446744073709551615\r\n", "invalid bulk length"),
@@ -43,12 +43,12 @@ def memory(pid):
     (b"*2\r\n$4\r\nECHO\r\n$1048576\r\n", "too big command"),
     (b"PING \"a\r\n", "unbalanced quotes in request"),
 ])
-def test_broken_bytes(server, data, said):
+def test_broken_bytes(server, data, output):
     s = server()
     with Client(s.resp) as good, Client(s.resp) as c:
         c.send(encode("CL.THROTTLE", "k", 15, 30, 60) + data)
         assert c.reply() == [0, 16, 15, -1, 2]  # what came before is answered
-        assert str(c.reply()) == f"ERR Protocol error: {said}"
+        assert str(c.reply()) == f"ERR Protocol error: {output}"
         assert c.is_closed()
         assert good.do("PING") == "PONG"
 
@@ -271,9 +271,9 @@ def test_tls(gateway):
                     "-keyout", f"{s.folder}/key.pem", "-out", f"{s.folder}/cert.pem", "-subj", "/CN=localhost", "-days",
                     "2"], check=True, capture_output=True)
     s.start()
-    said = subprocess.run(["redis-cli", "--tls", "--cacert", f"{s.folder}/cert.pem", "-p", str(s.resp), "CL.THROTTLE",
+    output = subprocess.run(["redis-cli", "--tls", "--cacert", f"{s.folder}/cert.pem", "-p", str(s.resp), "CL.THROTTLE",
                            "user123", "15", "30", "60"], capture_output=True, text=True, timeout=60, check=False)
-    assert said.stdout == "0\n16\n15\n-1\n2\n", said
+    assert output.stdout == "0\n16\n15\n-1\n2\n", output
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -62,7 +62,7 @@ def test_one_descriptor_down_to_over_limit(service):
     began = time.time()
     with client(service().port) as c:
         for left in (9, 8, 7):
-            answer = c.ask("ten=a")
+            answer = c.request("ten=a")
             assert answer.overall_code == OK and len(answer.statuses) == 1
             status = answer.statuses[0]
             assert (status.code, status.limit_remaining) == (OK, left)
@@ -71,15 +71,15 @@ def test_one_descriptor_down_to_over_limit(service):
             assert status.duration_until_reset.seconds in until_end(3600, began) and status.duration_until_reset.nanos == 0
             assert not answer.response_headers_to_add and not answer.HasField("dynamic_metadata")
         assert c.codes("ten=a", count=9) == [OK] * 7 + [OVER] * 2
-        status = c.ask("ten=a").statuses[0]
+        status = c.request("ten=a").statuses[0]
         assert (status.code, status.limit_remaining) == (OVER, 0) and status.current_limit.requests_per_unit == 10
         assert status.duration_until_reset.seconds in until_end(3600, began)
-        assert c.ask("ten=b").statuses[0].limit_remaining == 9
+        assert c.request("ten=b").statuses[0].limit_remaining == 9
 
 
 def test_statuses_are_in_order_and_whole(service):
     with client(service(server="weir_rls_count_denied off;").port) as c:
-        answer = c.ask("none=x", "two=a", "free=x", descriptor("nested=a", "inner=z"), "tried=a", "nested=a")
+        answer = c.request("none=x", "two=a", "free=x", descriptor("nested=a", "inner=z"), "tried=a", "nested=a")
         assert answer.overall_code == OK
         assert [s.code for s in answer.statuses] == [OK] * 6
         assert [s.limit_remaining for s in answer.statuses] == [0, 1, 2**32 - 1, 6, 0, 0]
@@ -87,10 +87,10 @@ def test_statuses_are_in_order_and_whole(service):
         assert [s.HasField("duration_until_reset") for s in answer.statuses] == [False, True, False, True, True, False]
         assert answer.statuses[3].current_limit.unit == unit("MINUTE") and answer.statuses[1].current_limit.name == ""
         # all or nothing: the one that is over is told so, the other keeps what it has
-        c.ask("two=a")
-        answer = c.ask("ten=x", "two=a", "banned=x")
+        c.request("two=a")
+        answer = c.request("ten=x", "two=a", "banned=x")
         assert answer.overall_code == OVER and [s.code for s in answer.statuses] == [OK, OVER, OVER]
-        assert answer.statuses[0].limit_remaining == 10 and c.ask("ten=x").statuses[0].limit_remaining == 9
+        assert answer.statuses[0].limit_remaining == 10 and c.request("ten=x").statuses[0].limit_remaining == 9
 
 
 def test_units(service):
@@ -99,40 +99,40 @@ def test_units(service):
         for name, seconds in SECONDS.items():
             key = {"HOUR": "ten", "DAY": "two", "MINUTE": None}.get(name, name.lower())
             if key:
-                status = c.ask(f"{key}=a").statuses[0]
+                status = c.request(f"{key}=a").statuses[0]
                 assert status.current_limit.unit == unit(name)
                 assert status.duration_until_reset.seconds in until_end(seconds, began)
             # and as a limit of the request's own
             own = descriptor("anything=a", limit=(3, unit(name)))
             if name == "MINUTE" and time.time() % 60 > 50:
                 time.sleep(11)
-            statuses = [c.ask(own).statuses[0] for _ in range(4)]
+            statuses = [c.request(own).statuses[0] for _ in range(4)]
             if name != "SECOND":  # it may have passed meanwhile
                 assert [s.code for s in statuses] == [OK] * 3 + [OVER]
             assert statuses[0].current_limit.requests_per_unit == 3 and statuses[0].current_limit.unit == unit(name)
-            assert c.ask(descriptor("anything=a", limit=(3, unit(name))), domain="other").statuses[0] == (
+            assert c.request(descriptor("anything=a", limit=(3, unit(name))), domain="other").statuses[0] == (
                 rls_pb2.RateLimitResponse.DescriptorStatus(code=OK))  # only in a domain that is known
 
 
 def test_bans_shadows_odd_windows(service):
     began = time.time()
     with client(service().port) as c:
-        status = c.ask("banned=x").statuses[0]
+        status = c.request("banned=x").statuses[0]
         assert (status.code, status.current_limit.requests_per_unit, status.current_limit.unit) == (OVER, 0, unit("MINUTE"))
         assert status.duration_until_reset.seconds in until_end(60, began)
-        assert c.ask(descriptor("x=y", limit=(0, unit("HOUR")))).overall_code == OVER
+        assert c.request(descriptor("x=y", limit=(0, unit("HOUR")))).overall_code == OVER
         assert c.codes("tried=a", count=3) == [OK] * 3
-        status = c.ask("tried=a").statuses[0]
+        status = c.request("tried=a").statuses[0]
         assert (status.code, status.limit_remaining, status.current_limit.requests_per_unit) == (OK, 0, 1)
-        assert c.ask("odd=a").statuses[0].current_limit.unit == unit("UNKNOWN")  # no unit is two hours long
-        bucket = c.ask("bucket=a").statuses[0]
+        assert c.request("odd=a").statuses[0].current_limit.unit == unit("UNKNOWN")  # no unit is two hours long
+        bucket = c.request("bucket=a").statuses[0]
         assert bucket.limit_remaining == 4 and bucket.duration_until_reset.seconds in (719, 720)
 
 
 def test_hits(service):
     with client(service(server="weir_rls_count_denied off;").port) as c:
         def left(*descriptors, **more):
-            return [s.limit_remaining for s in c.ask(*descriptors, **more).statuses]
+            return [s.limit_remaining for s in c.request(*descriptors, **more).statuses]
         assert left("ten=a", hits=4) == [6]
         assert left("ten=a") == [5]
         assert left(descriptor("ten=a", hits=0)) == [5]  # a look
@@ -142,11 +142,11 @@ def test_hits(service):
         assert left(descriptor("ten=a", negative=True)) == [9]
         assert left(descriptor("ten=a", hits=0), "ten=b", descriptor("ten=c", hits=5)) == [9, 9, 5]  # each its own
         assert left(descriptor("ten=a", hits=0), "ten=b", descriptor("ten=c", hits=0)) == [9, 8, 5]
-        assert c.ask(descriptor("ten=a", hits=10)).overall_code == OVER
-        assert c.ask(descriptor("ten=a", hits=2**64 - 1)).overall_code == OVER  # never fits
+        assert c.request(descriptor("ten=a", hits=10)).overall_code == OVER
+        assert c.request(descriptor("ten=a", hits=2**64 - 1)).overall_code == OVER  # never fits
         assert left(descriptor("ten=a", hits=0)) == [9]
         assert left(descriptor("ten=a", hits=2**64 - 1, negative=True)) == [10]  # never beyond untouched
-        assert c.ask("ten=a", hits=2**32 - 1).overall_code == OVER
+        assert c.request("ten=a", hits=2**32 - 1).overall_code == OVER
 
 
 REPORTED = "domain: d\ndescriptors:\n" + "".join(
@@ -166,7 +166,7 @@ def json_caller(port):
 
 
 def grpc_caller(c):
-    return lambda key, hits: {OK: "OK", OVER: "OVER_LIMIT"}[c.ask(descriptor(f"{key}=t", hits=hits)).overall_code]
+    return lambda key, hits: {OK: "OK", OVER: "OVER_LIMIT"}[c.request(descriptor(f"{key}=t", hits=hits)).overall_code]
 
 
 def three_responses(call, key):
@@ -185,9 +185,9 @@ def test_reports_count_by_default(gateway):
         assert call("quick", 0) == "OVER_LIMIT"  # a debt of up to 1500, at 1000 a second
         wait_until(lambda: call("quick", 0) == "OK", "the debt to be repaid")
         # A call without hits of its own is no report: denied, it leaves no debt in a bucket.
-        assert c.ask(descriptor("bucket=u", hits=1000)).overall_code == OK
+        assert c.request(descriptor("bucket=u", hits=1000)).overall_code == OK
         assert c.codes("bucket=u", count=3) == [OVER] * 3
-        assert c.ask(descriptor("bucket=u", hits=0)).overall_code == OK
+        assert c.request(descriptor("bucket=u", hits=0)).overall_code == OK
 
 
 def test_reports_count_by_default_in_json(gateway):
@@ -202,13 +202,13 @@ def test_reports_count_under_strict_rules(redis_server, hosts):
         for key in ALGORITHMS:
             assert three_responses(grpc_caller(a), key) == "OVER_LIMIT"
             assert grpc_caller(b)(key, 0) == "OVER_LIMIT", key
-        assert a.ask(descriptor("bucket=u", hits=1000)).overall_code == OK
-        assert [a.ask(descriptor("bucket=u", hits=1000)).overall_code for _ in range(3)] == [OVER] * 3
-        reset = b.ask(descriptor("bucket=u", hits=0)).statuses[0].duration_until_reset.seconds
+        assert a.request(descriptor("bucket=u", hits=1000)).overall_code == OK
+        assert [a.request(descriptor("bucket=u", hits=1000)).overall_code for _ in range(3)] == [OVER] * 3
+        reset = b.request(descriptor("bucket=u", hits=0)).statuses[0].duration_until_reset.seconds
         assert 3.9 * 3600 < reset <= 4 * 3600  # 3000 in debt: all four are to be repaid
         # Denied by one descriptor, counted under the other, too; twice the same counter counts twice.
-        a.ask(descriptor("bucket=u", hits=1), descriptor("counter=u", hits=300), descriptor("counter=u", hits=200))
-        assert b.ask(descriptor("counter=u", hits=0)).statuses[0].limit_remaining == 500
+        a.request(descriptor("bucket=u", hits=1), descriptor("counter=u", hits=300), descriptor("counter=u", hits=200))
+        assert b.request(descriptor("counter=u", hits=0)).statuses[0].limit_remaining == 500
 
 
 def test_wrong_tokens_wait(service):
@@ -230,28 +230,28 @@ def test_wrong_tokens_wait(service):
 def test_reporting_afterwards(service):
     """Clients that look first and report later what they used (tokens of a language model): what was used counts."""
     with client(service().port) as c:
-        assert c.ask(descriptor("ten=a", hits=0)).overall_code == OK
-        assert c.ask(descriptor("ten=a", hits=8)).overall_code == OK
-        assert c.ask(descriptor("ten=a", hits=0)).overall_code == OK
-        assert c.ask(descriptor("ten=a", hits=8), "week=a").overall_code == OVER
-        assert c.ask(descriptor("ten=a", hits=0)).overall_code == OVER
-        assert c.ask(descriptor("week=a", hits=0)).statuses[0].limit_remaining == 4
+        assert c.request(descriptor("ten=a", hits=0)).overall_code == OK
+        assert c.request(descriptor("ten=a", hits=8)).overall_code == OK
+        assert c.request(descriptor("ten=a", hits=0)).overall_code == OK
+        assert c.request(descriptor("ten=a", hits=8), "week=a").overall_code == OVER
+        assert c.request(descriptor("ten=a", hits=0)).overall_code == OVER
+        assert c.request(descriptor("week=a", hits=0)).statuses[0].limit_remaining == 4
 
 
 def test_quota_mode_and_replaces(service):
     with client(service().port) as c:
         assert c.codes("q1=a", "q2=a", count=4) == [OK] * 3 + [OVER]
-        answer = c.ask("q1=a", "q2=b")
+        answer = c.request("q1=a", "q2=b")
         assert answer.overall_code == OK and [s.code for s in answer.statuses] == [OVER, OK]
-        answer = c.ask("ten=r", "free=x")
-        assert not answer.statuses[0].HasField("current_limit") and c.ask("ten=r").statuses[0].limit_remaining == 9
+        answer = c.request("ten=r", "free=x")
+        assert not answer.statuses[0].HasField("current_limit") and c.request("ten=r").statuses[0].limit_remaining == 9
 
 
 def test_headers(service):
     began = time.time()
     with client(service(server="weir_rls_headers on;").port) as c:
         def headers(*descriptors):
-            return [(h.key, h.value) for h in c.ask(*descriptors).response_headers_to_add]
+            return [(h.key, h.value) for h in c.request(*descriptors).response_headers_to_add]
         got = headers("ten=a", "two=a", "none=a")  # the one with least left
         assert got[:2] == [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1")]
         assert got[2][0] == "RateLimit-Reset" and int(got[2][1]) in until_end(86400, began)
@@ -264,17 +264,17 @@ def test_headers(service):
 
 def test_metadata(service):
     with client(service(server="weir_rls_metadata on;").port) as c:
-        asked = [descriptor("m1=é", "x"), "m1=a", "m2=a", descriptor("own=1", hits=3, limit=(5, unit("DAY")))]
-        answer = c.ask(*asked, hits=1)
-        told = json_format.MessageToDict(answer.dynamic_metadata)
-        assert told == {
+        sent = [descriptor("m1=é", "x"), "m1=a", "m2=a", descriptor("own=1", hits=3, limit=(5, unit("DAY")))]
+        answer = c.request(*sent, hits=1)
+        reply = json_format.MessageToDict(answer.dynamic_metadata)
+        assert reply == {
             "domain": "d", "hitsAddend": 1.0,
             "descriptors": [{"entries": ["m1=é", "x="]}, {"entries": ["m1=a"]}, {"entries": ["m2=a"]},
                             {"entries": ["own=1"], "limit": "requests_per_unit:5 unit:DAY", "hitsAddend": 3.0}],
             "metadata": {"who": "first", "deep": {"a": 1.0, "list": ["x", 2.0, True, None], "b": 2.5}}}
-        answer = c.ask("m2=a")
+        answer = c.request("m2=a")
         assert answer.overall_code == OVER and "metadata" not in answer.dynamic_metadata.fields
-        answer = c.ask("ten=a")
+        answer = c.request("ten=a")
         assert json_format.MessageToDict(answer.dynamic_metadata) == {"domain": "d", "descriptors": [{"entries": ["ten=a"]}]}
 
 
@@ -292,7 +292,7 @@ def test_a_reload_of_the_rules(service):
     with client(g.port) as c:
         assert c.codes("two=a", count=3) == [OK, OK, OVER]
         g.write_rules(RULES.replace("requests_per_unit: 2 }", "requests_per_unit: 4 }"))
-        wait_until(lambda: c.ask(descriptor("two=a", hits=0)).statuses[0].current_limit.requests_per_unit == 4, "new rules")
+        wait_until(lambda: c.request(descriptor("two=a", hits=0)).statuses[0].current_limit.requests_per_unit == 4, "new rules")
         assert c.codes("two=a", count=3) == [OK, OK, OVER]
         g.reload()
         assert c.codes("two=a", count=1) == [OVER]
@@ -318,12 +318,12 @@ def test_a_thousand_at_once(service):
                   "  - { key: own, rate_limit: { unit: year, requests_per_unit: 1000 } }\n")
     with Clients(g.port, 8) as clients:
         def known(c):
-            return c.ask(descriptor("big=x", hits=0)).statuses[0].HasField("current_limit")
+            return c.request(descriptor("big=x", hits=0)).statuses[0].HasField("current_limit")
         wait_until(lambda: all(known(c) for c in clients), "the rules in the worker of each")
         calls = [clients[i % 8].should.future(request("own=1", "big=1"), timeout=20) for i in range(1000)]
         counted = collections.Counter(call.result().overall_code for call in calls)
         assert counted == {OK: 300, OVER: 700}
-        left = clients[0].ask(descriptor("big=1", hits=0), descriptor("own=1", hits=0))
+        left = clients[0].request(descriptor("big=1", hits=0), descriptor("own=1", hits=0))
         assert [s.limit_remaining for s in left.statuses] == [0, 700]
 
 
@@ -368,21 +368,21 @@ def test_grpc_js(service):
     done = subprocess.run(["node", "-e", script], env={**os.environ, "NODE_PATH": str(modules)}, capture_output=True,
                           text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout, done.stderr
-    said = json.loads(done.stdout)
-    assert said["codes"].count("OK") == 2 and said["codes"].count("OVER_LIMIT") == 10
-    over = said["over"]
+    output = json.loads(done.stdout)
+    assert output["codes"].count("OK") == 2 and output["codes"].count("OVER_LIMIT") == 10
+    over = output["over"]
     assert over["overall_code"] == "OVER_LIMIT" and [each["code"] for each in over["statuses"]] == ["OVER_LIMIT", "OK"]
     assert over["statuses"][0]["current_limit"]["requests_per_unit"] == 2
     assert {each["key"] for each in over["response_headers_to_add"]} >= {"RateLimit-Limit", "RateLimit-Reset"}
-    assert said["wrong"][0] == grpc.StatusCode.UNKNOWN.value[0]
-    assert said["squeezed"] == grpc.StatusCode.UNIMPLEMENTED.value[0]
-    assert said["health"]["status"] == "SERVING"
+    assert output["wrong"][0] == grpc.StatusCode.UNKNOWN.value[0]
+    assert output["squeezed"] == grpc.StatusCode.UNIMPLEMENTED.value[0]
+    assert output["health"]["status"] == "SERVING"
 
 
 def test_many_calls_on_one_connection(service):
     with client(service().port) as c:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda i: c.ask(f"ten={i % 50}").overall_code, range(2000)))
+            answers = list(pool.map(lambda i: c.request(f"ten={i % 50}").overall_code, range(2000)))
         assert collections.Counter(answers) == {OK: 500, OVER: 1500}
 
 
@@ -436,9 +436,9 @@ def test_the_documentation_is_true(service):
     g.write_rules("domain: messaging\ndescriptors:\n  - { key: message_type, value: marketing, "
                   "rate_limit: { unit: day, requests_per_unit: 5 } }\n")
     g.start()
-    asked, told = re.search(r"/json -d '(.*?)'\n(.*?)\n", TEXT).groups()
-    answer = get(g.backend, "/json", method="POST", body=asked).body.decode()
-    assert re.sub(r'"\d+s"', '""', answer) == re.sub(r'"\d+s"', '""', told)
+    sent, reply = re.search(r"/json -d '(.*?)'\n(.*?)\n", TEXT).groups()
+    answer = get(g.backend, "/json", method="POST", body=sent).body.decode()
+    assert re.sub(r'"\d+s"', '""', answer) == re.sub(r'"\d+s"', '""', reply)
     assert get(g.backend, "/healthcheck").body == b"OK"
     with client(g.port) as c:
-        assert c.ask("message_type=marketing", domain="messaging").statuses[0].limit_remaining == 3
+        assert c.request("message_type=marketing", domain="messaging").statuses[0].limit_remaining == 3

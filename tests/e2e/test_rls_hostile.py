@@ -115,7 +115,7 @@ def test_longer_than_nginx_reads(service):
             with pytest.raises(grpc.RpcError) as problem:
                 c.raw(b"\0" * size)
             assert problem.value.code() == Code.RESOURCE_EXHAUSTED, problem.value
-        assert c.ask("a=1").overall_code == OK
+        assert c.request("a=1").overall_code == OK
 
 
 def test_a_compressing_client(service):
@@ -123,9 +123,9 @@ def test_a_compressing_client(service):
         with pytest.raises(grpc.RpcError) as problem:
             c.should(request(*["a=" + "x" * 1000] * 9), compression=grpc.Compression.Gzip, timeout=10)
         assert problem.value.code() == Code.UNIMPLEMENTED
-        told = dict(problem.value.initial_metadata()) | dict(problem.value.trailing_metadata())
-        assert "identity" in str(told.get("grpc-accept-encoding", "identity"))
-        assert c.ask("a=1").overall_code == OK
+        reply = dict(problem.value.initial_metadata()) | dict(problem.value.trailing_metadata())
+        assert "identity" in str(reply.get("grpc-accept-encoding", "identity"))
+        assert c.request("a=1").overall_code == OK
 
 
 def test_large_calls(service):
@@ -134,16 +134,16 @@ def test_large_calls(service):
     with client(g.port) as c:
         for size in (3000, 5000, 20_000, 70_000, 300_000, 1_040_000 // 2):
             value = "é" * (size // 2)
-            statuses = [c.ask("a=" + value, "a=" + value + "z").statuses[i].limit_remaining for i in (0, 1)]
+            statuses = [c.request("a=" + value, "a=" + value + "z").statuses[i].limit_remaining for i in (0, 1)]
             assert statuses == [999_999, 999_998], size
-        assert len(c.ask(*[f"a={i}" for i in range(256)]).statuses) == 256
+        assert len(c.request(*[f"a={i}" for i in range(256)]).statuses) == 256
         many = descriptor(*[f"a={i}" for i in range(5000)])
-        assert not c.ask(many).statuses[0].HasField("current_limit")
+        assert not c.request(many).statuses[0].HasField("current_limit")
 
 
 def test_zero_bytes_make_different_values(service):
     with client(service().port) as c:
-        left = [c.ask(f"a=x{tail}").statuses[0].limit_remaining for tail in ("", "\0", "\0y", "\0z", "\0z")]
+        left = [c.request(f"a=x{tail}").statuses[0].limit_remaining for tail in ("", "\0", "\0y", "\0z", "\0z")]
     assert left == [999_999, 999_999, 999_999, 999_999, 999_998]
 
 
@@ -161,7 +161,7 @@ def test_random_bytes(service):
                 c.raw(data)
             except grpc.RpcError as problem:
                 assert problem.code() in (Code.INVALID_ARGUMENT, Code.UNKNOWN, Code.RESOURCE_EXHAUSTED), problem
-        assert c.ask("a=1").overall_code == OK
+        assert c.request("a=1").overall_code == OK
 
 
 class Calls(Http2):
@@ -174,7 +174,7 @@ class Calls(Http2):
         return stream
 
     def trailers(self, stream):
-        told = {}
+        reply = {}
         while True:
             data = self.socket.recv(65536)
             assert data, "closed"
@@ -182,9 +182,9 @@ class Calls(Http2):
                 if getattr(event, "stream_id", None) != stream:
                     continue
                 if isinstance(event, (h2.events.ResponseReceived, h2.events.TrailersReceived)):
-                    told.update(dict(event.headers))
+                    reply.update(dict(event.headers))
                 if isinstance(event, h2.events.StreamEnded):
-                    return told
+                    return reply
                 assert not isinstance(event, h2.events.StreamReset), event
 
 
@@ -274,7 +274,7 @@ def test_resets_at_every_point(service):
         other.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         other.socket.close()
     with client(g.port) as again:
-        assert again.ask("a=1").overall_code == OK
+        assert again.request("a=1").overall_code == OK
 
 
 def test_cancelled_calls(service):

@@ -29,7 +29,7 @@ def post(gateway):
     return make
 
 
-def ask(*descriptors, **more):
+def request(*descriptors, **more):
     return {"domain": "d", "descriptors": [
         {"entries": [{"key": d.partition("=")[0], "value": d.partition("=")[2]}]} if isinstance(d, str) else d
         for d in descriptors], **more}
@@ -41,15 +41,15 @@ def entries(text):
 
 def test_answers(post):
     send = post()
-    status, answer = send(ask("two=a", "none=x", "free=x"))
+    status, answer = send(request("two=a", "none=x", "free=x"))
     assert status == 200 and answer["overallCode"] == "OK"
     reset = answer["statuses"][0].pop("durationUntilReset")
     assert reset.endswith("s") and 0 < int(reset[:-1]) <= 86400
     assert answer["statuses"] == [
         {"code": "OK", "currentLimit": {"requestsPerUnit": 2, "unit": "DAY", "name": 'the "two"'}, "limitRemaining": 1},
         {"code": "OK"}, {"code": "OK", "limitRemaining": 2**32 - 1}]
-    assert send(ask("two=a"))[0] == 200
-    status, answer = send(ask("two=a"))
+    assert send(request("two=a"))[0] == 200
+    status, answer = send(request("two=a"))
     assert status == 429 and answer["overallCode"] == "OVER_LIMIT" and "limitRemaining" not in answer["statuses"][0]
 
 
@@ -57,7 +57,7 @@ def test_names_and_numbers(post):
     send = post()
 
     def left(descriptor, **more):
-        return send(ask(descriptor, **more))[1]["statuses"][0]["limitRemaining"]
+        return send(request(descriptor, **more))[1]["statuses"][0]["limitRemaining"]
     for hits, negative in (("hitsAddend", "isNegativeHits"), ("hits_addend", "is_negative_hits")):
         for number in (3, "3", 3.0):
             key = f"ten={hits}{number!r}"
@@ -65,21 +65,21 @@ def test_names_and_numbers(post):
             assert left({**entries(key), hits: number}) == 4
             assert left({**entries(key), hits: number, negative: True}) == 7
             assert left({**entries(key), hits: 0, negative: False}) == 7
-            assert send(ask({**entries(key), hits: str(2**64 - 1)}))[0] == 429
+            assert send(request({**entries(key), hits: str(2**64 - 1)}))[0] == 429
     for name in ("requestsPerUnit", "requests_per_unit"):
         for unit in ("MINUTE", 2):
             own = {**entries("x=a"), "limit": {name: 5, "unit": unit}}
-            assert send(ask(own))[1]["statuses"][0]["currentLimit"] == {"requestsPerUnit": 5, "unit": "MINUTE"}
+            assert send(request(own))[1]["statuses"][0]["currentLimit"] == {"requestsPerUnit": 5, "unit": "MINUTE"}
 
 
 def test_null_is_nothing(post):
     nothing = {"entries": [{"key": "ten", "value": "a"}], "limit": None, "hitsAddend": None, "isNegativeHits": None}
-    assert post()(ask(nothing, hitsAddend=None))[1]["statuses"][0]["limitRemaining"] == 9
+    assert post()(request(nothing, hitsAddend=None))[1]["statuses"][0]["limitRemaining"] == 9
 
 
 def test_headers_and_metadata(post):
     send = post("weir_rls_headers on; weir_rls_metadata on;")
-    answer = send(ask("two=é", "ten=a"))[1]
+    answer = send(request("two=é", "ten=a"))[1]
     assert [h["key"] for h in answer["responseHeadersToAdd"]] == [
         "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"]
     assert [h["value"] for h in answer["responseHeadersToAdd"]][:2] == ["2", "1"]
@@ -89,7 +89,7 @@ def test_headers_and_metadata(post):
 
 def test_any_text(post):
     send = post()
-    left = [send(ask("ten=" + text))[1]["statuses"][0]["limitRemaining"]
+    left = [send(request("ten=" + text))[1]["statuses"][0]["limitRemaining"]
             for text in ("x", "x\0", "x\0y", "\u2615", "\U0001f600", "\"\\/", "x\0y")]
     assert left == [9, 9, 9, 9, 9, 9, 8]
 
@@ -100,15 +100,15 @@ BAD = [
     ("{}", "domain"), ({"domain": "", "descriptors": [{}]}, "domain"), ({"domain": "d"}, "descriptors"),
     ({"domain": 1}, "domain"), ({"domain": "d", "descriptors": {}}, "descriptors must be a list"),
     ({"domain": "d", "descriptors": [1]}, "descriptors[0]. must be an object"), ({"domain": "d", "hits": 1}, "hits is not a field"),
-    (ask(hitsAddend=1, hits_addend=1), "hits_addend is there twice"), (ask("a=b", hitsAddend=-1), "hitsAddend has a wrong value"),
-    (ask("a=b", hitsAddend=2**32), "hitsAddend"), (ask("a=b", hitsAddend=1.5), "hitsAddend"), (ask("a=b", hitsAddend="1x"), "hitsAddend"),
-    (ask("a=b", hitsAddend=""), "hitsAddend"), (ask("a=b", hitsAddend=[]), "hitsAddend"), (ask("a=b", hitsAddend=1e300), "hitsAddend"),
-    (ask("a=b", {"entries": [{"key": "a"}, {"keys": "b"}]}), "descriptors[1].entries[1].keys is not a field"),
-    (ask({"entries": [{"key": 1}]}), "descriptors[0].entries[0].key"), (ask({"entries": 1}), "entries must be a list"),
-    (ask({**entries("a=b"), "limit": {"unit": "FORTNIGHT"}}), "must be one of SECOND"), (ask({**entries("a=b"), "limit": {"unit": 8}}), "SECOND"),
-    (ask({**entries("a=b"), "limit": {}}), "no unit"), (ask({**entries("a=b"), "limit": 5}), "object"),
-    (ask({**entries("a=b"), "hitsAddend": str(2**64)}), "hitsAddend"), (ask({**entries("a=b"), "isNegativeHits": "yes"}), "isNegativeHits"),
-    (ask(*["a=b"] * 257), "256"), ("[" * 1000 + "]" * 1000, "object"), ("[" * 100_000, "line 1"), ('{"a":' * 40_000, "line 1"),
+    (request(hitsAddend=1, hits_addend=1), "hits_addend is there twice"), (request("a=b", hitsAddend=-1), "hitsAddend has a wrong value"),
+    (request("a=b", hitsAddend=2**32), "hitsAddend"), (request("a=b", hitsAddend=1.5), "hitsAddend"), (request("a=b", hitsAddend="1x"), "hitsAddend"),
+    (request("a=b", hitsAddend=""), "hitsAddend"), (request("a=b", hitsAddend=[]), "hitsAddend"), (request("a=b", hitsAddend=1e300), "hitsAddend"),
+    (request("a=b", {"entries": [{"key": "a"}, {"keys": "b"}]}), "descriptors[1].entries[1].keys is not a field"),
+    (request({"entries": [{"key": 1}]}), "descriptors[0].entries[0].key"), (request({"entries": 1}), "entries must be a list"),
+    (request({**entries("a=b"), "limit": {"unit": "FORTNIGHT"}}), "must be one of SECOND"), (request({**entries("a=b"), "limit": {"unit": 8}}), "SECOND"),
+    (request({**entries("a=b"), "limit": {}}), "no unit"), (request({**entries("a=b"), "limit": 5}), "object"),
+    (request({**entries("a=b"), "hitsAddend": str(2**64)}), "hitsAddend"), (request({**entries("a=b"), "isNegativeHits": "yes"}), "isNegativeHits"),
+    (request(*["a=b"] * 257), "256"), ("[" * 1000 + "]" * 1000, "object"), ("[" * 100_000, "line 1"), ('{"a":' * 40_000, "line 1"),
 ]
 
 
@@ -117,13 +117,13 @@ def test_bad_bodies(post):
     for number, (body, says) in enumerate(BAD):
         status, answer = send(body)
         assert (number, status) == (number, 400) and says in answer["message"] and answer["code"] in (2, 3), (number, answer)
-        assert send(ask("free=a"))[0] == 200
+        assert send(request("free=a"))[0] == 200
 
 
 def test_sizes_and_methods(post):
     send = post(http="client_body_buffer_size 4k;")
-    assert send(ask("ten=" + "x" * 250_000))[0] == 200
-    assert send(ask("ten=" + "x" * 270_000))[0] == 413
+    assert send(request("ten=" + "x" * 250_000))[0] == 200
+    assert send(request("ten=" + "x" * 270_000))[0] == 413
     assert send(b" " * 3_000_000)[0] == 413
     assert send(b"[" + b"[]," * 80_000 + b"[]]")[0] == 400
     for method in ("GET", "PUT", "DELETE"):

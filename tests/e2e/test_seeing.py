@@ -76,7 +76,7 @@ def top(one, *more):
     return json.loads(weir("top", "--once", "--json", "--interval", "200ms", *more, one.file))
 
 
-def ask(one, key, count):
+def request(one, key, count):
     for _ in range(count):
         assert get(one.port, "/", headers={"X-Key": key}).status in (200, 429)
 
@@ -87,8 +87,8 @@ def rule(seen, name, shadow=False):
 
 def test_hot_keys_and_one_look(host):
     one = host()
-    ask(one, "heavy", 800)
-    ask(one, "light", 10)
+    request(one, "heavy", 800)
+    request(one, "light", 10)
     seen = top(one)
     api = rule(seen, "api")
     assert (api["totals"]["allowed"], api["totals"]["denied"]) == (30, 780)
@@ -111,7 +111,7 @@ def test_hot_keys_and_one_look(host):
 def test_keys_that_are_secret(host, how):
     one = host("{ size: 1MiB, hash_keys: true }") if how == "hot" else \
         host("1MiB", 'denied_log: { path: "@FOLDER@/denied", hash_keys: true }')
-    ask(one, "confidential", 300)
+    request(one, "confidential", 300)
     hottest = rule(top(one), "api")["hot"]["denied"][0]
     assert hottest["hidden"] and re.fullmatch("~[0-9a-f]{16}", hottest["key"])
     assert b"confidential" not in (one.folder / "segment.hot").read_bytes()
@@ -124,7 +124,7 @@ def test_keys_that_are_secret(host, how):
         one.end()
         one.start()
         before = logged()
-        ask(one, "confidential", 5)
+        request(one, "confidential", 5)
         keys, clients, _ = wait_until(lambda: logged()[2] > before[2] and logged(), "a line of the new workers")
         assert keys == {hottest["key"]} and len(clients) == 1 and re.fullmatch("~[0-9a-f]{16}", *clients)
 
@@ -149,7 +149,7 @@ class Terminal:
         if self.pid == 0:
             os.execve(WEIR, [WEIR, "top", *map(str, arguments)], ENVIRONMENT)
         self.resize(columns, rows)
-        self.said = b""
+        self.output = b""
         self.code = None
 
     def resize(self, columns, rows):
@@ -164,12 +164,12 @@ class Terminal:
                 return
             if not more:
                 return
-            self.said += more
+            self.output += more
 
     def picture(self):
         """The last whole picture, without escapes."""
         self.read(0.05)
-        pictures = self.said.split(b"\x1b[H")
+        pictures = self.output.split(b"\x1b[H")
         whole = [one for one in pictures if b"q quit" in one]
         text = re.sub(rb"\x1b\[[0-9]+;1H", b"\n", whole[-1]) if whole else b""
         return re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]|\r", b"", text).decode()
@@ -182,7 +182,7 @@ class Terminal:
         wait_until(seen, f"'{what}' in {columns} columns")
 
     def type(self, text):
-        self.said = b""
+        self.output = b""
         os.write(self.end, text.encode())
 
     def wait(self):
@@ -199,11 +199,11 @@ class Terminal:
 
 def test_in_a_terminal(host):
     one = host()
-    ask(one, "heavy", 400)
-    ask(one, "\x9b2Jclear", 30)  # what some terminals take for the beginning of a command
+    request(one, "heavy", 400)
+    request(one, "\x9b2Jclear", 30)  # what some terminals take for the beginning of a command
     screen = Terminal("--interval", "100ms", one.file)
     screen.shows("key:heavy")
-    assert b"\x9b" not in screen.said
+    assert b"\x9b" not in screen.output
     assert "ALLOW/s" in screen.picture() and "most denied" in screen.picture()
     lines = screen.picture().splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) <= 24
@@ -222,7 +222,7 @@ def test_in_a_terminal(host):
     screen.resize(40, 12)
     screen.shows("KEYS of api", columns=40)
     screen.type("q")
-    assert screen.wait() == 0 and screen.said.endswith(b"\x1b[?1049l")
+    assert screen.wait() == 0 and screen.output.endswith(b"\x1b[?1049l")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
@@ -233,7 +233,7 @@ def test_signals_restore_the_terminal(host, number):
     screen.shows("quiet")
     assert not termios.tcgetattr(screen.end)[3] & termios.ICANON
     os.kill(screen.pid, number)
-    assert screen.wait() == 0 and screen.said.endswith(b"\x1b[?25h\x1b[?1049l")
+    assert screen.wait() == 0 and screen.output.endswith(b"\x1b[?25h\x1b[?1049l")
     assert termios.tcgetattr(screen.end)[3] & usual == usual
 
 
@@ -242,7 +242,7 @@ def test_the_agent_writes_a_history(host, store):
     keys = itertools.count()
 
     def written():  # what comes before the agent looks for the first time is in no second of its
-        ask(one, f"k{next(keys)}", 50)
+        request(one, f"k{next(keys)}", 50)
         seen = top(one)
         rates = rule(seen, "api")["rates"]["10s"]
         return rates and seen["history"] and rates["allowed"] >= 2 and rates["denied"] >= 2 and seen
@@ -267,9 +267,9 @@ def test_every_metric_that_is_named_exists(host, store):
     one = host(more=f'store: "{store.url()}"\nload: on\nqueue: on\nstate: "@FOLDER@/state"',
                rule=", consistency: eventual, on_limit: queue")
 
-    def kept():
+    def deferred():
         return 202 in [get(one.port, "/", headers={"X-Key": "a"}).status for _ in range(30)]
-    wait_until(kept, "something in the queue")
+    wait_until(deferred, "something in the queue")
 
     def exist():
         samples, _ = parse(get(one.metrics, "/metrics").body.decode())
@@ -284,8 +284,8 @@ def test_figures_of_keys_are_metrics(host):
     labels = (("rule", "api"), ("shadow", "false"))
 
     def noted():  # one in 16 is
-        ask(one, "a", 100)
-        ask(one, "b", 100)
+        request(one, "a", 100)
+        request(one, "b", 100)
         samples, _ = parse(get(one.metrics, "/metrics").body.decode())
         return samples.get(("weir_rule_keys_near_limit", labels)) == 2 and samples
     samples = wait_until(noted, "both keys near their limit")
@@ -324,7 +324,7 @@ def test_promtool_takes_every_query_of_the_board(tmp_path):
 
 def test_promtool_takes_the_metrics(host):
     one = host()
-    ask(one, "a", 3)
+    request(one, "a", 3)
     text = get(one.metrics, "/metrics").body
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

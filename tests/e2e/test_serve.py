@@ -25,17 +25,17 @@ from serving import HEAD, RULES
 
 def test_it_runs_and_stops(serve):
     one = serve()
-    said = one.said()
-    assert f"gateway on http://127.0.0.1:{one.port}" in said
-    assert f"/* goes to {one.backend.url}" in said
-    assert "1 rule from weir.yaml" in said and f"{one.folder}/segment" in said
-    assert f"metrics on http://127.0.0.1:{one.metrics}/metrics" in said
+    output = one.log_text()
+    assert f"gateway on http://127.0.0.1:{one.port}" in output
+    assert f"/* goes to {one.backend.url}" in output
+    assert "1 rule from weir.yaml" in output and f"{one.folder}/segment" in output
+    assert f"metrics on http://127.0.0.1:{one.metrics}/metrics" in output
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     assert one.get("/other").status == 200
-    assert (one.private.stat().st_mode & 0o777) in (0o700, 0o710)
+    assert (one.runtime_dir.stat().st_mode & 0o777) in (0o700, 0o710)
     one.signal(signal.SIGTERM)
     assert one.end() == 0
-    assert "stopped" in one.said() and "error" not in one.said()
+    assert "stopped" in one.log_text() and "error" not in one.log_text()
     assert one.nothing_left()
 
 
@@ -51,11 +51,11 @@ def test_counters_outlive_it(serve):
 def test_children_of_others_are_not_waited_for(serve):
     """sh -c 'tail -f some.log & exec weir serve' is how many containers start."""
     one = serve(start=False)
-    one.log_file = one.folder / "said.txt"
-    with open(one.log_file, "wb") as said:
+    one.log_file = one.folder / "log.txt"
+    with open(one.log_file, "wb") as output:
         one.process = subprocess.Popen(["sh", "-c", f"sleep 600 & echo $! >pid; exec {WEIR} serve weir.yaml"],
-                                       cwd=one.folder, env=ENVIRONMENT, stderr=said)
-    one.says("is running")
+                                       cwd=one.folder, env=ENVIRONMENT, stderr=output)
+    one.wait_for_log("is running")
     one.signal(signal.SIGTERM)
     try:
         assert one.end() == 0
@@ -68,7 +68,7 @@ def test_requests_under_way_end(serve):
     answers = []
     asking = threading.Thread(target=lambda: answers.append(one.get("/slow/1").status))
     asking.start()
-    wait_until(lambda: one.backend.asked, "the request")
+    wait_until(lambda: one.backend.requests, "the request")
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     asking.join()
@@ -82,16 +82,16 @@ def test_signals_that_nginx_knows(serve):
     log = one.folder / "access.log"
     log.rename(one.folder / "access.log.1")
     one.signal(signal.SIGUSR1)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     one.signal(signal.SIGUSR2)
     wait_until(lambda: one.get("/x").status == 200 and log.read_text(), "a line in the log that was opened anew")
     c = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)
-    before = one.backend.asked
+    before = one.backend.requests
     c.request("GET", "/slow/1")
-    wait_until(lambda: one.backend.asked > before, "the request")
+    wait_until(lambda: one.backend.requests > before, "the request")
     one.signal(signal.SIGQUIT)
     assert c.getresponse().status == 200
-    assert one.end() == 0 and one.said().count("stopped") == 1
+    assert one.end() == 0 and one.log_text().count("stopped") == 1
     assert one.nothing_left()
 
 
@@ -99,12 +99,12 @@ def test_signals_that_nginx_knows(serve):
 def test_a_second_signal_hurries(serve):
     one = serve()
     c = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)
-    asked = one.backend.asked
+    fetch = one.backend.requests
     c.request("GET", "/slow/30")
-    wait_until(lambda: one.backend.asked > asked, "the request")
+    wait_until(lambda: one.backend.requests > fetch, "the request")
     before = time.monotonic()
     one.signal(signal.SIGTERM)
-    one.says("stopping")
+    one.wait_for_log("stopping")
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     assert time.monotonic() - before < 8  # and not the 10 s that requests are given
@@ -113,17 +113,17 @@ def test_a_second_signal_hurries(serve):
 
 def test_what_upstreams_are_told(serve):
     one = serve()
-    told = json.loads(one.get("/x%2fy?q=1", headers={"X-Forwarded-For": "192.0.2.1"}).body)
-    assert told["path"] == "/x%2fy?q=1"
-    headers = told["headers"]
+    reply = json.loads(one.get("/x%2fy?q=1", headers={"X-Forwarded-For": "192.0.2.1"}).body)
+    assert reply["path"] == "/x%2fy?q=1"
+    headers = reply["headers"]
     assert headers["Host"] == f"127.0.0.1:{one.port}" == headers["X-Forwarded-Host"]
     assert headers["X-Forwarded-For"] == "192.0.2.1, 127.0.0.1"
     assert headers["X-Forwarded-Proto"] == "http" and headers["X-Real-IP"] == "127.0.0.1"
     assert "Connection" not in headers and "Upgrade" not in headers
-    told = json.loads(one.get("/", headers={"Upgrade": "websocket", "Connection": "upgrade"}).body)
-    assert told["headers"]["Upgrade"] == "websocket" and told["headers"]["Connection"] == "upgrade"
-    told = json.loads(one.get("/", headers={"Upgrade": "h2c, websocket", "Connection": "upgrade"}).body)
-    assert "Connection" not in told["headers"] and "Upgrade" not in told["headers"]
+    reply = json.loads(one.get("/", headers={"Upgrade": "websocket", "Connection": "upgrade"}).body)
+    assert reply["headers"]["Upgrade"] == "websocket" and reply["headers"]["Connection"] == "upgrade"
+    reply = json.loads(one.get("/", headers={"Upgrade": "h2c, websocket", "Connection": "upgrade"}).body)
+    assert "Connection" not in reply["headers"] and "Upgrade" not in reply["headers"]
     assert json.loads(one.get("/", method="POST", body=b"x" * 2000000).body)["length"] == 2000000
     assert one.get("/", method="POST", body=b"x", headers={"Content-Length": "99999999"}).status == 413
 
@@ -134,18 +134,18 @@ def test_the_host_that_is_limited_is_the_one_that_is_served(serve):
   - { name: shop, match: { host: shop.example }, limit: 4, window: 1h, algorithm: fixed_window }
 """)
 
-    def ask(line, header="", version="1.1"):
+    def request(line, header="", version="1.1"):
         answer = raw(one.port, f"GET {line} HTTP/{version}\r\n{header}Connection: close\r\n\r\n".encode(), until_closed=True)
         return answer.split()[1].decode(), one.backend.last["Host"]
     for line, header, host in (("/", "shop.example", "shop.example"), ("/", "Shop.example:81", "Shop.example:81"),
                                ("http://shop.example/", "other.example", "shop.example"),
                                ("http://shop.example:82/", "shop.example", "shop.example:82")):
-        assert ask(line, f"Host: {header}\r\n") == ("200", host)
+        assert request(line, f"Host: {header}\r\n") == ("200", host)
     for line, header in (("/", "shop.example"), ("http://shop.example/", "other.example"), ("http://SHOP.example:/", "a")):
-        assert ask(line, f"Host: {header}\r\n")[0] == "429"
+        assert request(line, f"Host: {header}\r\n")[0] == "429"
     for line, host in (("http://other.example/", "other.example"), ("http://other.example", "other.example")):
-        assert ask(line, "Host: shop.example\r\n") == ("200", host)  # not the shop's
-    assert ask("/", version="1.0") == ("200", "localhost")
+        assert request(line, "Host: shop.example\r\n") == ("200", host)  # not the shop's
+    assert request("/", version="1.0") == ("200", "localhost")
 
 
 def test_the_client_behind_a_trusted_proxy(serve):
@@ -154,9 +154,9 @@ def test_the_client_behind_a_trusted_proxy(serve):
         "identity": {"client_ip": {"trusted_proxies": ["127.0.0.1"]}},
         "rules": [{"name": "two", "match": {"path": "/two"}, "limit": 2, "window": "1h"}]}))
     one.start()
-    told = json.loads(one.get("/x", headers={"X-Forwarded-For": "192.0.2.1"}).body)
-    assert told["headers"]["X-Real-IP"] == "192.0.2.1"
-    assert told["headers"]["X-Forwarded-For"] == "192.0.2.1, 127.0.0.1"
+    reply = json.loads(one.get("/x", headers={"X-Forwarded-For": "192.0.2.1"}).body)
+    assert reply["headers"]["X-Real-IP"] == "192.0.2.1"
+    assert reply["headers"]["X-Forwarded-For"] == "192.0.2.1, 127.0.0.1"
     log = one.folder / "access.log"
     wait_until(lambda: log.exists() and log.read_text(), "the access log")
     assert json.loads(log.read_text().splitlines()[0])["client"] == "192.0.2.1"
@@ -170,8 +170,8 @@ def test_a_client_cannot_cut_its_line_in_the_access_log(serve):
         assert one.get(path, headers={"Host": "h" * 200}).status == 200
     wait_until(lambda: log.exists() and log.read_text().count("\n") >= 3, "three lines")
     for line in log.read_text().splitlines():
-        told = json.loads(line)
-        assert told["status"] == 200 and "decision" in told and "rule" in told and len(told["path"]) > 100
+        reply = json.loads(line)
+        assert reply["status"] == 200 and "decision" in reply and "rule" in reply and len(reply["path"]) > 100
     assert log.stat().st_mode & 0o777 == 0o640
 
 
@@ -187,21 +187,21 @@ rules:
     assert done.returncode == 0, done.stderr
     one.start()
 
-    def asked(path, **headers):
+    def fetch(path, **headers):
         answer = one.get(path, headers=headers)
         names = {name.lower() for name in answer.headers}
         return answer, sorted(name for name in names if "ratelimit" in name or name == "retry-after")
 
-    answer, names = asked("/quiet")
+    answer, names = fetch("/quiet")
     assert answer.status == 200 and names == []
-    answer, names = asked("/quiet")
+    answer, names = fetch("/quiet")
     assert (answer.status, answer.body, names) == (503, b"Later", [])
-    answer, names = asked("/told")
+    answer, names = fetch("/told")
     assert answer.status == 200 and names == ["ratelimit", "ratelimit-policy"]
-    answer, names = asked("/told")
+    answer, names = fetch("/told")
     assert answer.status == 503 and names == ["ratelimit", "ratelimit-policy", "retry-after"]
     assert json.loads(answer.body)["message"] == "Wait"
-    answer, names = asked("/none", **{"X-Forwarded-For": "192.0.2.7"})
+    answer, names = fetch("/none", **{"X-Forwarded-For": "192.0.2.7"})
     assert (answer.status, answer.body, names) == (503, b"Later", [])
 
     weir_yaml = one.folder / "weir.yaml"
@@ -252,10 +252,10 @@ def test_a_server_does_not_redirect_requests_to_another(serve, backend):
     - {{ path: "*", servers: [@BACKEND@] }}"""
         one = serve(HEAD.replace(" [@BACKEND@]", routes) + RULES)
         for _ in range(2):
-            told = one.get("/outer/x", headers={"X-API-Key": "secret"})
-            assert (told.status, told.body, told.headers.get("X-Accel-Redirect")) == (200, b"outer", None)
+            reply = one.get("/outer/x", headers={"X-API-Key": "secret"})
+            assert (reply.status, reply.body, reply.headers.get("X-Accel-Redirect")) == (200, b"outer", None)
         thread.join()
-    assert backend.asked == 0
+    assert backend.requests == 0
 
 
 # ---- Reloading ----
@@ -269,7 +269,7 @@ def test_hangup_reloads(serve):
     assert remaining(one.get("/two")) == "1"
     before = one.workers()
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     wait_until(lambda: not before & one.workers(), "new workers")
     assert remaining(one.get("/two")) == "0"
 
@@ -288,8 +288,8 @@ def test_what_comes_while_it_starts_is_taken_up(serve, what):
         one.signal(signal.SIGHUP)
     else:
         one.change("limit: 2", "limit: 5")
-    one.says("is running")
-    one.says("reloaded")
+    one.wait_for_log("is running")
+    one.wait_for_log("reloaded")
     wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == ("5" if what == "change" else "2"), "the limit")
 
 
@@ -297,35 +297,35 @@ def test_a_changed_file_reloads_and_a_broken_one_does_not(serve):
     one = serve()
     assert remaining(one.get("/two")) == "1"
     one.change("limit: 2", "limit: 5")
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == "5", "the new limit")
 
     one.change("limit: 5", "limt: 7")
-    one.says("the previous configuration stays active")
-    assert re.search(r"error: weir\.yaml:10:5: .*\"limt\".*did you mean 'limit'", one.said()), one.said()
+    one.wait_for_log("the previous configuration stays active")
+    assert re.search(r"error: weir\.yaml:10:5: .*\"limt\".*did you mean 'limit'", one.log_text()), one.log_text()
     assert one.get("/two").headers["X-RateLimit-Limit"] == "5"
 
     one.change("limt: 7", "limit: 9")
-    one.says("reloaded", 2)
+    one.wait_for_log("reloaded", 2)
     wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == "9", "the new limit")
-    assert sorted(path.name for path in one.private.glob("rules.*")) == ["rules.1.yaml", "rules.2.yaml"]
+    assert sorted(path.name for path in one.runtime_dir.glob("rules.*")) == ["rules.1.yaml", "rules.2.yaml"]
 
 
 def test_a_file_that_is_gone(serve):
     one = serve()
     one.file.rename(one.folder / "away")
-    one.says("weir.yaml does not exist; the running configuration stays active")
+    one.wait_for_log("weir.yaml does not exist; the running configuration stays active")
     assert one.get().status == 200
     (one.folder / "away").rename(one.file)
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
 
 
 def test_listeners_come_and_go(serve):
     one = serve()
     old, new = one.port, free_port()
     one.change(f"127.0.0.1:{old}", f"[127.0.0.1:{old:5}, 127.0.0.1:{new}]")
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     assert get(old).status == get(new).status == 200
 
     with socket.socket() as taken:
@@ -333,12 +333,12 @@ def test_listeners_come_and_go(serve):
         taken.listen()
         port = taken.getsockname()[1]
         one.change(f":{new}]", f":{port}]")
-        one.says("the previous configuration stays active")
-        one.says(f"weir.yaml:2:29: 127.0.0.1:{port} is in use already")
+        one.wait_for_log("the previous configuration stays active")
+        one.wait_for_log(f"weir.yaml:2:29: 127.0.0.1:{port} is in use already")
         assert get(old).status == get(new).status == 200
 
     one.change(f", 127.0.0.1:{port}]", "]")
-    one.says("reloaded", 2)
+    one.wait_for_log("reloaded", 2)
 
     def closed():
         with socket.socket() as s:
@@ -353,7 +353,7 @@ def test_rules_on_disk_are_the_workers_business(serve):
     rules.mkdir()
     (rules / "a.yaml").write_text(RULES)
     one.start()
-    one.says(f"1 rule from {rules}")
+    one.wait_for_log(f"1 rule from {rules}")
     assert one.get("/two").headers["X-RateLimit-Limit"] == "2"
     (rules / "new").write_text(RULES.replace("limit: 2", "limit: 4"))
     (rules / "new").rename(rules / "a.yaml")
@@ -361,23 +361,23 @@ def test_rules_on_disk_are_the_workers_business(serve):
     (rules / "new").write_text(RULES.replace("limit: 4", "limt: 4"))
     (rules / "new").rename(rules / "a.yaml")
     time.sleep(0.1)
-    assert "reloaded" not in one.said()
+    assert "reloaded" not in one.log_text()
 
 
 def test_no_request_fails_while_it_reloads(serve):
     one = serve()
     statuses, stop = set(), threading.Event()
 
-    def ask():
+    def request():
         while not stop.is_set():
             statuses.add(one.get().status)
 
-    asking = [threading.Thread(target=ask) for _ in range(2)]
+    asking = [threading.Thread(target=request) for _ in range(2)]
     for each in asking:
         each.start()
     for i in range(3):
         one.signal(signal.SIGHUP)
-        one.says("reloaded", i + 1)
+        one.wait_for_log("reloaded", i + 1)
     stop.set()
     for each in asking:
         each.join()
@@ -390,7 +390,7 @@ def test_the_death_of_nginx_is_noticed(serve):
     one = serve()
     os.kill(one.group, signal.SIGKILL)
     assert one.end() == 1
-    one.says("nginx killed by signal 9")
+    one.wait_for_log("nginx killed by signal 9")
     assert one.nothing_left()
 
 
@@ -400,19 +400,19 @@ def test_a_killed_worker_comes_back(serve):
     os.kill(int(min(before)), signal.SIGKILL)
     wait_until(lambda: len(one.workers()) == 2 and one.workers() != before, "a new worker")
     assert one.get().status == 200
-    one.says("exited on signal 9")
+    one.wait_for_log("exited on signal 9")
     assert one.process.poll() is None
 
 
 @pytest.mark.xdist_group("folders")
 def test_its_own_death_takes_nginx_along(serve):
     one = serve()
-    with open_folder(one.private) as folder, pytest.raises(BlockingIOError):  # in use: those that clean /tmp by age leave it alone
+    with open_folder(one.runtime_dir) as folder, pytest.raises(BlockingIOError):  # in use: those that clean /tmp by age leave it alone
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     one.signal(signal.SIGKILL)
     one.end()
     one.nothing_left()
-    left = one.private  # nobody was left to remove it, but the next one that starts on this machine
+    left = one.runtime_dir  # nobody was left to remove it, but the next one that starts on this machine
     one.start()
     assert not left.exists() and one.get().status == 200
 
@@ -423,8 +423,8 @@ def test_a_dead_upstream_is_left_out(serve, backend):
     dead = free_port()
     one = serve(HEAD.replace("[@BACKEND@]", f"[http://127.0.0.1:{dead}, @BACKEND@]") + RULES)
     assert [one.get().status for _ in range(30)] == [200] * 30
-    refused = [line for line in one.said().splitlines() if "Connection refused" in line]
-    assert 1 <= len(refused) <= 6, one.said()  # three failures, then ten seconds without a try
+    refused = [line for line in one.log_text().splitlines() if "Connection refused" in line]
+    assert 1 <= len(refused) <= 6, one.log_text()  # three failures, then ten seconds without a try
 
 
 def test_upstreams_share_the_load(serve, backend):
@@ -465,10 +465,10 @@ def test_https_upstreams(serve, tmp_path):
         one = serve(text.replace("gateway:\n", f"gateway:\n  upstream_tls: {{ ca: {tls[0]} }}\n") + RULES)
         assert json.loads(one.get().body)["name"] == "secure"
         one.change(f"ca: {tls[0]}", f"ca: {certificate(tmp_path, 'other')[0]}")
-        one.says("reloaded")
+        one.wait_for_log("reloaded")
         wait_until(lambda: one.get().status == 502, "a refusal")
         one.change("upstream_tls: { ca:", "upstream_tls: { verify: false, ca:")
-        one.says("reloaded", 2)
+        one.wait_for_log("reloaded", 2)
         wait_until(lambda: one.get().status == 200, "an answer")
     finally:
         secure.stop()
@@ -488,7 +488,7 @@ def test_tls(serve, tmp_path):
     tls = certificate(tmp_path)
     text = HEAD.replace("gateway:\n", f"gateway:\n  tls: {{ certificate: {tls[0]}, key: {tls[1]} }}\n") + RULES
     one = serve(text)
-    one.says(f"gateway on https://127.0.0.1:{one.port}")
+    one.wait_for_log(f"gateway on https://127.0.0.1:{one.port}")
     assert secure_get(one.port, tls[0]) == ("http/1.1", "server")
     assert secure_get(one.port, tls[0], ("h2", "http/1.1")) == ("h2", "server")
     c = http.client.HTTPSConnection("localhost", one.port, context=ssl.create_default_context(cafile=tls[0]))
@@ -497,7 +497,7 @@ def test_tls(serve, tmp_path):
 
     for old, new in zip(tls, certificate(tmp_path, "renewed")):
         os.rename(new, old)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
 
     def renewed():
         try:
@@ -516,7 +516,7 @@ denied_log: { path: "@FOLDER@/denied.log", hash_keys: true }
 """)
     for _ in range(3):
         one.get("/two?x=%22")
-    lines = [json.loads(line) for line in one.said().splitlines()]
+    lines = [json.loads(line) for line in one.log_text().splitlines()]
     assert all(line["level"] == "info" and line["time"].endswith("Z") for line in lines)
     assert any("is running" in line["message"] for line in lines)
 
@@ -532,7 +532,7 @@ denied_log: { path: "@FOLDER@/denied.log", hash_keys: true }
     # Nobody finds out the client by hashing all addresses; a reload changes nothing about the hash.
     assert re.fullmatch("~[0-9a-f]{16}", logged("denied.log")[0]["client"])
     one.signal(signal.SIGHUP)
-    one.says("reloaded")
+    one.wait_for_log("reloaded")
     one.get("/two")
     assert len({line["client"] for line in wait_until(lambda: len(logged("denied.log")) == 2 and logged("denied.log"),
                                                       "the second line")}) == 1
@@ -540,18 +540,18 @@ denied_log: { path: "@FOLDER@/denied.log", hash_keys: true }
 
 def test_logs_on_standard_error(serve):
     one = serve(HEAD + RULES + "access_log: stderr\ndenied_log: stderr\nlog: { path: serve.log }\n", start=False)
-    with open(one.folder / "serve.log", "w") as said:
-        said.write("before\n")
+    with open(one.folder / "serve.log", "w") as output:
+        output.write("before\n")
     one.log_file = one.folder / "serve.log"
     process = subprocess.Popen([WEIR, "serve", "weir.yaml"], cwd=one.folder, env=ENVIRONMENT)
     one.process = process
-    one.says("is running")
+    one.wait_for_log("is running")
     for _ in range(3):
         one.get("/two")
-    one.says('"GET /two HTTP/1.1" 200', 2)
-    one.says('"GET /two HTTP/1.1" 429')
-    one.says('"rule":"two"')
-    assert one.said().startswith("before\n")
+    one.wait_for_log('"GET /two HTTP/1.1" 200', 2)
+    one.wait_for_log('"GET /two HTTP/1.1" 429')
+    one.wait_for_log('"rule":"two"')
+    assert one.log_text().startswith("before\n")
 
 
 def test_logs_that_nobody_reads(serve):
@@ -562,8 +562,8 @@ def test_logs_that_nobody_reads(serve):
     os.close(writing)
     enough = threading.Timer(30, one.process.kill)  # or a line that never comes would be waited for
     enough.start()
-    with open(reading, encoding="utf-8", errors="replace") as said:
-        assert "is running" in said.readline()
+    with open(reading, encoding="utf-8", errors="replace") as output:
+        assert "is running" in output.readline()
         connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=10)
         for _ in range(700):  # 2 MiB
             assert one.get("/x", headers={"User-Agent": "a" * 3000}, connection=connection).status == 200
@@ -579,14 +579,14 @@ def test_logs_that_nobody_reads(serve):
         others.start()
         try:
             loss = re.compile('log lines dropped: the reader is too slow|lines for "/dev/stderr" were dropped')  # by weir serve, or a worker
-            while (line := said.readline()) and not loss.search(line):
+            while (line := output.readline()) and not loss.search(line):
                 pass
             assert line, "the loss was not reported"
         finally:
             reported.set()
             others.join()
         one.signal(signal.SIGTERM)
-        said.read()
+        output.read()
     enough.cancel()
     assert one.end() == 0
 
@@ -597,17 +597,17 @@ def test_what_clients_write_into_logs(serve):
     one = serve(HEAD.replace("@BACKEND@", f"http://127.0.0.1:{gone}") + RULES +
                 "access_log: stderr\nlog: { format: json }\n")
     one.get("/mark", headers={"User-Agent": "b"})
-    one.says('"path":"/mark"')
-    before = next(line for line in one.said().splitlines() if "/mark" in line).index("/mark") + 1
+    one.wait_for_log('"path":"/mark"')
+    before = next(line for line in one.log_text().splitlines() if "/mark" in line).index("/mark") + 1
     # The second piece of a long line looks like a line of nginx's own.
-    said = "2026/11/15%2007:00:00%20[emerg]%201#1:%20forged".replace("#", "%23")
-    one.get("/" + "a" * (4096 - before) + said)
-    one.says("forged")
-    assert '"message":"nginx: forged' not in one.said()
+    output = "2026/11/15%2007:00:00%20[emerg]%201#1:%20forged".replace("#", "%23")
+    one.get("/" + "a" * (4096 - before) + output)
+    one.wait_for_log("forged")
+    assert '"message":"nginx: forged' not in one.log_text()
     for referrer in (b"a client request body is buffered to a temporary file", b"x in /y/nginx.conf:9", b"\xff\x9b"):
         raw(one.port, b"GET /referred\xfe HTTP/1.1\r\nHost: a\r\nReferer: " + referrer + b"\r\n\r\n")
-    one.says("GET /referred", 3)
-    told = [json.loads(line.decode()) for line in one.log_file.read_bytes().splitlines() if b'"level"' in line]
-    referrers = [line["message"].rpartition("referrer: ")[2] for line in told if "referred" in line["message"]]
+    one.wait_for_log("GET /referred", 3)
+    reply = [json.loads(line.decode()) for line in one.log_file.read_bytes().splitlines() if b'"level"' in line]
+    referrers = [line["message"].rpartition("referrer: ")[2] for line in reply if "referred" in line["message"]]
     assert referrers == ['"a client request body is buffered to a temporary file"', '"x in /y/nginx.conf:9"',
                          '"\\xff\\x9b"']

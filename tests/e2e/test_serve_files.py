@@ -138,12 +138,12 @@ def test_without_privileges(serve):
     one = serve(start=False)
     one.folder.chmod(0o777)
     one.start(user="nobody", group="nogroup", extra_groups=[])
-    assert one.private.stat().st_mode & 0o777 == 0o700
+    assert one.runtime_dir.stat().st_mode & 0o777 == 0o700
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     assert one.get("/", method="POST", body=b"x" * 2000000).status == 200
     one.signal(signal.SIGTERM)
     assert one.end() == 0
-    assert "error" not in one.said() and "warning" not in one.said()
+    assert "error" not in one.log_text() and "warning" not in one.log_text()
     assert one.nothing_left()
     one.write(one.file.read_text().replace(f"127.0.0.1:{one.port}", "127.0.0.1:80"))
     done = one.run(user="nobody", group="nogroup", extra_groups=[])
@@ -172,7 +172,7 @@ def test_rules_that_want_a_store(serve, inside):
     done = one.run("--check")
     assert done.returncode == 0 and wanted in done.stderr, done.stderr
     one.start()
-    one.says("consistency: strict acts as local: there is no store")
+    one.wait_for_log("consistency: strict acts as local: there is no store")
     (one.folder / "weir.yaml").write_text((one.folder / "weir.yaml").read_text() + "store: redis://127.0.0.1:1\n")
     done = one.run("--check")
     assert (done.returncode, done.stderr) == (0, "")
@@ -259,12 +259,12 @@ def test_the_quick_start():
     process = subprocess.Popen([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
-        said = ""
-        while "Ctrl-C" not in said:
+        output = ""
+        while "Ctrl-C" not in output:
             line = process.stdout.readline()
-            assert line, said
-            said += line
-        assert said.count("curl ") == 3
+            assert line, output
+            output += line
+        assert output.count("curl ") == 3
         assert in_time(lambda: [get(port, f"/hello/{i}").status for i in range(3)], 0.9) == [200, 200, 429]
         assert get(port, "/api/items", headers={"X-User-Id": "ada"}).headers["X-RateLimit-Remaining"] == "4"
         again = subprocess.run([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},

@@ -11,7 +11,7 @@ import pytest
 from building import ROOT
 from clients import get
 from gateway import wait_until
-from linked import asker, exact, patient, store  # noqa: F401
+from linked import store_client, exact, patient, store  # noqa: F401
 from served import Served
 from stores import Cluster, Sentinel, Server, version
 from strict import ALGORITHMS
@@ -66,7 +66,7 @@ rules:
 """
 
 
-def ask(host, path, key="a", **more):
+def send_request(host, path, key="a", **more):
     return get(host.port, path, headers={"X-Key": key}, **more)
 
 
@@ -75,10 +75,10 @@ def state(host, ticket):
     return json.loads(answer.body)["state"] if answer.status == 200 else answer
 
 
-def kept(host):
+def deferred(host):
     """The answer to a request that was denied and kept; on a slow machine the first may pass."""
     def denied():
-        answer = ask(host, "/later", method="POST", body="x")
+        answer = send_request(host, "/later", method="POST", body="x")
         assert answer.status in (200, 202), answer
         return answer.status == 202 and answer
     return wait_until(denied, "a denial")
@@ -92,19 +92,19 @@ def test_two_hosts(release, store, backend):
         for _ in range(2):
             two.append(Served(yaml(url), backend).start())
         for name in [*ALGORITHMS, "parts", "interval"]:
-            seen = [ask(two[i % 2], f"/{name}").status for i in range(7)]
+            seen = [send_request(two[i % 2], f"/{name}").status for i in range(7)]
             assert seen == [200] * 5 + [429] * 2, name
         server.forget_scripts()
-        assert [ask(two[i % 2], "/token_bucket", "b").status for i in range(6)] == [200] * 5 + [429]
+        assert [send_request(two[i % 2], "/token_bucket", "b").status for i in range(6)] == [200] * 5 + [429]
         for host in two * 2:
-            wait_until(lambda: ask(host, "/flight").status == 200, "that the one before has given it back")
+            wait_until(lambda: send_request(host, "/flight").status == 200, "that the one before has given it back")
         for host in two * 2:
-            assert ask(host, "/eventual").status == 200
+            assert send_request(host, "/eventual").status == 200
             wait_until(lambda: server.must("EXISTS", "weir:eventual:*"), "an exchange")
-        wait_until(lambda: {ask(host, "/eventual").status for host in two} == {429}, "that they agree")
+        wait_until(lambda: {send_request(host, "/eventual").status for host in two} == {429}, "that they agree")
         # What is denied is kept there, and delivered by whoever drains.
         wait_until(lambda: get(two[0].port, f"/.weir/tickets/{'0' * 32}").status == 404, "the queue")
-        for answer in (kept(two[0]), kept(two[1])):
+        for answer in (deferred(two[0]), deferred(two[1])):
             wait_until(lambda: state(two[1], json.loads(answer.body)["ticket"]) == "delivered", "a delivery", 20)
         for host in two:
             assert "weir_store_up 1\n" in get(host.metrics, "/metrics").body.decode()
@@ -116,21 +116,21 @@ def test_two_hosts(release, store, backend):
 
 # ---- The other ways ----
 
-def test_a_cluster(release, store, asker):
+def test_a_cluster(release, store, store_client):
     cluster = store(Cluster, replicas=0)
-    ask_it = asker(patient(cluster.url))
+    ask_it = store_client(patient(cluster.url))
     for i in range(12):
         exact(ask_it, name=f"weir:t:{i}")
 
 
-def test_a_sentinel(release, store, asker):
+def test_a_sentinel(release, store, store_client):
     server = store(Server)
     guide = Sentinel(where=server.folder)
     guide.config.write_text(f"port {guide.port}\nbind 127.0.0.1\nprotected-mode no\ndir {server.folder}\n"
                             f"sentinel monitor one 127.0.0.1 {server.port} 1\n")
     try:
         guide.start()
-        exact(asker(patient(f"redis+sentinel://127.0.0.1:{guide.port}/one")))
+        exact(store_client(patient(f"redis+sentinel://127.0.0.1:{guide.port}/one")))
     finally:
         guide.remove()
 
@@ -139,78 +139,78 @@ def test_a_sentinel(release, store, asker):
 
 def answered(one, name):
     """What comes of a take, once the server has said something in time: the machine may be busy."""
-    def said():
+    def taken():
         answer = one.do("take", 5, 1, name)
         return answer["error"] not in ("WEIR_ESTORESLOW", "WEIR_ESTOREBREAKER") and answer
-    return wait_until(said, "an answer")
+    return wait_until(taken, "an answer")
 
 
-def test_who_may_what(release, store, asker):
+def test_who_may_what(release, store, store_client):
     server = store(Server, password="other")
     url = lambda who: patient(f"redis://{who}127.0.0.1:{server.port}")  # noqa: E731
-    exact(asker(url(":other@")))
+    exact(store_client(url(":other@")))
     for who in ("", ":wrong@", "weir:other@"):
-        assert answered(asker(url(who)), "weir:t:k")["error"] == "WEIR_ESTOREAUTH", who
+        assert answered(store_client(url(who)), "weir:t:k")["error"] == "WEIR_ESTOREAUTH", who
     if release >= (6, 0):
         allow_user(server)
-        exact(asker(url(f"weir:{SECRET}@")), name="weir:t:user")
-        assert answered(asker(url(f"weir:{SECRET}@")), "other:k")["error"] == "WEIR_ESTOREAUTH"
+        exact(store_client(url(f"weir:{SECRET}@")), name="weir:t:user")
+        assert answered(store_client(url(f"weir:{SECRET}@")), "other:k")["error"] == "WEIR_ESTOREAUTH"
 
 
-def refused(asker, server, name="weir:t:k"):
-    return answered(asker(patient(server.url)), name)["error"]
+def refused(store_client, server, name="weir:t:k"):
+    return answered(store_client(patient(server.url)), name)["error"]
 
 
-def test_errors_have_their_names(release, store, asker):
+def test_errors_have_their_names(release, store, store_client):
     server = store(Server)
     server.must("RPUSH", "weir:t:list", "x")
-    answer = answered(asker(patient(server.url)), "weir:t:list")
+    answer = answered(store_client(patient(server.url)), "weir:t:list")
     assert answer["error"] == "" and not answer["taken"] and not answer["passes"]
-    exact(asker(patient(server.url)), name="weir:t:k")
+    exact(store_client(patient(server.url)), name="weir:t:k")
     server.must("CONFIG", "SET", "maxmemory", "1")
-    assert refused(asker, server, "weir:t:new") == "WEIR_ESTOREOOM"
+    assert refused(store_client, server, "weir:t:new") == "WEIR_ESTOREOOM"
     server.must("CONFIG", "SET", "maxmemory", "0")
     server.must("CONFIG", "SET", "min-replicas-to-write", "1")
-    assert refused(asker, server, "weir:t:new") == ("WEIR_ESTOREREADONLY" if release >= (6, 2) else "")
+    assert refused(store_client, server, "weir:t:new") == ("WEIR_ESTOREREADONLY" if release >= (6, 2) else "")
     server.must("CONFIG", "SET", "min-replicas-to-write", "0")
     server.must("REPLICAOF", "127.0.0.1", "1")
-    assert refused(asker, server, "weir:t:new") == "WEIR_ESTOREREADONLY"
+    assert refused(store_client, server, "weir:t:new") == "WEIR_ESTOREREADONLY"
     server.must("CONFIG", "SET", "replica-serve-stale-data", "no")
-    assert refused(asker, server) == "WEIR_ESTORELOADING"
+    assert refused(store_client, server) == "WEIR_ESTORELOADING"
     server.must("REPLICAOF", "NO", "ONE")
-    exact(asker(patient(server.url)), name="weir:t:last")
+    exact(store_client(patient(server.url)), name="weir:t:last")
     # A cluster that is asked as if it were one server; no slot has an owner yet.
     node = store(Server, "cluster-enabled yes")
-    assert refused(asker, node) == "WEIR_ESTOREDOWN"
+    assert refused(store_client, node) == "WEIR_ESTOREDOWN"
 
 
-def test_a_disk_that_cannot_be_written_to(release, store, asker):
+def test_a_disk_that_cannot_be_written_to(release, store, store_client):
     server = store(Server, "save 3600 1000000")
     in_its_way = server.folder / f"{server.port}.rdb"
     in_its_way.mkdir()
     server.must("BGSAVE")
     wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err", "a snapshot that fails")
-    assert refused(asker, server) == "WEIR_ESTOREDISK"
+    assert refused(store_client, server) == "WEIR_ESTOREDISK"
     in_its_way.rmdir()
     server.must("BGSAVE")
     wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "ok", "a snapshot")
-    exact(asker(patient(server.url)))
+    exact(store_client(patient(server.url)))
 
 
-def test_as_many_clients_as_it_lets_in(release, store, asker):
+def test_as_many_clients_as_it_lets_in(release, store, store_client):
     server = store(Server)
     with server.connect() as only:
         assert only.do("CONFIG", "SET", "maxclients", 1) == "OK"
-        assert refused(asker, server) == "WEIR_ESTORECLIENTS"
+        assert refused(store_client, server) == "WEIR_ESTORECLIENTS"
         assert only.do("CONFIG", "SET", "maxclients", 100) == "OK"
-    exact(asker(patient(server.url)))
+    exact(store_client(patient(server.url)))
 
 
 # Those before version 7 answer nobody while they load as little as a test has.
 @pytest.mark.parametrize("release", [name for name in NAMES if name not in ("redis-5.0", "redis-6.0", "redis-6.2")], indirect=True)
-def test_loading(release, store, asker):
+def test_loading(release, store, store_client):
     server = store(Server, *Server.LOADING)
     server.load()
-    wait_until(lambda: refused(asker, server) == "WEIR_ESTORELOADING", "that it says so")
+    wait_until(lambda: refused(store_client, server) == "WEIR_ESTORELOADING", "that it says so")
     server.finish_loading()
-    exact(asker(patient(server.url)))
+    exact(store_client(patient(server.url)))

@@ -76,9 +76,9 @@ def check(port, **more):
 
 def test_three_protocols_share_the_counters(service):
     one = service()
-    said = one.said()
+    output = one.log_text()
     for what in ("grpc://127.0.0.1", "http://127.0.0.1", "redis://127.0.0.1", "2 rules"):
-        assert what in said, said
+        assert what in output, output
     assert check(one.http).json()["remaining"] == 2
     with redis.Redis(port=one.resp, decode_responses=True) as client:
         assert client.ping()
@@ -115,8 +115,8 @@ gateway: {{ listen: 127.0.0.1:@PORT@, upstreams: ['{backend.url}'] }}
                 client.execute_command("WEIR.CHECK", "DOMAIN", "d", "user", "c")
         assert one.get("/login").status == 429 and one.get("/other").status == 200
         with rls.client(one.grpc) as client:
-            assert client.ask("user=c").overall_code == rls.OVER
-            assert client.ask("user=d").overall_code == rls.OK
+            assert client.request("user=c").overall_code == rls.OVER
+            assert client.request("user=d").overall_code == rls.OK
     finally:
         backend.stop()
 
@@ -144,7 +144,7 @@ def test_access(service):
     with redis.Redis(port=one.resp, password="password-of-operators") as client:
         client.execute_command("WEIR.RESET", "logins", "ip:203.0.113.9")
     # Neither in what is said, nor for others to read.
-    assert "token-of" not in one.said() and "password-of" not in one.said()
+    assert "token-of" not in one.log_text() and "password-of" not in one.log_text()
 
 
 ASKED = {"X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/login", "X-Forwarded-For": "203.0.113.9"}
@@ -182,8 +182,8 @@ def test_tokens_guard_everything_that_counts(service):
     assert count_by(one.http, "/json", Authorization=f"Bearer {TOKEN}").json()["statuses"][0]["limitRemaining"] == 3
     # In forward authentication Authorization is the client's: no token of the proxy, even if it is one.
     assert count_by(one.http, "/v1/auth", Authorization=f"Bearer {TOKEN}").status_code == 401
-    asked = count_by(one.http, "/v1/auth", X_Weir_Token=TOKEN, Authorization="Bearer of-the-client")
-    assert asked.status_code == 200 and asked.headers["X-RateLimit-Remaining"] == "0"
+    sent = count_by(one.http, "/v1/auth", X_Weir_Token=TOKEN, Authorization="Bearer of-the-client")
+    assert sent.status_code == 200 and sent.headers["X-RateLimit-Remaining"] == "0"
     assert count_by(one.http, "/v1/auth/403", X_Weir_Token=TOKEN).status_code == 403
     assert httpx.get(f"http://127.0.0.1:{one.http}/healthcheck").text == "OK"
 
@@ -208,7 +208,7 @@ def test_only_trusted_proxies_describe_requests(service):
 """)
     refused = count_by(one.http, "/v1/auth")
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "untrusted_proxy", refused.text
-    one.says("forward auth refuses 127.0.0.1")
+    one.wait_for_log("forward auth refuses 127.0.0.1")
     assert count_by(one.http, "/v1/auth", source="127.0.0.2").headers["X-RateLimit-Remaining"] == "2"
     assert count_by(one.http, "/v1/check").status_code == 200  # that is for forward auth alone
 
@@ -239,9 +239,9 @@ def test_forward_auth_has_one_family_of_headers(service, family, ignored):
   auth: {{ headers: {family} }}
 """)
     named = "X-Original" if family == "original" else "X-Forwarded"
-    asked = {f"{named}-Method": "POST", f"{named}-URI": "/login", "X-Forwarded-For": "203.0.113.9",
+    sent = {f"{named}-Method": "POST", f"{named}-URI": "/login", "X-Forwarded-For": "203.0.113.9",
              f"{ignored}-Method": "GET", f"{ignored}-URI": "/other", f"{ignored}-Host": "other.example"}
-    answers = [httpx.get(f"http://127.0.0.1:{one.http}/v1/auth", headers=asked) for _ in range(4)]
+    answers = [httpx.get(f"http://127.0.0.1:{one.http}/v1/auth", headers=sent) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     lost = httpx.get(f"http://127.0.0.1:{one.http}/v1/auth", headers={f"{ignored}-URI": "/other"})
     assert lost.status_code == 400 and f"{named}-Uri".lower() in lost.text.lower()
@@ -264,7 +264,7 @@ def test_certificates_of_clients(service):
 
     root, key, chain = ((folder / name).read_bytes() for name in ("server.pem", "client.key", "client.pem"))
     with rls.client(one.grpc, credentials=grpc.ssl_channel_credentials(root, key, chain)) as client:
-        assert client.ask("user=b").overall_code == rls.OK
+        assert client.request("user=b").overall_code == rls.OK
     command = ["redis-cli", "-p", str(one.resp), "--tls", "--cacert", str(folder / "server.pem")]
     mine = ["--cert", str(folder / "client.pem"), "--key", str(folder / "client.key")]
     assert subprocess.run([*command, *mine, "PING"], capture_output=True, text=True, timeout=60).stdout == "PONG\n"
@@ -273,13 +273,13 @@ def test_certificates_of_clients(service):
 
 def test_beyond_this_machine_is_warned_of(service):
     one = service(HEAD.replace("grpc: 127.0.0.1:", "grpc: 0.0.0.0:"))
-    one.says("can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca")
+    one.wait_for_log("can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca")
 
 
 def test_the_warning_names_what_is_open(service):
     one = service(GUARDED.replace("http: 127.0.0.1:", "http: 0.0.0.0:") + "    open: [json]\n")
     warning = f"0.0.0.0:{one.http}: /json can be used by everybody who can reach it"
-    one.says(warning)
+    one.wait_for_log(warning)
     checked = one.run("--check")
     assert warning in checked.stderr + checked.stdout
     one.change("    open: [json]\n", "")
@@ -301,12 +301,12 @@ def throttled(port, *command, **more):
     """An example that asks four times. Its next is due two minutes after the first: what is left of them, however long it took.
     What it says besides."""
     begun = time.monotonic()
-    *passed, denied = (said := play(port, *command, **more))[:4]
+    *passed, denied = (output := play(port, *command, **more))[:4]
     took = time.monotonic() - begun
-    assert passed == ["1: passes, 2 left", "2: passes, 1 left", "3: passes, 0 left"], said
+    assert passed == ["1: passes, 2 left", "2: passes, 1 left", "3: passes, 0 left"], output
     left = int(re.fullmatch(r"4: denied, come back in (\d+) s", denied)[1])
     assert 120 - took <= left <= 120, (left, took)
-    return said[4:]
+    return output[4:]
 
 
 def test_clients_in_python_and_node(service):

@@ -116,8 +116,8 @@ def test_the_service_knows_them_too(gateway):
         return json.loads(answer.body)["allowed"]
     assert [check(path="/auth/login;x"), check(target="/auth/login;x=%2Fy?q"), check(path="/auth/login/")] == \
         [True, True, False]
-    asked = [get(g.port, "/v1/auth", headers={"X-Forwarded-Uri": target}) for target in SPELLINGS]
-    assert {answer.status for answer in asked} == {429}
+    sent = [get(g.port, "/v1/auth", headers={"X-Forwarded-Uri": target}) for target in SPELLINGS]
+    assert {answer.status for answer in sent} == {429}
     assert [check(path=f"/{FAR}/end"), check(target=f"/{FAR}/end"), check(path="/a/end")] == [True, True, False]
 
 
@@ -221,9 +221,9 @@ def test_several_tiers_are_none(gateway, kind, several):
 
 def test_the_services_know_several_values_too(gateway):
     g = started(gateway, [{"name": "r", "key": "${query:k}"}, {"name": "c", "key": "${cookie:k}"}])
-    for asked in ({"target": "/x?k=%d&k=real"}, {"path": "/x", "query": "k=%d&k=real"}, {"headers": {"Cookie": "k=%d; k=real"}}):
-        bodies = [json.dumps({"attributes": asked}).replace("%d", str(i)) for i in range(3)]
+    for sent in ({"target": "/x?k=%d&k=real"}, {"path": "/x", "query": "k=%d&k=real"}, {"headers": {"Cookie": "k=%d; k=real"}}):
+        bodies = [json.dumps({"attributes": sent}).replace("%d", str(i)) for i in range(3)]
         answers = [get(g.port, "/v1/check", "POST", {"Content-Type": "application/json"}, body) for body in bodies]
-        assert not json.loads(answers[2].body)["allowed"], asked
+        assert not json.loads(answers[2].body)["allowed"], sent
     assert get(g.port, "/v1/auth", headers={"X-Forwarded-Uri": "/x?k=1&k=real"}).status == 429
     assert get(g.port, "/v1/auth", headers={"X-Forwarded-Uri": "/x", "Cookie": "k=8; k=real"}).status == 429

@@ -31,12 +31,12 @@ def post(port, path, body):
 def test_forward_auth(redis_server, hosts):
     server = redis_server()
     one, two = hosts(server, 2, server=DOORS)
-    asked = {"headers": {"X-Key": "a", "X-Forwarded-Uri": "/x"}}
-    assert [get(h.port, "/v1/auth", **asked).status for h in (one, two) * 3] == [200] * 5 + [429]
+    sent = {"headers": {"X-Key": "a", "X-Forwarded-Uri": "/x"}}
+    assert [get(h.port, "/v1/auth", **sent).status for h in (one, two) * 3] == [200] * 5 + [429]
     assert get(one.port, "/", **key("a")).status == 429
     # nginx's own auth_request asks with a subrequest.
-    asked = {"headers": {"X-Key": "b", "X-Original-URI": "/x"}}
-    assert [get(h.port, "/asks", **asked).status for h in (one, two) * 3] == [200] * 5 + [403]
+    sent = {"headers": {"X-Key": "b", "X-Original-URI": "/x"}}
+    assert [get(h.port, "/asks", **sent).status for h in (one, two) * 3] == [200] * 5 + [403]
 
 
 def test_the_api(redis_server, hosts):
@@ -148,7 +148,7 @@ def test_grpc_and_json(redis_server, hosts):
     server = redis_server()
     one, two = hosts(server, 2, text, server=rls.LOCATIONS, listen="http2", settings="consistency=strict")
     with rls.client(one.port) as a, rls.client(two.port) as b:
-        codes = [each.ask("five=x").overall_code for each in (a, b) * 4]
+        codes = [each.request("five=x").overall_code for each in (a, b) * 4]
     assert codes == [rls.OK] * 5 + [rls.OVER] * 3
     three, = hosts(server, 1, text, server=rls.LOCATIONS, settings="consistency=strict")
     body = {"domain": "d", "descriptors": [{"entries": [{"key": "five", "value": "x"}]}]}
@@ -162,7 +162,7 @@ def test_grpc_calls_at_once(redis_server, hosts):
     server = redis_server()
     one, = hosts(server, 1, text, server=rls.LOCATIONS, listen="http2", settings="consistency=strict")
     with rls.client(one.port) as c:
-        c.ask("five=warm")
+        c.request("five=warm")
         before = server.calls()
         calls = [c.should.future(rls.request(f"five=k{i % 100}"), timeout=10) for i in range(1000)]
         codes = collections.Counter(call.result().overall_code for call in calls)
@@ -183,9 +183,9 @@ def test_resp_pipelines_keep_their_order(redis_server, gateway):
                               ("WEIR.PEEK", "header:x-key", "b"), ("ECHO", "x"), ("WEIR.CHECK", "COST", "2", "header:x-key", "b")])
         assert replies[0] == "PONG" and replies[2][0] == 0 and replies[6] == b"x"
         assert "pairs" in str(replies[3]) or "arguments" in str(replies[3])
-        told = [fields(replies[i]) for i in (1, 4, 5, 7)]
-        assert [each["decision"] for each in told] == [b"allow", b"allow", b"allow", b"deny"]
-        assert [each["remaining"] for each in told] == [4, 1, 0, 1]  # a look says what would be left
+        reported = [fields(replies[i]) for i in (1, 4, 5, 7)]
+        assert [each["decision"] for each in reported] == [b"allow", b"allow", b"allow", b"deny"]
+        assert [each["remaining"] for each in reported] == [4, 1, 0, 1]  # a look says what would be left
         assert server.calls() - before == 2
         a.send(b'WEIR.CHECK header:x-key "c c"\r\nPING\r\n')
         assert fields(a.reply())["decision"] == b"allow" and a.reply() == "PONG"

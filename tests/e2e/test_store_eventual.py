@@ -47,7 +47,7 @@ def served():
 PASSED = collections.Counter()  # on which port, of which key
 
 
-def ask(port, count, key="a"):
+def request(port, count, key="a"):
     """How many of so many requests pass."""
     statuses = [get(port, "/", headers={"X-Key": key}).status for _ in range(count)]
     assert set(statuses) <= {200, 429}, statuses
@@ -81,7 +81,7 @@ def in_store(server):
 def test_hosts_hear_of_each_other(redis_server, served):
     server = redis_server()
     three = served(server, 3)
-    assert [ask(host.port, 10) for host in three] == [10, 10, 10]
+    assert [request(host.port, 10) for host in three] == [10, 10, 10]
     agree(three, "what the others let pass")
     names = [name.decode() for name in server.client().scan_iter("*")]
     assert "weir:e:a" in names and all(name == "weir:e:a" or name.startswith("weir::") for name in names), names
@@ -91,31 +91,31 @@ def test_hosts_hear_of_each_other(redis_server, served):
 def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
-    assert ask(one.port, 6) == ask(two.port, 4) + 2 == 6
+    assert request(one.port, 6) == request(two.port, 4) + 2 == 6
     agree([one, two])
 
-    def told():
+    def ledger_status():
         return json.loads(get(one.metrics, "/weir/status").body)["ledger"]
-    wait_until(lambda: told()["units_sent"] >= 6 and told()["units_received"] >= 4 and told()["lag_ms"] == 0, "the figures")
-    assert told()["agent"] is True and told()["store"] == "up" and told()["full"] == 0 and told()["entries"] > 1000
+    wait_until(lambda: ledger_status()["units_sent"] >= 6 and ledger_status()["units_received"] >= 4 and ledger_status()["lag_ms"] == 0, "the figures")
+    assert ledger_status()["agent"] is True and ledger_status()["store"] == "up" and ledger_status()["full"] == 0 and ledger_status()["entries"] > 1000
     text = get(one.metrics, "/metrics").body.decode()
     figures = dict(line.split(" ") for line in text.splitlines() if re.match("weir_(agent|ledger|sync)_", line))
     assert figures["weir_agent_up"] == "1" and int(figures["weir_sync_units_sent_total"]) >= 6, figures
     assert float(figures["weir_sync_lag_seconds"]) < 1 and int(figures["weir_sync_sent_bytes_total"]) > 100, figures
     server.kill()
-    wait_until(lambda: told()["store"] == "down" and told()["last_error"].startswith("WEIR_ESTORE"), "the store's absence")
-    ask(one.port, 1)
-    wait_until(lambda: told()["lag_ms"] > 300, "the lag")
+    wait_until(lambda: ledger_status()["store"] == "down" and ledger_status()["last_error"].startswith("WEIR_ESTORE"), "the store's absence")
+    request(one.port, 1)
+    wait_until(lambda: ledger_status()["lag_ms"] > 300, "the lag")
 
 
 @measured
 def test_a_hot_key_costs_one_exchange_an_interval(redis_server, served):
     server = redis_server()
     host = served(server, text=rules(limit=100000))
-    ask(host.port, 5)
+    request(host.port, 5)
     time.sleep(0.5)
     before, began = server.calls(), time.monotonic()
-    passed = ask(host.port, 400)
+    passed = request(host.port, 400)
     took = time.monotonic() - began
     assert passed == 400
     assert server.calls() - before <= took / 0.05 + 3
@@ -132,26 +132,26 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
 
     def load():
         while not stop.is_set():
-            passed[0] += ask(host.port, 5)
+            passed[0] += request(host.port, 5)
     thread = threading.Thread(target=load)
     thread.start()
     killed = []
     try:
         for _ in range(5):
-            host.the_agent(*killed)
+            host.wait_for_agent(*killed)
             time.sleep(0.2)
             killed.append(host.kill_agent(*killed))
     finally:
         stop.set()
         thread.join()
-    host.says("agent killed by signal 9", 5)
-    asked = [ask(other.port, 1)]
+    host.wait_for_log("agent killed by signal 9", 5)
+    sent = [request(other.port, 1)]
 
     def all_told():
         """10,000 a day: one comes back in nine seconds. Nothing is missing, and nothing was told twice."""
         used = 10000 - left(other.port)
-        missing = passed[0] + sum(asked) - used
-        asked.append(1)
+        missing = passed[0] + sum(sent) - used
+        sent.append(1)
         assert missing > -5, missing
         return missing < 8
     wait_until(all_told, "all of it")
@@ -164,7 +164,7 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
     text = "rules: [{ name: e, key: '${path:2}', limit: 9000, window: 30d, consistency: eventual }]\n"
     host = Served(YAML % (server.url(), "500ms", text), backend).start()
 
-    def told():
+    def ledger_status():
         return json.loads(get(host.metrics, "/weir/status").body)["ledger"]
 
     def used():
@@ -174,11 +174,11 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
         return collections.Counter({int(name.rsplit(b":", 1)[1]): int(value) % 10000
                                     for name, value in zip(names, store.mget(names))})
     try:
-        wait_until(lambda: told()["agent"], "the agent")
+        wait_until(lambda: ledger_status()["agent"], "the agent")
         killed = []
         with Load([f"127.0.0.1:{host.port}"], ["k"], clients=16, seconds=6, keys=2000) as load:
             for pause in (1.7, 0.7):
-                host.the_agent(*killed)
+                host.wait_for_agent(*killed)
                 time.sleep(pause)
                 killed.append(host.kill_agent(*killed))
         assert load.statuses().keys() == {200}, load.statuses()
@@ -189,7 +189,7 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
             always(False, passed - used())
         # A worker that stands still between taking and writing down, while the store first hears of the key, has it count twice.
         always(sum((used() - passed).values()) <= 3, used() - passed)
-        assert told()["requests"] > 6 / 0.5 + 6, told()
+        assert ledger_status()["requests"] > 6 / 0.5 + 6, ledger_status()
     finally:
         host.remove()
         backend.stop()
@@ -199,18 +199,18 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
 def test_redis_killed_and_back(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
-    assert ask(one.port, 10) == ask(two.port, 10) == 10
+    assert request(one.port, 10) == request(two.port, 10) == 10
     agree([one, two])
     server.kill()
     for host in (one, two):
-        host.says("unavailable (")
-    assert ask(one.port, 10) == ask(two.port, 10) == 10  # nobody is held up
+        host.wait_for_log("unavailable (")
+    assert request(one.port, 10) == request(two.port, 10) == 10  # nobody is held up
     server.start()
     back = time.monotonic()
     agree([one, two], "agreement again")
     assert time.monotonic() - back < 3
     for host in (one, two):
-        assert host.said().count("unavailable (") == 1, host.said()  # once a change
+        assert host.log_text().count("unavailable (") == 1, host.log_text()  # once a change
 
 
 @pytest.mark.parametrize("failure", ["open", "closed", "local"])
@@ -218,13 +218,13 @@ def test_redis_killed_and_back(redis_server, served):
 def test_policies_while_the_store_is_away(redis_server, served, failure):
     server = redis_server()
     host = served(server, text=rules(limit=5, more=f", on_store_failure: {failure}"))
-    assert ask(host.port, 7) == 5
+    assert request(host.port, 7) == 5
     server.kill()
     passes = {"open": 3, "closed": 0, "local": 0}[failure]
-    wait_until(lambda: ask(host.port, 3, "b" if failure == "closed" else "a") == passes, "the policy")
+    wait_until(lambda: request(host.port, 3, "b" if failure == "closed" else "a") == passes, "the policy")
     server.start()
     back = time.monotonic()
-    wait_until(lambda: ask(host.port, 1, "c") == 1 and ask(host.port, 3) == 0, "the store's return")
+    wait_until(lambda: request(host.port, 1, "c") == 1 and request(host.port, 3) == 0, "the store's return")
     assert time.monotonic() - back < 3
 
 
@@ -232,18 +232,18 @@ def test_policies_while_the_store_is_away(redis_server, served, failure):
 def test_an_agent_that_exchanges_rarely_is_alive(redis_server, served):
     server = redis_server()
     host = served(server, text=rules(limit=1000, more=", on_store_failure: closed"), interval="7s")
-    host.the_agent()
+    host.wait_for_agent()
     until = time.monotonic() + 6
     while time.monotonic() < until:
-        assert ask(host.port, 1) == 1
+        assert request(host.port, 1) == 1
         time.sleep(0.3)
 
 
 def test_the_end_tells_what_is_left(redis_server, served):
     server = redis_server()
     host, other = served(server, 2)
-    assert ask(host.port, 20) == 20
-    agent = host.the_agent()
+    assert request(host.port, 20) == 20
+    agent = host.wait_for_agent()
     host.signal(signal.SIGTERM)
     assert host.end() == 0
     assert not pathlib.Path(f"/proc/{agent}").exists() and host.nothing_left()
@@ -253,13 +253,13 @@ def test_the_end_tells_what_is_left(redis_server, served):
 def test_reload_renews_the_agent(redis_server, served):
     server, second = redis_server(), redis_server()
     host = served(server)
-    first = host.the_agent()
+    first = host.wait_for_agent()
     host.change(server.url(), second.url())
-    host.says("reloaded")
-    host.the_agent(first)
-    ask(host.port, 3)
+    host.wait_for_log("reloaded")
+    host.wait_for_agent(first)
+    request(host.port, 3)
     wait_until(lambda: any(name == b"weir:e:a" for name in second.client().scan_iter("*")), "the other store")
-    assert "killed" not in host.said() and "exited (exit code" not in host.said(), host.said()
+    assert "killed" not in host.log_text() and "exited (exit code" not in host.log_text(), host.log_text()
 
 
 # ---- weir agent, beside an nginx of somebody's own ----
@@ -278,7 +278,7 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
     server = redis_server()
     hosts = [gateway(rules(), http=f"weir_store {server.url()};") for _ in range(2)]
     for host in hosts:
-        assert ask(host.port, 10) == 10
+        assert request(host.port, 10) == 10
     files = []
     for i, host in enumerate(hosts):
         (tmp_path / str(i)).mkdir()
@@ -291,29 +291,29 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
     log = open(tmp_path / "said", "wb")
     agents = [subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=log) for file in files]
     try:
-        assert ask(hosts[0].port, 5) == 5
+        assert request(hosts[0].port, 5) == 5
         agree(hosts, "the exchange")
         second = run_agent("--once", files[0])
         assert second.returncode == 1 and "another agent" in second.stderr
-        ask(hosts[1].port, 20)
+        request(hosts[1].port, 20)
     finally:
         for agent in agents:
             agent.terminate()
         assert [agent.wait(10) for agent in agents] == [0, 0]
-    said = (tmp_path / "said").read_text()
-    assert said.count("synchronizes eventual rules") == 2 and said.count("stopped") == 2, said
+    output = (tmp_path / "said").read_text()
+    assert output.count("synchronizes eventual rules") == 2 and output.count("stopped") == 2, output
 
 
-@pytest.mark.parametrize("text,said", [
+@pytest.mark.parametrize("text,output", [
     ("rules: []\n", "neither a gateway"),
     ("store: http://x\nrules: []\n", "store"),
     ("gateway: { listen: 127.0.0.1:1, upstreams: ['http://127.0.0.1:2'] }\nrules: []\n", "there is no store"),
 ])
-def test_weir_agent_says_what_is_wrong(tmp_path, text, said):
+def test_weir_agent_says_what_is_wrong(tmp_path, text, output):
     file = tmp_path / "weir.yaml"
     file.write_text(text)
     done = run_agent(file)
-    assert done.returncode == 1 and said in done.stderr, done.stderr
+    assert done.returncode == 1 and output in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("more", ["", "admin: 127.0.0.1:1\n"])
@@ -321,7 +321,7 @@ def test_weir_agent_leaves_a_segment_that_it_cannot_read(redis_server, gateway, 
     """nginx may have it mapped, as one of another version has: what it counts must not go on out of everybody's sight."""
     server = redis_server()
     host = gateway(rules(), http=f"weir_store {server.url()};")
-    assert ask(host.port, 4) == 4
+    assert request(host.port, 4) == 4
     before = host.segment.stat().st_ino
     with open(host.segment, "r+b", buffering=0) as f:
         f.seek(8)  # the version
@@ -342,7 +342,7 @@ def test_weir_agent_leaves_a_segment_that_it_cannot_read(redis_server, gateway, 
 def test_weir_agent_once_without_a_store_is_an_error(redis_server, gateway, tmp_path):
     server = redis_server()
     host = gateway(rules(), http=f"weir_store {server.url()};")
-    assert ask(host.port, 4) == 4
+    assert request(host.port, 4) == 4
     server.kill()
     done = run_agent("--once", agent_file(tmp_path, server, host))
     assert done.returncode == 1 and re.search("ESTORE", done.stderr), done.stderr

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from clients import get, together
-from flight import LEASE, asked, through
+from flight import LEASE, send_request, through
 from gateway import wait_until
 from resp import Client, RespGateway, encode, fields
 from stores import Cluster, Sentinels
@@ -48,7 +48,7 @@ def fill(gateways, slow, count):
     """So many at once, by turns: one after the other, and again if the store was not heard in time."""
     waiting = []
     while slow.inside < count:
-        before, one = slow.inside, asked(gateways[len(waiting) % len(gateways)].port)
+        before, one = slow.inside, send_request(gateways[len(waiting) % len(gateways)].port)
         wait_until(lambda: slow.inside > before or select.select([one], [], [], 0)[0], "its turn, or an answer")
         if slow.inside > before:
             waiting.append(one)
@@ -80,10 +80,10 @@ def test_exactly_the_limit_over_three_hosts(redis_server, three, slow):
     for g in fleet:  # each look takes one, which is back a moment later
         wait_until(lambda: free(g) == 7, "seven free slots")
     wait_until(lambda: not server.client().exists(NAME), "no key of nobody's")
-    said = [g.status() for g in fleet]
-    assert all(s["decisions"][word] == s["by_rule"][0][word] for s in said for word in ("allowed", "denied"))
-    assert sum(s["decisions"]["allowed"] for s in said) >= 7 + 3
-    assert all(s["store"]["failed"] == 0 for s in said)
+    output = [g.status() for g in fleet]
+    assert all(s["decisions"][word] == s["by_rule"][0][word] for s in output for word in ("allowed", "denied"))
+    assert sum(s["decisions"]["allowed"] for s in output) >= 7 + 3
+    assert all(s["store"]["failed"] == 0 for s in output)
 
 
 def test_clients_that_go_away(redis_server, three, slow):
@@ -99,7 +99,7 @@ def test_clients_that_go_away(redis_server, three, slow):
     # While the question is on its way.
     server.pause()
     before = sum(g.errors().count("prematurely closed") for g in fleet)
-    leavers = [asked(g.port) for g in fleet]
+    leavers = [send_request(g.port) for g in fleet]
     time.sleep(1)
     for s in leavers:
         s.close()
@@ -112,7 +112,7 @@ def test_clients_that_go_away(redis_server, three, slow):
 def test_longer_than_the_lease(redis_server, three, slow):
     server = redis_server()
     fleet = three(server, rules(1, LEASE))
-    waiting = asked(fleet[0].port)
+    waiting = send_request(fleet[0].port)
     wait_until(lambda: slow.inside == 1, "a request")
     end = time.monotonic() + 6
     while time.monotonic() < end:
@@ -166,7 +166,7 @@ def test_many_deaths_lose_no_slot(redis_server, three, slow):
     fleet = three(server, rules(5, LEASE), 2, expected=("exited on signal 9", "open socket"))
     end, most = time.monotonic() + 6, 0
     while time.monotonic() < end:
-        waiting = [asked(g.port) for g in fleet for _ in range(4)]
+        waiting = [send_request(g.port) for g in fleet for _ in range(4)]
         time.sleep(0.05)
         most = max(most, held(server))
         for g in fleet:

@@ -61,10 +61,10 @@ def outcomes():
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         begun = {case: pool.submit(denied_after, *case) for case in CASES}
 
-        def told(case):
+        def reply(case):
             first = begun.pop(case, None)
             return first.result() if first else denied_after(*case)
-        yield told
+        yield reply
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] == BELOW], ids=lambda case: f"{case[0]}, {case[2]}")

@@ -39,7 +39,7 @@ metrics: 127.0.0.1:@METRICS@
 %s""" % (server.url(), rules())
     two = [Served(yaml, backend).start() for _ in range(2)]
     try:
-        two[0].says(f"shared with other hosts through {server.url()}")
+        two[0].wait_for_log(f"shared with other hosts through {server.url()}")
         seen = [two[i % 2].get("/", **key("a")).status for i in range(12)]
         assert seen == [200] * 5 + [429] * 7
         assert set(server.client().keys()) - {b"shop::hosts"} == {b"shop:five:a"}  # agents tell who they are, after a while
@@ -206,7 +206,7 @@ def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
     wait_until(lambda: "unavailable" in one.errors(), "the news")
 
 
-@pytest.mark.parametrize("url, said", [
+@pytest.mark.parametrize("url, output", [
     ("redis://", "weir_store"),
     ("http://127.0.0.1", "weir_store"),
     ("redis://127.0.0.1:99999", "weir_store"),
@@ -220,10 +220,10 @@ def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
     ("redis://127.0.0.1 user=me", "without a password"),
     ("redis://127.0.0.1 retry_min=5s", "retry_min"),
 ])
-def test_what_is_wrong_is_told_with_its_place(gateway, url, said):
+def test_what_is_wrong_is_told_with_its_place(gateway, url, output):
     one = gateway(rules(), http=f"weir_store {url};", start=False)
     good, words = one.test()
-    assert not good and said in words and re.search(r"nginx\.conf:\d+", words), words
+    assert not good and output in words and re.search(r"nginx\.conf:\d+", words), words
     assert "s3cret" not in words
 
 

@@ -21,7 +21,7 @@ def shared(keep, url, *options):
     """Two hosts, one limit: five of twenty pass."""
     fleet = keep.enter(Fleet(RULES, url, 2, workers=1, options=(PATIENT, *options)))
     load = fleet.load("k", count=20, keys=1, clients=2).run()
-    assert load.statuses() == {200: 5, 429: 15}, [host.said() for host in fleet.hosts]
+    assert load.statuses() == {200: 5, 429: 15}, [host.log_text() for host in fleet.hosts]
     assert {record.host for record in load.records} == {0, 1}
     return fleet
 
@@ -31,7 +31,7 @@ def away(keep, url, *options):
     fleet = keep.enter(Fleet(RULES, url, 2, workers=1, options=("deadline: 50ms", *options)))
     assert fleet.load("k", count=20, keys=1, clients=2).run().statuses() == {429: 20}
     assert fleet.load("loose", count=20, keys=1, clients=2).run().statuses() == {200: 20}
-    return fleet.hosts[0].said()
+    return fleet.hosts[0].log_text()
 
 
 def test_a_password(keep):
@@ -42,9 +42,9 @@ def test_a_password(keep):
 
 def test_a_wrong_password_is_named(keep):
     server = keep(Server(password="open-sesame")).start()
-    said = away(keep, f"redis://:wrong-sesame@127.0.0.1:{server.port}")
-    assert "WEIR_ESTOREAUTH" in said or "refuses user, password or certificate" in said
-    assert "wrong-sesame" not in said and "open-sesame" not in said
+    output = away(keep, f"redis://:wrong-sesame@127.0.0.1:{server.port}")
+    assert "WEIR_ESTOREAUTH" in output or "refuses user, password or certificate" in output
+    assert "wrong-sesame" not in output and "open-sesame" not in output
 
 
 def test_a_password_that_is_changed_in_its_file(keep):
@@ -56,7 +56,7 @@ def test_a_password_that_is_changed_in_its_file(keep):
     assert fleet.load("k", count=3, keys=1, clients=1).run().statuses() == {429: 3}
     file.write_text("open-sesame\n")
     wait_until(lambda: 200 in fleet.load("k", count=1, keys=1, clients=1).run().statuses(), "the new password", every=0.3)
-    fleet.hosts[0].says("reloaded")
+    fleet.hosts[0].wait_for_log("reloaded")
 
 
 def test_a_user_who_may_do_little(keep):
@@ -138,7 +138,7 @@ def test_a_cluster_that_is_taken_for_one_server(keep):
     other = next(server for server in cluster.masters() if "MOVED" in str(server.do("GET", "weir:k:0")))
     fleet = keep.enter(Fleet(RULES, other.url, 1, workers=1, options=("deadline: 50ms",)))
     assert fleet.load("k", count=5, keys=1, clients=1).run().statuses() == {429: 5}
-    wait_until(lambda: "redis+cluster" in fleet.hosts[0].said(), "the reason in the log")
+    wait_until(lambda: "redis+cluster" in fleet.hosts[0].log_text(), "the reason in the log")
 
 
 def test_nobody_is_there_yet(keep):

@@ -34,7 +34,7 @@ def main():
                                                  "WEIR_WEB_OPERATOR": host.token}).returncode
     finally:
         if code and host.process:
-            print(host.said(), file=sys.stderr)
+            print(host.log_text(), file=sys.stderr)
         host.remove()
         upstream.stop()
     return code
