@@ -379,7 +379,7 @@ def test_guessing_takes_its_time(api):
     assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
 
 
-def test_guesses_that_are_given_up_learn_nothing(api):
+def test_abandoned_login_attempts_reveal_nothing(api):
     """A connection for each guess, closed after 20 ms without an answer: the check itself must come later than that."""
     g = api(server=f"""location /v1/ {{ weir_api; weir_api_token {TOKENS[0]}; }}
                        location = /metrics {{ weir off; weir_metrics; }}""", workers=1)
@@ -564,7 +564,7 @@ def auth(port, uri, **headers):
     return get(port, "/v1/auth", headers={"X-Forwarded-Uri": uri, **named})
 
 
-def test_auth_answers_as_the_gateway_does(api):
+def test_auth_replies_as_the_gateway_does(api):
     g = api(server=API + "location /ip { proxy_pass http://@BACKEND@; }")
     passed = auth(g.port, "/ip?q=1", X_Forwarded_For="192.0.2.9")
     assert passed.status == 200 and passed.headers["X-RateLimit-Remaining"] == "1" and passed.body == b""

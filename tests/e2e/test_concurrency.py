@@ -56,7 +56,7 @@ def test_exactly_the_limit_over_two_workers(gateway, slow):
     all_free(g, 7)
 
 
-def test_clients_that_go_away(gateway, slow):
+def test_clients_that_disconnect(gateway, slow):
     g = gateway(rules(3), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport")
     waiting = [send_request(g.port) for _ in range(3)]
     wait_until(lambda: slow.inside == 3, "three requests")
@@ -68,7 +68,7 @@ def test_clients_that_go_away(gateway, slow):
     all_free(g, 3)
 
 
-def test_errors_redirects_and_upgrades_give_back_once(gateway, slow):
+def test_errors_redirects_and_upgrades_release_once(gateway, slow):
     g = gateway(rules(3), server=through(slow) + "location = /page.txt {}")
     waiting = [send_request(g.port, "/breaks"), send_request(g.port, "/inner")]
     wait_until(lambda: slow.inside == 2, "two requests")
@@ -124,7 +124,7 @@ def test_a_killed_worker(gateway, slow):
         slow.hold_again()
 
 
-def test_a_reload_keeps_what_is_held(gateway, slow):
+def test_a_reload_keeps_permits(gateway, slow):
     g = gateway(rules(2), server=through(slow) + "location = /page.txt {}")
     waiting = [send_request(g.port) for _ in range(2)]
     wait_until(lambda: slow.inside == 2, "two requests")

@@ -27,7 +27,7 @@ def test_good_configurations_pass(gateway):
     assert content and "successful" in output, output
 
 
-def test_every_error_of_the_rules_is_told_with_its_place(gateway):
+def test_every_error_of_the_rules_is_logged_with_its_line(gateway):
     g = gateway("rules:\n  - name: a\n    limit: lots\n    window: 1d\n  - nome: b\n    limit: 1\n    window: 1d\n",
                 start=False)
     refused(g, r"rules\.yaml:3:12: ", r"rules\.yaml:5:5: .*did you mean \"name\"", "WEIR_ERULES")
@@ -107,7 +107,7 @@ def test_something_else_in_the_ledgers_place(gateway):
     assert g.test()[0]
 
 
-def test_another_size_is_said(gateway):
+def test_another_size_is_logged(gateway):
     g = gateway(GOOD, start=False)
     assert g.test()[0]
     g.config.write_text(g.config.read_text().replace(" 4m;", " 8m;"))
@@ -228,7 +228,7 @@ def test_denied_requests_are_logged_and_a_flood_is_sampled(gateway):
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d$", first["time"]) and first["retry_after"] > 80000
 
 
-def test_the_log_can_hide_who_it_was(gateway):
+def test_the_log_can_hide_clients(gateway):
     import hashlib
     import hmac
     g = gateway(GOOD, server="""

@@ -45,7 +45,7 @@ def test_publishing_reaches_every_worker_within_two_seconds(host):
         assert sorted(pool.map(lambda _: one.get("/five").status, range(12))) == [200] * 9 + [429] * 3
 
 
-def test_the_first_start_imports_and_a_restart_keeps_what_was_published(host):
+def test_the_first_start_imports_and_a_restart_keeps_published_rules(host):
     one = host().begin()
     one.wait_for_log("are in the rules service now")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
@@ -84,7 +84,7 @@ def test_keys_and_figures(host):
     assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.request_json("GET", "/v1/audit")["items"]}
 
 
-def test_keys_are_hashes_for_those_who_are_no_operators(host):
+def test_keys_are_hashes_unless_for_operators(host):
     one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nhot_keys: 2MiB\nrules:\n"
                "  - { name: two, match: { path: /two }, key: \"k:${header:X-Key}\", limit: 2, window: 1h }\n").begin()
     viewer = weir("token", "create", "v", "--role", "viewer", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
@@ -175,7 +175,7 @@ def test_tls(host):
     ("{ tls: { certificate: a, key: b } }", 1, "has no listen"),
     ("{ listen: \"127.0.0.1:@ADMIN@\", rules_db: rules.db }", 1, "rules_db is sqlite:"),
 ], ids=["certificate", "client_ca", "plain", "listen", "rules_db"])
-def test_what_the_file_says_is_looked_at_first(host, admin, code, output):
+def test_the_file_is_checked_first(host, admin, code, output):
     done = host(HEAD + f"admin: {admin}\n" + RULES).run("--check")
     assert done.returncode == code and output in done.stderr, done.stderr
 
@@ -234,7 +234,7 @@ def origin():
     made.stop()
 
 
-def test_it_asks_by_tag(host, origin):
+def test_polling_sends_the_entity_tag(host, origin):
     one = follower(host, f"{origin.url}/rules", "secret").start()
     wait_until(lambda: len(origin.tags) >= 6, "some questions")
     assert origin.tags[-1] == '"1"' and origin.tags.count(None) <= 2  # before the start, and the agent's first
@@ -297,7 +297,7 @@ def test_the_port_is_taken(host):
     one.wait_for_admin()
 
 
-def test_clients_that_stay_keep_nobody(host):
+def test_idle_clients_do_not_delay_others(host):
     """Connections have threads of their own: idle ones and halves of requests hold up neither others nor the end."""
     one = host().begin()
     with contextlib.ExitStack() as stack:
@@ -338,7 +338,7 @@ def test_a_taken_port_stops_no_exchange(host, redis_server):
     one.wait_for_log("listening on")
 
 
-def test_a_reset_under_an_eventual_rule_is_told_to_the_other_hosts(host, redis_server):
+def test_a_reset_under_an_eventual_rule_reaches_the_other_hosts(host, redis_server):
     server = redis_server()
     one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url()).begin()
     other = host(HEAD + EVENTUAL % server.url())

@@ -148,13 +148,13 @@ def test_over_tls_by_role(agent):
     assert "(401)" in weir("rules", "list", "--ca", agent.certificate, code=1, env=environment).stderr
 
 
-def test_what_the_command_puts_into_the_database_is_in_force_here(agent):
+def test_rules_that_the_command_stores_are_published(agent):
     weir("rules", "apply", SHOP, "--publish", "enforced", "--file", str(agent.file))
     published = agent.folder / "state" / "published.yaml"
     wait_until(lambda: published.exists() and "login" in published.read_text(), "the published rules")
 
 
-def test_two_who_apply_at_once(agent, between, tmp_path):
+def test_two_concurrent_applies(agent, between, tmp_path):
     """Somebody else's change comes between the comparison and the writing: it stays, and is told."""
     token = agent.token("me", "editor")
     trusted = ["--url", f"https://127.0.0.1:{agent.port}", "--ca", agent.certificate, "--token-file", str(token)]
@@ -193,7 +193,7 @@ LIST = b'{"items": [], "next": null}'
     ((200, {"Content-Length": "1000"}, b"short"), "127.0.0.1"),
     (None, "127.0.0.1"),
 ])
-def test_who_is_no_rules_service(between, answer, output):
+def test_replies_of_another_service(between, answer, output):
     for command in (["rules", "list"], ["rules", "apply", SHOP], ["token", "create", "x", "--role", "viewer"]):
         one = between(lambda *sent: answer)
         if answer and answer[2] == b"short":

@@ -183,7 +183,7 @@ def test_hostile_requests(host, line):
     assert one.request("GET", "/healthz")[0] == 200 and one.agent_pid() == pid
 
 
-def test_rules_are_in_force_before_there_is_a_database(host):
+def test_rules_are_active_before_there_is_a_database(host):
     """A first start without the database: the rules of the file decide, and come into it as soon as there is one."""
     one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
     (one.folder / "later").write_text("in the way")
@@ -214,7 +214,7 @@ def test_rules_are_in_force_before_there_is_a_database(host):
     wait_until(lambda: one.get("/two").status == 200, "what was published then")
 
 
-def test_rules_that_cannot_be_kept_are_refused(host):
+def test_rules_that_cannot_be_stored_are_refused(host):
     """A name that the rules service needs for itself: said before anything runs, not found out when all passes."""
     one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nrules:\n  - { name: published, limit: 2, window: 1h }\n")
     done = one.run()

@@ -126,7 +126,7 @@ def test_the_server_restarted_in_mid_write(host, server):
         server.sql("SELECT rules FROM revisions ORDER BY revision DESC LIMIT 1", host.database)
 
 
-def test_the_server_gone_and_back(host, server):
+def test_the_server_stops_and_restarts(host, server):
     one = host().begin()
     assert one.publish("one", 1) == 200
     wait_until(lambda: one.get("/one").status == 429, "what was published")

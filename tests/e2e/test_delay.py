@@ -54,7 +54,7 @@ def send_request(port, path="/x"):
     return s
 
 
-def test_who_leaves_gives_the_place_back(gateway):
+def test_a_client_that_disconnects_is_refunded(gateway):
     g = gateway(leaky(1, 4, window="10s"))  # one every ten seconds
     assert get(g.port, "/x").status == 200
     waiting = [send_request(g.port) for _ in range(3)]
@@ -74,7 +74,7 @@ def test_who_leaves_gives_the_place_back(gateway):
         s.close()
 
 
-def test_who_leaves_gives_back_only_what_was_taken(gateway):
+def test_a_refund_covers_only_what_was_taken(gateway):
     """A shadow rule that denied it has nothing of it: what it got back would let one too many pass."""
     rules = json.loads(leaky(1, 4, window="10s"))
     rules["rules"] += [{"name": name, "limit": limit, "window": "1d", "algorithm": "fixed_window", "align": "first_request",
@@ -94,7 +94,7 @@ def test_who_leaves_gives_back_only_what_was_taken(gateway):
         s.close()
 
 
-def test_who_leaves_gives_nothing_to_rules_that_came_later(gateway):
+def test_a_refund_skips_rules_that_were_added_later(gateway):
     """They had nothing of it, nor had the key that a changed rule would find for it now: one too many would pass."""
     rules = json.loads(leaky(1, 4, window="10m"))
     g = gateway(json.dumps(rules))
@@ -155,7 +155,7 @@ class Streams(Http2):
 
 @pytest.mark.alone
 @measured
-def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
+def test_streams_of_http2_are_delayed_and_a_reset_is_refunded(gateway):
     g = gateway(leaky(5, 4), listen="http2", server="location /s { weir off; weir_status; }")
     c = Streams(g.port)
 

@@ -17,7 +17,7 @@ from ports import free_port
 LIMIT_ONE = json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]})
 
 
-def test_http2_is_told_the_same(gateway):
+def test_http2_gets_the_same_headers(gateway):
     g = gateway(LIMIT_ONE, listen="http2")
     with httpx.Client(http1=False, http2=True, base_url=f"http://127.0.0.1:{g.port}") as client:
         first, second = client.get("/x"), client.post("/x", content=b"b" * 20_000)
@@ -83,7 +83,7 @@ def test_a_grpc_call_that_is_denied(gateway, echo):
 
 
 @measured
-def test_grpc_clients_retry_when_told(gateway, echo):
+def test_grpc_clients_retry_after_the_pushback(gateway, echo):
     g = grpc_gateway(gateway, echo, {"limit": 1, "window": "1s", "algorithm": "fixed_window", "align": "first_request"})
     policy = {"methodConfig": [{"name": [{}], "retryPolicy": {
         "maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1,
@@ -102,7 +102,7 @@ def test_grpc_clients_retry_when_told(gateway, echo):
     assert decisions in (["allow", "deny", "allow"], ["allow", "deny", "deny", "allow"])  # its clock may be a bit early
 
 
-def test_grpc_that_never_fits_says_do_not_retry(gateway, echo):
+def test_grpc_that_never_fits_forbids_retries(gateway, echo):
     g = grpc_gateway(gateway, echo, {"limit": 0, "window": "1h"})
     with grpc.insecure_channel(f"127.0.0.1:{g.port}") as channel:
         with pytest.raises(grpc.RpcError) as denied:

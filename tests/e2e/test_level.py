@@ -110,7 +110,7 @@ def test_a_slow_upstream(host):
 
 @pytest.mark.alone
 @measured
-def test_what_is_usual_outlives_the_agent(host):
+def test_the_baseline_outlives_the_agent(host):
     """One that is killed in the middle of an overload: the next does not take that for the usual."""
     one = host("{ signals: { latency: 3 }, smooth: 200ms }")
     with Load(one, "/slow/0.01", 4):
@@ -175,7 +175,7 @@ def test_a_burning_processor(host):
 
 
 @measured
-def test_an_agent_that_is_silent_says_nothing(host):
+def test_a_silent_agent_publishes_no_level(host):
     one = host("{ signals: { in_flight: 2 } }")
     with Load(one, "/slow/2", 4):
         wait_until(lambda: level(one) >= 70, "a high level")
@@ -219,7 +219,7 @@ def test_clients_that_leave(host):
     wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight")
 
 
-def test_a_reload_keeps_what_is_in_flight(host):
+def test_a_reload_keeps_requests_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
     with Load(one, "/slow/10", 4) as load:
         wait_until(lambda: figures(one)["in_flight"] == 4, "requests in flight")

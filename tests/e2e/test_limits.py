@@ -43,7 +43,7 @@ def test_a_bucket_refills(gateway):
     assert get(g.port, "/x").status == 200
 
 
-def test_the_third_in_a_second_is_told_everything(gateway):
+def test_the_third_request_in_a_second_gets_all_headers(gateway):
     g = gateway(TWO_A_SECOND)
     c = http.client.HTTPConnection("127.0.0.1", g.port)
 
@@ -74,7 +74,7 @@ def test_the_third_in_a_second_is_told_everything(gateway):
     ("application/problem+json", True), ("text/html, Application/Problem+JSON;q=0.5", True),
     ("application/problem+json;q=0", False), ("application/problem+json; q=0.000, */*", False),
     ("application/problem+jsonx", False), ("application/json", False), ("*/*", False), ("", False)])
-def test_problem_json_for_those_who_accept_it(gateway, accept, wanted):
+def test_problem_json_for_clients_that_accept_it(gateway, accept, wanted):
     g = gateway(one_rule(limit=1))
     get(g.port, "/x")
     answer = get(g.port, "/x", headers={"Accept": accept})
@@ -133,7 +133,7 @@ def test_every_matching_rule_is_in_the_policy(gateway):
 
 
 @measured
-def test_urllib3_waits_as_told(gateway):
+def test_urllib3_honours_retry_after(gateway):
     g = gateway(TWO_A_SECOND)
     retry = urllib3.Retry(total=3, status_forcelist=[429], respect_retry_after_header=True, backoff_factor=0)
     pool = urllib3.PoolManager(retries=retry)

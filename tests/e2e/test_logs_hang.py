@@ -81,7 +81,7 @@ def test_no_request_waits_for_a_log(gateway, log, directive):
     os.close(alerts)
 
 
-def test_lines_come_when_the_disk_is_back(gateway):
+def test_lines_are_written_when_the_disk_recovers(gateway):
     g = gateway(GOOD, server="weir_access_log @FOLDER@/pipe '$request_uri end' ;" + METRICS, start=False)
     end = hanging(g.folder, "pipe")
     g.start()

@@ -67,7 +67,7 @@ def test_what_led_nowhere_is_decided_where_it_goes(gateway):
     assert statuses(g.port, "/static/none", 3) == [404, 404, 429]  # the error's status, but not on a denial
 
 
-def test_what_is_denied_after_the_answer_is_not_heard_of(gateway):
+def test_a_denied_post_action_does_not_change_the_reply(gateway):
     """A post_action comes when the client has its answer: that is neither changed nor followed by another."""
     g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1, "window": "1d"}]}), server="""
         location /posted { weir off; post_action @after; proxy_pass http://@BACKEND@; }
@@ -97,7 +97,7 @@ def test_a_page_of_ones_own_for_denials(gateway):
     assert g.rule("r")["denied"] == 2
 
 
-def test_the_gateways_word_counts_where_the_upstream_speaks_of_limits(gateway):
+def test_headers_of_the_gateway_replace_those_of_the_upstream(gateway):
     g = gateway(RULES)
     answer = get(g.port, "/limits")
     assert answer.headers.get_all("X-RateLimit-Limit") == ["100"]

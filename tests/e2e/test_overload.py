@@ -51,18 +51,18 @@ def overload(mode):
 
 
 @measured
-def test_adaptive_limits_keep_it_working(overloaded):
+def test_adaptive_limits_preserve_goodput(overloaded):
     goodput, fairness, critical = overloaded("adaptive")
     assert goodput > 0.7 and fairness > 0.95 and critical > 0.98, (goodput, fairness, critical)
 
 
 @measured
-def test_shedding_keeps_what_is_critical(overloaded):
+def test_shedding_spares_critical_requests(overloaded):
     goodput, _, critical = overloaded("shedding")
     assert goodput > 0.5 and critical > 0.95, (goodput, critical)
 
 
 @measured
-def test_without_either_nobody_is_served(overloaded):
+def test_without_either_goodput_collapses(overloaded):
     goodput, _, critical = overloaded("no limits")
     assert goodput < 0.3 and critical < 0.5, (goodput, critical)

@@ -97,7 +97,7 @@ CLASSES = [rule("pay", match={"path": "/pay"}, limit="unlimited", priority="crit
            rule("any", match={"path": "/any"})]
 
 
-def test_what_is_shed_gets_503_and_its_own_words(pressed):
+def test_shed_requests_get_503_and_their_own_message(pressed):
     g, press = pressed(CLASSES, server=METRICS + "weir_log_denied @FOLDER@/denied.log;")
     press(1000, 1000, low=1000)
     answer = get(g.port, "/bulk", headers={"Accept": "application/problem+json"})
@@ -154,7 +154,7 @@ def test_a_page_of_its_own_for_503_and_grpc(pressed):
     assert 1000 <= int(answer.headers["grpc-retry-pushback-ms"]) <= 5000
 
 
-def test_a_dry_run_sheds_nothing_and_says_so(pressed):
+def test_a_dry_run_sheds_nothing_and_logs_it(pressed):
     g, press = pressed(CLASSES, weir="dry_run")
     press(low=1000)
     assert statuses(g.port, "/bulk", 3) == [200] * 3
@@ -176,7 +176,7 @@ def test_a_reserve_is_for_critical_requests(pressed, algorithm):
     assert g.rule("any")["allowed"] == 8  # all or nothing
 
 
-def test_the_services_say_why(gateway):
+def test_the_services_report_the_reason(gateway):
     descriptors = [{"key": "k", "rate_limit": {"unit": "day", "requests_per_unit": 10}}]
     g = gateway(json.dumps({"rules": CLASSES, "domains": [{"domain": "d", "descriptors": descriptors}]}),
                 kind=RespGateway, http=ON, outside=ON, server="""
@@ -207,7 +207,7 @@ def test_the_services_say_why(gateway):
         press.stop()
 
 
-def test_weir_check_shows_the_limit_in_force(pressed):
+def test_weir_check_shows_the_effective_limit(pressed):
     g, press = pressed([rule(elastic={"up_to": "300%"})])
     press(0)
     weir = [WEIR, "check", "--rules", g.folder / "rules", "--segment", g.segment, "GET", "/x"]

@@ -380,7 +380,7 @@ def test_rules_that_the_workers_cannot_read(host):
     assert done.returncode == 1 and "which cannot read the active rules" in done.stderr, done.stderr
 
 
-def test_what_it_cannot_do_is_said(host):
+def test_an_unusable_agent_user_is_reported(host):
     one = host(HEAD + "agent_user: nobody-of-this-name\n" + ADMIN + RULES)
     done = one.run()
     assert done.returncode == 1 and 'there is no user "nobody-of-this-name" on this machine for the agent' in done.stderr
@@ -547,7 +547,7 @@ def test_a_folder_whose_name_begins_like_the_state_folder(host):
     assert (one.folder / "state-db").stat().st_uid == (one.folder / "state-db/rules.db").stat().st_uid == UID
 
 
-def test_a_file_of_root_that_the_agent_moved_beside_the_segment(host):
+def test_a_file_of_root_that_the_agent_moved_to_a_sidecar(host):
     """In a folder that the agent can write to, a name and root as owner do not make a file one of weir's."""
     one = host(OWN.replace("@FOLDER@/segment", "@FOLDER@/own/segment") + ADMIN + RULES)
     (one.folder / "own").mkdir()

@@ -19,7 +19,7 @@ from queued import BOUND, HEAD, QUEUE, RULES, chunked, host, is_plain_denial  # 
 
 # ---- What is kept ----
 
-def test_a_denied_request_is_kept_and_answered_with_its_ticket(host):
+def test_a_denied_request_is_deferred_with_a_ticket(host):
     one = host()
     target = "/kept?a=%2Fb&c=d%20e"
     one.use_up(target, user="7")
@@ -76,7 +76,7 @@ def test_nothing_that_the_agent_believes_can_come_from_a_client(host):
     assert reply["x-kept"] == "yes"
 
 
-def test_the_headers_that_are_named_are_kept_and_no_others(host):
+def test_only_the_named_headers_are_stored(host):
     one = host(HEAD + "queue: { headers: [X-A, b-*] }\n" + RULES)
     one.use_up()
     ticket, _ = one.defer(X_A="1", X_B="2", B_1="3", B="4", Content_Type="a/b", **{"b-": "5"})
@@ -98,7 +98,7 @@ def test_keys_of_any_bytes_and_any_length(host):
     assert len(one.queued()[ticket]["key"]) == 256  # as the counter has it
 
 
-def test_one_of_several_limits_is_kept_under_the_name_of_the_rule(host):
+def test_one_of_several_limits_is_stored_under_the_name_of_the_rule(host):
     one = host(HEAD + QUEUE + """rules:
   - { name: many, limits: [{ limit: 1, window: 1h }, { limit: 9, window: 1d }], cost: 3, on_limit: queue,
       match: { path: /never } }
@@ -125,7 +125,7 @@ rules:
 
 # ---- Which denials are for the queue ----
 
-def test_only_what_every_rule_that_denies_would_keep(host):
+def test_only_requests_that_every_denying_rule_defers(host):
     one = host(HEAD + QUEUE + """rules:
   - { name: q, match: { path: /* }, key: "q:${header:x-user}", limit: 1, window: 1d, on_limit: queue, priority: 9 }
   - { name: wide, match: { path: /both }, limit: 1, window: 1d }
@@ -155,7 +155,7 @@ def test_clients_that_would_not_understand_are_denied(host):
     assert one.queued() == {}
 
 
-def test_without_a_queue_it_is_said_and_they_are_denied(serve):
+def test_without_a_queue_requests_are_denied_and_it_is_logged(serve):
     one = serve(HEAD.replace('state: "@FOLDER@/state"\n', "") + RULES)
     one.wait_for_log('rule "kept" has on_limit: queue, and there is no queue: it rejects')
     assert get(one.port, "/kept").status == 200 and is_plain_denial(get(one.port, "/kept"))
@@ -192,7 +192,7 @@ def test_no_bodies_at_all(host):
     assert chunked(one.port, [1])[0] == 429 and chunked(one.port, [2])[0] == 429 and chunked(one.port, [])[0] == 202
 
 
-def test_a_large_body_goes_by_a_file_and_is_whole(host):
+def test_a_large_body_passes_through_a_file_unchanged(host):
     one = host(HEAD + "queue: { body: 3MiB }\n" + RULES)
     one.use_up()
     body = os.urandom(3 << 20)
@@ -227,7 +227,7 @@ def test_expect_100_continue(host):
     assert output[0].count(b"100 Continue") == output[1].count(b"100 Continue")  # as where nothing is kept
 
 
-def test_slow_uploads_hold_nobody_up_and_unfinished_ones_are_not_kept(host):
+def test_slow_uploads_delay_no_others_and_incomplete_ones_are_not_deferred(host):
     one = host()
     one.use_up()
     slow = threading.Thread(target=lambda: seen.append(chunked(one.port, [100] * 10, wait=0.6)[0]))
@@ -264,7 +264,7 @@ def test_http2(host, backend):
 
 # ---- In a store ----
 
-def test_where_there_is_a_store_they_are_kept_there_or_denied(host, redis_server):
+def test_with_a_store_requests_are_deferred_there_or_denied(host, redis_server):
     redis = redis_server(more=("--appendonly", "yes", "--appendfsync", "always"))
     one = host(HEAD + f"store: {redis.url()}\n" + QUEUE + RULES)
     one.use_up(user="7")
@@ -289,7 +289,7 @@ def test_where_there_is_a_store_they_are_kept_there_or_denied(host, redis_server
 
 # ---- When it is full ----
 
-def test_a_full_queue_denies_as_usual(host):
+def test_a_full_queue_denies(host):
     one = host(HEAD + "queue: { max: 7, max_bytes: 100KiB }\n" + """rules:
   - { name: few, match: { path: /few }, limit: 1, window: 1d, on_limit: queue, queue: { max: 3 } }
   - { name: small, match: { path: /small }, limit: 1, window: 1d, on_limit: queue, queue: { max_bytes: 20KiB } }
@@ -332,7 +332,7 @@ def cancelled(one, ticket):
     return wait_until(lambda: (answer if (answer := one.ticket(ticket, "DELETE")).status != 409 else None), "a moment")
 
 
-def test_a_ticket_tells_and_cancels(host):
+def test_a_ticket_reports_and_cancels(host):
     one = host()
     one.use_up()
     (first, _), (second, _) = one.defer(body=b"1"), one.defer()
@@ -355,14 +355,14 @@ def test_a_ticket_tells_and_cancels(host):
     assert one.queued() == {}
 
 
-def test_who_is_over_the_limit_may_ask_for_a_ticket(host):
+def test_a_client_over_its_limit_may_read_a_ticket(host):
     one = host(HEAD + QUEUE + "rules:\n  - { name: all, limit: 1, window: 1d, on_limit: queue }\n")
     one.use_up("/")
     ticket, _ = one.defer("/")
     assert {one.ticket(ticket).status for _ in range(10)} == {200} and len(one.queued()) == 1
 
 
-def test_many_who_ask_leave_room_for_requests(host):
+def test_many_ticket_requests_leave_room_for_requests(host):
     """More of them than are let through at once wait for nothing, and take no connection of the agent's."""
     one = host()
     agent = one.wait_for_agent()

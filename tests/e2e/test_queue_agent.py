@@ -19,7 +19,7 @@ from queued import BOUND, chunked, host, is_plain_denial  # noqa: F401
 
 # ---- When the agent is gone, or nobody waits any more ----
 
-def test_a_client_that_leaves_while_it_is_kept(host):
+def test_a_client_that_disconnects_while_it_is_deferred(host):
     one = host()
     one.use_up()
     agent = one.wait_for_agent()
@@ -37,7 +37,7 @@ def test_a_client_that_leaves_while_it_is_kept(host):
     assert one.agent_pid() == agent and one.ticket(ticket).status == 200
 
 
-def test_an_agent_killed_in_the_middle_is_the_usual_denial(host):
+def test_an_agent_killed_in_the_middle_leads_to_a_denial(host):
     one = host()
     one.use_up()
     agent = one.wait_for_agent()
@@ -113,7 +113,7 @@ def test_an_agent_that_hangs_is_not_waited_for_for_ever(host):
     assert list(one.queued()) == [ticket]  # what was denied was not kept after all
 
 
-def test_a_reload_and_a_stop_answer_what_is_under_way(host):
+def test_a_reload_and_a_stop_complete_requests_in_flight(host):
     one = host()
     one.use_up()
     one.defer()

@@ -283,7 +283,7 @@ def test_failures_are_tried_again(queued, upstream):
 
 
 @pytest.mark.parametrize("status", [204, 302, 404, 422])
-def test_other_answers_end_it(queued, upstream, status):
+def test_other_statuses_end_delivery(queued, upstream, status):
     one = queued(limit=5)
     upstream.answer = lambda d: status if d.headers.get("X-Weir-Attempt") else 200
     ticket, = defer(one)
@@ -294,7 +294,7 @@ def test_other_answers_end_it(queued, upstream, status):
     assert not any("elsewhere" in d.target for d in upstream.seen)
 
 
-def test_dead_and_back_again(queued, upstream):
+def test_dead_letters_are_requeued(queued, upstream):
     one = queued(limit=20, retries=1)
     upstream.answer = lambda d: 500 if d.headers.get("X-Weir-Attempt") else 200
     first, second, third = defer(one, count=3)
@@ -315,7 +315,7 @@ def test_dead_and_back_again(queued, upstream):
     assert "no such ticket" in weir("queue", "get", "0" * 32, "--file", "weir.yaml", cwd=one.folder, code=1).stderr
 
 
-def test_an_upstream_that_is_away_costs_nobody_their_attempts(queued, upstream):
+def test_an_unavailable_upstream_uses_up_no_attempts(queued, upstream):
     """Many keys, few retries, and away for longer than they would last."""
     one = queued(limit=20, retries=2)
     users = [f"u{i}" for i in range(30)]
@@ -454,7 +454,7 @@ def test_a_queue_that_is_removed_is_begun_anew(queued, upstream, files):
     assert states(one, deferred) == {"delivered"}
 
 
-def test_what_was_put_without_an_answer_is_withdrawn(queued, upstream):
+def test_a_put_without_a_reply_is_withdrawn(queued, upstream):
     """Redis hangs for longer than a put waits, and carries it out later: the client was denied, and nobody puts anything else."""
     with running_redis() as store:
         one = queued(head=f"store: {store.url()}\n", limit=1)

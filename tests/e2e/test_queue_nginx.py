@@ -140,7 +140,7 @@ def test_what_the_gateway_sends_is_delivered(gateway, agent, upstream, config, d
     ("weir_queue /uri;", "needs a named location"), ("weir_queue @;", "needs a named location"),
     ("weir_queue @q body=x;", "invalid parameter"), ("weir_queue @q size=1;", "invalid parameter"),
     ("weir_queue off body=1;", "takes no parameters"), ("weir_queue @q; weir_queue @q;", "is duplicate")])
-def test_wrong_directives_are_told(gateway, line, wrong):
+def test_wrong_directives_are_reported(gateway, line, wrong):
     g = gateway("rules: []\n", start=False, server=line)
     good, output = g.test()
     assert not good and wrong in output

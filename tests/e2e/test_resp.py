@@ -155,7 +155,7 @@ def test_check(server):
         assert waits[1]["decision"] == b"delay" and 500 < waits[1]["delay_ms"] <= 1000
 
 
-def test_check_refuses_a_name_that_is_given_twice(server):
+def test_check_refuses_a_duplicate_name(server):
     """Rules would go by one value, and the server behind the caller perhaps by the other."""
     s = server()
     with Client(s.resp) as c:
@@ -322,7 +322,7 @@ def test_guessing_takes_its_time(server):
     assert re.search(r"^weir_auth_failures_total 6$", get(s.port, "/metrics").body.decode(), re.M)
 
 
-def test_guesses_that_are_given_up_learn_nothing(server):
+def test_abandoned_login_attempts_reveal_nothing(server):
     """A connection for each guess, closed after 20 ms without an answer: the check itself must come later than that."""
     s = server(stream="weir_resp_password secret;", server="location = /metrics { weir off; weir_metrics; }", workers=1)
 
@@ -480,7 +480,7 @@ def test_node_redis(server, version):
     assert refused == "ERR unknown command 'GET'"
 
 
-def test_commands_that_clients_ask_for(server):
+def test_commands_that_clients_send(server):
     s = server()
     with Client(s.resp) as c:
         count = c.do("COMMAND", "COUNT")

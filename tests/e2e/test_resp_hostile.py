@@ -140,7 +140,7 @@ def test_pipeline_of_a_client_that_does_not_read(server):
         wait_until(lambda: memory(worker) - before < 2 << 20, "the memory back")
 
 
-def test_replies_longer_than_what_was_asked(server):
+def test_replies_longer_than_requests(server):
     """COMMAND is 9 bytes and its reply some thousand: the room for replies bounds how many are made at once."""
     s = server()
     worker = s.workers()[0]

@@ -77,7 +77,7 @@ def test_one_descriptor_down_to_over_limit(service):
         assert c.request("ten=b").statuses[0].limit_remaining == 9
 
 
-def test_statuses_are_in_order_and_whole(service):
+def test_statuses_are_in_order_and_complete(service):
     with client(service(server="weir_rls_count_denied off;").port) as c:
         answer = c.request("none=x", "two=a", "free=x", descriptor("nested=a", "inner=z"), "tried=a", "nested=a")
         assert answer.overall_code == OK

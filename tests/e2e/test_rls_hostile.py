@@ -309,7 +309,7 @@ def test_idle_and_slow_clients_are_no_hindrance(service):
         one.socket.close()
 
 
-def test_http1_is_told_what_is_missing(gateway):
+def test_http1_and_wrong_methods_get_errors(gateway):
     from clients import get
     g = gateway(RULES, server=LOCATIONS)
     assert get(g.port, RLS, method="POST", body=frame(GOOD), headers=GRPC).status == 505

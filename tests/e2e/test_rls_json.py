@@ -39,7 +39,7 @@ def entries(text):
     return {"entries": [{"key": text.partition("=")[0], "value": text.partition("=")[2]}]}
 
 
-def test_answers(post):
+def test_replies(post):
     send = post()
     status, answer = send(request("two=a", "none=x", "free=x"))
     assert status == 200 and answer["overallCode"] == "OK"

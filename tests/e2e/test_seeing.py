@@ -295,7 +295,7 @@ def test_figures_of_keys_are_metrics(host):
     assert samples["weir_rule_peak_usage_ratio", labels] == 1
 
 
-def test_the_board_is_whole():
+def test_the_board_is_complete():
     board = json.loads((PACKAGING / "grafana" / "weir.json").read_text())
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) > 10
     for panel in board["panels"]:

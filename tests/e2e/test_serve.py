@@ -111,7 +111,7 @@ def test_a_second_signal_hurries(serve):
     assert one.nothing_left()
 
 
-def test_what_upstreams_are_told(serve):
+def test_headers_for_upstreams(serve):
     one = serve()
     reply = json.loads(one.get("/x%2fy?q=1", headers={"X-Forwarded-For": "192.0.2.1"}).body)
     assert reply["path"] == "/x%2fy?q=1"
@@ -394,7 +394,7 @@ def test_the_death_of_nginx_is_noticed(serve):
     assert one.nothing_left()
 
 
-def test_a_killed_worker_comes_back(serve):
+def test_a_killed_worker_is_restarted(serve):
     one = serve()
     before = one.workers()
     os.kill(int(min(before)), signal.SIGKILL)
@@ -554,7 +554,7 @@ def test_logs_on_standard_error(serve):
     assert one.log_text().startswith("before\n")
 
 
-def test_logs_that_nobody_reads(serve):
+def test_logs_that_are_not_read(serve):
     """A stopped terminal, or a log collector that hangs, does not stop the gateway."""
     one = serve(HEAD + RULES + "access_log: stderr\n", start=False)
     reading, writing = os.pipe()

@@ -40,7 +40,7 @@ def test_a_folder_that_is_removed_is_made_again(serve, what):
     assert all(line.endswith("cannot be read: No such file or directory") for line in errors), errors  # a worker looked meanwhile
 
 
-def test_what_runs_is_put_back_although_the_file_is_broken(serve):
+def test_deleted_runtime_files_are_restored_although_the_file_is_broken(serve):
     one = serve()
     one.change("limit: 2", "limit: 0.5")
     one.wait_for_log("rejected")

@@ -145,7 +145,7 @@ def answered(one, name):
     return wait_until(taken, "an answer")
 
 
-def test_who_may_what(release, store, store_client):
+def test_permissions_of_redis_users(release, store, store_client):
     server = store(Server, password="other")
     url = lambda who: patient(f"redis://{who}127.0.0.1:{server.port}")  # noqa: E731
     exact(store_client(url(":other@")))

@@ -359,7 +359,7 @@ def example(folder, name, ports):
 
 
 @pytest.mark.parametrize("name", ["nginx", "haproxy"])
-def test_other_gateways_ask(service, name):
+def test_forward_auth_of_other_gateways(service, name):
     """As their comments have it, and whatever the client says of its request."""
     one, backend, port = service(HEAD + "  auth: { headers: forwarded }\n"), Backend(), free_port()
     forged = {f"X-{family}-{name}": value for family in ("Forwarded", "Original") for name, value in (

@@ -154,7 +154,7 @@ OF_ONE_NAME = pytest.mark.parametrize("kind, several", [("query", arguments), ("
 
 @OF_ONE_NAME
 @pytest.mark.parametrize("named", [False, True], ids=["", "named"])
-def test_another_value_beside_the_real_one_is_no_other_key(gateway, kind, several, named):
+def test_a_second_value_does_not_change_the_key(gateway, kind, several, named):
     key = "${api_key}" if named else "k:${%s:k}:x" % kind
     g = started(gateway, [{"name": "r", "key": key}], **({"identity": {"api_key": f"{kind}:k"}} if named else {}))
     spellings = [("1", "real"), ("real", "2"), ("", "real"), ("real", ""), ("3", "real", "3"), ("%25several", "4"),

@@ -93,7 +93,7 @@ def test_reservations_are_settled_in_the_store(redis_server, hosts):
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "fixed_first", "sliding_window_log"])
-def test_what_has_come_back_by_itself_is_not_given_back_once_more(redis_server, hosts, algorithm):
+def test_recovered_units_are_not_refunded_again(redis_server, hosts, algorithm):
     one, = hosts(redis_server(), 1, rules(strict(limit=10, window="1s", more=ALGORITHMS[algorithm])), server=DOORS)
     item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}, "cost": 10}
 
@@ -195,7 +195,7 @@ def test_resp_pipelines_keep_their_order(redis_server, gateway):
     assert b"weir:five:c%20c" in server.client().keys()
 
 
-def test_without_strict_rules_nothing_is_asked(redis_server, hosts):
+def test_without_strict_rules_no_requests_are_sent(redis_server, hosts):
     server = redis_server()
     one, = hosts(server, 1, "rules:\n  - { name: five, key: '${header:x-key}', limit: 5, window: 1h }\n")
     assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]

@@ -88,7 +88,7 @@ def test_hosts_hear_of_each_other(redis_server, served):
 
 
 @measured
-def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
+def test_status_and_metrics_of_the_ledger(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
     assert request(one.port, 6) == request(two.port, 4) + 2 == 6
@@ -196,7 +196,7 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
 
 
 @measured
-def test_redis_killed_and_back(redis_server, served):
+def test_redis_killed_and_restarted(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
     assert request(one.port, 10) == request(two.port, 10) == 10
@@ -215,7 +215,7 @@ def test_redis_killed_and_back(redis_server, served):
 
 @pytest.mark.parametrize("failure", ["open", "closed", "local"])
 @measured
-def test_policies_while_the_store_is_away(redis_server, served, failure):
+def test_policies_while_the_store_is_unavailable(redis_server, served, failure):
     server = redis_server()
     host = served(server, text=rules(limit=5, more=f", on_store_failure: {failure}"))
     assert request(host.port, 7) == 5
@@ -239,7 +239,7 @@ def test_an_agent_that_exchanges_rarely_is_alive(redis_server, served):
         time.sleep(0.3)
 
 
-def test_the_end_tells_what_is_left(redis_server, served):
+def test_the_shutdown_sends_what_is_left(redis_server, served):
     server = redis_server()
     host, other = served(server, 2)
     assert request(host.port, 20) == 20
@@ -309,7 +309,7 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
     ("store: http://x\nrules: []\n", "store"),
     ("gateway: { listen: 127.0.0.1:1, upstreams: ['http://127.0.0.1:2'] }\nrules: []\n", "there is no store"),
 ])
-def test_weir_agent_says_what_is_wrong(tmp_path, text, output):
+def test_weir_agent_reports_errors(tmp_path, text, output):
     file = tmp_path / "weir.yaml"
     file.write_text(text)
     done = run_agent(file)

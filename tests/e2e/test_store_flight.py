@@ -86,7 +86,7 @@ def test_exactly_the_limit_over_three_hosts(redis_server, three, slow):
     assert all(s["store"]["failed"] == 0 for s in output)
 
 
-def test_clients_that_go_away(redis_server, three, slow):
+def test_clients_that_disconnect(redis_server, three, slow):
     server = redis_server()
     fleet = three(server, rules(3))
     waiting = fill(fleet, slow, 3)
@@ -223,7 +223,7 @@ def test_without_the_store_each_host_has_its_own(redis_server, three, slow):
     server.resume()
 
 
-def test_a_worker_that_ends_gives_back_the_last(redis_server, three, slow):
+def test_a_worker_that_exits_releases_its_permits(redis_server, three, slow):
     server = redis_server()
     one, = three(server, rules(3), 1)
     waiting = fill([one], slow, 3)

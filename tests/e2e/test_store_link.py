@@ -70,7 +70,7 @@ def test_renewed_certificates_are_read(store, store_client, place):
     wait_until(lambda: not client.do("take", 9, 1, "weir:k")["error"], "the new ones", every=0.2)
 
 
-def test_a_key_with_a_pass_phrase_is_refused_and_not_asked_for(store, store_client, place):
+def test_a_key_with_a_pass_phrase_is_refused_without_a_prompt(store, store_client, place):
     authority = Authority(place)
     certificate, key = authority.sign("client")
     openssl("pkey", "-aes128", "-passout", "pass:secret", "-in", key, "-out", place / "locked.key")
@@ -93,7 +93,7 @@ def test_a_child_makes_its_own_connections(store, store_client):
 
 
 @measured
-def test_away_and_back(store, store_client):
+def test_unavailable_and_available_again(store, store_client):
     server = store(Server)
     client = store_client(patient(server.url, "200ms"))
     exact(client)
@@ -114,7 +114,7 @@ def take_rarely(client, every=1.2):
 
 
 @measured
-def test_who_asks_rarely_has_the_store_back_too(store, store_client):
+def test_rare_requests_reconnect_too(store, store_client):
     server = store(Server)
     client = store_client(patient(server.url, "500ms"))
     exact(client)
@@ -125,7 +125,7 @@ def test_who_asks_rarely_has_the_store_back_too(store, store_client):
 
 
 @measured
-def test_who_asks_rarely_finds_a_master_too(store, store_client):
+def test_rare_requests_find_a_master_too(store, store_client):
     stores = store(Sentinels)
     client = store_client(patient(stores.url, "500ms"))
     exact(client)
@@ -166,7 +166,7 @@ def test_paused(store, store_client):
     assert time.monotonic() - begun < 2
 
 
-def test_scripts_flushed_while_asked(store, store_client):
+def test_scripts_flushed_under_load(store, store_client):
     server = store(Server)
     client = store_client(patient(server.url))
     client.send("hammer", 1500, 1000, 50)

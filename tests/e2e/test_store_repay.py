@@ -69,7 +69,7 @@ def outcomes():
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] == BELOW], ids=lambda case: f"{case[0]}, {case[2]}")
 @measured
-def test_who_stays_below_the_limit_owes_nothing(outcomes, case):
+def test_clients_below_the_limit_owe_nothing(outcomes, case):
     gap, denied, _ = outcomes(case)
     assert gap < 0.5
     assert denied < 10

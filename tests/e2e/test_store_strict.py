@@ -106,7 +106,7 @@ def test_clients_that_leave_stay_charged(redis_server, hosts):
     assert server.calls() - before <= one.status()["store"]["requests"] - 1  # a script each at most
 
 
-def test_error_pages_and_redirects_ask_once(redis_server, hosts):
+def test_error_pages_and_redirects_send_one_request(redis_server, hosts):
     server = redis_server()
     one, = hosts(server, 1, server="location /fails { proxy_pass http://@BACKEND@; proxy_intercept_errors on; error_page 500 /page.txt; }"
                  "location = /page.txt { root @FOLDER@/html; }")
@@ -121,7 +121,7 @@ def test_the_phase_after_authentication(redis_server, hosts):
 
 
 @measured
-def test_who_leaves_while_delayed_gives_its_place_back(redis_server, hosts):
+def test_a_delayed_client_that_disconnects_is_refunded(redis_server, hosts):
     text = rules(strict("slow", 10, ", algorithm: leaky_bucket, on_limit: delay, burst: 5", window="10s"))
     one, two = hosts(redis_server(), 2, text)
     start = time.monotonic()
@@ -176,7 +176,7 @@ def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, t
     assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]
 
 
-def test_a_server_without_tls_is_told_so(redis_server, hosts):
+def test_a_server_without_tls_is_reported(redis_server, hosts):
     server = redis_server()
     one, = hosts(server.url().replace("redis:", "rediss:"), 1, settings="verify=off", deadline="50ms")
     assert statuses(one.port, "/", 12, **key("a")) == [200] * 5 + [429] * 7
@@ -198,7 +198,7 @@ def test_a_socket_and_names(redis_server, hosts):
 
 
 @measured
-def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
+def test_an_unknown_name_delays_no_requests(hosts):
     one, = hosts("redis://no-such-host.invalid:6379", 1, deadline="20ms")
     start = time.monotonic()
     assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
@@ -220,7 +220,7 @@ def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
     ("redis://127.0.0.1 user=me", "without a password"),
     ("redis://127.0.0.1 retry_min=5s", "retry_min"),
 ])
-def test_what_is_wrong_is_told_with_its_place(gateway, url, output):
+def test_errors_are_reported_with_their_place(gateway, url, output):
     one = gateway(rules(), http=f"weir_store {url};", start=False)
     good, words = one.test()
     assert not good and output in words and re.search(r"nginx\.conf:\d+", words), words
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_told_with_its_place(gateway, url, output):
     ("store: { url: 'redis://x', user: a }", "3:8"), ("store: { url: 'redis://x', retry_min: 5s }", "3:8"),
     ("store: { url: 'rediss://x', certificate: a.pem }", "3:8"),
 ])
-def test_weir_yaml_tells_the_place(store, place):
+def test_errors_of_weir_yaml_have_a_place(store, place):
     one = Served("gateway: { listen: 127.0.0.1:@PORT@, upstreams: ['http://127.0.0.1:1'] }\nrules: []\n" + store + "\n")
     try:
         done = one.run("--check")

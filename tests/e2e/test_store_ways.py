@@ -59,7 +59,7 @@ def test_a_password_that_is_changed_in_its_file(keep):
     fleet.hosts[0].wait_for_log("reloaded")
 
 
-def test_a_user_who_may_do_little(keep):
+def test_a_user_with_few_permissions(keep):
     server = keep(Server("user default off", "user weir on >s3:cret/@ ~weir:* &* +@all -@dangerous -@admin")).start(wait=False)
     wait_until(lambda: "Ready to accept" in server.log(), "the server")
     shared(keep, f"redis://weir:s3%3Acret%2F%40@127.0.0.1:{server.port}")
@@ -141,7 +141,7 @@ def test_a_cluster_that_is_taken_for_one_server(keep):
     wait_until(lambda: "redis+cluster" in fleet.hosts[0].log_text(), "the reason in the log")
 
 
-def test_nobody_is_there_yet(keep):
+def test_the_store_starts_later(keep):
     port = free_port()
     fleet = keep.enter(Fleet(RULES, f"redis://127.0.0.1:{port}", 2, workers=1))
     assert fleet.load("loose", count=20, keys=1, clients=2).run().statuses() == {200: 20}
