@@ -67,23 +67,19 @@ static ngx_int_t ngx_stream_weir_keep_in(ngx_stream_weir_session_t *session, con
         ngx_stream_weir_drop_in(session);
         return NGX_OK;
     }
-    if (session->in_size > IN_ROOM && len <= IN_ROOM) { /* a long command is done: its buffer is freed */
-        char *smaller = ngx_alloc(len, session->stream->connection->log);
-        if (smaller == NULL)
+    /* another buffer if this one is too small, or if the long command that needed it is done */
+    if (session->in_size < len || (session->in_size > IN_ROOM && len <= IN_ROOM)) {
+        size_t size = ngx_max(len, 256);
+        char *other = ngx_alloc(size, session->stream->connection->log);
+        if (other == NULL)
             return NGX_ERROR;
-        ngx_memcpy(smaller, data, len);
+        ngx_memcpy(other, data, len);
         ngx_free(session->in);
-        session->in = smaller;
-        session->in_size = session->in_len = len;
-        return NGX_OK;
-    }
-    if (session->in_size < len) {
-        session->in_len = 0;
-        if (ngx_stream_weir_grow(session, ngx_max(len, 256)) != NGX_OK)
-            return NGX_ERROR;
-    }
-    if (data != session->in)
+        session->in = other;
+        session->in_size = size;
+    } else if (data != session->in) {
         ngx_memmove(session->in, data, len);
+    }
     session->in_len = len;
     return NGX_OK;
 }
