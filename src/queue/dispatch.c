@@ -18,7 +18,7 @@ enum {
 
 _Static_assert(WEIR__RETRY_MAX_MS < WEIR__QUEUE_AHEAD_MS, "a back-off must not look like a clock set back");
 
-static uint64_t dice(void)
+static uint64_t random_bits(void)
 {
     uint64_t random = 0;
     return weir__random_fill(&random, sizeof random) == 0 ? random : (uint64_t)weir__dispatcher_clock_ms();
@@ -131,7 +131,7 @@ static void received(struct weir__dispatcher *dispatcher, struct weir__delivery 
     }
     dispatcher->counts.failed++;
     delivery->counts = true;
-    int64_t wait = weir__retry_backoff_ms(attempts, dice());
+    int64_t wait = weir__retry_backoff_ms(attempts, random_bits());
     delivery->due_ms = now + (wait > delivery->retry_after_ms ? wait : delivery->retry_after_ms);
     end(dispatcher, delivery, attempts > dispatcher->config->queue.retries ? WEIR__ENDED_DEAD : WEIR__ENDED_RETRY);
 }

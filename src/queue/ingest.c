@@ -195,14 +195,14 @@ static enum MHD_Result begin_put(struct exchange *exchange)
 static enum MHD_Result begin_ticket(struct exchange *exchange, const char *method, const char *ticket)
 {
     static const char *const may[] = {"Allow", "GET, HEAD, DELETE", NULL};
-    bool looks = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     if (!weir__is_ticket(ticket))
         return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", weir__queue_strerror(WEIR__QUEUE_GONE));
-    if (!looks && strcmp(method, "DELETE") != 0)
+    if (!reads && strcmp(method, "DELETE") != 0)
         return respond(exchange->connection, MHD_HTTP_METHOD_NOT_ALLOWED,
                        "{\"error\":\"method_not_allowed\",\"message\":\"Use GET to read it, DELETE to cancel it.\"}\n",
                        may);
-    exchange->job.kind = looks ? WEIR__JOB_FIND : WEIR__JOB_CANCEL;
+    exchange->job.kind = reads ? WEIR__JOB_FIND : WEIR__JOB_CANCEL;
     memcpy(exchange->job.item.ticket, ticket, WEIR__TICKET_LEN + 1);
     exchange->state = EXCHANGE_READING;
     return MHD_YES;

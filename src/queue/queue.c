@@ -73,11 +73,11 @@ static void set_default(int64_t *value, int64_t initial)
 
 int weir__queue_open(const struct weir__queue_options *options, struct weir__queue **queue, char *why)
 {
-    char unheard[WEIR__QUEUE_SOURCE_TEXT];
+    char unused[WEIR__QUEUE_SOURCE_TEXT];
     struct weir__queue made = {.options = *options};
     const char *name = options->name && options->name[0] ? options->name : "agent";
 
-    why = why ? why : unheard;
+    why = why ? why : unused;
     why[0] = '\0';
     *queue = NULL;
     snprintf(made.name, sizeof made.name, "%s", name);

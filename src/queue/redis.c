@@ -12,43 +12,24 @@
 
 void weir__rq_text(struct weir__rq_call *call, weir_text text)
 {
-    char length[32];
-    int len = snprintf(length, sizeof length, "$%zu\r\n", text.len);
-    weir__buffer_add(&call->command, length, (size_t)len);
-    if (text.len > 0)
-        weir__buffer_add(&call->command, text.data, text.len);
-    weir__buffer_add(&call->command, "\r\n", 2);
-}
-
-void weir__rq_word(struct weir__rq_call *call, const char *word)
-{
-    weir__rq_text(call, (weir_text){word, strlen(word)});
-}
-
-void weir__rq_number(struct weir__rq_call *call, int64_t number)
-{
-    char text[24];
-    int len = snprintf(text, sizeof text, "%lld", (long long)number);
-    weir__rq_text(call, (weir_text){text, (size_t)len});
+    weir__redis_add_text(&call->command, text.data, text.len);
 }
 
 void weir__rq_numbers(struct weir__rq_call *call, const int64_t *numbers, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        weir__rq_number(call, numbers[i]);
+        weir__redis_add_int(&call->command, numbers[i]);
 }
 
 void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments)
 {
-    char head[32];
     const struct weir__rq_script *script = &weir__rq_scripts[which];
     *call = (struct weir__rq_call){.raw = {.slot = q->base, .script = script->text}};
-    int len = snprintf(head, sizeof head, "*%zu\r\n", arguments + 4);
-    weir__buffer_add(&call->command, head, (size_t)len);
-    weir__rq_word(call, "EVALSHA");
-    weir__rq_word(call, script->sha);
-    weir__rq_word(call, "1");
-    weir__rq_word(call, q->base);
+    weir__redis_add_length(&call->command, '*', arguments + 4);
+    weir__rq_text(call, weir__text_of("EVALSHA"));
+    weir__rq_text(call, weir__text_of(script->sha));
+    weir__rq_text(call, weir__text_of("1"));
+    weir__rq_text(call, weir__text_of(q->base));
 }
 
 /* ---- Replies ---- */
@@ -201,12 +182,11 @@ struct chunk {
 /* Payload: length of the headers (4 bytes, big endian), headers, body. */
 static void add_payload(struct weir__rq_call *call, const struct weir__deferred *item)
 {
-    char length[32], bytes[4];
+    char bytes[4];
     size_t headers = item->headers.len;
     for (int i = 0; i < 4; i++)
         bytes[i] = (char)(headers >> (24 - 8 * i));
-    int len = snprintf(length, sizeof length, "$%zu\r\n", sizeof bytes + headers + item->body.len);
-    weir__buffer_add(&call->command, length, (size_t)len);
+    weir__redis_add_length(&call->command, '$', sizeof bytes + headers + item->body.len);
     weir__buffer_add(&call->command, bytes, sizeof bytes);
     if (headers > 0)
         weir__buffer_add(&call->command, item->headers.data, headers);
@@ -218,10 +198,10 @@ static void add_payload(struct weir__rq_call *call, const struct weir__deferred 
 static void add_item(struct weir__rq_call *call, const struct weir__deferred *item,
                      const struct weir__queue_bounds *bounds)
 {
-    weir__rq_word(call, item->ticket);
+    weir__rq_text(call, weir__text_of(item->ticket));
     weir__rq_text(call, item->rule);
     weir__rq_text(call, item->key);
-    weir__rq_number(call, item->cost);
+    WEIR__RQ_NUMBERS(call, item->cost);
     weir__rq_text(call, item->method);
     weir__rq_text(call, item->target);
     add_payload(call, item);
@@ -330,7 +310,7 @@ int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const 
 static void close_handle(struct weir__queue *queue)
 {
     struct weir__rq *q = weir__rq_of(queue);
-    if (q->drains)
+    if (q->has_lease)
         weir__rq_release_lease(q);
     weir__blocking_client_free(q->link);
     pthread_mutex_destroy(&q->own.lock);

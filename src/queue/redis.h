@@ -27,7 +27,7 @@ struct weir__rq {
     struct weir__blocking_client *link;
     char base[96];
     bool claimed;                         /* this handle has claimed: earlier claims under its name have ended */
-    bool drains;                          /* it has the lease, as far as it knows */
+    bool has_lease;                       /* it has the lease, as far as it knows */
     struct weir__in_doubt own, *in_doubt; /* the options' or its own */
 };
 
@@ -44,8 +44,6 @@ typedef int weir__rq_read(struct weir__store_request *request, const redisReply 
 /* Begins a call with so many arguments, which the caller adds next. */
 void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments);
 void weir__rq_text(struct weir__rq_call *call, weir_text text);
-void weir__rq_word(struct weir__rq_call *call, const char *word);
-void weir__rq_number(struct weir__rq_call *call, int64_t number);
 void weir__rq_numbers(struct weir__rq_call *call, const int64_t *numbers, size_t count);
 #define WEIR__RQ_NUMBERS(call, ...)                                                                                    \
     weir__rq_numbers((call), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))

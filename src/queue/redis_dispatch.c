@@ -45,18 +45,18 @@ static int claim_some(struct weir__rq *q, const struct weir__claim_request *want
     struct weir__rq_call call;
     weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 11 + 2 * wanted->room.in_flight_count);
     WEIR__RQ_NUMBERS(&call, wanted->now_ms, wanted->claim_ms, (int64_t)max, CLAIM_BYTES);
-    weir__rq_word(&call, q->queue.name);
+    weir__rq_text(&call, weir__text_of(q->queue.name));
     WEIR__RQ_NUMBERS(&call, (int64_t)q->queue.session, q->queue.options.lease_ms, !q->claimed, wanted->ahead_ms,
                      wanted->room.fair, groups);
     for (size_t i = 0; i < wanted->room.in_flight_count; i++) {
         weir__rq_text(&call, wanted->room.in_flight[i].rule);
-        weir__rq_number(&call, (int64_t)wanted->room.in_flight[i].count);
+        WEIR__RQ_NUMBERS(&call, (int64_t)wanted->room.in_flight[i].count);
     }
     claim->found = 0;
     claim->taken_count = 0;
     int error = weir__rq_call_script(q, &call, read_claim, claim);
-    q->drains = !error && claim->found >= 0;
-    q->claimed |= q->drains;
+    q->has_lease = !error && claim->found >= 0;
+    q->claimed |= q->has_lease;
     return error ? error : claim->found;
 }
 
@@ -117,8 +117,8 @@ static int read_number(struct weir__store_request *request, const redisReply *re
 static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct weir__transition *change)
 {
     weir__rq_begin(q, call, WEIR__RQ_CHANGE, 11);
-    weir__rq_number(call, (int64_t)change->kind);
-    weir__rq_word(call, change->ticket);
+    WEIR__RQ_NUMBERS(call, (int64_t)change->kind);
+    weir__rq_text(call, weir__text_of(change->ticket));
     WEIR__RQ_NUMBERS(call, change->now_ms, change->due_ms);
     weir__rq_text(call, change->why);
     WEIR__RQ_NUMBERS(call, change->status, change->counts, (int64_t)q->queue.session, q->queue.options.bounds.max,

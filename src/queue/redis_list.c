@@ -112,8 +112,8 @@ int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_
     struct weir__rq_call call;
     struct item_reader reader = {.visit = visit, .context = context};
     weir__rq_begin(q, &call, WEIR__RQ_LIST, 2);
-    weir__rq_word(&call, "find");
-    weir__rq_word(&call, ticket);
+    weir__rq_text(&call, weir__text_of("find"));
+    weir__rq_text(&call, weir__text_of(ticket));
     int error = weir__rq_call_script(q, &call, read_find, &reader);
     return error ? error : reader.result;
 }
@@ -146,8 +146,8 @@ int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
     while (reader.more && reader.left > 0 && !reader.result) {
         struct weir__rq_call call;
         weir__rq_begin(q, &call, WEIR__RQ_LIST, 6);
-        weir__rq_word(&call, "list");
-        weir__rq_number(&call, filter->state);
+        weir__rq_text(&call, weir__text_of("list"));
+        WEIR__RQ_NUMBERS(&call, filter->state);
         weir__rq_text(&call, filter->rule);
         WEIR__RQ_NUMBERS(&call, (int64_t)reader.after, (int64_t)reader.left, LIST_BYTES);
         int error = weir__rq_call_script(q, &call, read_list, &reader);
@@ -195,7 +195,7 @@ int weir__rq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, vo
     for (int calls = 1; all.more && !error; calls++) {
         all.more = calls < STATS_CALLS; /* give up: the age of some rules stays unknown */
         weir__rq_begin(q, &call, WEIR__RQ_LIST, 1);
-        weir__rq_word(&call, "figures");
+        weir__rq_text(&call, weir__text_of("figures"));
         error = weir__rq_call_script(q, &call, read_stats, &all);
     }
     return error ? error : all.result;

@@ -14,14 +14,18 @@ bool weir__retry_is_unavailable(int status)
     return status == 0 || (status >= 502 && status <= 504);
 }
 
+/* 1 s, doubled after each try but the first, at most `max_ms`. */
+static int64_t doubled_ms(unsigned tries, int64_t max_ms)
+{
+    int64_t ms = WEIR__RETRY_FIRST_MS;
+    for (unsigned i = 1; i < tries && ms < max_ms; i++)
+        ms *= 2;
+    return ms < max_ms ? ms : max_ms;
+}
+
 int64_t weir__retry_backoff_ms(int attempts, uint64_t random)
 {
-    int64_t most = WEIR__RETRY_FIRST_MS;
-    for (int i = 1; i < attempts && most < WEIR__RETRY_MAX_MS; i++)
-        most *= 2;
-    if (most > WEIR__RETRY_MAX_MS)
-        most = WEIR__RETRY_MAX_MS;
-    return (int64_t)(random % (uint64_t)(most + 1));
+    return (int64_t)(random % (uint64_t)(doubled_ms((unsigned)attempts, WEIR__RETRY_MAX_MS) + 1));
 }
 
 /* ---- Groups set aside ---- */
@@ -67,14 +71,6 @@ static struct weir__rule_breaker *find(struct weir__rule_breakers *breakers, wei
     return oldest;
 }
 
-static int64_t probe_interval_ms(unsigned tries)
-{
-    int64_t ms = WEIR__RETRY_FIRST_MS;
-    for (unsigned i = 1; i < tries && ms < WEIR__RULE_BREAKER_MAX_MS; i++)
-        ms *= 2;
-    return ms < WEIR__RULE_BREAKER_MAX_MS ? ms : WEIR__RULE_BREAKER_MAX_MS;
-}
-
 int64_t weir__rule_breaker_until(struct weir__rule_breakers *breakers, weir_text rule, int64_t now_ms)
 {
     struct weir__rule_breaker *breaker = find(breakers, rule, false);
@@ -83,9 +79,9 @@ int64_t weir__rule_breaker_until(struct weir__rule_breakers *breakers, weir_text
     if (now_ms < breaker->until_ms &&
         breaker->until_ms - now_ms <= WEIR__RULE_BREAKER_MAX_MS) /* else the clock was set back */
         return breaker->until_ms;
-    /* If the probe's result is never recorded (its limit denied it, say), the next one may probe. */
+    /* If the probe's result is never recorded (for example because its limit denied it), the next one may probe. */
     breaker->probing = true;
-    breaker->until_ms = now_ms + probe_interval_ms(breaker->probes);
+    breaker->until_ms = now_ms + doubled_ms(breaker->probes, WEIR__RULE_BREAKER_MAX_MS);
     return 0;
 }
 
@@ -106,5 +102,5 @@ void weir__rule_breaker_record(struct weir__rule_breakers *breakers, weir_text r
     }
     breaker->probes++;
     breaker->probing = false;
-    breaker->until_ms = now_ms + probe_interval_ms(breaker->probes);
+    breaker->until_ms = now_ms + doubled_ms(breaker->probes, WEIR__RULE_BREAKER_MAX_MS);
 }

@@ -203,11 +203,11 @@ int weir__sq_sync(struct weir__sq *q)
 /* ---- Open and close ---- */
 
 /* Replaces SQLite's busy handler, whose growing sleeps starve one of two busy writers. */
-static int wait_for_others(void *context, int looks)
+static int wait_for_others(void *context, int tries)
 {
     struct timespec wait = {0, LOOK_US * 1000};
     (void)context;
-    if (looks >= BUSY_MS * 1000 / LOOK_US)
+    if (tries >= BUSY_MS * 1000 / LOOK_US)
         return 0;
     nanosleep(&wait, NULL);
     return 1;
@@ -232,7 +232,7 @@ static int lock_folder(const char *path)
     const char *end = strrchr(path, '/');
     int len = end ? snprintf(folder, sizeof folder, "%.*s/", (int)(end - path), path) : snprintf(folder, 3, ".");
     int file = len > 0 && (size_t)len < sizeof folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    for (int looks = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0 && wait_for_others(NULL, looks); looks++)
+    for (int tries = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0 && wait_for_others(NULL, tries); tries++)
         continue;
     return file;
 }

@@ -257,7 +257,7 @@ void weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struc
 int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count,
                      int64_t *to, int most);
 
-/* 0, REMOVED (the file was unlinked or replaced), or UNAVAILABLE (cannot tell). */
+/* 0, REMOVED (the file was unlinked or replaced), or UNAVAILABLE (unknown). */
 int weir__sq_check_file(struct weir__sq *q);
 /* Begins a write transaction; returns q->error. acknowledged: its commit syncs, unless the options defer that. */
 int weir__sq_write(struct weir__sq *q, bool acknowledged);

@@ -180,23 +180,15 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
                         size_t count)
 {
     struct weir__command *command = weir__command_new(kind);
-    const char *argv[4] = {NULL};
-    size_t lens[4] = {0};
-    char *text = NULL;
 
-    for (size_t i = 0; i < count && i < 4; i++) {
-        argv[i] = arguments[i];
-        lens[i] = arguments[i] == weir__script ? weir__script_len() : strlen(arguments[i]);
-    }
-    long long len = (long long)redisFormatCommandArgv(&text, (int)count, argv, lens);
-    if (!command || len < 0) {
-        free(text);
-        free(command);
+    if (!command) {
         weir__channel_close(channel, WEIR_ENOMEM, false);
         return false;
     }
-    weir__buffer_add(&channel->out, text, (size_t)len);
-    free(text);
+    weir__redis_add_length(&channel->out, '*', count);
+    for (size_t i = 0; i < count; i++)
+        weir__redis_add_text(&channel->out, arguments[i],
+                             arguments[i] == weir__script ? weir__script_len() : strlen(arguments[i]));
     return weir__channel_queued(channel, command, channel->out_total);
 }
 

@@ -144,7 +144,7 @@ void weir__client_start(struct weir__client *client, int64_t now_us)
 
 /* ---- Requests ---- */
 
-static bool makes_sense(const struct weir__store_request *request)
+static bool is_valid(const struct weir__store_request *request)
 {
     if (request->raw)
         return request->op_count == 0 && request->group_count == 0;
@@ -180,7 +180,7 @@ void weir__client_submit(struct weir__client *client, struct weir__store_request
     request->state = WEIR__REQUEST_LIVE;
     if (request->deadline_us == 0)
         request->deadline_us = client->now_us + client->options->deadline_us;
-    if (!makes_sense(request))
+    if (!is_valid(request))
         error = WEIR_EINVAL;
     else if (client->timer_count >= REQUESTS_MAX)
         error = WEIR_ESTOREBREAKER;
@@ -320,13 +320,13 @@ static bool probed(struct weir__client *client, unsigned slot)
 
 bool weir__client_probing(struct weir__client *client, const struct weir__store_request *request)
 {
-    bool looks = request->raw && probed(client, slot_of(request));
+    bool probing = request->raw && probed(client, slot_of(request));
     uint32_t most = client->options->kind == WEIR__CLUSTER ? request->op_count
                                                            : 1; /* without a cluster, all go to the same server */
 
-    for (uint32_t i = 0; i < most && i < request->op_count && !looks; i++)
-        looks = probed(client, weir__slot(request->ops[i].name, request->ops[i].name_len));
-    return looks;
+    for (uint32_t i = 0; i < most && i < request->op_count && !probing; i++)
+        probing = probed(client, weir__slot(request->ops[i].name, request->ops[i].name_len));
+    return probing;
 }
 
 /* ---- Statistics ---- */

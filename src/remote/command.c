@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKED_THROUGH 64   /* in a cluster: waiting requests that are searched for one of the same slot */
-#define DRIFT          1024 /* bound on the relative drift of two clocks: 1/1024 */
+#define SKIPPED_MAX 64   /* in a cluster: waiting requests that are searched for one of the same slot */
+#define DRIFT       1024 /* bound on the relative drift of two clocks: 1/1024 */
 
 /* ---- The offset of the server's clock ---- */
 
@@ -87,19 +87,19 @@ static bool fits(const struct weir__client *client, const struct weir__command *
 
 /*
  * Moves requests that can share a command from the waiting list into it. In a cluster these must have the same slot: up
- * to LOOKED_THROUGH requests of other slots are skipped, since requests for a hot key are interleaved with others.
+ * to SKIPPED_MAX requests of other slots are skipped, since requests for a hot key are interleaved with others.
  */
 static void gather(struct weir__channel *channel, struct weir__command *command)
 {
     struct weir__client *client = channel->client;
-    unsigned passed_over = 0, most = client->options->kind == WEIR__CLUSTER ? LOOKED_THROUGH : 0;
+    unsigned skipped = 0, most = client->options->kind == WEIR__CLUSTER ? SKIPPED_MAX : 0;
     uint32_t groups = 0;
 
-    for (struct weir__store_request *request = channel->waiting.first, *next; request && passed_over <= most;
+    for (struct weir__store_request *request = channel->waiting.first, *next; request && skipped <= most;
          request = next) {
         next = request->next;
         if (!fits(client, command, request, groups)) {
-            passed_over++;
+            skipped++;
             continue;
         }
         weir__request_list_remove(request);
@@ -174,14 +174,14 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
 
     for (struct weir__store_request *request = command->requests.first, *next; request; request = next) {
         next = request->next;
-        bool tired = ++request->tries > WEIR__TRIES;
+        bool exhausted = ++request->tries > WEIR__TRIES;
         /* An orphan is not sent again: no caller waits for it, and it took nothing. */
-        if (!tired && !(request->state & WEIR__REQUEST_ORPHAN))
+        if (!exhausted && !(request->state & WEIR__REQUEST_ORPHAN))
             continue;
         int error = channel->load_error ? channel->load_error : WEIR_ESTOREERROR;
         weir__request_list_remove(request);
         weir__request_end(client, request, error, true);
-        if (tired)
+        if (exhausted)
             weir__route_failed(channel, error);
     }
     if (!command->requests.first || channel->state != WEIR__CHANNEL_READY) {

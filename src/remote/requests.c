@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACK_US      (INT64_C(5) * 1000000) /* how long a refund is retried */
-#define LATER_US     100000                 /* between two tries */
-#define INTERNAL_MAX 65536 /* internal requests at once; above it, a refund is dropped: the units stay taken */
-#define LEAVES(q)    ((q)->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN))
+#define BACK_US        (INT64_C(5) * 1000000) /* how long a refund is retried */
+#define LATER_US       100000                 /* between two tries */
+#define INTERNAL_MAX   65536 /* internal requests at once; above it, a refund is dropped: the units stay taken */
+#define CLEAR_ROUTE(q) ((q)->state &= (uint8_t) ~(WEIR__REQUEST_REDIRECTED | WEIR__REQUEST_HALF_OPEN))
 
 /* ---- Lists ---- */
 
@@ -217,7 +217,7 @@ static void back_ended(struct weir__client *client, struct weir__store_request *
 
 void weir__request_end(struct weir__client *client, struct weir__store_request *request, int error, bool sure)
 {
-    LEAVES(request);
+    CLEAR_ROUTE(request);
     if (request->state & WEIR__REQUEST_REFUND) {
         back_ended(client, request, error, sure);
         return;
@@ -301,6 +301,6 @@ void weir__request_detach(struct weir__client *client, struct weir__store_reques
     }
     if (request->state & WEIR__REQUEST_HALF_OPEN && list->channel)
         weir__breaker_release(&list->channel->breaker);
-    LEAVES(request);
+    CLEAR_ROUTE(request);
     weir__request_list_remove(request);
 }

@@ -3,6 +3,7 @@
 
 #include "algo/algo.h"
 #include "algo/arith.h"
+#include "base/number.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +11,12 @@
 #include <endian.h>
 #include <hiredis/hiredis.h>
 
-#define NUMBER_MAX  9                  /* bytes of a number: type and eight */
-#define LOOSE_MAX   2000               /* numbers that are passed without a MessagePack array */
-#define MARKED      5                  /* bytes of a 32-bit number in MessagePack */
-#define ROW         7                  /* numbers of a limit */
-#define TEXT_AROUND 8                  /* bytes that the Redis protocol adds to a string below 1000 bytes */
-#define LATE_MAX    (INT64_C(1) << 44) /* microseconds: the script divides by it */
-#define ROWS_LOOKED 16                 /* newest rows that are compared; a duplicate row only costs bytes */
+#define NUMBER_MAX    9                  /* bytes of a number: type and eight */
+#define LOOSE_MAX     2000               /* numbers that are passed without a MessagePack array */
+#define MARKED        5                  /* bytes of a 32-bit number in MessagePack */
+#define ROW           7                  /* numbers of a limit */
+#define LATE_MAX      (INT64_C(1) << 44) /* microseconds: the script divides by it */
+#define ROWS_COMPARED 16                 /* newest rows that are compared; a duplicate row only costs bytes */
 
 /* ---- Numbers ---- */
 
@@ -107,7 +107,7 @@ static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
 /* ---- Rows: parameters of limits, deduplicated ---- */
 
 struct rows {
-    int64_t row[ROWS_LOOKED][ROW];
+    int64_t row[ROWS_COMPARED][ROW];
     uint32_t count;
 };
 
@@ -116,13 +116,13 @@ static uint32_t row_number(struct rows *rows, const struct weir__store_op *op, b
 {
     int64_t row[ROW];
     fill_row(op, row);
-    uint32_t looked = rows->count < ROWS_LOOKED ? rows->count : ROWS_LOOKED;
+    uint32_t compared = rows->count < ROWS_COMPARED ? rows->count : ROWS_COMPARED;
     *fresh = false;
-    for (uint32_t i = 1; i <= looked; i++)
-        if (memcmp(rows->row[(rows->count - i) % ROWS_LOOKED], row, sizeof row) == 0)
+    for (uint32_t i = 1; i <= compared; i++)
+        if (memcmp(rows->row[(rows->count - i) % ROWS_COMPARED], row, sizeof row) == 0)
             return rows->count - i;
     *fresh = true;
-    memcpy(rows->row[rows->count % ROWS_LOOKED], row, sizeof row);
+    memcpy(rows->row[rows->count % ROWS_COMPARED], row, sizeof row);
     return rows->count++;
 }
 
@@ -199,7 +199,7 @@ static uint32_t add_rows(struct weir__buffer *to, const struct weir__group_ref *
             bool fresh;
             uint32_t row = row_number(&rows, &refs[p].request->ops[group->first + i], &fresh);
             for (int j = 0; j < ROW && fresh; j++)
-                add_number(to, rows.row[row % ROWS_LOOKED][j]);
+                add_number(to, rows.row[row % ROWS_COMPARED][j]);
         }
     }
     return rows.count;
@@ -226,39 +226,36 @@ static uint32_t add_groups(struct weir__buffer *to, const struct weir__group_ref
 
 /* ---- The command ---- */
 
-_Static_assert(WEIR__STORE_NAME_MAX < 1000, "the length of a name has three digits");
-
-static void add_length(struct weir__buffer *to, char mark, uint64_t length)
+void weir__redis_add_length(struct weir__buffer *to, char mark, size_t length)
 {
-    char text[32];
-    int len = snprintf(text, sizeof text, "%c%llu\r\n", mark, (unsigned long long)length);
-    weir__buffer_add(to, text, (size_t)len);
-}
-
-static void add_text(struct weir__buffer *to, const char *text, size_t len)
-{
-    char *room = weir__buffer_room(to, len + TEXT_AROUND), *at = room;
+    char *room = weir__buffer_room(to, WEIR__DIGITS_MAX + 3), *at = room;
     if (!room)
         return;
-    *at++ = '$';
-    if (len >= 100)
-        *at++ = (char)('0' + len / 100 % 10);
-    if (len >= 10)
-        *at++ = (char)('0' + len / 10 % 10);
-    *at++ = (char)('0' + len % 10);
-    *at++ = '\r';
-    *at++ = '\n';
-    memcpy(at, text, len);
-    at += len;
+    *at++ = mark;
+    at = weir__write_digits(at, length);
     *at++ = '\r';
     *at++ = '\n';
     to->len += (size_t)(at - room);
 }
 
-static void add_decimal(struct weir__buffer *to, uint64_t number)
+void weir__redis_add_text(struct weir__buffer *to, const char *text, size_t len)
 {
-    char text[24];
-    add_text(to, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)number));
+    weir__redis_add_length(to, '$', len);
+    if (len > 0)
+        weir__buffer_add(to, text, len);
+    weir__buffer_add(to, "\r\n", 2);
+}
+
+void weir__redis_add_int(struct weir__buffer *to, int64_t number)
+{
+    char text[WEIR__INT_TEXT_MAX];
+    weir__redis_add_text(to, text, (size_t)(weir__write_int(text, number) - text));
+}
+
+static void add_unsigned(struct weir__buffer *to, uint64_t number)
+{
+    char text[WEIR__DIGITS_MAX];
+    weir__redis_add_text(to, text, (size_t)(weir__write_digits(text, number) - text));
 }
 
 static void put_32(char *to, unsigned char mark, uint32_t number)
@@ -299,26 +296,26 @@ void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *re
         keys += group_of(&refs[p])->count;
     /* Only the first command of a batch checks the previous number: small batches do not have the later commands. */
     bool ordered = sender_key && refs[0].request->slot == 0;
-    add_length(to, '*', 3 + keys + 1 + (sending ? 1 : 0) + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
-    add_text(to, "EVALSHA", 7);
-    add_text(to, weir__script_sha, 40);
-    add_decimal(to, keys);
+    weir__redis_add_length(to, '*', 3 + keys + 1 + (sending ? 1 : 0) + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
+    weir__redis_add_text(to, "EVALSHA", 7);
+    weir__redis_add_text(to, weir__script_sha, 40);
+    add_unsigned(to, keys);
     for (size_t p = 0; p < count; p++) {
         const struct weir__group *group = group_of(&refs[p]);
         for (uint32_t i = 0; i < group->count; i++) {
             const struct weir__store_op *op = &refs[p].request->ops[group->first + i];
-            add_text(to, op->name, op->name_len);
+            weir__redis_add_text(to, op->name, op->name_len);
         }
     }
     if (sender_key)
-        add_text(to, sender_key, strlen(sender_key));
+        weir__redis_add_text(to, sender_key, strlen(sender_key));
     add_array(to, refs, count);
     if (sending)
-        add_decimal(to, sending->clock_us > 0 ? (uint64_t)sending->clock_us : 0);
+        add_unsigned(to, sending->clock_us > 0 ? (uint64_t)sending->clock_us : 0);
     if (sender_key)
-        add_decimal(to, sending->batch);
+        add_unsigned(to, sending->batch);
     if (ordered)
-        add_decimal(to, sending->batch - 1);
+        add_unsigned(to, sending->batch - 1);
 }
 
 /* ---- Replies ---- */

@@ -39,6 +39,11 @@ void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *re
  */
 int weir__script_read(const struct redisReply *reply, const struct weir__group_ref *refs, size_t count);
 
+/* The Redis protocol: appends "*LENGTH" or "$LENGTH", a bulk string, a number as one. */
+void weir__redis_add_length(struct weir__buffer *to, char mark, size_t length);
+void weir__redis_add_text(struct weir__buffer *to, const char *text, size_t len);
+void weir__redis_add_int(struct weir__buffer *to, int64_t number);
+
 /* The error code of an error reply (LOADING, READONLY, OOM …); WEIR_ESTOREERROR for unknown ones. */
 int weir__store_error(const char *text, size_t len);
 

@@ -144,7 +144,7 @@ static int64_t channel_limit(const struct weir__channel *channel)
     }
 }
 
-static void shut_if_over(struct weir__channel *channel)
+static void close_if_stalled(struct weir__channel *channel)
 {
     if (channel_limit(channel) <= channel->client->now_us)
         weir__channel_close(channel, channel->state == WEIR__CHANNEL_CONNECTING ? WEIR_ESTOREDOWN : WEIR_ESTORESLOW,
@@ -156,10 +156,10 @@ static void pass_channels(struct weir__client *client)
     for (unsigned i = 0; i < client->nodes_end; i++) {
         if (!client->channels[i].used)
             continue;
-        shut_if_over(&client->channels[i]);
+        close_if_stalled(&client->channels[i]);
         weir__route_probe(&client->channels[i]);
     }
-    shut_if_over(weir__topology_channel(client));
+    close_if_stalled(weir__topology_channel(client));
 }
 
 /* ---- Retries ---- */

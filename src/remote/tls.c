@@ -25,7 +25,7 @@ struct weir__tls_session {
     size_t out_at;
 };
 
-/* Without it, OpenSSL would prompt on the terminal while a request waits. */
+/* Without it, OpenSSL would prompt on the terminal while a request wants_more. */
 static int no_pass_phrase(char *to, int size, int writing, void *data)
 {
     (void)to, (void)size, (void)writing, (void)data;
@@ -197,7 +197,7 @@ static bool distrusted(const struct weir__tls_session *tls)
 }
 
 /* Whether only more bytes are needed. */
-static bool waits(const struct weir__tls_session *tls, int result)
+static bool wants_more(const struct weir__tls_session *tls, int result)
 {
     int error = SSL_get_error(tls->ssl, result);
 
@@ -210,7 +210,7 @@ int weir__tls_shake(struct weir__tls_session *tls)
     int result = SSL_do_handshake(tls->ssl);
     if (result == 1)
         return 1;
-    if (waits(tls, result))
+    if (wants_more(tls, result))
         return 0;
     return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREGARBAGE;
 }
@@ -221,7 +221,7 @@ long weir__tls_read(struct weir__tls_session *tls, char *to, size_t size)
     int result = SSL_read(tls->ssl, to, size > INT_MAX ? INT_MAX : (int)size);
     if (result > 0)
         return result;
-    if (waits(tls, result))
+    if (wants_more(tls, result))
         return 0;
     /* With TLS 1.3 the server refuses a client certificate after the handshake. */
     return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREDOWN;

@@ -255,7 +255,7 @@ void weir__topology_lost(struct weir__client *client, int error)
         found_nothing(client, error);
 }
 
-static bool cluster_ails(const struct weir__client *client)
+static bool is_unhealthy(const struct weir__client *client)
 {
     if (client->unrouted.first || !client->have_map)
         return true;
@@ -274,7 +274,7 @@ int64_t weir__topology_due(const struct weir__client *client)
         return INT64_MAX;
     if (client->options->kind == WEIR__SENTINEL)
         return client->channels[0].state == WEIR__CHANNEL_READY ? client->refresh_us : INT64_MAX;
-    if (!client->refresh_wanted && !cluster_ails(client))
+    if (!client->refresh_wanted && !is_unhealthy(client))
         return INT64_MAX;
     return breaker->state == WEIR__BREAKER_OPEN && probe_us > client->refresh_us ? probe_us : client->refresh_us;
 }

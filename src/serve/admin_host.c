@@ -81,14 +81,14 @@ static void published(void *context, int64_t revision)
 
 /* ---- Statistics ---- */
 
-static struct weir__snapshot *look(struct weir__host *host)
+static struct weir__snapshot *lock_snapshot(struct weir__host *host)
 {
     pthread_mutex_lock(&host->lock);
     weir__snapshot_refresh(&host->snapshot);
     return &host->snapshot;
 }
 
-static int done(struct weir__host *host, int error)
+static int unlock(struct weir__host *host, int error)
 {
     pthread_mutex_unlock(&host->lock);
     return error;
@@ -97,13 +97,13 @@ static int done(struct weir__host *host, int error)
 static int stats(void *context, char **json)
 {
     struct weir__host *host = context;
-    return done(host, weir__stats_json_current(look(host), json));
+    return unlock(host, weir__stats_json_current(lock_snapshot(host), json));
 }
 
 static int history(void *context, const char *rule, int64_t seconds, int64_t step, char **json)
 {
     struct weir__host *host = context;
-    return done(host, weir__stats_json_history(look(host), rule, seconds, step, json));
+    return unlock(host, weir__stats_json_history(lock_snapshot(host), rule, seconds, step, json));
 }
 
 static int hot(void *context, const struct weir__host_hot *what, char **json)
@@ -111,14 +111,14 @@ static int hot(void *context, const struct weir__host_hot *what, char **json)
     struct weir__host *host = context;
     struct weir__stats_json_hot_keys wanted = {
         .rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n, .hide = what->hide};
-    return done(host, weir__stats_json_hot_keys(look(host), &wanted, json));
+    return unlock(host, weir__stats_json_hot_keys(lock_snapshot(host), &wanted, json));
 }
 
 static int advice(void *context, const char *rule, char **json)
 {
     struct weir__host *host = context;
     struct weir__rule_source source = {.path = host->config->rules_path, .text = host->config->rules_text};
-    int error = done(host, weir__stats_json_advice(look(host), rule, &source, json));
+    int error = unlock(host, weir__stats_json_advice(lock_snapshot(host), rule, &source, json));
     weir__rule_source_free(&source);
     return error;
 }
@@ -126,8 +126,8 @@ static int advice(void *context, const char *rule, char **json)
 static int hosts(void *context, char **json)
 {
     struct weir__host *host = context;
-    weir__membership_refresh(&host->membership, look(host));
-    return done(host, weir__stats_json_hosts(&host->membership, json));
+    weir__membership_refresh(&host->membership, lock_snapshot(host));
+    return unlock(host, weir__stats_json_hosts(&host->membership, json));
 }
 
 static void record_heartbeat(void *context, weir_text text)
@@ -141,8 +141,8 @@ static void record_heartbeat(void *context, weir_text text)
 void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat)
 {
     weir__watch(host->engine);
-    weir__heartbeat_of_self(heartbeat, look(host), host->config->store.url != NULL);
-    (void)done(host, 0);
+    weir__heartbeat_of_self(heartbeat, lock_snapshot(host), host->config->store.url != NULL);
+    (void)unlock(host, 0);
 }
 
 static void log_history_error(const struct weir__host *host, int error, const char *ending)
@@ -156,12 +156,12 @@ static void log_history_error(const struct weir__host *host, int error, const ch
                    weir__mapped_why(path, error, why, sizeof why));
 }
 
-void weir__host_look(struct weir__host *host)
+void weir__host_tick(struct weir__host *host)
 {
     int error = host->observer ? weir__history_writer_tick(host->observer) : 0;
-    if (error && error != host->look_error)
+    if (error && error != host->tick_error)
         log_history_error(host, error, ".history");
-    host->look_error = error;
+    host->tick_error = error;
     for (const char *disabled; (disabled = weir__sidecar_lost()) != NULL;)
         weir__logf(host->log, WEIR__LOG_ERROR, "a sidecar file of %s was truncated; %s until the agent restarts",
                    host->config->segment_path, disabled);

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 500 /* between two looks for changed files */, POLL_MS = 100 };
+enum { WATCH_MS = 500 /* between two checks for changed files */, POLL_MS = 100 };
 
 /* The running configuration, the one read last, and fingerprints of the file. */
 struct watched {
@@ -106,7 +106,7 @@ static int run_child(struct watched *w, int signals)
     bool good = weir__agent_prepare(w->config, w->log);
     w->fingerprint = w->last_seen = weir__config_fingerprint(w->config);
     log_start(w);
-    for (int64_t looked_ms = weir__monotonic_ms(); good && !stopping;) {
+    for (int64_t watched_ms = weir__monotonic_ms(); good && !stopping;) {
         struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
                                 {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN},
                                 {.fd = agent.output > 0 ? agent.output : -1, .events = POLLIN}};
@@ -118,9 +118,9 @@ static int run_child(struct watched *w, int signals)
         for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;
              requested = true)
             stopping |= action == WEIR__ACTION_STOP;
-        if (stopping || !good || (!requested && weir__monotonic_ms() - looked_ms < LOOK_MS))
+        if (stopping || !good || (!requested && weir__monotonic_ms() - watched_ms < WATCH_MS))
             continue;
-        looked_ms = weir__monotonic_ms();
+        watched_ms = weir__monotonic_ms();
         if (!changed(w, requested))
             continue;
         take_next(w);

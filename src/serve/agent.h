@@ -28,7 +28,7 @@ struct weir__agent_process {
     char line[4096]; /* an incomplete line read from `output` */
     size_t line_len;
     struct weir__agent_user user;
-    int64_t shared_ms;   /* time of the last look for root's files in the state folder */
+    int64_t shared_ms;   /* time of the last check for root's files in the state folder */
     bool foreign;        /* there are some, and that was logged */
     bool portless;       /* it runs without the admin port, which only root can bind: the port was taken */
     int64_t port_due_ms; /* time of the next attempt to bind the port */
@@ -85,7 +85,7 @@ struct weir__host {
     struct weir__queue_admin *queue_admin; /* NULL: there is no queue */
     struct weir__control_host calls;
     struct weir__sidecar_log sidecar_log;
-    int look_error; /* the last error of the history that was logged */
+    int tick_error; /* the last error of the history that was logged */
     bool lost;      /* the segment's file was truncated, and that was logged */
 };
 
@@ -95,6 +95,6 @@ void weir__host_close(struct weir__host *host);
 /* Fills in this host's heartbeat. */
 void weir__host_heartbeat(struct weir__host *host, struct weir__heartbeat *heartbeat);
 /* Writes the history. To be called several times a second. */
-void weir__host_look(struct weir__host *host);
+void weir__host_tick(struct weir__host *host);
 
 #endif

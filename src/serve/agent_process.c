@@ -25,7 +25,7 @@ enum {
     PREPARE_MS = 30000,      /* deadline of weir__bootstrap */
     HISTORY_MS = 2000,       /* deadline for creating or enlarging the history */
     HISTORY_PAUSE_MS = 1000, /* between two requests for a history; 10 times as long after a failure */
-    SHARE_MS = 500,          /* between two looks for root's files in the state folder */
+    SHARE_MS = 500,          /* between two checks for root's files in the state folder */
     MESSAGES_MAX = 256       /* per call of weir__agent_poll */
 };
 
@@ -123,16 +123,22 @@ bool weir__agent_prepare(const struct weir__config *config, const struct weir__l
     return code == 0;
 }
 
+/* 0: there is none. */
+static void close_if_open(int *descriptor)
+{
+    if (*descriptor > 0)
+        close(*descriptor);
+    *descriptor = 0;
+}
+
 /* Copies complete lines of the agent to the log, and lines over 4 KiB in pieces. */
 static void output_copy(struct weir__agent_process *agent, const struct weir__logger *log)
 {
     for (int i = 0; agent->output > 0 && i < MESSAGES_MAX; i++) {
         char *line = agent->line;
         ssize_t got = read(agent->output, line + agent->line_len, sizeof agent->line - agent->line_len);
-        if (got == 0) { /* the agent has closed its end */
-            close(agent->output);
-            agent->output = 0;
-        }
+        if (got == 0) /* the agent has closed its end */
+            close_if_open(&agent->output);
         if (got <= 0)
             return;
         size_t len = agent->line_len += (size_t)got;
@@ -150,18 +156,14 @@ static void output_close(struct weir__agent_process *agent, const struct weir__l
     output_copy(agent, log);
     if (agent->line_len)
         weir__log_raw(log, (weir_text){agent->line, agent->line_len});
-    if (agent->output > 0)
-        close(agent->output);
-    agent->output = 0;
+    close_if_open(&agent->output);
     agent->line_len = 0;
 }
 
 static void channel_close(struct weir__agent_process *agent)
 {
-    if (agent->channel > 0)
-        close(agent->channel);
+    close_if_open(&agent->channel);
     free(agent->inbox.text);
-    agent->channel = 0;
     agent->inbox = (struct weir__sidecar_inbox){0};
 }
 
@@ -200,10 +202,8 @@ void weir__agent_start_if_due(struct weir__agent_process *agent, const struct we
         return;
     if (agent->user.drops && (!weir__sidecar_channel(ends) || pipe2(output, O_CLOEXEC) != 0)) {
         weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
-        if (ends[0] > 0) {
-            close(ends[0]);
-            close(ends[1]);
-        }
+        close_if_open(&ends[0]);
+        close_if_open(&ends[1]);
         return;
     }
     if (output[0] > 0)
@@ -211,13 +211,10 @@ void weir__agent_start_if_due(struct weir__agent_process *agent, const struct we
     agent->portless = port_is_taken(config);
     agent->port_due_ms = now_ms + PAUSE_MAX_MS;
     pid_t parent = getpid(), child = fork();
-    if (child == 0) {
+    if (child == 0)
         agent_main(agent, config, log, parent, ends[1], output[1]);
-    }
-    if (ends[1] > 0)
-        close(ends[1]);
-    if (output[1] > 0)
-        close(output[1]);
+    close_if_open(&ends[1]);
+    close_if_open(&output[1]);
     agent->channel = ends[0];
     agent->output = output[0];
     if (child < 0) {
@@ -320,9 +317,9 @@ bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int stat
     }
     if (now_ms - agent->started_ms >= STEADY_MS)
         agent->pause_ms = 0;
-    agent->pause_ms = agent->pause_ms ? agent->pause_ms * 2 : PAUSE_MS;
-    if (agent->pause_ms > PAUSE_MAX_MS)
-        agent->pause_ms = PAUSE_MAX_MS;
+    agent->pause_ms = !agent->pause_ms                     ? PAUSE_MS
+                      : agent->pause_ms * 2 < PAUSE_MAX_MS ? agent->pause_ms * 2
+                                                           : PAUSE_MAX_MS;
     agent->due_ms = now_ms + agent->pause_ms;
     if (WIFSIGNALED(status))
         weir__logf(log, WEIR__LOG_WARNING, "agent killed by signal %d (%s); restarting in %d ms", WTERMSIG(status),

@@ -113,7 +113,7 @@ static void *record_history(void *context)
     for (int round = 0; !wait_ms(threads, round ? TICK_MS : 0); round = round % INGEST_RETRY + 1) {
         if (threads->config->queue.wanted && !threads->ingest && round % INGEST_RETRY == 0)
             start_ingest(threads, round == 0);
-        weir__host_look(threads->host);
+        weir__host_tick(threads->host);
     }
     return NULL;
 }

@@ -20,6 +20,14 @@
 
 enum { MAKE_MS = 5000, MAKE_GIB_MS = 2000 }; /* deadline for creating the segment; in addition, for each GiB */
 
+/* stat() of the folder of a path. */
+static bool stat_folder(const char *path, struct stat *at)
+{
+    char folder[4200];
+    weir__folder_of(path, folder, sizeof folder);
+    return stat(folder, at) == 0;
+}
+
 static bool only_root_writes(const struct stat *at)
 {
     return at->st_uid == 0 && !(at->st_mode & (S_IWGRP | S_IWOTH));
@@ -33,11 +41,9 @@ static bool only_root_writes(const struct stat *at)
  */
 static bool is_made_by_weir(const char *path, int file, const struct stat *at)
 {
-    char folder[4200];
     struct stat around;
     unsigned char magic[8] = {0};
-    weir__folder_of(path, folder, sizeof folder);
-    if (stat(folder, &around) == 0 && only_root_writes(&around))
+    if (stat_folder(path, &around) && only_root_writes(&around))
         return true;
     return at->st_size == 0 ||
            (pread(file, magic, sizeof magic, 0) == (ssize_t)sizeof magic && magic[0] == 0xf7 && magic[7] == 0x0a);
@@ -58,12 +64,11 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user)
     return good;
 }
 
-static bool lock_make(const char *path)
+static void lock_make(const char *path)
 {
     int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (file >= 0)
         close(file);
-    return file >= 0;
 }
 
 /* Creates the segment and its mapped sidecar files. In a helper process: the agent may have locked or truncated
@@ -89,11 +94,11 @@ static int segment_make(void *context)
     return 0;
 }
 
-static bool segment_share(const struct weir__config *config, const struct weir__agent_user *user,
+static void segment_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
-    static const char *const locks[] = {".observer", ".load.lock"};
     static const char *const files[] = {"", ".ledger", ".hot", ".load", ".history", ".observer", ".load.lock"};
+    enum { LOCKS = 5 }; /* files from here on are empty, for locks */
     char path[4200];
     const struct weir__helper helper = {.work = segment_make,
                                         .context = (void *)(uintptr_t)config,
@@ -101,17 +106,14 @@ static bool segment_share(const struct weir__config *config, const struct weir__
     if (weir__helper_run(&helper) != 0)
         weir__logf(log, WEIR__LOG_WARNING, "cannot prepare segment %s for the agent: %s; the agent opens it as it is",
                    config->segment_path, strerror(errno));
-    for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
-        snprintf(path, sizeof path, "%s%s", config->segment_path, locks[i]);
-        (void)!lock_make(path);
-    }
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, files[i]);
+        if (i >= LOCKS)
+            lock_make(path);
         if (!weir__handover_file(path, user))
             weir__logf(log, WEIR__LOG_WARNING, "cannot share %s with the agent's user %s: %s", path, user->name,
                        strerror(errno));
     }
-    return true;
 }
 
 /* ---- The state folder ---- */
@@ -200,12 +202,11 @@ static bool entries_look(const struct weir__config *config, DIR *list, const str
 static int folder_open(const char *path)
 {
     struct stat at;
-    char above[4200], name[4200];
+    char name[4200];
     int len = snprintf(name, sizeof name, "%s", path);
     while (len > 1 && len < (int)sizeof name && name[len - 1] == '/') /* with a trailing slash open follows a link */
         name[--len] = 0;
-    weir__folder_of(name, above, sizeof above);
-    bool safe = stat(above, &at) == 0 && only_root_writes(&at);
+    bool safe = stat_folder(name, &at) && only_root_writes(&at);
     return open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (safe ? 0 : O_NOFOLLOW));
 }
 
@@ -248,9 +249,7 @@ static void state_adopt(const struct weir__config *config, const struct weir__ag
 static bool is_foreign(const char *path)
 {
     struct stat at;
-    char folder[4200];
-    weir__folder_of(path, folder, sizeof folder);
-    return lstat(path, &at) == 0 && at.st_uid == 0 && S_ISREG(at.st_mode) && stat(folder, &at) == 0 && at.st_uid != 0;
+    return lstat(path, &at) == 0 && at.st_uid == 0 && S_ISREG(at.st_mode) && stat_folder(path, &at) && at.st_uid != 0;
 }
 
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
@@ -294,7 +293,8 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
         }
         state_adopt(config, user);
     }
-    return segment_share(config, user, log);
+    segment_share(config, user, log);
+    return true;
 }
 
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    STEP_MS = 5, /* between two looks whether the helper has ended */
+    STEP_MS = 5, /* between two checks whether the helper has ended */
     KILLED_MS =
         500 /* for a killed helper to end; one that waits for a disk takes longer and is reaped by its parent later */
 };

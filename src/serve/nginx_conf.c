@@ -340,8 +340,7 @@ static void write_queue_locations(struct writer *w)
           "            weir off;\n"
           "            default_type application/json;\n"
           "            add_header Retry-After 1 always;\n"
-          "            return 503 '{\"error\":\"unavailable\",\"message\":\"The queue cannot be asked at the "
-          "moment.\"}\\n';\n"
+          "            return 503 '{\"error\":\"unavailable\",\"message\":\"The queue is unavailable.\"}\\n';\n"
           "        }\n",
           w->to);
 }

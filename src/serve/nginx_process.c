@@ -239,14 +239,12 @@ bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size)
     if (!find_stream(nginx->stream_core))
         nginx->stream_core[0] = 0;
     if (!find_program(nginx->program))
-        snprintf(why, size, "nginx was not found%s%s; install it, or say in WEIR_NGINX where it is",
+        snprintf(why, size, "nginx was not found%s%s; install it, or set WEIR_NGINX to its path",
                  nginx->program[0] ? " at " : "", nginx->program);
     else if (!find_version(nginx))
-        snprintf(why, size, "%s -v does not say which nginx it is", nginx->program);
+        snprintf(why, size, "%s -v prints no version of nginx", nginx->program);
     else if (!module)
-        snprintf(why, size,
-                 MODULE_NAME " was not found; build it with make nginx, or say in WEIR_MODULES in which "
-                             "folder it is");
+        snprintf(why, size, MODULE_NAME " was not found; build it with make nginx, or set WEIR_MODULES to its folder");
     else
         return true;
     return false;

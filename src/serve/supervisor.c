@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 500,     /* between two looks for changed files */
+    WATCH_MS = 500,    /* between two checks for changed files */
     GRACE_MS = 10000,  /* SIGQUIT to SIGTERM: for requests in progress */
     HURRY_MS = 3000,   /* SIGTERM to SIGKILL */
     RELOAD_MS = 15000, /* for nginx to start workers with a new configuration */
@@ -51,7 +51,7 @@ struct supervisor {
     bool has_older;
     uint64_t fingerprint, last_seen;
     bool reload_requested, gone_logged, folder_logged;
-    int64_t looked_ms;
+    int64_t watched_ms;
     char line[LINE + 1]; /* plus a newline for an unfinished last line */
     size_t line_len;
     bool in_long; /* skipping the rest of a line longer than LINE */
@@ -220,9 +220,9 @@ static void reloaded(struct supervisor *s)
 static void watch_files(struct supervisor *s)
 {
     int64_t now = weir__monotonic_ms();
-    if (s->phase != RUNNING || (now - s->looked_ms < LOOK_MS && !s->reload_requested))
+    if (s->phase != RUNNING || (now - s->watched_ms < WATCH_MS && !s->reload_requested))
         return;
-    s->looked_ms = now;
+    s->watched_ms = now;
     if (!weir__runtime_dir_exists(s->folder)) {
         restore(s);
         return;
@@ -408,7 +408,7 @@ static void loop(struct supervisor *s)
                                 {.fd = s->output, .events = POLLIN},
                                 {.fd = s->agent.channel > 0 ? s->agent.channel : -1, .events = POLLIN},
                                 {.fd = s->agent.output > 0 ? s->agent.output : -1, .events = POLLIN}};
-        int ready = poll(wait, sizeof wait / sizeof *wait, LOOK_MS);
+        int ready = poll(wait, sizeof wait / sizeof *wait, WATCH_MS);
         if (ready > 0 && wait[2].revents && !read_output(s)) {
             close(s->output);
             s->output = -1;

@@ -78,7 +78,7 @@ static bool database_find(const struct weir__config *config, weir_diagnose *diag
 {
     const char *database = config->admin.database;
     if (!database)
-        return weir__config_report(config->file, "it has no rules service: admin says where one listens", diagnose,
+        return weir__config_report(config->file, "it has no rules service; the field admin adds one", diagnose,
                                    context);
     if (strlen(database) >= size)
         return weir__config_report(config->file, "the address of the database is too long", diagnose, context);

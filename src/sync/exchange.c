@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #define LOCK_MS      5000   /* wait for the previous agent to release the ledger */
-#define LOOK_US      500000 /* between two checks for changes of configuration and rules */
-#define COMPLAINT_MS 60000  /* between two warnings */
+#define WATCH_US     500000 /* between two checks for changes of configuration and rules */
+#define LOG_AGAIN_MS 60000  /* between two warnings */
 
 struct exchanger {
     const struct weir__config *config;
@@ -32,7 +32,7 @@ struct exchanger {
     struct weir__sync *sync; /* NULL: no eventual rule */
     int lock;
     uint64_t full, full_logged_ms;
-    int64_t looked; /* last check */
+    int64_t watched_us; /* last check */
     struct weir__sidecar_log sidecar_log;
 };
 
@@ -151,7 +151,7 @@ static void close_all(struct exchanger *x)
 static void log_full(struct exchanger *x)
 {
     uint64_t full = weir__load64(&x->engine->deltas->ledger.header->full), now = weir__coarse_ms();
-    if (full == x->full || (x->full_logged_ms && now - x->full_logged_ms < COMPLAINT_MS))
+    if (full == x->full || (x->full_logged_ms && now - x->full_logged_ms < LOG_AGAIN_MS))
         return;
     weir__logf(x->log, WEIR__LOG_WARNING,
                "ledger %s is full: %" PRIu64 " deltas were counted on this host only; stop weir, remove the file and "
@@ -212,17 +212,17 @@ static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
  * Waits until `due`, updating the heartbeat: the data plane takes an agent without one for dead. False: the thread must
  * end.
  */
-static bool rest(struct exchanger *x, int signals, const struct weir__exchange_watch *watch, int64_t due,
-                 enum weir__exchange_end *end)
+static bool wait_for_due(struct exchanger *x, int signals, const struct weir__exchange_watch *watch, int64_t due,
+                         enum weir__exchange_end *end)
 {
     for (;;) {
         int64_t now = weir__monotonic_us();
-        enum weir__signal_action came = wait_until(signals, due < now + LOOK_US ? due : now + LOOK_US);
+        enum weir__signal_action came = wait_until(signals, due < now + WATCH_US ? due : now + WATCH_US);
         *end = came == WEIR__ACTION_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
         if (came == WEIR__ACTION_STOP)
             return false;
-        if (watch && (came == WEIR__ACTION_RELOAD || now - x->looked >= LOOK_US)) {
-            x->looked = now;
+        if (watch && (came == WEIR__ACTION_RELOAD || now - x->watched_us >= WATCH_US)) {
+            x->watched_us = now;
             if (watch->changed(watch->context, came == WEIR__ACTION_RELOAD))
                 return false;
         }
@@ -239,11 +239,11 @@ static enum weir__exchange_end loop(struct exchanger *x, int signals, const stru
     enum weir__exchange_end end;
     int64_t due = weir__monotonic_us();
     unsigned slices = 1;
-    x->looked = due;
+    x->watched_us = due;
     do {
         (void)!exchange(x, slices); /* failures are logged when the state changes */
         slices = plan(x, &due, weir__monotonic_us());
-    } while (rest(x, signals, watch, due, &end));
+    } while (wait_for_due(x, signals, watch, due, &end));
     if (end == WEIR__EXCHANGE_STOPPED)
         (void)!exchange(x, 0); /* what remains is left for the next agent */
     return end;
@@ -287,7 +287,7 @@ const char *weir__segment_advice(int error)
     }
 }
 
-/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the rest. */
+/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the wait_for_due. */
 static void log_sidecar(void *context, const weir_diagnostic *diagnostic)
 {
     const struct weir__sidecar_log *to = context;

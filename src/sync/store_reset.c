@@ -2,10 +2,10 @@
  * Store reset: a failover to a replica that lacks acknowledged batches, or FLUSHALL.
  *
  * The server keeps the number of each sender's last batch; number and counters are replicated together. Its reply to a
- * batch says how many of the sender's batches it lacks; the agent re-sends their deltas. Each host does so with its
- * own, so a counter that the server does not know must not be restored from one host's level, which includes all hosts'
- * deltas (op.own_delta). If the server does not know the sender, or the batches are no longer remembered, every counter
- * is re-seeded once: the store keeps the minimum of its own and the host's level.
+ * batch has the number of the sender's batches that it lacks; the agent re-sends their deltas. Each host does so with
+ * its own, so a counter that the server does not know must not be restored from one host's level, which includes all
+ * hosts' deltas (op.own_delta). If the server does not know the sender, or the batches are no longer remembered, every
+ * counter is re-seeded once: the store keeps the minimum of its own and the host's level.
  */
 #include "sync/sync_internal.h"
 

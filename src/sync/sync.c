@@ -10,7 +10,7 @@
 #define NOTES_MIN          64    /* entries of a batch at least: one run of the script */
 #define LATE_ROUNDS        4     /* without a reply, after which deltas are sent with their age */
 #define DOWN_AFTER         3     /* failed rounds in a row, and the ledger's state is DOWN */
-#define LOOK_MS            1000  /* without an exchange: the store is pinged */
+#define PING_MS            1000  /* without an exchange: the store is pinged */
 #define SLICES_MAX         16    /* of a round */
 #define MANY               128   /* entries of a slice: more than the store handles in about a millisecond */
 #define FEW                16    /* entries of a slice: not worth a request */
@@ -362,7 +362,7 @@ static int collect_slices(struct weir__sync *sync, unsigned count)
 }
 
 /* Sends a request without effect, to find out whether the store is available. */
-static int look(struct weir__sync *sync)
+static int ping(struct weir__sync *sync)
 {
     weir__sync_fill_nothing(sync, &sync->ops[0]);
     sync->request =
@@ -481,8 +481,8 @@ static int run(struct weir__sync *sync, unsigned count)
     bool all = sync->slice == sync->slices;
     if (!error && all) {
         weir__store64(&header->acked_ms, sync->round_ms);
-        if (!sync->counters && now_ms - sync->contact_ms >= LOOK_MS)
-            error = look(sync);
+        if (!sync->counters && now_ms - sync->contact_ms >= PING_MS)
+            error = ping(sync);
     }
     if (!weir__load64(&header->in_flight))
         sweep(sync, count);

@@ -26,8 +26,8 @@
  *   4. After an exchange, host and store differ by unsent deltas only; whatever went wrong is corrected by the next
  *      exchange of the counter. An entry is polled up to 4 more times, after 1, 2, 4 and 8 rounds, when its counter
  *      moved.
- *   5. Store reset (failover to a replica that lacks acknowledged batches, FLUSHALL): the reply to a batch says how
- *      many of the sender's batches the server does not know. Each host then re-sends its own acknowledged deltas of
+ *   5. Store reset (failover to a replica that lacks acknowledged batches, FLUSHALL): the reply to a batch counts
+ *      the sender's batches that the server does not know. Each host then re-sends its own acknowledged deltas of
  *      those batches (the last 131072 are kept). If they are no longer known, every counter is re-seeded once: the
  *      script takes the minimum of server and host.
  */
