@@ -1,6 +1,6 @@
 -- b * d / c rounded down, and whether something is left; exact for c below 2^45 and d below 2^35, also when the product
 -- is beyond what a double holds: then d goes through a long division seven bits at a time. Beyond 2^52 the result
--- only says that it is that large.
+-- is a lower bound.
 muldiv = function(b, d, c)
     local product = b * d
     if product < 9007199254740992 then
@@ -24,13 +24,13 @@ muldiv = function(b, d, c)
     return quotient + low, rest > 0
 end
 -- Whether it is taken, code and what remains.
-judge = function(held, cost, charge, cap, hard)
-    if held + cost <= cap or cost < 0 or charge then
-        local after = held + cost
+judge = function(in_use, cost, charge, cap, hard)
+    if in_use + cost <= cap or cost < 0 or charge then
+        local after = in_use + cost
         if after < 0 then
             after = 0
         end
         return true, cost > 0 and after > hard and 8 or 0, hard - after
     end
-    return false, cost > cap and 3 or 2, hard - held
+    return false, cost > cap and 3 or 2, hard - in_use
 end

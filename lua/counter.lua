@@ -44,20 +44,20 @@ pair = function(limit, value, time, cost, charge, late, _, _, level)
     -- Late by more than the present window: evenly over that time, so a part of it is of the window before, and what is
     -- older weighs nothing.
     local early, most = 0, a[limit + 5]
-    local spread = level and late > x and cost > 0
-    if spread then
+    local over_time = level and late > x and cost > 0
+    if over_time then
         early = muldiv(late - x < w and late - x or w, cost, late)
         cost = cost - muldiv(late - x, cost, late)
         before = before + early < most and before + early or most
     end
-    local held = current
+    local in_use = current
     local weight, more = 0, false
     if before > 0 then
         weight, more = muldiv(w - x, before, w)
         if more and up then
             weight = weight + 1
         end
-        held = held + weight
+        in_use = in_use + weight
     end
     -- The first moment of a window at which no more than `room` of `count` weigh.
     local function room_at(count, room)
@@ -76,10 +76,10 @@ pair = function(limit, value, time, cost, charge, late, _, _, level)
             cost = 0
         end
     end
-    if spread and hard - held - cost > level then
-        cost = hard - held - level -- no more is left than the host has left itself
+    if over_time and hard - in_use - cost > level then
+        cost = hard - in_use - level -- no more is left than the host has left itself
     end
-    local taken, code, remaining = judge(held, cost, charge, cap, hard)
+    local taken, code, remaining = judge(in_use, cost, charge, cap, hard)
     local wait = 0
     if code == 2 then
         local room = cap - cost - current

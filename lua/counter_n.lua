@@ -7,25 +7,25 @@ parts = function(limit, value, time, cost, charge, late, _, _, level)
     local part, counts, found = here, {}, false
     if value then
         if byte(value) == 110 then
-            local fine, held = pcall(cmsgpack.unpack, sub(value, 2))
-            if not fine or type(held) ~= 'table' or #held < 3 then
+            local fine, in_use = pcall(cmsgpack.unpack, sub(value, 2))
+            if not fine or type(in_use) ~= 'table' or #in_use < 3 then
                 return -43
             end
-            if held[1] == w and held[2] == n then
-                if #held ~= n + 3 then
+            if in_use[1] == w and in_use[2] == n then
+                if #in_use ~= n + 3 then
                     return -43
                 end
                 for i = 3, n + 3 do
-                    if type(held[i]) ~= 'number' or held[i] < 0 or held[i] % 1 ~= 0 or
-                        i > 3 and held[i] > 4294967295 or i == 3 and held[i] * w > beyond then
+                    if type(in_use[i]) ~= 'number' or in_use[i] < 0 or in_use[i] % 1 ~= 0 or
+                        i > 3 and in_use[i] > 4294967295 or i == 3 and in_use[i] * w > beyond then
                         return -43
                     end
                 end
                 found = true
-                part = held[3] > here and held[3] or here
-                local shift = part - held[3]
+                part = in_use[3] > here and in_use[3] or here
+                local shift = part - in_use[3]
                 for i = 1, n do
-                    counts[i] = i > shift and held[i - shift + 3] or 0
+                    counts[i] = i > shift and in_use[i - shift + 3] or 0
                 end
             end
         elseif not ours(value) then
@@ -45,8 +45,8 @@ parts = function(limit, value, time, cost, charge, late, _, _, level)
     local current, start = found and counts[1] or 0, part * w
     -- Late by more than the present part: evenly over that time, as in counter.lua.
     local early, most, x = 0, a[limit + 5], time > start and time - start or 0
-    local spread = level and late > x and cost > 0
-    if spread then
+    local over_time = level and late > x and cost > 0
+    if over_time then
         local span = late - x
         for i = 2, n do
             local share = span > 0 and muldiv(span < w and span or w, cost, late) or 0
@@ -55,21 +55,21 @@ parts = function(limit, value, time, cost, charge, late, _, _, level)
         end
         cost, before = cost - muldiv(late - x, cost, late), before + early
     end
-    local held = current + before
+    local in_use = current + before
     if cost < 0 then
         charge = true
         if here ~= part then
             cost = 0
         end
     end
-    if spread and hard - held - cost > level then
-        cost = hard - held - level
+    if over_time and hard - in_use - cost > level then
+        cost = hard - in_use - level
     end
-    local taken, code, remaining = judge(held, cost, charge, cap, hard)
+    local taken, code, remaining = judge(in_use, cost, charge, cap, hard)
     local wait = 0
     if code == 2 then
         -- The oldest part leaves first.
-        local missing, i = held + cost - cap, n - 1
+        local missing, i = in_use + cost - cap, n - 1
         while i > 0 and missing > 0 do
             missing = missing - counts[i + 1]
             i = i - 1

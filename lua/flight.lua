@@ -6,13 +6,13 @@ flight = function(limit, how, cost, name, before)
     local cap, hard = a[limit + 1], a[limit + 2]
     local lease = format('%013x%013x', a[place], a[place + 1])
     place = place + 2
-    local first = ask('ZRANGE', name, 0, 0, 'WITHSCORES')
-    local held, over, other = before and before.count or 0, false, false
+    local first = try('ZRANGE', name, 0, 0, 'WITHSCORES')
+    local in_use, over, other = before and before.count or 0, false, false
     if first.err then
         if not string.find(first.err, 'WRONGTYPE') then
             call('ZRANGE', name, 0, 0)
         end
-        local value = ask('GET', name)
+        local value = try('GET', name)
         if not value or value.err or not ours(value) then
             return -43
         end
@@ -22,14 +22,14 @@ flight = function(limit, how, cost, name, before)
             return -43
         end
         over = first[2] + 0 <= now
-        held = held + (over and call('ZCOUNT', name, format('(%d', now), '+inf') or call('ZCARD', name))
+        in_use = in_use + (over and call('ZCOUNT', name, format('(%d', now), '+inf') or call('ZCARD', name))
     end
     if how == 5 then
         return 0, hard, 0, 0, false, now, false, name, 0
     end
-    local code, remaining, taken, fresh = 0, hard - held, false, nil
+    local code, remaining, taken, fresh = 0, hard - in_use, false, nil
     if how < 2 then
-        taken, code, remaining = judge(held, cost > 0 and 1 or 0, false, cap, hard)
+        taken, code, remaining = judge(in_use, cost > 0 and 1 or 0, false, cap, hard)
         taken = taken and cost > 0
     elseif how == 2 or how == 6 then
         local ends = first[1] and call('ZSCORE', name, lease)
@@ -37,7 +37,7 @@ flight = function(limit, how, cost, name, before)
         if how == 2 then
             fresh = mine and {dropped = lease} or nil
             remaining = mine and remaining + 1 or remaining
-        elseif mine or cost > 0 and held < cap then
+        elseif mine or cost > 0 and in_use < cap then
             taken, remaining = true, mine and remaining or remaining - 1
         else
             code = 2

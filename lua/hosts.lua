@@ -1,11 +1,11 @@
--- Who is there: all hosts that share the store, in one hash. A field is a host; its value the server's time in
--- milliseconds, a space, and what the host tells of itself, which is nobody's business here.
--- KEYS[1]: the hash. ARGV: the host; what it tells, or nothing: it leaves; after how many milliseconds a host is forgotten;
--- how many there may be; 1: who else is there?
--- The answer: how many there are; then for each the host, how long ago in milliseconds it told, and what.
+-- Membership: all hosts that share the store, in one hash. A field is a host; its value is the server's time in
+-- milliseconds, a space, and the host's heartbeat, which this script does not parse.
+-- KEYS[1]: the hash. ARGV: the host; its heartbeat, or '' to remove the host; after how many milliseconds a silent host is
+-- removed; maximum number of hosts; 1 to return all hosts.
+-- Reply: the number of hosts; then for each the host, the age of its heartbeat in milliseconds, and the heartbeat.
 local call = redis.call
-local key, host, told, forget, most = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-if told == '' then
+local key, host, heartbeat, forget, most = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if heartbeat == '' then
     call('HDEL', key, host)
     return {call('HLEN', key)}
 end
@@ -13,25 +13,25 @@ local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local fits = call('HEXISTS', key, host) == 1 or call('HLEN', key) < most
 if fits then
-    call('HSET', key, host, string.format('%d', now) .. ' ' .. told)
+    call('HSET', key, host, string.format('%d', now) .. ' ' .. heartbeat)
     call('PEXPIRE', key, forget)
 end
-local answer = {0}
--- Without room somebody has to look for those that are gone.
+local reply = {0}
+-- A full hash is searched for silent hosts, too.
 if ARGV[5] == '1' or not fits then
     local all = call('HGETALL', key)
     for i = 1, math.min(#all, 4 * most), 2 do
         local at, what = string.match(all[i + 1], '^(%d+) (.*)$')
         local ago = at and now - tonumber(at)
-        -- A server's clock that was set back makes times to come: small ones are now, others are as good as none.
+        -- A negative age: the server's clock was set back. Small ones count as 0, others as silent.
         if not ago or ago > forget or ago < -forget then
             call('HDEL', key, all[i])
-        elseif #answer < 1 + 3 * most then
-            answer[#answer + 1] = all[i]
-            answer[#answer + 1] = math.max(ago, 0)
-            answer[#answer + 1] = string.sub(what, 1, 1024)
+        elseif #reply < 1 + 3 * most then
+            reply[#reply + 1] = all[i]
+            reply[#reply + 1] = math.max(ago, 0)
+            reply[#reply + 1] = string.sub(what, 1, 1024)
         end
     end
 end
-answer[1] = call('HLEN', key)
-return answer
+reply[1] = call('HLEN', key)
+return reply

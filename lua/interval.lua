@@ -29,7 +29,7 @@ interval = function(limit, value, time, cost, charge, late, _, _, level)
         local wait = refills(units) * window
         return wait < 281474976710656 and wait or 281474976710656
     end
-    -- What comes back in so long a time, each window that it touches counted whole: where they begin is not known.
+    -- Units that refill in this time; each window that it overlaps counts completely, since their boundaries are unknown.
     local function regained(us)
         local units = (us + window - 1 - (us + window - 1) % window) / window * most
         return units < 4294967295 and units or 4294967295

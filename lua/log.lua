@@ -2,7 +2,7 @@
 -- The value: l, whether it is aged, resolution, newest time, units before the first that counts, units that count; then
 -- 4 bytes a unit: its time in quanta, modulo 2^32, the oldest first. Below LOG_SHORT bytes it is read and written whole;
 -- a longer one is read and changed in place, and rewritten when more than half of it has left.
--- Aged: units were dropped while others stayed. Nothing is logged before `newest` then, even if that was given back.
+-- Aged: units were dropped while others stayed. Nothing is logged before `newest` then, even if that was refunded.
 log = function(limit, value, time, cost, charge, late, name, whole, level)
     local cap, hard, window, quantum, keep = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4], a[limit + 6]
     local HEAD, SHORT = 22, 1046

@@ -24,7 +24,7 @@
 --
 -- Functions and tables are created only when a run needs them: most runs decide a few buckets. Numbers stay below 2^53,
 -- where doubles are exact.
-local call, ask = redis.call, redis.pcall
+local call, try = redis.call, redis.pcall
 local byte, sub, format, tonumber = string.byte, string.sub, string.format, tonumber
 local keys = KEYS
 local clock = call('TIME')
@@ -136,17 +136,17 @@ local function evaluate(pending, others)
         if decide == log then
             -- A long log is not read as a whole, unless another counter of the group has its name, or an exchange is late.
             whole = others and others[name] > 1 or level and left > 0
-            value = whole and ask('GET', name) or ask('GETRANGE', name, 0, 1045)
+            value = whole and try('GET', name) or try('GETRANGE', name, 0, 1045)
             value = value ~= '' and value
         else
-            value = ask('GET', name)
+            value = try('GET', name)
         end
     else
         whole = true
     end
     -- An error reply is a table with the field err; a text has no such field.
     if value and value.err then
-        local first = ask('ZRANGE', name, 0, 0)
+        local first = try('ZRANGE', name, 0, 0)
         if first.err or not is_lease(first[1]) then
             return -43
         end

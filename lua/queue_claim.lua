@@ -14,9 +14,9 @@ if left == 0 then
     return {}
 end
 call('SET', base .. ':lease', name, 'PX', ARGV[7])
-local held = {}
+local in_use = {}
 for i = 12, #ARGV, 2 do
-    held[ARGV[i]] = number(ARGV[i + 1])
+    in_use[ARGV[i]] = number(ARGV[i + 1])
 end
 local function release(rule, id)
     local entry = call('XRANGE', base .. ':s:' .. rule, id, id)[1]
@@ -79,7 +79,7 @@ local turns, rules = {}, call('SMEMBERS', base .. ':rules')
 bring_back('-inf', now)
 bring_back('(' .. ARGV[9], '+inf')
 for _, rule in ipairs(rules) do
-    local turn, share = {rule = rule, held = held[rule] or 0}, math.max(math.floor(PROMOTED / #rules), 16)
+    local turn, share = {rule = rule, in_use = in_use[rule] or 0}, math.max(math.floor(PROMOTED / #rules), 16)
     if number(call('HGET', base .. ':r:' .. rule, 'under_way') or 0) > 0 then
         release_ended(rule)
     end
@@ -92,8 +92,8 @@ end
 local function next_turn()
     local best
     for _, turn in ipairs(turns) do
-        if turn.lane and (ARGV[10] == '0' or turn.held < left) and (not best or turn.held < best.held or
-            (turn.held == best.held and turn.sequence < best.sequence)) then
+        if turn.lane and (ARGV[10] == '0' or turn.in_use < left) and (not best or turn.in_use < best.in_use or
+            (turn.in_use == best.in_use and turn.sequence < best.sequence)) then
             best = turn
         end
     end
@@ -118,7 +118,7 @@ for _ = 1, 2 * left do
         call('HSET', base .. ':t:' .. ticket, 's', 1, 'o', session)
         call('XCLAIM', base .. ':s:' .. one.rule, 'weir', name, 0, id_of(one.sequence), 'FORCE', 'JUSTID')
         reply[#reply + 1] = {ticket, call('GET', base .. ':p:' .. ticket) or '', fields_of(ticket)}
-        turn.held, left = turn.held + 1, left - 1
+        turn.in_use, left = turn.in_use + 1, left - 1
     else
         -- Its hash is gone (removed from outside): it must not block its lane.
         call('ZREM', base .. ':l:' .. turn.lane, ticket or '')

@@ -1,7 +1,7 @@
 -- Find, list, stats. ARGV[1] 'find': ARGV[2] ticket. Reply: ticket, payload, fields; or empty.
 -- 'list': state (-1: any), rule ('': any), after, maximum number, maximum bytes. Reply: the sequence to
 -- continue after, or 0 at the end; then the requests.
--- 'figures': stats. Reply: 1 if another call is needed to find all ages; then for each rule its name, waiting, under way,
+-- 'stats': stats. Reply: 1 if another call is needed to find all ages; then for each rule its name, waiting, under way,
 -- dead, bytes, accepted time of the oldest.
 --@queue.lua
 -- Entries scanned by one call, which blocks the server.
@@ -17,12 +17,12 @@ local function sequence_of(id)
     return string.match(id, '^%d+')
 end
 local rules = call('SMEMBERS', base .. ':rules')
-if ARGV[1] == 'figures' then
+if ARGV[1] == 'stats' then
     local reply, share = {0}, share_of(#rules + 1)
     table.sort(rules)
     for _, rule in ipairs(rules) do
-        local figures = base .. ':r:' .. rule
-        local f = call('HMGET', figures, 'waiting', 'under_way', 'dead', 'bytes', 'from')
+        local stats = base .. ':r:' .. rule
+        local f = call('HMGET', stats, 'waiting', 'under_way', 'dead', 'bytes', 'from')
         local lives = number(f[1] or 0) + number(f[2] or 0) > 0
         local page = lives and call('XRANGE', base .. ':s:' .. rule, f[5] or '-', '+', 'COUNT', share) or {}
         local oldest, from
@@ -36,7 +36,7 @@ if ARGV[1] == 'figures' then
             end
         end
         if from and from ~= f[5] then
-            call('HSET', figures, 'from', from)
+            call('HSET', stats, 'from', from)
         end
         if not oldest and #page == share then
             reply[1] = 1

@@ -3,7 +3,7 @@
 --@queue.lua
 local max, max_bytes = number(ARGV[1]), number(ARGV[2])
 local all = call('HMGET', base, 'count', 'bytes', 'sequence')
-local held, held_bytes, sequence = number(all[1] or 0), number(all[2] or 0), number(all[3] or 0)
+local in_use, held_bytes, sequence = number(all[1] or 0), number(all[2] or 0), number(all[3] or 0)
 local rules, reply = {}, {}
 local function fits(has, has_bytes, most, most_bytes, bytes)
     return (most <= 0 or has < most) and (most_bytes <= 0 or has_bytes + bytes <= most_bytes)
@@ -16,10 +16,10 @@ for i = 3, #ARGV, 13 do
     local ticket, name, bytes = ARGV[i], ARGV[i + 1], number(ARGV[i + 10])
     local rule = rules[name] or figures_of(name)
     rules[name] = rule
-    if fits(held, held_bytes, max, max_bytes, bytes) and
+    if fits(in_use, held_bytes, max, max_bytes, bytes) and
         fits(rule.count + rule.more, rule.bytes + rule.more_bytes, number(ARGV[i + 11]), number(ARGV[i + 12]), bytes) then
         sequence = sequence + 1
-        held, held_bytes = held + 1, held_bytes + bytes
+        in_use, held_bytes = in_use + 1, held_bytes + bytes
         if rule.new and rule.more == 0 then
             call('SADD', base .. ':rules', name)
             redis.pcall('XGROUP', 'CREATE', base .. ':s:' .. name, 'weir', '0', 'MKSTREAM')
@@ -48,5 +48,5 @@ for name, rule in pairs(rules) do
         call('HINCRBY', base .. ':r:' .. name, 'bytes', rule.more_bytes)
     end
 end
-call('HSET', base, 'count', held, 'bytes', held_bytes, 'sequence', sequence)
+call('HSET', base, 'count', in_use, 'bytes', held_bytes, 'sequence', sequence)
 return reply

@@ -107,7 +107,7 @@ void weir__queue_close(struct weir__queue *queue)
 /* ---- Opening by configuration ---- */
 
 /* One list for all handles of the process: none may deliver a put that another has in doubt. */
-static struct weir__in_doubt in_doubt = WEIR__IN_DOUBT_INIT;
+static struct weir__in_doubt in_doubt = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void log_set_aside(const void *log, const char *path)
 {

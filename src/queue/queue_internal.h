@@ -106,11 +106,6 @@ struct weir__in_doubt {
     struct weir__in_doubt_put list[WEIR__IN_DOUBT_MAX];
 };
 
-#define WEIR__IN_DOUBT_INIT                                                                                            \
-    {                                                                                                                  \
-        .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
-    }
-
 void weir__in_doubt_add(struct weir__in_doubt *all, const char *ticket, int64_t now_ms);
 bool weir__in_doubt_has(struct weir__in_doubt *all, const char *ticket);
 /* The put was cancelled, or had not arrived. */

@@ -195,7 +195,7 @@ int weir__rq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, vo
     for (int calls = 1; all.more && !error; calls++) {
         all.more = calls < STATS_CALLS; /* give up: the age of some rules stays unknown */
         weir__rq_begin(q, &call, WEIR__RQ_LIST, 1);
-        weir__rq_text(&call, weir__text_of("figures"));
+        weir__rq_text(&call, weir__text_of("stats"));
         error = weir__rq_call_script(q, &call, read_stats, &all);
     }
     return error ? error : all.result;

@@ -317,8 +317,11 @@ void weir__route_probe(struct weir__channel *channel);
 
 /* split.c */
 bool weir__split_needed(const struct weir__client *client, const struct weir__store_request *request);
-/* A subrequest of one run: its groups are the parent's first one, which decides whether it is taken, and its own. */
-bool weir__split_is_run(const struct weir__store_request *request);
+/*
+ * The first group that the request sends: 1 for a subrequest of one run, whose groups are the parent's first one, which
+ * decides whether the run is carried out, and its own; else 0.
+ */
+uint32_t weir__split_first_group(const struct weir__store_request *request);
 void weir__split_begin(struct weir__client *client, struct weir__store_request *request);
 void weir__split_sub_ended(struct weir__client *client, struct weir__store_request *piece, int error);
 /* The caller no longer waits: detaches the subrequests and refunds what was taken. */

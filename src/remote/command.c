@@ -43,15 +43,9 @@ static void learn_clock(struct weir__channel *channel, const struct weir__comman
 
 /* ---- Sending ---- */
 
-/* The first group of a run is its parent's, which is only needed to decide whether the run is carried out. */
-static uint32_t first_group(const struct weir__store_request *request)
-{
-    return weir__split_is_run(request) ? 1 : 0;
-}
-
 static uint32_t groups_sent(const struct weir__store_request *request)
 {
-    return request->group_count - first_group(request);
+    return request->group_count - weir__split_first_group(request);
 }
 
 static size_t list_groups(const struct weir__command *command, struct weir__group_ref refs[WEIR__BATCH_GROUPS])
@@ -59,7 +53,7 @@ static size_t list_groups(const struct weir__command *command, struct weir__grou
     size_t count = 0;
 
     for (struct weir__store_request *request = command->requests.first; request; request = request->next)
-        for (uint32_t group = first_group(request); group < request->group_count; group++)
+        for (uint32_t group = weir__split_first_group(request); group < request->group_count; group++)
             refs[count++] = (struct weir__group_ref){request, group};
     return count;
 }

@@ -182,7 +182,7 @@ void weir__internal_refund_clear(struct weir__client *client, struct weir__store
 /* Not sent at once: the caller is closing the channel. */
 void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request)
 {
-    for (uint32_t i = weir__split_is_run(request) ? 1 : 0; i < request->group_count; i++) {
+    for (uint32_t i = weir__split_first_group(request); i < request->group_count; i++) {
         const struct weir__group *group = &request->groups[i];
         for (uint32_t at = 0; at < group->count;) {
             struct weir__store_request *back =
@@ -262,7 +262,7 @@ static struct weir__raw_command unwanted = {.read = read_nothing};
 static bool make_orphan(struct weir__client *client, struct weir__store_request *request)
 {
     /* Of a run only its own ops: the first group belongs to the parent. */
-    uint32_t from = weir__split_is_run(request) ? 1 : 0, ops = 0, at = 0;
+    uint32_t from = weir__split_first_group(request), ops = 0, at = 0;
 
     for (uint32_t i = from; i < request->group_count; i++)
         ops += request->groups[i].count;

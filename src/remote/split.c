@@ -21,7 +21,7 @@ static struct weir__subrequest *sub_of(const struct weir__store_request *request
     return (struct weir__subrequest *)(uintptr_t)request;
 }
 
-bool weir__split_is_run(const struct weir__store_request *request)
+uint32_t weir__split_first_group(const struct weir__store_request *request)
 {
     return request->state & WEIR__REQUEST_SUB && request->groups == sub_of(request)->groups;
 }
@@ -279,7 +279,7 @@ void weir__split_sub_ended(struct weir__client *client, struct weir__store_reque
     struct weir__split *split = sub->split;
 
     if (error) {
-        for (uint32_t i = weir__split_is_run(request) ? 1 : 0; i < request->group_count; i++) {
+        for (uint32_t i = weir__split_first_group(request); i < request->group_count; i++) {
             const struct weir__group *group = &request->groups[i];
             for (uint32_t j = 0; j < group->count; j++) {
                 struct weir__store_op *op = &request->ops[group->first + j];

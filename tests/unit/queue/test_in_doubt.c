@@ -86,7 +86,7 @@ TEST(in_doubt_put_is_removed_without_another_put)
 /* Another client with the same in-doubt list does not deliver them, though it claims first. */
 TEST(in_doubt_put_is_not_delivered_by_others)
 {
-    static struct weir__in_doubt shared = WEIR__IN_DOUBT_INIT;
+    static struct weir__in_doubt shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct place place;
     int counts[WEIR__DEFERRED_STATES] = {0};
     if (!server_begin())
@@ -114,7 +114,7 @@ TEST(in_doubt_put_is_not_delivered_by_others)
 /* The list is bounded, and tickets of puts that were executed late are remembered for a while. */
 TEST(in_doubt_list_is_bounded)
 {
-    static struct weir__in_doubt all = WEIR__IN_DOUBT_INIT;
+    static struct weir__in_doubt all = {.lock = PTHREAD_MUTEX_INITIALIZER};
     char tickets[2][WEIR__TICKET_LEN + 1], ticket[WEIR__TICKET_LEN + 1];
     for (int i = 0; i < WEIR__IN_DOUBT_MAX + 2; i++) {
         snprintf(ticket, sizeof ticket, "%032d", i);
