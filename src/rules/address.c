@@ -57,7 +57,7 @@ static bool parse6(weir_text text, struct weir__address *address)
 {
     char copy[INET6_ADDRSTRLEN];
 
-    /* A zero byte inside would end the copy early, and what follows it would be let through. */
+    /* A zero byte would end the copy early, and the text after it would be ignored. */
     if (text.len == 0 || text.len >= sizeof copy || memchr(text.data, '\0', text.len))
         return false;
     memcpy(copy, text.data, text.len);
@@ -65,7 +65,7 @@ static bool parse6(weir_text text, struct weir__address *address)
     return inet_pton(AF_INET6, copy, address->bytes) == 1;
 }
 
-/* IPv6 that may be followed by '%' and the name of a zone, which is dropped: it means something to the sender only. */
+/* IPv6, optionally with '%' and a zone, which is dropped: only the sender knows its zones. */
 static bool parse6_zoned(weir_text text, struct weir__address *address)
 {
     const char *zone = memchr(text.data, '%', text.len);
@@ -141,7 +141,7 @@ static size_t put_hex(char *to, unsigned value)
     return n;
 }
 
-/* Every byte as it stands in an address, with the dot behind it: most keys are addresses. */
+/* The decimal digits of each byte and a dot. A table, because most keys are addresses. */
 #define DIGIT(n) (char)('0' + (n) % 10)
 #define DOTTED_1(n)                                                                                                    \
     {                                                                                                                  \
@@ -259,7 +259,7 @@ struct range {
 struct weir__networks {
     size_t count;
     struct range *ranges;
-    /* What ranges begin with, apart from where they end: the search reads only this. */
+    /* The beginnings of the ranges, apart from their ends: the search reads only these. */
     weir__address_number *firsts;
 };
 
@@ -346,7 +346,7 @@ bool weir__networks_contain(const struct weir__networks *networks, const struct 
 
 /* ---- The client behind trusted proxies ---- */
 
-/* Cuts the last element off a list: what is behind the last comma. */
+/* Removes and returns the last element of a list, after the last comma. */
 static weir_text cut_hop(weir_text *list)
 {
     size_t at = list->len;
@@ -358,7 +358,7 @@ static weir_text cut_hop(weir_text *list)
     return weir__text_trim(hop);
 }
 
-/* From a closing quote at `at` back to the one that opens it; 0 (where none can be) if there is none. */
+/* The opening quote of the closing quote at `at`; 0, where a quote cannot be, if there is none. */
 static size_t opening_quote(const char *data, size_t at)
 {
     while (at > 0) {
@@ -374,7 +374,7 @@ static size_t opening_quote(const char *data, size_t at)
     return 0;
 }
 
-/* The same where commas in quotes do not count. False: a quote that nothing opens. */
+/* Removes the last element of a list in which quotes protect commas. False: an unmatched quote. */
 static bool cut_element(weir_text *list, weir_text *element)
 {
     size_t at = list->len;
@@ -392,7 +392,7 @@ static bool cut_element(weir_text *list, weir_text *element)
 /* Longer ones are no address: brackets, a zone and a port are all in it. */
 #define NODE_MAX 96
 
-/* Takes the escapes out of what stands in quotes. False: it is too long or not closed just at its end. */
+/* Unescapes a quoted string. False: it is too long, or its closing quote is not at the end. */
 static bool unquote(weir_text text, char node[NODE_MAX], weir_text *value)
 {
     size_t len = 0, i = 1;
@@ -408,7 +408,7 @@ static bool unquote(weir_text text, char node[NODE_MAX], weir_text *value)
     return i + 1 == text.len;
 }
 
-/* A node's port may be a made-up name that begins with '_'; the address before it is as good as any. */
+/* Removes an obfuscated port, which begins with '_' (RFC 7239); the address before it is valid. */
 static weir_text without_hidden_port(weir_text node)
 {
     for (size_t i = 1; i + 1 < node.len; i++)
@@ -431,7 +431,7 @@ static size_t pair_end(weir_text element, size_t at)
     return at;
 }
 
-/* The address of an element's "for". False if there is none, or two, or it is hidden. */
+/* The address of an element's "for". False if there is none, or two, or it is obfuscated. */
 static bool element_address(weir_text element, struct weir__address *address)
 {
     char buffer[NODE_MAX];

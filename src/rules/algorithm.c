@@ -136,7 +136,7 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
     const struct weir__node *node = field(nodes, "algorithm");
     int word = dialect == WEIR__NATIVE ? WEIR_TOKEN_BUCKET : WEIR_FIXED_WINDOW;
     if (node && !weir__field_choice(report, node, "algorithm", algorithms, COUNT(algorithms), &word))
-        return false; /* what the other fields mean is not known */
+        return false; /* the other fields depend on it */
     params->algorithm = (enum weir_algorithm)word;
     params->window_ns = window->ns;
 

@@ -1,4 +1,4 @@
-/* The attributes that a set of rules refers to, and what their names mean. */
+/* The attributes that a rule set refers to, and their names. */
 #include "rules/attribute.h"
 #include "base/suggest.h"
 
@@ -62,7 +62,7 @@ static const struct {
 /* Built-in and well-known attribute names, for suggestions. */
 static const char *const known_names[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
 
-/* What others call the built-in ones. */
+/* Names of the built-in attributes in other products. */
 static const struct {
     const char *name, *meant;
 } elsewhere[] = {
@@ -85,7 +85,7 @@ static const struct {
 
 static const char *const prefixes[] = {"header", "cookie", "query", "path"};
 
-/* The same for what stands before a colon. */
+/* Names of the prefixes in other products. */
 static const struct {
     const char *name, *meant;
 } prefixes_elsewhere[] = {{"http", "header"}, {"hdr", "header"},   {"arg", "query"},     {"args", "query"},
@@ -122,7 +122,9 @@ static bool is_printable(weir_text text)
 
 /* ---- Suggestions ---- */
 
-/* One letter of a short word replaced by another makes a word of its own (cost and host) more often than a mistake. */
+/*
+ * True if a short word differs from `near` by a replaced letter: more often another word (cost, host) than a mistake.
+ */
 static bool is_another_word(weir_text word, const char *near)
 {
     int difference = 0;
@@ -131,7 +133,7 @@ static bool is_another_word(weir_text word, const char *near)
         return false;
     for (size_t i = 0; i < word.len; i++)
         difference += weir__lower(word.data[i]) - weir__lower(near[i]);
-    return difference != 0; /* the same letters in another order have none */
+    return difference != 0; /* 0 for the same letters in another order */
 }
 
 /* The bare name that was perhaps meant, or NULL. */
@@ -161,7 +163,7 @@ static const char *meant_prefix(weir_text text)
 
 /* ---- Reading ---- */
 
-/* What reading a text needs, besides the text. */
+/* The context of parsing an attribute. */
 struct attribute_reader {
     struct weir__attributes *all;
     struct weir__arena *arena;
@@ -174,7 +176,7 @@ static int add(struct attribute_reader *r, enum weir__attribute_kind kind, weir_
 {
     int index = weir__attribute_add(r->all, r->arena, kind, name, segment);
 
-    /* Without memory, the whole load fails and says so. */
+    /* Without memory, the load fails as a whole and reports that. */
     if (index < 0 && !r->arena->failed)
         weir__report_error(r->report, r->place,
                            "a set of rules can use %d different attributes, and \"%s\" is one more",

@@ -87,18 +87,18 @@ struct weir__values {
     bool path_cut;     /* `path` was cut */
     bool two_readings; /* a path parameter of the target may contain %2F: spelling 1 may differ */
     uint32_t scratch_used;
-    uint64_t cut[WEIR__ATTRIBUTES_MAX / 64], several[WEIR__ATTRIBUTES_MAX / 64]; /* set when it is looked for */
+    uint64_t cut[WEIR__ATTRIBUTES_MAX / 64], several[WEIR__ATTRIBUTES_MAX / 64]; /* set by weir__value_find */
     struct weir__address client;                                                 /* ungrouped */
     weir_text target;    /* WEIR_ATTR_TARGET; empty: not given */
     weir_text path;      /* as given, or the target's; empty: neither was given */
-    weir_text full_path; /* the same, not cut if it was given */
+    weir_text full_path; /* `path`, not cut if it was given */
     weir_text arguments; /* the raw query string */
     weir_text cookies;   /* the Cookie header */
     char client_text[WEIR__ADDRESS_TEXT];
     weir_text value[WEIR__ATTRIBUTES_MAX];
     char method[WEIR__METHOD_MAX], host[WEIR__HOST_MAX];
     char path_room[WEIR__PATH_MAX];       /* of the target, normalised; nothing else can use it up */
-    char form_room[WEIR__PATH_MAX];       /* of the path in the normal form that was asked for last */
+    char form_room[WEIR__PATH_MAX];       /* the normal form of the path that was computed last */
     char scratch[4 * WEIR__ARGUMENT_MAX]; /* arguments that had to be decoded: an equal part for each that is used */
 };
 

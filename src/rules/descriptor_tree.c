@@ -137,7 +137,7 @@ step(const struct weir__domain *domains, const struct weir__descriptor_node *at,
 
 /* ---- the counter's key: "domain:key=value,key=value" ---- */
 
-/* `path`: the nodes that the entries led to; NULL: every value counts as it is. */
+/* `path` has the node of each entry; NULL: all values are part of the key. */
 static int write_key(weir_text domain, const weir_descriptor *descriptor,
                      const struct weir__descriptor_node *const *path, char *text, size_t size)
 {

@@ -50,7 +50,7 @@ static bool read_window(struct weir__diagnostics *report, const struct weir__nod
     return true;
 }
 
-/* Nothing may be said about what does not exist. */
+/* An unlimited rate_limit has no parameters. */
 static bool read_unlimited(struct weir__diagnostics *report, const struct weir__node *map, struct weir__quota *quota)
 {
     static const char *const contradict[] = {"unit", "unit_multiplier", WEIR__ALGORITHM_FIELDS};
@@ -169,7 +169,7 @@ static bool read_limit(struct weir__builder *builder, const struct weir__node *m
 
 #define NAME_HASH_DIGITS 16
 
-/* "domain.key_value.key": how the dialect has always called them in its statistics. */
+/* "domain.key_value.key", as in the statistics of envoyproxy/ratelimit. */
 struct name {
     char text[WEIR_NAME_MAX];
     size_t len;
@@ -194,8 +194,9 @@ static void name_put(struct name *name, weir_text text)
     }
 }
 
-/* Too long, or the same as that of another way down ("a.b" and "c" or "a" and "b.c"): a hash of the way tells them
- * apart. */
+/*
+ * Appends a hash of the path to a name that is too long, or equal to that of another path ("a.b", "c" and "a", "b.c").
+ */
 static void name_hash(struct name *name, uint64_t hash)
 {
     size_t most = sizeof name->text - 1 - NAME_HASH_DIGITS;
@@ -238,7 +239,7 @@ static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *
 struct descriptors_reader {
     struct weir__builder *builder;
     const struct weir__descriptor_node *domain;
-    struct weir__hashes limit_names; /* what may be replaced */
+    struct weir__hashes limit_names; /* names that `replaces` may have */
 };
 
 /* A field of a descriptor that is true or false; absent is false. */
@@ -264,7 +265,7 @@ static weir_text read_metadata(struct descriptors_reader *reader, const struct w
     return weir__node_json(&reader->builder->set->arena, node);
 }
 
-/* What is said about a limit where there is none. */
+/* Warns of fields of a limit in a descriptor without one. */
 static void warn_without_limit(struct descriptors_reader *reader, const struct weir__node *map,
                                const struct weir__rule *rule)
 {
@@ -281,7 +282,7 @@ static void warn_without_limit(struct descriptors_reader *reader, const struct w
                                  "%s has no effect in a descriptor without rate_limit", idle[i].name);
 }
 
-/* False for what is below an error: looked at, but not added. */
+/* False below a descriptor with an error: checked, but not added. */
 static bool is_in_tree(const struct weir__descriptor_node *node)
 {
     while (node && node->declared)
@@ -344,8 +345,8 @@ static bool read_entry(struct descriptors_reader *reader, const struct weir__nod
 }
 
 /*
- * The place of a descriptor in the tree. After an error one outside of it (not declared), so that what it says and what
- * is below it can be looked at all the same.
+ * The node of a descriptor. After an error it is outside of the tree (not declared), so that its fields and the
+ * descriptors below it are checked as well.
  */
 static struct weir__descriptor_node *place_node(struct descriptors_reader *reader, const struct weir__node *map,
                                                 const struct weir__descriptor_node *parent)
@@ -440,7 +441,7 @@ static void read_all(struct descriptors_reader *reader, const struct weir__node 
     }
 }
 
-/* A misspelt name would silently replace nothing. */
+/* Warns of names in `replaces` that no limit has. */
 static void warn_of_replaces(struct descriptors_reader *reader, size_t first_rule)
 {
     const weir_rules *set = reader->builder->set;
@@ -459,7 +460,7 @@ static void warn_of_replaces(struct descriptors_reader *reader, size_t first_rul
 
 void weir__descriptors_read(struct weir__builder *builder, const struct weir__node *root)
 {
-    /* Those of the other dialect are known, too: that the two do not mix has been told by who called this. */
+    /* Fields of the native dialect are listed, too: the caller has reported that the two do not mix. */
     static const char *const names[] = {"domain", "descriptors", "rules",     "identity", "allow",
                                         "block",  "response",    "normalize", "domains"};
     struct descriptors_reader reader = {.builder = builder};

@@ -29,7 +29,7 @@ void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_d
 
 /* For descriptors that bring their own limit, which count only in a known domain. */
 bool weir__domain_known(const weir_rules *set, weir_text domain);
-/* The same key, without a rule. Returns its length. */
+/* The key of a descriptor without a rule. Returns its length. */
 int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, char *key, size_t size);
 
 /* ---- The tree ---- */

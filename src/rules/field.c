@@ -7,11 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* ---- What a message says ---- */
+/* ---- Messages ---- */
 
 #define FOUND_MAX (WEIR__SHOWN + 2)
 
-/* What stands there, as a message names it: `"text"`, 12, `a list`. */
+/* The value of a node for messages: `"text"`, 12, `a list`. */
 static const char *found(const struct weir__node *node, char buffer[FOUND_MAX])
 {
     char shown[WEIR__SHOWN];
@@ -22,7 +22,7 @@ static const char *found(const struct weir__node *node, char buffer[FOUND_MAX])
     return buffer;
 }
 
-/* A scalar that is there at all. Reports what it is instead of `expected`. */
+/* True for a scalar that is not null; else reports that it is not `expected`. */
 static bool is_given(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
                      const char *expected)
 {
@@ -100,7 +100,7 @@ bool weir__field_choice(struct weir__diagnostics *report, const struct weir__nod
 
 /* ---- true and false ---- */
 
-/* Words that other readers of YAML take for true or false, and people write. */
+/* The value meant by words that YAML 1.1 reads as true or false, and by 1 and 0; or NULL. */
 static const char *bool_meant(weir_text text)
 {
     static const char *const meant[][2] = {{"true", "true"}, {"yes", "true"},    {"on", "true"},  {"y", "true"},
@@ -217,7 +217,7 @@ bool weir__field_network(struct weir__diagnostics *report, const struct weir__no
 
 /* ---- Sizes ---- */
 
-/* What "64MB", "64m" or "64 MiB" probably means, as weir writes it. */
+/* Rewrites "64MB", "64m" or "64 MiB" as a size. False if it does not resemble one. */
 static bool size_meant(weir_text number, weir_text unit, char *buffer, size_t size)
 {
     static const char letters[] = "kmg", *const units[] = {"KiB", "MiB", "GiB"};
@@ -282,9 +282,9 @@ static enum weir__duration_error window_read(weir_text text, struct weir__parsed
     return WEIR__DURATION_OK;
 }
 
-/* ---- What was meant ---- */
+/* ---- Suggestions ---- */
 
-/* Names of units that people write and weir does not, in any case of letters and with or without an s at the end. */
+/* The unit meant by a longer name, in any case and with or without an s at the end; or NULL. */
 static const char *unit_meant(weir_text word)
 {
     static const char *const meant[][2] = {
@@ -326,7 +326,7 @@ static const char *unit_meant(weir_text word)
     return NULL;
 }
 
-/* For "1 hour", "5min", "Day": how weir writes it. False if it is nothing like that. */
+/* Rewrites "1 hour", "5min" or "Day" as a window. False if it does not resemble one. */
 static bool window_meant(weir_text text, char *buffer, size_t size)
 {
     size_t i = 0;

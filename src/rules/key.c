@@ -51,11 +51,11 @@ struct template_reader {
     struct weir__template_piece pieces[WEIR__TEMPLATE_PIECES];
     int count;
     bool failed;
-    char *literals;     /* of all parts, one behind the other */
+    char *literals;     /* of all parts, concatenated */
     size_t used, start; /* of them; the literal that is being read begins at start */
 };
 
-/* Where in the file a byte of the template stands, as far as it is on one line; columns count characters. */
+/* The place of a byte of the template, if that is on one line; columns count characters. */
 static struct weir__place place_of(const struct template_reader *r, size_t offset)
 {
     struct weir__place place = r->place;
@@ -68,13 +68,13 @@ static struct weir__place place_of(const struct template_reader *r, size_t offse
 
 static void add_literal(struct template_reader *r, char c)
 {
-    /* Behind a value, one '%' might be taken for the beginning of an escape. */
+    /* After a value, a single '%' could be read as the beginning of an escape. */
     if (c == '%' && r->count > 0 && r->used == r->start)
         r->literals[r->used++] = '%';
     r->literals[r->used++] = c;
 }
 
-/* The literal so far and the attribute behind it (-1: none) are a part. False: there are too many. */
+/* Adds a part: the literal read so far and the attribute after it (-1: none). False: too many parts. */
 static bool add_part(struct template_reader *r, int attribute, size_t offset)
 {
     if (r->count == WEIR__TEMPLATE_PIECES)
@@ -105,7 +105,7 @@ static size_t name_end(struct template_reader *r, size_t at)
     return 0;
 }
 
-/* The "${…}" at *at; moves behind it. False: there is no sense in reading on. */
+/* Reads the "${…}" at *at and moves past it. False after an error that ends the reading. */
 static bool read_attribute(struct template_reader *r, size_t *at)
 {
     size_t name = *at + 2, end = name_end(r, *at);
@@ -164,7 +164,7 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 
     if (text.len > WEIR__TEMPLATE_MAX)
         return weir__report_error(report, place, "a key's template can have %d bytes", WEIR__TEMPLATE_MAX);
-    /* Each part may get a '%' or two that were not written. */
+    /* Each part may get one or two '%' in addition. */
     r.literals = weir__arena_take(arena, text.len + 2 * (WEIR__TEMPLATE_PIECES + 1));
     if (!r.literals || !read_all(&r) || r.failed)
         return false;
@@ -197,7 +197,7 @@ void weir__key_add_escaped(struct weir__key *key, weir_text value, char stop)
         weir__key_add(key, (weir_text){value.data + from, value.len - from});
 }
 
-/* The value that ends a template. */
+/* Adds the last value of a template. */
 static void add_last(struct weir__key *key, weir_text value)
 {
     if (value.data[0] == '%') {
@@ -217,7 +217,7 @@ bool weir__template_is_address(const struct weir__template *tmpl, const struct w
            part->literal.len < WEIR__KEY_MAX - WEIR__ADDRESS4_ROOM;
 }
 
-/* Which of several values a key gets. */
+/* Selects one of the combinations of several values. */
 struct choice {
     size_t number; /* of the combination, divided by the numbers of values of the parts before */
     struct weir__several several;

@@ -55,14 +55,14 @@ static inline int weir__key_end(struct weir__key *key)
 /* ---- Templates ---- */
 
 /*
- * Key templates: "endpoint:${path}:${user_id}". Filled in, two different sets of values never give the same key,
- * because a value can be told from what follows it:
- * - Before literal text, '%' and that text's first character are escaped in a value as %XX. So the value ends where
- *   that character first comes outside of an escape.
- * - Literal text behind a value that itself begins with '%' is written with two of them, which no escape looks like.
- *   The same "%%" is put between two values that stand side by side (and the author is warned).
- * - The value that ends a template needs no end: only a '%' it begins with is escaped, so that it cannot be taken for
- *   WEIR__MISSING_VALUE or WEIR__SEVERAL_VALUE, which are unlike every escape because 'm' and 's' are no hex digits.
+ * Key templates: "endpoint:${path}:${user_id}". The mapping from values to keys is injective: the end of each value can
+ * be found in the key.
+ * - In a value before literal text, '%' and the first character of that text are escaped as %XX. So the value ends at
+ *   the first such character outside of an escape.
+ * - Literal text after a value that begins with '%' gets a second '%': "%%" is not an escape. Two adjacent values are
+ *   separated by "%%" (with a warning).
+ * - The last value needs no end. Only a leading '%' is escaped, so that it cannot equal WEIR__MISSING_VALUE or
+ *   WEIR__SEVERAL_VALUE, which are no escapes because 'm' and 's' are no hexadecimal digits.
  */
 
 #define WEIR__TEMPLATE_PIECES 16   /* literals and attributes of one template */
@@ -88,8 +88,8 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 #define WEIR__MISSING_VALUE "%missing"
 
 /*
- * Replaces several cookies or arguments of one name with different values: such requests share one key, so that a value
- * next to the one the upstream takes does not select another counter.
+ * Replaces several cookies or arguments of one name with different values: such requests share one key, so that a
+ * client cannot choose its counter by a value that the upstream ignores.
  */
 #define WEIR__SEVERAL_VALUE "%several"
 

@@ -112,16 +112,16 @@ void weir__lint_host(struct weir__diagnostics *report, struct weir__place place,
                              host.data, why);
 }
 
-/* ---- Attributes that are not what they seem ---- */
+/* ---- Attributes that clients control ---- */
 
-/* What a named attribute stands for, if identity says so. */
+/* The source of a named attribute in `identity`, or the attribute itself. */
 static const struct weir__attribute *source_of(const struct weir__attributes *all, int attribute)
 {
     const struct weir__attribute *named = &all->list[attribute];
     return named->kind == WEIR__ATTR_NAMED && named->source >= 0 ? &all->list[named->source] : named;
 }
 
-/* Headers in which proxies tell the client's address, and clients whatever they like. */
+/* Headers with the client's address, which a client can send itself. */
 static bool is_forgeable(const struct weir__attribute *attribute)
 {
     static const char *const headers[] = {"x-forwarded-for",     "forwarded",        "x-real-ip",
@@ -133,7 +133,7 @@ static bool is_forgeable(const struct weir__attribute *attribute)
     return false;
 }
 
-/* An attribute's name where ${name} was meant: "user_id", "header:X-Plan", "{{user_id}}". */
+/* True for the name of an attribute without ${}: "user_id", "header:X-Plan", "{{user_id}}". */
 static bool is_bare_name(const struct weir__attributes *all, weir_text text)
 {
     static const char *const built_in[] = {"client_ip", "path", "method", "host"};
@@ -201,7 +201,7 @@ void weir__lint_tier(struct weir__builder *builder, struct weir__place place, in
                              kind == WEIR__ATTR_QUERY ? "query argument" : "cookie");
 }
 
-/* ---- Numbers that make no sense together ---- */
+/* ---- Numbers ---- */
 
 void weir__lint_limit(struct weir__diagnostics *report, struct weir__place place, const weir_limit *limit)
 {
@@ -247,9 +247,9 @@ void weir__lint_cost(struct weir__diagnostics *report, struct weir__place place,
 
 /* ---- Rules compared with each other ---- */
 
-#define PEERS_MAX 16 /* earlier rules that one is compared with: enough for people, and linear for generators */
+#define PEERS_MAX 16 /* earlier rules that a rule is compared with, so that the time is linear */
 
-/* Rules by what they are for: the same requests, keys and costs. */
+/* Rules grouped by requests, keys and costs. */
 struct groups {
     const weir_rules *set;
     size_t size;        /* of `last`; a power of two */
@@ -263,7 +263,7 @@ static bool same_purpose(const struct weir__rule *a, const struct weir__rule *b)
            a->on_missing == b->on_missing && weir__text_equal(a->key.source, b->key.source);
 }
 
-/* A list makes exceptions of its own, and so does the load. */
+/* True without lists and overload policy, which make exceptions. */
 static bool is_plain(const struct weir__rule *rule)
 {
     const struct weir__overload_policy *policy = &rule->overload;
@@ -286,7 +286,7 @@ static uint32_t group_put(struct groups *groups, uint32_t index)
     }
 }
 
-/* ---- The same ---- */
+/* ---- Duplicates ---- */
 
 static bool same_kind(const weir_limit *a, const weir_limit *b)
 {
@@ -314,7 +314,7 @@ static bool same_limits(const struct weir__rule *a, const struct weir__rule *b)
     return true;
 }
 
-/* ---- Nothing left to do ---- */
+/* ---- Rules that never deny ---- */
 
 static bool is_bucket(const weir_limit *limit)
 {
@@ -322,8 +322,8 @@ static bool is_bucket(const weir_limit *limit)
 }
 
 /*
- * What a limit admits in any stretch of time t is at most at_once + rate × t: the bucket, or what windows that the
- * stretch only touches add to those that it covers.
+ * In any interval t a limit admits at most at_once + rate × t: the burst of a bucket, or the windows that the interval
+ * covers in part.
  */
 static weir__u128 at_once(const weir_limit *limit)
 {
@@ -338,7 +338,7 @@ static weir__u128 per_window(const weir_limit *limit)
     return (weir__u128)(uint64_t)(is_bucket(limit) ? limit->limit : limit->cap);
 }
 
-/* The bound above for a stretch of t_us, rounded up. Sharper where windows nest. */
+/* The bound above for an interval of t_us, rounded up. Tighter where windows nest. */
 static weir__u128 admits(const weir_limit *limit, int64_t t_us, bool nested)
 {
     weir__u128 t = (weir__u128)(uint64_t)t_us, window = (weir__u128)(uint64_t)limit->window_us;
@@ -359,7 +359,7 @@ static int64_t longest_us(const weir_limit *limit)
 /* True if `narrow` denies before `wide` ever could, for the same key and costs. */
 static bool never_bites(const weir_limit *wide, const weir_limit *narrow)
 {
-    if (wide->count_rejected || wide->delay) /* counts what others deny; acts below its limit */
+    if (wide->count_rejected || wide->delay) /* counts requests that other rules deny; delays below its limit */
         return false;
     if (wide->algorithm == WEIR_CONCURRENCY || narrow->algorithm == WEIR_CONCURRENCY)
         return same_kind(wide, narrow) && narrow->cap <= wide->hard;
@@ -399,7 +399,7 @@ static bool warn_if_idle(struct weir__diagnostics *report, const struct weir__ru
     return true;
 }
 
-/* One warning about a pair is enough. */
+/* Compares two rules; at most one warning about a pair. */
 static bool compare(struct weir__diagnostics *report, const struct weir__rule *earlier, const struct weir__rule *later)
 {
     char where[256];
@@ -438,7 +438,7 @@ void weir__rules_lint(const weir_rules *set, struct weir__diagnostics *report)
         groups.size *= 2;
     groups.last = calloc(groups.size, sizeof *groups.last);
     groups.previous = calloc(set->count + 1, sizeof *groups.previous);
-    /* Without memory there are no warnings: the rules themselves are as good as they were. */
+    /* Without memory there are no warnings; the rules are valid all the same. */
     for (uint32_t i = 0; groups.last && groups.previous && i < set->count; i++) {
         if (!set->rules[i]->match)
             continue;

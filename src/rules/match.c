@@ -1,5 +1,4 @@
-/* From a request to its rules, and from a rule to its quota and cost. Runs for every request: nothing here allocates.
- */
+/* Finds the rules of a request, and the quota and cost of a rule. Runs for every request: nothing here allocates. */
 #include "base/number.h"
 #include "rules/set.h"
 
@@ -32,8 +31,8 @@ static bool any_matches(const struct weir__pattern *patterns, size_t count, weir
 }
 
 /*
- * An expression that reached its bound, and a value that was cut, say "matches" without knowing: nobody escapes a `not`
- * that way either.
+ * An expression that reached its bound, and a value that was cut, count as matching, also under `not`: a client cannot
+ * evade a rule that way.
  */
 static bool holds_for(const struct weir__condition *condition, const struct weir__pattern *patterns, weir_text text,
                       bool cut, struct weir__matching *matching)
@@ -43,7 +42,7 @@ static bool holds_for(const struct weir__condition *condition, const struct weir
     return any != condition->negate || matching->limited != limited || (cut && condition->negate);
 }
 
-/* The same for the normal forms of the path. */
+/* Evaluates a condition for the normal forms of the path. */
 static __attribute__((noinline)) bool holds_for_normal(const struct weir__condition *condition, unsigned form,
                                                        struct weir__values *values, struct weir__matching *matching)
 {
@@ -55,7 +54,7 @@ static __attribute__((noinline)) bool holds_for_normal(const struct weir__condit
     return false;
 }
 
-/* Of several cookies or arguments of one name any may be the one that the upstream takes. */
+/* Evaluates a condition for several cookies or arguments of one name: the upstream may take any of them. */
 static __attribute__((noinline)) bool holds_for_several(const struct weir__condition *condition,
                                                         struct weir__values *values, struct weir__matching *matching)
 {
@@ -85,15 +84,15 @@ static bool holds(const struct weir__match *match, const struct weir__condition 
             holds_for_normal(condition, match->form, values, matching));
 }
 
-/* What the last word on a rule needs. */
+/* The context of verifying a candidate. */
 struct verdict {
     const weir_rules *set;
     struct weir__values *values;
     struct weir__matching *matching;
-    unsigned method; /* 0: not looked at yet */
+    unsigned method; /* 0: not known yet */
 };
 
-/* What the index does not decide. */
+/* Verifies a candidate: methods, conditions, networks. */
 static bool verify(void *context, uint32_t rule)
 {
     struct verdict *v = context;
@@ -116,7 +115,7 @@ static bool verify(void *context, uint32_t rule)
     return (client && weir__networks_contain(match->networks, client)) != match->networks_negate;
 }
 
-/* Adds rules that a path may match by what stands beyond the cut. */
+/* Adds rules that a path may match with the part that was cut off. */
 static void find_beyond(const weir_rules *set, weir_text host, weir_text path, struct weir__found *found)
 {
     for (size_t i = 0; i < set->open_end_count; i++) {
@@ -127,7 +126,7 @@ static void find_beyond(const weir_rules *set, weir_text host, weir_text path, s
     }
 }
 
-/* What a normal form leads to. */
+/* The context of verifying a candidate for a normal form. */
 struct normal {
     struct verdict *verdict;
     unsigned form;
@@ -139,7 +138,7 @@ static bool verify_normal(void *context, uint32_t rule)
     return normal->verdict->set->gates[rule].form == normal->form && verify(normal->verdict, rule);
 }
 
-/* Adds the rules that normal forms of the path lead to. */
+/* Adds the rules that match normal forms of the path. */
 static __attribute__((noinline)) void find_normal(struct verdict *verdict, weir_text host, struct weir__found *found)
 {
     const weir_rules *set = verdict->set;
@@ -204,7 +203,7 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
     if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier) ||
         weir__value_is_several(values, rule->tier))
         return known;
-    /* The default, whose name is empty, is first. */
+    /* The default has the empty name and is first. */
     size_t low = rule->has_default ? 1 : 0, high = rule->quota_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -227,7 +226,7 @@ bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule)
            weir__list_is_empty(&set->block);
 }
 
-/* What an attribute says a request costs: at least 1, at most `max`. False: it says nothing that makes sense. */
+/* Parses the cost in an attribute, from 1 to `max`. False: it is not a number. */
 static bool cost_from(weir_text text, int64_t max, int64_t *cost)
 {
     while (text.len > 1 && text.data[0] == '0') {
@@ -235,7 +234,7 @@ static bool cost_from(weir_text text, int64_t max, int64_t *cost)
         text.len--;
     }
     if (!weir__parse_int(text, cost)) {
-        /* So many digits that they are no number any more are still a lot. */
+        /* A number that does not fit counts as `max`. */
         for (size_t i = 0; i < text.len; i++)
             if (text.data[i] < '0' || text.data[i] > '9')
                 return false;
@@ -248,7 +247,7 @@ static bool cost_from(weir_text text, int64_t max, int64_t *cost)
     return true;
 }
 
-/* Of a path, by the first pattern that matches; cut: by the highest that may. */
+/* The cost of a path: by the first pattern that matches; of a cut path, the highest that may match. */
 static int64_t cost_of_path(const struct weir__cost *cost, bool normal, weir_text path, bool cut,
                             struct weir__matching *matching)
 {
@@ -338,7 +337,7 @@ bool weir__list_has_key(const struct weir__access_list *list, weir_text key)
     }
     bool cut = key.len == WEIR__KEY_MAX;
     if (cut)
-        key.len = WEIR__KEY_KEPT; /* of the rest there is only a hash */
+        key.len = WEIR__KEY_KEPT; /* the rest is a hash */
     for (size_t i = 0; i < list->glob_count; i++) {
         weir_text glob = list->globs[i].text;
         if ((!cut || glob.data[glob.len - 1] == '*') && weir__glob_match(glob, key, false, false))

@@ -1,4 +1,4 @@
-/* weir's own dialect: the document, identity, allow, block, and the response that rules have by default. */
+/* The native dialect: the document, identity, allow, block, normalize, and the default response. */
 #include "rules/native.h"
 
 #include "base/hash.h"
@@ -21,7 +21,7 @@ static const char *belongs_in(weir_text name)
     return NULL;
 }
 
-/* What others call a field of a rule: no letter of it may be like ours. The field's name here, or else `name`. */
+/* The field that another product calls `name`, or `name` itself. */
 static weir_text called_here(weir_text name)
 {
     static const char *const fields[][2] = {
@@ -77,11 +77,11 @@ uint64_t weir__native_written(const struct weir__node *node)
     if (!node)
         return 0;
     uint64_t hash = weir__hash_text(node->text, (uint64_t)node->kind + (node->quoted ? 8 : 0));
-    /* The depth of a tree is bounded by its reader. */
+    /* The depth is bounded by WEIR__YAML_DEPTH. */
     for (const struct weir__node *member = node->first; member; member = member->next) {
         uint64_t inner = weir__native_written(member);
         if (node->kind == WEIR__MAP)
-            hash += weir__hash_text(member->name->text, inner); /* the order of fields means nothing */
+            hash += weir__hash_text(member->name->text, inner); /* independent of the order of fields */
         else
             hash = hash * UINT64_C(0x9e3779b97f4a7c15) + inner;
     }
@@ -137,7 +137,7 @@ static bool read_key(struct weir__diagnostics *report, const struct weir__node *
                                                          : "an empty one");
 }
 
-/* Keys in two heaps: those with '*', and the others, sorted. */
+/* Reads keys into two lists: those with '*', and the others, sorted. */
 static bool read_keys(struct weir__builder *builder, const struct weir__node *node, const char *what,
                       struct weir__access_list *list)
 {
@@ -181,7 +181,7 @@ bool weir__native_list(struct weir__builder *builder, const struct weir__node *n
 
 /* ---- identity ---- */
 
-/* One file of a set may have this; `seen` is where it was. */
+/* True for the first occurrence in a set; `seen` becomes its place. */
 static bool is_first(struct weir__diagnostics *report, const struct weir__node *node, const char *what,
                      struct weir__place *seen)
 {
@@ -194,7 +194,7 @@ static bool is_first(struct weir__diagnostics *report, const struct weir__node *
                               weir__place_text(report, *seen, where, sizeof where));
 }
 
-/* Whoever trusts everybody takes the first address of the list, which the client wrote. */
+/* With all networks trusted, the client's address is the first of the list, which the client sends. */
 static void warn_of_trust(struct weir__diagnostics *report, const struct weir__node *node)
 {
     bool unused;
@@ -264,7 +264,7 @@ static void read_source(struct weir__builder *builder, const struct weir__node *
     int from = weir__attribute_parse(all, &builder->set->arena, builder->report, node->place, source);
     if (from < 0)
         return;
-    /* A named one could lead back to itself. */
+    /* A named attribute as a source could be a cycle. */
     if (all->list[from].kind == WEIR__ATTR_NAMED) {
         static const char *const kinds[] = {
             "header:", "cookie:", "query:", "path:", "host", "method", "path", "client_ip"};

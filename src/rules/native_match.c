@@ -1,14 +1,14 @@
-/* weir's own dialect: which requests a rule is for. */
+/* The native dialect: `match`. */
 #include "rules/native.h"
 
 #include <stdio.h>
 
-#define ENTRIES_MAX 1024 /* hosts × paths that the index gets; with more, hosts are looked at one by one */
+#define ENTRIES_MAX 1024 /* hosts × paths in the index; with more, the hosts become a condition */
 
-/* What a field's patterns are for. */
+/* The kinds of fields with patterns. */
 enum style { PATH, METHOD, HOST, VALUE };
 
-/* One field: patterns, and what they are together. */
+/* The patterns of one field. */
 struct patterns {
     struct weir__pattern *list, *normal; /* normal: of a path that has a normal form, as many; else NULL */
     size_t count;
@@ -47,7 +47,7 @@ bool weir__native_normal(struct weir__builder *builder, const struct weir__patte
     *normal = *pattern;
     if (pattern->kind == WEIR__PATTERN_REGEX || pattern->kind == WEIR__PATTERN_ANY || memchr(text.data, ';', text.len))
         return true;
-    /* Behind a star it stays: without it, the star would be for everything below. */
+    /* After a star it stays: a final star would match everything below. */
     if (form & WEIR__FORM_SLASH && text.len > 1 && text.data[text.len - 1] == '/' && text.data[text.len - 2] != '*')
         text.len--;
     normal->text = text;
@@ -89,7 +89,7 @@ static bool make_regex(struct weir__builder *builder, const struct weir__node *n
     return pattern->regex != NULL;
 }
 
-/* One pattern of a field. `nocase`: in a style that does not ignore it anyway. */
+/* Compiles one pattern of a field. Hosts and methods ignore case in any case. */
 static bool make_pattern(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
                          const char *what, struct weir__pattern *pattern)
 {
@@ -118,7 +118,7 @@ static bool is_absent(const struct weir__node *node)
     return node->kind == WEIR__SCALAR && !node->quoted && weir__text_is(node->text, "absent");
 }
 
-/* What is inside { not: … }, or the node itself; NULL after an error. */
+/* The value of { not: … }, or the node itself; NULL after an error. */
 static const struct weir__node *unwrap(struct weir__diagnostics *report, const struct weir__node *node,
                                        const char *what, bool *negate)
 {
@@ -139,12 +139,12 @@ static const struct weir__node *unwrap(struct weir__diagnostics *report, const s
     return at[0];
 }
 
-/* The next pattern of a path, and what its normal form is compared with. */
+/* Compiles the next pattern of a path, and its counterpart for the normal form. */
 static bool make_path(struct weir__builder *builder, const struct weir__node *node, struct patterns *made)
 {
     unsigned form = builder->set->attributes.form;
     struct weir__pattern *pattern = &made->list[made->count - 1];
-    /* A `not` must not leave out more than it says. */
+    /* A `not` must not exclude more than its pattern. */
     bool nocase = form & WEIR__FORM_CASE && !made->negate;
     if (!make_pattern(builder, node, PATH, nocase, "path", pattern))
         return false;
@@ -265,7 +265,7 @@ static bool read_map(struct match_reader *reader, const struct weir__node *node,
     return good;
 }
 
-/* True for what is a part of the path in lower case. */
+/* True if the source is a part of the path in lower case. */
 static bool ignores_case(const struct weir__attributes *all, int attribute)
 {
     int source = all->list[attribute].source;
@@ -304,7 +304,7 @@ static bool read_named(struct match_reader *reader, const struct weir__node *nod
     return true;
 }
 
-/* The bit of a usual method, or 0. */
+/* The bit of a known method, or 0. */
 static unsigned known_method(weir_text name)
 {
     for (unsigned i = 0; weir__methods[i]; i++)
@@ -349,7 +349,7 @@ static bool read_network(struct match_reader *reader, const struct weir__node *n
 
 /*
  * Hosts and paths go into the index, unless one of them is a regular expression or they are negated: then the field is
- * a condition. What is left for the index of a field is empty if it may be anything.
+ * a condition. `indexed` becomes empty if any value matches.
  */
 static bool read_indexed(struct match_reader *reader, const struct weir__node *node, enum style style, const char *what,
                          struct patterns *indexed)
@@ -386,7 +386,7 @@ static bool join_normal(struct match_reader *reader, struct patterns *paths)
     return true;
 }
 
-/* The ways into the rule: each host with each path. */
+/* Makes the entries of the index: each host with each path. */
 static bool make_entries(struct match_reader *reader, struct patterns *hosts, struct patterns *paths)
 {
     if (!join_normal(reader, paths))

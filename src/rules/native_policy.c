@@ -4,7 +4,7 @@
 #include "algo/arith.h"
 #include "algo/algo.h"
 
-#define COST_MAX INT64_C(0xffffffff) /* what a counter can hold */
+#define COST_MAX INT64_C(0xffffffff) /* the largest count */
 
 /* ---- cost ---- */
 
@@ -112,7 +112,7 @@ static void read_body(struct weir__diagnostics *report, const struct weir__node 
     static const char *const names[] = {"text"};
     const struct weir__node *at[1];
     int word = 0;
-    response->body_text = (weir_text){NULL, 0}; /* a default's goes with its kind of body */
+    response->body_text = (weir_text){NULL, 0}; /* the default text belongs to the default kind */
     if (node->kind != WEIR__MAP) {
         if (weir__field_choice(report, node, "body", choices, WEIR__COUNT(choices), &word))
             response->body = bodies[word];

@@ -1,4 +1,4 @@
-/* weir's own dialect: a rule, and what its limits make of it. */
+/* The native dialect: rules and their limits. */
 #include "base/number.h"
 #include "rules/set.h"
 #include "rules/native.h"
@@ -46,7 +46,7 @@ enum field { EACH_FIELD(FIELD_ENUM) FIELDS };
 #define FIELD_NAME(field, name) name,
 static const char *const names[FIELDS] = {EACH_FIELD(FIELD_NAME)};
 
-/* A rule under construction: what all of its limits share, and where it was written. */
+/* A rule under construction: what its limits share, and its nodes. */
 struct rule_reader {
     struct weir__builder *builder;
     struct weir__diagnostics *report;
@@ -55,8 +55,8 @@ struct rule_reader {
     struct weir__overload_nodes overload;
     struct weir__rule rule;
     bool delay;
-    bool unknown;    /* it has fields of unknown names: what is missing is probably among them */
-    bool shared_bad; /* something is wrong with the parameters that its limits share */
+    bool unknown;    /* it has unknown fields: a missing one is probably misspelt */
+    bool shared_bad; /* the parameters that its limits share have an error */
 };
 
 #define WINDOW_MISSING "window is missing: how long is the limit for?"
@@ -101,7 +101,7 @@ static weir_text make_name(struct rule_reader *reader, const struct weir__node *
 
 /* ---- Quotas ---- */
 
-/* What the numbers of one limit have in common. */
+/* The parameters of one limit. */
 struct numbers {
     struct weir__limit_nodes nodes;
     struct weir__parsed_window window;
@@ -155,7 +155,7 @@ static bool read_tiers(struct rule_reader *reader, const struct weir__node *node
     return good;
 }
 
-/* The units of a limit or of its tiers: all that can be said without the window. NULL after an error. */
+/* Reads the units of a limit or of its tiers. NULL after an error. */
 static struct weir__quota *read_quotas(struct rule_reader *reader, const struct weir__node *node,
                                        struct weir__rule *rule)
 {
@@ -188,7 +188,7 @@ static int compare_tiers(const void *a, const void *b)
     return weir__text_order(((const struct weir__quota *)a)->tier, ((const struct weir__quota *)b)->tier);
 }
 
-/* Completes the quotas, which stand as they were written, and puts them in order. */
+/* Completes the quotas, which are in file order, and sorts them. */
 static bool make_limits(struct rule_reader *reader, struct numbers *numbers, const struct weir__node *node,
                         struct weir__quota *quotas, size_t count)
 {
@@ -207,7 +207,7 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
                 weir__native_scaled_limit(reader->builder, &reader->overload, &reader->rule, &numbers->params, quota);
         if (good && !looked)
             weir__lint_limit(reader->report, numbers->nodes.map->place, &quota->limit);
-        looked = true; /* the other tiers differ in their units only */
+        looked = true; /* the other tiers differ only in their units */
     }
     qsort(quotas, count, sizeof *quotas, compare_tiers);
     return good;
@@ -215,7 +215,7 @@ static bool make_limits(struct rule_reader *reader, struct numbers *numbers, con
 
 /* ---- One limit: the rule's own, or one of a list ---- */
 
-/* Waiting, which only the leaky bucket can. */
+/* Reads max_delay; only the leaky bucket delays. */
 static bool read_delay(struct rule_reader *reader, const struct weir__node *max_delay, weir_params *params)
 {
     struct weir__parsed_window longest;
@@ -234,7 +234,7 @@ static bool read_delay(struct rule_reader *reader, const struct weir__node *max_
     return true;
 }
 
-/* What requests in flight cannot have. */
+/* Reports fields that a limit of requests in flight cannot have. */
 static bool check_flight(const struct rule_reader *reader, const weir_params *params)
 {
     bool later = reader->rule.consistency_given && reader->rule.consistency == WEIR__EVENTUAL;
@@ -263,7 +263,7 @@ static bool read_numbers(struct rule_reader *reader, const struct weir__node *co
     for (int field = ALGORITHM; field <= LEASE; field++)
         own |= at[field] != NULL;
     if (listed && !own && reader->shared_bad)
-        return false; /* has only the rule's parameters, and what is wrong with them was said */
+        return false; /* has only the rule's parameters, whose errors were reported */
     const struct weir__node *max_delay = at[MAX_DELAY] ? at[MAX_DELAY] : reader->at[MAX_DELAY];
     bool good =
         weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__NATIVE, &numbers->params) &&
@@ -327,7 +327,7 @@ static void add_listed(struct rule_reader *reader)
 
 /* ---- The rest of a rule ---- */
 
-/* One of some words, or the default if the field is not there. */
+/* The index of the field's word; 0, the default, if it is missing. */
 static int read_word(const struct rule_reader *reader, enum field field, const char *const *choices, size_t count)
 {
     int word = 0;
@@ -373,7 +373,7 @@ static void read_policy(struct rule_reader *reader)
                              "a shadow rule never answers: its response has no effect");
 }
 
-/* The key, and who is to be passed or denied by it. */
+/* Reads the key, and the lists of keys that are allowed or blocked. */
 static void read_key(struct rule_reader *reader)
 {
     struct weir__builder *builder = reader->builder;
@@ -459,5 +459,5 @@ void weir__native_rule(struct weir__builder *builder, const struct weir__node *n
         add_listed(&reader);
     else
         add_limit(&reader, node, at);
-    builder->set->attributes.form = builder->set->form; /* was that of the rule */
+    builder->set->attributes.form = builder->set->form; /* it was that of the rule */
 }

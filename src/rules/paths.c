@@ -1,4 +1,4 @@
-/* Looking up which rules a host and a path lead to. */
+/* Looks up the rules of a host and a path. */
 #include "rules/paths_index.h"
 
 struct segment {
@@ -23,7 +23,7 @@ struct search {
     struct segment segments[WEIR__PATH_DEPTH];
 };
 
-/* Keeps what was found in order. That `max` is small keeps it quick: it is what one request may match. */
+/* Inserts a rule in order. `max`, the rules that one request may match, is small. */
 static void insert(struct weir__found *found, uint32_t rule)
 {
     size_t low = 0, high = found->count;
@@ -67,7 +67,7 @@ static inline void add_list(const struct search *search, uint32_t link)
         add(search->found, links[link].value);
 }
 
-/* Where the path goes on behind its first `depth` segments. */
+/* The rest of the path after its first `depth` segments. */
 static inline const char *rest_at(const struct search *search, uint32_t depth)
 {
     if (depth == 0)
@@ -140,7 +140,7 @@ static inline bool visit(struct search *search, const struct weir__path_node *no
     return more && (node->labels || node->star || node->heads);
 }
 
-/* Visits what the path leads to in one tree. It is a tree, so each node is visited at most once. */
+/* Visits the nodes of one tree that the path matches, each at most once. */
 static void walk(struct search *search, uint32_t root)
 {
     const struct weir__paths *paths = search->paths;
@@ -230,14 +230,14 @@ void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir
             walk(&search, paths->hosts[i].root);
 }
 
-/* Where the few rules go that a path leads to. */
+/* The rules found by weir__paths_few. */
 struct path_matches {
     const struct weir__path_link *links;
     uint32_t *rules;
     size_t count, max;
 };
 
-/* Puts a rule where it belongs among those before it. False: there is no room for it. */
+/* Inserts a rule in order. False: there is no room for it. */
 static bool insert_few(struct path_matches *few, uint32_t rule)
 {
     size_t at = few->count;
@@ -253,7 +253,7 @@ static bool insert_few(struct path_matches *few, uint32_t rule)
     return true;
 }
 
-/* One list more on the way. False: that makes too many. */
+/* Adds a list of rules. False: too many. */
 static inline bool add_few(struct path_matches *few, uint32_t link)
 {
     for (; link; link = few->links[link].next) {
@@ -266,7 +266,7 @@ static inline bool add_few(struct path_matches *few, uint32_t link)
     return true;
 }
 
-/* Where a path goes on from a node with labels: the child, or 0; *at moves behind the segment. */
+/* The child of a node for the next segment, or 0; *at moves past the segment. */
 static inline uint32_t next_node(const struct weir__paths *paths, const struct weir__path_node *node, const char **at,
                                  const char *end)
 {
@@ -277,13 +277,13 @@ static inline uint32_t next_node(const struct weir__paths *paths, const struct w
 }
 
 /*
- * Of a path that may have a normal form other than itself. The most common of those is that without a '/' at its end,
- * which mostly leads to the same rules.
+ * weir__paths_few for a path that may differ from its normal form. Most of them only end in '/', and match the same
+ * rules without it.
  */
 static __attribute__((noinline)) size_t find_few_normal(const struct weir__paths *paths, weir_text path,
                                                         uint32_t *rules, size_t max)
 {
-    struct weir__paths sent = *paths; /* looks at the path as it was sent, and at nothing else */
+    struct weir__paths sent = *paths; /* without normal forms */
     uint32_t others[WEIR__PATHS_FEW];
     weir_text bare = {path.data, path.len - 1};
     sent.odd = 0;
@@ -314,7 +314,7 @@ __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, wei
         return find_few_normal(paths, path, rules, max);
     if (!paths->straight || path.len == 0 || !add_few(&few, node->always) || !add_few(&few, node->present))
         return 0;
-    /* As deep as the tree is. */
+    /* Down the tree, one segment a step. */
     while (child && at < end && *at == '/') {
         if (!add_few(&few, node->below))
             return 0;

@@ -1,4 +1,4 @@
-/* Building the index of paths. It grows in memory of its own and moves to the arena when its size is known. */
+/* Builds the path index: in memory from malloc, and copied to the arena when its size is known. */
 #include "rules/paths_index.h"
 
 #include <stdlib.h>
@@ -10,8 +10,9 @@ struct growing {
 };
 
 struct builder {
-    struct weir__label_map map;  /* what the index will have */
-    struct weir__label_map seen; /* partial segments by node, and hosts that no map finds: to find doubles */
+    struct weir__label_map map; /* of the index */
+    struct weir__label_map
+        seen; /* partial segments by node, and hosts that are compared one by one: to find duplicates */
     struct growing nodes, links, partials, tails, hosts;
     size_t host_max, suffix_max;
     uint8_t odd, shared;
@@ -120,7 +121,7 @@ static uint32_t child_by_star(struct builder *b, uint32_t node)
     return node_at(b, node)->star;
 }
 
-/* Lets requests look for heads of this length. */
+/* Adds a length to the list of the node's head lengths. */
 static void add_head_length(struct builder *b, uint32_t node, uint32_t length)
 {
     const struct weir__path_link *links = b->links.items;
@@ -161,7 +162,7 @@ static void add_tail(struct builder *b, uint32_t node, const struct weir__patter
 
 enum segment_kind { LITERAL, STAR, STARS, PARTIAL, CROSSING };
 
-/* What the stars of a segment of a pattern mean. */
+/* Classifies a segment of a pattern by its stars. */
 static enum segment_kind segment_kind(weir_text segment)
 {
     size_t stars = 0, pairs = 0;
@@ -257,7 +258,7 @@ static uint32_t root_of(struct builder *b, const struct weir__pattern *host)
     return root_by_comparison(b, host);
 }
 
-/* To the arena. */
+/* Copies an array to the arena. */
 static const void *keep(struct weir__arena *arena, const void *items, size_t count, size_t item_bytes)
 {
     void *kept = weir__arena_array(arena, count, item_bytes);
@@ -276,7 +277,7 @@ static bool is_straight(const struct builder *b)
 {
     const struct weir__path_node *nodes = b->nodes.items;
     bool straight = b->hosts.count == 0 && b->host_max + b->suffix_max == 0 && b->partials.count == 1 &&
-                    b->tails.count == 1; /* the ones that stand for "none" */
+                    b->tails.count == 1; /* the elements 0, "none" */
 
     for (size_t i = 0; i < b->nodes.count && straight; i++)
         straight = nodes[i].star == 0;
@@ -328,14 +329,14 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
     };
     const struct weir__paths *paths = NULL;
 
-    /* The root for any host, and what stands for "none" elsewhere. */
+    /* The root for any host, and the elements 0, "none". */
     push_node(&b);
     push_link(&b, 0, 0);
     push(&b, &b.partials, &(struct weir__path_partial){0});
     push(&b, &b.tails, &(struct weir__path_tail){0});
     map_grow(&b, &b.map);
     map_grow(&b, &b.seen);
-    /* Backwards, since lists grow at their beginning: then they are in order, and quick to join. */
+    /* Backwards, because lists grow at their beginning: then they are in order. */
     for (size_t i = count; i-- > 0 && !b.failed;) {
         uint32_t root = root_of(&b, entries[i].host);
         if (!b.failed)

@@ -98,11 +98,11 @@ struct weir__path_node {
     uint32_t star;            /* the child for any one segment */
     uint32_t heads;           /* links: the different lengths of the heads of partial segments such as "x-*" */
     uint32_t here, below;     /* links: rules of paths that end here, and that go on with '/' */
-    uint32_t tails;           /* what is to be compared with all that is left of the path */
+    uint32_t tails;           /* patterns that are compared with the rest of the path */
     uint32_t always, present; /* links, of roots: rules for any path, and for any that is not empty */
 };
 
-/* A segment with stars and other characters. Found by its head, which is what is before the first star. */
+/* A segment with stars and other characters, found by its head: the characters before the first star. */
 struct weir__path_partial {
     weir_text rest; /* from the star on */
     uint32_t child, next;
@@ -113,7 +113,7 @@ struct weir__path_tail {
     uint32_t rule, next;
 };
 
-/* Hosts that no map can find. */
+/* A host pattern that is compared with each request. */
 struct weir__path_host {
     struct weir__pattern pattern;
     uint32_t root;

@@ -64,7 +64,9 @@ bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text
     return true;
 }
 
-/* A star that was passed: what follows it in the pattern, and where in the text that is tried. */
+/*
+ * A star that was passed: the position after it in the pattern, and the position in the text where the rest is tried.
+ */
 struct star {
     bool passed;
     size_t after, at;

@@ -1,6 +1,6 @@
 /*
- * Regular expressions, by PCRE2. Both sides are bounded: what an expression may be, and what one match may cost, in
- * steps and in memory. A match that reaches its bound counts as matching.
+ * Regular expressions, by PCRE2. The size of an expression and the steps and memory of a match are bounded. A match
+ * that reaches its bound counts as matching.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "rules/pattern.h"
@@ -101,8 +101,8 @@ void weir__regex_room_free(struct weir__regex_room *room)
 static pcre2_code *compile(weir_text text, bool nocase, int *error, size_t *offset)
 {
     /*
-     * Texts are bytes and one line, whatever stands in them: '.' matches a line break and '$' only the end, so that
-     * nobody gets past an expression with one.
+     * Texts are bytes on one line: '.' matches a line break and '$' only the end, so that a line break does not evade
+     * an expression.
      */
     uint32_t options = PCRE2_DOLLAR_ENDONLY | PCRE2_DOTALL | PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UTF |
                        PCRE2_NEVER_UCP | (nocase ? PCRE2_CASELESS : 0);
@@ -132,7 +132,7 @@ const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struc
     }
     regex->code = compile(text, nocase, &error, &offset);
     if (!regex->code && (error == PCRE2_ERROR_NOMEMORY || error == PCRE2_ERROR_HEAP_FAILED)) {
-        arena->failed = true; /* not the author's fault */
+        arena->failed = true; /* not an error of the rules */
         return NULL;
     }
     if (!regex->code) {

@@ -9,7 +9,7 @@
 
 #define LINE_SHOWN 200 /* bytes of a line that are shown */
 
-/* Length of the line break at `at`, or 0. What libyaml takes for one is one, so that its line numbers are ours. */
+/* Length of the line break at `at`, or 0. The same line breaks as in libyaml, so that line numbers agree. */
 static size_t line_break(const char *at, size_t left)
 {
     switch ((unsigned char)*at) {
@@ -173,7 +173,7 @@ bool weir__report(struct weir__diagnostics *report, enum weir_severity severity,
     va_end(arguments);
     if (wanted < 0)
         raw[0] = 0;
-    /* What did not fit may have been cut inside a character: with less room than it needs it ends in dots instead. */
+    /* A message that was cut may end within a character: with less room weir__printable ends it in dots. */
     size_t room = wanted >= (int)sizeof raw ? sizeof message - 4 : sizeof message;
     weir__printable((weir_text){raw, strlen(raw)}, message, room);
     emit(report, severity, place, suggestion, message);

@@ -32,7 +32,7 @@ struct weir__match {
     const struct weir__networks *networks; /* NULL: any client */
     bool networks_negate;
     uint8_t form;     /* normal form of paths, WEIR__FORM_…: in the match, in costs by path and in the key */
-    uint64_t written; /* hash of what the author wrote: rules with the same one match the same requests */
+    uint64_t written; /* hash of the text: rules with the same hash match the same requests */
 };
 
 /* ---- limit ---- */
@@ -44,7 +44,7 @@ struct weir__quota {
     weir_text tier;            /* empty: the default */
     weir_limit limit;          /* if LIMITED */
     int64_t units;             /* as written */
-    int64_t window_ns;         /* the same; calendar months and years by their longest */
+    int64_t window_ns;         /* as written; calendar months and years by their longest */
     const weir_limit *ceiling; /* of a scaled limit: the limit at its largest scale; else NULL */
     int64_t full_cap;          /* of a copy without the reserve: limit.cap with it; else 0 */
 };
@@ -80,7 +80,7 @@ struct weir__cost {
     } * paths; /* the first that matches */
     size_t path_count;
     bool normal_differs; /* a path from its normal form */
-    uint64_t written;    /* hash of what the author wrote; 0: nothing */
+    uint64_t written;    /* hash of the text; 0: not given */
 };
 
 /* ---- policy ---- */

@@ -150,12 +150,12 @@ const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__
     weir_text copy = weir__arena_copy(&set->arena, name);
     if (!link || !copy.data)
         return NULL;
-    /* A zero byte inside would cut the name short. */
+    /* A zero byte would cut the name short. */
     int error =
         memchr(copy.data, 0, copy.len) || !builder->open_zone ? WEIR_EZONE : builder->open_zone(copy.data, &link->zone);
     if (error && error != WEIR_EZONE) {
         weir__report_error(builder->report, place, "there is no memory or no file descriptor left for the time zone");
-        set->arena.failed = true; /* not the author's fault */
+        set->arena.failed = true; /* not an error of the rules */
         return NULL;
     }
     if (error) {
@@ -188,7 +188,7 @@ const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root)
     return NULL;
 }
 
-/* Reports a file that is no rule file at all: what it needs is not another word here and there. */
+/* Reports a weir.yaml that was given as a rule file. */
 static bool is_weir_yaml(struct weir__diagnostics *report, const struct weir__node *root)
 {
     const struct weir__node *member = weir__rules_weir_yaml(root);
@@ -225,7 +225,7 @@ static bool check_root(struct weir__diagnostics *report, const struct weir__node
     return true;
 }
 
-/* A whole set in one text, as the rules service publishes it, has its domains in a list. */
+/* A set in one text, as the rules service publishes it, has its domains in a list. */
 static void read_domains(struct weir__builder *builder, const struct weir__node *root)
 {
     const struct weir__node *domains = weir__node_get(root, "domains");
@@ -239,7 +239,7 @@ static void read_domains(struct weir__builder *builder, const struct weir__node 
             weir__descriptors_read(builder, domain);
 }
 
-/* Reads every source. What rules of any file may refer to comes first. */
+/* Reads every source: first the settings that rules of any file may refer to. */
 static void read_all(struct weir__builder *builder)
 {
     struct weir__diagnostics *report = builder->report;
@@ -288,7 +288,7 @@ static bool make_gates(weir_rules *set)
     return true;
 }
 
-/* A pattern that a path may match by what stands beyond its first WEIR__PATH_MAX bytes, whatever stands in them. */
+/* True for a pattern that a path may match with the part after its first WEIR__PATH_MAX bytes. */
 static bool has_open_end(const struct weir__pattern *path)
 {
     if (!path || path->kind != WEIR__PATTERN_GLOB)
@@ -299,7 +299,7 @@ static bool has_open_end(const struct weir__pattern *path)
     return !last || before == 0 || star[-1] != '/';
 }
 
-/* Notes which normal forms the rules have that the index finds by their path. */
+/* Collects the normal forms of the rules that the index finds by their path. */
 static void note_forms(weir_rules *set)
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -394,7 +394,7 @@ int weir__rules_compile(struct weir__diagnostics *report, const struct weir__sur
     read_all(&builder);
     if (!report->errors && !made->arena.failed && !made->count && !made->domains && !builder.allow_place.line &&
         !builder.block_place.line) {
-        /* Who writes an empty list means it, e.g. a rules service whose last rule was taken out of force. */
+        /* An empty list is intended, e.g. by a rules service whose last rule was withdrawn. */
         if (builder.none_place.line)
             weir__report_warning(report, builder.none_place, "there are no rules: everything passes");
         else
@@ -428,7 +428,7 @@ void weir_rules_free(weir_rules *set)
     free(set);
 }
 
-/* ---- What a set says about itself ---- */
+/* ---- Information about a set ---- */
 
 size_t weir_rules_count(const weir_rules *rules)
 {
@@ -446,8 +446,8 @@ static int64_t record_bytes(int64_t bytes)
 }
 
 /*
- * What a key that has used its whole limit takes in a segment that is 90 % full, see docs/table.md: a slot of 16 bytes,
- * or two for a two-bucket counter whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a
+ * The memory of a key that has used its limit, in a segment that is 90 % full (docs/table.md): a slot of 16 bytes, or
+ * two for a two-bucket counter whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a
  * bucket or request in flight, or 4 a logged unit.
  */
 static int64_t bytes_per_key(const struct weir__quota *quota)
@@ -467,7 +467,7 @@ static int64_t bytes_per_key(const struct weir__quota *quota)
     return weir__is_packed(limit) ? slot : 2 * slot;
 }
 
-/* Of its tiers the one whose keys need most; they differ in their units only. */
+/* The tier whose keys need most memory; tiers differ only in their units. */
 static const struct weir__quota *largest_quota(const struct weir__rule *rule)
 {
     const struct weir__quota *largest = &rule->quotas[0];

@@ -1,7 +1,7 @@
-/* Request targets, query strings and cookies: finding and decoding what rules ask about. */
+/* Request targets, query strings and cookies: parsing and decoding. */
 #include "rules/target.h"
 
-/* The character that "%xx" at `at` stands for, or -1 if there is none. */
+/* The character of the escape "%xx" at `at`, or -1. */
 static int escaped(weir_text text, size_t at)
 {
     if (text.len - at < 3)
@@ -24,7 +24,7 @@ struct target_writer {
     size_t segment;
     size_t length, dots; /* of the last segment, as it came in; dots only among the first three characters */
     size_t hidden;       /* segments that had no room, so that a ".." can take them back */
-    bool lost;           /* the last segment that is not hidden, or what follows it, had no room */
+    bool lost;           /* the last segment that is not hidden, or the text after it, had no room */
 };
 
 static void put(struct target_writer *w, const char *run, size_t len)
@@ -79,7 +79,7 @@ static void end_segment(struct target_writer *w, bool slash)
     w->length = w->dots = 0;
 }
 
-/* Of a path that was cut: cutting may have made a "." or ".." of something longer. */
+/* The length of a path that was cut, without a last "." or ".." that cutting may have made. */
 static size_t without_cut_dots(const struct target_writer *w)
 {
     size_t last = w->used - w->segment;
@@ -124,7 +124,7 @@ static size_t parameters_end(weir_text target, size_t at)
     return at;
 }
 
-/* `parameters`: without them. */
+/* Decodes and resolves a target; `parameters`: removes path parameters. */
 static size_t resolve(weir_text target, bool parameters, char *path, size_t path_size, bool *cut)
 {
     static const bool special[256] = {['/'] = true, ['%'] = true, ['?'] = true, ['#'] = true, [';'] = true};
@@ -183,7 +183,7 @@ static bool is_blank(char c)
     return (unsigned char)c <= ' ';
 }
 
-/* What is left of a segment. */
+/* A segment in its normal form. */
 static weir_text bare_segment(weir_text segment, unsigned form)
 {
     const char *parameters =
@@ -295,7 +295,7 @@ size_t weir__cookie_find(weir_text header, weir_text name, weir_text *values, si
 
 /* ---- Arguments ---- */
 
-/* The next character of an encoded name or value; *at moves behind it. */
+/* The next character of an encoded name or value; *at moves past it. */
 static char decoded(weir_text raw, size_t *at)
 {
     char c = raw.data[*at];

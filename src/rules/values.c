@@ -1,4 +1,4 @@
-/* The values of one request's attributes: asked for when a rule needs them, once each. */
+/* The values of a request's attributes: each looked up once, when a rule needs it. */
 #include "rules/attribute.h"
 
 void weir__values_begin(struct weir__values *values, const struct weir__attributes *all, const weir_query *query)
@@ -15,7 +15,7 @@ void weir__values_begin(struct weir__values *values, const struct weir__attribut
     values->scratch_used = 0;
 }
 
-/* ---- What the caller gives ---- */
+/* ---- Attributes from the caller ---- */
 
 static bool is_attribute(const weir_attribute *given, enum weir_attribute_kind kind, weir_text name)
 {
@@ -30,8 +30,8 @@ static bool is_attribute(const weir_attribute *given, enum weir_attribute_kind k
 }
 
 /*
- * All of these return a text, empty for what is missing, as an empty value is: in registers, where a text that is
- * written piece by piece and then copied as a whole would wait for the pieces to reach the cache.
+ * These functions return a text, empty if the attribute is missing. Returned in registers: writing two words and
+ * copying them as one would stall on store forwarding.
  */
 #define MISSING ((weir_text){"", 0})
 
@@ -48,9 +48,9 @@ static weir_text given(const weir_query *query, enum weir_attribute_kind kind, w
 }
 
 /*
- * A value that may come from a header: optional white space around it is no part of it (RFC 9110, section 5.5).
- * Upstream servers strip it, so a key with it would be another counter for the same client. Paths and arguments keep
- * theirs, which was percent-encoded and means something.
+ * A value that may come from a header, without optional white space around it (RFC 9110, section 5.5). Upstream servers
+ * strip it, so a key with it would be another counter for the same client. Blanks of paths and arguments were percent-
+ * encoded and are kept.
  */
 static weir_text given_trimmed(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
 {
@@ -109,7 +109,7 @@ weir_text weir__value_path(struct weir__values *values)
     return path;
 }
 
-/* The normal form in `room`, which has WEIR__PATH_MAX bytes; empty: there is no such one. */
+/* Writes the normal form to `room` of WEIR__PATH_MAX bytes; empty: there is none. */
 static weir_text spell(struct weir__values *values, unsigned form, int number, char *room, bool *cut)
 {
     weir_text path = weir__value_path(values), target;
@@ -184,8 +184,10 @@ static weir_text arguments_of(struct weir__values *values)
     return values->arguments;
 }
 
-/* The same part of every value, however it is spelled and whatever the others are: or the spelling would choose the
- * bucket. */
+/*
+ * The bytes of each argument: independent of its spelling and of the others, so that the spelling does not choose the
+ * counter.
+ */
 static size_t argument_most(const struct weir__values *values)
 {
     size_t part = sizeof values->scratch / (size_t)(values->all->arguments ? values->all->arguments : 1);
@@ -253,7 +255,7 @@ weir_text weir__several_value(struct weir__several *several, size_t number, bool
 
 /* ---- Host and method ---- */
 
-/* "example.com:8080", "example.com.", "[::1]:443": the part that names. */
+/* The name in "example.com:8080", "example.com." or "[::1]:443". */
 static weir_text bare_host(weir_text host)
 {
     if (host.len > 0 && host.data[0] == '[') {
@@ -394,7 +396,7 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
 
     bool cut, several;
     weir_text found = find(values, wanted, &cut, &several), sources;
-    /* One step and no more: a named one is no source. */
+    /* One step: a named attribute is not a source. */
     if (found.len == 0 && wanted->kind == WEIR__ATTR_NAMED && wanted->source >= 0 &&
         all[wanted->source].kind != WEIR__ATTR_NAMED) {
         if (weir__value(values, wanted->source, &sources))
@@ -405,7 +407,7 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
     values->cut[attribute >> 6] = (values->cut[attribute >> 6] & ~bit) | (cut ? bit : 0);
     values->several[attribute >> 6] |= several ? bit : 0;
     *value = found;
-    /* The room of normal forms may be another's the next time. */
+    /* form_room may hold another normal form the next time: not cached. */
     if (found.data >= values->form_room && found.data < values->form_room + sizeof values->form_room)
         return found.len > 0;
     values->looked[attribute >> 6] |= bit;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <yaml.h>
 
-/* ---- Messages of libyaml, reworded: what to do about the mistake, at the place where it is ---- */
+/* ---- Messages of libyaml, reworded: the correction, at the place of the mistake ---- */
 
 static struct weir__place place_of_mark(uint32_t source, yaml_mark_t mark)
 {
@@ -18,7 +18,7 @@ enum where {
     AT_PROBLEM, /* where the parser stopped */
     AT_CONTEXT, /* where what it was reading begins */
     IN_LAYOUT,  /* where it stopped; tabs may be to blame. The message may name the line of the beginning */
-    IN_BRACKETS /* where it stopped, or the beginning if that is the end of the file. The same */
+    IN_BRACKETS /* as IN_LAYOUT, or the beginning if it stopped at the end of the file */
 };
 
 struct translation {
@@ -84,7 +84,7 @@ static const struct translation *translation_find(const char *context, const cha
     return NULL;
 }
 
-/* The first byte that the scanner has not taken; 0 at the end. It stands where the scanner's problems are. */
+/* The next byte of the scanner, where its problems are; 0 at the end. */
 static unsigned char next_byte(const yaml_parser_t *parser)
 {
     return parser->unread ? *parser->buffer.pointer : 0;
@@ -136,7 +136,7 @@ static bool has_tab_indent(struct weir__diagnostics *report, struct weir__place 
     return true;
 }
 
-/* A bracket in the middle of a text, as in { key: ${client_ip} }: YAML takes it for a map of its own. */
+/* True for a bracket within a text, as in { key: ${client_ip} }, which YAML reads as a map. */
 static bool opens_in_text(struct weir__diagnostics *report, struct weir__place place)
 {
     weir_text line;
@@ -191,7 +191,7 @@ struct open {
     struct weir__node *name; /* of a map: the key whose value comes next; NULL: a key comes next */
 };
 
-/* A key and, once doubles are known, the one before it that is the same. */
+/* A key and, of a duplicate, the first occurrence. */
 struct key {
     const struct weir__node *name, *first;
 };
@@ -206,7 +206,7 @@ struct yaml_reading {
     struct weir__node *root;
     bool document;    /* has begun */
     bool stopped;     /* at the end, or at something that cannot be read past */
-    struct key *keys; /* room to find doubles in */
+    struct key *keys; /* room to find duplicates in */
     size_t key_room;
 };
 
@@ -216,7 +216,7 @@ static void stop_without_memory(struct yaml_reading *r)
     r->stopped = true;
 }
 
-/* ---- Doubles ---- */
+/* ---- Duplicates ---- */
 
 static int compare_places(const struct weir__node *a, const struct weir__node *b)
 {
@@ -253,7 +253,7 @@ static bool make_key_room(struct yaml_reading *r, size_t count)
     return false;
 }
 
-/* Sorting finds them in n log n, whatever the keys are. */
+/* Reports duplicate keys. Sorting finds them in n log n for any keys. */
 static void check_doubles(struct yaml_reading *r, const struct weir__node *map)
 {
     size_t count = 0, doubles = 0;
@@ -331,7 +331,7 @@ static bool key_is_next(const struct yaml_reading *r)
     return open && open->node->kind == WEIR__MAP && !open->name;
 }
 
-/* What is not part of the YAML that is read here. Reading goes on, as if it were not there. */
+/* Reports anchors and tags, which are not supported; reading goes on without them. */
 static void check_extras(struct yaml_reading *r, const yaml_event_t *event, const yaml_char_t *anchor, bool tagged)
 {
     struct weir__place place = place_of_mark(r->source, event->start_mark);
@@ -373,7 +373,7 @@ static void read_scalar(struct yaml_reading *r, const yaml_event_t *event)
     node_place(r, node);
 }
 
-/* Aliases are read as empty texts, so that what comes behind them is checked, too. */
+/* Reads an alias as an empty text, so that the text after it is checked, too. */
 static void read_alias(struct yaml_reading *r, const yaml_event_t *event)
 {
     weir__report_error(r->report, place_of_mark(r->source, event->start_mark),
@@ -473,7 +473,7 @@ static void read_events(struct yaml_reading *r, size_t skipped)
     while (!r->stopped) {
         yaml_event_t event;
         if (!yaml_parser_parse(&r->parser, &event)) {
-            /* Where libyaml has no memory for a tag, it forgets to say so. */
+            /* libyaml does not set an error if it has no memory for a tag. */
             if (r->parser.error == YAML_MEMORY_ERROR || r->parser.error == YAML_NO_ERROR)
                 r->arena->failed = true;
             else
@@ -530,7 +530,7 @@ const struct weir__node *weir__node_get(const struct weir__node *map, const char
     return member;
 }
 
-/* Digits, perhaps with a sign before and a fraction behind them. */
+/* Digits, optionally with a sign and a fraction. */
 static bool looks_like_number(weir_text text)
 {
     size_t i = text.len > 1 && text.data[0] == '-', points = 0;
@@ -578,7 +578,7 @@ static size_t digits_at(weir_text text, size_t i)
     return i - from;
 }
 
-/* As in JSON: no plus, no leading zeros, digits on both sides of the point. */
+/* True for a number of JSON: no plus, no leading zeros, digits on both sides of the point. */
 static bool is_number(weir_text text)
 {
     size_t i = text.len && text.data[0] == '-', n = digits_at(text, i);
@@ -636,7 +636,7 @@ static void put_node(struct weir__buffer *w, const struct weir__node *node)
     size_t depth = 0;
 
     while (node) {
-        if (node->name && depth) { /* that of the first one belongs to the map around it */
+        if (node->name && depth) { /* the first one's name belongs to the map around it */
             weir__json_add_string(w, node->name->text);
             weir__buffer_add(w, ":", 1);
         }
@@ -650,7 +650,7 @@ static void put_node(struct weir__buffer *w, const struct weir__node *node)
             put_scalar(w, node);
         else
             weir__buffer_add(w, node->kind == WEIR__MAP ? "{}" : "[]", 2);
-        while (depth && !node->next) { /* the last one: those that it ends are closed */
+        while (depth && !node->next) { /* the last member: close the lists and maps that end here */
             node = open[--depth];
             weir__buffer_add(w, node->kind == WEIR__MAP ? "}" : "]", 1);
         }
