@@ -312,7 +312,7 @@ printf 'limit_req_zone $uri$arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$
 converted -n 2 '/x?a=1' | json 'd["allowed"] == 1 and d["key"] == "/x:1"'
 printf 'set_real_ip_from 10.0.0.0/8;\nlimit_req_zone $uri zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$work/real.conf"
 "$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
-reported "real.conf:1: warning: the proxies tell the client's address in X-Real-IP"
+reported "real.conf:1: warning: the proxies send the client's address in X-Real-IP"
 printf 'real_ip_header x-forwarded-for;\n' >>"$work/real.conf"
 "$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
 if grep -q X-Real-IP "$work/err"; then cat "$work/err"; exit 1; fi

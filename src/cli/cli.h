@@ -52,7 +52,7 @@ struct weir__args {
 
 /* Reads a command line. -1: go on; else the exit code, after an error was printed, or the usage for --help. */
 int weir__args_read(struct weir__args *args, int argc, char **argv);
-/* The same for a command with at most one argument, which replaces *word. */
+/* Reads the command line of a command with at most one argument, which replaces *word. */
 int weir__args_read_word(const char *command, const char *usage, const struct weir__option *options,
                          size_t option_count, const char **word, int argc, char **argv);
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Text that YAML reads as nothing but text, wherever it stands. */
+/* True for a text that YAML reads as text without quotes, in any position. */
 static bool is_plain(const char *text)
 {
     static const char *const reserved[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "absent"};
@@ -40,13 +40,13 @@ void weir__put_scalar(struct weir__buffer *to, const char *text)
     size_t len = strlen(text);
     for (size_t i = 0; i < len; i++)
         control |= (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
-    /* In single quotes nothing is special but the quote: regular expressions stay readable. */
+    /* In single quotes only the quote is special: regular expressions stay readable. */
     weir__buffer_printf(to, "%c", control ? '"' : '\'');
     for (size_t at = 0; at < len;) {
         uint32_t point;
         size_t bytes = weir__utf8_decode(text + at, len - at, &point);
         if (bytes == 0)
-            weir__buffer_printf(to, "\xef\xbf\xbd"); /* no YAML can hold this byte */
+            weir__buffer_printf(to, "\xef\xbf\xbd"); /* YAML cannot contain this byte */
         else if (control && (point < 0x20 || point == 0x7f))
             weir__buffer_printf(to, "\\x%02x", (unsigned)point);
         else if (control && (point == '"' || point == '\\'))
@@ -72,7 +72,7 @@ void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *ru
     weir__buffer_free(&message);
 }
 
-/* Every line of `text` behind "# ", at `indent`; what cannot stand in a comment is '?'. */
+/* Writes each line of `text` after "# ", indented; '?' for characters that a comment cannot have. */
 static void put_comment(struct weir__buffer *to, const char *text, int indent)
 {
     size_t len = strlen(text);
@@ -102,7 +102,7 @@ void weir__convert_head(struct weir__convert *convert, const char *text)
     weir__buffer_free(&line);
 }
 
-/* Lines of fields, each behind `indent` blanks. */
+/* Writes lines of fields, indented. */
 static void put_fields(struct weir__buffer *to, const struct weir__buffer *fields, int indent)
 {
     const char *at = weir__buffer_text(fields);
@@ -121,8 +121,7 @@ static bool is_taken(const struct weir__convert *convert, const char *name)
     return false;
 }
 
-/* A name for the rule that no other has, of what a name may have: cut at the end of a character, numbered if need be.
- */
+/* Makes a unique and valid name for a rule: cut at the end of a character, numbered if need be. */
 static void choose_name(struct weir__convert *convert, const char *wanted, char *name)
 {
     enum { NUMBER_MAX = 12 };
@@ -205,7 +204,7 @@ static const char usage[] =
     "envoyproxy/ratelimit, and the limit_req_zone and limit_req lines of nginx. Which of them a file is\n"
     "is seen from what is in it. '-' is standard input: nginx -T | weir convert -\n"
     "\n"
-    "What cannot be said in rules, or not quite, is a comment there and a warning on standard error.\n"
+    "What rules cannot express exactly becomes a comment, and a warning on standard error.\n"
     "Exits with 0 if there are rules, 1 if a file could not be read or made nothing, 2 for a wrong\n"
     "command line.\n";
 
@@ -252,7 +251,7 @@ static bool convert_file(struct weir__convert *convert, const char *path, enum s
     else
         fprintf(stderr, "%s: error: %s\n", convert->file,
                 from == OWN ? "these are weir's own rules already"
-                            : "neither descriptors nor nginx's limit_req; --from says which");
+                            : "neither descriptors nor nginx's limit_req; name the format with --from");
     free(text);
     return (from == DESCRIPTORS || from == NGINX) && !convert->failed;
 }
@@ -274,7 +273,7 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
     weir__buffer_printf(to, "rules:%s\n%s", convert->name_count ? "" : " []", weir__buffer_text(&convert->rules));
 }
 
-/* Whatever was read, what comes out must be rules: the library has the last word. Its warnings are for weir lint. */
+/* The result must be valid rules: the library checks them. Its warnings are left to weir lint. */
 static bool is_good(const struct weir__buffer *result)
 {
     struct weir__findings findings = {.to = stderr};

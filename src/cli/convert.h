@@ -108,7 +108,7 @@ struct weir__directive {
 struct weir__nginx_conf {
     struct weir__directive root; /* its members are the top of the file */
     struct weir__directive *newest;
-    const char *error; /* what is wrong, or NULL */
+    const char *error; /* the message, or NULL */
     int error_line;
 };
 

@@ -172,7 +172,7 @@ bool weir__is_network(const char *text)
     return bits > 0;
 }
 
-/* A value as a pattern: in paths a '*' stops at '/', so it becomes "**" unless it is the last part. */
+/* Writes a value as a pattern: in paths '*' stops at '/', so it becomes "**" unless it is the last segment. */
 static void put_pattern(struct weir__buffer *to, const struct weir__attribute_name *name, const char *value)
 {
     struct weir__buffer pattern = {0};
@@ -195,7 +195,7 @@ static void put_not(struct weir__buffer *to, const struct weir__attribute_name *
     weir__buffer_printf(to, "] }");
 }
 
-/* The pattern but not its rivals: only a regular expression can say both. */
+/* Writes a regular expression for the pattern without its rivals. */
 static void put_but(struct weir__buffer *to, const struct weir__condition_text *condition)
 {
     struct weir__buffer regex = {0};
@@ -213,7 +213,7 @@ static void put_but(struct weir__buffer *to, const struct weir__condition_text *
     weir__buffer_free(&regex);
 }
 
-/* A member of a map such as `header: { a: x }`, which may be there already: a field stands once in `match`. */
+/* Adds a member to a map such as `header: { a: x }`, which may exist: `match` has each field once. */
 static void put_member(struct weir__buffer *match, const char *field, const char *name, const char *pattern)
 {
     struct weir__buffer all = {0}, member = {0}, start = {0};

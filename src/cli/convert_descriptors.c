@@ -1,7 +1,6 @@
 /*
  * weir convert: the descriptors of envoyproxy/ratelimit. There, the caller sends descriptors and the most specific
- * entry counts; here, every rule counts whose attributes a request has. So an entry without a value leaves out the
- * values that stand beside it.
+ * entry counts; here, every rule that matches counts. So an entry without a value excludes the values of its siblings.
  */
 #include "cli/cli.h"
 #include "cli/convert.h"
@@ -59,7 +58,7 @@ static int line_of(const yaml_node_t *node)
     return (int)node->start_mark.line + 1;
 }
 
-/* ---- What a step means for match and key ---- */
+/* ---- Steps as match and key ---- */
 
 /* False if no text can match both patterns: they begin differently. */
 static bool may_meet(const char *a, const char *b)
@@ -71,8 +70,7 @@ static bool may_meet(const char *a, const char *b)
     return *a == '*' || *b == '*' || *a == *b;
 }
 
-/* The values beside a step that come before it: for a bare key all of them, for a pattern the exact and earlier ones.
- */
+/* Adds the siblings' values that have precedence: for a bare key all, for a pattern the exact and earlier ones. */
 static void add_rivals(struct descriptor_walk *walk, const struct descriptor_step *step,
                        struct weir__condition_text *condition)
 {
@@ -89,7 +87,7 @@ static void add_rivals(struct descriptor_walk *walk, const struct descriptor_ste
     }
 }
 
-/* False if it cannot be said. */
+/* False if a rule cannot express it. */
 static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, const struct descriptor_step *step)
 {
     struct weir__attribute_name name;
@@ -113,11 +111,11 @@ static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, 
     return expressed;
 }
 
-/* ---- What a limit means ---- */
+/* ---- Limits ---- */
 
 static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
-    /* Weeks, months and years there are so many days from 1970 on, not the calendar's; but with a timezone they are. */
+    /* Weeks, months and years are numbers of days from 1970 on; with a timezone they are the calendar's. */
     static const struct descriptor_unit {
         const char *name;
         long count;
@@ -134,7 +132,7 @@ static void put_window(struct descriptor_walk *walk, struct weir__new_rule *rule
                                 calendar ? units[i].calendar : units[i].letter);
 }
 
-/* `algorithm` and its parameters, which are weir's own words. */
+/* Copies `algorithm` and its parameters, extensions of weir. */
 static void put_parameters(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
     static const char *const theirs[] = {"unit", "requests_per_unit", "unit_multiplier", "unlimited",
@@ -153,7 +151,7 @@ static void put_parameters(struct descriptor_walk *walk, struct weir__new_rule *
     }
 }
 
-/* What has no counterpart. */
+/* Warns of fields without a counterpart. */
 static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule, yaml_node_t *entry, yaml_node_t *limit)
 {
     struct weir__convert *convert = walk->convert;
@@ -242,7 +240,7 @@ static void visit(struct descriptor_walk *walk, yaml_node_t *list)
     }
 }
 
-/* The library reads it first: what comes here is sound, and errors look as everywhere. */
+/* The library checks the file first, and reports its errors as everywhere. */
 static bool is_sound(struct weir__convert *convert, const char *source, size_t len)
 {
     struct weir__findings findings = {.to = stderr};

@@ -101,7 +101,7 @@ static void name_place(struct nginx_place *place)
     place->nocase = strcmp(sign, "~*") == 0;
 }
 
-/* A server whose location "/" takes everything is no place of its own. */
+/* True if a location "/" takes all requests: then the server is not a place. */
 static bool has_root_location(const struct weir__directive *block)
 {
     for (const struct weir__directive *d = block->first; d; d = d->next)
@@ -159,7 +159,7 @@ static void put_path(struct weir__buffer *to, const struct nginx_place *place)
     if (place->kind == PLACE_REGEX) {
         weir__buffer_printf(&text, "%s%s", place->nocase ? "(?i)" : "", place->path);
         put_regex_pattern(to, &text);
-    } else if (strchr(place->path, '*')) { /* a star of its own, which no pattern but this can hold */
+    } else if (strchr(place->path, '*')) { /* a literal star: only a regular expression can match it */
         weir__buffer_printf(&text, "^");
         weir__put_regex(&text, place->path, false);
         weir__buffer_printf(&text, "%s", place->kind == PLACE_EXACT ? "$" : "");
@@ -186,7 +186,7 @@ static bool is_other(const struct nginx_place *place, const char *hosts)
     return !place->chosen && strcmp(place->hosts, hosts) == 0 && place->kind != PLACE_ALL && place->kind != PLACE_NAMED;
 }
 
-/* A prefix without the places inside it that are limited otherwise: only a regular expression can say both. */
+/* Writes a regular expression for a prefix without the places inside it that have other limits. */
 static void put_path_but(struct weir__buffer *to, const struct nginx_places *places, const struct nginx_place *place,
                          const char *hosts)
 {
@@ -294,7 +294,7 @@ struct nginx {
 
 /* ---- Zones and uses ---- */
 
-/* The nearest block around (or at) `block` that has such a directive of its own: its first. */
+/* The first such directive in `block`, or in the nearest block around it that has one. */
 static const struct weir__directive *nearest(const struct weir__directive *block, const char *name)
 {
     for (; block; block = block->parent)
@@ -379,11 +379,10 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
         size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
         bool known = weir__attribute_for_variable(at, len, &name);
         if (!known) {
-            weir__convert_warn(
-                nginx->convert, rule, zone->line,
-                "$%.*s is computed by nginx (map, geo, set): give it to weir as the attribute %s, or say "
-                "with match, allow and block what it says",
-                (int)len, at, name.text);
+            weir__convert_warn(nginx->convert, rule, zone->line,
+                               "$%.*s is computed by nginx (map, geo, set): pass it to weir as the attribute %s, or "
+                               "express it with match, allow and block",
+                               (int)len, at, name.text);
         } else if (len == strlen("request_uri") && strncmp(at, "request_uri", len) == 0) {
             weir__buffer_printf(&rule->notes, "$request_uri has the query, too; ${path} has not\n");
         }
@@ -395,8 +394,7 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
         at += len;
         at += braced && *at == '}';
     }
-    /* nginx leaves a request out only if all of the key is empty: to leave out a part of it must not be a way around.
-     */
+    /* nginx exempts a request only if the key is empty: a missing part must not exempt it. */
     if (may_miss && pieces > 1)
         weir__buffer_printf(&rule->more, "on_missing_key: share\n");
 }
@@ -454,7 +452,7 @@ static void warn_shared(struct nginx *nginx, struct weir__new_rule *rule, const 
         }
 }
 
-/* For all places that use the zone like this, among those with the same hosts. */
+/* Makes one rule for all places with the same hosts that use the zone like this. */
 static void make_rule(struct nginx *nginx, const struct use *use)
 {
     struct nginx_places *places = &nginx->places;
@@ -490,7 +488,7 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     if (*use->status && !use->dry)
         weir__buffer_printf(&rule.more, "response: { status: %s }\n", use->status);
     else if (!*use->status)
-        weir__convert_head(nginx->convert, "nginx denies with 503 unless limit_req_status says otherwise; these rules "
+        weir__convert_head(nginx->convert, "nginx denies with 503 unless limit_req_status sets another; these rules "
                                            "deny with 429.\n");
     weir__convert_rule(nginx->convert, &rule, good);
 }
@@ -506,7 +504,7 @@ static bool is_made(const struct nginx *nginx, const struct use *use)
     return false;
 }
 
-/* A proxy whose word about the client's address counts. */
+/* Adds a trusted proxy. */
 static void trust(struct weir__convert *convert, const struct weir__directive *directive)
 {
     struct weir__buffer network = {0};
@@ -529,10 +527,10 @@ static void warn_of_header(struct nginx *nginx, const struct weir__directive *se
     if (strcasecmp(header, "X-Forwarded-For") != 0)
         weir__convert_warn(
             nginx->convert, NULL, set_real_ip_from->line,
-            "the proxies tell the client's address in %s; weir reads X-Forwarded-For: let them send that", header);
+            "the proxies send the client's address in %s; weir reads X-Forwarded-For: let them send that", header);
 }
 
-/* What else has to do with limits. */
+/* Visits other directives about limits. */
 static void visit_others(struct nginx *nginx)
 {
     struct weir__convert *convert = nginx->convert;

@@ -1,4 +1,4 @@
-/* weir demo: the same traffic against each algorithm, drawn as it happens. */
+/* weir demo: plays the same traffic against each algorithm and draws it. */
 #include "cli/cli.h"
 
 #include <unistd.h>
@@ -49,7 +49,7 @@ static int play(weir_segment *segment, const struct act *act, uint64_t id, bool 
     int error = weir_limit_init(&limit, &params);
     printf("%s\n", act->title);
     for (int column = 0; column < COLUMNS && !error; column++) {
-        /* The demo has a clock of its own: ten seconds of watching, three of traffic, the same each time. */
+        /* A simulated clock: three seconds of traffic, the same each time. */
         int64_t at = WEIR_DAY + (int64_t)column * COLUMN_MS * 1000000;
         for (int i = 0; i < demand(column) && !error; i++) {
             weir_decision d;

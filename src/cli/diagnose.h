@@ -13,7 +13,7 @@ struct weir__finding {
     char *file, *message, *suggestion;
 };
 
-/* Zero it, set the first two, and hand it to the library with weir__add_finding. */
+/* Zero it, set the first two, and pass it to the library with weir__add_finding. */
 struct weir__findings {
     FILE *to;    /* show each here as it comes; NULL: keep them for JSON */
     bool strict; /* warnings are errors */
@@ -24,25 +24,25 @@ struct weir__findings {
 
 /* A weir_diagnose; the context is a struct weir__findings. */
 void weir__add_finding(void *context, const weir_diagnostic *diagnostic);
-/* The same for those who leave warnings to weir lint. */
+/* A weir_diagnose that ignores warnings. */
 void weir__find_errors(void *context, const weir_diagnostic *diagnostic);
-/* The kept ones of one severity, as members of an open list. */
+/* The collected diagnostics of one severity, as members of an open list. */
 void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity);
 void weir__findings_free(struct weir__findings *findings);
 
-/* Makes an error that the library returned a finding, too, unless the findings say already what is wrong. */
+/* Adds an error code of the library as a finding, unless there are errors already. */
 void weir__find_failure(struct weir__findings *findings, const char *path, int error);
 
-/* True for "-" and for pipes, which the library leaves to its caller to read. */
+/* True for "-" and for pipes, which the library does not read. */
 bool weir__is_stream(const char *path);
-/* All of a file, or of standard input for "-", with a zero byte behind it. NULL: errno says why (EFBIG: too long). */
+/* Reads a file, or standard input for "-", and adds a zero byte. NULL: errno is set (EFBIG: too long). */
 char *weir__read_all(const char *path, size_t max, size_t *len);
-#define WEIR__INPUT_MAX (16 << 20) /* what the library takes of one file */
+#define WEIR__INPUT_MAX (16 << 20) /* the library's bound of one file */
 
 /* ---- The rules that a command was given ---- */
 
 struct weir__input {
-    const char *name; /* as people know it */
+    const char *name; /* for messages */
     const char *path; /* of the rules; or NULL, and they are: */
     const char *text;
     size_t len;
@@ -52,19 +52,16 @@ struct weir__input {
     struct weir__file_rules *file; /* of a weir.yaml */
 };
 
-/* Zero it but for `findings` and `errors_only`. False: what is wrong is among the findings. Close it in any case. */
+/* Zero it except `findings` and `errors_only`. False after findings were added. Close it in any case. */
 bool weir__input_open(struct weir__input *input, const char *path);
 void weir__input_close(struct weir__input *input);
-/* A weir_diagnose for those who read the rules, with `input` as its context: text has the name of where it is from. */
+/* A weir_diagnose with `input` as its context: replaces the file of diagnostics about text by its name. */
 void weir__input_find(void *context, const weir_diagnostic *diagnostic);
 
-/* The weir.yaml of this folder, for commands that were given nothing; NULL: there is none. */
+/* "weir.yaml" if the current directory has one, the default of commands; else NULL. */
 const char *weir__input_default(void);
 
-/*
- * `path`, or, if that is a weir.yaml, the path of its segment in `room`. NULL: what is wrong with it is among the
- * findings.
- */
+/* `path`, or, if that is a weir.yaml, the path of its segment in `room`. NULL after findings were added. */
 const char *weir__input_segment(const char *path, struct weir__findings *findings, char room[4096]);
 
 #endif

@@ -10,7 +10,7 @@ struct dump {
     weir_time now;
     weir_stats stats;
     weir_report report;
-    int damage; /* what validation returned */
+    int damage; /* the result of validation */
     uint64_t shown, most;
 };
 

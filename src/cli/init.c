@@ -16,7 +16,7 @@ static const char usage[] = "usage: weir init [--force] [FILE]\n"
 static const char starter[] =
     "# weir.yaml: a gateway with limits in front of your API. Start it with: weir serve weir.yaml\n"
     "# Changes to this file are taken up within a second or two; a broken file is reported and changes nothing.\n"
-    "# docs/serve.md describes everything that can stand here, docs/rules.md the rules.\n"
+    "# docs/serve.md describes all members of this file, docs/rules.md the rules.\n"
     "\n"
     "gateway:\n"
     "  listen: 127.0.0.1:8080                # 8080 for all addresses; or a list\n"

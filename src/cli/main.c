@@ -25,13 +25,13 @@ static const struct command {
     {"serve", weir__cmd_serve, "run gateway and service: weir serve [FILE]; --check, --print-nginx"},
     {"agent", weir__cmd_agent, "store exchange and rules service beside an nginx of your own: weir agent [FILE]"},
     {"top", weir__cmd_top, "watch a host: rates, rules, keys, store, hosts: weir top [FILE|SEGMENT]; --once, --json"},
-    {"advise", weir__cmd_advise, "what the figures say about the rules: weir advise [FILE|SEGMENT]; --json"},
+    {"advise", weir__cmd_advise, "suggest changes to rules from statistics: weir advise [FILE|SEGMENT]; --json"},
     {"demo", weir__cmd_demo, "play a burst against each algorithm, drawn as a timeline"},
-    {"lint", weir__cmd_lint, "say what is wrong with rules, or what is in them: weir lint [FILE|DIR...]"},
+    {"lint", weir__cmd_lint, "check rules and list them: weir lint [FILE|DIR...]"},
     {"check", weir__cmd_check, "play a request against rules: weir check [--rules FILE] METHOD URL"},
     {"convert", weir__cmd_convert, "turn Envoy's descriptors or nginx's limit_req into rules: weir convert FILE..."},
     {"rules", weir__cmd_rules, "rules of a rules service: weir rules list|get|apply|diff|publish|rollback …"},
-    {"token", weir__cmd_token, "who may use a rules service: weir token create|list|revoke"},
+    {"token", weir__cmd_token, "tokens of a rules service: weir token create|list|revoke"},
     {"queue", weir__cmd_queue, "requests that wait for their limit: weir queue stats|list|get|cancel|requeue"},
     {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT|FILE"},
     {"version", cmd_version, "print the version"},
@@ -47,7 +47,7 @@ static void usage(FILE *to)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
 }
 
-/* What others call it. */
+/* The command that other programs call `name`, or NULL. */
 static const char *called_here(const char *name)
 {
     static const char *const others[][2] = {{"explain", "check"}, {"simulate", "check"}, {"test", "check"},
@@ -59,7 +59,7 @@ static const char *called_here(const char *name)
     return NULL;
 }
 
-/* Runs a command by its name; 2 if there is none. */
+/* Runs a command by its name; returns 2 if there is none. */
 static int run(const char *name, int argc, char **argv)
 {
     const char *names[COMMANDS];

@@ -1,4 +1,4 @@
-/* weir convert: reading nginx's configuration. Unknown directives are as good as known ones; nothing recurses. */
+/* weir convert: parses nginx's configuration, without recursion. All directives are accepted. */
 #define _GNU_SOURCE /* strndup */
 #include "cli/cli.h"
 #include "cli/convert.h"
@@ -10,7 +10,7 @@
 struct nginx_conf_reader {
     struct weir__nginx_conf *conf;
     const char *at, *end;
-    char *word; /* room for the longest there can be */
+    char *word; /* room for the longest word */
     int line, depth;
     struct weir__directive *block, *last; /* the open block, and the last of its members */
     struct weir__directive *now;          /* the one whose words are being read */
@@ -59,7 +59,7 @@ static struct weir__directive *begin(struct nginx_conf_reader *reader)
     return fresh;
 }
 
-/* The end of a word: its quote, or what cannot be in a bare one. "${" can: it begins a variable. */
+/* True at the end of a word: its quote, or a character that a bare word cannot have. "${" begins a variable. */
 static bool ends_word(const struct nginx_conf_reader *reader, char quote, char before)
 {
     char c = *reader->at;
@@ -76,7 +76,7 @@ static bool read_word(struct nginx_conf_reader *reader)
         if (*reader->at == '\0')
             return fail(reader, "binary data");
         if (*reader->at == '\\' && reader->at + 1 < reader->end) {
-            if (!strchr("\"'\\", reader->at[1])) /* of anything else nginx keeps the backslash, too */
+            if (!strchr("\"'\\", reader->at[1])) /* before other characters nginx keeps the backslash */
                 reader->word[len++] = '\\';
             reader->at++;
         }
@@ -92,7 +92,7 @@ static bool read_word(struct nginx_conf_reader *reader)
     return true;
 }
 
-/* The first character behind a text in quotes or a comment of Lua's, whose braces do not count; else `at` itself. */
+/* The position after a quoted string or a comment of Lua at `at`, whose braces do not count; else `at`. */
 static const char *behind_text(const char *at, const char *end)
 {
     if (*at == '-' && at + 1 < end && at[1] == '-') {
@@ -108,7 +108,7 @@ static const char *behind_text(const char *at, const char *end)
     return at < end && *at == quote ? at + 1 : at;
 }
 
-/* Lua and the like between braces is none of our business. */
+/* Skips code (Lua) between braces. */
 static bool skip_code(struct nginx_conf_reader *reader)
 {
     int open = 0;

@@ -176,7 +176,7 @@ bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value)
     return true;
 }
 
-/* Digits with a fraction, in billionths; *end is behind them. More than nine places are cut. */
+/* Parses digits with a fraction, in billionths; *end is after them. Digits after the ninth are cut. */
 static bool read_decimal(const char *text, int64_t max, const char **end, int64_t *billionths)
 {
     int64_t integer = 0, part = 0, unit = SECOND_NS / 10;
@@ -232,7 +232,7 @@ static bool read_zone(const char *at, int *offset_s)
     return true;
 }
 
-/* The clock part: "T03:04", "T03:04:05", "T03:04:05.25"; *at is behind it. */
+/* Parses "T03:04", "T03:04:05" or "T03:04:05.25"; *at moves past it. */
 static bool read_clock(const char **at, struct tm *tm, int64_t *part_ns)
 {
     (*at)++;

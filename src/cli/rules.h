@@ -28,8 +28,8 @@ bool weir__rules_stage(const struct weir__command_line *given, enum weir__with o
 /* A document to publish; version 0: the current one. NULL: no memory, or not UTF-8. */
 json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version);
 /*
- * Publishes all documents (which it takes over) in one publication, or none. 1; 0: unchanged; -1: the reply says why,
- * or the error was printed (status 0). Free the reply.
+ * Publishes all documents (which it takes over) in one publication, or none. 1: published; 0: unchanged; -1: the reply
+ * has the error, or it was printed (status 0). Free the reply.
  */
 int weir__rules_put(const struct weir__command_line *given, json_t *documents, struct weir__service_reply *reply);
 

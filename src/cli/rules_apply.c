@@ -27,7 +27,7 @@ struct changes {
     struct document_change *list;
     size_t count;
     bool dry_run;
-    bool begun;       /* all was good so far: it was written, or would have been */
+    bool begun;       /* the checks passed: it was written, or would have been */
     int64_t revision; /* the last that was made; 0: none */
 };
 
@@ -173,18 +173,18 @@ struct apply {
     struct weir__documents documents;
     struct changes changes;
     struct weir__findings findings;
-    json_t *items; /* what the service has, and the same by name */
+    json_t *items; /* the documents of the service, as a list and by name */
     json_t *by_name;
 };
 
-/* ---- What differs ---- */
+/* ---- Differences ---- */
 
 static int64_t number_of(const json_t *item, const char *name)
 {
     return json_integer_value(json_object_get(item, name));
 }
 
-/* Reads the current text. NULL: told. */
+/* Reads the current text. NULL after an error was printed. */
 static char *read_text(struct apply *apply, struct document_change *change)
 {
     char *path = weir__service_path("/v1/rules/", change->name, "");
@@ -195,7 +195,7 @@ static char *read_text(struct apply *apply, struct document_change *change)
         weir__service_reply_is_good(apply->given->service, &reply, change->name)) {
         text = reply.body;
         reply.body = NULL;
-        /* What is compared is what may be replaced. */
+        /* The version that is compared is the version that may be replaced. */
         if (reply.version > 0)
             change->version = reply.version;
     }
@@ -204,7 +204,7 @@ static char *read_text(struct apply *apply, struct document_change *change)
     return text;
 }
 
-/* Fills in what is to be done with one document; item: what the service has of it, or NULL. */
+/* Plans the change of one document; `item` is the service's entry, or NULL. */
 static bool decide(struct apply *apply, struct document_change *change, const json_t *item)
 {
     bool exists = item && !json_is_true(json_object_get(item, "deleted"));
@@ -238,7 +238,7 @@ static const struct weir__rule_document *find_document(const struct weir__docume
     return NULL;
 }
 
-/* What is in no file goes: rules first, since they may need the settings. */
+/* Plans the deletion of documents that are in no file: rules first, as they may need the settings. */
 static bool decide_prunes(struct apply *apply)
 {
     struct changes *changes = &apply->changes;
@@ -356,7 +356,7 @@ static void fill_due(struct apply *apply, const char *stage, json_t *due)
     }
 }
 
-/* Why the set was refused: each problem at its place in the files. */
+/* Reports why the set was refused, each problem at its place in the files. */
 static void report_refusal(struct apply *apply, const struct weir__service_reply *reply)
 {
     const json_t *problems = weir__service_reply_problems(reply);
@@ -374,7 +374,7 @@ static void report_refusal(struct apply *apply, const struct weir__service_reply
     }
 }
 
-/* All of it at once: what is new, what has changed, and what goes. */
+/* Publishes new and changed documents and withdraws deleted ones, in one publication. */
 static bool publish_all(struct apply *apply, const char *stage)
 {
     json_t *due = json_array();
@@ -428,7 +428,7 @@ static bool run(struct apply *apply)
         return false;
     if (!given->json)
         show_diffs(&apply->changes);
-    fflush(stdout); /* before what is said on the other stream */
+    fflush(stdout); /* before messages on standard error */
     bool checked = weir__rules_check(given, &apply->documents, &apply->findings);
     if (!may_delete(apply) || !checked)
         return false;

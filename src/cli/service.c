@@ -59,7 +59,8 @@ static bool places_find(struct weir__local *local, const struct weir__service_op
         local->queue = weir__file_queue_open(options->file, weir__find_errors, &findings);
         found = local->queue != NULL;
         const char *rules = found ? weir__file_queue_rules(local->queue) : NULL;
-        snprintf(url, URL_MAX, "%s", rules ? rules : "sqlite::memory:"); /* without a service there is no audit log */
+        snprintf(url, URL_MAX, "%s",
+                 rules ? rules : "sqlite::memory:"); /* without a rules service there is no audit log */
     } else if (options->file) {
         found = weir__rules_database(options->file, weir__find_errors, &findings, url, URL_MAX);
     } else {
@@ -167,7 +168,7 @@ static void complete(struct weir__service_options *options)
         options->token = token;
 }
 
-/* The reason why such options cannot be used, or NULL. */
+/* The error in the options, or NULL. */
 static const char *wrong_options(const struct weir__service_options *given, const struct weir__service_options *options)
 {
     /* Every user of a host sees the arguments of all processes. */

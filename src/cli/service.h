@@ -16,7 +16,7 @@ struct weir__service_options {
     const char *url, *token, *token_file, *ca;
     const char *database; /* sqlite:/path or postgresql://… */
     const char *file;     /* a weir.yaml that names it */
-    bool queue;           /* about deferred requests: a weir.yaml without a rules service will do */
+    bool queue;           /* for deferred requests: weir.yaml needs no rules service */
 };
 
 struct weir__service_request {
@@ -32,7 +32,7 @@ struct weir__service_request {
 struct weir__service_reply {
     int status;
     int64_t version; /* of its ETag; 0: none */
-    char *body;      /* with a zero byte behind it */
+    char *body;      /* followed by a zero byte */
     size_t len;
     json_t *json;  /* the body, if it is JSON; else NULL */
     bool is_other; /* not a reply of a rules service */

@@ -1,4 +1,4 @@
-/* The rules service of a host: libcurl asks. */
+/* The rules service over HTTP, by libcurl. */
 #define _GNU_SOURCE /* strcasestr */
 #include "cli/cli.h"
 #include "cli/service.h"
@@ -11,7 +11,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define REPLY_MAX ((size_t)64 << 20) /* a published set may be as long as rules may be */
+#define REPLY_MAX ((size_t)64 << 20) /* a published set may have the size of the largest rules */
 enum { TOKEN_MAX = 4096, CONNECT_S = 10, ALL_S = 60 };
 
 struct weir__http {
@@ -24,7 +24,7 @@ struct weir__http {
 
 /* ---- Opening ---- */
 
-/* The first word of a file, from malloc; NULL after it was said. */
+/* The first word of a file, from malloc; NULL after an error was printed. */
 static char *token_read(const char *command, const char *path)
 {
     size_t len;
@@ -46,7 +46,7 @@ static char *token_read(const char *command, const char *path)
     return NULL;
 }
 
-/* A token that could end the header it is sent in is none. */
+/* False for a token with characters that could end the header. */
 static bool is_token(const char *token)
 {
     for (const char *c = token; *c; c++)
@@ -105,7 +105,7 @@ void weir__http_close(struct weir__http *http)
     free(http);
 }
 
-/* ---- Asking ---- */
+/* ---- Requests ---- */
 
 static size_t take_body(char *data, size_t one, size_t count, void *context)
 {
@@ -178,7 +178,8 @@ static void set_up(struct weir__http *http, const struct weir__service_request *
     CURL *curl = http->curl;
     curl_easy_reset(curl);
     curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https"); /* and no redirects: a token is for one host */
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR,
+                     "http,https"); /* redirects are not followed: a token is for one host */
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, q->method);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);

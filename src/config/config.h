@@ -128,7 +128,7 @@ struct weir__admin_config {
     const char *database;                  /* "sqlite:PATH" or "postgresql://…" */
     int64_t session_ms;
     int key_texts; /* the least role that sees the texts of keys: 1 viewer, 2 editor, 3 operator */
-    /* What root read and bound for an agent of another user (serve/handover.c). */
+    /* Read and bound by root for an agent of another user (serve/handover.c). */
     const char *certificate, *key; /* contents; NULL: read the files */
     int socket;                    /* bound to the listener's address; 0: none, -1: that failed */
 };
@@ -196,7 +196,7 @@ struct weir__config {
     struct weir__queue_config queue;
     /*
      * With an origin or a rules service, the agent writes the active rules to a file in the state folder. Then
-     * rules_path is that file, and `rules` of weir.yaml is what the database is bootstrapped with.
+     * rules_path is that file, and the database is bootstrapped with `rules` of weir.yaml.
      */
     bool published;
     const char *import_path; /* or NULL, and: */
@@ -213,7 +213,7 @@ int weir__config_load(struct weir__config *config, const char *file, weir_diagno
 void weir__config_free(struct weir__config *config);
 /* Reports an error of the file as a whole. Returns false. */
 bool weir__config_report(const char *file, const char *message, weir_diagnose *diagnose, void *context);
-/* Overwrites what only weir serve and nginx need: the text of the file, and the service's tokens and passwords. */
+/* Overwrites secrets that only weir serve and nginx need: the text of the file, the service's tokens and passwords. */
 void weir__config_wipe(struct weir__config *config);
 
 /* The user that nginx's workers run as when root starts weir serve. */

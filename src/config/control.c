@@ -77,7 +77,7 @@ static bool state_read(struct weir__reader *reader, const struct weir__node *roo
     config->state_path = state_default(reader);
     if (!config->state_path)
         weir__report_error(reader->report, root->place,
-                           "there is no folder for what must outlive a restart: name one under state");
+                           "there is no directory for persistent state: name one under state");
     return config->state_path != NULL;
 }
 
@@ -207,7 +207,7 @@ void weir__config_control(struct weir__reader *reader, const struct weir__node *
     bool origin = rules && weir__config_is_origin(rules);
     if (database && !admin)
         weir__report_error(reader->report, database->name->place,
-                           "rules_db is for the rules service: say under admin where that listens");
+                           "rules_db is for the rules service: give its address under admin");
     if (admin && origin)
         weir__report_error(reader->report, rules->place,
                            "rules come from another host or from the database of this one (admin), not from both");

@@ -206,9 +206,10 @@ static void check_names(struct weir__reader *reader)
         for (size_t i = 1; i < route->server_count; i++) {
             const char *a = route->servers[0].host, *b = route->servers[i].host;
             if (route->servers[i].https && a && b && strcmp(a, b) != 0) {
-                weir__report_error(reader->report, route->servers[i].place,
-                                   "these https servers have different names; say in upstream_tls which name all their "
-                                   "certificates bear, as in { name: api.example.com }");
+                weir__report_error(
+                    reader->report, route->servers[i].place,
+                    "these https servers have different names; give the name that all their certificates "
+                    "have in upstream_tls, as in { name: api.example.com }");
                 break;
             }
         }
@@ -244,7 +245,7 @@ static void amounts_read(struct weir__reader *reader, const struct weir__node *g
             config->body_bytes = 0;
         else if (weir__field_size(reader->report, member, "max_body", 0, &config->body_bytes) &&
                  config->body_bytes == 0)
-            config->body_bytes = 1; /* what comes closest: nginx takes 0 for no bound at all */
+            config->body_bytes = 1; /* the closest value: 0 is unlimited in nginx */
     }
 }
 

@@ -131,6 +131,6 @@ void weir__config_queue(struct weir__reader *reader, const struct weir__node *ro
     }
     if (!queue->deliver_to && !weir__node_get(root, "gateway"))
         weir__report_error(reader->report, node->place,
-                           "there is no gateway to deliver to: say under deliver_to where requests go later");
+                           "there is no gateway to deliver to: name the server of deferred requests under deliver_to");
     places_find(reader);
 }

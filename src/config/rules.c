@@ -124,8 +124,8 @@ static void refuse_rule_members(struct weir__reader *reader, const struct weir__
         const struct weir__node *member = weir__node_get(root, rule_members[i]);
         if (member)
             weir__report_error(reader->report, member->name->place,
-                               "%s stands beside the rules it is for: in %s, or here if rules is a list",
-                               rule_members[i], where);
+                               "%s belongs beside the rules: in %s, or here if rules is a list", rule_members[i],
+                               where);
     }
 }
 

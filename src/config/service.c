@@ -161,7 +161,7 @@ static void warn_open(struct weir__reader *reader, size_t from)
         if (weir__config_is_loopback(listener) || listener->tls.client_ca || (http && !*paths) ||
             (listener->kind == WEIR__RESP && config->access.password))
             continue;
-        weir__report_warning(reader->report, listener->place, "%s%s%s can be used by everybody who can reach it: %s",
+        weir__report_warning(reader->report, listener->place, "%s%s%s is open to every client that can reach it: %s",
                              listener->address, http ? ": " : "", http ? paths : "",
                              !http ? listener->kind == WEIR__GRPC ? "gRPC has no tokens; set tls with client_ca"
                                                                   : "set access with a password, or tls with client_ca"

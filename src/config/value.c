@@ -126,7 +126,7 @@ static struct authority authority_read(weir_text text)
             is.host.len = (size_t)(colon - text.data);
             rest = (weir_text){colon, text.len - is.host.len};
             if (memchr(colon + 1, ':', rest.len - 1))
-                return (struct authority){.wrong = "an IPv6 address stands in brackets, as in \"[::1]:8080\""};
+                return (struct authority){.wrong = "an IPv6 address needs brackets, as in \"[::1]:8080\""};
         }
     }
     if (rest.len > 0) {

@@ -210,7 +210,7 @@ static int unknown_prefix(struct attribute_reader *r, weir_text prefix, weir_tex
     if (meant)
         (void)snprintf(suggestion, sizeof suggestion, "%s:%s", meant, weir__printable(rest, shown, sizeof shown));
     weir__report_suggest(r->report, r->place, meant ? suggestion : NULL,
-                         "unknown attribute \"%s\": before a colon stands header, cookie, query or path", r->shown);
+                         "unknown attribute \"%s\": the prefixes are header, cookie, query and path", r->shown);
     return -1;
 }
 

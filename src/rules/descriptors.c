@@ -338,7 +338,7 @@ static bool read_entry(struct descriptors_reader *reader, const struct weir__nod
         good = weir__field_text(report, node, "key", key);
     }
     if (good && memchr(key->data, '*', key->len))
-        weir__report_warning(report, node->place, "'*' is a wildcard in values only; in a key it stands for itself");
+        weir__report_warning(report, node->place, "'*' is a wildcard in values only; in a key it is literal");
     if ((node = weir__node_get(map, "value")) && !weir__node_is_null(node))
         good &= weir__field_text(report, node, "value", value);
     return good;

@@ -121,7 +121,7 @@ static bool read_attribute(struct template_reader *r, size_t *at)
     r->failed |= attribute < 0;
     if (r->count > 0 && r->used == r->start) {
         weir__report_warning(r->report, place_of(r, *at),
-                             "two values side by side: \"%%%%\" will stand between them in the key; better write a "
+                             "two adjacent values: \"%%%%\" will separate them in the key; better write a "
                              "separator such as ':'");
         add_literal(r, '%');
     }

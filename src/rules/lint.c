@@ -52,7 +52,7 @@ void weir__lint_path(struct weir__diagnostics *report, struct weir__place place,
     else if (has_escape(path))
         why = "it never matches, since the request's path is decoded: write the characters themselves";
     else if (path.len > WEIR__PATH_MAX)
-        why = "it is longer than any path that is looked at";
+        why = "it is longer than the part of a path that is evaluated";
     if (why)
         weir__report_warning(report, place, "path %.*s: %s", (int)(path.len < 100 ? path.len : 100), path.data, why);
 }
@@ -92,7 +92,7 @@ void weir__lint_method(struct weir__diagnostics *report, struct weir__place plac
     const char *meant = weir__suggest(method, weir__methods, count);
     char shown[WEIR__SHOWN];
     if (meant)
-        weir__report_warning(report, place, "method %s is none of the usual ones; was %s meant?",
+        weir__report_warning(report, place, "method %s is not a standard one; was %s meant?",
                              weir__printable(method, shown, sizeof shown), meant);
 }
 
@@ -393,7 +393,7 @@ static bool warn_if_idle(struct weir__diagnostics *report, const struct weir__ru
     char where[256];
     if (!is_single(wide) || !is_single(narrow) || !never_bites(&wide->quotas->limit, &narrow->quotas->limit))
         return false;
-    weir__report_warning(report, wide->place, "\"%.*s\" never bites: \"%.*s\" (%s) is stricter for the same key",
+    weir__report_warning(report, wide->place, "\"%.*s\" never denies: \"%.*s\" (%s) is stricter for the same key",
                          (int)wide->name.len, wide->name.data, (int)narrow->name.len, narrow->name.data,
                          weir__place_text(report, narrow->place, where, sizeof where));
     return true;
@@ -404,7 +404,7 @@ static bool compare(struct weir__diagnostics *report, const struct weir__rule *e
 {
     char where[256];
     if (is_plain(earlier) && is_plain(later) && same_limits(earlier, later)) {
-        weir__report_warning(report, later->place, "\"%.*s\" says the same as \"%.*s\" (%s)", (int)later->name.len,
+        weir__report_warning(report, later->place, "\"%.*s\" is a duplicate of \"%.*s\" (%s)", (int)later->name.len,
                              later->name.data, (int)earlier->name.len, earlier->name.data,
                              weir__place_text(report, earlier->place, where, sizeof where));
         return true;
@@ -425,7 +425,7 @@ static void warn_of_reserves(const weir_rules *set, struct weir__diagnostics *re
     for (size_t i = 0; i < set->count && !critical; i++)
         if (set->rules[i]->overload.reserve)
             weir__report_warning(report, set->rules[i]->place,
-                                 "\"%.*s\" keeps a reserve, but no rule says priority: critical: no request may use it",
+                                 "\"%.*s\" keeps a reserve, but no rule has priority: critical: no request may use it",
                                  (int)set->rules[i]->name.len, set->rules[i]->name.data);
 }
 

@@ -127,8 +127,8 @@ static bool read_key(struct weir__diagnostics *report, const struct weir__node *
 {
     if (node->kind == WEIR__SCALAR && node->text.len > 0 && node->text.len <= WEIR__KEY_MAX) {
         if (strstr(node->text.data, "${"))
-            weir__report_warning(report, node->place,
-                                 "%s has keys that are filled in, such as user:42; \"${\" stands in none", what);
+            weir__report_warning(report, node->place, "%s lists complete keys such as user:42; none contains \"${\"",
+                                 what);
         return true;
     }
     return weir__report_error(report, node->place, "%s: expected a key of 1 to %d bytes, not %s", what, WEIR__KEY_MAX,
@@ -202,9 +202,10 @@ static void warn_of_trust(struct weir__diagnostics *report, const struct weir__n
         struct weir__network network;
         if (one->kind == WEIR__SCALAR && weir__network_parse(one->text, &network, &unused) &&
             (network.length == 0 || (network.length == 96 && weir__address_is4(&network.address))))
-            weir__report_warning(report, one->place,
-                                 "everybody is a trusted proxy, so that any client can choose its address; name the "
-                                 "networks of your own");
+            weir__report_warning(
+                report, one->place,
+                "every address is a trusted proxy, so that any client can choose its address; name the "
+                "networks of your own");
     }
 }
 
@@ -249,8 +250,8 @@ static void read_source(struct weir__builder *builder, const struct weir__node *
     }
     if (!weir__attribute_is_name(name)) {
         weir__report_error(builder->report, node->name->place,
-                           "\"%.*s\" is no name for an attribute: lower-case letters, digits and _ only", (int)name.len,
-                           name.data);
+                           "\"%.*s\" is not a valid name of an attribute: lower-case letters, digits and _ only",
+                           (int)name.len, name.data);
         return;
     }
     if (!weir__field_text(builder->report, node, name.data, &source))

@@ -106,8 +106,8 @@ static bool make_pattern(struct weir__builder *builder, const struct weir__node 
     if (style == HOST && pattern->kind != WEIR__PATTERN_ANY)
         weir__lint_host(builder->report, node->place, node->text);
     if (style == VALUE && !node->quoted && weir__text_is(node->text, "present"))
-        weir__report_warning(builder->report, node->place,
-                             "%s: present is a text like any other; \"*\" says that it is there", what);
+        weir__report_warning(builder->report, node->place, "%s: present is a literal text; \"*\" matches any value",
+                             what);
     return style != METHOD || pattern->kind == WEIR__PATTERN_ANY || check_method(builder->report, node);
 }
 
@@ -177,7 +177,8 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
     WEIR__EACH_ITEM (one, inner) {
         struct weir__pattern *pattern = &made->list[made->count++];
         if (style == VALUE && is_list && is_absent(one)) {
-            good = weir__report_error(report, one->place, "%s: absent stands alone; in quotes it is a text", what);
+            good = weir__report_error(report, one->place,
+                                      "%s: absent cannot be in a list; in quotes it is a literal text", what);
         } else if (style == PATH ? make_path(builder, one, made)
                                  : make_pattern(builder, one, style, nocase, what, pattern)) {
             made->any |= pattern->kind == WEIR__PATTERN_ANY;

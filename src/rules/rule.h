@@ -141,7 +141,7 @@ struct weir__rule {
     uint64_t id; /* of its counters: from name and shadow, so that they outlive a reload */
 
     const struct weir__match *match;  /* NULL in the descriptor dialect */
-    struct weir__template key;        /* own dialect */
+    struct weir__template key;        /* native dialect */
     int16_t tier;                     /* attribute that chooses the quota; -1: there is only one */
     const struct weir__quota *quotas; /* the default first, if there is one (has_default), then by tier */
     size_t quota_count;

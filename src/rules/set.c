@@ -193,10 +193,11 @@ static bool is_weir_yaml(struct weir__diagnostics *report, const struct weir__no
 {
     const struct weir__node *member = weir__rules_weir_yaml(root);
     if (member)
-        weir__report_error(report, member->name->place,
-                           "this is a weir.yaml, which has %.*s, and no rule file: weir serve --check looks at it, and "
-                           "at the rules that it names",
-                           (int)member->name->text.len, member->name->text.data);
+        weir__report_error(
+            report, member->name->place,
+            "this is a weir.yaml, which has %.*s, and not a rule file: weir serve --check checks it, and "
+            "the rules that it names",
+            (int)member->name->text.len, member->name->text.data);
     return member != NULL;
 }
 
@@ -220,7 +221,7 @@ static bool check_root(struct weir__diagnostics *report, const struct weir__node
         const struct weir__node *own = weir__node_get(root, names[i]);
         if (own)
             weir__report_error(report, own->name->place,
-                               "%s is of weir's own dialect, but this file has a domain: use two files", names[i]);
+                               "%s is of the native dialect, but this file has a domain: use two files", names[i]);
     }
     return true;
 }
@@ -327,7 +328,7 @@ static bool keep_open_ends(weir_rules *set, const struct weir__path_entry *entri
     return true;
 }
 
-/* The index from host and path to the rules of the own dialect. False: no memory. */
+/* The index from host and path to the rules of the native dialect. False: no memory. */
 static bool index_paths(weir_rules *set)
 {
     size_t count = 0, at = 0;

@@ -19,7 +19,7 @@ struct weir_rules {
     struct weir__attributes attributes;
     struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
     size_t count;
-    const struct weir__paths *paths;          /* own dialect */
+    const struct weir__paths *paths;          /* native dialect */
     const struct weir__gate *gates;           /* by rule */
     struct weir__access_list allow, block;    /* for the whole set */
     struct weir__response response;           /* default of rules without one, and of requests that `block` denies */

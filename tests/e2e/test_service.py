@@ -273,12 +273,12 @@ def test_certificates_of_clients(service):
 
 def test_beyond_this_machine_is_warned_of(service):
     one = service(HEAD.replace("grpc: 127.0.0.1:", "grpc: 0.0.0.0:"))
-    one.wait_for_log("can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca")
+    one.wait_for_log("is open to every client that can reach it: gRPC has no tokens; set tls with client_ca")
 
 
 def test_the_warning_names_what_is_open(service):
     one = service(GUARDED.replace("http: 127.0.0.1:", "http: 0.0.0.0:") + "    open: [json]\n")
-    warning = f"0.0.0.0:{one.http}: /json can be used by everybody who can reach it"
+    warning = f"0.0.0.0:{one.http}: /json is open to every client that can reach it"
     one.wait_for_log(warning)
     checked = one.run("--check")
     assert warning in checked.stderr + checked.stdout

@@ -145,8 +145,8 @@ TEST(errors_in_files_are_reported)
         {"domains: [a]\n", 1, 11, "a rule file is a map", "", 1},
         {"domains: [{ descriptors: [] }]\n", 1, 11, "needs a domain", "", 1},
         {"domains: [{ domain: a }, { domain: a }]\n", 1, 36, "is taken by the file of f:1", "", 1},
-        {"domains: [{ domain: a, rules: [] }]\n", 1, 24, "rules is of weir's own dialect", "", 1},
-        {"domain: a\ndomains: []\n", 2, 1, "domains is of weir's own dialect", "", 1},
+        {"domains: [{ domain: a, rules: [] }]\n", 1, 24, "rules is of the native dialect", "", 1},
+        {"domain: a\ndomains: []\n", 2, 1, "domains is of the native dialect", "", 1},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files && !test_failures; i++)
         check_bad("", &files[i]);

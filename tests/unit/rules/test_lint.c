@@ -23,12 +23,12 @@ static const struct {
      "5:21: path ^/api: it never matches, since paths begin with /; a regular\n"
      "5:30: path ~ /api: it never matches, since paths begin with /; a regular"},
     {RULE "    match: { method: [GTE, post, PURGE, PSOT] }\n",
-     "5:23: method GTE is none of the usual ones; was GET meant?\n"
-     "5:41: method PSOT is none of the usual ones; was POST meant?"},
+     "5:23: method GTE is not a standard one; was GET meant?\n"
+     "5:41: method PSOT is not a standard one; was POST meant?"},
     {RULE "    match: { host: [b\xc3\xbc.example, a.example., xn--b-eha.example] }\n",
      "5:21: never matches: requests have such names in their ASCII form\n"
      "5:33: host a.example. never matches: hosts are compared without a dot"},
-    {RULE "    match: { header: { a: present, b: 'present' } }\n", "5:27: header:a: present is a text like any other;"},
+    {RULE "    match: { header: { a: present, b: 'present' } }\n", "5:27: header:a: present is a literal text;"},
     {RULE "    key: user_id\n", "5:10: the key is this very text for every request; an attribute"},
     {RULE "    key: '{{ client_ip }}'\n", "5:10: the key is this very text for every request;"},
     {RULE "    key: header:X-Plan\n", "5:10: the key is this very text for every request;"},
@@ -41,7 +41,7 @@ static const struct {
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: 5, window: 1h, priority: critical, shadow: true }]\n",
      "2:52: priority has no effect in a shadow rule\n"
-     "1:9: \"a\" keeps a reserve, but no rule says priority: critical: no request may use it"},
+     "1:9: \"a\" keeps a reserve, but no rule has priority: critical: no request may use it"},
     {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
      "        { name: b, limit: unlimited, priority: critical }]\n",
      ""},
@@ -50,10 +50,10 @@ static const struct {
     {RULE "  - { name: b, limit: 1, window: 1s, elastic: { up_to: 200% } }\n", ""},
     {RULE "  - { name: b, limit: 2, window: 1s, adaptive: { min: 20% } }\n", ""},
     {RULE "    cost: 0\n", "5:11: a cost of 0 takes nothing: the rule limits nothing"},
-    {RULE "    block: { keys: ['${user_id}', 'u:1'] }\n", "5:21: block.keys has keys that are filled in, such as"},
+    {RULE "    block: { keys: ['${user_id}', 'u:1'] }\n", "5:21: block.keys lists complete keys such as"},
     {"identity: { client_ip: { trusted_proxies: [10.0.0.0/8, 0.0.0.0/0, '::/0'] } }\n" RULE,
-     "1:56: everybody is a trusted proxy, so that any client can choose its\n"
-     "1:67: everybody is a trusted proxy, so that any client can choose its"},
+     "1:56: every address is a trusted proxy, so that any client can choose its\n"
+     "1:67: every address is a trusted proxy, so that any client can choose its"},
     {RULE "    match: { path: '*.php' }\n", "5:20: path *.php: it never matches, since paths begin with / and * stops"},
     {RULE "    match: { path: ['/a?b=1', '/c#d'] }\n",
      "5:21: path /a?b=1: paths are matched without query and fragment; match.query\n"
@@ -190,11 +190,11 @@ static const struct {
     {"rules:\n"
      "  - { name: a, limit: 5, window: 1s, key: 'x${path}' }\n"
      "  - { name: b, limit: 5, window: 1s, key: 'x${path}' }\n",
-     "3:5: \"b\" says the same as \"a\" (f0:2)"},
+     "3:5: \"b\" is a duplicate of \"a\" (f0:2)"},
     {"rules:\n"
      "  - { name: a, match: { path: /a, method: GET }, limit: 5, window: 1s }\n"
      "  - { name: b, match: { method: GET, path: /a }, limit: 5, window: 1s }\n",
-     "3:5: \"b\" says the same as \"a\" (f0:2)"},
+     "3:5: \"b\" is a duplicate of \"a\" (f0:2)"},
     {"rules:\n"
      "  - { name: a, match: { path: /a }, limit: 5, window: 1s }\n"
      "  - { name: b, match: { path: /b }, limit: 5, window: 1s }\n",
@@ -214,15 +214,15 @@ static const struct {
     {"rules:\n"
      "  - { name: a, limit: 100, window: 1m }\n"
      "  - { name: b, limit: 10, window: 1m }\n",
-     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+     "2:5: \"a\" never denies: \"b\" (f0:3) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 10, window: 1m }\n"
      "  - { name: b, limit: 100, window: 1m }\n",
-     "3:5: \"b\" never bites: \"a\" (f0:2) is stricter for the same key"},
+     "3:5: \"b\" never denies: \"a\" (f0:2) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 1000, window: 1h }\n"
      "  - { name: b, limit: 10, window: 1m }\n",
-     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+     "2:5: \"a\" never denies: \"b\" (f0:3) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 500, window: 1h }\n"
      "  - { name: b, limit: 10, window: 1m }\n",
@@ -230,7 +230,7 @@ static const struct {
     {"rules:\n"
      "  - { name: a, limit: 600, window: 1h, algorithm: fixed_window }\n"
      "  - { name: b, limit: 10, window: 1m, algorithm: fixed_window }\n",
-     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+     "2:5: \"a\" never denies: \"b\" (f0:3) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 599, window: 1h, algorithm: fixed_window }\n"
      "  - { name: b, limit: 10, window: 1m, algorithm: fixed_window }\n",
@@ -238,7 +238,7 @@ static const struct {
     {"rules:\n"
      "  - { name: a, limit: 600, window: 1h, algorithm: sliding_window_log }\n"
      "  - { name: b, limit: 10, window: 1m, algorithm: sliding_window_log }\n",
-     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+     "2:5: \"a\" never denies: \"b\" (f0:3) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 599, window: 1h, algorithm: sliding_window_log }\n"
      "  - { name: b, limit: 10, window: 1m, algorithm: sliding_window_log }\n",
@@ -250,11 +250,11 @@ static const struct {
     {"rules:\n"
      "  - { name: a, limit: 100, window: 1m, algorithm: sliding_window_counter }\n"
      "  - { name: b, limit: 60, window: 1m, algorithm: sliding_window_counter }\n",
-     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+     "2:5: \"a\" never denies: \"b\" (f0:3) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 1000000, window: 1mo, algorithm: fixed_window }\n"
      "  - { name: b, limit: 10, window: 1m }\n",
-     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+     "2:5: \"a\" never denies: \"b\" (f0:3) is stricter for the same key"},
     {"rules:\n"
      "  - { name: a, limit: 100000, window: 1mo, algorithm: fixed_window }\n"
      "  - { name: b, limit: 10, window: 1m }\n",
@@ -268,7 +268,7 @@ static const struct {
      "    limits:\n"
      "      - { limit: 10, window: 1m }\n"
      "      - { limit: 1000, window: 1h }\n",
-     "5:9: \"a/1h\" never bites: \"a/1m\" (f0:4) is stricter for the same key"},
+     "5:9: \"a/1h\" never denies: \"a/1m\" (f0:4) is stricter for the same key"},
 };
 
 TEST(doubtful_rules_are_warned_about)

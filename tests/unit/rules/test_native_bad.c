@@ -29,7 +29,7 @@ static const struct {
      "  - { name: a, limit: many }\n"
      "gateway: { listen: 8080 }\n"
      "workers: 2\n",
-     "3:1: this is a weir.yaml, which has gateway, and no rule file"},
+     "3:1: this is a weir.yaml, which has gateway, and not a rule file"},
     {"ruls:\n"
      "  - name: a\n"
      "identity: {}\n",
@@ -37,14 +37,14 @@ static const struct {
     {"domain: d\n"
      "rules: []\n"
      "allow: {}\n",
-     "2:1: rules is of weir's own dialect, but this file has a domain: use\n"
-     "3:1: allow is of weir's own dialect, but this file has a domain: use"},
+     "2:1: rules is of the native dialect, but this file has a domain: use\n"
+     "3:1: allow is of the native dialect, but this file has a domain: use"},
     {"normalize: on\nrules: []\n", "1:12: normalize is off, or a map of parameters, trailing_slash, blanks and case"},
     {"normalize: {}\nrules: []\n", "1:12: normalize is off, or a map of parameters, trailing_slash, blanks and case to "
                                    "true or false, not an empty one"},
     {"normalize: { Case: true, blanks: maybe }\nrules: []\n", "1:14: normalize has no field \"Case\" -> case\n"
                                                               "1:34: blanks must be true or false, not"},
-    {"domain: d\nnormalize: off\n", "2:1: normalize is of weir's own dialect, but this file has a domain: use"},
+    {"domain: d\nnormalize: off\n", "2:1: normalize is of the native dialect, but this file has a domain: use"},
     {RULE "    normalize: off\n", "5:5: a rule has no field \"normalize\"; it belongs in match: { normalize: … }"},
     {RULE "    match: { path: /a, normalize: [case] }\n", "5:35: normalize is off, or a map of parameters"},
     {"rules: [3, [a], {}]\n", "1:9: a rule must be a map, not a number\n"
@@ -392,7 +392,7 @@ static const struct {
     {RULE "    cost: -1\n", "5:11: cost must be a number from 0 to 4294967295, not -1"},
     {RULE "    cost: [1]\n", "5:11: cost must be a number from 0 to 4294967295, not a list"},
     {RULE "    cost: {}\n", "5:11: cost must be a number from 0 to 4294967295, not a map"},
-    {RULE "    cost: heder:X\n", "5:11: unknown attribute \"heder:X\": before a colon stands header, -> header:X"},
+    {RULE "    cost: heder:X\n", "5:11: unknown attribute \"heder:X\": the prefixes are header, -> header:X"},
     {RULE "    cost: { from: header:X, defalt: 1, max: 0 }\n",
      "5:29: cost has no field \"defalt\" -> default\n"
      "5:45: max must be a number from 1 to 4294967295, not 0"},
@@ -418,14 +418,14 @@ static const struct {
     {"response: { status: 200, heders: [] }\n" RULE, "1:26: response has no field \"heders\" -> headers\n"
                                                      "1:21: status must be a number from 400 to 599, not 200"},
     {"respons: {}\n" RULE, "1:1: a rule file has no field \"respons\" -> response"},
-    {"response: {}\ndomain: d\n", "1:1: response is of weir's own dialect, but this file has a domain: use two files"},
+    {"response: {}\ndomain: d\n", "1:1: response is of the native dialect, but this file has a domain: use two files"},
     {RULE "    response: { stats: 1 }\n", "5:17: response has no field \"stats\" -> status"},
     {RULE "    key: ''\n", "5:10: the key is empty; without one there is one bucket for all"},
     {RULE "    key: [a]\n", "5:10: key must be text, not a list"},
     {RULE "    key: ${usr_id}\n", "5:12: unknown attribute \"usr_id\" -> user_id"},
     {RULE "    key: ${header:}\n", "5:12: \"header:\" needs a name behind the colon"},
     {RULE "    key: ${user_id\n", "5:10: \"${\" without a \"}\" behind it"},
-    {RULE "    key: ${foo:bar}\n", "5:12: unknown attribute \"foo:bar\": before a colon stands header,"},
+    {RULE "    key: ${foo:bar}\n", "5:12: unknown attribute \"foo:bar\": the prefixes are header,"},
     {RULE "    match: /api\n", "5:12: match is a map such as { path: /api/*, method: POST }, not text"},
     {RULE "    match: { pth: /a, metod: GET }\n",
      "5:14: match has no \"pth\", and identity does not name it -> path\n"
@@ -447,7 +447,7 @@ static const struct {
     {RULE "    match: { header: {} }\n", "5:22: header: expected a map of names to patterns, not an empty one"},
     {RULE "    match: { header: { 'X A': b } }\n", "5:24: \"header:X A\": a header's name cannot have such characters"},
     {RULE "    match: { header: { X-A: [absent, b] } }\n",
-     "5:30: header:X-A: absent stands alone; in quotes it is a text"},
+     "5:30: header:X-A: absent cannot be in a list; in quotes it is a literal text"},
     {RULE "    match: { query: { a: { b: c } } }\n", "5:28: query:a has no field \"b\""},
     {RULE "    match: { network: 10.0.0.0/33 }\n", "5:23: network: expected a network such as 10.0.0.0/8 or"},
     {RULE "    match: { network: [] }\n", "5:23: network: the list is empty, so that no request would match"},
@@ -481,10 +481,10 @@ static const struct {
      "    limit: 1\n"
      "    window: 1s\n",
      "1:13: path is built in and cannot be given another source\n"
-     "1:29: \"User\" is no name for an attribute: lower-case letters, digits\n"
+     "1:29: \"User\" is not a valid name of an attribute: lower-case letters, digits\n"
      "1:48: a source is header:NAME, cookie:NAME, query:NAME, path:N, host,\n"
      "1:54: c must be text, not a list\n"
-     "1:62: unknown attribute \"hedder:X\": before a colon stands header, -> header:X"},
+     "1:62: unknown attribute \"hedder:X\": the prefixes are header, -> header:X"},
     {"identity: { client_ip: header:X-Forwarded-For }\n"
      "rules:\n"
      "  - name: a\n"

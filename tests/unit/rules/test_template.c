@@ -159,7 +159,7 @@ TEST(placeholders_without_separator_are_warned_about)
     struct weir__template tmpl;
     CHECK(compile(&tmpl, "${a}:${b}${c}"));
     CHECK_EQ(diags.count, 1);
-    CHECK(diags.all[0].severity == WEIR_IS_WARNING && diags_is(&diags, 0, 5, 19, "\"%%\" will stand between"));
+    CHECK(diags.all[0].severity == WEIR_IS_WARNING && diags_is(&diags, 0, 5, 19, "\"%%\" will separate"));
     diags_end(&diags);
 }
 
