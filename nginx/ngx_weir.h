@@ -40,6 +40,9 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
+/* Logs "invalid WHAT VALUE in DIRECTIVE; use …". Always NGX_CONF_ERROR. */
+char *ngx_weir_invalid(ngx_conf_t *cf, ngx_command_t *cmd, const char *what, const ngx_str_t *value, const char *use);
+
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);
 /* In a worker: starts the timer that polls for new rules. */
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);

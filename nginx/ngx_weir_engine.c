@@ -12,6 +12,12 @@
 
 /* ---- Directives ---- */
 
+char *ngx_weir_invalid(ngx_conf_t *cf, ngx_command_t *cmd, const char *what, const ngx_str_t *value, const char *use)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid %s \"%V\" in \"%V\"; use %s", what, value, &cmd->name, use);
+    return NGX_CONF_ERROR;
+}
+
 /* `weir_segment PATH SIZE [mode=0660] [rebuild]` */
 char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -23,11 +29,8 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (ngx_conf_full_name(cf->cycle, &engine->segment_path, 0) != NGX_OK)
         return NGX_CONF_ERROR;
     engine->segment_size = ngx_parse_offset(&value[2]);
-    if (engine->segment_size <= 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid size \"%V\" in \"%V\"; use a number with k, m or g",
-                           &value[2], &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    if (engine->segment_size <= 0)
+        return ngx_weir_invalid(cf, cmd, "size", &value[2], "a number with k, m or g");
     for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
         if (ngx_strcmp(value[i].data, "rebuild") == 0) {
             engine->rebuild = 1;
@@ -43,9 +46,7 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                 continue;
             }
         }
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use mode=0660 or rebuild",
-                           &value[i], &cmd->name);
-        return NGX_CONF_ERROR;
+        return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "mode=0660 or rebuild");
     }
     return NGX_CONF_OK;
 }

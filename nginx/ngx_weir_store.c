@@ -255,6 +255,12 @@ void ngx_weir_store_stop(ngx_weir_store_t *store)
 #define VERIFY_DEPTH 5
 #define WHY_MAX      256
 
+static char *ngx_weir_store_wrong(ngx_conf_t *cf, const char *why)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_store\": %s", why);
+    return NGX_CONF_ERROR;
+}
+
 /* Reads the password from the first line of a file, as nginx.conf is often readable by more users. */
 static char *ngx_weir_store_password(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str_t path)
 {
@@ -317,10 +323,7 @@ static char *ngx_weir_store_set(ngx_conf_t *cf, ngx_weir_store_t *store, ngx_str
     int error =
         weir__store_option(&store->options, (const char *)given->data, (const char *)equals + 1, why, sizeof(why));
     *equals = '=';
-    if (error == 0)
-        return NGX_CONF_OK;
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"weir_store\": %s", *why ? why : weir_strerror(error));
-    return NGX_CONF_ERROR;
+    return error ? ngx_weir_store_wrong(cf, *why ? why : weir_strerror(error)) : NGX_CONF_OK;
 }
 
 /* ---- TLS ---- */
@@ -380,31 +383,26 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_weir_engine_t *engine = conf;
     ngx_str_t *value = cf->args->elts;
     char why[WHY_MAX] = "";
+    (void)cmd;
     if (engine->store)
         return "is duplicate";
     ngx_weir_store_t *store = ngx_pcalloc(cf->pool, sizeof(ngx_weir_store_t));
     if (store == NULL)
         return NGX_CONF_ERROR;
     int error = weir__store_parse((const char *)value[1].data, &store->options, why, sizeof(why));
-    if (error) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name, *why ? why : weir_strerror(error));
-        return NGX_CONF_ERROR;
-    }
+    if (error)
+        return ngx_weir_store_wrong(cf, *why ? why : weir_strerror(error));
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
         if (ngx_weir_store_set(cf, store, &value[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
     if (*store->options.key == '\0') /* one file may contain both */
         ngx_memcpy(store->options.key, store->options.certificate, sizeof(store->options.key));
-    if (weir__store_fits(&store->options, why, sizeof(why)) != 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name, why);
-        return NGX_CONF_ERROR;
-    }
+    if (weir__store_fits(&store->options, why, sizeof(why)) != 0)
+        return ngx_weir_store_wrong(cf, why);
     weir__store_shown(&store->options, store->shown, sizeof(store->shown));
     store->block = ngx_strcmp(engine->block, "stream") == 0;
-    if (store->options.tls && ngx_weir_store_tls(cf, store) != NGX_OK) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": TLS cannot be made ready with these files", &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    if (store->options.tls && ngx_weir_store_tls(cf, store) != NGX_OK)
+        return ngx_weir_store_wrong(cf, "cannot set up TLS with these files");
     if (ngx_weir_store_stats_make(cf, store) != NGX_OK)
         return NGX_CONF_ERROR;
     engine->store = store;

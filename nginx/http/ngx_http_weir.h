@@ -114,6 +114,9 @@ extern ngx_module_t ngx_http_weir_module, ngx_http_weir_filter_module;
 /* Sets the content handler of the location that is being configured, and marks the engine as needed. */
 char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler);
 
+/* Adds a handler to a phase of all requests. */
+ngx_int_t ngx_http_weir_add_phase(ngx_conf_t *cf, ngx_uint_t phase, ngx_http_handler_pt handler);
+
 /* ---- A decision ---- */
 
 /* A denial whose request is being deferred; it is sent if that fails. */

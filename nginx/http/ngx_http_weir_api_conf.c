@@ -78,11 +78,8 @@ char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_int_t status = ngx_atoi(value[1].data, value[1].len);
     if (lcf->auth_status != NGX_CONF_UNSET_UINT)
         return "is duplicate";
-    if (status < 400 || status > 599) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid status \"%V\" in \"%V\"; use one from 400 to 599", &value[1],
-                           &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    if (status < 400 || status > 599)
+        return ngx_weir_invalid(cf, cmd, "status", &value[1], "one from 400 to 599");
     lcf->auth_status = (ngx_uint_t)status;
     return NGX_CONF_OK;
 }
@@ -99,12 +96,8 @@ char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, voi
         if (network == NULL)
             return NGX_CONF_ERROR;
         ngx_int_t rc = ngx_ptocidr(&value[i], network);
-        if (rc == NGX_ERROR) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid network \"%V\" in \"%V\"; use addresses and networks such as 10.0.0.0/8",
-                               &value[i], &cmd->name);
-            return NGX_CONF_ERROR;
-        }
+        if (rc == NGX_ERROR)
+            return ngx_weir_invalid(cf, cmd, "network", &value[i], "addresses and networks such as 10.0.0.0/8");
         if (rc == NGX_DONE)
             ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "low address bits of %V are meaningless", &value[i]);
     }
@@ -230,11 +223,8 @@ char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_weir_loc_conf_t *lcf = conf;
     ngx_str_t *value = cf->args->elts;
     ngx_uint_t is_operator = cf->args->nelts == 3;
-    if (is_operator && ngx_strcmp(value[2].data, "operator") != 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use operator", &value[2],
-                           &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    if (is_operator && ngx_strcmp(value[2].data, "operator") != 0)
+        return ngx_weir_invalid(cf, cmd, "parameter", &value[2], "operator");
     if (lcf->tokens == NULL)
         lcf->tokens = ngx_array_create(cf->pool, 4, sizeof(ngx_http_weir_token_t));
     if (lcf->tokens == NULL)

@@ -99,7 +99,6 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_filter(ngx_http_request_t *r
 static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     /*
      * Unconditionally: the chain of filters belongs to the process, not to the configuration. If this configuration is
      * rejected later, workers that the master starts for the previous one still have the chain that was made here.
@@ -108,11 +107,7 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
     ngx_http_top_header_filter = ngx_http_weir_filter;
     if (mcf->engine == NULL || !mcf->precontent)
         return NGX_OK;
-    ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
-    if (handler == NULL)
-        return NGX_ERROR;
-    *handler = ngx_http_weir_precontent;
-    return NGX_OK;
+    return ngx_http_weir_add_phase(cf, NGX_HTTP_PRECONTENT_PHASE, ngx_http_weir_precontent);
 }
 
 static ngx_http_module_t ngx_http_weir_filter_module_ctx = {.postconfiguration = ngx_http_weir_filter_init,

@@ -53,14 +53,7 @@ static ngx_int_t ngx_http_weir_load_log(ngx_http_request_t *r)
 
 ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
 {
-    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-    if (!mcf->load)
-        return NGX_OK;
-    ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_LOG_PHASE].handlers);
-    if (handler == NULL)
-        return NGX_ERROR;
-    *handler = ngx_http_weir_load_log;
-    return NGX_OK;
+    return mcf->load ? ngx_http_weir_add_phase(cf, NGX_HTTP_LOG_PHASE, ngx_http_weir_load_log) : NGX_OK;
 }
 
 /* A worker that shuts down keeps its heartbeat while it has requests. */

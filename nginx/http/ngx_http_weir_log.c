@@ -166,9 +166,7 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             lcf->log->salt.len = value[i].len - 5;
             continue;
         }
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use rate=100, hash or hash=SALT",
-                           &value[i], &cmd->name);
-        return NGX_CONF_ERROR;
+        return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "rate=100, hash or hash=SALT");
     }
     return ngx_http_weir_log_open(cf, value[1], NGX_HTTP_WEIR_LOG_DENIED, &lcf->log->to) == NGX_OK ? NGX_CONF_OK
                                                                                                    : NGX_CONF_ERROR;
@@ -384,13 +382,6 @@ static ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r)
 
 ngx_int_t ngx_http_weir_access_log_init(ngx_conf_t *cf)
 {
-    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    if (!mcf->logs)
-        return NGX_OK;
-    ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_LOG_PHASE].handlers);
-    if (handler == NULL)
-        return NGX_ERROR;
-    *handler = ngx_http_weir_access_log_handler;
-    return NGX_OK;
+    return mcf->logs ? ngx_http_weir_add_phase(cf, NGX_HTTP_LOG_PHASE, ngx_http_weir_access_log_handler) : NGX_OK;
 }

@@ -53,12 +53,8 @@ static char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     lcf->cost = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
     if (lcf->cost == NULL || ngx_http_weir_compile(cf, &value[1], lcf->cost) != NGX_CONF_OK)
         return NGX_CONF_ERROR;
-    if (lcf->cost->lengths == NULL && ngx_atoof(value[1].data, value[1].len) == NGX_ERROR) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid cost \"%V\" in \"%V\"; use a whole number from 0 or a variable", &value[1],
-                           &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    if (lcf->cost->lengths == NULL && ngx_atoof(value[1].data, value[1].len) == NGX_ERROR)
+        return ngx_weir_invalid(cf, cmd, "cost", &value[1], "a whole number from 0 or a variable");
     return NGX_CONF_OK;
 }
 
@@ -88,12 +84,8 @@ static char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *c
     ngx_str_t *value = cf->args->elts, name = ngx_string("key");
     if (cf->args->nelts == 3)
         name = value[1];
-    if (!ngx_http_weir_is_name(&name)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid name \"%V\" in \"%V\"; use small letters, digits and underscores", &name,
-                           &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    if (!ngx_http_weir_is_name(&name))
+        return ngx_weir_invalid(cf, cmd, "name", &name, "small letters, digits and underscores");
     if (ngx_strcmp(name.data, "client_ip") == 0 || ngx_strcmp(name.data, "path") == 0 ||
         ngx_strcmp(name.data, "method") == 0 || ngx_strcmp(name.data, "host") == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" cannot be given by \"%V\"; for client_ip there is realip",
@@ -134,10 +126,7 @@ static char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             lcf->queue->client_headers = value[i].data[8] == 'c';
         } else if (ngx_strncmp(value[i].data, "body=", 5) != 0 ||
                    (lcf->queue->body = ngx_parse_offset(&size)) == NGX_ERROR) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid parameter \"%V\" in \"%V\"; use body=1m, headers=client or headers=set",
-                               &value[i], &cmd->name);
-            return NGX_CONF_ERROR;
+            return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "body=1m, headers=client or headers=set");
         }
     }
     return NGX_CONF_OK;
@@ -284,10 +273,19 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
     return ngx_http_weir_merge_attributes(prev->attributes, &conf->attributes);
 }
 
+ngx_int_t ngx_http_weir_add_phase(ngx_conf_t *cf, ngx_uint_t phase, ngx_http_handler_pt handler)
+{
+    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    ngx_http_handler_pt *added = ngx_array_push(&cmcf->phases[phase].handlers);
+    if (added == NULL)
+        return NGX_ERROR;
+    *added = handler;
+    return NGX_OK;
+}
+
 static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     if (ngx_weir_engine_open(cf, mcf) != NGX_OK)
         return NGX_ERROR;
     if (mcf->engine == NULL)
@@ -295,11 +293,7 @@ static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
     if (ngx_http_weir_access_log_init(cf) != NGX_OK || ngx_http_weir_api_init(cf, mcf) != NGX_OK ||
         ngx_http_weir_load_init(cf, mcf) != NGX_OK)
         return NGX_ERROR;
-    ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
-    if (handler == NULL)
-        return NGX_ERROR;
-    *handler = ngx_http_weir_preaccess;
-    return NGX_OK;
+    return ngx_http_weir_add_phase(cf, NGX_HTTP_PREACCESS_PHASE, ngx_http_weir_preaccess);
 }
 
 static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
