@@ -1,5 +1,5 @@
 /*
- * Sends requests to a store by the library's blocking client, for test_store_link.py: a line in, a line of JSON out.
+ * Sends requests to a store by the library's blocking client, for test_store_client.py: a line in, a line of JSON out.
  *
  *   take LIMIT COST NAME…   one group of token buckets of LIMIT an hour
  *   back                    refunds what the last one took

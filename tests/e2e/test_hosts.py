@@ -15,7 +15,7 @@ from redis_server import RedisServer
 from served import ENVIRONMENT, WEIR, Backend
 from stores import Cluster
 from test_metrics import parse
-from test_seeing import Terminal, weir
+from test_statistics import Terminal, weir
 
 RULES = "rules:\n  - { name: api, match: { path: /api/* }, limit: 5, window: 1h }\n"
 SERVE = """host: gate-1

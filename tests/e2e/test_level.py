@@ -16,7 +16,7 @@ from gateway import pause, wait_until
 from measured import always, measured
 from served import Backend, Served
 from test_metrics import parse
-from test_seeing import top, weir
+from test_statistics import top, weir
 
 YAML = """
 segment: { path: @FOLDER@/segment, size: 1MiB }

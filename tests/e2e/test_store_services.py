@@ -1,4 +1,4 @@
-"""Strict rules through every door but the gateway: forward-auth, the HTTP API, gRPC and the Redis protocol."""
+"""Strict rules in all services but the gateway: forward-auth, the HTTP API, gRPC and the Redis protocol."""
 import collections
 import json
 import time

@@ -1,4 +1,4 @@
-"""Every way to a store: two hosts share one limit over it, and what is wrong with it is named."""
+"""Every kind of store and connection: two hosts share one limit, and errors are reported by name."""
 import pytest
 
 from faults import Keeper

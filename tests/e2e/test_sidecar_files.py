@@ -1,4 +1,4 @@
-"""Files beside the segment: those that another user put there, and those that are cut short while everything runs."""
+"""Sidecar files of the segment: files of another user, and files that are truncated while everything runs."""
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the load does to a real gateway: limits in force in its headers, 503 for what is shed, reserves. The test is the agent."""
+"""The load level at a real gateway: effective limits in headers, 503 for shed requests, reserves. The test plays the agent."""
 import contextlib
 import json
 import socket

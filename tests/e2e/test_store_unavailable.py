@@ -1,4 +1,4 @@
-"""Strict rules: a store that is away, slow or wrong takes nothing with it."""
+"""Strict rules: a store that is unavailable, slow or wrong does not affect the gateway."""
 import collections
 import contextlib
 import http.client

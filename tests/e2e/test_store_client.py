@@ -1,4 +1,4 @@
-"""The client of a store and its blocking link with real servers: every kind of store, every fault, exact counts."""
+"""The blocking client of a store with real servers: every kind of store, every fault, exact counts."""
 import shutil
 import time
 
