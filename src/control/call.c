@@ -1,4 +1,4 @@
-/* What requests say, and how replies are put together. */
+/* Reads what all handlers need of a request, and assembles replies. See call.h. */
 #include "control/call.h"
 #include "base/duration.h"
 
@@ -21,7 +21,7 @@ enum weir__role weir__role_of(const char *name)
     return WEIR__NOBODY;
 }
 
-/* ---- Texts from outside ---- */
+/* ---- Requests ---- */
 
 static int hex(char c)
 {
@@ -90,45 +90,47 @@ const char *weir__query_wrong(weir_text query)
     return NULL;
 }
 
-bool weir__query_text(struct weir__call *call, const char *wanted, char *to, size_t size)
+/* False: the query does not have it. */
+static bool query_value(const struct weir__call *call, const char *wanted, weir_text *value)
 {
-    weir_text rest = call->request->query, name, value;
+    weir_text rest = call->request->query, name;
+    while (next_pair(&rest, &name, value))
+        if (weir__text_is(name, wanted))
+            return true;
+    return false;
+}
+
+bool weir__query_text(struct weir__call *call, const char *name, char *to, size_t size)
+{
+    weir_text value;
     char message[128];
     *to = 0;
-    while (next_pair(&rest, &name, &value)) {
-        if (!weir__text_is(name, wanted))
-            continue;
-        int len = weir__decode(value, true, to, size);
-        if (len >= 0)
-            return true;
-        if (len == WEIR__DECODE_LONG)
-            snprintf(message, sizeof message, "%s: at most %zu bytes", wanted, size - 1);
-        else
-            snprintf(message, sizeof message, "%s: broken escapes", wanted);
-        weir__fail(call, 400, "bad_query", message, NULL);
-        return false;
-    }
-    return true;
+    int len = query_value(call, name, &value) ? weir__decode(value, true, to, size) : 0;
+    if (len >= 0)
+        return true;
+    if (len == WEIR__DECODE_LONG)
+        snprintf(message, sizeof message, "%s: at most %zu bytes", name, size - 1);
+    else
+        snprintf(message, sizeof message, "%s: broken escapes", name);
+    weir__fail(call, 400, "bad_query", message, NULL);
+    return false;
 }
 
 bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise,
                         int64_t *number)
 {
-    char text[32], message[128], *end;
-    weir_text rest = call->request->query, at, value;
+    char text[32], message[128];
+    weir_text value;
     *number = otherwise;
-    while (next_pair(&rest, &at, &value)) {
-        if (!weir__text_is(at, name))
-            continue;
-        bool plain = weir__decode(value, true, text, sizeof text) > 0 && strspn(text, "0123456789") == strlen(text);
-        *number = plain && strlen(text) < 19 ? strtoll(text, &end, 10) : -1;
-        if (*number >= least && *number <= most)
-            return true;
-        snprintf(message, sizeof message, "%s: a number from %" PRId64 " to %" PRId64, name, least, most);
-        weir__fail(call, 400, "bad_query", message, NULL);
-        return false;
-    }
-    return true;
+    if (!query_value(call, name, &value))
+        return true;
+    bool plain = weir__decode(value, true, text, sizeof text) > 0 && strspn(text, "0123456789") == strlen(text);
+    *number = plain && strlen(text) < 19 ? strtoll(text, NULL, 10) : -1;
+    if (*number >= least && *number <= most)
+        return true;
+    snprintf(message, sizeof message, "%s: a number from %" PRId64 " to %" PRId64, name, least, most);
+    weir__fail(call, 400, "bad_query", message, NULL);
+    return false;
 }
 
 bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1])
@@ -154,6 +156,37 @@ bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1
     }
     snprintf(reason, WEIR__REASON_MAX + 1, "%s", long_one);
     return true;
+}
+
+bool weir__body_reason(struct weir__call *call, const json_t *body, char reason[WEIR__REASON_MAX + 1])
+{
+    const json_t *given = json_object_get(body, "reason");
+    weir_text why = {json_string_value(given), json_string_length(given)};
+    if (!given)
+        return weir__call_reason(call, reason);
+    if (!why.data || why.len > WEIR__REASON_MAX || !weir__text_sound(why)) {
+        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
+        return false;
+    }
+    memcpy(reason, why.data, why.len + 1);
+    return true;
+}
+
+bool weir__parse_span(const char *text, int64_t *ms)
+{
+    static const struct {
+        char unit;
+        int64_t ms;
+    } units[] = {{'s', 1000}, {'m', 60000}, {'h', 3600000}, {'d', 86400000}};
+    size_t digits = strspn(text, "0123456789");
+    if (!digits || digits >= 10 || strlen(text) != digits + 1)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (units[i].unit == text[digits]) {
+            *ms = strtoll(text, NULL, 10) * units[i].ms;
+            return *ms > 0;
+        }
+    return false;
 }
 
 bool weir__is_yaml(weir_text type)
@@ -249,7 +282,7 @@ void weir__reply_json(struct weir__call *call, int status, json_t *body)
     if (text)
         weir__reply_text(call, status, "application/json", text, strlen(text));
     else
-        call->reply->status = 503; /* no memory for words */
+        call->reply->status = 503; /* no memory for a body */
     free(text);
     json_decref(body);
 }
@@ -279,6 +312,21 @@ json_t *weir__text_json(weir_text text)
     return json ? json : json_string("");
 }
 
+json_t *weir__row_json(const struct weir__db_row *row, int column)
+{
+    return weir__text_json(weir__row_text(row, column));
+}
+
+json_t *weir__row_time(const struct weir__db_row *row, int column)
+{
+    return row->null(row, column) ? json_null() : weir__json_time(weir__row_number(row, column));
+}
+
+json_t *weir__number_or_null(int64_t number)
+{
+    return number ? json_integer(number) : json_null();
+}
+
 bool weir__sees_keys(const struct weir__call *call)
 {
     return call->role >= call->control->key_texts;
@@ -290,23 +338,27 @@ json_t *weir__hidden_key(const struct weir__call *call, weir_text key)
     return host && host->key_hash ? json_sprintf("~%016" PRIx64, host->key_hash(host->context, key)) : json_string("~");
 }
 
-int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number,
-                     void (*edit)(const struct weir__call *call, json_t *item))
+int weir__reply_page(struct weir__call *call, const char *sql, const char *name, weir__db_visit *add,
+                     const char *number, void (*edit)(const struct weir__call *call, json_t *item, void *context),
+                     void *context)
 {
     int64_t limit, after;
     if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
         !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
         return 0;
-    struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit)};
-    json_t *items = json_array();
-    int error = weir__db_run(call->db, sql, by, 2, add, items);
+    struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit), WEIR__S(name ? name : "")};
+    json_t *items = json_array(), *body = name ? json_pack("{s:s}", "name", name) : json_object();
+    int error = weir__db_run(call->db, sql, by, name ? 3 : 2, add, items);
     size_t count = json_array_size(items);
     for (size_t i = 0; edit && i < count; i++)
-        edit(call, json_array_get(items, i));
+        edit(call, json_array_get(items, i), context);
     json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), number) : NULL;
-    if (!error)
-        weir__reply_json(call, 200,
-                         json_pack("{s:O, s:o}", "items", items, "next", last ? json_incref(last) : json_null()));
+    json_object_set(body, "items", items);
+    json_object_set(body, "next", last ? last : json_null());
     json_decref(items);
+    if (error)
+        json_decref(body);
+    else
+        weir__reply_json(call, 200, body);
     return error;
 }

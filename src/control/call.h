@@ -131,6 +131,10 @@ enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
 WEIR_MUST_CHECK int weir__decode(weir_text text, bool plus, char *to, size_t size);
 /* Reads the reason from the header or the query. False: an error was replied. */
 WEIR_MUST_CHECK bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
+/* Reads it from the body, if that has one. */
+WEIR_MUST_CHECK bool weir__body_reason(struct weir__call *call, const json_t *body, char reason[WEIR__REASON_MAX + 1]);
+/* Parses "30d", "12h", "90m" or "45s"; false for anything else and for 0. */
+WEIR_MUST_CHECK bool weir__parse_span(const char *text, int64_t *ms);
 /* The body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. NULL: replied. */
 json_t *weir__call_json(struct weir__call *call, const char *members);
 bool weir__is_yaml(weir_text type);
@@ -145,24 +149,29 @@ void weir__reply_header(struct weir__call *call, const char *name, const char *f
 int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors);
 void weir__reply_etag(struct weir__call *call, int64_t version);
 /*
- * Replies with a page of a list, newest first. `sql` takes the number to continue below as $1 and the page size as $2;
- * `add` appends a row's object to the array given as context; `number` is the member that the next page continues from.
+ * Replies with a page of a list, newest first. `sql` takes the number to continue below as $1, the page size as $2 and
+ * `name` (may be NULL), which the reply repeats, as $3; `add` appends a row's object to the array given as context;
+ * `number` is the member that the next page continues from; `edit` (may be NULL) completes each item.
  */
-int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number,
-                     void (*edit)(const struct weir__call *call,
-                                  json_t *item)); /* each item, before it is sent; or NULL */
+int weir__reply_page(struct weir__call *call, const char *sql, const char *name, weir__db_visit *add,
+                     const char *number, void (*edit)(const struct weir__call *call, json_t *item, void *context),
+                     void *context);
 
 json_t *weir__json_time(int64_t ms);
 json_t *weir__text_json(weir_text text);
+/* A column as a string; as a time, or null. */
+json_t *weir__row_json(const struct weir__db_row *row, int column);
+json_t *weir__row_time(const struct weir__db_row *row, int column);
+json_t *weir__number_or_null(int64_t number); /* 0: null */
 
 /* Keys may be personal data: admin.key_texts has the least role that sees them. */
 bool weir__sees_keys(const struct weir__call *call);
 /* "~" and the hash by which hot keys are listed; "~" alone without counters. */
 json_t *weir__hidden_key(const struct weir__call *call, weir_text key);
 
-/* ---- What is done ---- */
+/* ---- Documents and publications ---- */
 
-/* Within a transaction. Takes `details` over. */
+/* Adds an entry to the audit log, within a transaction. Takes `details` over. */
 int weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details);
 
 struct weir__stored {
@@ -172,6 +181,8 @@ struct weir__stored {
     bool deleted;
 };
 
+/* Replies 404, and returns 0. */
+int weir__fail_no_document(struct weir__call *call);
 /* found->version 0: no such document. */
 int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found);
 /* Adds a version; the document's row is made or changed with it. */
@@ -223,17 +234,6 @@ void weir__publication_apply(struct weir__call *call, struct weir__publication *
 void weir__publication_free(struct weir__publication *made);
 /* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
 int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
-
-/* ---- Splitting rule files ---- */
-
-/* Takes one file apart. */
-bool weir__documents_split(struct weir__documents *documents, size_t file, weir_diagnose *diagnose, void *context);
-/* A document to be filled; the settings are one for all files. NULL: no memory. */
-struct weir__rule_document *weir__documents_add(struct weir__documents *documents, enum weir__kind kind,
-                                                const char *name, size_t name_len);
-/* Adds lines of a file: from `line` and the byte `column` of it on to the byte `end` of the text, after `head`. */
-bool weir__documents_stretch(struct weir__documents *documents, struct weir__rule_document *document, size_t file,
-                             size_t line, size_t column, size_t end, const char *head);
 
 /* ---- Authentication ---- */
 

@@ -25,7 +25,7 @@ int64_t weir__row_number(const struct weir__db_row *row, int column)
 void weir__db_note(struct weir__db *db, const char *why)
 {
     snprintf(db->why, sizeof db->why, "%s", why ? why : "");
-    db->why[strcspn(db->why, "\r\n")] = 0; /* the first line says it */
+    db->why[strcspn(db->why, "\r\n")] = 0;
 }
 
 int weir__db_open(const char *url, bool create, struct weir__db **db, char *why)
@@ -37,17 +37,15 @@ int weir__db_open(const char *url, bool create, struct weir__db **db, char *why)
     *why = 0;
     *db = NULL;
     if (strncmp(url, sqlite, sizeof sqlite - 1) == 0 && url[sizeof sqlite - 1])
-        error = weir__sqlite_open(url + sizeof sqlite - 1, create, db, why);
+        error = weir__sqlite_open(url + sizeof sqlite - 1, create, db);
     else if (strncmp(url, "postgresql://", 13) == 0 || strncmp(url, "postgres://", 11) == 0)
-        error = weir__postgres_open(url, db, why);
+        error = weir__postgres_open(url, db);
     else
         return WEIR__DB_URL;
-    if (!error) {
+    if (!error)
         error = weir__schema_update(*db);
-        if (error)
-            snprintf(why, WEIR__DB_WHY_BYTES, "%s", (*db)->why);
-    }
-    if (error) {
+    if (error && *db) {
+        memcpy(why, (*db)->why, WEIR__DB_WHY_BYTES);
         weir__db_close(*db);
         *db = NULL;
     }
@@ -93,10 +91,10 @@ int weir__db_begin(struct weir__db *db)
 
 int weir__db_end(struct weir__db *db, int error)
 {
-    if (!error)
-        return db->calls->commit(db);
     char why[WEIR__DB_WHY_BYTES];
-    memcpy(why, db->why, sizeof why); /* of what went wrong, not of the rolling back */
+    if (!error && !(error = db->calls->commit(db)))
+        return 0;
+    memcpy(why, db->why, sizeof why); /* of the error, not of the rollback */
     db->calls->rollback(db);
     memcpy(db->why, why, sizeof why);
     return error;

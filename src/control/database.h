@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-/* Code, and what to tell who asked. */
+/* Code, and the message for the client. */
 #define WEIR__DB_ERRORS(X)                                                                                             \
     X(BUSY, 1, "the database is locked by another process; nothing was changed, try again")                            \
     X(GONE, 2, "the database cannot be reached; nothing was changed")                                                  \
@@ -37,16 +37,20 @@ struct weir__db_value {
     weir_text text;
 };
 
-#define WEIR__N(value)     ((struct weir__db_value){.kind = WEIR__DB_NUMBER, .number = (value)})
-#define WEIR__T(value)     ((struct weir__db_value){.kind = WEIR__DB_TEXT, .text = (value)})
-#define WEIR__S(value)     WEIR__T(((weir_text){(value), strlen(value)}))
-#define WEIR__NOTHING      ((struct weir__db_value){.kind = WEIR__DB_NULL})
+#define WEIR__N(value) ((struct weir__db_value){.kind = WEIR__DB_NUMBER, .number = (value)})
+#define WEIR__T(value) ((struct weir__db_value){.kind = WEIR__DB_TEXT, .text = (value)})
+#define WEIR__S(value) WEIR__T(((weir_text){(value), strlen(value)}))
+#define WEIR__NOTHING  ((struct weir__db_value){.kind = WEIR__DB_NULL})
+/* The values of a statement and their number: two arguments of the functions below. */
+#define WEIR__DB_VALUES(...)                                                                                           \
+    (struct weir__db_value[]){__VA_ARGS__},                                                                            \
+        (int)(sizeof((struct weir__db_value[]){__VA_ARGS__}) / sizeof(struct weir__db_value))
 #define WEIR__PARAMS_MAX   12
 #define WEIR__DB_WHY_BYTES 256
 
-/* A row of an answer; valid during the call. */
+/* A row of the result; valid during the call. */
 struct weir__db_row {
-    const void *from; /* the backend's own */
+    const void *from; /* of the backend */
     int at;
     weir_text (*text)(const struct weir__db_row *row, int column); /* followed by a zero byte; "" for NULL */
     bool (*null)(const struct weir__db_row *row, int column);
@@ -80,7 +84,7 @@ struct weir__db_calls {
 struct weir__db {
     const struct weir__db_calls *calls;
     bool lost;                    /* its file was removed or replaced: close it, and open another */
-    char why[WEIR__DB_WHY_BYTES]; /* what the database itself said of the last error: for the log, not for clients */
+    char why[WEIR__DB_WHY_BYTES]; /* the database's message about the last error: for the log, not for clients */
 };
 
 /* Opens, and brings the schema up to date; makes a new one if there is none and `create`. WEIR__DB_… ; `why`
@@ -91,7 +95,9 @@ void weir__db_close(struct weir__db *db);
 /* Runs a statement; `values` may be NULL with `count` 0, `visit` NULL if no rows are wanted. */
 int weir__db_run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
                  weir__db_visit *visit, void *context);
-/* The same for a change; *changed is the number of rows. */
+/* Runs a statement that returns no rows: weir__db_exec(db, sql, WEIR__S(name), WEIR__N(version)). */
+#define weir__db_exec(db, sql, ...) weir__db_run((db), (sql), WEIR__DB_VALUES(__VA_ARGS__), NULL, NULL)
+/* Runs a statement that changes rows; *changed is their number. */
 int weir__db_change(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
                     int64_t *changed);
 /* The first column of the first row, or `otherwise` if there is none or it is NULL. */
@@ -102,11 +108,13 @@ int weir__db_begin(struct weir__db *db);
 /* Commits if `error` is 0, else rolls back and returns it. */
 int weir__db_end(struct weir__db *db, int error);
 
-/* ---- Between the files ---- */
+/* ---- Internal ---- */
 
+/* Records the first line of the database's message. */
 void weir__db_note(struct weir__db *db, const char *why);
-int weir__sqlite_open(const char *path, bool create, struct weir__db **db, char *why);
-int weir__postgres_open(const char *url, struct weir__db **db, char *why);
+/* After an error *db is NULL, or to be closed. */
+int weir__sqlite_open(const char *path, bool create, struct weir__db **db);
+int weir__postgres_open(const char *url, struct weir__db **db);
 /* Numbered migrations, each in one transaction with its number. */
 int weir__schema_update(struct weir__db *db);
 

@@ -96,11 +96,7 @@ static enum line_kind line_kind(struct markers *markers, const char *line, size_
     return markers->ended ? WRONG : KEPT;
 }
 
-/*
- * Unicode line breaks, which YAML also knows, would start a line that editors do not show, and that the set, in which
- * each
- */
-static bool has_hidden_break(weir_text text)
+bool weir__has_hidden_break(weir_text text)
 {
     for (size_t i = 0; i + 1 < text.len; i++) {
         const unsigned char *at = (const unsigned char *)text.data + i;
@@ -270,12 +266,9 @@ bool weir__document_read(weir_text text, struct weir__document *d, json_t *error
 {
     struct weir__place begin = {0, 0, 0};
     *d = (struct weir__document){.arena = {.bytes_max = (size_t)64 << 20}};
-    if (text.len > WEIR__DOCUMENT_MAX || has_hidden_break(text)) {
-        add_problem_at(
-            errors, begin, NULL,
-            text.len > WEIR__DOCUMENT_MAX
-                ? "the document is longer than 1 MiB"
-                : "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
+    if (text.len > WEIR__DOCUMENT_MAX || weir__has_hidden_break(text)) {
+        add_problem_at(errors, begin, NULL,
+                       text.len > WEIR__DOCUMENT_MAX ? "the document is longer than 1 MiB" : WEIR__HIDDEN_BREAK);
         return false;
     }
     d->own = copy_text(text, &d->text.len, errors);

@@ -35,6 +35,10 @@ struct weir__document {
 bool weir__document_read(weir_text text, struct weir__document *document, json_t *errors);
 void weir__document_close(struct weir__document *document);
 
+/* True for Unicode line breaks: they end a line for YAML, but not in editors, so that places would be wrong. */
+bool weir__has_hidden_break(weir_text text);
+#define WEIR__HIDDEN_BREAK "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes"
+
 /* "match.path[1]": the innermost member that begins at or before a place; "" for the document itself. */
 void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size);
 

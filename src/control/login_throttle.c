@@ -1,9 +1,9 @@
 /*
- * Wrong tokens, limited by weir itself: by address, and in all. Only wrong ones count. What is over the limit leaves a
- * debt, so that the delay grows from one wrong token to the next. The delay comes before a token is checked: a client
- * that does not wait for the answer gains nothing. A right one is late, too, and never refused.
+ * The login throttle: weir's own counters limit wrong tokens, by address and in total. Only wrong tokens count. Those
+ * over the limit are charged, too, so that the delay grows with each of them. The delay comes before the check, so that
+ * a client that does not wait for the reply gains nothing. A valid token is delayed, but never refused.
  *
- * Sessions of one token are limited as well: each is a row of the database and of the audit log, also a viewer's.
+ * Sessions of one token are limited, too: each is a row of the database and of the audit log, also for a viewer.
  */
 #include "control/call.h"
 #include "rules/address.h"
@@ -46,18 +46,18 @@ void weir__login_throttle_close(struct weir__login_throttle *throttle)
     free(throttle);
 }
 
-/* Somebody with a network of IPv6 has as many addresses as he likes: the first 64 bits are one. */
+/* An IPv6 client usually has a whole /64: its addresses count as one. */
 static size_t key_of(const char *address, char key[WEIR__ADDRESS_TEXT + 1])
 {
     struct weir__address parsed;
-    if (!address || !weir__address_parse((weir_text){address, strlen(address)}, &parsed))
+    if (!address || !weir__address_parse(weir__text_of(address), &parsed))
         return (size_t)snprintf(key, WEIR__ADDRESS_TEXT, "?");
     int group = weir__address_is4(&parsed) ? 128 : 64;
     weir__address_mask(&parsed, group);
     return weir__address_text(&parsed, group, key);
 }
 
-/* How long the next one of a key should wait. An error (the segment is full) is as good as a limit that is reached. */
+/* Counts one, and returns the wait in nanoseconds. An error (the segment is full) counts as a reached limit. */
 static int64_t count(struct weir__login_throttle *throttle, const weir_limit *limit, const char *key, size_t len)
 {
     weir_decision decision;
@@ -80,7 +80,7 @@ int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const
     return one > all ? one : all;
 }
 
-/* How long the next one of a key should wait, without counting it. */
+/* The wait of the next one, without counting it. */
 static int64_t peek(const struct weir__login_throttle *throttle, const weir_limit *limit, const char *key, size_t len)
 {
     weir_decision decision;

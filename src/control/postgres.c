@@ -1,7 +1,7 @@
 /*
- * PostgreSQL by libpq. A connection that was lost is made again before the next statement; one that is lost inside of a
- * transaction fails that transaction. Nobody waits without end: the server ends a statement that takes long, and if it
- * does not answer at all, the connection is given up.
+ * PostgreSQL by libpq. A lost connection is reopened before the next statement; one lost inside of a transaction fails
+ * that transaction. All waits are bounded: the server ends slow statements, and if it does not reply in time, the
+ * connection is closed.
  */
 #include "control/database.h"
 #include "base/clock.h"
@@ -14,21 +14,21 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Who writes takes this lock first, for the length of the transaction: publishing sees one state of things. */
+/* Each writing transaction takes this lock first, so that a publication sees one state of all documents. */
 #define WRITERS_LOCK "SELECT pg_advisory_xact_lock(8241737)"
 #define SETTINGS                                                                                                       \
     "SET lock_timeout = '5s'; SET statement_timeout = '6s'; SET idle_in_transaction_session_timeout = '60s'"
 #define CONNECT_S   "5"  /* for a connection */
-#define RESULT_MS   8000 /* for all answers to what was sent at once */
-#define SLOW_MS     1000 /* an attempt to connect that fails and took longer has waited in vain, and: */
-#define AGAIN_MS    2000 /* between two of these, so that not everybody who asks waits for one */
+#define RESULT_MS   8000 /* for all results of the statements sent at once */
+#define SLOW_MS     1000 /* an attempt to connect that fails after this time is followed by a pause: */
+#define AGAIN_MS    2000 /* until the next attempt, so that not every request waits for one */
 #define RESULTS_MAX 1000
 
 struct postgres_db {
     struct weir__db db;
-    PGconn *connection; /* NULL: given up */
+    PGconn *connection; /* NULL: closed after a time-out */
     char *url;
-    int64_t again_ms; /* not to be tried before */
+    int64_t again_ms; /* no attempt to connect before this time */
     bool inside;      /* of a transaction */
 };
 
@@ -40,7 +40,7 @@ static struct postgres_db *own(struct weir__db *db)
 static int error_of(struct postgres_db *p, const PGresult *result)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
-    weir__db_note(&p->db, !p->connection    ? "there was no answer in time"
+    weir__db_note(&p->db, !p->connection    ? "no reply in time"
                           : result && state ? PQresultErrorMessage(result)
                                             : PQerrorMessage(p->connection));
     if (!state || PQstatus(p->connection) == CONNECTION_BAD)
@@ -58,16 +58,16 @@ static int error_of(struct postgres_db *p, const PGresult *result)
     return WEIR__DB_BROKEN;
 }
 
-/* ---- Asking and waiting ---- */
+/* ---- Results ---- */
 
-static void give_up(struct postgres_db *p)
+static void abandon(struct postgres_db *p)
 {
     PQfinish(p->connection);
     p->connection = NULL;
     p->again_ms = weir__monotonic_ms() + AGAIN_MS;
 }
 
-/* True when the next answer can be read without waiting, which may say that the connection is broken. */
+/* True when the next result, or the error of a broken connection, can be read without waiting. */
 static bool wait_for_result(struct postgres_db *p, int64_t until_ms)
 {
     int unsent;
@@ -85,7 +85,7 @@ static bool wait_for_result(struct postgres_db *p, int64_t until_ms)
     return true;
 }
 
-/* The answer to what was sent: the first that is an error, else the last one. NULL: there is none. */
+/* The first result that is an error, else the last one. NULL: there is none. */
 static PGresult *take_result(struct postgres_db *p, bool sent)
 {
     int64_t until_ms = weir__monotonic_ms() + RESULT_MS;
@@ -102,7 +102,7 @@ static PGresult *take_result(struct postgres_db *p, bool sent)
         }
     }
     if (sent)
-        give_up(p); /* what may still come must not be taken for the answer to something else */
+        abandon(p); /* a late result must not be taken for that of another statement */
     PQclear(kept);
     return NULL;
 }
@@ -127,7 +127,7 @@ static void discard_notice(void *context, const char *message)
 
 static int connect(struct postgres_db *p)
 {
-    /* What the URL does not say. Its own options win. */
+    /* Defaults; options of the URL win. */
     static const char *const names[] = {"connect_timeout",
                                         "application_name",
                                         "client_encoding",
@@ -152,7 +152,7 @@ static int connect(struct postgres_db *p)
     return script(&p->db, SETTINGS);
 }
 
-/* A connection that works as far as we know. */
+/* Ensures a connection that is not known to be broken. */
 static int connected(struct postgres_db *p)
 {
     if (PQstatus(p->connection) == CONNECTION_OK)
@@ -160,7 +160,7 @@ static int connected(struct postgres_db *p)
     if (p->inside)
         return WEIR__DB_GONE;
     if (weir__monotonic_ms() < p->again_ms) {
-        weir__db_note(&p->db, "it did not answer a moment ago");
+        weir__db_note(&p->db, "it did not reply a moment ago");
         return WEIR__DB_GONE;
     }
     return connect(p);
@@ -179,7 +179,7 @@ static bool column_null(const struct weir__db_row *row, int column)
     return PQgetisnull(row->from, row->at, column);
 }
 
-/* Parameters go as texts with a zero byte; the copies of texts are in one piece of memory. */
+/* Parameters are sent as terminated texts; their copies share one allocation. */
 static PGresult *send(struct postgres_db *p, const char *sql, const struct weir__db_value *values, int count)
 {
     char numbers[WEIR__PARAMS_MAX][24];
@@ -213,8 +213,8 @@ static int run(struct weir__db *db, const char *sql, const struct weir__db_value
     struct postgres_db *p = own(db);
     PGresult *result = NULL;
     int error = count <= WEIR__PARAMS_MAX ? connected(p) : WEIR__DB_BROKEN;
-    /* The first statement after the server went away tells us that it did; outside of a transaction it is sent again
-     * only if it reads: a change may have been made. */
+    /* A restart of the server shows at the first statement after it. Outside of a transaction the statement is sent
+     * again only if it reads: a change may have been made. */
     for (int attempt = 0; attempt < 2 && !error; attempt++) {
         result = send(p, sql, values, count);
         ExecStatusType status = PQresultStatus(result);
@@ -254,7 +254,7 @@ static int begin(struct weir__db *db)
         error = script(db, "BEGIN");
         if (error != WEIR__DB_GONE)
             break;
-        error = connected(p); /* nothing has been changed yet: again, on a new connection */
+        error = connected(p); /* nothing was changed yet: retry on a new connection */
     }
     p->inside = !error;
     if (!error)
@@ -267,9 +267,9 @@ static int begin(struct weir__db *db)
 static int commit(struct weir__db *db)
 {
     struct postgres_db *p = own(db);
-    bool lost = PQstatus(p->connection) != CONNECTION_OK; /* before, so that nothing can have been committed */
+    bool lost = PQstatus(p->connection) != CONNECTION_OK; /* lost before COMMIT: nothing was committed */
     PGresult *result = take_result(p, !lost && PQsendQuery(p->connection, "COMMIT") == 1);
-    /* A transaction that had failed answers its COMMIT with ROLLBACK. */
+    /* The reply to COMMIT is ROLLBACK if the transaction had failed. */
     bool good = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
     int error = good ? 0 : error_of(p, result);
     if (error == WEIR__DB_GONE && !lost)
@@ -294,19 +294,13 @@ static const struct weir__db_calls calls = {.run = run,
                                             .close = close_connection,
                                             .is_postgres = true};
 
-int weir__postgres_open(const char *url, struct weir__db **db, char *why)
+int weir__postgres_open(const char *url, struct weir__db **db)
 {
     struct postgres_db *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR__DB_MEMORY;
     made->db.calls = &calls;
     made->url = strdup(url);
-    int error = made->url ? connect(made) : WEIR__DB_MEMORY;
-    if (error) {
-        snprintf(why, WEIR__DB_WHY_BYTES, "%s", made->db.why);
-        close_connection(&made->db);
-        return error;
-    }
     *db = &made->db;
-    return 0;
+    return made->url ? connect(made) : WEIR__DB_MEMORY;
 }

@@ -1,4 +1,4 @@
-/* Publishing: the set that the stages of documents make, and whole revisions of it. stage.c sets the stages. */
+/* Publishing: compiles the set of all staged documents and adds a revision of it. stage.c sets the stages. */
 #define _GNU_SOURCE /* memmem */
 #include "control/call.h"
 
@@ -13,7 +13,7 @@
 /* True if nothing may be published now: replied, or an error. */
 static bool is_stale(struct weir__call *call, int *error)
 {
-    /* Not as it was a second ago: it may have been restored since. */
+    /* Read again: the database may have been restored since the last tick. */
     *error = weir__published_follow(call->control);
     if (*error)
         return true;
@@ -21,8 +21,8 @@ static bool is_stale(struct weir__call *call, int *error)
         return false;
     weir__fail(
         call, 409, "database_restored",
-        "the database is older than what is in force, as if it had been restored from an old copy; roll back to a "
-        "revision (POST /v1/revisions/{revision}/rollback) to put what it knows in force",
+        "the database is older than the published rules, as if it had been restored from an old copy; to publish what "
+        "it has, roll back to a revision (POST /v1/revisions/{revision}/rollback)",
         NULL);
     return true;
 }
@@ -62,12 +62,11 @@ int weir__publication_make(struct weir__call *call, const char *reason, struct w
     if (weir__publication_stopped(made, error))
         return error;
     made->revision = (newest > current ? newest : current) + 1;
-    struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(call->who),    WEIR__N(call->now_ms),
-                                      WEIR__S(reason),         WEIR__S(made->digest), WEIR__N((int64_t)made->rules)};
-    return weir__db_run(call->db,
-                        "INSERT INTO revisions (revision, author, at, reason, digest, rules)"
-                        " VALUES ($1, $2, $3, $4, $5, $6)",
-                        values, 6, NULL, NULL);
+    return weir__db_exec(call->db,
+                         "INSERT INTO revisions (revision, author, at, reason, digest, rules)"
+                         " VALUES ($1, $2, $3, $4, $5, $6)",
+                         WEIR__N(made->revision), WEIR__S(call->who), WEIR__N(call->now_ms), WEIR__S(reason),
+                         WEIR__S(made->digest), WEIR__N((int64_t)made->rules));
 }
 
 /* One transaction; see call.h. */
@@ -113,12 +112,11 @@ int weir__publication_run(struct weir__call *call, weir__publication_step *chang
 
 int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name)
 {
-    struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(name)};
-    return weir__db_run(call->db,
-                        "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
-                        " SELECT CAST($1 AS BIGINT), name, enforced_version, shadow_version FROM documents"
-                        " WHERE name = $2",
-                        values, 2, NULL, NULL);
+    return weir__db_exec(call->db,
+                         "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
+                         " SELECT CAST($1 AS BIGINT), name, enforced_version, shadow_version FROM documents"
+                         " WHERE name = $2",
+                         WEIR__N(made->revision), WEIR__S(name));
 }
 
 void weir__publication_apply(struct weir__call *call, struct weir__publication *made)
@@ -141,24 +139,22 @@ void weir__publication_free(struct weir__publication *made)
 
 /* ---- Whole revisions ---- */
 
-/* Puts every document back to where it was in a revision. */
+/* Restores the stage that every document had in a revision. */
 static int restore_stages(struct weir__call *call, int64_t revision)
 {
     static const char at_revision[] =
         "(SELECT c.%s FROM revision_changes c WHERE c.name = documents.name AND c.revision ="
         " (SELECT max(x.revision) FROM revision_changes x WHERE x.name = documents.name AND x.revision <= $1))";
     char enforced[512], shadow[512], sql[1200];
-    struct weir__db_value by[] = {WEIR__N(revision)};
     snprintf(enforced, sizeof enforced, at_revision, "enforced_version");
     snprintf(shadow, sizeof shadow, at_revision, "shadow_version");
     snprintf(sql, sizeof sql, "UPDATE documents SET enforced_version = %s, shadow_version = %s", enforced, shadow);
-    return weir__db_run(call->db, sql, by, 1, NULL, NULL);
+    return weir__db_exec(call->db, sql, WEIR__N(revision));
 }
 
 int weir__publication_changes(struct weir__call *call, const struct weir__publication *made)
 {
-    struct weir__db_value by[] = {WEIR__N(made->revision)};
-    return weir__db_run(
+    return weir__db_exec(
         call->db,
         "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
         " SELECT CAST($1 AS BIGINT), d.name, d.enforced_version, d.shadow_version FROM documents d"
@@ -166,10 +162,10 @@ int weir__publication_changes(struct weir__call *call, const struct weir__public
         "  (SELECT max(x.revision) FROM revision_changes x WHERE x.name = c.name)) o ON o.name = d.name"
         " WHERE coalesce(o.enforced_version, 0) <> coalesce(d.enforced_version, 0)"
         " OR coalesce(o.shadow_version, 0) <> coalesce(d.shadow_version, 0)",
-        by, 1, NULL, NULL);
+        WEIR__N(made->revision));
 }
 
-/* The number in the path; 0: none such. */
+/* The revision in the path; 0: not a number. */
 static int64_t path_number(const struct weir__call *call)
 {
     const char *text = call->param[0];
@@ -180,8 +176,8 @@ static int roll_back(struct weir__call *call, struct weir__publication *made, vo
 {
     const char *reason = context;
     int64_t exists = 0, revision = path_number(call);
-    struct weir__db_value by[] = {WEIR__N(revision)};
-    int error = weir__db_number(call->db, "SELECT count(*) FROM revisions WHERE revision = $1", by, 1, 0, &exists);
+    int error = weir__db_number(call->db, "SELECT count(*) FROM revisions WHERE revision = $1",
+                                WEIR__DB_VALUES(WEIR__N(revision)), 0, &exists);
     if (!error && !exists) {
         made->refused = true;
         return weir__fail(call, 404, "no_revision", "there is no such revision", NULL);
@@ -205,16 +201,7 @@ int weir__rest_revision_rollback(struct weir__call *call)
     struct weir__publication made = {.refused = false};
     char reason[WEIR__REASON_MAX + 1];
     json_t *body = weir__call_json(call, "reason");
-    const char *why = json_string_value(json_object_get(body, "reason"));
-    if (!body)
-        return 0;
-    bool good = !why || (strlen(why) <= WEIR__REASON_MAX && weir__text_sound((weir_text){why, strlen(why)}));
-    if (!good)
-        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
-    else if (why)
-        snprintf(reason, sizeof reason, "%s", why);
-    else
-        good = weir__call_reason(call, reason);
+    bool good = body && weir__body_reason(call, body, reason);
     json_decref(body);
     if (!good)
         return 0;
@@ -229,12 +216,11 @@ int weir__rest_revision_rollback(struct weir__call *call)
 
 static int add_revision(void *context, const struct weir__db_row *row)
 {
-    return json_array_append_new(
-               context,
-               json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "revision", (json_int_t)weir__row_number(row, 0), "author",
-                         weir__text_json(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
-                         "reason", weir__text_json(weir__row_text(row, 3)), "digest",
-                         weir__text_json(weir__row_text(row, 4)), "rules", (json_int_t)weir__row_number(row, 5)))
+    return json_array_append_new(context,
+                                 json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "revision",
+                                           (json_int_t)weir__row_number(row, 0), "author", weir__row_json(row, 1), "at",
+                                           weir__row_time(row, 2), "reason", weir__row_json(row, 3), "digest",
+                                           weir__row_json(row, 4), "rules", (json_int_t)weir__row_number(row, 5)))
                ? WEIR__DB_MEMORY
                : 0;
 }
@@ -244,7 +230,7 @@ int weir__rest_revisions(struct weir__call *call)
     return weir__reply_page(call,
                             "SELECT revision, author, at, reason, digest, rules FROM revisions WHERE revision < $1"
                             " ORDER BY revision DESC LIMIT $2",
-                            add_revision, "revision", NULL);
+                            NULL, add_revision, "revision", NULL, NULL);
 }
 
 int weir__rest_revision(struct weir__call *call)
@@ -252,10 +238,9 @@ int weir__rest_revision(struct weir__call *call)
     struct weir__set set = {0};
     json_t *items = json_array();
     int64_t revision = path_number(call);
-    struct weir__db_value by[] = {WEIR__N(revision)};
     int error =
         weir__db_run(call->db, "SELECT revision, author, at, reason, digest, rules FROM revisions WHERE revision = $1",
-                     by, 1, add_revision, items);
+                     WEIR__DB_VALUES(WEIR__N(revision)), add_revision, items);
     json_t *found = json_array_get(items, 0);
     if (!error && !found)
         weir__fail(call, 404, "no_revision", "there is no such revision", NULL);

@@ -10,7 +10,7 @@
 
 /* ---- In memory and on disk ---- */
 
-/* Reads HEAD_FORMAT back. Returns what follows, or NULL. */
+/* Parses HEAD_FORMAT. Returns the text behind it, or NULL. */
 static const char *read_head(const char *text, struct weir__published_rules *found)
 {
     static const char begin[] = "# weir: published revision ", middle[] = ", sha256 ";
@@ -50,7 +50,7 @@ void weir__published_load(struct weir__control *control)
     free(text);
 }
 
-/* The lock is held, so that only one writes; hosts that ask meanwhile are answered from memory. */
+/* The database lock is held, so that one thread writes; hosts that poll meanwhile get the set in memory. */
 static void write_file(struct weir__control *control, const struct weir__published_rules *set)
 {
     char head[256];
@@ -130,14 +130,14 @@ int weir__published_follow(struct weir__control *control)
         return error;
     bool equal = newest.revision == control->published.revision;
     bool same = equal && strcmp(newest.digest, control->published.known_as) == 0;
-    /* A copy that was restored knows nothing of what was published after it was made. Numbers only grow; times are of
-     * hosts whose clocks differ, and only say which of two with one number came first. */
+    /* A restored copy lacks the revisions published after it was made. Revision numbers only grow; times come from
+     * hosts whose clocks differ, and only order two revisions of one number. */
     bool older =
         newest.revision < control->published.revision || (equal && !same && newest.at_ms < control->published.at_ms);
     if (older && !control->stale)
         weir__control_log(control,
-                          "the database's newest revision is %" PRId64 ", but %" PRId64 " is in force: was it restored "
-                          "from an old copy? What is in force stays so until somebody rolls back to a revision",
+                          "the database's newest revision is %" PRId64 ", but %" PRId64 " is published: was it "
+                          "restored from an old copy? The published rules stay until a rollback to a revision",
                           newest.revision, control->published.revision);
     pthread_mutex_lock(&control->published_lock);
     control->stale = older;

@@ -1,29 +1,22 @@
-/* Tokens, sessions, and the log of who did what. */
-#define _GNU_SOURCE /* strptime, timegm */
+/* Tokens, sessions and the audit log. */
+#include "base/duration.h"
 #include "control/call.h"
 
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define LIFE_MAX_MS INT64_C(315360000000) /* ten years */
 
 /* ---- Tokens ---- */
 
-static json_t *time_or_null(const struct weir__db_row *row, int column)
-{
-    return row->null(row, column) ? json_null() : weir__json_time(weir__row_number(row, column));
-}
-
 static int add_token(void *context, const struct weir__db_row *row)
 {
-    json_t *item =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", weir__text_json(weir__row_text(row, 0)), "name",
-                  weir__text_json(weir__row_text(row, 1)), "role", weir__text_json(weir__row_text(row, 2)), "created",
-                  time_or_null(row, 3), "created_by", weir__text_json(weir__row_text(row, 4)), "expires",
-                  time_or_null(row, 5), "revoked", time_or_null(row, 6), "last_used", time_or_null(row, 7));
+    json_t *item = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", weir__row_json(row, 0), "name",
+                             weir__row_json(row, 1), "role", weir__row_json(row, 2), "created", weir__row_time(row, 3),
+                             "created_by", weir__row_json(row, 4), "expires", weir__row_time(row, 5), "revoked",
+                             weir__row_time(row, 6), "last_used", weir__row_time(row, 7));
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
 
@@ -40,25 +33,13 @@ int weir__rest_tokens(struct weir__call *call)
     return error;
 }
 
-/* "30d", "12h", "90m", "45s", or a time as it is shown. False: neither. */
+/* Parses a span such as "30d", or a time. False: neither. */
 static bool read_expiry(const char *text, int64_t now_ms, int64_t *expires_ms)
 {
-    struct tm local = {0};
-    char *end, unit;
-    size_t digits = strspn(text, "0123456789");
-    if (digits && digits < 10 && text[digits] && !text[digits + 1]) {
-        int64_t count = strtoll(text, NULL, 10);
-        unit = text[digits];
-        int64_t seconds = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : unit == 'd' ? 86400 : 0;
-        *expires_ms = now_ms + count * seconds * 1000;
-        return seconds && count;
-    }
-    end = strptime(text, "%Y-%m-%dT%H:%M:%S", &local);
-    if (!end)
-        return false;
-    end += *end == '.' ? 1 + strspn(end + 1, "0123456789") : 0;
-    *expires_ms = (int64_t)timegm(&local) * 1000;
-    return strcmp(end, "Z") == 0;
+    if (!weir__parse_span(text, expires_ms))
+        return weir__parse_time(text, expires_ms);
+    *expires_ms += now_ms;
+    return true;
 }
 
 struct new_token {
@@ -108,21 +89,15 @@ int weir__rest_token_create(struct weir__call *call)
         return weir__fail(call, 503, "no_randomness", "the system gives no random numbers", NULL);
     snprintf(token, sizeof token, "weir_%s_%s", id, secret);
     weir__digest(salt, token, strlen(token), hash);
-    struct weir__db_value values[] = {WEIR__S(id),
-                                      WEIR__S(wanted.name),
-                                      WEIR__S(weir__role_name(wanted.role)),
-                                      WEIR__S(salt),
-                                      WEIR__S(hash),
-                                      WEIR__N(call->now_ms),
-                                      WEIR__S(call->who),
-                                      wanted.expires ? WEIR__N(wanted.expires_ms) : WEIR__NOTHING};
     int error = *hash ? weir__db_begin(call->db) : WEIR__DB_MEMORY;
     if (error)
         return error;
-    error = weir__db_run(call->db,
-                         "INSERT INTO tokens (id, name, role, salt, hash, created, created_by, expires)"
-                         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-                         values, 8, NULL, NULL);
+    error = weir__db_exec(call->db,
+                          "INSERT INTO tokens (id, name, role, salt, hash, created, created_by, expires)"
+                          " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+                          WEIR__S(id), WEIR__S(wanted.name), WEIR__S(weir__role_name(wanted.role)), WEIR__S(salt),
+                          WEIR__S(hash), WEIR__N(call->now_ms), WEIR__S(call->who),
+                          wanted.expires ? WEIR__N(wanted.expires_ms) : WEIR__NOTHING);
     if (!error)
         error = weir__audit(call, "token_create", id,
                             json_pack("{s:s, s:s}", "name", wanted.name, "role", weir__role_name(wanted.role)));
@@ -139,16 +114,14 @@ int weir__rest_token_create(struct weir__call *call)
 
 int weir__rest_token_revoke(struct weir__call *call)
 {
-    struct weir__db_value values[] = {WEIR__N(call->now_ms), WEIR__S(call->param[0])};
-    struct weir__db_value of[] = {WEIR__S(call->param[0])};
     int64_t changed = 0;
     int error = weir__db_begin(call->db);
     if (error)
         return error;
-    error = weir__db_change(call->db, "UPDATE tokens SET revoked = $1 WHERE id = $2 AND revoked IS NULL", values, 2,
-                            &changed);
+    error = weir__db_change(call->db, "UPDATE tokens SET revoked = $1 WHERE id = $2 AND revoked IS NULL",
+                            WEIR__DB_VALUES(WEIR__N(call->now_ms), WEIR__S(call->param[0])), &changed);
     if (!error && changed)
-        error = weir__db_run(call->db, "DELETE FROM sessions WHERE token = $1", of, 1, NULL, NULL);
+        error = weir__db_exec(call->db, "DELETE FROM sessions WHERE token = $1", WEIR__S(call->param[0]));
     if (!error && changed)
         error = weir__audit(call, "token_revoke", call->param[0], NULL);
     error = weir__db_end(call->db, error);
@@ -177,15 +150,13 @@ static json_t *describe(const struct weir__call *call)
 
 static int add_session(struct weir__call *call, const char *hash)
 {
-    struct weir__db_value values[] = {WEIR__S(hash), WEIR__S(call->token_id), WEIR__N(call->session_expires_ms)};
-    struct weir__db_value now[] = {WEIR__N(call->now_ms)};
     int error = weir__db_begin(call->db);
     if (error)
         return error;
-    error = weir__db_run(call->db, "DELETE FROM sessions WHERE expires <= $1", now, 1, NULL, NULL);
+    error = weir__db_exec(call->db, "DELETE FROM sessions WHERE expires <= $1", WEIR__N(call->now_ms));
     if (!error)
-        error = weir__db_run(call->db, "INSERT INTO sessions (hash, token, expires) VALUES ($1, $2, $3)", values, 3,
-                             NULL, NULL);
+        error = weir__db_exec(call->db, "INSERT INTO sessions (hash, token, expires) VALUES ($1, $2, $3)",
+                              WEIR__S(hash), WEIR__S(call->token_id), WEIR__N(call->session_expires_ms));
     if (!error)
         error = weir__audit(call, "session_create", call->token_id, NULL);
     return weir__db_end(call->db, error);
@@ -241,8 +212,7 @@ int weir__rest_session_delete(struct weir__call *call)
     char hash[WEIR__DIGEST_TEXT];
     weir_text session = weir__cookie_of(call->request->cookie);
     weir__digest("", session.data, session.len, hash);
-    struct weir__db_value by[] = {WEIR__S(hash)};
-    int error = weir__db_run(call->db, "DELETE FROM sessions WHERE hash = $1", by, 1, NULL, NULL);
+    int error = weir__db_exec(call->db, "DELETE FROM sessions WHERE hash = $1", WEIR__S(hash));
     if (!error) {
         set_cookie(call, "", 0);
         call->reply->status = 204;
@@ -256,17 +226,17 @@ static int add_entry(void *context, const struct weir__db_row *row)
 {
     weir_text details = weir__row_text(row, 5);
     json_t *parsed = json_loadb(details.data, details.len, 0, NULL);
-    json_t *item =
-        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "id", (json_int_t)weir__row_number(row, 0), "at",
-                  weir__json_time(weir__row_number(row, 1)), "who", weir__text_json(weir__row_text(row, 2)), "action",
-                  weir__text_json(weir__row_text(row, 3)), "object", weir__text_json(weir__row_text(row, 4)), "details",
-                  parsed ? parsed : json_object(), "address", weir__text_json(weir__row_text(row, 6)));
+    json_t *item = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "id", (json_int_t)weir__row_number(row, 0), "at",
+                             weir__row_time(row, 1), "who", weir__row_json(row, 2), "action", weir__row_json(row, 3),
+                             "object", weir__row_json(row, 4), "details", parsed ? parsed : json_object(), "address",
+                             weir__row_json(row, 6));
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
 
 /* An action on a key has RULE/KEY as its object; entries of older versions do not have the rule in their details. */
-static void hide_key(const struct weir__call *call, json_t *item)
+static void hide_key(const struct weir__call *call, json_t *item, void *context)
 {
+    (void)context;
     const char *action = json_string_value(json_object_get(item, "action"));
     const char *object = json_string_value(json_object_get(item, "object"));
     const char *rule = json_string_value(json_object_get(json_object_get(item, "details"), "rule"));
@@ -286,5 +256,5 @@ int weir__rest_audit(struct weir__call *call)
     return weir__reply_page(call,
                             "SELECT id, at, who, action, object, details, address FROM audit WHERE id < $1"
                             " ORDER BY id DESC LIMIT $2",
-                            add_entry, "id", hide_key);
+                            NULL, add_entry, "id", hide_key, NULL);
 }

@@ -1,11 +1,11 @@
-/* Documents: create, read, list, update, delete, history. */
+/* Changing documents: create, update, delete, roll back; and checking one. */
 #include "control/call.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- What was sent ---- */
+/* ---- Reading and checking ---- */
 
 /*
  * Reads the body as a document. JSON is YAML and is kept as it was written, but for the few escapes that YAML 1.1
@@ -18,7 +18,7 @@ static bool read_body(struct weir__call *call, struct weir__document *document)
     json_error_t where;
     *document = (struct weir__document){.own = NULL};
     if (!weir__is_yaml(type)) {
-        root = json_loadb(body.data ? body.data : "", body.len, JSON_REJECT_DUPLICATES, &where);
+        root = json_loadb(body.data, body.len, JSON_REJECT_DUPLICATES, &where);
         if (!root) {
             weir_diagnostic what = {WEIR_IS_ERROR, "", where.line, where.column, where.text, NULL, NULL};
             weir__add_problem(errors, NULL, NULL, &what);
@@ -31,7 +31,7 @@ static bool read_body(struct weir__call *call, struct weir__document *document)
         json_t *unused = json_array();
         char *text = json_dumps(root, JSON_INDENT(2));
         weir__document_close(document);
-        good = text && weir__document_read((weir_text){text, strlen(text)}, document, unused);
+        good = text && weir__document_read(weir__text_of(text), document, unused);
         free(text);
         json_decref(unused);
     }
@@ -43,7 +43,7 @@ static bool read_body(struct weir__call *call, struct weir__document *document)
     return good;
 }
 
-/* The text of the settings as they are now, from malloc; NULL: there are none. */
+/* The text of the current settings, from malloc; NULL: there are none. */
 static int find_settings(struct weir__call *call, char **text)
 {
     struct weir__stored settings;
@@ -61,8 +61,7 @@ static int check(struct weir__call *call, const struct weir__document *document,
     size_t rules = 0;
     json_t *about = json_pack("{s:b}", document->name, 1);
     if (document->kind != WEIR__SETTINGS_DOCUMENT && settings)
-        weir__set_add(&set, WEIR__SETTINGS_NAME, WEIR__SETTINGS_DOCUMENT, (weir_text){settings, strlen(settings)},
-                      false);
+        weir__set_add(&set, WEIR__SETTINGS_NAME, WEIR__SETTINGS_DOCUMENT, weir__text_of(settings), false);
     weir__set_add(&set, document->name, document->kind, document->text, false);
     int wrong = weir__set_finish(&set) ? weir__set_compile(&set, about, problems, &rules) : WEIR_ENOMEM;
     *good = !wrong;
@@ -73,7 +72,7 @@ static int check(struct weir__call *call, const struct weir__document *document,
     return wrong == WEIR_ENOMEM ? WEIR__DB_MEMORY : 0;
 }
 
-/* Reads and compiles the body, without the turn from then on. *good false: replied, or an error. To be closed. */
+/* Reads and compiles the body; releases the database lock. *good false: replied, or an error. To be closed. */
 static int read_checked(struct weir__call *call, struct weir__document *document, json_t *problems, bool *good)
 {
     char *settings = NULL;
@@ -82,59 +81,6 @@ static int read_checked(struct weir__call *call, struct weir__document *document
     if (!error && weir__work_begin(call) && read_body(call, document))
         error = check(call, document, settings, problems, good);
     free(settings);
-    return error;
-}
-
-/* ---- Writing ---- */
-
-static int write_version(struct weir__call *call, const struct weir__document *document, const char *action,
-                         int64_t version, const char *reason, bool deleted)
-{
-    int error = weir__stored_add(call, document, version, reason, deleted);
-    return error ? error
-                 : weir__audit(call, action, document->name,
-                               json_pack("{s:I, s:s}", "version", (json_int_t)version, "reason", reason));
-}
-
-static void reply_written(struct weir__call *call, int status, const struct weir__document *document, int64_t version,
-                          json_t *warnings)
-{
-    weir__reply_etag(call, version);
-    weir__reply_json(call, status,
-                     json_pack("{s:s, s:s, s:I, s:s, s:O}", "name", document->name, "kind",
-                               weir__kind_name(document->kind), "version", (json_int_t)version, "stage", "draft",
-                               "warnings", warnings));
-}
-
-int weir__rest_create(struct weir__call *call)
-{
-    struct weir__document document = {.own = NULL};
-    struct weir__stored found;
-    char reason[WEIR__REASON_MAX + 1];
-    bool good = false;
-    json_t *problems = json_array();
-    int error = 0;
-    if (!weir__call_reason(call, reason))
-        goto done;
-    error = read_checked(call, &document, problems, &good);
-    if (error || !good || !weir__work_end(call))
-        goto done;
-    error = weir__db_begin(call->db);
-    if (error)
-        goto done;
-    error = weir__stored_find(call->db, document.name, &found);
-    bool exists = !error && found.version && !found.deleted;
-    if (!error && !exists)
-        error = write_version(call, &document, "create", found.version + 1, reason, false);
-    if (exists) {
-        call->db->calls->rollback(call->db);
-        weir__fail(call, 409, "exists", "there is a document of this name; change that one (PUT)", NULL);
-    } else if (!(error = weir__db_end(call->db, error))) {
-        reply_written(call, 201, &document, found.version + 1, problems);
-    }
-done:
-    json_decref(problems);
-    weir__document_close(&document);
     return error;
 }
 
@@ -153,81 +99,113 @@ int weir__rest_validate(struct weir__call *call)
     return error;
 }
 
-/* True if If-Match allows a change of this version; else replied. */
-static bool matches(struct weir__call *call, int64_t version)
+/* ---- Writing ---- */
+
+static int write_version(struct weir__call *call, const struct weir__document *document, const char *action,
+                         int64_t version, const char *reason, bool deleted)
+{
+    int error = weir__stored_add(call, document, version, reason, deleted);
+    return error ? error
+                 : weir__audit(call, action, document->name,
+                               json_pack("{s:I, s:s}", "version", (json_int_t)version, "reason", reason));
+}
+
+/* True if the document exists, and If-Match allows a change of this version; else replied. */
+static bool may_change(struct weir__call *call, const struct weir__stored *found)
 {
     weir_text given = weir__text_trim(call->request->if_match);
     char etag[32];
-    snprintf(etag, sizeof etag, "\"v%" PRId64 "\"", version);
-    if (!given.len) {
+    snprintf(etag, sizeof etag, "\"v%" PRId64 "\"", found->version);
+    if (!found->version || found->deleted) {
+        weir__fail_no_document(call);
+    } else if (!given.len) {
         weir__fail(call, 428, "if_match_needed", "say which version you have changed: If-Match: \"v1\"", NULL);
-        return false;
-    }
-    if (weir__text_is(given, etag) || weir__text_is(given, "*"))
+    } else if (weir__text_is(given, etag) || weir__text_is(given, "*")) {
         return true;
-    weir__reply_etag(call, version);
-    weir__fail(call, 412, "changed", "it was changed since; look at the current version first", NULL);
+    } else {
+        weir__reply_etag(call, found->version);
+        weir__fail(call, 412, "changed", "it was changed since; look at the current version first", NULL);
+    }
     return false;
 }
 
-/* Within a transaction. True: it is there, and the version is the expected one; else replied, or an error. */
-static bool find_to_change(struct weir__call *call, struct weir__stored *found, int *error)
+enum change { CREATE, UPDATE, ROLLBACK };
+
+/* Stores a checked document as a new version, and replies. Ends the computation. */
+static int save(struct weir__call *call, enum change change, const struct weir__document *document, const char *reason,
+                json_t *warnings)
 {
-    *error = weir__stored_find(call->db, call->param[0], found);
-    if (*error)
-        return false;
-    if (!found->version || found->deleted) {
-        weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
-        return false;
+    static const char *const actions[] = {"create", "update", "rollback"};
+    struct weir__stored found;
+    if (!weir__work_end(call))
+        return 0;
+    int error = weir__db_begin(call->db);
+    if (error)
+        return error;
+    error = weir__stored_find(call->db, document->name, &found);
+    bool good = !error;
+    if (good && change == CREATE && found.version && !found.deleted) {
+        weir__fail(call, 409, "exists", "there is a document of this name; change that one (PUT)", NULL);
+        good = false;
+    } else if (good && change == UPDATE) {
+        good = may_change(call, &found);
     }
-    return matches(call, found->version);
+    if (!error && !good) {
+        call->db->calls->rollback(call->db);
+        return 0;
+    }
+    if (!error)
+        error = write_version(call, document, actions[change], found.version + 1, reason, false);
+    error = weir__db_end(call->db, error);
+    if (error)
+        return error;
+    weir__reply_etag(call, found.version + 1);
+    weir__reply_json(call, change == CREATE ? 201 : 200,
+                     json_pack("{s:s, s:s, s:I, s:s, s:O}", "name", document->name, "kind",
+                               weir__kind_name(document->kind), "version", (json_int_t)found.version + 1, "stage",
+                               "draft", "warnings", warnings));
+    return 0;
 }
 
-int weir__rest_update(struct weir__call *call)
+static int save_body(struct weir__call *call, enum change change)
 {
     struct weir__document document = {.own = NULL};
-    struct weir__stored found;
     char reason[WEIR__REASON_MAX + 1];
     bool good = false;
     json_t *problems = json_array();
-    int error = 0;
-    if (!weir__call_reason(call, reason))
-        goto done;
-    error = read_checked(call, &document, problems, &good);
-    if (!error && good && strcmp(document.name, call->param[0]) != 0) {
+    int error = weir__call_reason(call, reason) ? read_checked(call, &document, problems, &good) : 0;
+    if (!error && good && change == UPDATE && strcmp(document.name, call->param[0]) != 0)
         weir__fail(call, 422, "other_name", "the name in the document is another; to rename, create and delete", NULL);
-        good = false;
-    }
-    if (error || !good || !weir__work_end(call))
-        goto done;
-    error = weir__db_begin(call->db);
-    if (error)
-        goto done;
-    good = find_to_change(call, &found, &error);
-    if (good)
-        error = write_version(call, &document, "update", found.version + 1, reason, false);
-    if (!good)
-        call->db->calls->rollback(call->db);
-    else if (!(error = weir__db_end(call->db, error)))
-        reply_written(call, 200, &document, found.version + 1, problems);
-done:
+    else if (!error && good)
+        error = save(call, change, &document, reason, problems);
     json_decref(problems);
     weir__document_close(&document);
     return error;
 }
 
+int weir__rest_create(struct weir__call *call)
+{
+    return save_body(call, CREATE);
+}
+
+int weir__rest_update(struct weir__call *call)
+{
+    return save_body(call, UPDATE);
+}
+
+/* ---- Deleting ---- */
+
 struct deletion {
-    bool withdraw; /* take it out of force first */
+    bool withdraw; /* unpublish it first */
     char reason[WEIR__REASON_MAX + 1];
 };
 
 static int withdraw(struct weir__call *call, const struct weir__stored *found, const char *reason,
                     struct weir__publication *made)
 {
-    struct weir__db_value by[] = {WEIR__S(found->name)};
     int error =
-        weir__db_run(call->db, "UPDATE documents SET enforced_version = NULL, shadow_version = NULL WHERE name = $1",
-                     by, 1, NULL, NULL);
+        weir__db_exec(call->db, "UPDATE documents SET enforced_version = NULL, shadow_version = NULL WHERE name = $1",
+                      WEIR__S(found->name));
     if (!error)
         error = weir__publication_make(call, reason, made);
     return weir__publication_stopped(made, error) ? error : weir__publication_change(call, made, found->name);
@@ -238,9 +216,9 @@ static int delete_one(struct weir__call *call, struct weir__publication *made, v
     const struct deletion *deletion = context;
     struct weir__document document = {.text = {"", 0}};
     struct weir__stored found;
-    int error = 0;
-    made->refused = !find_to_change(call, &found, &error);
-    bool published = !made->refused && (found.enforced || found.shadow);
+    int error = weir__stored_find(call->db, call->param[0], &found);
+    made->refused = !error && !may_change(call, &found);
+    bool published = !error && !made->refused && (found.enforced || found.shadow);
     if (published && !deletion->withdraw) {
         made->refused = true;
         weir__fail(call, 409, "in_force", "it is published; publish it as draft first, or delete with ?withdraw=true",
@@ -270,7 +248,9 @@ int weir__rest_delete(struct weir__call *call)
     return error;
 }
 
-/* The text of an old version, compiled with the settings of now, without the turn from then on. */
+/* ---- Rolling back ---- */
+
+/* Reads and compiles an old version with the current settings; releases the database lock. */
 static int read_version(struct weir__call *call, int64_t version, struct weir__document *document, json_t *problems,
                         bool *good)
 {
@@ -283,7 +263,7 @@ static int read_version(struct weir__call *call, int64_t version, struct weir__d
     else if (!error)
         error = find_settings(call, &settings);
     if (!error && text && weir__work_begin(call)) {
-        *good = weir__document_read((weir_text){text, strlen(text)}, document, errors);
+        *good = weir__document_read(weir__text_of(text), document, errors);
         if (*good)
             error = check(call, document, settings, problems, good);
         else
@@ -295,44 +275,27 @@ static int read_version(struct weir__call *call, int64_t version, struct weir__d
     return error;
 }
 
-/* A new version with an old one's text. */
-static int roll_back(struct weir__call *call, int64_t version, const char *reason)
-{
-    struct weir__stored found;
-    struct weir__document document = {.own = NULL};
-    json_t *problems = json_array();
-    bool good = false;
-    int error = read_version(call, version, &document, problems, &good);
-    if (!error && good && weir__work_end(call) && !(error = weir__db_begin(call->db))) {
-        error = weir__stored_find(call->db, call->param[0], &found);
-        if (!error)
-            error = write_version(call, &document, "rollback", found.version + 1, reason, false);
-        error = weir__db_end(call->db, error);
-        if (!error)
-            reply_written(call, 200, &document, found.version + 1, problems);
-    }
-    json_decref(problems);
-    weir__document_close(&document);
-    return error;
-}
-
+/* Adds a new version with the text of an old one. */
 int weir__rest_rollback(struct weir__call *call)
 {
-    char reason[WEIR__REASON_MAX + 1] = "";
-    json_t *body = weir__call_json(call, "version|reason");
+    struct weir__document document = {.own = NULL};
+    char reason[WEIR__REASON_MAX + 1];
+    json_t *problems, *body = weir__call_json(call, "version|reason");
     if (!body)
         return 0;
     int64_t version = json_integer_value(json_object_get(body, "version"));
-    const char *why = json_string_value(json_object_get(body, "reason"));
-    bool good = !why || (strlen(why) <= WEIR__REASON_MAX && weir__text_sound((weir_text){why, strlen(why)}));
-    if (version <= 0)
+    bool good = version > 0;
+    if (!good)
         weir__fail(call, 400, "bad_version", "version: a number from 1 on", NULL);
-    else if (!good)
-        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
-    else if (why)
-        snprintf(reason, sizeof reason, "%s", why);
-    else
-        good = weir__call_reason(call, reason);
+    good = good && weir__body_reason(call, body, reason);
     json_decref(body);
-    return version > 0 && good ? roll_back(call, version, reason) : 0;
+    if (!good)
+        return 0;
+    problems = json_array();
+    int error = read_version(call, version, &document, problems, &good);
+    if (!error && good)
+        error = save(call, ROLLBACK, &document, reason, problems);
+    json_decref(problems);
+    weir__document_close(&document);
+    return error;
 }

@@ -1,4 +1,4 @@
-/* Looking at documents: the list, one of them, its versions, and how two of those differ. */
+/* Reading documents: the list, one of them, its versions, and the difference of two. */
 #define _GNU_SOURCE /* fputs_unlocked */
 #include "base/duration.h"
 #include "base/json_writer.h"
@@ -12,10 +12,10 @@
 
 /* ---- The list ---- */
 
-/* Thousands of rows: written as they come, since a tree of them would cost more than the database. */
+/* A list may have thousands of rows: they are written as they come, without a tree of JSON values. */
 struct rest_listing {
     FILE *to;
-    int64_t left; /* rows that there is room for */
+    int64_t left; /* rows until the page is full */
     size_t count;
     char last[WEIR__DOCUMENT_NAME];
     bool more;
@@ -58,7 +58,6 @@ static int add_item(void *context, const struct weir__db_row *row)
     return 0;
 }
 
-/* The whole reply; false: no memory. */
 static int list_all(struct weir__call *call, const struct weir__db_value *by, int64_t limit)
 {
     char *text = NULL;
@@ -91,7 +90,7 @@ static int list_all(struct weir__call *call, const struct weir__db_value *by, in
     return error;
 }
 
-/* What LIKE takes for a text that has `q` in it. */
+/* The pattern of LIKE for texts that contain `q`. */
 static void pattern_of(const char *q, char *pattern)
 {
     *pattern++ = '%';
@@ -146,22 +145,16 @@ static int keep_one(void *context, const struct weir__db_row *row)
     weir_text text = weir__row_text(row, 3);
     one->text = strndup(text.data, text.len);
     one->json = json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
-                          weir__text_json(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
-                          "reason", weir__text_json(weir__row_text(row, 4)), "deleted", weir__row_number(row, 5) != 0);
+                          weir__row_json(row, 1), "at", weir__row_time(row, 2), "reason", weir__row_json(row, 4),
+                          "deleted", weir__row_number(row, 5) != 0);
     return one->json && one->text ? 0 : WEIR__DB_MEMORY;
 }
 
 static int find_version(struct weir__call *call, int64_t version, struct one *one)
 {
-    struct weir__db_value by[] = {WEIR__S(call->param[0]), WEIR__N(version)};
     return weir__db_run(
         call->db, "SELECT version, author, at, text, reason, deleted FROM versions WHERE name = $1 AND version = $2",
-        by, 2, keep_one, one);
-}
-
-static json_t *version_or_null(int64_t version)
-{
-    return version ? json_integer(version) : json_null();
+        WEIR__DB_VALUES(WEIR__S(call->param[0]), WEIR__N(version)), keep_one, one);
 }
 
 static void reply_one(struct weir__call *call, const struct weir__stored *found, const struct one *one)
@@ -176,8 +169,8 @@ static void reply_one(struct weir__call *call, const struct weir__stored *found,
     json_object_set_new(one->json, "kind", json_string(weir__kind_name(found->kind)));
     json_object_set_new(one->json, "current_version", json_integer(found->version));
     json_object_set_new(one->json, "stage", weir__stored_stage(version, found->enforced, found->shadow));
-    json_object_set_new(one->json, "enforced_version", version_or_null(found->enforced));
-    json_object_set_new(one->json, "shadow_version", version_or_null(found->shadow));
+    json_object_set_new(one->json, "enforced_version", weir__number_or_null(found->enforced));
+    json_object_set_new(one->json, "shadow_version", weir__number_or_null(found->shadow));
     json_object_set_new(one->json, "text", json_string(one->text));
     weir__reply_json(call, 200, json_incref(one->json));
 }
@@ -195,9 +188,10 @@ int weir__rest_get(struct weir__call *call)
     if (!error && there)
         error = find_version(call, version ? version : found.version, &one);
     snprintf(etag, sizeof etag, "\"v%" PRId64 "\"", version ? version : found.version);
-    if (!error && !one.json)
-        weir__fail(call, 404, there ? "no_version" : "no_document",
-                   there ? "there is no such version" : "there is no document of this name", NULL);
+    if (!error && !there)
+        weir__fail_no_document(call);
+    else if (!error && !one.json)
+        weir__fail(call, 404, "no_version", "there is no such version", NULL);
     else if (!error && !version && weir__text_is(call->request->if_none_match, etag))
         call->reply->status = 304;
     else if (!error)
@@ -211,58 +205,49 @@ int weir__rest_get(struct weir__call *call)
 
 static int add_version(void *context, const struct weir__db_row *row)
 {
-    json_t *item =
-        json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
-                  weir__text_json(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)), "reason",
-                  weir__text_json(weir__row_text(row, 3)), "deleted", weir__row_number(row, 4) != 0);
+    json_t *item = json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
+                             weir__row_json(row, 1), "at", weir__row_time(row, 2), "reason", weir__row_json(row, 3),
+                             "deleted", weir__row_number(row, 4) != 0);
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
+}
+
+static void add_stage(const struct weir__call *call, json_t *item, void *context)
+{
+    const struct weir__stored *found = context;
+    int64_t version = json_integer_value(json_object_get(item, "version"));
+    (void)call;
+    json_object_set_new(item, "stage", weir__stored_stage(version, found->enforced, found->shadow));
 }
 
 int weir__rest_versions(struct weir__call *call)
 {
-    int64_t limit, after;
     struct weir__stored found;
-    if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
-        !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
-        return 0;
     int error = weir__stored_find(call->db, call->param[0], &found);
     if (error)
         return error;
     if (!found.version)
-        return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
-    struct weir__db_value by[] = {WEIR__S(call->param[0]), WEIR__N(after), WEIR__N(limit)};
-    json_t *items = json_array();
-    error = weir__db_run(call->db,
-                         "SELECT version, author, at, reason, deleted FROM versions WHERE name = $1 AND version < $2"
-                         " ORDER BY version DESC LIMIT $3",
-                         by, 3, add_version, items);
-    size_t count = json_array_size(items);
-    for (size_t i = 0; i < count; i++) {
-        json_t *item = json_array_get(items, i);
-        int64_t version = json_integer_value(json_object_get(item, "version"));
-        json_object_set_new(item, "stage", weir__stored_stage(version, found.enforced, found.shadow));
-    }
-    json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), "version") : NULL;
-    if (!error)
-        weir__reply_json(call, 200,
-                         json_pack("{s:s, s:O, s:o}", "name", found.name, "items", items, "next",
-                                   last ? json_incref(last) : json_null()));
-    json_decref(items);
-    return error;
+        return weir__fail_no_document(call);
+    return weir__reply_page(call,
+                            "SELECT version, author, at, reason, deleted FROM versions WHERE name = $3 AND version < $1"
+                            " ORDER BY version DESC LIMIT $2",
+                            found.name, add_version, "version", add_stage, &found);
 }
 
 /* ---- Two versions ---- */
 
 static void reply_diff(struct weir__call *call, int64_t from, int64_t to, const char *old_text, const char *new_text)
 {
+    const char *texts[2] = {old_text, new_text};
+    const int64_t versions[2] = {from, to};
     char labels[2][WEIR__DOCUMENT_NAME + 32];
     struct weir__document documents[2];
+    bool both = true;
     json_t *unused = json_array(), *changes = json_array();
-    snprintf(labels[0], sizeof labels[0], "%.*s@%" PRId64, WEIR__DOCUMENT_NAME, call->param[0], from);
-    snprintf(labels[1], sizeof labels[1], "%.*s@%" PRId64, WEIR__DOCUMENT_NAME, call->param[0], to);
+    for (int i = 0; i < 2; i++) {
+        snprintf(labels[i], sizeof labels[i], "%.*s@%" PRId64, WEIR__DOCUMENT_NAME, call->param[0], versions[i]);
+        both &= weir__document_read(weir__text_of(texts[i]), &documents[i], unused);
+    }
     char *unified = weir__diff(old_text, new_text, labels[0], labels[1]);
-    bool both = weir__document_read((weir_text){old_text, strlen(old_text)}, &documents[0], unused);
-    both &= weir__document_read((weir_text){new_text, strlen(new_text)}, &documents[1], unused);
     if (both)
         weir__document_changes(documents[0].root, documents[1].root, changes);
     weir__reply_json(call, 200,
@@ -287,8 +272,8 @@ int weir__rest_diff(struct weir__call *call)
     if (error)
         return error;
     if (!found.version)
-        return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
-    /* Without numbers: what would change if the current version were enforced. */
+        return weir__fail_no_document(call);
+    /* Default: what enforcing the current version would change. */
     to = to ? to : found.version;
     from = from ? from : found.enforced;
     error = find_version(call, to, &new);

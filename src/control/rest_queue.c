@@ -1,4 +1,4 @@
-/* Deferred requests, which the host knows: listed, looked at, cancelled, put back. */
+/* Deferred requests: handlers that list, read, cancel and requeue them by the host's queue. */
 #include "control/call.h"
 
 #include <openssl/crypto.h>
@@ -36,23 +36,28 @@ static void reply_hidden(struct weir__call *call, const char *json)
     weir__reply_json(call, 200, root);
 }
 
-static int reply(struct weir__call *call, int error, char *json, const char *why)
+static int reply(struct weir__call *call, int error, char **json, const char *why)
 {
-    if (!error && json && !weir__sees_keys(call))
-        reply_hidden(call, json);
-    else if (!error && json)
-        weir__reply_text(call, 200, "application/json", json, strlen(json));
-    else if (error == WEIR__HOST_NO_TICKET)
-        weir__fail(call, 404, "no_ticket", "there is no such ticket", NULL);
-    else if (error == WEIR__HOST_OTHER_STATE)
-        weir__fail(call, 409, "other_state", why, NULL);
-    else if (error == WEIR__HOST_QUEUE_FULL)
-        weir__fail(call, 409, "queue_full", why, NULL);
-    else if (error == WEIR__HOST_QUEUE_UNAVAILABLE)
-        weir__fail(call, 503, "queue_away", why, NULL);
+    static const struct {
+        int error, status;
+        const char *code;
+    } known[] = {{WEIR__HOST_NO_TICKET, 404, "no_ticket"},
+                 {WEIR__HOST_OTHER_STATE, 409, "other_state"},
+                 {WEIR__HOST_QUEUE_FULL, 409, "queue_full"},
+                 {WEIR__HOST_QUEUE_UNAVAILABLE, 503, "queue_away"}};
+    size_t i = 0, count = sizeof known / sizeof *known;
+    while (i < count && known[i].error != error)
+        i++;
+    if (!error && *json && !weir__sees_keys(call))
+        reply_hidden(call, *json);
+    else if (!error && *json)
+        weir__reply_text(call, 200, "application/json", *json, strlen(*json));
+    else if (i < count)
+        weir__fail(call, known[i].status, known[i].code,
+                   error == WEIR__HOST_NO_TICKET ? "there is no such ticket" : why, NULL);
     else
         weir__fail(call, 503, "failed", weir_strerror(error ? error : WEIR_ENOMEM), NULL);
-    free(json);
+    free(*json);
     return 0;
 }
 
@@ -61,8 +66,7 @@ int weir__rest_queue_stats(struct weir__call *call)
     const struct weir__control_queue *queue = queue_of(call);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     weir__call_release_database(call);
-    int error = queue ? queue->stats(queue->context, &json, why) : 0;
-    return queue ? reply(call, error, json, why) : 0;
+    return queue ? reply(call, queue->stats(queue->context, &json, why), &json, why) : 0;
 }
 
 static bool is_state(const char *word)
@@ -88,8 +92,7 @@ int weir__rest_queue_list(struct weir__call *call)
         return weir__fail(call, 400, "bad_query", "state: waiting, under_way, delivered, dead or cancelled", NULL);
     const struct weir__control_queue *queue = queue_of(call);
     weir__call_release_database(call);
-    int error = queue ? queue->list(queue->context, &which, &json, why) : 0;
-    return queue ? reply(call, error, json, why) : 0;
+    return queue ? reply(call, queue->list(queue->context, &which, &json, why), &json, why) : 0;
 }
 
 int weir__rest_queue_get(struct weir__call *call)
@@ -97,13 +100,12 @@ int weir__rest_queue_get(struct weir__call *call)
     const struct weir__control_queue *queue = queue_of(call);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     weir__call_release_database(call);
-    int error = queue ? queue->get(queue->context, call->param[0], &json, why) : 0;
-    return queue ? reply(call, error, json, why) : 0;
+    return queue ? reply(call, queue->get(queue->context, call->param[0], &json, why), &json, why) : 0;
 }
 
 /*
- * The log says it before it is done: what was done is in it, whatever happens in between. What is no ticket at all is
- * not worth a line; and who reads the log is not to have the ticket.
+ * The audit log gets the entry first, so that a change is in it even if the process ends before the reply. Unknown
+ * tickets get no entry, and entries have only the beginning of the ticket, with which it cannot be cancelled.
  */
 static int change(struct weir__call *call, const char *action)
 {
@@ -116,7 +118,7 @@ static int change(struct weir__call *call, const char *action)
     weir__call_release_database(call);
     int error = queue->get(queue->context, call->param[0], &json, why);
     if (error)
-        return reply(call, error, json, why);
+        return reply(call, error, &json, why);
     free(json);
     if (!weir__work_end(call))
         return 0;
@@ -127,7 +129,7 @@ static int change(struct weir__call *call, const char *action)
         return error;
     weir__call_release_database(call);
     error = (back ? queue->requeue : queue->cancel)(queue->context, call->param[0], &json, why);
-    return reply(call, error, json, why);
+    return reply(call, error, &json, why);
 }
 
 int weir__rest_queue_cancel(struct weir__call *call)

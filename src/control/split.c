@@ -1,14 +1,18 @@
 /*
- * One rule file taken apart: libyaml says where things begin and end, and their text is cut out as it stands. Comments
- * right above a rule are its own, and so are those below that are indented as far as it is.
+ * Splits rule files into documents: the YAML reader finds where rules, domains and settings begin and end, and their
+ * text is cut out as written. Comments right above a rule belong to it, and so do those below that are indented as far
+ * as it is. See control.h.
  */
-#define _GNU_SOURCE /* memmem */
+#include "base/file.h"
 #include "control/call.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <yaml.h>
+#include <sys/stat.h>
+
+#define TREE_BYTES ((size_t)256 << 20)
 
 /* Members of a file's root. The first are settings; but for the first two, a rule has such fields, too. */
 static const char *const member_names[] = {"identity", "normalize", "allow",  "block",       "response",
@@ -16,41 +20,14 @@ static const char *const member_names[] = {"identity", "normalize", "allow",  "b
 enum { IDENTITY, NORMALIZE, ALLOW, BLOCK, RESPONSE, RULES, DOMAINS, DOMAIN, DESCRIPTORS, NAME, MEMBERS };
 enum { SETTINGS = RULES };
 
-/* Something to be cut out. */
-struct piece {
-    size_t line, column;         /* where it begins: lines from 0, bytes from 0 */
-    size_t end_line, end_column; /* behind its end; for block style, where the next thing begins */
-    bool flow;                   /* ends where it ends, not with its line */
-    bool is_map, is_list;
-    char *name; /* of a rule or domain; NULL: it has none */
-};
-
-struct member {
-    int which;
-    struct piece key, value;
-    size_t first_item, item_count; /* of rules and domains */
-};
-
 struct split {
     struct weir__documents *documents;
     size_t file;
     weir_diagnose *diagnose; /* may be NULL */
     void *context;
-    size_t errors; /* errors */
-
-    int depth;
-    bool wants_value[4]; /* a map at this depth has had its key */
-    int member;          /* whose value is being read */
-    bool is_name;        /* the value that comes next is the item's or the root's name */
-    struct piece root;
-    bool unknown; /* there is a member that no rule file has */
-    bool twice;   /* a member is there more than once */
-    struct member members[MEMBERS];
-    size_t member_count;
-    struct piece *items;
-    size_t item_count, item_room;
+    size_t errors;
     size_t taken; /* lines before this one belong to documents */
-    bool failed;  /* told */
+    bool failed;
 };
 
 static const struct weir__rule_file *file_of(const struct split *s)
@@ -58,7 +35,7 @@ static const struct weir__rule_file *file_of(const struct split *s)
     return &s->documents->files[s->file];
 }
 
-/* ---- Telling ---- */
+/* ---- Diagnostics ---- */
 
 static void pass_on(void *context, const weir_diagnostic *what)
 {
@@ -70,31 +47,20 @@ static void pass_on(void *context, const weir_diagnostic *what)
         s->diagnose(s->context, what);
 }
 
-/* Columns are counted in characters, as everywhere. */
-static size_t characters(const char *text, size_t bytes)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < bytes; i++)
-        count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
-}
-
-static void report(struct split *s, const struct piece *at, const char *message)
+static void report(struct split *s, struct weir__place at, const char *message)
 {
     const struct weir__rule_file *file = file_of(s);
-    const char *line = file->text + file->lines[at->line];
-    weir_diagnostic what = {.severity = WEIR_IS_ERROR,
-                            .file = file->path,
-                            .line = (int)at->line + 1,
-                            .column = (int)characters(line, at->column) + 1,
-                            .message = message,
-                            .source = line};
-    pass_on(s, &what);
+    pass_on(s, &(weir_diagnostic){.severity = WEIR_IS_ERROR,
+                                  .file = file->path,
+                                  .line = (int)at.line,
+                                  .column = (int)at.column,
+                                  .message = message,
+                                  .source = file->text + file->lines[at.line - 1]});
     s->failed = true;
 }
 
-/* YAML errors are reported as by weir lint. */
-static void blame(struct split *s, const char *otherwise)
+/* Reports the errors that weir lint finds in the file, or `otherwise` if it finds none. */
+static void report_as_lint(struct split *s, const char *otherwise)
 {
     const struct weir__rule_file *file = file_of(s);
     weir_rules *rules = NULL;
@@ -105,199 +71,139 @@ static void blame(struct split *s, const char *otherwise)
     s->failed = true;
 }
 
-/* ---- Reading ---- */
-
-/* libyaml counts characters. */
-static size_t byte_of(const struct weir__rule_file *file, size_t line, size_t character)
+/* Blanks at the beginning of a line, up to `most`: the indentation that the document leaves out. */
+static size_t indent_of(const struct weir__rule_file *file, size_t line, size_t most)
 {
-    size_t begin = file->lines[line], at = begin, end = file->lines[line + 1];
-    for (; character > 0 && at < end; character--)
-        do
-            at++;
-        while (at < end && ((unsigned char)file->text[at] & 0xc0) == 0x80);
-    return at - begin;
+    size_t begin = file->lines[line], left = file->lines[line + 1] - begin, blanks = 0;
+    while (blanks < most && blanks < left && file->text[begin + blanks] == ' ')
+        blanks++;
+    return blanks;
 }
 
-static void place(const struct split *s, yaml_mark_t mark, size_t *line, size_t *column)
+void weir__documents_diagnose(const struct weir__documents *documents, const struct weir__rule_document *document,
+                              const weir_diagnostic *what, weir_diagnose *diagnose, void *context)
 {
-    const struct weir__rule_file *file = file_of(s);
-    *line = mark.line < file->line_count ? mark.line : file->line_count;
-    *column = *line < file->line_count ? byte_of(file, *line, mark.column) : 0;
+    weir_diagnostic moved = *what;
+    const struct weir__stretch *stretch = &document->stretches[0];
+    size_t line = what->line > 0 ? (size_t)what->line - 1 : 0;
+    for (size_t i = 0; i < document->stretch_count; i++)
+        if (document->stretches[i].document_line <= line)
+            stretch = &document->stretches[i];
+    const struct weir__rule_file *file = &documents->files[stretch->file];
+    line -= stretch->document_line;
+    if (line >= stretch->count)
+        line = stretch->count - 1; /* at the end of the document */
+    size_t at = stretch->file_line + line;
+    /* Indentation and head are ASCII: a byte is a column. */
+    size_t moved_by = line == 0 ? stretch->column : indent_of(file, at, stretch->column);
+    size_t head = line == 0 ? stretch->head : 0, column = what->column > 0 ? (size_t)what->column : 1;
+    moved.file = file->path;
+    moved.line = (int)at + 1;
+    moved.column = (int)(column + moved_by > head ? column + moved_by - head : 1);
+    moved.source = file->text + file->lines[at];
+    if (diagnose)
+        diagnose(context, &moved);
 }
 
-static struct piece begin_piece(const struct split *s, const yaml_event_t *event)
-{
-    struct piece piece = {.flow = true};
-    piece.is_map = event->type == YAML_MAPPING_START_EVENT;
-    piece.is_list = event->type == YAML_SEQUENCE_START_EVENT;
-    if (piece.is_map)
-        piece.flow = event->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE;
-    else if (piece.is_list)
-        piece.flow = event->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE;
-    place(s, event->start_mark, &piece.line, &piece.column);
-    return piece;
-}
+/* ---- Documents ---- */
 
-static char *name_of(struct split *s, const yaml_event_t *event)
+/* A document to be filled. NULL: no memory. */
+static struct weir__rule_document *documents_add(struct weir__documents *documents, enum weir__kind kind,
+                                                 const char *name)
 {
-    size_t len = event->type == YAML_SCALAR_EVENT ? event->data.scalar.length : 0;
-    if (len == 0 || memchr(event->data.scalar.value, 0, len))
+    if (documents->count == documents->room) {
+        size_t room = documents->room ? 2 * documents->room : 16;
+        struct weir__rule_document *list = realloc(documents->list, room * sizeof *list);
+        if (!list)
+            return NULL;
+        documents->list = list;
+        documents->room = room;
+    }
+    const char *prefix = kind == WEIR__KIND_DOMAIN ? WEIR__DOMAIN_PREFIX : "";
+    size_t size = strlen(prefix) + strlen(name) + 1;
+    char *full_name = malloc(size);
+    if (!full_name)
         return NULL;
-    char *name = malloc(len + 1);
-    if (!name) {
-        s->failed = true;
-        return NULL;
-    }
-    memcpy(name, event->data.scalar.value, len);
-    name[len] = '\0';
-    return name;
+    snprintf(full_name, size, "%s%s", prefix, name);
+    struct weir__rule_document *document = &documents->list[documents->count++];
+    *document = (struct weir__rule_document){.kind = kind, .name = full_name};
+    return document;
 }
 
-static bool has(const struct split *s, int from, int to)
+/* Copies a line; \r\n becomes \n. */
+static size_t put_line(char *to, const char *from, size_t len)
 {
-    for (size_t i = 0; i < s->member_count; i++)
-        if (s->members[i].which >= from && s->members[i].which < to)
-            return true;
-    return false;
+    while (len > 0 && (from[len - 1] == '\n' || from[len - 1] == '\r'))
+        len--;
+    memcpy(to, from, len);
+    to[len] = '\n';
+    return len + 1;
 }
 
-static void begin_member(struct split *s, const yaml_event_t *event)
+/* Adds lines of a file: from `line` and the byte `column` of it on to the byte `end` of the text, after `head`. */
+static bool add_stretch(struct weir__documents *documents, struct weir__rule_document *document, size_t file,
+                        size_t line, size_t column, size_t end, const char *head)
 {
-    const char *name = event->type == YAML_SCALAR_EVENT ? (const char *)event->data.scalar.value : "";
-    int which = 0;
-    while (which < MEMBERS && strcmp(name, member_names[which]) != 0)
-        which++;
-    s->member = -1;
-    s->is_name = which == NAME || which == DOMAIN;
-    if (which == MEMBERS) { /* of a rule that is alone in its file, or wrong: see take_all */
-        s->unknown = true;
-        return;
-    }
-    s->twice |= has(s, which, which + 1);
-    if (s->twice)
-        return;
-    s->member = (int)s->member_count++;
-    s->members[s->member] = (struct member){.which = which, .key = begin_piece(s, event), .first_item = s->item_count};
-}
-
-static void begin_item(struct split *s, const yaml_event_t *event)
-{
-    if (s->item_count == s->item_room) {
-        size_t room = s->item_room ? 2 * s->item_room : 64;
-        struct piece *items = realloc(s->items, room * sizeof *items);
-        if (!items) {
-            s->failed = true;
-            return;
-        }
-        s->items = items;
-        s->item_room = room;
-    }
-    s->items[s->item_count++] = begin_piece(s, event);
-    s->members[s->member].item_count++;
-}
-
-/* True inside of a rule or domain of a list, at its own members. */
-static bool in_item(const struct split *s)
-{
-    return s->depth == 3 && s->member >= 0 && s->members[s->member].item_count > 0 &&
-           s->members[s->member].value.is_list && s->items[s->item_count - 1].is_map;
-}
-
-/* A scalar, or the beginning of a list or map. */
-static void begin_node(struct split *s, const yaml_event_t *event)
-{
-    if (s->depth == 0) {
-        s->root = begin_piece(s, event);
-    } else if (s->depth == 1 && s->root.is_map && !s->wants_value[1]) {
-        begin_member(s, event);
-    } else if (s->depth == 1 && s->root.is_map) {
-        if (s->member >= 0)
-            s->members[s->member].value = begin_piece(s, event);
-        if (s->is_name && !s->root.name)
-            s->root.name = name_of(s, event);
-    } else if (s->depth == 2 && s->member >= 0 && s->members[s->member].value.is_list &&
-               (s->members[s->member].which == RULES || s->members[s->member].which == DOMAINS)) {
-        begin_item(s, event);
-    } else if (in_item(s)) {
-        struct piece *item = &s->items[s->item_count - 1];
-        const char *wanted = s->members[s->member].which == RULES ? "name" : "domain";
-        if (!s->wants_value[3])
-            s->is_name =
-                event->type == YAML_SCALAR_EVENT && strcmp((const char *)event->data.scalar.value, wanted) == 0;
-        else if (s->is_name && !item->name)
-            item->name = name_of(s, event);
-    }
-}
-
-static void end_node(struct split *s, const yaml_event_t *event)
-{
-    struct piece *piece = NULL;
-    if (s->depth == 0)
-        piece = &s->root;
-    else if (s->depth == 1 && s->member >= 0 && s->wants_value[1])
-        piece = &s->members[s->member].value;
-    else if (s->depth == 2 && s->member >= 0 && s->members[s->member].item_count > 0)
-        piece = &s->items[s->item_count - 1];
-    if (piece)
-        place(s, event->end_mark, &piece->end_line, &piece->end_column);
-    if (s->depth < 4)
-        s->wants_value[s->depth] = !s->wants_value[s->depth];
-}
-
-/* One event; false at the end, or if there is something that rules have not. */
-static bool read_event(struct split *s, const yaml_event_t *event, int *documents)
-{
-    switch (event->type) {
-    case YAML_STREAM_END_EVENT:
+    const struct weir__rule_file *of = &documents->files[file];
+    struct weir__stretch *stretches = realloc(document->stretches, (document->stretch_count + 1) * sizeof *stretches);
+    if (!stretches)
         return false;
-    case YAML_DOCUMENT_START_EVENT:
-        return ++*documents < 2;
-    case YAML_ALIAS_EVENT:
-        *documents = 2;
+    document->stretches = stretches;
+    size_t begin = of->lines[line] + column;
+    char *text = realloc(document->text, document->len + strlen(head) + (end - begin) + 2);
+    if (!text)
         return false;
-    case YAML_SCALAR_EVENT:
-        begin_node(s, event);
-        end_node(s, event);
-        return true;
-    case YAML_SEQUENCE_START_EVENT:
-    case YAML_MAPPING_START_EVENT:
-        begin_node(s, event);
-        if (++s->depth < 4)
-            s->wants_value[s->depth] = false;
-        return true;
-    case YAML_SEQUENCE_END_EVENT:
-    case YAML_MAPPING_END_EVENT:
-        s->depth--;
-        end_node(s, event);
-        return true;
-    default:
-        return true;
+    document->text = text;
+    memcpy(text + document->len, head, strlen(head));
+    size_t used = document->len + strlen(head), at = line;
+    for (; at < of->line_count && (at == line || of->lines[at] < end); at++) {
+        size_t from = at == line ? begin : of->lines[at] + indent_of(of, at, column);
+        size_t to = of->lines[at + 1] < end ? of->lines[at + 1] : end;
+        used += put_line(text + used, of->text + from, to > from ? to - from : 0);
     }
-}
-
-static bool read_events(struct split *s)
-{
-    const struct weir__rule_file *file = file_of(s);
-    yaml_parser_t parser;
-    int documents = 0;
-    bool good = true, more = true;
-    if (!yaml_parser_initialize(&parser))
-        return false;
-    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)file->text, file->len);
-    while (good && more && !s->failed) { /* the text is bounded, and each event takes some of it */
-        yaml_event_t event;
-        good = yaml_parser_parse(&parser, &event) != 0;
-        if (!good)
-            break;
-        more = read_event(s, &event, &documents);
-        yaml_event_delete(&event);
-    }
-    yaml_parser_delete(&parser);
-    return good && documents == 1 && !s->failed;
+    text[used] = '\0';
+    document->len = used;
+    stretches[document->stretch_count++] = (struct weir__stretch){.file = file,
+                                                                  .document_line = document->lines,
+                                                                  .file_line = line,
+                                                                  .count = at - line,
+                                                                  .column = column,
+                                                                  .head = strlen(head)};
+    document->lines += at - line;
+    return true;
 }
 
 /* ---- Cutting ---- */
+
+/* The text of a node: lines from 0, columns in bytes from 0. */
+struct piece {
+    size_t line, column;
+    size_t end_line, end_column; /* behind its end; in block style, where the next node begins */
+    bool flow;                   /* ends with its last character, not with its line */
+};
+
+/* Converts a place, whose column is in characters. */
+static void place(const struct weir__rule_file *file, struct weir__place at, size_t *line, size_t *column)
+{
+    *line = at.line - 1 < file->line_count ? at.line - 1 : file->line_count;
+    *column = 0;
+    if (*line == file->line_count)
+        return;
+    size_t begin = file->lines[*line], byte = begin, end = file->lines[*line + 1];
+    for (uint32_t left = at.column - 1; left > 0 && byte < end; left--)
+        do
+            byte++;
+        while (byte < end && ((unsigned char)file->text[byte] & 0xc0) == 0x80);
+    *column = byte - begin;
+}
+
+static struct piece piece_of(const struct weir__rule_file *file, const struct weir__node *node)
+{
+    struct piece piece = {.flow = node->flow || node->kind == WEIR__SCALAR};
+    place(file, node->place, &piece.line, &piece.column);
+    place(file, node->end, &piece.end_line, &piece.end_column);
+    return piece;
+}
 
 static bool is_blank(const struct weir__rule_file *file, size_t line, size_t *indent, bool *comment)
 {
@@ -308,7 +214,7 @@ static bool is_blank(const struct weir__rule_file *file, size_t line, size_t *in
     return at >= end || *comment || file->text[at] == '\r' || file->text[at] == '\n';
 }
 
-/* The byte where a piece ends, comments that belong to it included. */
+/* The byte where a piece ends, with the comments that belong to it. */
 static size_t end_of(const struct weir__rule_file *file, const struct piece *piece, size_t column)
 {
     size_t indent;
@@ -321,13 +227,13 @@ static size_t end_of(const struct weir__rule_file *file, const struct piece *pie
     size_t last = piece->end_line;
     if (last < file->line_count && piece->end_column > 0 && piece->end_line == file->line_count - 1 &&
         file->lines[last] + piece->end_column >= file->len)
-        last++; /* a last line without its end */
+        last++; /* a last line without a line break */
     while (last > piece->line + 1 && is_blank(file, last - 1, &indent, &comment) && (!comment || indent < column))
         last--;
     return file->lines[last];
 }
 
-/* Adds a piece and the comments right above it. Comments below that are indented less are not its own. */
+/* Adds a piece and the comments right above it; of those below, the ones indented by `least_indent` or more. */
 static void cut(struct split *s, struct weir__rule_document *document, const struct piece *piece, size_t least_indent,
                 const char *head)
 {
@@ -338,40 +244,47 @@ static void cut(struct split *s, struct weir__rule_document *document, const str
         first--;
     if (first < piece->line) {
         is_blank(file, first, &indent, &comment);
-        good = weir__documents_stretch(s->documents, document, s->file, first, indent, file->lines[piece->line], "");
+        good = add_stretch(s->documents, document, s->file, first, indent, file->lines[piece->line], "");
     }
-    good = good && weir__documents_stretch(s->documents, document, s->file, piece->line, piece->column, end, head);
+    good = good && add_stretch(s->documents, document, s->file, piece->line, piece->column, end, head);
     s->failed |= !good;
     while (s->taken < file->line_count && file->lines[s->taken] < end)
         s->taken++;
 }
 
-/* ---- What is in it ---- */
+/* ---- Finding documents ---- */
 
 static struct weir__rule_document *add(struct split *s, enum weir__kind kind, const char *name)
 {
-    struct weir__rule_document *document = weir__documents_add(s->documents, kind, name, strlen(name));
+    struct weir__rule_document *document = documents_add(s->documents, kind, name);
     s->failed |= !document;
     return document;
 }
 
-static void take_items(struct split *s, const struct member *member)
+/* A member that is a text and not empty; NULL: none. */
+static const char *text_member(const struct weir__node *map, const char *name)
 {
-    bool rules = member->which == RULES;
-    if (!member->value.is_list) {
-        report(s, &member->key, rules ? "rules is a list" : "domains is a list");
+    const struct weir__node *node = weir__node_get(map, name);
+    return node && node->kind == WEIR__SCALAR && node->text.len ? node->text.data : NULL;
+}
+
+static void take_items(struct split *s, const struct weir__node *member, bool rules)
+{
+    if (member->kind != WEIR__LIST) {
+        report(s, member->name->place, rules ? "rules is a list" : "domains is a list");
         return;
     }
-    for (size_t i = 0; i < member->item_count; i++) {
-        const struct piece *item = &s->items[member->first_item + i];
-        if (!item->is_map) {
-            report(s, item, rules ? "a rule is a map" : "a domain is a map");
-        } else if (!item->name) {
-            report(s, item, rules ? "a rule needs a name" : "a domain needs a name");
+    for (const struct weir__node *item = member->first; item; item = item->next) {
+        const char *name = text_member(item, rules ? "name" : "domain");
+        if (item->kind != WEIR__MAP) {
+            report(s, item->place, rules ? "a rule is a map" : "a domain is a map");
+        } else if (!name) {
+            report(s, item->place, rules ? "a rule needs a name" : "a domain needs a name");
         } else {
-            struct weir__rule_document *document = add(s, rules ? WEIR__KIND_RULE : WEIR__KIND_DOMAIN, item->name);
+            struct weir__rule_document *document = add(s, rules ? WEIR__KIND_RULE : WEIR__KIND_DOMAIN, name);
+            struct piece piece = piece_of(file_of(s), item);
             if (document)
-                cut(s, document, item, item->column, "");
+                cut(s, document, &piece, piece.column, "");
         }
     }
 }
@@ -385,73 +298,202 @@ static struct weir__rule_document *settings_of(struct split *s)
     return add(s, WEIR__KIND_SETTINGS, WEIR__SETTINGS_NAME);
 }
 
-static void take_setting(struct split *s, const struct member *member)
+static void take_setting(struct split *s, const struct weir__node *member, bool in_flow)
 {
     struct weir__rule_document *settings = settings_of(s);
     char head[24] = "";
     if (!settings)
         return;
-    /* The value alone if its key shares the line with others; else the lines of both. */
-    struct piece piece = member->value;
-    if (s->root.flow) {
-        snprintf(head, sizeof head, "%s: ", member_names[member->which]);
+    struct piece key = piece_of(file_of(s), member->name), piece = piece_of(file_of(s), member);
+    /* In flow style the key shares its line with others: the value alone is cut out. */
+    if (in_flow) {
+        snprintf(head, sizeof head, "%s: ", member->name->text.data);
     } else {
-        piece.line = member->key.line;
-        piece.column = member->key.column;
+        piece.line = key.line;
+        piece.column = key.column;
     }
-    cut(s, settings, &piece, member->key.column + 1, head);
+    cut(s, settings, &piece, key.column + 1, head);
 }
 
-static void take_all(struct split *s)
+static int member_number(const struct weir__node *member)
 {
-    bool domain = has(s, DOMAIN, NAME), shared = has(s, IDENTITY, ALLOW) || has(s, RULES, DOMAIN);
-    bool one_rule = has(s, NAME, MEMBERS) && !domain && !shared, many = shared || (!one_rule && has(s, ALLOW, RULES));
-    if (!s->root.is_map || s->twice || (domain && many) || (!many && !domain && !s->root.name)) {
-        blame(s, "this is no rule file, and no rule or domain alone");
-    } else if (many && s->unknown) {
-        blame(s, "it has a field that no rule file has");
+    int number = 0;
+    while (number < MEMBERS && !weir__text_is(member->name->text, member_names[number]))
+        number++;
+    return number;
+}
+
+static void take_all(struct split *s, const struct weir__node *root)
+{
+    bool has[MEMBERS + 1] = {false}; /* the last: a member that no rule file has */
+    for (const struct weir__node *member = root->kind == WEIR__MAP ? root->first : NULL; member; member = member->next)
+        has[member_number(member)] = true;
+    const char *name = text_member(root, "name");
+    name = name ? name : text_member(root, "domain");
+    bool domain = has[DOMAIN] || has[DESCRIPTORS];
+    bool shared = has[IDENTITY] || has[NORMALIZE] || has[RULES] || has[DOMAINS];
+    bool one_rule = has[NAME] && !domain && !shared;
+    bool many = shared || (!one_rule && (has[ALLOW] || has[BLOCK] || has[RESPONSE]));
+    if (root->kind != WEIR__MAP || (domain && many) || (!many && !domain && !name)) {
+        report_as_lint(s, "this is no rule file, and no rule or domain alone");
+    } else if (many && has[MEMBERS]) {
+        report_as_lint(s, "it has a field that no rule file has");
     } else if (many) {
-        for (size_t i = 0; i < s->member_count && !s->failed; i++) {
-            const struct member *member = &s->members[i];
-            if (member->which == NAME)
-                blame(s, "a file has rules, or is one rule");
-            else if (member->which < SETTINGS)
-                take_setting(s, member);
+        for (const struct weir__node *member = root->first; member && !s->failed; member = member->next) {
+            int number = member_number(member);
+            if (number == NAME)
+                report_as_lint(s, "a file has rules, or is one rule");
+            else if (number < SETTINGS)
+                take_setting(s, member, root->flow);
             else
-                take_items(s, member);
+                take_items(s, member, number == RULES);
         }
-    } else if (!s->root.name) {
-        report(s, &s->root, "a domain needs a name");
+    } else if (!name) {
+        report(s, root->place, "a domain needs a name");
     } else {
-        struct weir__rule_document *document = add(s, domain ? WEIR__KIND_DOMAIN : WEIR__KIND_RULE, s->root.name);
+        struct weir__rule_document *document = add(s, domain ? WEIR__KIND_DOMAIN : WEIR__KIND_RULE, name);
+        struct piece piece = piece_of(file_of(s), root);
         if (document)
-            cut(s, document, &s->root, s->root.column, "");
+            cut(s, document, &piece, piece.column, "");
     }
 }
 
-/* To YAML they end a line, to every editor they do not: places would not be what they seem. */
-static bool has_hidden_break(const struct weir__rule_file *file)
+static bool split_file(struct weir__documents *documents, size_t number, weir_diagnose *diagnose, void *context)
 {
-    static const char *const breaks[] = {"\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
-    for (size_t i = 0; i < sizeof breaks / sizeof *breaks; i++)
-        if (memmem(file->text, file->len, breaks[i], strlen(breaks[i])))
-            return true;
+    struct split s = {.documents = documents, .file = number, .diagnose = diagnose, .context = context};
+    const struct weir__rule_file *file = file_of(&s);
+    struct weir__source source = {file->path, {file->text, file->len}};
+    struct weir__diagnostics silent = {.sources = &source, .source_count = 1};
+    struct weir__arena arena = {.bytes_max = TREE_BYTES};
+    bool hidden = weir__has_hidden_break(source.text);
+    const struct weir__node *root = hidden ? NULL : weir__yaml_read(0, &arena, &silent);
+    if (hidden)
+        report(&s, (struct weir__place){0, 1, 1}, WEIR__HIDDEN_BREAK);
+    else if (!root)
+        report_as_lint(&s, "it cannot be read as rules");
+    else
+        take_all(&s, root);
+    weir__arena_free(&arena);
+    return !s.failed;
+}
+
+/* ---- Files ---- */
+
+static bool diagnose_failure(const char *path, const char *message, weir_diagnose *diagnose, void *context)
+{
+    if (diagnose)
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
     return false;
 }
 
-bool weir__documents_split(struct weir__documents *documents, size_t file, weir_diagnose *diagnose, void *context)
+/* Finds where lines begin, as YAML counts them. */
+static bool find_lines(struct weir__rule_file *file)
 {
-    struct split s = {.documents = documents, .file = file, .diagnose = diagnose, .context = context, .member = -1};
-    if (has_hidden_break(file_of(&s)))
-        report(&s, &s.root,
-               "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
-    else if (!read_events(&s))
-        blame(&s, "it cannot be read as rules");
-    else
-        take_all(&s);
-    free(s.root.name);
-    for (size_t i = 0; i < s.item_count; i++)
-        free(s.items[i].name);
-    free(s.items);
-    return !s.failed;
+    size_t count = 1;
+    for (size_t i = 0; i < file->len; i++)
+        count += file->text[i] == '\n' || file->text[i] == '\r';
+    file->lines = malloc((count + 1) * sizeof *file->lines);
+    if (!file->lines)
+        return false;
+    count = 0;
+    file->lines[count++] = 0;
+    for (size_t i = 0; i < file->len; i++) {
+        if (file->text[i] == '\r' && file->text[i + 1] == '\n')
+            i++;
+        if (file->text[i] == '\n' || file->text[i] == '\r')
+            file->lines[count++] = i + 1;
+    }
+    file->line_count = file->lines[count - 1] == file->len && count > 1 ? count - 1 : count;
+    file->lines[file->line_count] = file->len;
+    return true;
+}
+
+bool weir__documents_take(struct weir__documents *documents, const char *path, char *text, size_t len,
+                          weir_diagnose *diagnose, void *context)
+{
+    struct weir__rule_file *files = realloc(documents->files, (documents->file_count + 1) * sizeof *files);
+    if (!files) {
+        free(text);
+        return diagnose_failure(path, "out of memory", diagnose, context);
+    }
+    documents->files = files;
+    struct weir__rule_file *file = &files[documents->file_count++];
+    *file = (struct weir__rule_file){.path = strdup(path), .text = text, .len = len};
+    if (file->len >= 3 && memcmp(file->text, "\xef\xbb\xbf", 3) == 0) {
+        file->len -= 3;
+        memmove(file->text, file->text + 3, file->len + 1);
+    }
+    if (!file->path || !find_lines(file))
+        return diagnose_failure(path, "out of memory", diagnose, context);
+    return split_file(documents, documents->file_count - 1, diagnose, context);
+}
+
+static bool read_file(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context)
+{
+    size_t len;
+    errno = 0;
+    char *text = weir__file_read(path, &len);
+    if (text)
+        return weir__documents_take(documents, path, text, len, diagnose, context);
+    errno = errno ? errno : EFBIG;
+    return diagnose_failure(path, errno == EFBIG ? "it is no file, or longer than 64 MiB" : strerror(errno), diagnose,
+                            context);
+}
+
+static int is_rules(const struct dirent *entry)
+{
+    const char *end = strrchr(entry->d_name, '.');
+    return entry->d_name[0] != '.' && end && (strcmp(end, ".yaml") == 0 || strcmp(end, ".yml") == 0);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static bool read_folder(struct weir__documents *documents, const char *folder, weir_diagnose *diagnose, void *context)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, is_rules, by_name);
+    bool good = true;
+    if (count < 0)
+        return diagnose_failure(folder, strerror(errno), diagnose, context);
+    for (int i = 0; i < count; i++) {
+        size_t size = strlen(folder) + strlen(entries[i]->d_name) + 2;
+        char *path = malloc(size);
+        if (path) {
+            snprintf(path, size, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", entries[i]->d_name);
+            good &= read_file(documents, path, diagnose, context);
+        } else {
+            good = diagnose_failure(folder, "out of memory", diagnose, context);
+        }
+        free(path);
+        free(entries[i]);
+    }
+    free(entries);
+    return count > 0 ? good
+                     : diagnose_failure(folder, "there is no *.yaml and no *.yml in this folder", diagnose, context);
+}
+
+bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context)
+{
+    struct stat at;
+    bool folder = stat(path, &at) == 0 && S_ISDIR(at.st_mode);
+    return folder ? read_folder(documents, path, diagnose, context) : read_file(documents, path, diagnose, context);
+}
+
+void weir__documents_free(struct weir__documents *documents)
+{
+    for (size_t i = 0; i < documents->count; i++) {
+        free(documents->list[i].name);
+        free(documents->list[i].text);
+        free(documents->list[i].stretches);
+    }
+    for (size_t i = 0; i < documents->file_count; i++) {
+        free(documents->files[i].path);
+        free(documents->files[i].text);
+        free(documents->files[i].lines);
+    }
+    free(documents->list);
+    free(documents->files);
 }

@@ -46,7 +46,7 @@ static int error_of(struct weir__db *db, int code)
     }
 }
 
-/* What is written to a file that has no name any more would be acknowledged and lost. */
+/* A commit to a file that was unlinked would be acknowledged and lost. */
 static bool is_lost(struct weir__db *db)
 {
     struct sqlite_db *s = (struct sqlite_db *)(void *)db;
@@ -126,14 +126,7 @@ static void rollback(struct weir__db *db)
 
 static int commit(struct weir__db *db)
 {
-    int error = script(db, "COMMIT");
-    if (error) {
-        char why[WEIR__DB_WHY_BYTES];
-        memcpy(why, db->why, sizeof why);
-        rollback(db);
-        memcpy(db->why, why, sizeof why);
-    }
-    return error;
+    return script(db, "COMMIT");
 }
 
 static void close_handle(struct weir__db *db)
@@ -146,7 +139,7 @@ static void close_handle(struct weir__db *db)
 static const struct weir__db_calls calls = {
     .run = run, .begin = begin, .commit = commit, .rollback = rollback, .script = script, .close = close_handle};
 
-/* Only its owner reads it. SQLite's other files beside it get the same mode. */
+/* Creates the file for its owner alone. SQLite gives its other files the same mode. */
 static void make_private(const char *path)
 {
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -172,18 +165,12 @@ static int connect(struct sqlite_db *s, const char *path, bool create)
     return script(&s->db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA journal_mode = WAL");
 }
 
-int weir__sqlite_open(const char *path, bool create, struct weir__db **db, char *why)
+int weir__sqlite_open(const char *path, bool create, struct weir__db **db)
 {
     struct sqlite_db *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR__DB_MEMORY;
     made->db.calls = &calls;
-    int error = connect(made, path, create);
-    if (error) {
-        snprintf(why, WEIR__DB_WHY_BYTES, "%s", made->db.why);
-        close_handle(&made->db);
-        return error;
-    }
     *db = &made->db;
-    return 0;
+    return connect(made, path, create);
 }

@@ -1,4 +1,4 @@
-/* Stages of documents: one of them, or many at once, as one publication. */
+/* Stages of documents: changes one, or many at once, as one publication. */
 #include "control/call.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct staged {
 struct staging {
     struct staged *list;
     size_t count;
-    bool many; /* then messages say which one they are about */
+    bool many; /* then messages begin with the document's name */
     char reason[WEIR__REASON_MAX + 1];
 };
 
@@ -51,20 +51,6 @@ static bool read_version(struct weir__call *call, const struct staging *all, con
         return true;
     refuse(call, all, one, 400, "bad_version", "version: a number from 1 on");
     return false;
-}
-
-static bool read_reason(struct weir__call *call, const json_t *given, struct staging *all)
-{
-    const char *why = json_string_value(given);
-    size_t len = json_string_length(given);
-    if (!given)
-        return weir__call_reason(call, all->reason);
-    if (!why || len > WEIR__REASON_MAX || !weir__text_sound((weir_text){why, len})) {
-        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
-        return false;
-    }
-    snprintf(all->reason, sizeof all->reason, "%s", why);
-    return true;
 }
 
 /* One of the list: {name, version, stage}. `seen` has the names before it. */
@@ -120,21 +106,21 @@ static bool read_list(struct weir__call *call, struct staging *all, const json_t
     return good;
 }
 
-/* ---- What comes of it ---- */
+/* ---- Changing stages ---- */
 
-/* Sets what the document is to be, in memory. *chosen false: replied. */
+/* Sets the new stage in memory. *chosen false: replied. */
 static int choose(struct weir__call *call, const struct staging *all, struct staged *one, bool *chosen)
 {
     struct weir__stored before = one->is, *document = &one->is;
     int64_t version = one->version ? one->version : document->version, exists = 0;
-    struct weir__db_value by[] = {WEIR__S(document->name), WEIR__N(version)};
-    int error = weir__db_number(
-        call->db, "SELECT count(*) FROM versions WHERE name = $1 AND version = $2 AND deleted = 0", by, 2, 0, &exists);
+    int error =
+        weir__db_number(call->db, "SELECT count(*) FROM versions WHERE name = $1 AND version = $2 AND deleted = 0",
+                        WEIR__DB_VALUES(WEIR__S(document->name), WEIR__N(version)), 0, &exists);
     *chosen = false;
     if (error)
         return error;
     if (strcmp(one->stage, "draft") == 0) {
-        /* Of a named version only that one: dropping a shadow leaves what is enforced where it is. */
+        /* A named version: only that one, so that dropping a shadow keeps the enforced version. */
         bool both = !one->version;
         document->enforced = both || document->enforced == version ? 0 : document->enforced;
         document->shadow = both || document->shadow == version ? 0 : document->shadow;
@@ -156,11 +142,9 @@ static int choose(struct weir__call *call, const struct staging *all, struct sta
 
 static int set_stage(struct weir__db *db, const struct weir__stored *document)
 {
-    struct weir__db_value values[] = {document->enforced ? WEIR__N(document->enforced) : WEIR__NOTHING,
-                                      document->shadow ? WEIR__N(document->shadow) : WEIR__NOTHING,
-                                      WEIR__S(document->name)};
-    return weir__db_run(db, "UPDATE documents SET enforced_version = $1, shadow_version = $2 WHERE name = $3", values,
-                        3, NULL, NULL);
+    return weir__db_exec(db, "UPDATE documents SET enforced_version = $1, shadow_version = $2 WHERE name = $3",
+                         document->enforced ? WEIR__N(document->enforced) : WEIR__NOTHING,
+                         document->shadow ? WEIR__N(document->shadow) : WEIR__NOTHING, WEIR__S(document->name));
 }
 
 static int stage_one(struct weir__call *call, const struct staging *all, struct staged *one, bool *good)
@@ -183,7 +167,7 @@ static int audit_one(struct weir__call *call, const struct staging *all, const s
                                  (json_int_t)revision, "reason", all->reason));
 }
 
-/* Within a transaction: all of them, and the set that they make. */
+/* Within a transaction: changes all stages and makes the publication. */
 static int stage_all(struct weir__call *call, struct weir__publication *made, void *context)
 {
     struct staging *all = context;
@@ -212,15 +196,10 @@ static int stage_all(struct weir__call *call, struct weir__publication *made, vo
 
 /* ---- Replies ---- */
 
-static json_t *number_or_null(int64_t number)
-{
-    return number ? json_integer(number) : json_null();
-}
-
 static json_t *describe(const struct staged *one)
 {
     return json_pack("{s:s, s:s, s:o, s:o}", "name", one->name, "stage", one->stage, "enforced_version",
-                     number_or_null(one->is.enforced), "shadow_version", number_or_null(one->is.shadow));
+                     weir__number_or_null(one->is.enforced), "shadow_version", weir__number_or_null(one->is.shadow));
 }
 
 static void reply_published(struct weir__call *call, const struct staging *all, const struct weir__publication *made)
@@ -240,7 +219,7 @@ static void reply_published(struct weir__call *call, const struct staging *all, 
 static int publish(struct weir__call *call, struct staging *all)
 {
     struct weir__publication made = {.guarded = true, .about = json_object()};
-    for (size_t i = 0; i < all->count; i++) /* warnings of other documents are no news */
+    for (size_t i = 0; i < all->count; i++) /* only warnings of these documents */
         json_object_set_new(made.about, all->list[i].name, json_true());
     int error = weir__publication_run(call, stage_all, all, &made);
     if (!error && !made.refused)
@@ -259,10 +238,10 @@ int weir__rest_publish(struct weir__call *call)
     bool named = strlen(call->param[0]) < sizeof one.name; /* no name is longer */
     bool good = read_stage(call, &all, json_object_get(body, "stage"), &one) &&
                 read_version(call, &all, json_object_get(body, "version"), &one) &&
-                read_reason(call, json_object_get(body, "reason"), &all);
+                weir__body_reason(call, body, all.reason);
     json_decref(body);
     if (good && !named)
-        return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
+        return weir__fail_no_document(call);
     if (!good)
         return 0;
     snprintf(one.name, sizeof one.name, "%s", call->param[0]);
@@ -275,7 +254,7 @@ int weir__rest_publish_many(struct weir__call *call)
     json_t *body = weir__call_json(call, "documents|stage|reason");
     if (!body)
         return 0;
-    bool good = read_reason(call, json_object_get(body, "reason"), &all) &&
+    bool good = weir__body_reason(call, body, all.reason) &&
                 read_list(call, &all, json_object_get(body, "documents"), json_object_get(body, "stage"));
     json_decref(body);
     int error = good ? publish(call, &all) : 0;

@@ -22,36 +22,34 @@ static int keep_document(void *context, const struct weir__db_row *row)
     return 0;
 }
 
+int weir__fail_no_document(struct weir__call *call)
+{
+    return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
+}
+
 int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found)
 {
-    struct weir__db_value by[] = {WEIR__S(name)};
     *found = (struct weir__stored){.version = 0};
     snprintf(found->name, sizeof found->name, "%s", name);
     if (strlen(name) >= sizeof found->name)
         return 0; /* no name is so long */
     return weir__db_run(
-        db, "SELECT kind, version, deleted, enforced_version, shadow_version FROM documents WHERE name = $1", by, 1,
-        keep_document, found);
+        db, "SELECT kind, version, deleted, enforced_version, shadow_version FROM documents WHERE name = $1",
+        WEIR__DB_VALUES(WEIR__S(name)), keep_document, found);
 }
 
 static int keep_text(void *context, const struct weir__db_row *row)
 {
     weir_text text = weir__row_text(row, 0);
-    char *copy = malloc(text.len + 1);
-    if (!copy)
-        return WEIR__DB_MEMORY;
-    memcpy(copy, text.data, text.len);
-    copy[text.len] = 0;
-    *(char **)context = copy;
-    return 0;
+    char *copy = *(char **)context = strndup(text.data, text.len);
+    return copy ? 0 : WEIR__DB_MEMORY;
 }
 
 int weir__stored_text(struct weir__db *db, const char *name, int64_t version, char **text)
 {
-    struct weir__db_value by[] = {WEIR__S(name), WEIR__N(version)};
     *text = NULL;
-    return weir__db_run(db, "SELECT text FROM versions WHERE name = $1 AND version = $2 AND deleted = 0", by, 2,
-                        keep_text, text);
+    return weir__db_run(db, "SELECT text FROM versions WHERE name = $1 AND version = $2 AND deleted = 0",
+                        WEIR__DB_VALUES(WEIR__S(name), WEIR__N(version)), keep_text, text);
 }
 
 int weir__stored_add(struct weir__call *call, const struct weir__document *document, int64_t version,
@@ -61,25 +59,20 @@ int weir__stored_add(struct weir__call *call, const struct weir__document *docum
     snprintf(folded, sizeof folded, "%s %s", document->name, document->summary);
     for (char *c = folded; *c; c++)
         *c = (char)weir__lower(*c);
-    struct weir__db_value row[] = {WEIR__S(document->name),    WEIR__S(weir__kind_name(document->kind)),
-                                   WEIR__N(version),           WEIR__N(deleted),
-                                   WEIR__S(call->who),         WEIR__N(call->now_ms),
-                                   WEIR__S(document->summary), WEIR__S(folded)};
-    struct weir__db_value values[] = {WEIR__S(document->name), WEIR__N(version),      WEIR__T(document->text),
-                                      WEIR__S(call->who),      WEIR__N(call->now_ms), WEIR__S(reason),
-                                      WEIR__N(deleted)};
-    int error = weir__db_run(
+    int error = weir__db_exec(
         call->db,
         "INSERT INTO documents (name, kind, version, deleted, author, at, summary, folded)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO UPDATE SET version = excluded.version,"
         " deleted = excluded.deleted, author = excluded.author, at = excluded.at, summary = excluded.summary,"
         " folded = excluded.folded",
-        row, 8, NULL, NULL);
+        WEIR__S(document->name), WEIR__S(weir__kind_name(document->kind)), WEIR__N(version), WEIR__N(deleted),
+        WEIR__S(call->who), WEIR__N(call->now_ms), WEIR__S(document->summary), WEIR__S(folded));
     return error ? error
-                 : weir__db_run(call->db,
-                                "INSERT INTO versions (name, version, text, author, at, reason, deleted)"
-                                " VALUES ($1, $2, $3, $4, $5, $6, $7)",
-                                values, 7, NULL, NULL);
+                 : weir__db_exec(call->db,
+                                 "INSERT INTO versions (name, version, text, author, at, reason, deleted)"
+                                 " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                                 WEIR__S(document->name), WEIR__N(version), WEIR__T(document->text), WEIR__S(call->who),
+                                 WEIR__N(call->now_ms), WEIR__S(reason), WEIR__N(deleted));
 }
 
 weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow)
@@ -98,12 +91,11 @@ int weir__audit(struct weir__call *call, const char *action, const char *object,
 {
     char *text = details ? json_dumps(details, JSON_COMPACT) : NULL;
     const char *address = call->request->address ? call->request->address : "";
-    struct weir__db_value values[] = {WEIR__N(call->now_ms), WEIR__S(call->who),          WEIR__S(action),
-                                      WEIR__S(object),       WEIR__S(text ? text : "{}"), WEIR__S(address)};
-    int error = weir__db_run(call->db,
-                             "INSERT INTO audit (at, who, action, object, details, address)"
-                             " VALUES ($1, $2, $3, $4, $5, $6)",
-                             values, 6, NULL, NULL);
+    int error = weir__db_exec(call->db,
+                              "INSERT INTO audit (at, who, action, object, details, address)"
+                              " VALUES ($1, $2, $3, $4, $5, $6)",
+                              WEIR__N(call->now_ms), WEIR__S(call->who), WEIR__S(action), WEIR__S(object),
+                              WEIR__S(text ? text : "{}"), WEIR__S(address));
     free(text);
     json_decref(details);
     return error;
@@ -113,14 +105,12 @@ int weir__audit(struct weir__call *call, const char *action, const char *object,
 
 static int add_to_set(void *context, const struct weir__db_row *row)
 {
-    weir_text kind = weir__row_text(row, 1);
-    struct weir__set *set = context;
-    weir__set_add(set, weir__row_text(row, 0).data, kind_of(kind), weir__row_text(row, 2),
+    weir__set_add(context, weir__row_text(row, 0).data, kind_of(weir__row_text(row, 1)), weir__row_text(row, 2),
                   weir__row_number(row, 3) != 0);
     return 0;
 }
 
-/* Settings, rules, domains; each by name, and the shadow behind the enforced one. */
+/* Ordered by kind (settings, rules, domains), then by name, the enforced version before the shadow. */
 #define SET_OF(staged)                                                                                                 \
     "SELECT d.name, d.kind, v.text, 0 AS shadow, CASE d.kind WHEN 'settings' THEN 0 WHEN 'rule' THEN 1 ELSE 2 END"     \
     " FROM " staged " s JOIN documents d ON d.name = s.name"                                                           \
@@ -137,9 +127,8 @@ int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set)
     static const char then[] =
         SET_OF("(SELECT c.name, c.enforced_version, c.shadow_version FROM revision_changes c WHERE c.revision ="
                " (SELECT max(x.revision) FROM revision_changes x WHERE x.name = c.name AND x.revision <= $1))");
-    struct weir__db_value by[] = {WEIR__N(revision)};
-    int error =
-        revision ? weir__db_run(db, then, by, 1, add_to_set, set) : weir__db_run(db, now, NULL, 0, add_to_set, set);
+    int error = revision ? weir__db_run(db, then, WEIR__DB_VALUES(WEIR__N(revision)), add_to_set, set)
+                         : weir__db_run(db, now, NULL, 0, add_to_set, set);
     if (!error && !weir__set_finish(set))
         error = WEIR__DB_MEMORY;
     return error;

@@ -1,6 +1,6 @@
 /*
- * Who asks. Tokens are 256 random bits, so that one round of SHA-256 with a salt is as good as many: there is nothing
- * to guess. Of sessions, too, only the hash is kept.
+ * Authentication. Tokens are 256 random bits, which cannot be guessed: one round of SHA-256 with a salt is enough. Of
+ * sessions, too, the database has only the hash.
  */
 #define _GNU_SOURCE /* memmem */
 #include "control/call.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 
 #define TOKEN_PREFIX "weir_"
-#define USED_MS      60000 /* last_used is written at most so often */
-#define DELAY_PART   60 /* the check of a token is late by this part of the Retry-After of a wrong one: at most 1 s */
+#define USED_MS      60000 /* least time between two updates of last_used */
+#define DELAY_PART   60    /* a token is checked after this fraction of the throttle's wait: at most 1 s */
 
 /* ---- Randomness and hashes ---- */
 
@@ -27,7 +27,7 @@ void weir__digest(const char *salt, const char *text, size_t len, char *hash)
                 EVP_DigestUpdate(context, salt, strlen(salt)) && EVP_DigestUpdate(context, text, len) &&
                 EVP_DigestFinal_ex(context, bytes, &size);
     EVP_MD_CTX_free(context);
-    *hash = 0; /* which is no hash at all */
+    *hash = 0; /* no hash: OpenSSL failed */
     for (unsigned int i = 0; good && i < size; i++)
         snprintf(hash + (size_t)2 * i, 3, "%02x", bytes[i]);
 }
@@ -86,13 +86,13 @@ static int keep_found(void *context, const struct weir__db_row *row)
     return 0;
 }
 
-/* Written now and then only, and not at all where that fails: reading must not need a database that can be written. */
+/* Updates last_used now and then. Errors are ignored, so that reading works with a read-only database. */
 static void note_use(const struct found *found)
 {
     struct weir__call *call = found->call;
-    struct weir__db_value values[] = {WEIR__N(call->now_ms), WEIR__S(call->token_id)};
     if (call->now_ms - found->last_used_ms >= USED_MS)
-        (void)weir__db_run(call->db, "UPDATE tokens SET last_used = $1 WHERE id = $2", values, 2, NULL, NULL);
+        (void)weir__db_exec(call->db, "UPDATE tokens SET last_used = $1 WHERE id = $2", WEIR__N(call->now_ms),
+                            WEIR__S(call->token_id));
 }
 
 bool weir__token_check(struct weir__call *call, const char *token, int *error)
@@ -107,11 +107,10 @@ bool weir__token_check(struct weir__call *call, const char *token, int *error)
     snprintf(id, sizeof id, "%.*s", (int)((size_t)(end - token) - prefix), token + prefix);
     if (!weir__text_sound((weir_text){id, strlen(id)}))
         return false;
-    struct weir__db_value by[] = {WEIR__S(id)};
     *error = weir__db_run(call->db,
                           "SELECT id, name, role, salt, hash, expires, revoked, coalesce(last_used, 0) FROM tokens"
                           " WHERE id = $1",
-                          by, 1, keep_found, &found);
+                          WEIR__DB_VALUES(WEIR__S(id)), keep_found, &found);
     if (found.good)
         note_use(&found);
     return found.good && !*error;
@@ -122,12 +121,11 @@ static bool session_check(struct weir__call *call, weir_text session, int *error
     struct found found = {.call = call};
     char hash[WEIR__DIGEST_TEXT];
     weir__digest("", session.data, session.len, hash);
-    struct weir__db_value by[] = {WEIR__S(hash), WEIR__N(call->now_ms)};
     *error = weir__db_run(call->db,
                           "SELECT t.id, t.name, t.role, t.salt, t.hash, t.expires, t.revoked, coalesce(t.last_used, 0),"
                           " s.expires FROM sessions s JOIN tokens t ON t.id = s.token"
                           " WHERE s.hash = $1 AND s.expires > $2",
-                          by, 2, keep_found, &found);
+                          WEIR__DB_VALUES(WEIR__S(hash), WEIR__N(call->now_ms)), keep_found, &found);
     if (found.good)
         note_use(&found);
     return found.good && !*error;
@@ -135,7 +133,6 @@ static bool session_check(struct weir__call *call, weir_text session, int *error
 
 /* ---- The request ---- */
 
-/* The value of our cookie, or nothing. */
 weir_text weir__cookie_of(weir_text cookies)
 {
     static const char name[] = WEIR__SESSION_COOKIE "=";
@@ -151,7 +148,7 @@ weir_text weir__cookie_of(weir_text cookies)
     return (weir_text){"", 0};
 }
 
-/* A browser sends a cookie for other sites' pages, too; it also says whose page it was. */
+/* Against request forgery: browsers send the cookie also for pages of other sites, with their Origin. */
 bool weir__is_own_page(const struct weir__call *call)
 {
     weir_text origin = call->request->origin, host = call->request->host;

@@ -295,6 +295,7 @@ static struct weir__node *node_new(struct yaml_reading *r, enum weir__node_kind 
     }
     node->kind = kind;
     node->place = place_of_mark(r->source, event->start_mark);
+    node->end = place_of_mark(r->source, event->end_mark);
     if (kind == WEIR__SCALAR) {
         char *copy = (char *)(node + 1);
         if (text.len)
@@ -384,7 +385,7 @@ static void read_alias(struct yaml_reading *r, const yaml_event_t *event)
         node_place(r, node);
 }
 
-static void read_start(struct yaml_reading *r, const yaml_event_t *event, enum weir__node_kind kind)
+static void read_start(struct yaml_reading *r, const yaml_event_t *event, enum weir__node_kind kind, bool flow)
 {
     struct weir__place place = place_of_mark(r->source, event->start_mark);
     if (key_is_next(r)) {
@@ -400,8 +401,14 @@ static void read_start(struct yaml_reading *r, const yaml_event_t *event, enum w
     struct weir__node *node = node_new(r, kind, event, (weir_text){NULL, 0});
     if (!node)
         return;
+    node->flow = flow;
     node_place(r, node);
     r->stack[r->depth++] = (struct open){node, &node->first, NULL};
+}
+
+static void read_end(struct yaml_reading *r, const yaml_event_t *event)
+{
+    r->stack[--r->depth].node->end = place_of_mark(r->source, event->end_mark);
 }
 
 static void read_event(struct yaml_reading *r, const yaml_event_t *event)
@@ -423,18 +430,18 @@ static void read_event(struct yaml_reading *r, const yaml_event_t *event)
         break;
     case YAML_SEQUENCE_START_EVENT:
         check_extras(r, event, event->data.sequence_start.anchor, event->data.sequence_start.tag);
-        read_start(r, event, WEIR__LIST);
+        read_start(r, event, WEIR__LIST, event->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE);
         break;
     case YAML_MAPPING_START_EVENT:
         check_extras(r, event, event->data.mapping_start.anchor, event->data.mapping_start.tag);
-        read_start(r, event, WEIR__MAP);
+        read_start(r, event, WEIR__MAP, event->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE);
         break;
     case YAML_MAPPING_END_EVENT:
         check_doubles(r, r->stack[r->depth - 1].node);
-        r->depth--;
+        read_end(r, event);
         break;
     case YAML_SEQUENCE_END_EVENT:
-        r->depth--;
+        read_end(r, event);
         break;
     case YAML_STREAM_END_EVENT:
         r->stopped = true;

@@ -17,7 +17,9 @@ enum weir__node_kind { WEIR__SCALAR, WEIR__LIST, WEIR__MAP };
 struct weir__node {
     enum weir__node_kind kind;
     bool quoted; /* a quoted scalar is always text */
+    bool flow;   /* a list or map in brackets */
     struct weir__place place;
+    struct weir__place end;        /* behind its last character; in block style, where the next node begins */
     weir_text text;                /* of a scalar; followed by a zero byte */
     const struct weir__node *name; /* of a member of a map */
     struct weir__node *first;      /* members of a list or map, in order */

@@ -275,7 +275,6 @@ static void gather_rule(const struct weir__snapshot *snapshot, uint64_t id, stru
         e->hard = limit->hard;
         e->window_s = calendar ? 0 : (double)limit->window_us / 1e6;
         e->by_clock = limit->algorithm == WEIR_FIXED_WINDOW && limit->align == WEIR_ALIGN_CLOCK;
-        e->tiers = rule->quota_count > 1;
         e->shadow = rule->shadow;
         break;
     }
@@ -299,7 +298,6 @@ static void gather_keys(const struct weir__snapshot *snapshot, const struct weir
             if (admitted[j].hash == keys[i].hash)
                 e->key[i].admitted = admitted[j].weight;
     }
-    e->denied_total = weir__load64(&rule_slot->sketch[WEIR__HOT_DENIED].total);
     e->stands_for_s = weir__load64(&snapshot->hot.header->seconds);
     e->keys = weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
     if (e->keys < e->key_count)

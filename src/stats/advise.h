@@ -23,7 +23,7 @@ struct weir__evidence {
     int64_t limit, hard; /* units a window; `hard`: largest burst */
     double window_s;     /* 0: a calendar window, whose length varies; rates are unknown */
     bool by_clock;       /* a fixed window aligned to the epoch */
-    bool shadow, tiers;
+    bool shadow;
 
     struct weir__history_second second[WEIR__HISTORY_SECONDS]; /* oldest first */
     size_t second_count;
@@ -33,7 +33,6 @@ struct weir__evidence {
 
     struct weir__denied_key key[WEIR__EVIDENCE_KEYS]; /* heaviest first */
     size_t key_count;
-    uint64_t denied_total; /* of all keys */
     uint64_t stands_for_s; /* seconds; 0: unknown */
     uint64_t keys;         /* estimated number of active keys */
 };

@@ -113,40 +113,28 @@ int weir__snapshot_each_rule(const struct weir__snapshot *snapshot,
                              : weir_rules_each(snapshot->engine, visit_rule, &rule_visitor);
 }
 
-/* ---- Remembering ---- */
+/* ---- Rates ---- */
 
-static int count_rule(void *context, const struct weir__rule_snapshot *rule)
+static int save_rule(void *context, const struct weir__rule_snapshot *rule)
 {
-    (void)rule;
-    ++*(size_t *)context;
-    return 0;
-}
-
-struct saved_rules {
-    struct weir__snapshot *snapshot;
-    size_t count;
-};
-
-static int remember_within(void *context, const struct weir__rule_snapshot *rule)
-{
-    const struct saved_rules *saved_rules = context;
-    struct weir__snapshot *snapshot = saved_rules->snapshot;
-    if (snapshot->previous_count == saved_rules->count)
-        return 1;
+    struct weir__snapshot *snapshot = context;
+    if (snapshot->previous_count == snapshot->previous_room) {
+        size_t room = 2 * snapshot->previous_room + 64;
+        struct weir__saved_totals *more = realloc(snapshot->previous, room * sizeof *more);
+        if (!more)
+            return 1;
+        snapshot->previous = more;
+        snapshot->previous_room = room;
+    }
     snapshot->previous[snapshot->previous_count++] = (struct weir__saved_totals){rule->id, rule->stats};
     return 0;
 }
 
 void weir__snapshot_save_totals(struct weir__snapshot *snapshot)
 {
-    struct saved_rules saved_rules = {snapshot, 0};
-    (void)weir__snapshot_each_rule(snapshot, count_rule, &saved_rules.count);
-    free(snapshot->previous);
     snapshot->previous_count = 0;
     snapshot->previous_at = snapshot->now;
-    snapshot->previous = calloc(saved_rules.count + 1, sizeof *snapshot->previous);
-    if (snapshot->previous) /* there may be more rules by now */
-        (void)weir__snapshot_each_rule(snapshot, remember_within, &saved_rules);
+    (void)weir__snapshot_each_rule(snapshot, save_rule, snapshot);
 }
 
 static double a_second(uint64_t now, uint64_t previous, double seconds)
@@ -154,8 +142,7 @@ static double a_second(uint64_t now, uint64_t previous, double seconds)
     return now > previous ? (double)(now - previous) / seconds : 0;
 }
 
-static struct weir__rates since_remembered(const struct weir__snapshot *snapshot,
-                                           const struct weir__rule_snapshot *rule)
+static struct weir__rates since_saved(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule)
 {
     double seconds = (double)(snapshot->now.mono_ns - snapshot->previous_at.mono_ns) / 1e9;
     for (size_t i = 0; i < snapshot->previous_count && seconds > 0; i++) {
@@ -221,7 +208,7 @@ struct weir__rates weir__snapshot_rates(const struct weir__snapshot *snapshot, c
         rates.shed += list[i].shed;
     }
     if (!count)
-        return since_remembered(snapshot, rule);
+        return since_saved(snapshot, rule);
     return (struct weir__rates){rates.allowed / (double)count, rates.delayed / (double)count,
                                 rates.denied / (double)count, rates.shed / (double)count, true};
 }

@@ -18,13 +18,13 @@ struct weir__snapshot {
     const char *host_name;               /* the caller's; NULL: gethostname */
     bool unnamed;                        /* rule statistics are listed by id, as the rules are unknown */
     struct weir__saved_totals *previous; /* saved by weir__snapshot_save_totals */
-    size_t previous_count;
+    size_t previous_count, previous_room;
     weir_time previous_at;
     struct weir__mapped hot_file, history_file, ledger_file, load_file; /* `memory` NULL: missing or refused */
-    struct weir__hot hot;                                               /* `panels` 0: there is none */
-    struct weir__history history;                                       /* `rows` 0: the same */
-    struct weir__delta_ledger deltas;                                   /* `ledger.entries` 0: the same */
-    const struct weir__load_page *load;                                 /* NULL: the same */
+    struct weir__hot hot;                                               /* `rule_slots` 0: there is none */
+    struct weir__history history;                                       /* `rows` 0: there is none */
+    struct weir__delta_ledger deltas;                                   /* `ledger.entries` 0: there is none */
+    const struct weir__load_page *load;                                 /* NULL: there is none */
 };
 
 /* 0 or WEIR_ENOMEM. */
@@ -78,7 +78,7 @@ struct weir__rates weir__snapshot_rates(const struct weir__snapshot *snapshot, c
 /* Adds a rule's rates to a sum over the enforced rules. */
 void weir__rates_add(struct weir__rates *sum, const struct weir__rule_snapshot *rule, const struct weir__rates *rates);
 /*
- * Saves the present totals, from which rates are computed where there is no history. Without memory nothing is saved.
+ * Saves the present totals, from which rates are computed where there is no history. Without memory some are missing.
  */
 void weir__snapshot_save_totals(struct weir__snapshot *snapshot);
 

@@ -47,19 +47,20 @@ void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen
 
 /* ---- Shared by the files that draw ---- */
 
-/* A screen being drawn. */
 struct weir__canvas {
     const struct weir__top_screen *screen;
     int line; /* next line */
 };
 
-/* Prints as many characters of a printable UTF-8 line as fit. */
-void weir__top_cut(FILE *to, const char *line, int width);
 /* Prints one line, cut at the width; `style` is an SGR sequence or "". Lines below the screen are left out. */
 void weir__top_line(struct weir__canvas *canvas, const char *style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* "12345", "1.23M": six columns at the most. */
+/* "12345", "1.23M": at most six columns. */
 const char *weir__top_number(double value, char buffer[16]);
+/* The number by which rates are sorted; 0 for other orders. */
+double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort);
+/* Orders by value, largest first, then by name. */
+int weir__top_compare(double left, double right, const char *left_name, const char *right_name);
 
 /* Draws the list of hosts in `space` lines; 0: all of them. */
 void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t space);

@@ -10,33 +10,11 @@
 #define NAME_MIN     10
 #define RULES_DIGITS 7
 
-static double share_of(const struct weir__rates *rates)
-{
-    double all = rates->allowed + rates->denied + rates->delayed;
-    return all > 0 ? rates->denied / all : 0;
-}
-
 static double value_of(const struct weir__host_status *host, enum weir__top_sort sort)
 {
-    const struct weir__rates *rates = &host->heartbeat.rates;
-    switch (sort) {
-    case WEIR__BY_ALLOWED:
-        return rates->allowed;
-    case WEIR__BY_DENIED:
-        return rates->denied;
-    case WEIR__BY_DELAYED:
-        return rates->delayed;
-    case WEIR__BY_SHED:
-        return rates->shed;
-    case WEIR__BY_SHARE:
-        return share_of(rates);
-    case WEIR__BY_LEVEL:
-        return host->heartbeat.level;
-    case WEIR__BY_SEEN:
-        return (double)host->received_ms;
-    default:
-        return 0;
-    }
+    return sort == WEIR__BY_LEVEL  ? host->heartbeat.level
+           : sort == WEIR__BY_SEEN ? (double)host->received_ms
+                                   : weir__top_value(&host->heartbeat.rates, sort);
 }
 
 struct order {
@@ -49,10 +27,8 @@ static int by_sort(const void *a, const void *b, void *context)
     const struct order *order = context;
     const struct weir__host_status *left = &order->hosts[*(const size_t *)a],
                                    *right = &order->hosts[*(const size_t *)b];
-    double l = value_of(left, order->sort), r = value_of(right, order->sort);
-    if (l < r || l > r)
-        return l < r ? 1 : -1;
-    int names = strcmp(left->heartbeat.name, right->heartbeat.name);
+    int names = weir__top_compare(value_of(left, order->sort), value_of(right, order->sort), left->heartbeat.name,
+                                  right->heartbeat.name);
     return names ? names : strcmp(left->heartbeat.id, right->heartbeat.id);
 }
 
@@ -89,11 +65,9 @@ static void draw_host(struct weir__canvas *canvas, const struct weir__host_statu
     if (heartbeat->rules)
         snprintf(rules, sizeof rules, "%0*" PRIx64 "%s", RULES_DIGITS, heartbeat->rules >> (64 - 4 * RULES_DIGITS),
                  host->differs ? "!" : "");
-    const char *style = chosen                                             ? "7"
-                        : host->silent                                     ? "31"
-                        : heartbeat->store == WEIR__HOST_STORE_UNAVAILABLE ? "31"
-                        : host->differs || share_of(rates) > 0.1           ? "33"
-                                                                           : "";
+    bool bad = host->silent || heartbeat->store == WEIR__HOST_STORE_UNAVAILABLE;
+    bool odd = host->differs || weir__top_value(rates, WEIR__BY_SHARE) > 0.1;
+    const char *style = chosen ? "7" : bad ? "31" : odd ? "33" : "";
     weir__top_line(canvas, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name,
                    ago(host->received_ms, received), rates->known ? weir__top_number(rates->allowed, a) : "-",
                    rates->known ? weir__top_number(rates->denied, b) : "-",

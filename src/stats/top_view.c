@@ -1,4 +1,4 @@
-/* One picture of weir top. See top.h. */
+/* weir top: head, rules and keys. See top.h. */
 #define _GNU_SOURCE /* qsort_r */
 #include "stats/top.h"
 #include "stats/advise.h"
@@ -17,7 +17,8 @@
 
 /* ---- Lines ---- */
 
-void weir__top_cut(FILE *to, const char *line, int width)
+/* Prints as many characters of a printable UTF-8 line as fit. */
+static void put_cut(FILE *to, const char *line, int width)
 {
     int columns = 0;
     for (const char *c = line; *c; c++) {
@@ -43,7 +44,7 @@ void weir__top_line(struct weir__canvas *canvas, const char *style, const char *
         fputs("\r\n", screen->to);
     if (styled)
         fprintf(screen->to, "\033[%sm", style);
-    weir__top_cut(screen->to, text, screen->width);
+    put_cut(screen->to, text, screen->width);
     if (styled)
         fputs("\033[0m", screen->to);
     fputs(screen->plain ? "\n" : "\033[K", screen->to);
@@ -64,14 +65,39 @@ const char *weir__top_number(double value, char buffer[16])
     return buffer;
 }
 
+double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort)
+{
+    double all = rates->allowed + rates->denied + rates->delayed;
+    switch (sort) {
+    case WEIR__BY_ALLOWED:
+        return rates->allowed;
+    case WEIR__BY_DENIED:
+        return rates->denied;
+    case WEIR__BY_DELAYED:
+        return rates->delayed;
+    case WEIR__BY_SHED:
+        return rates->shed;
+    case WEIR__BY_SHARE:
+        return all > 0 ? rates->denied / all : 0;
+    default:
+        return 0;
+    }
+}
+
+int weir__top_compare(double left, double right, const char *left_name, const char *right_name)
+{
+    if (left < right || left > right)
+        return left < right ? 1 : -1;
+    return strcmp(left_name, right_name);
+}
+
 struct row {
     char name[WEIR_NAME_MAX + 1];
     bool shadow;
     uint64_t id;
-    struct weir__rates rates;
-    weir_rule_stats stats;
+    struct weir__rates rates; /* totals if they are not known */
     uint64_t keys, near;
-    bool watched; /* its keys are noted */
+    bool sampled; /* its hot keys are sampled */
 };
 
 struct picture {
@@ -79,7 +105,7 @@ struct picture {
     struct weir__canvas canvas;
     struct row *rows;
     size_t count, room;
-    bool sheds; /* or may: there is a load level */
+    bool sheds; /* shows the SHED column: requests were shed, or there is a load level */
 };
 
 /* ---- The rules ---- */
@@ -99,55 +125,29 @@ static int gather(void *context, const struct weir__rule_snapshot *rule)
         p->room = room;
     }
     struct row *row = &p->rows[p->count++];
-    *row = (struct row){.shadow = rule->info.shadow, .id = rule->id, .stats = rule->stats};
+    *row = (struct row){.shadow = rule->info.shadow, .id = rule->id};
     snprintf(row->name, sizeof row->name, "%s", rule->info.name);
     row->rates = weir__snapshot_rates(snapshot, rule, 10);
-    p->sheds |= row->stats.shed > 0;
+    if (!row->rates.known)
+        row->rates = (struct weir__rates){(double)rule->stats.allowed, (double)rule->stats.delayed,
+                                          (double)rule->stats.denied, (double)rule->stats.shed, false};
+    p->sheds |= rule->stats.shed > 0;
     const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
     if (!rule_slot)
         return 0;
-    row->watched = true;
+    row->sampled = true;
     row->keys = weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
     row->near = weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
                                   weir__hot_sampler_hash, snapshot->engine->segment, near, WEIR__HOT_NEAR);
     return 0;
 }
 
-static double share_of(const struct row *row)
-{
-    double denied = row->rates.known ? row->rates.denied : (double)row->stats.denied;
-    double passed =
-        row->rates.known ? row->rates.allowed + row->rates.delayed : (double)(row->stats.allowed + row->stats.delayed);
-    return denied + passed > 0 ? denied / (denied + passed) : 0;
-}
-
-static double value_of(const struct row *row, enum weir__top_sort sort)
-{
-    bool known = row->rates.known;
-    switch (sort) {
-    case WEIR__BY_ALLOWED:
-        return known ? row->rates.allowed : (double)row->stats.allowed;
-    case WEIR__BY_DENIED:
-        return known ? row->rates.denied : (double)row->stats.denied;
-    case WEIR__BY_DELAYED:
-        return known ? row->rates.delayed : (double)row->stats.delayed;
-    case WEIR__BY_SHED:
-        return known ? row->rates.shed : (double)row->stats.shed;
-    case WEIR__BY_SHARE:
-        return share_of(row);
-    default:
-        return 0;
-    }
-}
-
 static int by_sort(const void *a, const void *b, void *context)
 {
     const struct row *left = a, *right = b;
     enum weir__top_sort sort = *(const enum weir__top_sort *)context;
-    double l = value_of(left, sort), r = value_of(right, sort);
-    if (l < r || l > r)
-        return l < r ? 1 : -1;
-    int names = strcmp(left->name, right->name);
+    int names = weir__top_compare(weir__top_value(&left->rates, sort), weir__top_value(&right->rates, sort), left->name,
+                                  right->name);
     return names ? names : left->shadow - right->shadow;
 }
 
@@ -180,15 +180,17 @@ static void draw_rule(struct picture *p, const struct row *row, bool chosen)
     snprintf(shown, sizeof shown, "%s%s", row->name, row->shadow ? " (shadow)" : "");
     weir__printable((weir_text){shown, strlen(shown)}, name,
                     (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
-    const char *style = chosen ? "7" : row->shadow ? "2" : share_of(row) > 0.1 ? "33" : "";
+    const char *style = chosen                                               ? "7"
+                        : row->shadow                                        ? "2"
+                        : weir__top_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33"
+                                                                             : "";
     if (p->sheds)
-        snprintf(shed, sizeof shed, " %7s", weir__top_number(value_of(row, WEIR__BY_SHED), a));
+        snprintf(shed, sizeof shed, " %7s", weir__top_number(row->rates.shed, a));
     weir__top_line(&p->canvas, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name,
-                   weir__top_number(value_of(row, WEIR__BY_ALLOWED), a),
-                   weir__top_number(value_of(row, WEIR__BY_DENIED), b), shed,
-                   weir__top_number(value_of(row, WEIR__BY_DELAYED), c), 100 * share_of(row),
-                   row->watched ? weir__top_number((double)row->keys, d) : "-",
-                   row->watched ? weir__top_number((double)row->near, e) : "-");
+                   weir__top_number(row->rates.allowed, a), weir__top_number(row->rates.denied, b), shed,
+                   weir__top_number(row->rates.delayed, c), 100 * weir__top_value(&row->rates, WEIR__BY_SHARE),
+                   row->sampled ? weir__top_number((double)row->keys, d) : "-",
+                   row->sampled ? weir__top_number((double)row->near, e) : "-");
 }
 
 static void draw_rules(struct picture *p)
@@ -225,12 +227,17 @@ static size_t keys_of(const struct weir__snapshot *snapshot, const struct weir__
                          weir__hot_sampler_hash, segment, keys, max);
 }
 
+static int key_width(const struct picture *p)
+{
+    int wide = p->canvas.screen->width - 24;
+    return wide < 20 ? 20 : wide > 100 ? 100 : wide;
+}
+
 static void draw_key(struct picture *p, const weir_segment *segment, const struct weir__hot_key *key, uint64_t seconds)
 {
     char text[WEIR__HOT_TEXT_MAX + 8], shown[128], a[16], b[16];
-    int wide = p->canvas.screen->width - 24 < 20    ? 20
-               : p->canvas.screen->width - 24 > 100 ? 100
-                                                    : p->canvas.screen->width - 24;
+    double per = seconds ? (double)seconds : 1; /* totals if the time that they cover is unknown */
+    int wide = key_width(p);
     if (key->len)
         snprintf(text, sizeof text, "%.*s%s", (int)key->shown, key->text, key->shown < key->len ? "..." : "");
     else
@@ -238,13 +245,9 @@ static void draw_key(struct picture *p, const weir_segment *segment, const struc
     weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
     if (p->top->list == WEIR__TOP_NEAR)
         weir__top_line(&p->canvas, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
-    else if (seconds)
-        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown,
-                       weir__top_number((double)key->weight / (double)seconds, a),
-                       weir__top_number((double)key->error / (double)seconds, b));
     else
-        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight, a),
-                       weir__top_number((double)key->error, b));
+        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight / per, a),
+                       weir__top_number((double)key->error / per, b));
 }
 
 static void draw_keys(struct picture *p, const struct row *row, size_t max)
@@ -254,9 +257,7 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     char name[64];
     const struct weir__snapshot *snapshot = p->top->snapshot;
     const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, row->id);
-    int wide = p->canvas.screen->width - 24 < 20    ? 20
-               : p->canvas.screen->width - 24 > 100 ? 100
-                                                    : p->canvas.screen->width - 24;
+    int wide = key_width(p);
     uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     char title[128];
     snprintf(title, sizeof title, "KEYS of %s, %s",
@@ -355,12 +356,11 @@ static void draw_head(struct picture *p)
         if (p->rows[i].shadow)
             continue;
         all.known |= p->rows[i].rates.known;
-        all.allowed += value_of(&p->rows[i], WEIR__BY_ALLOWED);
-        all.denied += value_of(&p->rows[i], WEIR__BY_DENIED);
-        all.delayed += value_of(&p->rows[i], WEIR__BY_DELAYED);
-        all.shed += value_of(&p->rows[i], WEIR__BY_SHED);
+        all.allowed += p->rows[i].rates.allowed;
+        all.denied += p->rows[i].rates.denied;
+        all.delayed += p->rows[i].rates.delayed;
+        all.shed += p->rows[i].rates.shed;
     }
-    double sum = all.allowed + all.denied + all.delayed;
     (void)!weir_stats_read(snapshot->engine->segment, &stats);
     (void)!weir_segment_sample(snapshot->engine->segment, snapshot->now, SAMPLED_SLOTS, &looked, &live);
     weir__top_line(&p->canvas, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
@@ -369,7 +369,7 @@ static void draw_head(struct picture *p)
         snprintf(shed, sizeof shed, ", shed %s", weir__top_number(all.shed, d));
     weir__top_line(&p->canvas, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
                    all.known ? " a second" : " so far", weir__top_number(all.allowed, a),
-                   weir__top_number(all.denied, b), sum > 0 ? 100 * all.denied / sum : 0, shed,
+                   weir__top_number(all.denied, b), 100 * weir__top_value(&all, WEIR__BY_SHARE), shed,
                    weir__top_number(all.delayed, c));
     weir__top_line(&p->canvas, stats.evicted_live ? "33" : "",
                    "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s",
@@ -396,7 +396,7 @@ static void draw_plain(struct picture *p)
 {
     draw_rules(p);
     for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].watched && p->rows[i].keys) {
+        if (p->rows[i].sampled && p->rows[i].keys) {
             weir__top_line(&p->canvas, "", "%s", "");
             draw_keys(p, &p->rows[i], KEYS_ONCE);
         }
@@ -415,10 +415,10 @@ static void draw_page(struct picture *p)
         draw_rules_and_keys(p);
     fputs("\033[J", screen->to);
     fprintf(screen->to, "\033[%d;1H\033[7m", screen->height);
-    weir__top_cut(screen->to,
-                  hosts ? "q quit o rules j/k host  sort: n name a allow d deny e shed y delay l lvl t seen"
-                        : "q quit o hosts j/k rule h keys  sort: n name a allow d deny e shed y delay s %",
-                  screen->width);
+    put_cut(screen->to,
+            hosts ? "q quit o rules j/k host  sort: n name a allow d deny e shed y delay l lvl t seen"
+                  : "q quit o hosts j/k rule h keys  sort: n name a allow d deny e shed y delay s %",
+            screen->width);
     fputs("\033[0m\033[K", screen->to);
 }
 
