@@ -1,4 +1,6 @@
 /* The admin listener: see control.h. */
+#include "base/buffer.h"
+#include "base/file.h"
 #include "control/control.h"
 #include "control/dashboard.h"
 
@@ -16,8 +18,7 @@ enum {
     CONNECTIONS = 512,
     CONNECTIONS_OF_ONE = 64, /* address */
     IDLE_S = 30,
-    STACK = 2 << 20,   /* bytes of a thread's */
-    FILE_MAX = 1 << 20 /* bytes of a certificate or key */
+    STACK = 2 << 20 /* bytes, of each thread */
 };
 
 struct weir__admin {
@@ -27,16 +28,17 @@ struct weir__admin {
     char *certificate, *key;
 };
 
-/* A request while its body comes in. */
-struct call {
-    char *body;
-    size_t len, size;
+/* A request while it is received. */
+struct admin_request {
+    char *target; /* path and query as they came: libmicrohttpd would split and decode them */
+    bool begun;   /* its headers were received */
     bool too_long;
+    struct weir__buffer body;
 };
 
-/* ---- Answering ---- */
+/* ---- Replies ---- */
 
-static enum MHD_Result send_off(struct MHD_Connection *connection, unsigned status, struct MHD_Response *response)
+static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned status, struct MHD_Response *response)
 {
     if (!response)
         return MHD_NO;
@@ -51,7 +53,7 @@ static enum MHD_Result send_off(struct MHD_Connection *connection, unsigned stat
 static weir_text header(struct MHD_Connection *connection, const char *name)
 {
     const char *value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
-    return (weir_text){value ? value : "", value ? strlen(value) : 0};
+    return weir__text_of(value ? value : "");
 }
 
 static bool has_word(weir_text text, const char *word)
@@ -80,18 +82,7 @@ static enum MHD_Result send_file(struct MHD_Connection *connection, const struct
         if (packed && !same)
             MHD_add_response_header(response, "Content-Encoding", "gzip");
     }
-    return send_off(connection, same ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, response);
-}
-
-/*
- * Slows down guessing: as libmicrohttpd has a thread for each connection, CONNECTIONS_OF_ONE tokens of an address are
- * checked within the delay at most, and CONNECTIONS in all, whether clients wait for the answer or not.
- */
-static void put_off(int64_t ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    if (ms > 0)
-        nanosleep(&pause, NULL);
+    return send_response(connection, same ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, response);
 }
 
 static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir__rest_reply *reply)
@@ -99,12 +90,12 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir
     struct MHD_Response *response =
         MHD_create_response_from_buffer(reply->body ? reply->len : 0, reply->body, MHD_RESPMEM_MUST_FREE);
     if (response)
-        reply->body = NULL; /* the response's now */
+        reply->body = NULL; /* the response has it */
     for (size_t i = 0; response && i < reply->header_count; i++)
         MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
     if (response && reply->last)
         MHD_add_response_header(response, "Connection", "close");
-    enum MHD_Result result = send_off(connection, (unsigned)reply->status, response);
+    enum MHD_Result result = send_response(connection, (unsigned)reply->status, response);
     weir__rest_free(reply);
     return result;
 }
@@ -115,7 +106,7 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
         MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
     if (response)
         MHD_add_response_header(response, "Content-Type", "application/json");
-    return send_off(connection, status, response);
+    return send_response(connection, status, response);
 }
 
 /* ---- Requests ---- */
@@ -123,27 +114,30 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
 static void address_of(struct MHD_Connection *connection, char *to, size_t size)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const void *address = info ? info->client_addr : NULL;
+    int family = address ? info->client_addr->sa_family : AF_UNSPEC;
     *to = 0;
-    if (!info || !info->client_addr)
-        return;
-    if (info->client_addr->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)info->client_addr)->sin_addr, to,
-                  (socklen_t)size);
-    else if (info->client_addr->sa_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)info->client_addr)->sin6_addr, to,
-                  (socklen_t)size);
+    if (family == AF_INET)
+        inet_ntop(family, &((const struct sockaddr_in *)address)->sin_addr, to, (socklen_t)size);
+    else if (family == AF_INET6)
+        inet_ntop(family, &((const struct sockaddr_in6 *)address)->sin6_addr, to, (socklen_t)size);
 }
 
-static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *connection, const char *target,
-                           const char *method, const struct call *call)
+/*
+ * Runs a request, after the login throttle's delay. As each connection has a thread, at most CONNECTIONS_OF_ONE tokens
+ * of an address and CONNECTIONS in total are checked within a delay, whether clients wait for the reply or not.
+ */
+static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *connection, const char *method,
+                           const struct admin_request *received)
 {
+    const char *target = received->target;
     char address[INET6_ADDRSTRLEN];
     struct weir__rest_reply reply = {0};
     size_t path_len = strcspn(target, "?#");
     const char *query = target[path_len] == '?' ? target + path_len + 1 : "";
     address_of(connection, address, sizeof address);
     struct weir__rest_request request = {
-        .method = {method, strlen(method)},
+        .method = weir__text_of(method),
         .path = {target, path_len},
         .query = {query, strcspn(query, "#")},
         .authorization = header(connection, "Authorization"),
@@ -156,107 +150,77 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
         .host = header(connection, "Host"),
         .reason = header(connection, "X-Weir-Reason"),
         .heartbeat = header(connection, "X-Weir-Host"),
-        .body = {call->body ? call->body : "", call->len},
+        .body = {received->body.data ? received->body.data : "", received->body.len},
         .address = address,
         .tls = admin->tls,
     };
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     bool *trusted = info ? info->socket_context : NULL;
-    if (!trusted || !*trusted)
-        put_off(weir__rest_delay_ms(admin->control, &request));
+    int64_t delay_ms = trusted && *trusted ? 0 : weir__rest_delay_ms(admin->control, &request);
+    if (delay_ms > 0)
+        nanosleep(&(struct timespec){delay_ms / 1000, delay_ms % 1000 * 1000000}, NULL);
     weir__rest_run(admin->control, &request, &reply);
     if (trusted)
         *trusted = (*trusted || reply.right_token) && !reply.wrong_token;
     return send_reply(connection, &reply);
 }
 
-static void take_body(struct call *call, const char *data, size_t len)
-{
-    if (call->too_long || len > WEIR__REST_BODY_MAX - call->len) {
-        call->too_long = true;
-        return;
-    }
-    if (call->len + len + 1 > call->size) {
-        size_t size = 2 * (call->len + len + 1);
-        char *grown = realloc(call->body, size);
-        if (!grown) {
-            call->too_long = true;
-            return;
-        }
-        call->body = grown;
-        call->size = size;
-    }
-    memcpy(call->body + call->len, data, len);
-    call->len += len;
-    call->body[call->len] = 0;
-}
-
-/* What a request asked for, and its body so far. */
-struct admin_connection {
-    char *target;
-    struct call *call; /* NULL until its headers have come */
-};
-
 static enum MHD_Result handle_request(void *context, struct MHD_Connection *connection, const char *url,
                                       const char *method, const char *version, const char *data, size_t *len,
                                       void **state)
 {
     struct weir__admin *admin = context;
+    struct admin_request *received = *state;
     (void)version;
-    struct admin_connection *visit = *state;
-    if (!visit)
+    if (!received)
         return MHD_NO; /* no memory for it */
-    if (!visit->call) {
-        visit->call = calloc(1, sizeof *visit->call);
-        return visit->call ? MHD_YES : MHD_NO;
+    if (!received->begun) {
+        received->begun = true;
+        return MHD_YES;
     }
     if (*len) {
-        take_body(visit->call, data, *len);
+        received->too_long |= *len > WEIR__REST_BODY_MAX - received->body.len;
+        if (!received->too_long)
+            weir__buffer_add(&received->body, data, *len);
         *len = 0;
         return MHD_YES;
     }
-    if (visit->call->too_long)
+    if (received->too_long || received->body.failed)
         return send_text(connection, MHD_HTTP_CONTENT_TOO_LARGE,
                          "{\"error\":{\"code\":\"too_large\",\"message\":\"the body is longer than 1 MiB\"}}");
-    bool looks = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    const struct weir__dashboard_file *file = looks ? weir__dashboard_find(url) : NULL;
-    /* Who asks for the headers alone gets those: libmicrohttpd leaves the body out. */
-    return file ? send_file(connection, file)
-                : run(admin, connection, visit->target, looks ? "GET" : method, visit->call);
+    /* HEAD is handled as GET: libmicrohttpd leaves the body out. */
+    bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    const struct weir__dashboard_file *file = reads ? weir__dashboard_find(url) : NULL;
+    return file ? send_file(connection, file) : run(admin, connection, reads ? "GET" : method, received);
 }
 
-/* libmicrohttpd splits the target and decodes its parts; the service wants them as they came. */
 static void *begin(void *context, const char *target, struct MHD_Connection *connection)
 {
-    struct admin_connection *visit = calloc(1, sizeof *visit);
+    struct admin_request *received = calloc(1, sizeof *received);
     (void)context;
     (void)connection;
-    if (visit)
-        visit->target = strdup(target);
-    if (visit && !visit->target) {
-        free(visit);
-        visit = NULL;
+    if (received && !(received->target = strdup(target))) {
+        free(received);
+        received = NULL;
     }
-    return visit;
+    return received;
 }
 
 static void end(void *context, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
 {
-    struct admin_connection *visit = *state;
+    struct admin_request *received = *state;
     (void)context;
     (void)connection;
     (void)why;
-    if (!visit)
+    if (!received)
         return;
-    if (visit->call)
-        free(visit->call->body);
-    free(visit->call);
-    free(visit->target);
-    free(visit);
+    weir__buffer_free(&received->body);
+    free(received->target);
+    free(received);
     *state = NULL;
 }
 
-/* A connection has a flag: the last token or session that it showed was right. */
+/* Each connection has a flag: its last token or session was valid. */
 static void connected(void *context, struct MHD_Connection *connection, void **flag,
                       enum MHD_ConnectionNotificationCode what)
 {
@@ -271,18 +235,6 @@ static void connected(void *context, struct MHD_Connection *connection, void **f
 }
 
 /* ---- Listening ---- */
-
-static char *file_read(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    char *text = file ? malloc(FILE_MAX) : NULL;
-    size_t len = text ? fread(text, 1, FILE_MAX - 1, file) : 0;
-    if (text)
-        text[len] = 0;
-    if (file)
-        fclose(file);
-    return text;
-}
 
 static bool find_address(const struct weir__listener *listener, struct sockaddr_storage *address)
 {
@@ -348,8 +300,10 @@ struct weir__admin *weir__admin_start(const struct weir__admin_config *config, i
         return NULL;
     *admin = (struct weir__admin){.control = control, .tls = listener->tls.certificate != NULL};
     if (admin->tls) {
-        admin->certificate = config->certificate ? strdup(config->certificate) : file_read(listener->tls.certificate);
-        admin->key = config->key ? strdup(config->key) : file_read(listener->tls.key);
+        size_t len;
+        admin->certificate =
+            config->certificate ? strdup(config->certificate) : weir__file_read(listener->tls.certificate, &len);
+        admin->key = config->key ? strdup(config->key) : weir__file_read(listener->tls.key, &len);
     }
     if (admin->tls && (!admin->certificate || !admin->key)) {
         snprintf(why, why_size, "certificate or key cannot be read");

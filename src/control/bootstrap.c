@@ -46,7 +46,7 @@ static bool is_shadow(const struct weir__document *document)
     return shadow && shadow->kind == WEIR__SCALAR && weir__text_is(shadow->text, "true");
 }
 
-/* What a shadow says of itself is its stage here. So its text is not the author's. */
+/* A shadow rule is imported into the shadow stage, without its member `shadow`. */
 static int add_shadow(struct import *import, const struct weir__document *document)
 {
     struct weir__document without;
@@ -62,14 +62,14 @@ static int add_shadow(struct import *import, const struct weir__document *docume
     return error;
 }
 
-/* One document, if it is of the wanted stage. */
+/* Adds a document if it is of the wanted stage. */
 static int add_one(struct import *import, const struct weir__rule_document *one, bool shadow)
 {
     struct weir__document document;
     json_t *problems = json_array();
     int error = 0;
     if (!weir__document_read((weir_text){one->text, one->len}, &document, problems)) {
-        /* The rules themselves are good: only names that the service needs for itself are left. */
+        /* The rules compile: the only error left is a name that the service reserves. */
         const char *why = json_string_value(json_object_get(json_array_get(problems, 0), "message"));
         weir__control_log(import->call->control, "%s cannot be imported: %s", one->name, why ? why : "");
         error = WEIR__IMPORT_WRONG + WEIR_ERULES;
@@ -81,7 +81,7 @@ static int add_one(struct import *import, const struct weir__rule_document *one,
     return error;
 }
 
-/* Enforced rules before shadow ones, which may stand beside them. */
+/* Enforced rules first: a shadow rule may have the name of one. */
 static int add_all(struct import *import, const struct weir__documents *documents)
 {
     int error = 0;
@@ -91,7 +91,7 @@ static int add_all(struct import *import, const struct weir__documents *document
     return error;
 }
 
-/* The lock is held, and a transaction has begun. */
+/* The database lock is held, and a transaction has begun. */
 static int import_all(struct weir__call *call, const char *path, const struct weir__documents *from,
                       struct weir__publication *made, size_t *documents)
 {
@@ -156,8 +156,6 @@ int weir__control_import(struct weir__control *control, const char *path, const 
 static const char none[] = "# No rules are known yet.\n";
 static const char meanwhile[] = "# The rules of weir.yaml, until the rules service has published some.\n";
 
-/* ---- What is there ---- */
-
 /* True if the rules file comes from the database or another host, and is not provisional. */
 static bool any_known(const char *path)
 {
@@ -180,11 +178,11 @@ bool weir__bootstrap_is_due(const struct weir__config *config)
     return config->admin.listener && names_rules(config) && !any_known(config->rules_path);
 }
 
-/* ---- What weir.yaml names ---- */
+/* ---- The rules that weir.yaml names ---- */
 
 #define PATH_BYTES 4200
 
-/* Where the rules are that weir.yaml names, as a file: if they stand in it, they are written into one. NULL: told. */
+/* The path of the rules that weir.yaml names; inline rules are written to a file. NULL after a logged error. */
 static const char *path_of(const struct weir__config *config, char path[PATH_BYTES], const struct weir__logger *log)
 {
     if (config->import_path)
@@ -218,18 +216,18 @@ int weir__bootstrap_import(const struct weir__config *config, struct weir__contr
     size_t documents;
     int error = import_named(config, control, &documents, log);
     if (error < WEIR__IMPORT_WRONG)
-        weir__logf(log, WEIR__LOG_ERROR, "the rules that %s names cannot come into the rules service: %s", config->file,
-                   weir_strerror(error - WEIR__IMPORT_WRONG));
+        weir__logf(log, WEIR__LOG_ERROR, "the rules that %s names cannot be imported into the rules service: %s",
+                   config->file, weir_strerror(error - WEIR__IMPORT_WRONG));
     if (!error && documents)
         weir__logf(log, WEIR__LOG_INFO,
-                   "the rules that %s names are in the rules service now: from here on they are changed there",
+                   "imported the rules that %s names into the rules service; from now on they are changed there",
                    config->file);
     return error;
 }
 
 /*
- * Puts them in force without the database: put together as it would, in memory, so that nothing changes when it takes
- * them. An error as of weir__control_import.
+ * Makes them active without the database: joined to a set by a service in memory, as the database will, so that the
+ * import changes nothing. Errors of weir__control_import.
  */
 static int import_meanwhile(const struct weir__config *config, const struct weir__logger *log)
 {
@@ -243,7 +241,7 @@ static int import_meanwhile(const struct weir__config *config, const struct weir
     if (!error &&
         (!weir__file_make_folder(config->rules_path) ||
          weir__file_replace(config->rules_path, meanwhile, control->published.text, control->published.len) != 0))
-        error = WEIR__DB_GONE; /* what comes next says why it cannot be written */
+        error = WEIR__DB_GONE; /* the next write logs the reason */
     weir__control_close(control);
     if (!error)
         weir__logf(log, WEIR__LOG_WARNING, "the rules that %s names are active until the rules service has some",
@@ -251,7 +249,7 @@ static int import_meanwhile(const struct weir__config *config, const struct weir
     return error;
 }
 
-/* ---- Before anything runs ---- */
+/* ---- Bootstrap ---- */
 
 static void poll_first(const struct weir__config *config, const struct weir__logger *log)
 {
@@ -261,7 +259,7 @@ static void poll_first(const struct weir__config *config, const struct weir__log
     weir__rules_poller_free(poller);
 }
 
-/* What the database has in force, or else what weir.yaml names. An error of weir__control_import: there is nothing. */
+/* Writes the database's published rules, or else those that weir.yaml names. Errors of weir__control_import. */
 static int publish_first(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__control_host host = {.context = (void *)(uintptr_t)log, .log = log_line};
@@ -269,7 +267,7 @@ static int publish_first(const struct weir__config *config, const struct weir__l
         .url = config->admin.database, .published_path = config->rules_path, .host = &host};
     struct weir__control *control = NULL;
     if (!weir__file_make_folder(config->rules_path))
-        return WEIR__DB_GONE; /* what comes next says why */
+        return WEIR__DB_GONE; /* the next write logs the reason */
     int error = weir__control_open(&options, &control);
     if (!error)
         error = weir__control_tick(control);
@@ -290,7 +288,7 @@ bool weir__bootstrap(const struct weir__config *config, const struct weir__logge
     if (any_known(config->rules_path)) {
         if (names_rules(config))
             weir__logf(log, WEIR__LOG_INFO,
-                       "the rules that %s names are not read any more: the rules service has its own, and weir rules "
+                       "the rules that %s names are no longer read: the rules service has its own, and weir rules "
                        "apply changes them",
                        config->file);
         return true;
@@ -302,8 +300,8 @@ bool weir__bootstrap(const struct weir__config *config, const struct weir__logge
     if (!error || any_known(config->rules_path))
         return true;
     if (error < WEIR__IMPORT_WRONG)
-        return false; /* errors were reported */
-    weir__logf(log, WEIR__LOG_WARNING, "no rules are known yet: everything passes until there are some");
+        return false; /* the error was logged */
+    weir__logf(log, WEIR__LOG_WARNING, "no rules are known yet; all requests pass until there are some");
     int len = snprintf(text, sizeof text, "%srules: []\n", none);
     if (weir__file_write(config->rules_path, text, (size_t)len))
         return true;

@@ -1,4 +1,4 @@
-/* Opening, closing, and what is to be done now and then. */
+/* Opening, closing and the tick of the rules service. See control.h. */
 #include "base/clock.h"
 #include "control/call.h"
 
@@ -54,7 +54,7 @@ bool weir__control_ready(struct weir__control *control)
     if (error && error != control->error)
         weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);
     control->error = error;
-    control->tried_ms = weir__wall_ms(); /* from the end on: an attempt may take longer than the pause */
+    control->tried_ms = weir__wall_ms(); /* at the end: an attempt may take longer than the pause */
     return !error;
 }
 
@@ -78,7 +78,7 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
         return WEIR__DB_MEMORY;
     }
     weir__published_load(made);
-    /* What was committed but not written when the process ended is written now. */
+    /* Writes the file if the process ended between the commit and the write. */
     (void)weir__control_tick(made);
     if (made->error == WEIR__DB_URL) {
         weir__control_close(made);

@@ -1,11 +1,11 @@
-/* How two texts differ, by lines; and how two trees do, by fields. */
+/* Differences of two texts, by lines, and of two trees, by fields. */
 #include "control/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define CONTEXT   3
-#define CELLS_MAX ((size_t)4 << 20) /* of the table below; what would need more is shown as replaced */
+#define CELLS_MAX ((size_t)4 << 20) /* of the table below; texts that would need more are shown as replaced */
 
 struct diff_lines {
     weir_text *list;
@@ -28,10 +28,10 @@ static bool split(const char *text, struct diff_lines *lines)
     return lines->list != NULL;
 }
 
-/* keep[i]: line i of `a` is also in `b`, in this order; the longest such sequence of the part that differs. */
+/* The part that differs: longest[i, k] is the length of the longest common subsequence from line i of a and k of b. */
 struct middle {
     size_t begin, a_end, b_end;
-    uint32_t *longest; /* (a_end - begin + 1) x (b_end - begin + 1); NULL: too large, nothing is in common */
+    uint32_t *longest; /* (a_end - begin + 1) x (b_end - begin + 1); NULL: too large, taken for different */
     size_t width;
 };
 
@@ -58,7 +58,7 @@ static void measure(const struct diff_lines *a, const struct diff_lines *b, stru
         }
 }
 
-/* One step: ' ' both, '-' of the old one, '+' of the new one. */
+/* A line of the diff: ' ' in both texts, '-' in the old one, '+' in the new one. */
 struct diff_step {
     char kind;
     size_t a, b;

@@ -1,4 +1,4 @@
-/* One document: what it is, what it is called, and where in it something is. */
+/* One document: its text, kind, name and summary, and the field at a place. See document.h. */
 #include "control/control.h"
 #include "control/document.h"
 
@@ -10,7 +10,7 @@ const char *weir__kind_name(enum weir__document_kind kind)
     return kind == WEIR__RULE_DOCUMENT ? "rule" : kind == WEIR__DOMAIN_DOCUMENT ? "domain" : "settings";
 }
 
-/* ---- Telling ---- */
+/* ---- Diagnostics ---- */
 
 json_t *weir__add_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
 {
@@ -45,7 +45,7 @@ void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t
 {
     size_t used = 0;
     *field = 0;
-    /* One step a level; the reader bounds their number. */
+    /* One step per level; the reader bounds their number. */
     for (const struct weir__node *node = root, *found; node && node->first; node = found) {
         size_t number = 0, at = 0;
         found = NULL;
@@ -69,7 +69,7 @@ void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t
 
 /* ---- The text ---- */
 
-/* What may stand before and behind a document is left out: "---" before anything else, "..." at the end. */
+/* Document markers, which are left out: "---" before anything else, "..." at the end. */
 struct markers {
     bool begun, ended; /* something has been written; "..." has been seen */
 };
@@ -145,7 +145,7 @@ static char *copy_text(weir_text text, size_t *len, json_t *errors)
     return copy;
 }
 
-/* ---- What it is ---- */
+/* ---- Kind, name and summary ---- */
 
 static const char *scalar(const struct weir__node *root, const char *name)
 {
@@ -180,7 +180,7 @@ static void summarise(struct weir__document *d)
     weir__printable((weir_text){raw, strlen(raw)}, d->summary, sizeof d->summary);
 }
 
-/* Names that would be taken for another document, or another path of the service. */
+/* Names of other documents or paths of the service. */
 static bool is_reserved(const char *name)
 {
     return strcmp(name, WEIR__SETTINGS_NAME) == 0 || strcmp(name, "published") == 0 || strcmp(name, ".") == 0 ||
@@ -244,7 +244,7 @@ static bool classify(struct weir__document *d, json_t *errors)
     return name_it(d, errors);
 }
 
-/* Settings become members of the set itself, so that they must be in block style from the first column on. */
+/* Settings become members of the set's root: they must be in block style from the first column on. */
 static bool lay_out_settings(struct weir__document *d)
 {
     bool block = d->root->place.column == 1 && d->text.data[0] != '{';

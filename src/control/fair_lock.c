@@ -1,12 +1,12 @@
-/* One at a time: see fair_lock.h. */
+/* A fair lock: see fair_lock.h. */
 #include "control/fair_lock.h"
 #include "base/clock.h"
 
-/* On the stack of who waits. */
+/* On the stack of a waiting thread. */
 struct weir__waiting {
     struct weir__waiting *next;
     pthread_cond_t called;
-    bool mine; /* the turn was handed over */
+    bool mine; /* the lock was handed over */
 };
 
 void weir__fair_lock_init(struct weir__fair_lock *lock)
@@ -32,7 +32,7 @@ static void leave(struct weir__fair_lock *lock, const struct weir__waiting *me)
         lock->end = at;
 }
 
-/* Behind all that wait already, while the lock is held. `until` may be NULL. */
+/* Waits behind all earlier waiters. lock->mutex is held; `until` may be NULL. */
 static bool wait_for(struct weir__fair_lock *lock, const struct timespec *until)
 {
     struct weir__waiting me = {.next = NULL};

@@ -1,4 +1,4 @@
-/* From a method and a path to a handler, and who may go there. */
+/* Routes: finds the handler of a request and runs it, with its locks and rights. */
 #include "base/clock.h"
 #include "control/call.h"
 
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #define ALLOW_MAX        64
-#define NOBODY_BODY_MAX  4096  /* bytes of a body without authentication: it is parsed with the turn */
-#define DATABASE_WAIT_MS 3000  /* that a request waits for those before it */
-#define WORK_MS          10000 /* that it waits for those which parse and compile before it */
+#define NOBODY_BODY_MAX  4096  /* bytes of a body without authentication, which is parsed under the database lock */
+#define DATABASE_WAIT_MS 3000  /* longest wait for the database lock */
+#define WORK_MS          10000 /* longest wait for a compute lock */
 
 const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/rules", WEIR__VIEWER, false, weir__rest_list},
@@ -73,7 +73,7 @@ size_t weir__control_openapi_len(void)
 
 /* ---- Paths ---- */
 
-/* Everything of a path: decoded, UTF-8, and no control characters. */
+/* False unless it is UTF-8 without control characters. */
 static bool decode_param(weir_text part, char *to)
 {
     int len = weir__decode(part, false, to, WEIR__PARAM_MAX + 1);
@@ -85,7 +85,7 @@ static bool begins(weir_text path, const char *with, size_t len)
     return path.len >= len && memcmp(path.data, with, len) == 0;
 }
 
-/* A pattern is literal parts and {names}: each stands for one part, and {key} for all up to the pattern's rest. */
+/* A pattern has literal parts and {names}: each matches one segment, {key} everything up to the pattern's rest. */
 static bool path_matches(const char *pattern, weir_text path, struct weir__call *call)
 {
     for (int params = 0; *pattern;) {
@@ -118,7 +118,7 @@ static bool path_matches(const char *pattern, weir_text path, struct weir__call 
 static const struct weir__rest_route *find_route(struct weir__call *call)
 {
     char allow[ALLOW_MAX] = "";
-    const char *taken = NULL; /* a literal path is not another's {name} */
+    const char *taken = NULL; /* the first path that matches wins: a literal one is no {name} */
     weir_text method = call->request->method;
     for (size_t i = 0; i < weir__route_count; i++) {
         const struct weir__rest_route *route = &weir__routes[i];
@@ -179,8 +179,8 @@ static bool fail_busy(struct weir__call *call)
 }
 
 /*
- * One request at a time has the database. The others wait for their turn, but not for a database that hangs: they are
- * told to come again, before everybody waits for it. False: replied.
+ * One request at a time has the database; the others wait for the lock. If the database did not reply last time, they
+ * do not wait, but get 503: otherwise all threads would wait for a database that hangs. False: replied.
  */
 static bool take_database(struct weir__call *call)
 {
@@ -201,7 +201,7 @@ static bool take_database(struct weir__call *call)
     return false;
 }
 
-/* With the turn. False: there is no database, which was replied. */
+/* With the database lock. False: the database is unavailable, and 503 was replied. */
 static bool open_database(struct weir__call *call)
 {
     bool ready = weir__control_ready(call->control);
@@ -216,24 +216,24 @@ void weir__call_release_database(struct weir__call *call)
     if (call->has_database)
         weir__fair_lock_release(&call->control->database_lock);
     call->has_database = false;
-    call->db = NULL; /* another's from now on */
+    call->db = NULL;
 }
 
-/* False: as many as are allowed compute or wait, of this token or in all. */
+/* False: too many read-only requests of this token, or in total, compute or wait. */
 static bool take_dry_run(struct weir__call *call)
 {
     struct weir__control *control = call->control;
-    const char *token = *call->token_id ? call->token_id : "-"; /* a command on this host */
-    char *room = NULL;
+    const char *token = *call->token_id ? call->token_id : "-"; /* a local command */
+    char *slot = NULL;
     int of_one = 0;
     pthread_mutex_lock(&control->published_lock);
     for (int i = 0; i < WEIR__DRY_RUNS_MAX; i++) {
         of_one += strcmp(control->dry_runs[i], token) == 0;
-        room = *control->dry_runs[i] ? room : control->dry_runs[i];
+        slot = *control->dry_runs[i] ? slot : control->dry_runs[i];
     }
-    if (room && of_one < WEIR__DRY_RUNS_PER_TOKEN) {
-        snprintf(room, WEIR__TOKEN_ID, "%s", token);
-        call->dry_run = room;
+    if (slot && of_one < WEIR__DRY_RUNS_PER_TOKEN) {
+        snprintf(slot, WEIR__TOKEN_ID, "%s", token);
+        call->dry_run = slot;
     }
     pthread_mutex_unlock(&control->published_lock);
     return call->dry_run != NULL;
@@ -271,7 +271,7 @@ bool weir__work_end(struct weir__call *call)
     return take_database(call) && open_database(call);
 }
 
-/* It is this request's turn. */
+/* With the database lock. */
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
     int error = 0;
@@ -302,7 +302,7 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
         return;
     }
     call.only_reads = route->role < WEIR__EDITOR;
-    if (route->no_database) /* and never waits for one */
+    if (route->no_database) /* never waits for one */
         (void)route->run(&call);
     else if (take_database(&call))
         run(&call, route);

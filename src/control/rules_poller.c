@@ -1,5 +1,6 @@
 /* The rules poller: see control.h. */
 #include "control/control.h"
+#include "base/buffer.h"
 #include "base/file.h"
 #include "engine/mapped_file.h"
 
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BODY_MAX    ((size_t)64 << 20) /* as much as rules may be long */
+#define BODY_MAX    ((size_t)64 << 20) /* maximal size of rules */
 #define TAG_MAX     256
 #define WAIT_MAX_MS INT64_C(30000)
 #define LOOK_MS     5000L
@@ -20,11 +21,10 @@ struct weir__rules_poller {
     const struct weir__config *config;
     const struct weir__logger *log;
     CURL *curl;
-    char tag[TAG_MAX];                  /* of what is on disk; "": ask for it whatever it is */
+    char tag[TAG_MAX];                  /* ETag of the rules on disk; "": unknown */
     char trouble[CURL_ERROR_SIZE + 64]; /* last error, to log each once */
     unsigned failures;                  /* in a row */
-    char *body;
-    size_t len, size;
+    struct weir__buffer body;
     char new_tag[TAG_MAX];
     size_t (*format_heartbeat)(void *context, char *to, size_t size); /* NULL: no heartbeat */
     void *heartbeat_context;
@@ -55,7 +55,7 @@ void weir__rules_poller_free(struct weir__rules_poller *poller)
     if (!poller)
         return;
     curl_easy_cleanup(poller->curl);
-    free(poller->body);
+    weir__buffer_free(&poller->body);
     free(poller);
 }
 
@@ -70,26 +70,16 @@ static int trouble(struct weir__rules_poller *poller, const char *what)
     return -1;
 }
 
-/* ---- What curl hands over ---- */
+/* ---- Callbacks of curl ---- */
 
 static size_t take_body(char *data, size_t one, size_t count, void *context)
 {
     struct weir__rules_poller *r = context;
     size_t more = one * count;
-    if (more > BODY_MAX - r->len)
+    if (more > BODY_MAX - r->body.len)
         return 0;
-    if (r->len + more + 1 > r->size) {
-        size_t size = 2 * (r->len + more + 1);
-        char *grown = realloc(r->body, size);
-        if (!grown)
-            return 0;
-        r->body = grown;
-        r->size = size;
-    }
-    memcpy(r->body + r->len, data, more);
-    r->len += more;
-    r->body[r->len] = 0;
-    return more;
+    weir__buffer_add(&r->body, data, more);
+    return r->body.failed ? 0 : more;
 }
 
 static size_t take_header(char *data, size_t one, size_t count, void *context)
@@ -99,19 +89,16 @@ static size_t take_header(char *data, size_t one, size_t count, void *context)
     size_t len = one * count, at = sizeof name - 1;
     if (len <= at || strncasecmp(data, name, at) != 0)
         return len;
-    while (at < len && data[at] == ' ')
-        at++;
     size_t end = len;
-    while (end > at && (data[end - 1] == '\r' || data[end - 1] == '\n' || data[end - 1] == ' '))
+    while (end > at && (data[end - 1] == '\r' || data[end - 1] == '\n'))
         end--;
-    if (end - at < sizeof r->new_tag) {
-        memcpy(r->new_tag, data + at, end - at);
-        r->new_tag[end - at] = 0;
-    }
+    weir_text tag = weir__text_trim((weir_text){data + at, end - at});
+    if (tag.len < sizeof r->new_tag)
+        snprintf(r->new_tag, sizeof r->new_tag, "%.*s", (int)tag.len, tag.data);
     return len;
 }
 
-/* ---- Asking ---- */
+/* ---- Requests ---- */
 
 /* Reads the token file. False: the error was logged. */
 static bool token_read(struct weir__rules_poller *poller, char *to, size_t size)
@@ -139,7 +126,7 @@ static bool token_read(struct weir__rules_poller *poller, char *to, size_t size)
     }
     to[len] = 0;
     size_t end = strcspn(to, " \t\r\n");
-    if (end == size - 1) { /* cut, it would be another token */
+    if (end == size - 1) { /* perhaps cut off */
         trouble(poller, "token_file: the token is too long");
         return false;
     }
@@ -173,7 +160,7 @@ static long fetch(struct weir__rules_poller *r, const char *token, const char **
     static char reason[CURL_ERROR_SIZE];
     struct curl_slist *headers = headers_make(r, token);
     long status = 0;
-    r->len = 0;
+    r->body.len = 0;
     *r->new_tag = 0;
     *reason = 0;
     curl_easy_reset(r->curl);
@@ -203,14 +190,14 @@ static int replace(struct weir__rules_poller *poller)
 {
     weir_rules *rules;
     char what[256];
-    const char *text = poller->body ? poller->body : "";
-    int error = weir_rules_parse(poller->config->origin.shown, text, poller->len, weir__log_diagnostic,
+    const char *text = poller->body.data ? poller->body.data : "";
+    int error = weir_rules_parse(poller->config->origin.shown, text, poller->body.len, weir__log_diagnostic,
                                  (void *)(uintptr_t)poller->log, &rules);
     if (error)
         return trouble(poller, weir_strerror(error));
     size_t count = weir_rules_count(rules);
     weir_rules_free(rules);
-    if (!weir__file_write(poller->config->rules_path, text, poller->len)) {
+    if (!weir__file_write(poller->config->rules_path, text, poller->body.len)) {
         snprintf(what, sizeof what, "%s cannot be written: %s", poller->config->rules_path, strerror(errno));
         return trouble(poller, what);
     }
@@ -226,22 +213,22 @@ int weir__rules_poller_poll(struct weir__rules_poller *poller)
     const char *why = NULL;
     if (!token_read(poller, token, sizeof token))
         return -1;
-    /* Somebody may have removed it: then it is wanted whatever its tag was. */
+    /* If the file was removed, the rules are fetched whatever their tag. */
     if (access(poller->config->rules_path, R_OK) != 0)
         *poller->tag = 0;
     long status = fetch(poller, token, &why);
     if (status == 0)
-        return trouble(poller, why ? why : "there is no answer");
+        return trouble(poller, why ? why : "no reply");
     int done = status == 304 ? 0 : status == 200 ? replace(poller) : -1;
     if (status != 304 && status != 200) {
-        snprintf(what, sizeof what, status == 401 || status == 403 ? "the token is refused (%ld)" : "the answer is %ld",
+        snprintf(what, sizeof what, status == 401 || status == 403 ? "the token is refused (%ld)" : "the reply is %ld",
                  status);
         return trouble(poller, what);
     }
     if (done < 0)
         return -1;
     if (*poller->trouble)
-        weir__logf(poller->log, WEIR__LOG_INFO, "rules of %s: it answers again", poller->config->origin.shown);
+        weir__logf(poller->log, WEIR__LOG_INFO, "rules of %s: available again", poller->config->origin.shown);
     *poller->trouble = 0;
     poller->failures = 0;
     return done;
@@ -257,6 +244,6 @@ int64_t weir__rules_poller_wait_ms(struct weir__rules_poller *poller)
         wait = poller->config->origin.poll_ms > WAIT_MAX_MS ? poller->config->origin.poll_ms : WAIT_MAX_MS;
     if (weir__random_fill(&dice, sizeof dice) != 0)
         dice = 0;
-    /* A fifth either way, so that a fleet that was started at once does not ask at once. */
+    /* Jitter of a fifth, so that hosts that were started at once do not poll at once. */
     return wait - wait / 5 + (int64_t)(dice % (uint64_t)(wait * 2 / 5 + 1));
 }

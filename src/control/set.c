@@ -1,11 +1,11 @@
-/* Documents to one text, and compiling it. */
+/* Joins documents to one text, and compiles it. See document.h. */
 #include "control/document.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SOURCE          "published" /* what the set is called in messages */
+#define SOURCE          "published" /* name of the set in messages */
 #define INDENT          4
 #define SHADOW          "shadow: true"
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -58,7 +58,7 @@ static struct weir__set_piece *new_piece(struct weir__set *set, const char *name
     return piece;
 }
 
-/* Where a column, counted in characters, begins. */
+/* The byte where a column, counted in characters, begins. */
 static size_t column_offset(const char *line, size_t len, uint32_t column)
 {
     size_t at = 0;
@@ -69,15 +69,15 @@ static size_t column_offset(const char *line, size_t len, uint32_t column)
     return at;
 }
 
-/* What makes a shadow of a rule: where to cut, and what to put there. */
+/* The edit that makes a rule a shadow rule: what to cut, and what to insert. */
 struct change {
-    uint32_t line, column; /* line 0: a line of its own, at the end */
+    uint32_t line, column; /* line 0: a new line at the end */
     size_t cut;
     const char *text;
     uint32_t indent;
 };
 
-/* False: the document cannot be read, which its author has been told when it was written. */
+/* False: the document cannot be read, which was reported when it was written. */
 static bool find_shadow(weir_text text, struct change *change)
 {
     struct weir__source source = {"document", text};
@@ -156,7 +156,7 @@ void weir__set_add(struct weir__set *set, const char *name, enum weir__document_
     set->complete |= kind != WEIR__SETTINGS_DOCUMENT;
 }
 
-/* True if a text has this as a member of its own, in block style from the first column on. */
+/* True if the text has this member at its root, in block style. */
 static bool has_member(const struct weir__set *set, const char *name)
 {
     size_t len = strlen(name);
@@ -186,7 +186,7 @@ void weir__set_free(struct weir__set *set)
 
 /* ---- Compiling ---- */
 
-/* A problem whose field is looked for when all are known. */
+/* A problem whose field is to be named, once all problems are known. */
 struct unnamed {
     const struct weir__set_piece *piece; /* NULL: done */
     json_t *problem;                     /* borrowed */
@@ -215,7 +215,7 @@ static const struct weir__set_piece *piece_of(const struct weir__set *set, uint3
     return piece && line < piece->first_line + piece->lines ? piece : NULL;
 }
 
-/* Messages that name a second place do so by the set's lines: they become the document's. */
+/* Messages may name a second place by its line in the set: it becomes the line in its document. */
 static void translate(const struct weir__set *set, const char *message, char *to, size_t size)
 {
     size_t used = 0;
@@ -236,7 +236,7 @@ static void translate(const struct weir__set *set, const char *message, char *to
     to[used] = 0;
 }
 
-/* Names the fields of all problems of a piece: its text is read once more, and only once. */
+/* Names the fields of all problems of a piece, whose text is parsed once for that. */
 static void name_fields(struct compiling *c, const struct weir__set_piece *piece)
 {
     const struct weir__set *set = c->set;

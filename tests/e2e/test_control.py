@@ -47,7 +47,7 @@ def test_publishing_reaches_every_worker_within_two_seconds(host):
 
 def test_the_first_start_imports_and_a_restart_keeps_published_rules(host):
     one = host().begin()
-    one.wait_for_log("are in the rules service now")
+    one.wait_for_log("into the rules service; from now on")
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     status, reply, _ = one.request("GET", "/v1/rules/two")
     assert (status, reply["stage"], reply["author"]) == (200, "enforced", "weir.yaml")
@@ -59,7 +59,7 @@ def test_the_first_start_imports_and_a_restart_keeps_published_rules(host):
     assert "limit: 5" in one.published().replace('"', "")
     assert one.request_json("GET", "/v1/rules/two")["version"] == 2
     assert [one.get("/two").status for _ in range(4)] == [200, 200, 200, 429]  # two of five are counted
-    assert one.log_text().count("are in the rules service now") == 0
+    assert one.log_text().count("into the rules service; from now on") == 0
 
 
 def test_rules_with_errors_are_not_imported(host):
@@ -214,7 +214,7 @@ def test_another_host_takes_its_rules_from_here_and_runs_without(host):
 
 def test_the_first_start_without_the_rules_service(host):
     one = follower(host, f"http://127.0.0.1:{free_port()}/v1/rules/published", "x").start()
-    one.wait_for_log("everything passes until there are some")
+    one.wait_for_log("all requests pass until there are some")
     assert one.get("/two").status == 200
 
 
@@ -281,7 +281,7 @@ def test_rules_in_the_file_are_not_read_again(host):
     one = host().begin()
     before = one.wait_for_agent()
     one.change("limit: 2", "limit: 7")
-    one.wait_for_log("are not read any more")
+    one.wait_for_log("are no longer read")
     one.wait_for_new_agent(before)
     assert one.request_json("GET", "/v1/rules/two")["version"] == 1
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]

@@ -203,7 +203,7 @@ def test_rules_are_active_before_there_is_a_database(host):
     (one.folder / "later").unlink()
     (one.folder / "made").mkdir()
     give_to_agent(one, one.folder / "made").rename(one.folder / "later")
-    one.wait_for_log("are in the rules service now")
+    one.wait_for_log("into the rules service; from now on")
     assert one.agent_pid() == agent
     one.wait_for_admin()
     one.token = weir("token", "create", "tests", "--role", "operator", "--file", "weir.yaml", cwd=one.folder).stdout.strip()

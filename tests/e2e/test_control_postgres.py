@@ -158,7 +158,7 @@ def test_the_first_start_without_the_server(host, server):
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     agent = one.wait_for_agent()
     server.start()
-    one.wait_for_log("are in the rules service now", seconds=15)
+    one.wait_for_log("into the rules service; from now on", seconds=15)
     assert one.agent_pid() == agent and one.get("/two").status == 429
     assert server.sql("SELECT author, rules FROM revisions", host.database) == "weir.yaml|1"
     assert "published revision 1" in one.published()
