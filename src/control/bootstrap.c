@@ -18,23 +18,15 @@ struct import {
     size_t documents;
 };
 
-static int set_stage(struct weir__call *call, const char *name, int64_t version, bool shadow)
-{
-    struct weir__db_value values[] = {WEIR__N(version), WEIR__S(name)};
-    return weir__db_run(call->db,
-                        shadow ? "UPDATE documents SET shadow_version = $1 WHERE name = $2"
-                               : "UPDATE documents SET enforced_version = $1 WHERE name = $2",
-                        values, 2, NULL, NULL);
-}
-
 static int add(struct import *import, const struct weir__document *document, bool shadow)
 {
     struct weir__stored found;
     int error = weir__stored_find(import->call->db, document->name, &found);
     if (!error)
         error = weir__stored_add(import->call, document, found.version + 1, REASON, false);
+    *(shadow ? &found.shadow : &found.enforced) = found.version + 1;
     if (!error)
-        error = set_stage(import->call, document->name, found.version + 1, shadow);
+        error = weir__stored_set_stage(import->call->db, &found);
     import->documents += !error && !found.version;
     return error;
 }

@@ -190,6 +190,8 @@ int weir__stored_add(struct weir__call *call, const struct weir__document *docum
                      const char *reason, bool deleted);
 /* The text of a version, from malloc; NULL without an error: there is none, or it marks a deletion. */
 int weir__stored_text(struct weir__db *db, const char *name, int64_t version, char **text);
+/* Stores the enforced and the shadow version. */
+int weir__stored_set_stage(struct weir__db *db, const struct weir__stored *document);
 weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
 

@@ -57,45 +57,43 @@ static size_t key_of(const char *address, char key[WEIR__ADDRESS_TEXT + 1])
     return weir__address_text(&parsed, group, key);
 }
 
-/* Counts one, and returns the wait in nanoseconds. An error (the segment is full) counts as a reached limit. */
-static int64_t count(struct weir__login_throttle *throttle, const weir_limit *limit, const char *key, size_t len)
+/*
+ * The wait in nanoseconds before the next wrong token of a key, which is counted if `counts`. An error (the segment is
+ * full) counts as a reached limit.
+ */
+static int64_t wait_of(weir_segment *segment, const weir_limit *limit, const char *key, size_t len, bool counts)
 {
     weir_decision decision;
-    weir_time now = weir_clock(throttle->segment);
-    int error = weir_take(throttle->segment, limit, key, len, 1, now, &decision);
+    weir_time now = weir_clock(segment);
+    int error = counts ? weir_take(segment, limit, key, len, 1, now, &decision)
+                       : weir_peek(segment, limit, key, len, 1, now, &decision);
     if (!error && weir_passes(&decision))
         return 0;
     if (error || decision.retry_after_ns >= WAIT_MAX_NS)
         return WAIT_MAX_NS;
     int64_t wait_ns = decision.retry_after_ns;
-    (void)!weir_charge(throttle->segment, limit, key, len, 1, now, &decision);
-    return wait_ns > 0 ? wait_ns : 1;
+    if (counts)
+        (void)!weir_charge(segment, limit, key, len, 1, now, &decision);
+    return wait_ns > 0 ? wait_ns : counts;
+}
+
+static int64_t longest_wait(const struct weir__login_throttle *throttle, const char *address, bool counts)
+{
+    char key[WEIR__ADDRESS_TEXT + 1];
+    size_t len = key_of(address, key);
+    int64_t one = wait_of(throttle->segment, &throttle->of_one, key, len, counts);
+    int64_t all = wait_of(throttle->segment, &throttle->of_all, "all", 3, counts);
+    return one > all ? one : all;
 }
 
 int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address)
 {
-    char key[WEIR__ADDRESS_TEXT + 1];
-    size_t len = key_of(address, key);
-    int64_t one = count(throttle, &throttle->of_one, key, len), all = count(throttle, &throttle->of_all, "all", 3);
-    return one > all ? one : all;
-}
-
-/* The wait of the next one, without counting it. */
-static int64_t peek(const struct weir__login_throttle *throttle, const weir_limit *limit, const char *key, size_t len)
-{
-    weir_decision decision;
-    int error = weir_peek(throttle->segment, limit, key, len, 1, weir_clock(throttle->segment), &decision);
-    if (!error && weir_passes(&decision))
-        return 0;
-    return error || decision.retry_after_ns >= WAIT_MAX_NS ? WAIT_MAX_NS : decision.retry_after_ns;
+    return longest_wait(throttle, address, true);
 }
 
 int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address)
 {
-    char key[WEIR__ADDRESS_TEXT + 1];
-    size_t len = key_of(address, key);
-    int64_t one = peek(throttle, &throttle->of_one, key, len), all = peek(throttle, &throttle->of_all, "all", 3);
-    return one > all ? one : all;
+    return longest_wait(throttle, address, false);
 }
 
 int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id)

@@ -1,5 +1,4 @@
 /* Reading documents: the list, one of them, its versions, and the difference of two. */
-#define _GNU_SOURCE /* fputs_unlocked */
 #include "base/duration.h"
 #include "base/json_writer.h"
 #include "control/call.h"
@@ -14,47 +13,46 @@
 
 /* A list may have thousands of rows: they are written as they come, without a tree of JSON values. */
 struct rest_listing {
-    FILE *to;
+    struct weir__json json;
     int64_t left; /* rows until the page is full */
-    size_t count;
     char last[WEIR__DOCUMENT_NAME];
     bool more;
 };
 
-static void put_member(FILE *to, const char *name, weir_text text)
+static void put_text(struct weir__json *json, const char *name, weir_text text)
 {
-    fprintf(to, ",\"%s\":", name);
-    weir__json_print_string(to, text);
+    weir__json_bytes(json, name, text.data, text.len);
 }
 
-static void put_number(FILE *to, const char *name, const struct weir__db_row *row, int column)
+static void put_number(struct weir__json *json, const char *name, const struct weir__db_row *row, int column)
 {
-    fprintf(to, ",\"%s\":%s", name, row->null(row, column) ? "null" : weir__row_text(row, column).data);
+    weir__json_raw(json, name, row->null(row, column) ? "null" : weir__row_text(row, column).data);
 }
 
 static int add_item(void *context, const struct weir__db_row *row)
 {
     struct rest_listing *listing = context;
-    FILE *to = listing->to;
-    int64_t version = weir__row_number(row, 2);
+    struct weir__json *json = &listing->json;
     char at[WEIR__TIME_TEXT];
     if (!listing->left--) {
         listing->more = true;
         return 0;
     }
     snprintf(listing->last, sizeof listing->last, "%s", weir__row_text(row, 0).data);
-    fputs_unlocked(listing->count++ ? ",{\"name\":" : "{\"name\":", to);
-    weir__json_print_string(to, weir__row_text(row, 0));
-    put_member(to, "kind", weir__row_text(row, 1));
-    put_number(to, "version", row, 2);
-    put_member(to, "stage", weir__stage_name(version, weir__row_number(row, 4), weir__row_number(row, 5)));
-    put_number(to, "enforced_version", row, 4);
-    put_number(to, "shadow_version", row, 5);
-    put_member(to, "author", weir__row_text(row, 6));
     weir__time_text(weir__row_number(row, 7), at);
-    put_member(to, "at", (weir_text){at, strlen(at)});
-    put_member(to, "summary", weir__row_text(row, 8));
-    fputs_unlocked(weir__row_number(row, 3) ? ",\"deleted\":true}" : ",\"deleted\":false}", to);
+    weir__json_open(json, NULL, '{');
+    put_text(json, "name", weir__row_text(row, 0));
+    put_text(json, "kind", weir__row_text(row, 1));
+    put_number(json, "version", row, 2);
+    put_text(json, "stage",
+             weir__stage_name(weir__row_number(row, 2), weir__row_number(row, 4), weir__row_number(row, 5)));
+    put_number(json, "enforced_version", row, 4);
+    put_number(json, "shadow_version", row, 5);
+    put_text(json, "author", weir__row_text(row, 6));
+    weir__json_text(json, "at", at);
+    put_text(json, "summary", weir__row_text(row, 8));
+    weir__json_bool(json, "deleted", weir__row_number(row, 3) != 0);
+    weir__json_close(json, '}');
     return 0;
 }
 
@@ -62,10 +60,11 @@ static int list_all(struct weir__call *call, const struct weir__db_value *by, in
 {
     char *text = NULL;
     size_t len = 0;
-    struct rest_listing listing = {.to = open_memstream(&text, &len), .left = limit};
-    if (!listing.to)
+    struct rest_listing listing = {.json = {.to = open_memstream(&text, &len)}, .left = limit};
+    if (!listing.json.to)
         return WEIR__DB_MEMORY;
-    fputs("{\"items\":[", listing.to);
+    weir__json_open(&listing.json, NULL, '{');
+    weir__json_open(&listing.json, "items", '[');
     int error = weir__db_run(
         call->db,
         "SELECT name, kind, version, deleted, enforced_version, shadow_version, author, at, summary FROM documents"
@@ -76,13 +75,10 @@ static int list_all(struct weir__call *call, const struct weir__db_value *by, in
         " OR ($4 = 'draft' AND version <> coalesce(enforced_version, 0) AND version <> coalesce(shadow_version, 0)))"
         " ORDER BY name LIMIT $5",
         by, 5, add_item, &listing);
-    fputs("],\"next\":", listing.to);
-    if (listing.more)
-        weir__json_print_string(listing.to, (weir_text){listing.last, strlen(listing.last)});
-    else
-        fputs("null", listing.to);
-    fputc('}', listing.to);
-    if (fclose(listing.to) != 0)
+    weir__json_close(&listing.json, ']');
+    weir__json_text(&listing.json, "next", listing.more ? listing.last : NULL);
+    weir__json_close(&listing.json, '}');
+    if (fclose(listing.json.to) != 0)
         error = error ? error : WEIR__DB_MEMORY;
     if (!error)
         weir__reply_text(call, 200, "application/json", text, len);

@@ -140,13 +140,6 @@ static int choose(struct weir__call *call, const struct staging *all, struct sta
     return 0;
 }
 
-static int set_stage(struct weir__db *db, const struct weir__stored *document)
-{
-    return weir__db_exec(db, "UPDATE documents SET enforced_version = $1, shadow_version = $2 WHERE name = $3",
-                         document->enforced ? WEIR__N(document->enforced) : WEIR__NOTHING,
-                         document->shadow ? WEIR__N(document->shadow) : WEIR__NOTHING, WEIR__S(document->name));
-}
-
 static int stage_one(struct weir__call *call, const struct staging *all, struct staged *one, bool *good)
 {
     int error = weir__stored_find(call->db, one->name, &one->is);
@@ -156,7 +149,7 @@ static int stage_one(struct weir__call *call, const struct staging *all, struct 
     if (!one->is.version)
         return refuse(call, all, one, 404, "no_document", "there is no document of this name");
     error = choose(call, all, one, good);
-    return error || !*good || !one->changed ? error : set_stage(call->db, &one->is);
+    return error || !*good || !one->changed ? error : weir__stored_set_stage(call->db, &one->is);
 }
 
 static int audit_one(struct weir__call *call, const struct staging *all, const struct staged *one, int64_t revision)

@@ -75,6 +75,13 @@ int weir__stored_add(struct weir__call *call, const struct weir__document *docum
                                  WEIR__N(call->now_ms), WEIR__S(reason), WEIR__N(deleted));
 }
 
+int weir__stored_set_stage(struct weir__db *db, const struct weir__stored *document)
+{
+    return weir__db_exec(db, "UPDATE documents SET enforced_version = $1, shadow_version = $2 WHERE name = $3",
+                         document->enforced ? WEIR__N(document->enforced) : WEIR__NOTHING,
+                         document->shadow ? WEIR__N(document->shadow) : WEIR__NOTHING, WEIR__S(document->name));
+}
+
 weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow)
 {
     return version == enforced ? WEIR__TEXT("enforced")

@@ -289,9 +289,8 @@ static void gather_keys(const struct weir__snapshot *snapshot, const struct weir
     struct weir__hot_key *keys = calloc(2 * MAX, sizeof *keys), *admitted = keys + MAX;
     if (!keys)
         return;
-    const weir_segment *segment = snapshot->engine->segment;
-    e->key_count = weir__hot_top(rule_slot, WEIR__HOT_DENIED, weir__hot_sampler_hash, segment, keys, MAX);
-    size_t count = weir__hot_top(rule_slot, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, segment, admitted, MAX);
+    e->key_count = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_DENIED, keys, MAX);
+    size_t count = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_ADMITTED, admitted, MAX);
     for (size_t i = 0; i < e->key_count; i++) {
         e->key[i].denied = keys[i].weight;
         for (size_t j = 0; j < count; j++)
@@ -299,7 +298,7 @@ static void gather_keys(const struct weir__snapshot *snapshot, const struct weir
                 e->key[i].admitted = admitted[j].weight;
     }
     e->stands_for_s = weir__load64(&snapshot->hot.header->seconds);
-    e->keys = weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
+    e->keys = weir__snapshot_uses(snapshot, rule_slot, unused);
     if (e->keys < e->key_count)
         e->keys = e->key_count;
     free(keys);
@@ -322,4 +321,42 @@ struct weir__evidence *weir__evidence_gather(const struct weir__snapshot *snapsh
     if (rule_slot)
         gather_keys(snapshot, rule_slot, e);
     return e;
+}
+
+/* ---- All rules ---- */
+
+struct advising {
+    const struct weir__snapshot *snapshot;
+    const char *rule;
+    weir__advice_visit *visit;
+    void *context;
+    size_t rules;
+    int error;
+};
+
+static int advise_rule(void *context, const struct weir__rule_snapshot *rule)
+{
+    struct advising *a = context;
+    struct weir__advice advice[WEIR__ADVICE_MAX];
+    if (a->rule && strcmp(a->rule, rule->info.name) != 0)
+        return 0;
+    a->error = 0;
+    a->rules += !rule->info.shadow;
+    struct weir__evidence *evidence = weir__evidence_gather(a->snapshot, rule);
+    size_t count = evidence ? weir__advise(evidence, advice) : 0;
+    for (size_t i = 0; i < count; i++)
+        a->visit(a->context, rule, &advice[i]);
+    if (!evidence)
+        a->error = WEIR_ENOMEM;
+    free(evidence);
+    return a->error;
+}
+
+int weir__advise_each(const struct weir__snapshot *snapshot, const char *rule, weir__advice_visit *visit, void *context,
+                      size_t *rules)
+{
+    struct advising a = {snapshot, rule, visit, context, 0, rule ? WEIR_ENORULE : 0};
+    (void)weir__snapshot_each_rule(snapshot, advise_rule, &a);
+    *rules = a.rules;
+    return a.error;
 }

@@ -7,9 +7,8 @@
 #include <string.h>
 
 struct printing {
-    struct weir__opened_host *host;
-    const char *rule;
-    size_t rules, printed;
+    struct weir__rule_source *source;
+    size_t printed;
 };
 
 static void print_indented(const char *text)
@@ -21,40 +20,31 @@ static void print_indented(const char *text)
     }
 }
 
-static int print_rule(void *context, const struct weir__rule_snapshot *rule)
+static void print_advice(void *context, const struct weir__rule_snapshot *rule, const struct weir__advice *advice)
 {
     struct printing *p = context;
-    struct weir__advice advice[WEIR__ADVICE_MAX];
     char name[WEIR_NAME_MAX + 8];
-    if (p->rule && strcmp(p->rule, rule->info.name) != 0)
-        return 0;
-    struct weir__evidence *evidence = weir__evidence_gather(&p->host->snapshot, rule);
-    size_t count = evidence ? weir__advise(evidence, advice) : 0;
-    p->rules += !rule->info.shadow;
-    for (size_t i = 0; i < count; i++) {
-        char *changed = weir__advice_rule(&p->host->source, &rule->info, &advice[i].change, WEIR__ADVICE_FILE);
-        weir__printable((weir_text){rule->info.name, strlen(rule->info.name)}, name, sizeof name);
-        printf("%s%s: %s\n", p->printed++ ? "\n" : "", name, advice[i].message);
-        if (changed) {
-            puts("  to be tried in shadow, beside the enforced rule:\n");
-            print_indented(changed);
-        }
-        free(changed);
+    char *changed = weir__advice_rule(p->source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
+    weir__printable(weir__text_of(rule->info.name), name, sizeof name);
+    printf("%s%s: %s\n", p->printed++ ? "\n" : "", name, advice->message);
+    if (changed) {
+        puts("  to be tried in shadow, beside the enforced rule:\n");
+        print_indented(changed);
     }
-    free(evidence);
-    return 0;
+    free(changed);
 }
 
 static int print_text(struct weir__opened_host *host, const char *rule)
 {
-    struct printing p = {host, rule, 0, 0};
-    (void)weir__snapshot_each_rule(&host->snapshot, print_rule, &p);
-    if (!p.rules && rule) {
+    struct printing p = {&host->source, 0};
+    size_t rules;
+    int error = weir__advise_each(&host->snapshot, rule, print_advice, &p, &rules);
+    if (error == WEIR_ENORULE || (rule && !rules)) {
         fprintf(stderr, "weir advise: %s\n", weir_strerror(WEIR_ENORULE));
         return 1;
     }
     if (!p.printed)
-        printf("nothing to advise about %zu rule%s%s\n", p.rules, p.rules == 1 ? "" : "s",
+        printf("nothing to advise about %zu rule%s%s\n", rules, rules == 1 ? "" : "s",
                !host->snapshot.history.rows
                    ? ": no history was written; weir serve and weir agent do, with hot_keys: 8MiB in weir.yaml"
                    : " (which takes at least ten minutes, 1000 requests and 50 denials)");

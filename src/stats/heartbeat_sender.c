@@ -80,7 +80,7 @@ static void log_refusal(struct weir__heartbeat_sender *sender, int error, const 
 {
     bool refused = error == WEIR_ESTOREAUTH || error == WEIR_ESTOREERROR || error == WEIR_ESTOREWRONGTYPE;
     if (refused && error != sender->error)
-        weir__logf(sender->log, WEIR__LOG_WARNING, "the store does not say which hosts there are: %s", why);
+        weir__logf(sender->log, WEIR__LOG_WARNING, "the store refuses heartbeats: %s", why);
 }
 
 static void exchange_with_store(struct weir__heartbeat_sender *sender, struct weir__heartbeat *self, int64_t now_ms)
@@ -107,7 +107,7 @@ static void exchange_with_store(struct weir__heartbeat_sender *sender, struct we
     sender->received.left_out = count > WEIR__HOSTS_MAX ? count - WEIR__HOSTS_MAX : 0;
 }
 
-/* ---- Writing down ---- */
+/* ---- The .hosts file ---- */
 
 static void add_received(struct weir__heartbeat_sender *sender, const char *self, int64_t now_ms)
 {

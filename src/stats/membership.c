@@ -131,17 +131,15 @@ static uint64_t rules_of_most(const struct weir__membership *membership)
 {
     uint64_t best = 0;
     size_t votes = 0;
+    const struct weir__host_status *hosts = membership->hosts;
     for (size_t i = 0; i < membership->count; i++) {
+        uint64_t rules = hosts[i].silent ? 0 : hosts[i].heartbeat.rules;
         size_t same = 0;
-        if (membership->hosts[i].silent || !membership->hosts[i].heartbeat.rules ||
-            membership->hosts[i].heartbeat.rules == best)
-            continue;
-        for (size_t k = i; k < membership->count; k++)
-            same += !membership->hosts[k].silent &&
-                    membership->hosts[k].heartbeat.rules == membership->hosts[i].heartbeat.rules;
+        for (size_t k = i; rules && rules != best && k < membership->count; k++)
+            same += !hosts[k].silent && hosts[k].heartbeat.rules == rules;
         if (same > votes) {
             votes = same;
-            best = membership->hosts[i].heartbeat.rules;
+            best = rules;
         }
     }
     return best;
@@ -157,9 +155,9 @@ static void mark_hosts(struct weir__membership *membership)
     }
     uint64_t most = rules_of_most(membership);
     for (size_t i = 0; i < membership->count; i++) {
-        membership->hosts[i].differs =
-            membership->hosts[i].heartbeat.rules && membership->hosts[i].heartbeat.rules != most;
-        membership->differ += membership->hosts[i].differs;
+        struct weir__host_status *host = &membership->hosts[i];
+        host->differs = host->heartbeat.rules && host->heartbeat.rules != most;
+        membership->differ += host->differs;
     }
 }
 

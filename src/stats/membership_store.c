@@ -50,7 +50,7 @@ void weir__heartbeat_store_free(struct weir__heartbeat_store *link)
     free(link);
 }
 
-/* ---- Answers ---- */
+/* ---- Replies ---- */
 
 static void read_host(struct weir__host_list *list, const redisReply *id, const redisReply *ago, const redisReply *text)
 {
@@ -78,7 +78,7 @@ static int read_reply(struct weir__store_request *request, const redisReply *rep
     return 0;
 }
 
-/* ---- Asking ---- */
+/* ---- Requests ---- */
 
 static int run_script(struct weir__heartbeat_store *link, struct host_exchange *exchange, const char *id,
                       const char *text, int64_t for_us)

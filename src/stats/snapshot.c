@@ -166,6 +166,23 @@ const struct weir__hot_rule *weir__snapshot_hot_keys(const struct weir__snapshot
     return snapshot->hot.rule_slots ? weir__hot_lookup(&snapshot->hot, rule) : NULL;
 }
 
+size_t weir__snapshot_keys(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
+                           enum weir__key_list list, struct weir__hot_key *keys, size_t max)
+{
+    const weir_segment *segment = snapshot->engine->segment;
+    if (list == WEIR__KEYS_NEAR)
+        return weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
+                                 weir__hot_sampler_hash, segment, keys, max);
+    return weir__hot_top(rule_slot, list == WEIR__KEYS_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+                         weir__hot_sampler_hash, segment, keys, max);
+}
+
+uint64_t weir__snapshot_uses(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
+                             uint64_t tenths[WEIR__HOT_USES])
+{
+    return weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, tenths);
+}
+
 bool weir__snapshot_load(const struct weir__snapshot *snapshot, struct weir__load_view *view,
                          struct weir__upstream_sums *sums)
 {

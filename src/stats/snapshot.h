@@ -54,6 +54,14 @@ bool weir__snapshot_has_ledger(const struct weir__snapshot *snapshot);
 
 /* The rule's hot-key sketches, or NULL. */
 const struct weir__hot_rule *weir__snapshot_hot_keys(const struct weir__snapshot *snapshot, uint64_t rule);
+/* A list of the rule's hot keys, at most `max`; returns how many. */
+enum weir__key_list { WEIR__KEYS_DENIED, WEIR__KEYS_ADMITTED, WEIR__KEYS_NEAR, WEIR__KEY_LISTS };
+#define WEIR__HOT_KEYS_MINUTES 10 /* recent use that the list of keys near their limit covers */
+size_t weir__snapshot_keys(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
+                           enum weir__key_list list, struct weir__hot_key *keys, size_t max);
+/* The number of keys in recent use, and how many use each tenth of their limit. */
+uint64_t weir__snapshot_uses(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
+                             uint64_t tenths[WEIR__HOT_USES]);
 /* The minute by the clock of the hot-key sketches. */
 uint32_t weir__snapshot_minute(const struct weir__snapshot *snapshot);
 

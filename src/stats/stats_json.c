@@ -41,6 +41,11 @@ static json_t *text_json(const char *data, size_t len)
     return made;
 }
 
+static json_t *string_json(const char *text)
+{
+    return text_json(text, strlen(text));
+}
+
 /* Nanoseconds as seconds, in thousandths. */
 static double rounded_ms(int64_t ns)
 {
@@ -48,6 +53,7 @@ static double rounded_ms(int64_t ns)
     return (double)ms / 1e3;
 }
 
+/* Formats and frees it; `root` may be NULL. */
 static int finish(json_t *root, bool good, char **json)
 {
     *json = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
@@ -55,7 +61,7 @@ static int finish(json_t *root, bool good, char **json)
     return *json ? 0 : WEIR_ENOMEM;
 }
 
-/* ---- Now ---- */
+/* ---- The present ---- */
 
 static json_t *rates_json(const struct weir__rates *rates)
 {
@@ -95,8 +101,8 @@ static int stats_rule(void *context, const struct weir__rule_snapshot *rule)
     bool counted = rule->info.bytes_per_key > 0;
     json_t *one =
         json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
-                  text_json(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
-                  rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
+                  string_json(rule->info.name), "shadow", rule->info.shadow, "domain", rule->info.domain, "algorithm",
+                  counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
                   rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
                   counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
                   "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
@@ -156,8 +162,8 @@ static json_t *host_json(const struct weir__snapshot *snapshot)
     double load[3] = {0};
     weir__snapshot_host_name(snapshot, name);
     (void)!getloadavg(load, 3);
-    return json_pack("{s:o,s:[f,f,f],s:i}", "name", text_json(name, strlen(name)), "load", load[0], load[1], load[2],
-                     "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    return json_pack("{s:o,s:[f,f,f],s:i}", "name", string_json(name), "load", load[0], load[1], load[2], "processors",
+                     (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static json_t *percent(uint32_t per_mille)
@@ -214,8 +220,7 @@ static json_t *stats_json(const struct weir__snapshot *snapshot)
 
 int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
 {
-    json_t *root = stats_json(snapshot);
-    return finish(root, root != NULL, json);
+    return finish(stats_json(snapshot), true, json);
 }
 
 /* ---- The last hour ---- */
@@ -334,8 +339,7 @@ static json_t *key_json(const weir_segment *segment, const struct weir__hot_key 
 static json_t *uses_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot)
 {
     uint64_t count[WEIR__HOT_USES] = {0};
-    uint64_t keys =
-        rule_slot ? weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, count) : 0;
+    uint64_t keys = rule_slot ? weir__snapshot_uses(snapshot, rule_slot, count) : 0;
     json_t *list = json_array();
     for (int i = 0; i < WEIR__HOT_USES; i++)
         (void)json_array_append_new(list, number(count[i]));
@@ -350,12 +354,12 @@ static json_t *keys_json(const struct weir__snapshot *snapshot, const struct wei
     struct weir__hot_key *keys = calloc(max, sizeof *keys);
     json_t *list = json_array();
     bool good = keys && list;
-    if (rule_slot && good && what->near)
-        count = weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
-                                  weir__hot_sampler_hash, snapshot->engine->segment, keys, max);
-    else if (rule_slot && good)
-        count = weir__hot_top(rule_slot, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__hot_sampler_hash,
-                              snapshot->engine->segment, keys, max);
+    if (rule_slot && good)
+        count = weir__snapshot_keys(snapshot, rule_slot,
+                                    what->near     ? WEIR__KEYS_NEAR
+                                    : what->denied ? WEIR__KEYS_DENIED
+                                                   : WEIR__KEYS_ADMITTED,
+                                    keys, max);
     for (size_t i = 0; i < count && good; i++)
         good = json_array_append_new(list, key_json(snapshot->engine->segment, &keys[i], what)) == 0;
     free(keys);
@@ -383,7 +387,7 @@ int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struc
                                             : "admitted",
                              "seconds", number(seconds), "total", number(total), "keys",
                              keys_json(snapshot, rule_slot, what), "uses", uses_json(snapshot, rule_slot));
-    return finish(root, root != NULL, json);
+    return finish(root, true, json);
 }
 
 /* ---- Hosts ---- */
@@ -395,9 +399,9 @@ static json_t *member_json(const struct weir__host_status *host)
     char rules[24];
     snprintf(rules, sizeof rules, "%016" PRIx64, heartbeat->rules);
     return json_pack("{s:s,s:o,s:b,s:s,s:f,s:s,s:o,s:o,s:o?,s:s,s:s?,s:I,s:b}", "id", heartbeat->id, "name",
-                     text_json(heartbeat->name, strlen(heartbeat->name)), "here", host->via == WEIR__HOST_SELF, "state",
+                     string_json(heartbeat->name), "here", host->via == WEIR__HOST_SELF, "state",
                      host->silent ? "silent" : "running", "heard_s", (double)host->received_ms / 1000, "via",
-                     ways[host->via], "version", text_json(heartbeat->version, strlen(heartbeat->version)), "rates",
+                     ways[host->via], "version", string_json(heartbeat->version), "rates",
                      rates_json(&heartbeat->rates), "level", heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL,
                      "store", weir__host_store_name(heartbeat->store), "rules", heartbeat->rules ? rules : NULL,
                      "rule_count", (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
@@ -414,8 +418,7 @@ static json_t *membership_json(const struct weir__membership *membership)
                   (json_int_t)(membership->count - membership->silent), "silent", (json_int_t)membership->silent,
                   "left_out", (json_int_t)membership->left_out, "rules_differ", (json_int_t)membership->differ, "store",
                   weir__host_store_name(membership->store), "why",
-                  *membership->why ? text_json(membership->why, strlen(membership->why)) : NULL, "agent",
-                  membership->agent, "hosts", hosts);
+                  *membership->why ? string_json(membership->why) : NULL, "agent", membership->agent, "hosts", hosts);
     if (good)
         return root;
     json_decref(root);
@@ -424,8 +427,7 @@ static json_t *membership_json(const struct weir__membership *membership)
 
 int weir__stats_json_hosts(const struct weir__membership *membership, char **json)
 {
-    json_t *root = membership_json(membership);
-    return finish(root, root != NULL, json);
+    return finish(membership_json(membership), true, json);
 }
 
 /* ---- All in one ---- */
@@ -458,55 +460,37 @@ int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct wei
 
 /* ---- Advice ---- */
 
-struct advising {
-    const struct weir__snapshot *snapshot;
+struct advice_list {
     struct weir__rule_source *source;
-    const char *rule;
     json_t *list;
-    bool found, good;
+    bool failed;
 };
 
-static json_t *advice_json(const struct weir__rule_snapshot *rule, const struct weir__advice *advice,
-                           struct weir__rule_source *source)
+static void add_advice(void *context, const struct weir__rule_snapshot *rule, const struct weir__advice *advice)
 {
-    char *changed = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
-    char *document = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
+    struct advice_list *to = context;
+    char *changed = weir__advice_rule(to->source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
+    char *document = weir__advice_rule(to->source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
     json_t *numbers = json_object();
     for (size_t i = 0; i < advice->number_count; i++)
         (void)json_object_set_new(numbers, advice->numbers[i].name, rounded(advice->numbers[i].value));
-    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", text_json(rule->info.name, strlen(rule->info.name)),
-                            "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures",
-                            numbers, "changed", changed, "document", document);
+    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", string_json(rule->info.name), "kind",
+                            weir__advice_kind_name(advice->kind), "message", advice->message, "figures", numbers,
+                            "changed", changed, "document", document);
+    to->failed |= json_array_append_new(to->list, one) != 0;
     free(changed);
     free(document);
-    return one;
-}
-
-static int advise_rule(void *context, const struct weir__rule_snapshot *rule)
-{
-    struct advising *a = context;
-    struct weir__advice advice[WEIR__ADVICE_MAX];
-    if (a->rule && strcmp(a->rule, rule->info.name) != 0)
-        return 0;
-    a->found = true;
-    struct weir__evidence *evidence = weir__evidence_gather(a->snapshot, rule);
-    size_t count = evidence ? weir__advise(evidence, advice) : 0;
-    a->good &= evidence != NULL;
-    for (size_t i = 0; i < count; i++)
-        a->good &= json_array_append_new(a->list, advice_json(rule, &advice[i], a->source)) == 0;
-    free(evidence);
-    return !a->good;
 }
 
 int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *rule, struct weir__rule_source *source,
                             char **json)
 {
-    struct advising a = {snapshot, source, rule, json_array(), false, true};
-    (void)weir__snapshot_each_rule(snapshot, advise_rule, &a);
-    if (rule && !a.found) {
-        json_decref(a.list);
-        return WEIR_ENORULE;
-    }
-    json_t *root = json_pack("{s:o}", "advice", a.list);
-    return finish(root, root && a.good, json);
+    struct advice_list list = {source, json_array(), false};
+    size_t rules;
+    int error = weir__advise_each(snapshot, rule, add_advice, &list, &rules);
+    json_t *root = json_pack("{s:o}", "advice", list.list);
+    if (!error)
+        return finish(root, !list.failed, json);
+    json_decref(root);
+    return error;
 }

@@ -112,7 +112,7 @@ static bool press(struct weir__top *top, char key)
         if (sorts[i].key == key)
             top->sort = sorts[i].sort;
     if (key == 'h')
-        top->list = (top->list + 1) % WEIR__TOP_LISTS;
+        top->list = (top->list + 1) % WEIR__KEY_LISTS;
     if (key == 'o')
         top->page = top->page == WEIR__TOP_RULES ? WEIR__TOP_HOSTS : WEIR__TOP_RULES;
     if (key == ' ')

@@ -20,14 +20,13 @@ enum weir__top_sort {
     WEIR__BY_SEEN
 };
 enum weir__top_page { WEIR__TOP_RULES, WEIR__TOP_HOSTS };
-enum weir__top_list { WEIR__TOP_DENIED, WEIR__TOP_ADMITTED, WEIR__TOP_NEAR, WEIR__TOP_LISTS };
 
 struct weir__top {
     struct weir__snapshot *snapshot;
     const struct weir__membership *membership; /* refreshed */
     enum weir__top_page page;
     enum weir__top_sort sort;
-    enum weir__top_list list;
+    enum weir__key_list list;
     size_t chosen;                       /* line of the rule whose keys are shown */
     char chosen_name[WEIR_NAME_MAX + 1]; /* stays chosen when the order changes; "": by line */
     bool chosen_shadow;

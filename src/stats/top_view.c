@@ -1,7 +1,6 @@
 /* weir top: head, rules and keys. See top.h. */
 #define _GNU_SOURCE /* qsort_r */
 #include "stats/top.h"
-#include "stats/advise.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -136,9 +135,8 @@ static int gather(void *context, const struct weir__rule_snapshot *rule)
     if (!rule_slot)
         return 0;
     row->sampled = true;
-    row->keys = weir__hot_uses(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES, unused);
-    row->near = weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
-                                  weir__hot_sampler_hash, snapshot->engine->segment, near, WEIR__HOT_NEAR);
+    row->keys = weir__snapshot_uses(snapshot, rule_slot, unused);
+    row->near = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_NEAR, near, WEIR__HOT_NEAR);
     return 0;
 }
 
@@ -216,17 +214,6 @@ static void draw_rules(struct picture *p)
 
 /* ---- Keys ---- */
 
-static size_t keys_of(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
-                      enum weir__top_list list, struct weir__hot_key *keys, size_t max)
-{
-    const weir_segment *segment = snapshot->engine->segment;
-    if (list == WEIR__TOP_NEAR)
-        return weir__hot_nearest(rule_slot, weir__snapshot_minute(snapshot), WEIR__HOT_KEYS_MINUTES,
-                                 weir__hot_sampler_hash, segment, keys, max);
-    return weir__hot_top(rule_slot, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
-                         weir__hot_sampler_hash, segment, keys, max);
-}
-
 static int key_width(const struct picture *p)
 {
     int wide = p->canvas.screen->width - 24;
@@ -243,7 +230,7 @@ static void draw_key(struct picture *p, const weir_segment *segment, const struc
     else
         snprintf(text, sizeof text, "~%016" PRIx64, weir__pseudonym(segment, key->hash));
     weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
-    if (p->top->list == WEIR__TOP_NEAR)
+    if (p->top->list == WEIR__KEYS_NEAR)
         weir__top_line(&p->canvas, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
     else
         weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight / per, a),
@@ -263,16 +250,16 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     snprintf(title, sizeof title, "KEYS of %s, %s",
              weir__printable((weir_text){row->name, strlen(row->name)}, name, 32), titles[p->top->list]);
     weir__top_line(&p->canvas, "1", "%-*s %s", wide + 2, title,
-                   p->top->list == WEIR__TOP_NEAR ? "     USED"
-                   : seconds                      ? "   COST/s        +-"
-                                                  : "     COST        +-");
+                   p->top->list == WEIR__KEYS_NEAR ? "     USED"
+                   : seconds                       ? "   COST/s        +-"
+                                                   : "     COST        +-");
     if (!rule_slot) {
         weir__top_line(&p->canvas, "2", "  %s",
                        snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
                                                 : "they are not noted; hot_keys in weir.yaml");
         return;
     }
-    size_t count = keys_of(snapshot, rule_slot, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
+    size_t count = weir__snapshot_keys(snapshot, rule_slot, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
     for (size_t i = 0; i < count; i++)
         draw_key(p, snapshot->engine->segment, &keys[i], seconds);
     if (!count)
