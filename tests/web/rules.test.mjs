@@ -90,7 +90,7 @@ test("a published set is put in force again as a whole", async () => {
     const page = await open("#/published");
     await page.getByRole("button", { name: `Roll back to set ${set}`, exact: true }).click();
     await dialog(page).locator(".diff-line.new", { hasText: `name: ${rule}` }).waitFor();
-    await dialog(page).getByRole("button", { name: `Put set ${set} in force` }).click();
+    await dialog(page).getByRole("button", { name: `Publish set ${set}` }).click();
     await dialog(page).waitFor({ state: "detached" });
     assert.equal((await current(rule)).enforced_version, 1);
     await close(page);
@@ -125,7 +125,7 @@ test("two editors at once: the second sees both texts and overwrites nothing", a
     assert.match(await panel.getByLabel("Yours", { exact: true }).textContent(), /limit: 33\n/);
     assert.match((await current(rule)).text, /limit: 30\n/, "nothing is overwritten");
     assert.match(await second.getByLabel("Rule as YAML").inputValue(), /limit: 33\n/, "nothing is lost");
-    await panel.getByRole("button", { name: "Go on with mine, on top of theirs" }).click();
+    await panel.getByRole("button", { name: "Go on with mine, based on theirs" }).click();
     await panel.waitFor({ state: "detached" });
     await save(second, "second, knowing the first");
     await second.getByText("Version 3").first().waitFor();

@@ -1,4 +1,4 @@
-/* Every request goes through ask(): same origin, session by cookie, errors as Failure. */
+/* All requests go through request(): same origin, session by cookie, errors as Failure. */
 import type { Problem, Session } from "./types";
 
 export class Failure extends Error {
@@ -8,13 +8,13 @@ export class Failure extends Error {
     }
 }
 
-export interface Answer<T> {
+export interface Reply<T> {
     status: number;
     body: T;
     etag: string;
 }
 
-interface Request {
+interface RequestOptions {
     method?: string;
     json?: unknown;
     yaml?: string;
@@ -44,10 +44,10 @@ interface ErrorBody {
 }
 
 function failure(status: number, body: unknown, retryAfter: string | null): Failure {
-    const said = (body && typeof body === "object" ? body : {}) as ErrorBody;
-    const problems = said.error?.errors ?? said.errors ?? [];
-    const message = said.error?.message ?? problems[0]?.message ?? `the server answered ${status}`;
-    return new Failure(status, said.error?.code ?? String(status), message, problems, Number(retryAfter) || 0);
+    const reply = (body && typeof body === "object" ? body : {}) as ErrorBody;
+    const problems = reply.error?.errors ?? reply.errors ?? [];
+    const message = reply.error?.message ?? problems[0]?.message ?? `the server replied ${status}`;
+    return new Failure(status, reply.error?.code ?? String(status), message, problems, Number(retryAfter) || 0);
 }
 
 async function read(response: Response): Promise<unknown> {
@@ -56,26 +56,26 @@ async function read(response: Response): Promise<unknown> {
     try {
         return JSON.parse(text);
     } catch {
-        throw new Failure(response.status, "format", "the server's answer is no JSON", [], 0);
+        throw new Failure(response.status, "format", "the server's reply is not JSON", [], 0);
     }
 }
 
-export async function ask<T>(path: string, request: Request = {}): Promise<Answer<T>> {
+export async function request<T>(path: string, options: RequestOptions = {}): Promise<Reply<T>> {
     const headers: Record<string, string> = { Accept: "application/json" };
     let body: string | undefined;
-    if (request.json !== undefined) {
+    if (options.json !== undefined) {
         headers["Content-Type"] = "application/json";
-        body = JSON.stringify(request.json);
-    } else if (request.yaml !== undefined) {
+        body = JSON.stringify(options.json);
+    } else if (options.yaml !== undefined) {
         headers["Content-Type"] = "application/yaml";
-        body = request.yaml;
+        body = options.yaml;
     }
-    if (request.ifMatch) headers["If-Match"] = request.ifMatch;
+    if (options.ifMatch) headers["If-Match"] = options.ifMatch;
     let response: Response;
     try {
         response = await fetch(path, {
-            method: request.method ?? "GET", headers, body, credentials: "same-origin", cache: "no-store",
-            redirect: "error", signal: request.signal,
+            method: options.method ?? "GET", headers, body, credentials: "same-origin", cache: "no-store",
+            redirect: "error", signal: options.signal,
         });
     } catch (error) {
         if ((error as Error).name === "AbortError") throw error;
@@ -88,10 +88,10 @@ export async function ask<T>(path: string, request: Request = {}): Promise<Answe
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-    return (await ask<T>(path, { signal })).body;
+    return (await request<T>(path, { signal })).body;
 }
 
-/* The browser would resolve these two, even percent-encoded, and ask for something else. */
+/* The browser would resolve "." and "..", even percent-encoded, and request another path. */
 export function segment(text: string): string {
     if (text === "." || text === "..") throw new Failure(0, "name", `“${text}” cannot be part of an address`, [], 0);
     return encodeURIComponent(text);
@@ -106,6 +106,6 @@ export function query(values: Record<string, string | number | null | undefined>
     return text ? `?${text}` : "";
 }
 
-export function words(error: unknown): string {
+export function errorText(error: unknown): string {
     return error instanceof Error ? error.message : String(error);
 }

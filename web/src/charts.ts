@@ -1,6 +1,6 @@
-/* A chart of rates over time: uPlot for those who see it, a sentence and a table for everybody else. */
+/* A chart of rates over time, by uPlot, with a sentence and a table for screen readers. */
 import uPlot from "uplot";
-import { get, query, words } from "./api";
+import { get, query, errorText } from "./api";
 import { freshId, h, replace, setText, table } from "./dom";
 import { millis, rate } from "./format";
 import type { Tally } from "./figures";
@@ -10,7 +10,7 @@ export type Series = "allowed" | "denied" | "delayed" | "shed" | "shadow_denied"
 export const labels: Record<Series, string> = {
     allowed: "allowed", denied: "denied", delayed: "delayed", shed: "shed", shadow_denied: "shadow would deny",
 };
-/* Told apart without colours, too. */
+/* Dashes distinguish the series without colours. */
 const dashes: Record<Series, number[]> = { allowed: [], denied: [], delayed: [6, 3], shed: [8, 2, 2, 2], shadow_denied: [2, 3] };
 const tableRows = 12;
 const charts = new Set<Chart>();
@@ -25,7 +25,7 @@ export class Chart {
     private readonly tableBox = h("div");
     private readonly values = new Map<Series, HTMLElement>();
     private readonly probe = h("span", { class: "probe", "aria-hidden": "true" });
-    private readonly sight: IntersectionObserver;
+    private readonly visibility: IntersectionObserver;
     private readonly size: ResizeObserver;
     private plot: uPlot | null = null;
     private data: (number | null)[][];
@@ -33,7 +33,7 @@ export class Chart {
     private loaded = false;
     private open = false;
 
-    /* `rule` is empty for all rules together. `seconds` is how far back it looks. */
+    /* `rule` "": the sum of all rules. `seconds`: time span. */
     constructor(readonly title: string, readonly rule: string, readonly series: Series[], private seconds: number) {
         this.data = [[], ...series.map(() => [])];
         this.plotBox = h("div", { class: "plot", role: "img", "aria-label": `Chart of ${title}` });
@@ -47,19 +47,19 @@ export class Chart {
             h("div", { class: "chart-head" }, h("h3", { id }, h("bdi", {}, title)), this.legend()),
             this.plotBox, details, this.probe);
         this.size = new ResizeObserver(() => this.fit());
-        this.sight = new IntersectionObserver((entries) => {
+        this.visibility = new IntersectionObserver((entries) => {
             this.visible = entries[entries.length - 1]?.isIntersecting ?? false;
             this.draw();
         });
         this.size.observe(this.plotBox);
-        this.sight.observe(this.plotBox);
+        this.visibility.observe(this.plotBox);
         charts.add(this);
     }
 
     close(): void {
         charts.delete(this);
         this.size.disconnect();
-        this.sight.disconnect();
+        this.visibility.disconnect();
         this.plot?.destroy();
     }
 
@@ -75,11 +75,11 @@ export class Chart {
             this.loaded = true;
             this.draw();
         } catch (error) {
-            setText(this.plotBox, `No history: ${words(error)}`);
+            setText(this.plotBox, `No history: ${errorText(error)}`);
         }
     }
 
-    look(seconds: number): void {
+    setSpan(seconds: number): void {
         this.seconds = seconds;
         this.loaded = false;
         void this.load();
@@ -91,7 +91,7 @@ export class Chart {
         const last = times[times.length - 1] ?? 0;
         if (at <= last!) return;
         if (last && at - last > 15) {
-            this.look(this.seconds); /* the page was asleep: what it missed is in the history */
+            this.setSpan(this.seconds); /* the page was suspended: the history has the missed samples */
             return;
         }
         times.push(at);
@@ -102,7 +102,7 @@ export class Chart {
         this.draw();
     }
 
-    /* The colours have changed. */
+    /* After a change of the colours. */
     repaint(): void {
         this.plot?.destroy();
         this.plot = null;
@@ -138,7 +138,7 @@ export class Chart {
                 label: labels[name], stroke: this.colour(`series-${name}`), width: 2, dash: dashes[name], spanGaps: false,
                 fill: name === "denied" ? this.colour("series-denied-fill") : undefined, points: { show: false },
             }))],
-            hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
+            hooks: { setCursor: [(plot) => this.showValues(plot.cursor.idx ?? null)] },
         }, this.data as uPlot.AlignedData, this.plotBox);
     }
 
@@ -149,14 +149,14 @@ export class Chart {
         }
     }
 
-    private tell(index: number | null): void {
+    private showValues(index: number | null): void {
         const at = index ?? this.data[0]!.length - 1;
         this.series.forEach((name, i) => setText(this.values.get(name)!, rate(this.data[i + 1]![at])));
     }
 
     private draw(): void {
         if (!this.loaded) return;
-        this.tell(this.plot?.cursor.idx ?? null);
+        this.showValues(this.plot?.cursor.idx ?? null);
         const last = this.data[0]!.length - 1;
         const now = this.series.map((name, i) => `${labels[name]} ${rate(this.data[i + 1]![last])}`).join(", ");
         this.plotBox.setAttribute("aria-label", `Chart of ${this.title}. Now: ${now}`);

@@ -1,38 +1,38 @@
-/* Questions that need an answer before anything happens. */
-import { words } from "./api";
+/* Modal dialogs: confirmation of an action, and information. */
+import { errorText } from "./api";
 import { field, freshId, h, setText } from "./dom";
 
-interface Question {
+interface Confirmation {
     title: string;
     body: (Node | string)[];
     confirm: string;
     danger?: boolean;
-    reason?: boolean; /* asks why, for the history */
-    act: (reason: string) => Promise<void>; /* while it fails the dialog stays and says why */
+    reason?: boolean; /* with a field for the reason, which the history shows */
+    act: (reason: string) => Promise<void>; /* if it fails, the dialog stays open and shows the error */
 }
 
-/* True when it was done. */
-export function confirm(question: Question): Promise<boolean> {
+/* True: confirmed and done. */
+export function confirm(action: Confirmation): Promise<boolean> {
     return new Promise((resolve) => {
         const id = freshId("dialog");
         const reason = h("input", { type: "text", maxlength: "500", autocomplete: "off" });
         const error = h("p", { class: "error", role: "alert" });
-        const yes = h("button", { type: "submit", class: question.danger ? "danger" : "primary" }, question.confirm);
+        const yes = h("button", { type: "submit", class: action.danger ? "danger" : "primary" }, action.confirm);
         const no = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
-        const form = h("form", { method: "dialog" }, h("h2", { id }, question.title), question.body,
-            question.reason ? field("Reason", reason, "Kept in the history") : null, error,
+        const form = h("form", { method: "dialog" }, h("h2", { id }, action.title), action.body,
+            action.reason ? field("Reason", reason, "Kept in the history") : null, error,
             h("div", { class: "buttons" }, no, yes));
         const dialog = h("dialog", { "aria-labelledby": id }, form);
         let done = false;
         form.addEventListener("submit", (event) => {
             event.preventDefault();
             yes.disabled = true;
-            question.act(reason.value.trim()).then(() => {
+            action.act(reason.value.trim()).then(() => {
                 done = true;
                 dialog.close();
             }, (failed: unknown) => {
                 yes.disabled = false;
-                setText(error, words(failed));
+                setText(error, errorText(failed));
             });
         });
         dialog.addEventListener("close", () => {
@@ -41,7 +41,7 @@ export function confirm(question: Question): Promise<boolean> {
         });
         document.body.append(dialog);
         dialog.showModal();
-        (question.danger ? no : question.reason ? reason : yes).focus();
+        (action.danger ? no : action.reason ? reason : yes).focus();
     });
 }
 

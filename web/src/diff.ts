@@ -1,18 +1,18 @@
-/* What changed between two texts, by lines. */
+/* The difference of two texts, by lines. */
 import { h } from "./dom";
 
 export interface Line {
     kind: "same" | "gone" | "new";
     text: string;
-    left: number; /* line numbers; 0 where it has none */
+    left: number; /* line numbers; 0: not in that text */
     right: number;
 }
 
-/* Above this the middle is shown as replaced as a whole: the table below has a cell for each pair of lines. */
+/* Maximal size of the table below, with a cell for each pair of lines; larger differences are shown as one replacement. */
 const cellsMax = 4_000_000;
 
-/* For each pair of line numbers, how many lines the rests have in common. */
-function commons(a: string[], b: string[]): Uint32Array {
+/* Cell (i, j): length of the longest common subsequence of a from i and b from j. */
+function commonLengths(a: string[], b: string[]): Uint32Array {
     const wide = b.length + 1;
     const table = new Uint32Array((a.length + 1) * wide);
     for (let i = a.length - 1; i >= 0; i--) {
@@ -35,7 +35,7 @@ export function compare(before: string, after: string): Line[] {
     const bEnd = b.length - tail;
     const aMiddle = a.slice(start, aEnd);
     const bMiddle = b.slice(start, bEnd);
-    const known = aMiddle.length * bMiddle.length <= cellsMax ? commons(aMiddle, bMiddle) : null;
+    const known = aMiddle.length * bMiddle.length <= cellsMax ? commonLengths(aMiddle, bMiddle) : null;
     const wide = bMiddle.length + 1;
     const lines: Line[] = [];
     let i = 0;
@@ -63,14 +63,14 @@ export function compare(before: string, after: string): Line[] {
     return lines;
 }
 
-const around = 3;
+const contextLines = 3;
 
-/* Long runs of equal lines are left out but for some around each change. */
-function shown(lines: Line[]): (Line | null)[] {
+/* Leaves out equal lines, except some around each change; null marks a gap. */
+function withContext(lines: Line[]): (Line | null)[] {
     const near = new Set<number>();
     lines.forEach((line, i) => {
         if (line.kind === "same") return;
-        for (let n = Math.max(0, i - around); n <= Math.min(lines.length - 1, i + around); n++) near.add(n);
+        for (let n = Math.max(0, i - contextLines); n <= Math.min(lines.length - 1, i + contextLines); n++) near.add(n);
     });
     const result: (Line | null)[] = [];
     lines.forEach((line, i) => {
@@ -81,19 +81,19 @@ function shown(lines: Line[]): (Line | null)[] {
 }
 
 const signs = { same: " ", gone: "−", new: "+" };
-const spoken = { same: "", gone: "removed: ", new: "added: " };
+const signLabels = { same: "", gone: "removed: ", new: "added: " };
 
 export function diffView(before: string, after: string, label: string): HTMLElement {
     const lines = compare(before, after);
     const changed = lines.filter((line) => line.kind !== "same");
     if (changed.length === 0) return h("p", { class: "diff-none" }, `${label}: no difference`);
     const added = changed.filter((line) => line.kind === "new").length;
-    const rows = shown(lines).map((line) =>
+    const rows = withContext(lines).map((line) =>
         line === null ? h("div", { class: "diff-gap" }, "⋯") : h("div", { class: `diff-line ${line.kind}` },
             h("span", { class: "diff-number", "aria-hidden": "true" }, line.left || ""),
             h("span", { class: "diff-number", "aria-hidden": "true" }, line.right || ""),
             h("span", { class: "diff-sign", "aria-hidden": "true" }, signs[line.kind]),
-            h("span", { class: "visually-hidden" }, spoken[line.kind]), h("code", {}, line.text)));
+            h("span", { class: "visually-hidden" }, signLabels[line.kind]), h("code", {}, line.text)));
     return h("figure", { class: "diff" },
         h("figcaption", {}, `${label}: ${added} added, ${changed.length - added} removed`),
         h("div", { class: "diff-lines scroll", tabindex: "0", role: "region", "aria-label": label }, rows));

@@ -1,4 +1,4 @@
-/* Elements from text: nothing here reads markup, so that no name can become any. */
+/* Creates elements. Text never becomes markup. */
 
 type Child = Node | string | number | null | undefined | false | Child[];
 type Listener = (event: never) => void;
@@ -36,7 +36,7 @@ export function replace(parent: Element, ...children: Child[]): void {
     parent.replaceChildren(fragment);
 }
 
-/* Text that changes once a second must not make the browser lay out what did not change. */
+/* Changes the text only if it differs, so that the browser lays out nothing in vain. */
 export function setText(node: Node, text: string): void {
     if (node.textContent !== text) node.textContent = text;
 }
@@ -61,7 +61,7 @@ export function select(options: [string, string][], value: string): HTMLSelectEl
     return element;
 }
 
-/* A table that scrolls by itself on narrow screens, and can be scrolled by keys. */
+/* A table that scrolls on narrow screens, also by keys. */
 export function table(caption: string, heads: string[], rows: Child[][], numeric: number[] = []): HTMLElement {
     const cell = (i: number) => (numeric.includes(i) ? "num" : null);
     const body = rows.map((row) =>
@@ -74,12 +74,10 @@ export function table(caption: string, heads: string[], rows: Child[][], numeric
             h("tbody", {}, body)));
 }
 
-const polite = () => document.getElementById("announcer");
-
-/* Says it to screen readers, and shows it for a while. */
+/* Announces a text to screen readers, and shows it for 6 seconds. */
 export function announce(text: string, kind: "good" | "bad" = "good"): void {
-    const said = polite();
-    if (said) said.textContent = text;
+    const announcer = document.getElementById("announcer");
+    if (announcer) announcer.textContent = text;
     const toasts = document.getElementById("toasts");
     if (!toasts) return;
     const toast = h("div", { class: `toast ${kind}` }, text);

@@ -1,10 +1,10 @@
-/* A text with line numbers, checked while it is typed. The text area is the browser's own: everything that reads, dictates
- * or types into one works. */
-import { Failure, ask, query, words } from "./api";
+/* A text editor with line numbers that validates the document while it is typed. It is a plain text area, so that
+ * assistive technology works. */
+import { Failure, request, query, errorText } from "./api";
 import { freshId, h, replace, setText } from "./dom";
 import type { Problem } from "./types";
 
-const pause = 250;
+const checkAfterMs = 250;
 
 interface Verdict {
     ok: boolean;
@@ -19,11 +19,11 @@ export class Editor {
     private readonly list = h("ul", { class: "problems" });
     private readonly status: HTMLElement;
     private timer = 0;
-    private asked: AbortController | null = null;
+    private pending: AbortController | null = null;
     private lines = 0;
     private marked = "";
 
-    /* `name` is the document that is edited; empty for a new one. */
+    /* `name`: of the edited document; empty for a new one. */
     constructor(label: string, text: string, readonly name: string, readonly readOnly: boolean,
         private readonly changed: (verdict: Verdict | null) => void) {
         const id = freshId("editor");
@@ -51,7 +51,7 @@ export class Editor {
         this.typed();
     }
 
-    /* The server's refusal of a save names lines, too. */
+    /* Shows the errors with which the server refused to save. */
     refuse(problems: Problem[]): void {
         const warnings = problems.filter((one) => one.severity === "warning");
         this.show({ ok: false, problems: problems.filter((one) => one.severity !== "warning"), warnings });
@@ -59,25 +59,25 @@ export class Editor {
 
     private typed(): void {
         this.changed(null);
-        this.asked?.abort();
+        this.pending?.abort();
         clearTimeout(this.timer);
         if (this.area.value.split("\n").length !== this.lines) this.number([], []);
-        this.timer = window.setTimeout(() => void this.check(), pause);
+        this.timer = window.setTimeout(() => void this.check(), checkAfterMs);
     }
 
     private async check(): Promise<void> {
         const control = new AbortController();
-        this.asked = control;
+        this.pending = control;
         try {
-            const answer = await ask<{ warnings?: Problem[] }>(`/v1/validate${query({ name: this.name })}`,
+            const reply = await request<{ warnings?: Problem[] }>(`/v1/validate${query({ name: this.name })}`,
                 { method: "POST", yaml: this.text, signal: control.signal });
-            this.show({ ok: true, problems: [], warnings: answer.body.warnings ?? [] });
+            this.show({ ok: true, problems: [], warnings: reply.body.warnings ?? [] });
         } catch (error) {
             if (control.signal.aborted) return;
             if (error instanceof Failure && (error.status === 422 || error.status === 400)) {
                 this.refuse(error.problems.length ? error.problems : [error]);
             } else {
-                setText(this.status, `Not checked: ${words(error)}`);
+                setText(this.status, `Not checked: ${errorText(error)}`);
             }
         }
     }

@@ -1,10 +1,10 @@
-/* A rule and its shadow are two in the server's figures and one on the page. */
-import type { Counts, RuleFigures, Span, Stats } from "./types";
+/* Merges the statistics of a rule and of its shadow, which the server lists separately. */
+import type { Counts, RuleStats, Span, Stats } from "./types";
 
 export interface Tally extends Counts {
     shed: number;
     shadow_denied: number;
-    shadow_all: number; /* requests that the shadow saw */
+    shadow_all: number; /* requests that the shadow evaluated */
 }
 
 export interface Rule {
@@ -31,7 +31,7 @@ function add(to: Tally, counts: Counts, shadow: boolean): void {
     }
 }
 
-function put(rule: Rule, figures: RuleFigures): void {
+function put(rule: Rule, figures: RuleStats): void {
     add(rule.totals, figures.totals, figures.shadow);
     for (const span of spans) {
         const counts = figures.rates[span];
@@ -43,7 +43,7 @@ function fresh(name: string): Rule {
     return { name, totals: nothing(), rates: { "1s": null, "10s": null, "60s": null } };
 }
 
-/* Every rule by its name, and all of them together. */
+/* Each rule by its name, and their sum. */
 export function merge(stats: Stats): { rules: Rule[]; all: Rule } {
     const rules = new Map<string, Rule>();
     const all = fresh("");

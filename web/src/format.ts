@@ -20,7 +20,7 @@ export function share(value: number): string {
     return Number.isFinite(value) ? percent.format(value) : "–";
 }
 
-/* Milliseconds since 1970; NaN when it is no time. Numbers are seconds. */
+/* Milliseconds since 1970; NaN if it is not a time. Numbers are seconds. */
 export function millis(time: Time | null | undefined): number {
     if (time === null || time === undefined) return NaN;
     return typeof time === "number" ? time * 1000 : Date.parse(time);
@@ -63,7 +63,7 @@ export function bytes(value: number): string {
     return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${units[unit]}`;
 }
 
-/* A fact of the server's by its name's ending: fill, size_bytes, lag_s, denied_percent, started_at. */
+/* Formats a value of the server by the ending of its name: fill, size_bytes, lag_s, denied_percent, started_at. */
 export function fact(name: string, value: unknown): string {
     if (value === null || value === undefined || value === "") return "–";
     if (typeof value === "boolean") return value ? "yes" : "no";
@@ -80,6 +80,6 @@ export function fact(name: string, value: unknown): string {
 }
 
 export function factLabel(name: string): string {
-    const words = name.replace(/_(bytes|ms|seconds|s|ratio|percent|at)$/, "").replaceAll("_", " ");
-    return words.charAt(0).toUpperCase() + words.slice(1);
+    const label = name.replace(/_(bytes|ms|seconds|s|ratio|percent|at)$/, "").replaceAll("_", " ");
+    return label.charAt(0).toUpperCase() + label.slice(1);
 }

@@ -1,25 +1,25 @@
-/* All hosts that this one has heard of, and itself: a table that follows them. What they call themselves is theirs. */
-import { get, words } from "./api";
+/* A live table of this host and all hosts whose heartbeats it has received. Their names are untrusted. */
+import { get, errorText } from "./api";
 import { announce, h, replace, setText, table } from "./dom";
 import { count, duration, rate } from "./format";
 import type { Counts, Host, Hosts } from "./types";
 import { name, visible } from "./view";
 
-const every = 2000;
-const slowest = 15000;
+const pollMs = 2000;
+const slowestMs = 15000;
 type Health = "good" | "odd" | "bad";
 
 function judge(host: Host): [Health, string] {
     if (host.state === "silent") return ["bad", "silent"];
-    if (host.store === "away") return ["bad", "store away"];
+    if (host.store === "away") return ["bad", "store unavailable"];
     return host.rules_differ ? ["odd", "other rules"] : ["good", "running"];
 }
 
-const order: Record<Health, number> = { bad: 0, odd: 1, good: 2 };
+const rankOf: Record<Health, number> = { bad: 0, odd: 1, good: 2 };
 
-/* What needs somebody first; then by name. */
+/* Unhealthy hosts first, then by name. */
 function sorted(hosts: Host[]): Host[] {
-    const rank = (host: Host) => order[judge(host)[0]];
+    const rank = (host: Host) => rankOf[judge(host)[0]];
     return [...hosts].sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name) || a.id.localeCompare(b.id));
 }
 
@@ -40,39 +40,39 @@ export class HostTable {
     readonly element = h("section", { class: "hosts" }, h("h3", {}, "All hosts"), this.summary, this.body);
     private readonly control = new AbortController();
     private timer = 0;
-    private wait = every;
+    private wait = pollMs;
     private silent = NaN;
 
     constructor() {
-        document.addEventListener("visibilitychange", this.seen);
+        document.addEventListener("visibilitychange", this.onVisible);
         void this.poll();
     }
 
     close(): void {
         this.control.abort();
         clearTimeout(this.timer);
-        document.removeEventListener("visibilitychange", this.seen);
+        document.removeEventListener("visibilitychange", this.onVisible);
     }
 
-    private readonly seen = () => this.again(0);
+    private readonly onVisible = () => this.schedule(0);
 
-    private again(after: number): void {
+    private schedule(after: number): void {
         clearTimeout(this.timer);
         if (!this.control.signal.aborted && !document.hidden) this.timer = window.setTimeout(() => void this.poll(), after);
     }
 
     private async poll(): Promise<void> {
         try {
-            const told = await get<Hosts>("/v1/hosts", this.control.signal);
+            const reply = await get<Hosts>("/v1/hosts", this.control.signal);
             if (this.control.signal.aborted) return;
-            this.wait = every;
-            this.show(told);
+            this.wait = pollMs;
+            this.show(reply);
         } catch (error) {
             if (this.control.signal.aborted) return;
-            this.wait = Math.min(this.wait * 2, slowest);
-            setText(this.summary, `Not live: ${words(error)}`);
+            this.wait = Math.min(this.wait * 2, slowestMs);
+            setText(this.summary, `Not live: ${errorText(error)}`);
         }
-        this.again(this.wait);
+        this.schedule(this.wait);
     }
 
     private show({ fleet, hosts }: Hosts): void {
@@ -80,11 +80,11 @@ export class HostTable {
         if (fleet.silent) parts.push(`${count(fleet.silent)} silent`);
         if (fleet.rules_differ) parts.push(`other rules on ${count(fleet.rules_differ)}`);
         if (fleet.left_out) parts.push(`${count(fleet.left_out)} not shown`);
-        if (fleet.store === "away") parts.push(`the store is away: ${visible(fleet.why ?? "")}`);
+        if (fleet.store === "away") parts.push(`the store is unavailable: ${visible(fleet.why ?? "")}`);
         setText(this.summary, parts.join(", "));
         if (fleet.silent > this.silent) announce(`Hosts: ${count(fleet.silent)} silent`, "bad");
         this.silent = fleet.silent;
-        /* Who reads it with the keys, or has marked something, is not disturbed. */
+        /* Not while the table has the focus: the reader would lose the place. */
         if (!this.body.matches(":focus-within")) replace(this.body, table("All hosts", heads, sorted(hosts).map(row), [3, 4, 5, 6, 7]));
     }
 }

@@ -1,4 +1,4 @@
-/* One poll a second for whoever is looking; none while nobody can see the page. */
+/* Polls the statistics once a second; not while the page is hidden. */
 import { Failure, get } from "./api";
 import { type Rule, type Tally, merge } from "./figures";
 import { millis } from "./format";
@@ -9,21 +9,21 @@ export interface Choice {
     sort: "traffic" | "denied" | "shed" | "delayed" | "shadow_denied" | "name";
     limit: number;
     offset: number;
-    names?: string[]; /* just these, in this order */
+    names?: string[]; /* only these, in this order */
 }
 
 export interface Sample {
     stats: Stats;
     all: Rule;
-    rules: Rule[]; /* those of the choice */
-    matching: number; /* how many there are to choose from */
+    rules: Rule[]; /* the chosen ones */
+    matching: number; /* number of rules that match */
 }
 
-type Told = (sample: Sample | null, error: string) => void;
+type OnSample = (sample: Sample | null, error: string) => void;
 
-const every = 1000;
-const slowest = 15000;
-const manyRules = 200; /* from here on it is asked less often: the answer has all of them */
+const pollMs = 1000;
+const slowestMs = 15000;
+const manyRules = 200; /* with more rules it polls less often: each reply has all of them */
 
 function weight(rule: Rule, sort: Choice["sort"]): number {
     const now = rule.rates["60s"] ?? rule.totals;
@@ -44,13 +44,13 @@ function choose(stats: Stats, choice: Choice): Sample {
     return { stats, all, rules: found.slice(choice.offset, choice.offset + choice.limit), matching: found.length };
 }
 
-/* Calls `told` with every sample until the function it returns is called. */
-export function follow(choice: () => Choice, told: Told): () => void {
+/* Calls `onSample` with each sample until the returned function is called. */
+export function follow(choice: () => Choice, onSample: OnSample): () => void {
     let timer = 0;
-    let wait = every;
+    let wait = pollMs;
     let stopped = false;
     const control = new AbortController();
-    const again = (after: number) => {
+    const schedule = (after: number) => {
         clearTimeout(timer);
         if (!stopped && !document.hidden) timer = window.setTimeout(poll, after);
     };
@@ -59,27 +59,27 @@ export function follow(choice: () => Choice, told: Told): () => void {
         try {
             const stats = await get<Stats>("/v1/stats", control.signal);
             if (stopped) return;
-            wait = every * Math.min(5, Math.max(1, stats.rules.length / manyRules));
-            told(choose(stats, chosen), "");
+            wait = pollMs * Math.min(5, Math.max(1, stats.rules.length / manyRules));
+            onSample(choose(stats, chosen), "");
         } catch (error) {
             if (stopped) return;
-            wait = Math.min(wait * 2, slowest);
-            told(null, error instanceof Failure ? error.message : String(error));
+            wait = Math.min(wait * 2, slowestMs);
+            onSample(null, error instanceof Failure ? error.message : String(error));
         }
-        again(wait);
+        schedule(wait);
     }
-    const seen = () => again(0);
-    document.addEventListener("visibilitychange", seen);
+    const onVisible = () => schedule(0);
+    document.addEventListener("visibilitychange", onVisible);
     void poll();
     return () => {
         stopped = true;
         control.abort();
         clearTimeout(timer);
-        document.removeEventListener("visibilitychange", seen);
+        document.removeEventListener("visibilitychange", onVisible);
     };
 }
 
-/* Rates from what two samples counted: what the chart shows has then neither gaps nor doubles. */
+/* Rates from the totals of two samples, so that the chart has neither gaps nor overlaps. */
 export class Meter {
     private at = NaN;
     private last: Tally | null = null;

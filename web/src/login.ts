@@ -1,22 +1,22 @@
-/* Logging in, over whatever is shown: what was typed there stays. */
-import { Failure, ask, setSession, words } from "./api";
+/* The login dialog, over the current view, whose input stays. */
+import { Failure, request, setSession, errorText } from "./api";
 import { field, h, setText } from "./dom";
 import { duration } from "./format";
 import type { Session } from "./types";
 
-let asking: Promise<void> | null = null;
+let pending: Promise<void> | null = null;
 
-function why(error: unknown): string {
+function reasonOf(error: unknown): string {
     if (error instanceof Failure && error.status === 401) return "This token is not known, or no longer valid.";
     if (error instanceof Failure && error.status === 429) {
         return `Too many tries. Try again in ${duration(error.retryAfter || 60)}.`;
     }
-    return words(error);
+    return errorText(error);
 }
 
-/* Resolves when somebody is logged in. Several callers get the same dialog. */
+/* Resolves after a login. Several callers share one dialog. */
 export function logIn(reason: string): Promise<void> {
-    asking ??= new Promise<void>((resolve) => {
+    pending ??= new Promise<void>((resolve) => {
         const token = h("input", { type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
         const error = h("p", { class: "error", role: "alert" });
         const button = h("button", { class: "primary" }, "Log in");
@@ -27,14 +27,14 @@ export function logIn(reason: string): Promise<void> {
         form.addEventListener("submit", (event) => {
             event.preventDefault();
             button.disabled = true;
-            ask<Session>("/v1/session", { method: "POST", json: { token: token.value.trim() } }).then((answer) => {
-                setSession(answer.body);
-                asking = null;
+            request<Session>("/v1/session", { method: "POST", json: { token: token.value.trim() } }).then((reply) => {
+                setSession(reply.body);
+                pending = null;
                 dialog.remove();
                 resolve();
             }, (failed: unknown) => {
                 button.disabled = false;
-                setText(error, why(failed));
+                setText(error, reasonOf(failed));
                 token.select();
             });
         });
@@ -42,5 +42,5 @@ export function logIn(reason: string): Promise<void> {
         dialog.showModal();
         token.focus();
     });
-    return asking;
+    return pending;
 }

@@ -1,12 +1,12 @@
-/* The frame around the views: who is logged in, which view the address names. */
-import { Failure, ask, may, session, setSession, whenExpired, words } from "./api";
+/* The frame around the views: session, navigation, and the view that the address names. */
+import { Failure, request, may, session, setSession, whenExpired, errorText } from "./api";
 import { announce, h, replace, setText } from "./dom";
 import { confirm } from "./dialog";
 import { logIn } from "./login";
 import { listShortcuts, startShortcuts } from "./shortcuts";
 import { type Theme, setTheme, startTheme, theme } from "./theme";
 import type { Session } from "./types";
-import { type Shown, type View, type Where, heading, problem, visible } from "./view";
+import { type OpenView, type View, type Route, heading, problem, visible } from "./view";
 import { advice } from "./views/advice";
 import { audit } from "./views/audit";
 import { keys } from "./views/keys";
@@ -21,9 +21,9 @@ import { forget, unsaved } from "./views/unsaved";
 
 const views: Record<string, View> = { "": overview, rules, shadow, keys, queue, advice, audit, tokens, published, new: newRule };
 const main = document.getElementById("main") as HTMLElement;
-let shown: Shown | null = null;
+let shown: OpenView | null = null;
 
-function where(): Where {
+function where(): Route {
     const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
     const parts = path.split("/").map((part) => {
         try {
@@ -64,15 +64,15 @@ function drawWho(): void {
     for (const link of document.querySelectorAll<HTMLElement>("[data-role=operator]")) link.hidden = !may("operator");
 }
 
-/* From when the session is to end until the next one: what is still asked under it is refused, and that is no news. */
+/* Logging out: requests that are still under way will be refused, which is not reported. */
 let leaving = false;
 
-/* Whoever comes next at this browser finds nothing. */
+/* Also deletes unsaved texts from this browser. */
 async function logOut(): Promise<void> {
     const act = async () => {
         leaving = true;
         try {
-            await ask("/v1/session", { method: "DELETE" });
+            await request("/v1/session", { method: "DELETE" });
         } catch (error) {
             leaving = false;
             throw error;
@@ -85,7 +85,7 @@ async function logOut(): Promise<void> {
         else if (!await confirm({ title: "Log out", danger: true, confirm: "Log out", act,
             body: [h("p", {}, "Changes that are not saved are dropped: ", lost.map((name) => visible(name) || "a new rule").join(", "))] })) return;
     } catch (error) {
-        announce(`Not logged out: ${words(error)}`, "bad");
+        announce(`Not logged out: ${errorText(error)}`, "bad");
         return;
     }
     setSession(null);
@@ -115,10 +115,10 @@ async function start(): Promise<void> {
     startFrame();
     startShortcuts();
     try {
-        setSession((await ask<Session>("/v1/session")).body);
+        setSession((await request<Session>("/v1/session")).body);
     } catch (error) {
         if (!(error instanceof Failure) || error.status !== 401) {
-            setText(main, `weir does not answer: ${words(error)}`);
+            setText(main, `weir does not reply: ${errorText(error)}`);
             setTimeout(() => location.reload(), 5000);
             return;
         }

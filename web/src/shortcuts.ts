@@ -18,7 +18,7 @@ function enable(on: boolean): void {
         if (on) localStorage.removeItem(off);
         else localStorage.setItem(off, "1");
     } catch {
-        /* They stay as they are. */
+        /* No storage: the setting is not kept. */
     }
 }
 
@@ -30,7 +30,7 @@ export function listShortcuts(): void {
         table("Keyboard shortcuts", ["What", "Keys"], [
             ...places.map(([key, , label]) => [label, keys("g", key)]),
             ["Filter the list", keys("/")], ["New rule", keys("n")], ["Save the rule", keys("Ctrl", "S")], ["This list", keys("?")]]),
-        h("p", {}, box, " ", h("label", { for: "shortcuts-on" }, "Single keys are shortcuts"))]);
+        h("p", {}, box, " ", h("label", { for: "shortcuts-on" }, "Enable single-key shortcuts"))]);
 }
 
 export function startShortcuts(): void {

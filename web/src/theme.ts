@@ -1,4 +1,4 @@
-/* Light, dark, or as the system has it. */
+/* Light, dark, or the system's setting. */
 import { repaintCharts } from "./charts";
 
 export type Theme = "auto" | "light" | "dark";
@@ -17,7 +17,7 @@ export function setTheme(wanted: Theme): void {
     try {
         localStorage.setItem(key, wanted);
     } catch {
-        /* Not kept, then. */
+        /* No storage: the choice lasts until the page is closed. */
     }
     document.documentElement.dataset.theme = wanted;
     repaintCharts();

@@ -1,4 +1,4 @@
-/* What the admin listener answers, as the dashboard reads it. README.md says it in words; a time is RFC 3339 in UTC. */
+/* Replies of the admin listener; README.md describes them. Times are RFC 3339 in UTC. */
 
 export type Role = "viewer" | "editor" | "operator";
 export type Stage = "draft" | "shadow" | "enforced";
@@ -62,25 +62,25 @@ export interface Counts {
     allowed: number;
     denied: number;
     delayed: number;
-    shed?: number; /* denied for the sake of more important ones, and not among the denied */
+    shed?: number; /* refused because of overload; not among the denied */
 }
 
 export type Span = "1s" | "10s" | "60s";
 export type Facts = Record<string, unknown>;
 
-/* A rule in force; its shadow is one of its own, of the same name. */
-export interface RuleFigures {
+/* An active rule; its shadow is listed separately under the same name. */
+export interface RuleStats {
     name: string;
     shadow: boolean;
     totals: Counts;
     rates: Record<Span, Counts | null>;
 }
 
-/* How loaded the host is: all from 0 to 100 but for what is in flight. */
+/* The host's load. Levels and shares are 0 to 100. */
 export interface Load {
-    known: boolean; /* false: the agent is silent, and limits are as they are written */
+    known: boolean; /* false: no agent reports it, and limits are not scaled */
     level: number;
-    throttle: number; /* where adaptive limits are, from their min to their max */
+    throttle: number; /* position of adaptive limits between min and max */
     in_flight: number;
     signals: Record<string, number>;
     shed: Record<string, number>; /* by priority */
@@ -89,19 +89,19 @@ export interface Load {
 export interface Stats {
     at: Time;
     version?: string;
-    rates: Record<Span, Counts | null>; /* of the enforced rules together */
-    rules: RuleFigures[];
+    rates: Record<Span, Counts | null>; /* sum of the enforced rules */
+    rules: RuleStats[];
     segment: Facts | null;
     store: Facts | null;
-    load?: Load | null; /* null: nothing says how loaded the host is */
+    load?: Load | null; /* null: the load is not measured */
     host: Facts | null;
     reloads: Facts | null;
     check_seconds?: { p50: number; p99: number };
 }
 
-/* Rates, the newest last, which is of the second `until`. */
+/* Rates, newest last; the last is that of the second `until`. */
 export interface History {
-    known: boolean; /* false: nobody keeps one */
+    known: boolean; /* false: there is no history */
     until: Time;
     step: number;
     allowed: number[];
@@ -111,19 +111,19 @@ export interface History {
     shadow_denied: number[];
 }
 
-/* A host that was heard of. Its texts are its own. */
+/* A host, by its last heartbeat. Its texts are untrusted. */
 export interface Host {
     id: string;
     name: string;
     here: boolean;
     state: "running" | "silent";
-    heard_s: number; /* ago */
+    heard_s: number; /* age of the heartbeat */
     via: "here" | "store" | "rules";
     version: string;
     rates: Counts | null;
     level: number | null;
     store: "none" | "unknown" | "up" | "away";
-    rules: string | null; /* what those in force say, as a number */
+    rules: string | null; /* checksum of its active rules */
     rule_count: number;
     rules_differ: boolean; /* from those of most hosts */
 }
@@ -135,8 +135,8 @@ export interface Hosts {
 
 export interface HotKey {
     key: string;
-    hidden: boolean; /* the key is only known by its hash, */
-    cut: boolean; /* or by its beginning */
+    hidden: boolean; /* `key` is a hash */
+    cut: boolean; /* `key` is the beginning of the key */
     count: number;
     error: number;
 }
@@ -145,33 +145,33 @@ export interface NearKey {
     key: string;
     hidden: boolean;
     cut: boolean;
-    used: number; /* of its limit: 1 is all of it */
+    used: number; /* share of its limit */
 }
 
 export interface HotKeys<T> {
     known: boolean;
     keys: T[];
-    uses: { keys: number; tenths: number[] }; /* keys by how much of their limit they use; the last: more than all of it */
+    uses: { keys: number; tenths: number[] }; /* number of keys by the tenth of their limit that they use; the last: over the limit */
 }
 
-/* As the service's GET /v1/keys: what one unit more would be told. */
+/* The decision about one more unit, as of GET /v1/keys. */
 export interface KeyState {
     rule: string;
     key: string;
-    reason: string; /* "blocked" while it is */
+    reason: string; /* "blocked", or "limit" */
     limit: number | null;
     remaining: number | null;
     reset_s: number | null;
     retry_after_s: number | null;
 }
 
-/* A request that waits for its limit, or has. */
+/* A deferred request. */
 export interface Deferred {
-    ticket: string; /* cut short for who is no operator */
+    ticket: string; /* shortened unless the user is an operator */
     sequence: number;
     rule: string;
-    key?: string; /* or, if it is no text: */
-    key_hex?: string;
+    key?: string;
+    key_hex?: string; /* in place of `key` if that is not UTF-8 */
     cost: number;
     method: string;
     path: string;
@@ -190,7 +190,7 @@ interface QueueCounts {
     oldest_s: number | null;
 }
 
-export interface QueueFigures extends QueueCounts {
+export interface QueueStats extends QueueCounts {
     rules: (QueueCounts & { rule: string })[];
 }
 
@@ -199,7 +199,7 @@ export interface Advice {
     kind: string;
     message: string;
     figures?: Facts;
-    document?: string | null; /* the changed rule, as the service takes it */
+    document?: string | null; /* the changed rule, to be sent to /v1/rules */
 }
 
 export interface AuditEntry {

@@ -1,22 +1,22 @@
-/* What all views share. */
-import { words } from "./api";
+/* Shared by all views. */
+import { errorText } from "./api";
 import { h } from "./dom";
 
-export interface Shown {
+export interface OpenView {
     title: string;
     element: HTMLElement;
     close?: () => void;
-    dirty?: () => boolean; /* has something that must not be taken away */
+    dirty?: () => boolean; /* has unsaved input */
 }
 
-export interface Where {
-    parts: string[]; /* of the address after #/, decoded */
+export interface Route {
+    parts: string[]; /* path segments after #/, decoded */
     query: URLSearchParams;
 }
 
-export type View = (where: Where) => Shown;
+export type View = (route: Route) => OpenView;
 
-/* Names come from anywhere: what cannot be seen, or would turn the text around it, is shown as its number. */
+/* Names are untrusted: invisible characters, and those that change the direction of text, are shown as escapes. */
 export function visible(text: string): string {
     return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
         (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -39,14 +39,14 @@ export function badge(text: string): HTMLElement {
 }
 
 export function problem(error: unknown): HTMLElement {
-    return h("p", { class: "error", role: "alert" }, words(error));
+    return h("p", { class: "error", role: "alert" }, errorText(error));
 }
 
 export function heading(text: string, ...more: (Node | string)[]): HTMLElement {
     return h("div", { class: "view-head" }, h("h1", { tabindex: "-1" }, text), ...more);
 }
 
-/* Earlier and later pages of a list that knows only what comes next. */
+/* Pages of a list whose replies name only the next page; earlier ones are remembered here. */
 export class Pager {
     readonly element: HTMLElement;
     private readonly earlier: HTMLButtonElement;

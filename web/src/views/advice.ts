@@ -2,7 +2,7 @@ import { get, may, query } from "../api";
 import { h, replace } from "../dom";
 import { fact, factLabel } from "../format";
 import type { Advice } from "../types";
-import { type Shown, type Where, badge, heading, name, problem, ruleLink } from "../view";
+import { type OpenView, type Route, badge, heading, name, problem, ruleLink } from "../view";
 import { keep } from "./unsaved";
 
 function card(advice: Advice): HTMLElement {
@@ -19,11 +19,11 @@ function card(advice: Advice): HTMLElement {
             "Open in the editor, to try in shadow")) : null);
 }
 
-export function advice(where: Where): Shown {
+export function advice(route: Route): OpenView {
     const list = h("div", { class: "stack" });
-    get<{ advice: Advice[] }>(`/v1/advice${query({ rule: where.query.get("rule") })}`).then((page) =>
+    get<{ advice: Advice[] }>(`/v1/advice${query({ rule: route.query.get("rule") })}`).then((page) =>
         replace(list, page.advice.length ? page.advice.map(card) :
-            h("p", { class: "muted" }, "Nothing to advise: the figures say nothing against the rules as they are.")),
+            h("p", { class: "muted" }, "Nothing to advise: the statistics suggest no change of the rules.")),
     (error) => replace(list, problem(error)));
     return { title: "Advice", element: h("div", {}, heading("Advice"), list) };
 }

@@ -2,14 +2,14 @@ import { get, query } from "../api";
 import { h, replace, table } from "../dom";
 import { when } from "../format";
 import type { AuditEntry, Page } from "../types";
-import { Pager, type Shown, heading, name, problem } from "../view";
+import { Pager, type OpenView, heading, name, problem } from "../view";
 
-function words(details: unknown): string {
+function detailsText(details: unknown): string {
     if (details === null || details === undefined) return "";
     return typeof details === "string" ? details : JSON.stringify(details);
 }
 
-export function audit(): Shown {
+export function audit(): OpenView {
     const list = h("div", { class: "list" });
     const pager = new Pager("Pages of the audit log", () => void load());
     async function load(): Promise<void> {
@@ -17,8 +17,8 @@ export function audit(): Shown {
             const page = await get<Page<AuditEntry>>(`/v1/audit${query({ limit: 50, after: pager.after })}`);
             pager.loaded(page.next);
             replace(list, page.items.length === 0 ? h("p", { class: "muted" }, "Nothing yet.") :
-                table("Audit log", ["When", "Who", "What", "On", "Details", "From"], page.items.map((one) => [
-                    h("span", { class: "nowrap" }, when(one.at)), name(one.who), name(one.action), name(one.object), name(words(one.details)),
+                table("Audit log", ["Time", "User", "Action", "Object", "Details", "Address"], page.items.map((one) => [
+                    h("span", { class: "nowrap" }, when(one.at)), name(one.who), name(one.action), name(one.object), name(detailsText(one.details)),
                     name(one.address ?? "")])));
         } catch (error) {
             replace(list, problem(error));

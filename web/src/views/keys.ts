@@ -1,11 +1,11 @@
-/* Keys: who uses most, who is limited, who is about to be; one of them looked at and acted upon. */
-import { Failure, ask, get, may, query, segment, session } from "../api";
+/* Keys: the heaviest, the most limited and those near their limit; looking one up, blocking and resetting it. */
+import { Failure, request, get, may, query, segment, session } from "../api";
 import { announce, field, h, replace, select, table } from "../dom";
 import { confirm } from "../dialog";
 import { type Rule, merge } from "../figures";
 import { count, duration, share } from "../format";
 import type { HotKey, HotKeys, KeyState, NearKey, Page, RuleRow, Stats } from "../types";
-import { type Shown, type Where, heading, keyLink, name, problem, ruleLink, visible } from "../view";
+import { type OpenView, type Route, heading, keyLink, name, problem, ruleLink, visible } from "../view";
 
 const times: [string, string][] = [["5m", "5 minutes"], ["1h", "1 hour"], ["1d", "1 day"], ["7d", "7 days"]];
 
@@ -19,34 +19,34 @@ async function block(rule: string, key: string): Promise<boolean> {
         title: "Block this key", danger: true, confirm: "Block",
         body: [h("p", {}, "Every request of ", name(key), " under ", name(rule), " is denied until then."), field("For", span)],
         act: async () => {
-            await ask(`${address(rule, key)}/block`, { method: "PUT", json: { for: span.value } });
+            await request(`${address(rule, key)}/block`, { method: "PUT", json: { for: span.value } });
         },
     });
 }
 
-function sure(title: string, text: string, button: string, rule: string, key: string, path: string): Promise<boolean> {
+function confirmDelete(title: string, text: string, button: string, rule: string, key: string, path: string): Promise<boolean> {
     return confirm({
         title, confirm: button, danger: true, body: [h("p", {}, name(key), " under ", name(rule), `: ${text}`)],
         act: async () => {
-            await ask(`${address(rule, key)}${path}`, { method: "DELETE" });
+            await request(`${address(rule, key)}${path}`, { method: "DELETE" });
         },
     });
 }
 
 function actions(state: KeyState, again: () => void): HTMLElement {
     const { rule, key } = state;
-    const button = (label: string, said: string, ask: () => Promise<boolean>, danger = false) => h("button", {
+    const button = (label: string, result: string, act: () => Promise<boolean>, danger = false) => h("button", {
         type: "button", class: danger ? "danger" : null,
-        onclick: () => void ask().then((done) => {
+        onclick: () => void act().then((done) => {
             if (!done) return;
-            announce(`${visible(key)}: ${said}`);
+            announce(`${visible(key)}: ${result}`);
             again();
         }),
     }, label);
     return h("div", { class: "buttons" },
-        state.reason === "blocked" ? button("Unblock…", "unblocked", () => sure("Unblock this key", "it is limited as all others again.", "Unblock", rule, key, "/block"))
+        state.reason === "blocked" ? button("Unblock…", "unblocked", () => confirmDelete("Unblock this key", "its limit applies again.", "Unblock", rule, key, "/block"))
             : button("Block…", "blocked", () => block(rule, key), true),
-        button("Reset…", "reset", () => sure("Reset this key", "what it has consumed is forgotten.", "Reset", rule, key, "")));
+        button("Reset…", "reset", () => confirmDelete("Reset this key", "its counter starts anew.", "Reset", rule, key, "")));
 }
 
 function stateCard(state: KeyState, again: () => void): HTMLElement {
@@ -55,9 +55,9 @@ function stateCard(state: KeyState, again: () => void): HTMLElement {
     return h("section", { class: "card", "aria-label": "Key" },
         h("h2", {}, name(state.key), " under ", ruleLink(state.rule)),
         h("p", { role: "status" }, state.reason === "blocked" ? `Blocked for another ${duration(state.retry_after_s)}` : "Not blocked"),
-        counted ? table("Counter of the key", ["Used", "Limit", "Left", "Whole again in", "Next one in"], [[
+        counted ? table("Counter of the key", ["Used", "Limit", "Left", "Fully available in", "Next one in"], [[
             count(limit - remaining), count(limit), count(remaining), duration(state.reset_s), duration(state.retry_after_s)]], [0, 1, 2])
-            : h("p", { class: "muted" }, "Nothing is counted for it."),
+            : h("p", { class: "muted" }, "It has no counter."),
         actions(state, again));
 }
 
@@ -66,7 +66,7 @@ interface Of<T> {
     one: T;
 }
 
-/* Keys that are known by their hash or their beginning only cannot be asked for. */
+/* Keys of which only the hash or the beginning is known cannot be looked up. */
 function keyName(rule: string, one: HotKey | NearKey): HTMLElement {
     if (one.hidden || one.cut || !may("operator")) return h("span", {}, name(one.key), one.cut ? "…" : "");
     return keyLink(rule, one.key);
@@ -74,7 +74,7 @@ function keyName(rule: string, one: HotKey | NearKey): HTMLElement {
 
 function hotTable(caption: string, items: Of<HotKey>[]): HTMLElement {
     if (items.length === 0) return h("p", { class: "muted" }, "None.");
-    return table(caption, ["Key", "Rule", "Cost", "At most too high by"], items.map(({ rule, one }) => [
+    return table(caption, ["Key", "Rule", "Cost", "Error, at most"], items.map(({ rule, one }) => [
         keyName(rule, one), ruleLink(rule), count(one.count), count(one.error)]), [2, 3]);
 }
 
@@ -97,7 +97,7 @@ function bars(tenths: number[]): HTMLElement {
 const shownRules = 5;
 const shownKeys = 20;
 
-/* The rule that is asked for, or else those with the most traffic. */
+/* The wanted rule, or else those with the most traffic. */
 async function rulesToShow(wanted: string): Promise<string[]> {
     if (wanted) return [wanted];
     const { rules } = merge(await get<Stats>("/v1/stats"));
@@ -105,7 +105,7 @@ async function rulesToShow(wanted: string): Promise<string[]> {
     return rules.filter(traffic).sort((a, b) => traffic(b) - traffic(a)).slice(0, shownRules).map((rule) => rule.name);
 }
 
-/* The lists of all these rules as one. */
+/* Merges the lists of these rules. */
 async function gather<T>(rules: string[], how: Record<string, string | number>, size: (one: T) => number) {
     const lists = await Promise.all(rules.map((rule) => get<HotKeys<T>>(`/v1/stats/hot${query({ rule, n: shownKeys, ...how })}`)));
     const items = lists.flatMap((list, i) => list.keys.map((one): Of<T> => ({ rule: rules[i]!, one })));
@@ -114,7 +114,7 @@ async function gather<T>(rules: string[], how: Record<string, string | number>, 
     return { items: items.sort((a, b) => size(b.one) - size(a.one)).slice(0, shownKeys), tenths, known: lists.every((list) => list.known) };
 }
 
-/* Names as they are typed, from the server: there may be thousands. */
+/* Suggests names from the server while they are typed: there may be thousands. */
 function ruleInput(value: string): HTMLElement & { control: HTMLInputElement } {
     const names = h("datalist", { id: "rule-names" });
     const control = h("input", { type: "text", list: "rule-names", autocomplete: "off", value, spellcheck: "false" });
@@ -131,51 +131,51 @@ function ruleInput(value: string): HTMLElement & { control: HTMLInputElement } {
     return Object.assign(box, { control });
 }
 
-export function keys(where: Where): Shown {
-    const rule = ruleInput(where.query.get("rule") ?? "");
-    const key = h("input", { type: "text", autocomplete: "off", spellcheck: "false", "data-filter": true, value: where.query.get("key") ?? "" });
+export function keys(route: Route): OpenView {
+    const rule = ruleInput(route.query.get("rule") ?? "");
+    const key = h("input", { type: "text", autocomplete: "off", spellcheck: "false", "data-filter": true, value: route.query.get("key") ?? "" });
     const card = h("div");
     const lists = h("div", { class: "cards" });
     let closed = false;
 
-    async function look(): Promise<void> {
+    async function lookUp(): Promise<void> {
         const wanted = rule.control.value.trim();
         if (!wanted || !key.value || !may("operator")) return;
         try {
-            replace(card, stateCard(await get<KeyState>(address(wanted, key.value)), () => void look()));
+            replace(card, stateCard(await get<KeyState>(address(wanted, key.value)), () => void lookUp()));
         } catch (error) {
             const unknown = error instanceof Failure && error.status === 404;
-            replace(card, unknown ? h("p", { class: "error", role: "alert" }, "There is no such rule in force.") : problem(error));
+            replace(card, unknown ? h("p", { class: "error", role: "alert" }, "There is no such active rule.") : problem(error));
         }
     }
     const section = (title: string, ...content: HTMLElement[]) => h("section", { class: "card" }, h("h2", {}, title), content);
     async function load(): Promise<void> {
         try {
-            const rules = await rulesToShow(where.query.get("rule") ?? "");
+            const rules = await rulesToShow(route.query.get("rule") ?? "");
             const [admitted, denied, near] = await Promise.all([
                 gather<HotKey>(rules, { by: "admitted" }, (one) => one.count), gather<HotKey>(rules, { by: "denied" }, (one) => one.count),
                 gather<NearKey>(rules, { near: 1 }, (one) => one.used)]);
             if (closed) return;
-            replace(lists, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not noted on this host."),
+            replace(lists, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not sampled on this host."),
                 section("Heaviest", hotTable("Heaviest keys by admitted cost", admitted.items)),
                 section("Most limited", hotTable("Keys by denied cost", denied.items)), section("Near their limit", nearTable(near.items)),
-                section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No figures yet.")));
+                section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No data yet.")));
         } catch (error) {
             replace(lists, problem(error));
         }
     }
     const timer = window.setInterval(() => {
-        const reading = lists.contains(document.activeElement); /* what has the focus is not taken away */
+        const reading = lists.contains(document.activeElement); /* the list with the focus is not replaced */
         if (!document.hidden && !reading) void load();
     }, 5000);
     const form = h("form", { class: "toolbar", "aria-label": "Look up a key", onsubmit: (event: Event) => {
         event.preventDefault();
         const next = `#/keys${query({ rule: rule.control.value.trim(), key: key.value })}`;
-        if (location.hash === next) void look();
+        if (location.hash === next) void lookUp();
         else location.hash = next;
     } }, rule, field("Key", key, "As in the rule's template, for example user:42"), h("button", { class: "primary" }, "Look up"));
     void load();
-    void look();
+    void lookUp();
     const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.",
         session?.key_texts ? "" : " Keys are shown by their hashes (admin.key_texts in weir.yaml).");
     return { title: "Keys", element: h("div", {}, heading("Keys"), may("operator") ? form : rights, card, lists), close: () => {

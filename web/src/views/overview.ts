@@ -5,11 +5,11 @@ import { HostTable } from "../hosts";
 import { type Choice, Meter, type Sample, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Facts, Load, Stats } from "../types";
-import { type Shown, heading, ruleLink } from "../view";
+import { type OpenView, heading, ruleLink } from "../view";
 
 const perPage = 12;
-const keptOrder = 15000; /* so long charts stay in their places */
-const told: Series[] = ["allowed", "denied", "delayed", "shed"];
+const keepOrderMs = 15000; /* time for which charts keep their places */
+const shownSeries: Series[] = ["allowed", "denied", "delayed", "shed"];
 
 class Tiles {
     readonly element: HTMLElement;
@@ -29,7 +29,7 @@ class Tiles {
     show(all: Rule): void {
         for (const [key, [now, total]] of this.cells) {
             setText(now, rate(all.rates["10s"]?.[key] ?? all.rates["1s"]?.[key]));
-            setText(total, `${count(all.totals[key])} in all`);
+            setText(total, `${count(all.totals[key])} in total`);
         }
     }
 }
@@ -42,7 +42,7 @@ function judgeLoad(facts: Facts): [Health, string] {
     return Number(facts.adaptive_limits_percent) < 100 ? ["odd", "limits shrink"] : Number(facts.level) > 90 ? ["odd", "high"] : ["good", "has room"];
 }
 
-/* What the server tells of the load, in one list: the level, why, and what is done about it. */
+/* The load as one list: the level, its signals, and the measures taken. */
 function loadFacts(load: Load | null | undefined): Facts | null {
     if (!load) return null;
     const shed = Object.entries(load.shed).filter(([, share]) => share > 0).map(([name, share]) => `${name} ${Math.round(share)} %`);
@@ -58,20 +58,20 @@ function judge(part: string, facts: Facts): [Health, string] {
         return fill >= 0.95 ? ["bad", "full"] : fill >= 0.8 ? ["odd", "filling up"] : ["good", "has room"];
     }
     if (part === "load") return judgeLoad(facts);
-    if (part === "reloads") return facts.failed ? ["odd", "some were refused"] : ["good", "in force"];
+    if (part === "reloads") return facts.failed ? ["odd", "some failed"] : ["good", "active"];
     if (!state) return ["good", "running"];
     return [/^(up|ok|good|running|connected)$/.test(state) ? "good" : /^(down|failed|dead)$/.test(state) ? "bad" : "odd", state];
 }
 
 const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads" | "load"), string, string][] = [
-    ["host", "Host", ""], ["load", "Load", "not looked at: load in weir.yaml"], ["segment", "Segment", ""],
-    ["store", "Store", "none: limits are this host's own"], ["reloads", "Reloads of rules", ""]];
+    ["host", "Host", ""], ["load", "Load", "not measured: load in weir.yaml"], ["segment", "Segment", ""],
+    ["store", "Store", "none: limits apply to this host alone"], ["reloads", "Reloads of rules", ""]];
 
-/* Store, segment and host: whatever the server tells of them, and one word on how it is. */
+/* Cards of host, load, segment, store and reloads: all values of the server, and their state in a word. */
 class HealthCards {
     readonly element = h("div", { class: "cards" });
     private last = "";
-    private said = new Map<string, string>();
+    private states = new Map<string, string>();
 
     show(stats: Stats): void {
         const host = { ...stats.host, version: stats.version, half_of_checks_under_s: stats.check_seconds?.p50, p99_of_checks_s: stats.check_seconds?.p99 };
@@ -85,16 +85,16 @@ class HealthCards {
     private card(part: string, label: string, without: string, facts: Facts | null | undefined): HTMLElement {
         if (!facts) return h("section", { class: "card" }, h("h3", {}, label), h("p", { class: "muted" }, without));
         const [health, word] = judge(part, facts);
-        const before = this.said.get(part);
+        const before = this.states.get(part);
         if (before !== undefined && before !== word) announce(`${label}: ${word}`, health === "bad" ? "bad" : "good");
-        this.said.set(part, word);
+        this.states.set(part, word);
         return h("section", { class: "card" }, h("h3", {}, label, " ", h("span", { class: `health ${health}` }, word)),
             h("dl", { class: "facts" }, Object.entries(facts).filter(([key, value]) => key !== "state" && value !== undefined).map(([key, value]) =>
                 h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))));
     }
 }
 
-/* The charts of those rules that are shown; each keeps its own while it stays. */
+/* One chart per shown rule, kept while the rule stays on the page. */
 class RuleCharts {
     readonly element = h("div", { class: "charts" });
     private readonly shown = new Map<string, { chart: Chart; meter: Meter; box: HTMLElement }>();
@@ -117,8 +117,8 @@ class RuleCharts {
         });
     }
 
-    look(seconds: number): void {
-        for (const one of this.shown.values()) one.chart.look(seconds);
+    setSpan(seconds: number): void {
+        for (const one of this.shown.values()) one.chart.setSpan(seconds);
     }
 
     close(): void {
@@ -126,7 +126,7 @@ class RuleCharts {
     }
 
     private add(name: string) {
-        const chart = new Chart(name, name, told, this.seconds());
+        const chart = new Chart(name, name, shownSeries, this.seconds());
         chart.element.querySelector("h3 bdi")?.replaceWith(ruleLink(name));
         const one = { chart, meter: new Meter(), box: chart.element };
         this.shown.set(name, one);
@@ -139,11 +139,11 @@ const sorts: [Choice["sort"], string][] = [["traffic", "Traffic"], ["denied", "D
     ["shadow_denied", "Shadow would deny"], ["name", "Name"]];
 const spans: [string, string][] = [["300", "5 minutes"], ["900", "15 minutes"], ["3600", "1 hour"]];
 
-export function overview(): Shown {
+export function overview(): OpenView {
     const choice: Choice = { q: "", sort: "traffic", limit: perPage, offset: 0 };
     let seconds = 300;
     const tiles = new Tiles();
-    const all = new Chart("All rules, per second", "", [...told, "shadow_denied"], seconds);
+    const all = new Chart("All rules, per second", "", [...shownSeries, "shadow_denied"], seconds);
     all.element.classList.add("wide");
     const meter = new Meter();
     const health = new HealthCards();
@@ -155,25 +155,25 @@ export function overview(): Shown {
     const span = select(spans, "300");
     span.addEventListener("change", () => {
         seconds = Number(span.value);
-        all.look(seconds);
-        charts.look(seconds);
+        all.setSpan(seconds);
+        charts.setSpan(seconds);
     });
     const sort = select(sorts, choice.sort);
     const filter = h("input", { type: "search", "data-filter": true, autocomplete: "off" });
     const later = h("button", { type: "button" }, "Next");
     const earlier = h("button", { type: "button" }, "Previous");
     let sorted = 0;
-    /* Charts change places now and then only, and not under somebody's hands. */
-    const settle = (rules: Rule[]) => {
-        if (choice.names && (Date.now() - sorted < keptOrder || charts.element.matches(":hover, :focus-within"))) return;
+    /* Charts are reordered at most every 15 s, and not while the pointer or the focus is on them. */
+    const keepOrder = (rules: Rule[]) => {
+        if (choice.names && (Date.now() - sorted < keepOrderMs || charts.element.matches(":hover, :focus-within"))) return;
         if (choice.names) {
-            choice.names = undefined; /* the next sample says which */
+            choice.names = undefined; /* chosen by the next sample */
             return;
         }
         choice.names = rules.map((rule) => rule.name);
         sorted = Date.now();
     };
-    const turn = (offset: number) => {
+    const showFrom = (offset: number) => {
         choice.names = undefined;
         choice.offset = Math.max(0, offset);
         stop();
@@ -181,29 +181,29 @@ export function overview(): Shown {
     };
     sort.addEventListener("change", () => {
         choice.sort = sort.value as Choice["sort"];
-        turn(0);
+        showFrom(0);
     });
     filter.addEventListener("input", () => {
         choice.q = filter.value.trim();
-        turn(0);
+        showFrom(0);
     });
-    later.addEventListener("click", () => turn(choice.offset + perPage));
-    earlier.addEventListener("click", () => turn(choice.offset - perPage));
+    later.addEventListener("click", () => showFrom(choice.offset + perPage));
+    earlier.addEventListener("click", () => showFrom(choice.offset - perPage));
 
     function live(sample: Sample | null, error: string): void {
         lost.hidden = sample !== null;
         if (!sample) {
-            setText(lost, `Not live: ${error}. Trying again.`);
+            setText(lost, `Not live: ${error}. Retrying.`);
             return;
         }
-        const { stats, all: together, rules, matching } = sample;
-        tiles.show(together);
+        const { stats, all: sum, rules, matching } = sample;
+        tiles.show(sum);
         health.show(stats);
-        const next = meter.next(stats, together.totals);
+        const next = meter.next(stats, sum.totals);
         if (next) all.push(next.at, next.counts);
         charts.show(rules, stats);
-        settle(rules);
-        setText(found, matching === 0 ? "There is no such rule in force." :
+        keepOrder(rules);
+        setText(found, matching === 0 ? "No active rule matches." :
             `${Math.min(choice.offset + 1, matching)} to ${Math.min(choice.offset + perPage, matching)} of ${count(matching)} rules`);
         earlier.disabled = choice.offset === 0;
         later.disabled = choice.offset + perPage >= matching;
@@ -215,7 +215,7 @@ export function overview(): Shown {
         h("section", { "aria-label": "Traffic" }, h("h2", { class: "visually-hidden" }, "Traffic"), tiles.element, all.element),
         h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element, hosts.element),
         h("section", { "aria-label": "Rules" }, h("h2", {}, "Rules"),
-            h("div", { class: "toolbar" }, field("Filter rules", filter), field("Most first by", sort), found), charts.element,
+            h("div", { class: "toolbar" }, field("Filter rules", filter), field("Sort by", sort), found), charts.element,
             h("nav", { class: "pager", "aria-label": "Pages of charts" }, earlier, later)));
     return { title: "Overview", element, close: () => {
         stop();

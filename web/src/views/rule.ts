@@ -1,12 +1,12 @@
-/* One rule: its text, its stages, its history. */
-import { Failure, ask, get, may, query, segment, words } from "../api";
+/* One rule: text, stages and history. */
+import { Failure, request, get, may, query, segment, errorText } from "../api";
 import { announce, field, h, replace, setText, table } from "../dom";
 import { confirm, show } from "../dialog";
 import { diffView } from "../diff";
 import { Editor } from "../editor";
 import { when } from "../format";
 import type { Page, RuleDocument, RuleRow, Stage, Version } from "../types";
-import { type Shown, type Where, badge, heading, name, problem, visible } from "../view";
+import { type OpenView, type Route, badge, heading, name, problem, visible } from "../view";
 import { conflictPanel } from "./conflict";
 import { forget, keep, kept } from "./unsaved";
 
@@ -17,7 +17,7 @@ limit: 100
 window: 1m
 `;
 
-/* A text area knows one kind of line end. */
+/* A text area has only \n as a line break. */
 function plain(rule: RuleDocument): RuleDocument {
     return { ...rule, text: rule.text.replace(/\r\n?/g, "\n") };
 }
@@ -28,45 +28,45 @@ async function textOf(rule: string, version: number | null): Promise<string> {
 }
 
 interface Step {
-    what: string;
-    said: string;
+    label: string;
+    result: string;
     effect: string;
     stage: Stage;
-    version: number | null; /* null: whatever is in force */
+    version: number | null; /* null: all published versions */
 }
 
 export const steps = {
-    enforce: (version: number): Step => ({ what: "Enforce", said: "enforced", stage: "enforced", version,
+    enforce: (version: number): Step => ({ label: "Enforce", result: "enforced", stage: "enforced", version,
         effect: "It decides requests on every host within seconds." }),
-    shadow: (version: number): Step => ({ what: "Run in shadow", said: "in shadow", stage: "shadow", version,
-        effect: "It is counted beside the enforced version and denies nothing." }),
-    dropShadow: (version: number): Step => ({ what: "Drop the shadow", said: "without a shadow", stage: "draft", version,
-        effect: "The shadow counts no longer. What is enforced stays so." }),
-    withdraw: (): Step => ({ what: "Withdraw", said: "withdrawn", stage: "draft", version: null,
-        effect: "It no longer counts anything, enforced or in shadow. Its text stays." }),
+    shadow: (version: number): Step => ({ label: "Run in shadow", result: "in shadow", stage: "shadow", version,
+        effect: "It is evaluated and counted beside the enforced version, and denies nothing." }),
+    dropShadow: (version: number): Step => ({ label: "Drop the shadow", result: "without a shadow", stage: "draft", version,
+        effect: "The shadow is no longer evaluated. The enforced version stays." }),
+    withdraw: (): Step => ({ label: "Withdraw", result: "withdrawn", stage: "draft", version: null,
+        effect: "It is no longer evaluated, neither enforced nor in shadow. Its text stays." }),
 };
 
-/* What the step changes, from text to text. */
+/* The difference of the texts before and after the step. */
 async function difference(rule: RuleRow, step: Step): Promise<HTMLElement> {
-    const going = step.stage === "draft";
-    const from = going ? step.version ?? rule.enforced_version ?? rule.shadow_version : rule.enforced_version;
-    const [now, then] = await Promise.all([textOf(rule.name, from), going ? "" : textOf(rule.name, step.version)]);
-    const label = from === null ? "Nothing is enforced yet" : going ? `v${from} is taken out of force` : `Enforced v${from} to v${step.version}`;
+    const withdraws = step.stage === "draft";
+    const from = withdraws ? step.version ?? rule.enforced_version ?? rule.shadow_version : rule.enforced_version;
+    const [now, then] = await Promise.all([textOf(rule.name, from), withdraws ? "" : textOf(rule.name, step.version)]);
+    const label = from === null ? "Nothing is enforced yet" : withdraws ? `v${from} is withdrawn` : `Enforced v${from} to v${step.version}`;
     return diffView(now, then, label);
 }
 
-/* Asks with the difference it makes; true when it was published. */
+/* Shows the difference and asks for confirmation. True: published. */
 export async function publish(rule: RuleRow, step: Step): Promise<boolean> {
     const change = await difference(rule, step);
     const done = await confirm({
-        title: `${step.what}: ${visible(rule.name)}${step.version === null ? "" : ` v${step.version}`}`, confirm: step.what,
+        title: `${step.label}: ${visible(rule.name)}${step.version === null ? "" : ` v${step.version}`}`, confirm: step.label,
         danger: step.stage === "draft", reason: true, body: [h("p", {}, step.effect), change],
         act: async (reason) => {
             const version = step.version === null ? {} : { version: step.version };
-            await ask(`/v1/rules/${segment(rule.name)}/publish`, { method: "POST", json: { stage: step.stage, ...version, reason } });
+            await request(`/v1/rules/${segment(rule.name)}/publish`, { method: "POST", json: { stage: step.stage, ...version, reason } });
         },
     });
-    if (done) announce(`${visible(rule.name)}: ${step.said}`);
+    if (done) announce(`${visible(rule.name)}: ${step.result}`);
     return done;
 }
 
@@ -88,12 +88,12 @@ class RulePage {
     constructor(private readonly name: string) {}
 
     async load(proposal: string | null): Promise<void> {
-        const answer = await ask<RuleDocument>(`/v1/rules/${segment(this.name)}`);
-        this.rule = plain(answer.body);
-        this.etag = answer.etag;
+        const reply = await request<RuleDocument>(`/v1/rules/${segment(this.name)}`);
+        this.rule = plain(reply.body);
+        this.etag = reply.etag;
         const unsaved = proposal ?? kept(this.name)?.text ?? null;
         const base = kept(this.name)?.etag;
-        if (unsaved !== null && proposal === null && base) this.etag = base; /* so that others' changes since then are seen */
+        if (unsaved !== null && proposal === null && base) this.etag = base; /* so that changes of others since then are detected */
         this.editor = new Editor("Rule as YAML", unsaved ?? this.rule.text, this.name, !may("editor"), (verdict) => {
             if (verdict) this.bad = !verdict.ok;
             if (this.dirty) keep(this.name, this.editor.text, this.etag);
@@ -106,7 +106,7 @@ class RulePage {
         this.draw();
         await this.loadHistory();
         if (unsaved !== null && unsaved !== this.rule.text) {
-            announce(proposal === null ? "Your unsaved changes are here again" : "The advice is in the editor, not saved yet");
+            announce(proposal === null ? "Your unsaved changes were restored" : "The advice is in the editor, not saved yet");
         }
     }
 
@@ -130,7 +130,7 @@ class RulePage {
         if (!may("editor")) return;
         const act = (step: Step, possible: boolean, kind = "") =>
             h("button", { type: "button", class: kind, disabled: !possible || this.dirty,
-                onclick: () => void publish(rule, step).then((done) => (done ? this.refresh() : undefined)).catch((e) => this.fail(e)) }, `${step.what}…`);
+                onclick: () => void publish(rule, step).then((done) => (done ? this.refresh() : undefined)).catch((e) => this.fail(e)) }, `${step.label}…`);
         const live = rule.enforced_version !== null || rule.shadow_version !== null;
         const focused = this.actions.contains(document.activeElement) ? document.activeElement?.textContent : null;
         replace(this.actions,
@@ -144,14 +144,14 @@ class RulePage {
 
     private fail(error: unknown): void {
         if (error instanceof Failure && error.problems.length) this.editor.refuse(error.problems);
-        setText(this.error, words(error));
+        setText(this.error, errorText(error));
     }
 
-    /* What the server has now, with the text in the editor left alone. */
+    /* Loads the server's state; the text in the editor stays. */
     private async refresh(): Promise<void> {
-        const answer = await ask<RuleDocument>(`/v1/rules/${segment(this.name)}`);
-        this.rule = plain(answer.body);
-        this.etag = answer.etag;
+        const reply = await request<RuleDocument>(`/v1/rules/${segment(this.name)}`);
+        this.rule = plain(reply.body);
+        this.etag = reply.etag;
         setText(this.error, "");
         this.draw();
         await this.loadHistory();
@@ -162,7 +162,7 @@ class RulePage {
         this.save.disabled = true;
         setText(this.error, "");
         try {
-            await ask(`/v1/rules/${segment(this.name)}${query({ reason: this.reason.value.trim() })}`,
+            await request(`/v1/rules/${segment(this.name)}${query({ reason: this.reason.value.trim() })}`,
                 { method: "PUT", yaml: text, ifMatch: this.etag });
             forget(this.name);
             this.reason.value = "";
@@ -171,14 +171,14 @@ class RulePage {
             announce(`Saved as version ${this.rule.version}`);
         } catch (error) {
             this.draw();
-            if (error instanceof Failure && error.status === 412) await this.collide();
+            if (error instanceof Failure && error.status === 412) await this.showConflict();
             else this.fail(error);
         }
     }
 
-    /* Somebody else saved first: both texts, and the choice. */
-    private async collide(): Promise<void> {
-        const theirs = await ask<RuleDocument>(`/v1/rules/${segment(this.name)}`);
+    /* Another user saved first: shows both texts and the choice. */
+    private async showConflict(): Promise<void> {
+        const theirs = await request<RuleDocument>(`/v1/rules/${segment(this.name)}`);
         const settle = (text: string) => {
             this.rule = plain(theirs.body);
             this.etag = theirs.etag;
@@ -189,7 +189,7 @@ class RulePage {
         };
         replace(this.conflict, conflictPanel(theirs.body, this.editor.text, () => settle(this.editor.text), () => settle(theirs.body.text)));
         this.conflict.querySelector("h2")?.focus();
-        announce("Somebody else has changed this rule", "bad");
+        announce("This rule was changed by another user", "bad");
     }
 
     private drop(): void {
@@ -202,9 +202,9 @@ class RulePage {
     private async remove(): Promise<void> {
         const done = await confirm({
             title: `Delete ${visible(this.name)}`, danger: true, reason: true, confirm: "Delete",
-            body: [h("p", {}, "It leaves the published rules, too. Its history is kept.")],
+            body: [h("p", {}, "It is withdrawn from the published rules, too. Its history is kept.")],
             act: async (reason) => {
-                await ask(`/v1/rules/${segment(this.name)}${query({ reason, withdraw: "true" })}`, { method: "DELETE", ifMatch: this.etag });
+                await request(`/v1/rules/${segment(this.name)}${query({ reason, withdraw: "true" })}`, { method: "DELETE", ifMatch: this.etag });
             },
         });
         if (!done) return;
@@ -219,14 +219,14 @@ class RulePage {
             h("pre", { class: "scroll", tabindex: "0" }, then)]);
     }
 
-    private async back(version: number): Promise<void> {
+    private async rollBack(version: number): Promise<void> {
         const then = await textOf(this.name, version);
         const done = await confirm({
             title: `Roll back to version ${version}`, confirm: "Roll back", reason: true,
-            body: [h("p", {}, "The old text becomes a new version. Publish it to put it in force."),
+            body: [h("p", {}, "The old text becomes a new version. Publish it to make it active."),
                 diffView(this.rule.text, then, `Version ${this.rule.version} to ${version}`)],
             act: async (reason) => {
-                await ask(`/v1/rules/${segment(this.name)}/rollback`, { method: "POST", json: { version, reason } });
+                await request(`/v1/rules/${segment(this.name)}/rollback`, { method: "POST", json: { version, reason } });
             },
         });
         if (!done) return;
@@ -240,17 +240,17 @@ class RulePage {
         const act = (label: string, version: number, call: (version: number) => Promise<void>) => h("button", {
             type: "button", "aria-label": `${label} version ${version}`, onclick: () => void call.call(this, version).catch((e: unknown) => this.fail(e)),
         }, label);
-        replace(this.history, table("Versions", ["Version", "When", "Who", "Why", ""], page.items.map((row) => [
+        replace(this.history, table("Versions", ["Version", "Time", "Author", "Reason", ""], page.items.map((row) => [
             `v${row.version}`, when(row.at), name(row.author), name(row.deleted ? "deleted" : row.reason ?? ""),
             row.version === this.rule.version || row.deleted ? "" : h("span", { class: "buttons" }, act("Compare", row.version, this.compare),
-                may("editor") && !this.dirty && act("Roll back to", row.version, this.back))])));
+                may("editor") && !this.dirty && act("Roll back to", row.version, this.rollBack))])));
     }
 }
 
-export function rule(where: Where): Shown {
-    const wanted = where.parts[1] ?? "";
+export function rule(route: Route): OpenView {
+    const wanted = route.parts[1] ?? "";
     const page = new RulePage(wanted);
-    const proposal = where.query.get("proposal") === "1" ? kept(`advice ${wanted}`)?.text ?? null : null;
+    const proposal = route.query.get("proposal") === "1" ? kept(`advice ${wanted}`)?.text ?? null : null;
     page.load(proposal).catch((error) => replace(page.element, heading(visible(wanted)), problem(error)));
     const leave = (event: BeforeUnloadEvent) => {
         if (page.dirty) event.preventDefault();
@@ -264,7 +264,7 @@ export function rule(where: Where): Shown {
     } };
 }
 
-export function newRule(): Shown {
+export function newRule(): OpenView {
     const error = h("p", { class: "error", role: "alert" });
     const reason = h("input", { type: "text", maxlength: "500", autocomplete: "off" });
     const create = h("button", { type: "button", class: "primary", disabled: true, onclick: () => void store() }, "Create draft");
@@ -274,13 +274,13 @@ export function newRule(): Shown {
     });
     async function store(): Promise<void> {
         try {
-            const made = await ask<RuleDocument>(`/v1/rules${query({ reason: reason.value.trim() })}`, { method: "POST", yaml: editor.text });
+            const made = await request<RuleDocument>(`/v1/rules${query({ reason: reason.value.trim() })}`, { method: "POST", yaml: editor.text });
             forget("");
             announce(`${visible(made.body.name)} is saved as a draft`);
             location.hash = `#/rules/${encodeURIComponent(made.body.name)}`;
         } catch (failed) {
             if (failed instanceof Failure && failed.problems.length) editor.refuse(failed.problems);
-            setText(error, words(failed));
+            setText(error, errorText(failed));
         }
     }
     const save = () => void (create.disabled || store());

@@ -2,7 +2,7 @@ import { get, may, query } from "../api";
 import { field, h, replace, select, table } from "../dom";
 import { when } from "../format";
 import type { Page, RuleRow } from "../types";
-import { Pager, type Shown, type Where, badge, heading, name, problem, ruleLink } from "../view";
+import { Pager, type OpenView, type Route, badge, heading, name, problem, ruleLink } from "../view";
 
 const perPage = 50;
 const stages: [string, string][] = [["", "All"], ["draft", "Draft"], ["shadow", "Shadow"], ["enforced", "Enforced"]];
@@ -12,30 +12,30 @@ function version(number: number | null): string {
     return number === null || number === undefined ? "–" : `v${number}`;
 }
 
-export function rules(where: Where): Shown {
-    const filter = h("input", { type: "search", "data-filter": true, autocomplete: "off", value: where.query.get("q") ?? "" });
-    const stage = select(stages, where.query.get("stage") ?? "");
-    const kind = select(kinds, where.query.get("kind") ?? "");
+export function rules(route: Route): OpenView {
+    const filter = h("input", { type: "search", "data-filter": true, autocomplete: "off", value: route.query.get("q") ?? "" });
+    const stage = select(stages, route.query.get("stage") ?? "");
+    const kind = select(kinds, route.query.get("kind") ?? "");
     const list = h("div", { class: "list", "aria-busy": "true" });
     const found = h("p", { class: "muted", role: "status" });
-    let asked = new AbortController();
+    let pending = new AbortController();
     let timer = 0;
     const pager = new Pager("Pages of rules", () => void load());
 
     async function load(): Promise<void> {
-        asked.abort();
+        pending.abort();
         const control = new AbortController();
-        asked = control;
+        pending = control;
         list.setAttribute("aria-busy", "true");
         try {
             const page = await get<Page<RuleRow>>(`/v1/rules${query({
                 limit: perPage, after: pager.after, q: filter.value.trim(), stage: stage.value, kind: kind.value,
             })}`, control.signal);
             pager.loaded(page.next);
-            found.textContent = page.items.length === 0 ? "No rule fits." :
-                `${page.items.length}${page.next ? " of more" : ""} shown`;
+            found.textContent = page.items.length === 0 ? "No rule matches." :
+                `${page.items.length}${page.next ? " shown, more follow" : " shown"}`;
             replace(list, page.items.length === 0 ? null : table("Rules",
-                ["Name", "Stage", "Version", "Enforced", "Shadow", "What", "Changed"],
+                ["Name", "Stage", "Version", "Enforced", "Shadow", "Summary", "Changed"],
                 page.items.map((row) => [ruleLink(row.name), badge(row.stage), version(row.version),
                     version(row.enforced_version), version(row.shadow_version), name(row.summary ?? row.kind),
                     h("span", { class: "nowrap" }, when(row.at), " ", name(row.author))])));
@@ -45,7 +45,7 @@ export function rules(where: Where): Shown {
         }
         list.setAttribute("aria-busy", "false");
     }
-    function fresh(): void {
+    function restart(): void {
         pager.restart();
         const now = query({ q: filter.value.trim(), stage: stage.value, kind: kind.value });
         history.replaceState(null, "", `#/rules${now}`);
@@ -53,10 +53,10 @@ export function rules(where: Where): Shown {
     }
     filter.addEventListener("input", () => {
         clearTimeout(timer);
-        timer = window.setTimeout(fresh, 150);
+        timer = window.setTimeout(restart, 150);
     });
-    stage.addEventListener("change", fresh);
-    kind.addEventListener("change", fresh);
+    stage.addEventListener("change", restart);
+    kind.addEventListener("change", restart);
     void load();
 
     const element = h("div", {},
@@ -65,7 +65,7 @@ export function rules(where: Where): Shown {
         h("div", { class: "toolbar" }, field("Filter rules", filter), field("Stage", stage), field("Kind", kind), found),
         list, pager.element);
     return { title: "Rules", element, close: () => {
-        asked.abort();
+        pending.abort();
         clearTimeout(timer);
     } };
 }

@@ -1,4 +1,4 @@
-/* What a shadow version would do, beside what the enforced one does. */
+/* Compares shadow versions with the enforced ones. */
 import { get, may, query, segment } from "../api";
 import { Chart } from "../charts";
 import { diffView } from "../diff";
@@ -7,7 +7,7 @@ import { rate, share } from "../format";
 import { type Choice, Meter, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Page, RuleDocument, RuleRow, Stats } from "../types";
-import { Pager, type Shown, badge, heading, problem, ruleLink, visible } from "../view";
+import { Pager, type OpenView, badge, heading, problem, ruleLink, visible } from "../view";
 import { publish, steps } from "./rule";
 
 const perPage = 6;
@@ -45,7 +45,7 @@ class Pair {
 
     show(rule: Rule | undefined, stats: Stats): void {
         if (!rule) {
-            setText(this.verdict, "No request has met this rule yet.");
+            setText(this.verdict, "No request has matched this rule yet.");
             return;
         }
         const next = this.meter.next(stats, rule.totals);
@@ -56,7 +56,7 @@ class Pair {
         setText(this.enforced, `denies ${rate(minute.denied)}, ${share(all ? minute.denied / all : 0)} of its requests`);
         setText(this.shadow, `would deny ${rate(minute.shadow_denied)}, ${share(minute.shadow_all ? minute.shadow_denied / minute.shadow_all : 0)} of them`);
         const more = minute.shadow_denied - minute.denied;
-        setText(this.verdict, Math.abs(more) < 0.05 ? "In the last minute both deny the same." :
+        setText(this.verdict, Math.abs(more) < 0.05 ? "In the last minute both denied the same." :
             `In the last minute the shadow would have denied ${rate(Math.abs(more))} ${more > 0 ? "more" : "less"}.`);
     }
 
@@ -65,7 +65,7 @@ class Pair {
     }
 }
 
-export function shadow(): Shown {
+export function shadow(): OpenView {
     const list = h("div");
     const pager = new Pager("Pages of shadows", () => void load());
     let pairs: Pair[] = [];

@@ -1,24 +1,24 @@
-import { ask, get, may, segment } from "../api";
+import { request, get, may, segment } from "../api";
 import { announce, field, h, replace, select, table } from "../dom";
 import { confirm, show } from "../dialog";
 import { millis, when } from "../format";
 import type { NewToken, Page, Token } from "../types";
-import { type Shown, badge, heading, name, problem, visible } from "../view";
+import { type OpenView, badge, heading, name, problem, visible } from "../view";
 
 const roles: [string, string][] = [["viewer", "Viewer: reads"], ["editor", "Editor: writes rules and publishes"],
-    ["operator", "Operator: keys and tokens, too"]];
+    ["operator", "Operator: also manages keys and tokens"]];
 const lives: [string, string][] = [["7d", "7 days"], ["30d", "30 days"], ["365d", "1 year"], ["", "never"]];
 
-export function tokens(): Shown {
+export function tokens(): OpenView {
     const list = h("div", { class: "list" });
     const state = (one: Token) => one.revoked ? "revoked" : millis(one.expires) < Date.now() ? "expired" : "valid";
 
     async function revoke(one: Token): Promise<void> {
         const done = await confirm({
             title: "Revoke this token", danger: true, confirm: "Revoke",
-            body: [h("p", {}, "Whoever uses ", name(one.name), " is logged out at once. This cannot be undone.")],
+            body: [h("p", {}, "All sessions of ", name(one.name), " end at once. This cannot be undone.")],
             act: async () => {
-                await ask(`/v1/tokens/${segment(String(one.id))}`, { method: "DELETE" });
+                await request(`/v1/tokens/${segment(String(one.id))}`, { method: "DELETE" });
             },
         });
         if (done) {
@@ -42,15 +42,15 @@ export function tokens(): Shown {
         const expires = select(lives, "30d");
         let made: NewToken | null = null;
         const done = await confirm({
-            title: "New token", confirm: "Create", body: [field("Name", title, "Whose it is, or what for"), field("Role", role), field("Expires after", expires)],
+            title: "New token", confirm: "Create", body: [field("Name", title, "The user or the purpose"), field("Role", role), field("Expires after", expires)],
             act: async () => {
-                made = (await ask<NewToken>("/v1/tokens", {
+                made = (await request<NewToken>("/v1/tokens", {
                     method: "POST", json: { name: title.value.trim(), role: role.value, expires: expires.value || null } })).body;
             },
         });
         if (!done) return;
         const text = h("input", { type: "text", readonly: true, class: "code", value: made!.token, onfocus: () => text.select() });
-        show("The new token", [h("p", {}, "It is shown this once; only its hash is kept."), field("Token", text)]);
+        show("The new token", [h("p", {}, "It is shown only once: weir keeps its hash."), field("Token", text)]);
         await load();
     }
     if (may("operator")) void load();

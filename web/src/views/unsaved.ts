@@ -1,7 +1,7 @@
-/* Texts that are not saved outlive a reload and the end of a session, in this tab only. */
+/* Unsaved texts, which outlive a reload and the end of a session, in this tab only. */
 interface Unsaved {
     text: string;
-    etag: string; /* of what it was made from */
+    etag: string; /* of the version that was edited */
 }
 
 const prefix = "weir unsaved ";
@@ -10,7 +10,7 @@ export function keep(name: string, text: string, etag: string): void {
     try {
         sessionStorage.setItem(prefix + name, JSON.stringify({ text, etag }));
     } catch {
-        /* No room, or not allowed: the text is still in the page. */
+        /* No storage: the text is still in the page. */
     }
 }
 
@@ -23,7 +23,7 @@ export function kept(name: string): Unsaved | null {
     }
 }
 
-/* Which documents have such a text. */
+/* Names of the documents with unsaved texts. */
 export function unsaved(): string[] {
     try {
         return Object.keys(sessionStorage).filter((key) => key.startsWith(prefix)).map((key) => key.slice(prefix.length));
@@ -36,6 +36,6 @@ export function forget(name: string): void {
     try {
         sessionStorage.removeItem(prefix + name);
     } catch {
-        /* It was never kept. */
+        /* No storage: nothing was kept. */
     }
 }
