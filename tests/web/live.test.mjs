@@ -55,7 +55,7 @@ test("what is shed stands beside what is denied", async () => {
     });
     await page.route("**/v1/stats/history*", (route) => route.fulfill({ json: { known: true, until: Math.floor(Date.now() / 1000), step: 1, allowed: [5], denied: [1], delayed: [0], shed: [3], shadow_denied: [0] } }));
     await page.goto(`${host.url}/#/`);
-    await page.locator(".tile.series-shed", { hasText: "12/s" }).getByText("4,321 in all").waitFor();
+    await page.locator(".tile.series-shed", { hasText: "12/s" }).getByText("4,321 in total").waitFor();
     const chart = page.locator('section.chart[data-rule="bulk"]');
     assert.match(await chart.locator(".legend").textContent(), /denied.*delayed.*shed/);
     await page.waitForFunction(() => /shed 3/.test(document.querySelector('section.chart[data-rule="bulk"] .plot').getAttribute("aria-label")));
