@@ -252,7 +252,7 @@ on_segment | json 'd["dry_run"] and d["remaining"] == 9'
 on_segment -n 20 | json 'd["denied"] == 0 and d["remaining"] == 9'
 on_segment --take -n 4 | json 'd["remaining"] == 6 and not d["dry_run"]'
 on_segment | json 'd["remaining"] == 5'
-"$weir" check --rules shop.yaml --segment "$work/segment" -n 2 -A user_id=1 /api/x | grep -q 'looked only'
+"$weir" check --rules shop.yaml --segment "$work/segment" -n 2 -A user_id=1 /api/x | grep -q 'dry run'
 on_segment --at "$(date -d '+1 day' +%s)" | json 'd["remaining"] == 9'
 fails 1 "$weir" check --rules shop.yaml --segment "$work/none" /
 reported 'no segment at this path'

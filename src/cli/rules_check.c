@@ -7,37 +7,29 @@
 
 /* ---- Reading files ---- */
 
-static int by_name(const void *a, const void *b)
-{
-    const struct weir__rule_document *const *x = a, *const *y = b;
-    int order = strcmp((*x)->name, (*y)->name);
-    return order ? order : (*x > *y) - (*x < *y);
-}
-
 /* The service keeps one document of a name. */
 static bool report_duplicates(const struct weir__documents *documents, struct weir__findings *findings)
 {
-    const struct weir__rule_document **sorted = calloc(documents->count + 1, sizeof(struct weir__rule_document *));
-    bool good = sorted != NULL;
-    for (size_t i = 0; sorted && i < documents->count; i++)
-        sorted[i] = &documents->list[i];
-    if (sorted)
-        qsort(sorted, documents->count, sizeof(struct weir__rule_document *), by_name);
-    for (size_t i = 1; sorted && i < documents->count; i++) {
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) != 0)
+    json_t *names = json_object();
+    bool good = true;
+    for (size_t i = 0; i < documents->count; i++) {
+        const char *name = documents->list[i].name;
+        if (!json_object_get(names, name)) {
+            json_object_set_new(names, name, json_true());
             continue;
+        }
         weir_diagnostic what = {.severity = WEIR_IS_ERROR, .line = 1, .column = 1};
         char message[256];
         snprintf(
             message, sizeof message,
-            "there is another %s in these files; the rules service keeps one document of a name, and the shadow of "
-            "a rule is a version of it: apply it alone with --publish shadow",
-            sorted[i]->name);
+            "there is another %s in these files; the rules service keeps one document of a name, and the shadow of a "
+            "rule is a version of it: apply it alone with --publish shadow",
+            name);
         what.message = message;
-        weir__documents_diagnose(documents, sorted[i], &what, weir__add_finding, findings);
+        weir__documents_diagnose(documents, &documents->list[i], &what, weir__add_finding, findings);
         good = false;
     }
-    free(sorted);
+    json_decref(names);
     return good;
 }
 

@@ -137,13 +137,15 @@ static struct authority authority_read(weir_text text)
     return is;
 }
 
-static bool listener_wrong(struct weir__reader *reader, const struct weir__node *node, const char *what,
-                           const char *why)
+#define LISTENER "a port, or an address and a port such as 127.0.0.1:8080"
+#define UPSTREAM "a URL such as http://127.0.0.1:9000"
+
+static bool address_wrong(struct weir__reader *reader, const struct weir__node *node, const char *what,
+                          const char *expected, const char *why)
 {
     char shown[WEIR__SHOWN];
-    return weir__report_error(reader->report, node->place,
-                              "%s must be a port, or an address and a port such as 127.0.0.1:8080, not \"%s\": %s",
-                              what, weir__printable(node->text, shown, sizeof shown), why);
+    return weir__report_error(reader->report, node->place, "%s must be %s, not \"%s\": %s", what, expected,
+                              weir__printable(node->text, shown, sizeof shown), why);
 }
 
 bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
@@ -159,12 +161,12 @@ bool weir__config_listener(struct weir__reader *reader, const struct weir__node 
     }
     struct authority is = authority_read(text);
     if (is.wrong)
-        return listener_wrong(reader, node, what, is.wrong);
+        return address_wrong(reader, node, what, LISTENER, is.wrong);
     bool any = weir__text_is(is.host, "*");
     if (!is.port.data)
-        return listener_wrong(reader, node, what, "it has no port");
+        return address_wrong(reader, node, what, LISTENER, "it has no port");
     if (!is.ipv6 && !any && !is_host(is.host))
-        return listener_wrong(reader, node, what, "that is no address and no name of a host");
+        return address_wrong(reader, node, what, LISTENER, "that is no address and no name of a host");
     listener->port = weir__config_text(reader, is.port);
     listener->host = any ? NULL : weir__config_text(reader, is.host);
     listener->address = any ? listener->port : weir__config_text(reader, text);
@@ -173,20 +175,13 @@ bool weir__config_listener(struct weir__reader *reader, const struct weir__node 
 
 /* ---- Upstream servers ---- */
 
-static bool server_wrong(struct weir__reader *reader, const struct weir__node *node, const char *why)
-{
-    char shown[WEIR__SHOWN];
-    return weir__report_error(reader->report, node->place,
-                              "an upstream must be a URL such as http://127.0.0.1:9000, not \"%s\": %s",
-                              weir__printable(node->text, shown, sizeof shown), why);
-}
-
 static bool socket_read(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server)
 {
     for (size_t i = 0; i < node->text.len; i++)
         if ((unsigned char)node->text.data[i] <= 0x20 || strchr("$:;{}\"'\\", node->text.data[i]))
             if (i != strlen("unix"))
-                return server_wrong(reader, node, "such a character cannot be in the path of a socket");
+                return address_wrong(reader, node, "an upstream", UPSTREAM,
+                                     "such a character cannot be in the path of a socket");
     server->address = weir__config_text(reader, node->text);
     return true;
 }
@@ -202,18 +197,19 @@ bool weir__config_server(struct weir__reader *reader, const struct weir__node *n
         return socket_read(reader, node, server);
     server->https = weir__text_skip(&text, "https://");
     if (!server->https && !weir__text_skip(&text, "http://"))
-        return server_wrong(reader, node, "it begins with http://, https:// or unix:/");
+        return address_wrong(reader, node, "an upstream", UPSTREAM, "it begins with http://, https:// or unix:/");
     if (text.len > 0 && text.data[text.len - 1] == '/')
         text.len--;
     if (memchr(text.data, '@', text.len))
-        return server_wrong(reader, node, "a user and a password cannot be in it");
+        return address_wrong(reader, node, "an upstream", UPSTREAM, "a user and a password cannot be in it");
     if (memchr(text.data, '/', text.len) || memchr(text.data, '?', text.len))
-        return server_wrong(reader, node, "it ends after host and port: paths are passed on as they come");
+        return address_wrong(reader, node, "an upstream", UPSTREAM,
+                             "it ends after host and port: paths are passed on as they come");
     struct authority is = authority_read(text);
     if (is.wrong)
-        return server_wrong(reader, node, is.wrong);
+        return address_wrong(reader, node, "an upstream", UPSTREAM, is.wrong);
     if (!is.ipv6 && !is_host(is.host))
-        return server_wrong(reader, node, "that is no address and no name of a host");
+        return address_wrong(reader, node, "an upstream", UPSTREAM, "that is no address and no name of a host");
     int len = snprintf(address, sizeof address, "%s%.*s%s:%.*s", is.ipv6 ? "[" : "", (int)is.host.len, is.host.data,
                        is.ipv6 ? "]" : "",
                        is.port.data    ? (int)is.port.len

@@ -284,10 +284,10 @@ def test_the_warning_names_what_is_open(service):
     assert warning in checked.stderr + checked.stdout
     one.change("    open: [json]\n", "")
     checked = one.run("--check")
-    assert "can be used" not in checked.stderr + checked.stdout
+    assert "is open to" not in checked.stderr + checked.stdout
     one.change(f"    tokens: [{TOKEN}]\n", "    password: of-redis-clients\n")
     checked = one.run("--check")
-    assert f"0.0.0.0:{one.http}: /v1/, /json can be used" in checked.stderr + checked.stdout
+    assert f"0.0.0.0:{one.http}: /v1/, /json is open" in checked.stderr + checked.stdout
 
 
 # ---- examples/ ----
