@@ -155,51 +155,44 @@ static ngx_conf_enum_t ngx_http_weir_families[] = {{ngx_string("forwarded"), NGX
 
 /* Entries of the table: of the main configuration, of locations, and of locations for one field. */
 #define MAIN(name, arguments, set, offset)                                                                             \
-    {                                                                                                                  \
-        ngx_string(name), NGX_HTTP_MAIN_CONF | (arguments), set, NGX_HTTP_MAIN_CONF_OFFSET, offset, NULL               \
-    }
-#define LOCATION(name, where, set, post)                                                                               \
-    {                                                                                                                  \
-        ngx_string(name), where, set, NGX_HTTP_LOC_CONF_OFFSET, 0, post                                                \
-    }
+    ngx_string(name), NGX_HTTP_MAIN_CONF | (arguments), set, NGX_HTTP_MAIN_CONF_OFFSET, offset, NULL
+#define LOCATION(name, where, set, post) ngx_string(name), where, set, NGX_HTTP_LOC_CONF_OFFSET, 0, post
 #define FIELD(name, arguments, set, field, post)                                                                       \
-    {                                                                                                                  \
-        ngx_string(name), ANYWHERE | (arguments), set, NGX_HTTP_LOC_CONF_OFFSET,                                       \
-            offsetof(ngx_http_weir_loc_conf_t, field), post                                                            \
-    }
+    ngx_string(name), ANYWHERE | (arguments), set, NGX_HTTP_LOC_CONF_OFFSET,                                           \
+        offsetof(ngx_http_weir_loc_conf_t, field), post
 #define HERE (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS)
 
 static ngx_command_t ngx_http_weir_commands[] = {
-    MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0),
-    MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0),
-    MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_http_weir_main_conf_t, load)),
-    MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0),
-    MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0),
-    MAIN("weir_api_reservations", NGX_CONF_TAKE1, ngx_http_weir_api_reservations, 0),
-    LOCATION("weir", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NULL),
-    FIELD("weir_phase", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, phase, ngx_http_weir_phases),
-    LOCATION("weir_cost", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost, NULL),
-    LOCATION("weir_attribute", ANYWHERE | NGX_CONF_TAKE2, ngx_http_weir_attribute, NULL),
-    LOCATION("weir_key", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NULL),
-    LOCATION("weir_log_denied", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NULL),
-    LOCATION("weir_access_log", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_access_log, NULL),
-    LOCATION("weir_queue", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NULL),
-    LOCATION("weir_denied", HERE, ngx_http_weir_content, &ngx_http_weir_denied),
-    LOCATION("weir_metrics", HERE, ngx_http_weir_content, &ngx_http_weir_metrics),
-    LOCATION("weir_status", HERE, ngx_http_weir_content, &ngx_http_weir_status),
-    LOCATION("weir_rls", HERE, ngx_http_weir_rls, NULL),
-    LOCATION("weir_rls_json", HERE, ngx_http_weir_rls_json, NULL),
-    FIELD("weir_rls_headers", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_headers, NULL),
-    FIELD("weir_rls_metadata", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_metadata, NULL),
-    FIELD("weir_rls_count_denied", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_count_denied, NULL),
-    LOCATION("weir_api", HERE, ngx_http_weir_api, NULL),
-    LOCATION("weir_api_token", ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_api_token, NULL),
-    FIELD("weir_api_operator", NGX_CONF_FLAG, ngx_conf_set_flag_slot, operators, NULL),
-    FIELD("weir_api_open", NGX_CONF_FLAG, ngx_conf_set_flag_slot, open, NULL),
-    LOCATION("weir_auth", HERE, ngx_http_weir_auth, NULL),
-    LOCATION("weir_auth_status", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NULL),
-    FIELD("weir_auth_headers", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, auth_headers, ngx_http_weir_families),
-    LOCATION("weir_auth_trusted_proxies", ANYWHERE | NGX_CONF_1MORE, ngx_http_weir_auth_trusted_proxies, NULL),
+    {MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0)},
+    {MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0)},
+    {MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_http_weir_main_conf_t, load))},
+    {MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0)},
+    {MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0)},
+    {MAIN("weir_api_reservations", NGX_CONF_TAKE1, ngx_http_weir_api_reservations, 0)},
+    {LOCATION("weir", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NULL)},
+    {FIELD("weir_phase", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, phase, ngx_http_weir_phases)},
+    {LOCATION("weir_cost", ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost, NULL)},
+    {LOCATION("weir_attribute", ANYWHERE | NGX_CONF_TAKE2, ngx_http_weir_attribute, NULL)},
+    {LOCATION("weir_key", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NULL)},
+    {LOCATION("weir_log_denied", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NULL)},
+    {LOCATION("weir_access_log", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_access_log, NULL)},
+    {LOCATION("weir_queue", ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NULL)},
+    {LOCATION("weir_denied", HERE, ngx_http_weir_content, &ngx_http_weir_denied)},
+    {LOCATION("weir_metrics", HERE, ngx_http_weir_content, &ngx_http_weir_metrics)},
+    {LOCATION("weir_status", HERE, ngx_http_weir_content, &ngx_http_weir_status)},
+    {LOCATION("weir_rls", HERE, ngx_http_weir_rls, NULL)},
+    {LOCATION("weir_rls_json", HERE, ngx_http_weir_rls_json, NULL)},
+    {FIELD("weir_rls_headers", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_headers, NULL)},
+    {FIELD("weir_rls_metadata", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_metadata, NULL)},
+    {FIELD("weir_rls_count_denied", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_count_denied, NULL)},
+    {LOCATION("weir_api", HERE, ngx_http_weir_api, NULL)},
+    {LOCATION("weir_api_token", ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_api_token, NULL)},
+    {FIELD("weir_api_operator", NGX_CONF_FLAG, ngx_conf_set_flag_slot, operators, NULL)},
+    {FIELD("weir_api_open", NGX_CONF_FLAG, ngx_conf_set_flag_slot, open, NULL)},
+    {LOCATION("weir_auth", HERE, ngx_http_weir_auth, NULL)},
+    {LOCATION("weir_auth_status", ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NULL)},
+    {FIELD("weir_auth_headers", NGX_CONF_TAKE1, ngx_conf_set_enum_slot, auth_headers, ngx_http_weir_families)},
+    {LOCATION("weir_auth_trusted_proxies", ANYWHERE | NGX_CONF_1MORE, ngx_http_weir_auth_trusted_proxies, NULL)},
     ngx_null_command};
 
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)

@@ -42,23 +42,36 @@ static void ngx_http_weir_label(const char *value, char to[2 * WEIR_NAME_MAX + 1
     *to = '\0';
 }
 
-/* A counter of the statistics, by its offset. */
+/* A number of the statistics: its name in weir_status and its metric, each of which may be NULL. */
 typedef struct {
-    const char *name;
-    size_t offset;
-} ngx_http_weir_member_t;
+    const char *status, *metric, *kind, *help;
+    size_t offset; /* of the uint64_t */
+} ngx_http_weir_stat_t;
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
 static uint64_t ngx_http_weir_value_at(const void *stats, size_t offset)
 {
     return *(const uint64_t *)((const char *)stats + offset);
 }
 
-/* Adds members of a JSON object, each after a comma. */
-static void ngx_http_weir_add_members(struct weir__buffer *text, const ngx_http_weir_member_t *table, size_t count,
+/* Adds the members of a JSON object, each after a comma. */
+static void ngx_http_weir_add_members(struct weir__buffer *text, const ngx_http_weir_stat_t *table, size_t count,
                                       const void *stats)
 {
     for (size_t i = 0; i < count; i++)
-        weir__buffer_printf(text, ",\"%s\":%" PRIu64, table[i].name, ngx_http_weir_value_at(stats, table[i].offset));
+        if (table[i].status)
+            weir__buffer_printf(text, ",\"%s\":%" PRIu64, table[i].status,
+                                ngx_http_weir_value_at(stats, table[i].offset));
+}
+
+static void ngx_http_weir_add_metrics(struct weir__buffer *text, const ngx_http_weir_stat_t *table, size_t count,
+                                      const void *stats)
+{
+    for (size_t i = 0; i < count; i++)
+        if (table[i].metric)
+            ngx_http_weir_number(text, table[i].metric, table[i].kind, table[i].help,
+                                 ngx_http_weir_value_at(stats, table[i].offset));
 }
 
 /* ---- Segment ---- */
@@ -72,17 +85,32 @@ static bool ngx_http_weir_fill(const weir_segment *segment, double *ratio)
     return known;
 }
 
+static const ngx_http_weir_stat_t ngx_http_weir_key_stats[] = {
+    {"created", "weir_keys_created_total", "counter", "Keys that got a slot.", offsetof(weir_stats, created)},
+    {"evicted_live", "weir_evicted_live_total", "counter",
+     "Keys evicted before they expired: the segment is too small.", offsetof(weir_stats, evicted_live)},
+    {"evicted_denied", "weir_evicted_denied_total", "counter",
+     "Evicted keys that were denied or blocked: their limits were reset.", offsetof(weir_stats, evicted_denied)},
+    {"slab_full", "weir_slab_full_total", "counter", "Requests for a log or wide counter that found the slab full.",
+     offsetof(weir_stats, slab_full)},
+    {"displaced", NULL, NULL, NULL, offsetof(weir_stats, displaced)},
+    {"retries", NULL, NULL, NULL, offsetof(weir_stats, retries)},
+};
+static const ngx_http_weir_stat_t ngx_http_weir_decision_stats[] = {
+    {"delayed", NULL, NULL, NULL, offsetof(weir_stats, delayed)},
+    {"denied", NULL, NULL, NULL, offsetof(weir_stats, denied)},
+    {"never_fits", "weir_never_fits_total", "counter", "Requests whose cost exceeds the limit's capacity.",
+     offsetof(weir_stats, never_fits)},
+    {"blocked", "weir_blocked_total", "counter", "Requests of keys that an operator blocked.",
+     offsetof(weir_stats, blocked)},
+    {"soft", "weir_soft_total", "counter", "Requests over the limit that `soft` allowed.", offsetof(weir_stats, soft)},
+    {"errors", "weir_errors_total", "counter", "Operations on counters that failed.", offsetof(weir_stats, errors)},
+    {NULL, "weir_auth_failures_total", "counter", "Requests with a wrong password or token.",
+     offsetof(weir_stats, auth_failures)},
+};
+
 static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
 {
-#define STAT(name)                                                                                                     \
-    {                                                                                                                  \
-#name, offsetof(weir_stats, name)                                                                              \
-    }
-    static const ngx_http_weir_member_t keys[] = {STAT(created),   STAT(evicted_live), STAT(evicted_denied),
-                                                  STAT(slab_full), STAT(displaced),    STAT(retries)},
-                                        decisions[] = {STAT(delayed), STAT(denied), STAT(never_fits),
-                                                       STAT(blocked), STAT(soft),   STAT(errors)};
-#undef STAT
     double ratio;
     weir_stats stats;
     weir__buffer_add_literal(text, "\"segment\":{\"path\":");
@@ -93,33 +121,15 @@ static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_ht
             weir__buffer_printf(text, ",\"fill\":%.6f", ratio);
         if (weir_segment_lost(mcf->segment))
             weir__buffer_add_literal(text, ",\"lost\":true");
-        ngx_http_weir_add_members(text, keys, sizeof(keys) / sizeof(keys[0]), &stats);
+        ngx_http_weir_add_members(text, ngx_http_weir_key_stats, COUNT(ngx_http_weir_key_stats), &stats);
         weir__buffer_printf(text, "},\"decisions\":{\"allowed\":%" PRIu64, stats.allowed);
-        ngx_http_weir_add_members(text, decisions, sizeof(decisions) / sizeof(decisions[0]), &stats);
+        ngx_http_weir_add_members(text, ngx_http_weir_decision_stats, COUNT(ngx_http_weir_decision_stats), &stats);
     }
     weir__buffer_add_literal(text, "}");
 }
 
 static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_segment *segment)
 {
-    static const struct {
-        const char *name, *help;
-        size_t offset;
-    } counters[] = {
-        {"weir_keys_created_total", "Keys that got a slot.", offsetof(weir_stats, created)},
-        {"weir_evicted_live_total", "Keys evicted before they expired: the segment is too small.",
-         offsetof(weir_stats, evicted_live)},
-        {"weir_evicted_denied_total", "Evicted keys that were denied or blocked: their limits were reset.",
-         offsetof(weir_stats, evicted_denied)},
-        {"weir_slab_full_total", "Requests for a log or wide counter that found the slab full.",
-         offsetof(weir_stats, slab_full)},
-        {"weir_soft_total", "Requests over the limit that `soft` allowed.", offsetof(weir_stats, soft)},
-        {"weir_blocked_total", "Requests of keys that an operator blocked.", offsetof(weir_stats, blocked)},
-        {"weir_never_fits_total", "Requests whose cost exceeds the limit's capacity.",
-         offsetof(weir_stats, never_fits)},
-        {"weir_auth_failures_total", "Requests with a wrong password or token.", offsetof(weir_stats, auth_failures)},
-        {"weir_errors_total", "Operations on counters that failed.", offsetof(weir_stats, errors)},
-    };
     double ratio;
     weir_stats stats;
     if (weir_stats_read(segment, &stats) != 0)
@@ -134,21 +144,18 @@ static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_
     ngx_http_weir_number(text, "weir_segment_lost", "gauge",
                          "1 if the segment's file was truncated while the responding worker had it mapped.",
                          weir_segment_lost(segment) ? 1 : 0);
-    for (ngx_uint_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
-        ngx_http_weir_number(text, counters[i].name, "counter", counters[i].help,
-                             ngx_http_weir_value_at(&stats, counters[i].offset));
+    ngx_http_weir_add_metrics(text, ngx_http_weir_key_stats, COUNT(ngx_http_weir_key_stats), &stats);
+    ngx_http_weir_add_metrics(text, ngx_http_weir_decision_stats, COUNT(ngx_http_weir_decision_stats), &stats);
 }
 
 /* ---- Decisions by rule ---- */
 
 static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
-#define STAT(name)                                                                                                     \
-    {                                                                                                                  \
-#name, offsetof(weir_rule_stats, name)                                                                         \
-    }
-    static const ngx_http_weir_member_t table[] = {STAT(allowed),     STAT(delayed),  STAT(denied),      STAT(listed),
-                                                   STAT(missing_key), STAT(failures), STAT(rolled_back), STAT(shed)};
+#define STAT(name) #name, NULL, NULL, NULL, offsetof(weir_rule_stats, name)
+    static const ngx_http_weir_stat_t table[] = {{STAT(allowed)},     {STAT(delayed)},     {STAT(denied)},
+                                                 {STAT(listed)},      {STAT(missing_key)}, {STAT(failures)},
+                                                 {STAT(rolled_back)}, {STAT(shed)}};
 #undef STAT
     struct weir__buffer *text = context;
     if (text->failed)
@@ -161,7 +168,7 @@ static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, 
     }
     if (info->shadow)
         weir__buffer_add_literal(text, ",\"shadow\":true");
-    ngx_http_weir_add_members(text, table, sizeof(table) / sizeof(table[0]), stats);
+    ngx_http_weir_add_members(text, table, COUNT(table), stats);
     weir__buffer_add_literal(text, "}");
     return 0;
 }
@@ -190,7 +197,7 @@ static const struct {
      offsetof(weir_rule_stats, rolled_back)},
 };
 
-enum { FAMILIES = sizeof(ngx_http_weir_families) / sizeof(*ngx_http_weir_families) };
+enum { FAMILIES = COUNT(ngx_http_weir_families) };
 
 enum { LIMIT, WINDOW, KEYS, NEAR_LIMIT, PEAK_USAGE, GAUGES };
 
@@ -335,24 +342,29 @@ static void ngx_http_weir_metrics_times(struct weir__buffer *text, weir *engine)
 
 /* ---- Store ---- */
 
-/* In the order of struct weir__client_stats. */
-static const struct {
-    const char *status, *metric, *help;
-} ngx_http_weir_store_totals[NGX_WEIR_STORE_TOTALS] = {
-    {"requests", "weir_store_requests_total", "Requests to the store."},
-    {"replies", "weir_store_replies_total", "Requests to the store that got a reply."},
-    {"failed", NULL, NULL}, /* the metrics have failures by reason */
-    {"slow", NULL, NULL},
-    {"refused", NULL, NULL},
-    {"commands", "weir_store_commands_total", "Commands sent to the store; one carries many requests."},
-    {"bytes_out", "weir_store_sent_bytes_total", "Bytes sent to the store."},
-    {"bytes_in", "weir_store_received_bytes_total", "Bytes received from the store."},
-    {"connects", "weir_store_connects_total", "Connections opened to servers of the store."},
-    {"disconnects", "weir_store_disconnects_total", "Connections to servers of the store that were closed."},
-    {"script_loads", "weir_store_script_loads_total", "Times the script was loaded into a server."},
-    {"redirects", "weir_store_redirects_total", "Requests that a cluster redirected to another server."},
-    {"refunds", "weir_store_refunds_total", "Counters of the store that were refunded."},
-    {"breaker_opened", "weir_store_breaker_opened_total", "Times the circuit breaker opened."},
+/* In the order of struct weir__client_stats. The metrics have failures by reason. */
+static const ngx_http_weir_stat_t ngx_http_weir_store_totals[NGX_WEIR_STORE_TOTALS] = {
+    {"requests", "weir_store_requests_total", "counter", "Requests to the store.", 0 * sizeof(uint64_t)},
+    {"replies", "weir_store_replies_total", "counter", "Requests to the store that got a reply.", 1 * sizeof(uint64_t)},
+    {"failed", NULL, NULL, NULL, 2 * sizeof(uint64_t)},
+    {"slow", NULL, NULL, NULL, 3 * sizeof(uint64_t)},
+    {"refused", NULL, NULL, NULL, 4 * sizeof(uint64_t)},
+    {"commands", "weir_store_commands_total", "counter", "Commands sent to the store; one carries many requests.",
+     5 * sizeof(uint64_t)},
+    {"bytes_out", "weir_store_sent_bytes_total", "counter", "Bytes sent to the store.", 6 * sizeof(uint64_t)},
+    {"bytes_in", "weir_store_received_bytes_total", "counter", "Bytes received from the store.", 7 * sizeof(uint64_t)},
+    {"connects", "weir_store_connects_total", "counter", "Connections opened to servers of the store.",
+     8 * sizeof(uint64_t)},
+    {"disconnects", "weir_store_disconnects_total", "counter", "Connections to servers of the store that were closed.",
+     9 * sizeof(uint64_t)},
+    {"script_loads", "weir_store_script_loads_total", "counter", "Times the script was loaded into a server.",
+     10 * sizeof(uint64_t)},
+    {"redirects", "weir_store_redirects_total", "counter", "Requests that a cluster redirected to another server.",
+     11 * sizeof(uint64_t)},
+    {"refunds", "weir_store_refunds_total", "counter", "Counters of the store that were refunded.",
+     12 * sizeof(uint64_t)},
+    {"breaker_opened", "weir_store_breaker_opened_total", "counter", "Times the circuit breaker opened.",
+     13 * sizeof(uint64_t)},
 };
 
 static void ngx_http_weir_status_store(struct weir__buffer *text, const ngx_weir_store_t *store)
@@ -366,8 +378,7 @@ static void ngx_http_weir_status_store(struct weir__buffer *text, const ngx_weir
                         sum.workers, sum.down);
     if (sum.down)
         weir__buffer_printf(text, ",\"why\":\"%s\"", weir_error_name(sum.error));
-    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++)
-        weir__buffer_printf(text, ",\"%s\":%" PRIu64, ngx_http_weir_store_totals[i].status, sum.totals[i]);
+    ngx_http_weir_add_members(text, ngx_http_weir_store_totals, NGX_WEIR_STORE_TOTALS, sum.totals);
     weir__buffer_add_literal(text, ",\"failures\":{");
     for (ngx_uint_t i = 0, written = 0; i < NGX_WEIR_STORE_REASONS; i++)
         if (sum.failures[i])
@@ -383,10 +394,7 @@ static void ngx_http_weir_metrics_store(struct weir__buffer *text, const ngx_wei
     char reason[32];
     ngx_weir_store_sum(store, &sum);
     ngx_http_weir_number(text, "weir_store_up", "gauge", "1: no worker has an open circuit breaker.", sum.down == 0);
-    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++)
-        if (ngx_http_weir_store_totals[i].metric)
-            ngx_http_weir_number(text, ngx_http_weir_store_totals[i].metric, "counter",
-                                 ngx_http_weir_store_totals[i].help, sum.totals[i]);
+    ngx_http_weir_add_metrics(text, ngx_http_weir_store_totals, NGX_WEIR_STORE_TOTALS, sum.totals);
     ngx_http_weir_family(text, failures, "counter", "Requests to the store without a reply, by reason.");
     for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_REASONS; i++)
         weir__buffer_printf(text, "%s{reason=\"%s\"} %" PRIu64 "\n", failures, ngx_weir_store_reason(i, reason),
@@ -395,10 +403,7 @@ static void ngx_http_weir_metrics_store(struct weir__buffer *text, const ngx_wei
 
 /* ---- The agent's exchange of the delta ledger with the store ---- */
 
-static const struct {
-    const char *status, *metric, *kind, *help;
-    size_t offset;
-} ngx_http_weir_sync_stats[] = {
+static const ngx_http_weir_stat_t ngx_http_weir_sync_stats[] = {
     {"requests", "weir_sync_requests_total", "counter", "Requests of the agent to the store.",
      offsetof(weir_ledger_stats, requests)},
     {"failures", "weir_sync_failures_total", "counter", "Requests of the agent to the store without a reply.",
@@ -428,8 +433,6 @@ static const struct {
      offsetof(weir_ledger_stats, used)},
 };
 
-enum { SYNC_STATS = sizeof(ngx_http_weir_sync_stats) / sizeof(*ngx_http_weir_sync_stats) };
-
 static void ngx_http_weir_status_ledger(struct weir__buffer *text, weir *engine)
 {
     static const char *const states[] = {"unknown", "up", "down"};
@@ -440,9 +443,7 @@ static void ngx_http_weir_status_ledger(struct weir__buffer *text, weir *engine)
                         stats.agent ? "true" : "false", states[stats.store], stats.lag_ns / 1000000);
     if (stats.last_error)
         weir__buffer_printf(text, ",\"last_error\":\"%s\"", weir_error_name(stats.last_error));
-    for (ngx_uint_t i = 0; i < SYNC_STATS; i++)
-        weir__buffer_printf(text, ",\"%s\":%" PRIu64, ngx_http_weir_sync_stats[i].status,
-                            ngx_http_weir_value_at(&stats, ngx_http_weir_sync_stats[i].offset));
+    ngx_http_weir_add_members(text, ngx_http_weir_sync_stats, COUNT(ngx_http_weir_sync_stats), &stats);
     weir__buffer_add_literal(text, "}");
 }
 
@@ -456,10 +457,7 @@ static void ngx_http_weir_metrics_ledger(struct weir__buffer *text, weir *engine
     ngx_http_weir_family(text, "weir_sync_lag_seconds", "gauge",
                          "Age of the oldest amount that the store has not acknowledged.");
     weir__buffer_printf(text, "weir_sync_lag_seconds %.3f\n", (double)stats.lag_ns / 1e9);
-    for (ngx_uint_t i = 0; i < SYNC_STATS; i++)
-        ngx_http_weir_number(text, ngx_http_weir_sync_stats[i].metric, ngx_http_weir_sync_stats[i].kind,
-                             ngx_http_weir_sync_stats[i].help,
-                             ngx_http_weir_value_at(&stats, ngx_http_weir_sync_stats[i].offset));
+    ngx_http_weir_add_metrics(text, ngx_http_weir_sync_stats, COUNT(ngx_http_weir_sync_stats), &stats);
 }
 
 /* ---- Load ---- */

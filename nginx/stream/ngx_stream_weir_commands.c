@@ -202,12 +202,10 @@ static void ngx_stream_weir_add_stats(struct weir__resp_out *out, const ngx_stre
 
 static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
 {
-#define STAT(name)                                                                                                     \
-    {                                                                                                                  \
-#name, offsetof(weir_rule_stats, name)                                                                         \
-    }
-    static const ngx_stream_weir_stat_t table[] = {STAT(allowed),     STAT(delayed),  STAT(denied),      STAT(listed),
-                                                   STAT(missing_key), STAT(failures), STAT(rolled_back), STAT(shed)};
+#define STAT(name) #name, offsetof(weir_rule_stats, name)
+    static const ngx_stream_weir_stat_t table[] = {{STAT(allowed)},     {STAT(delayed)},     {STAT(denied)},
+                                                   {STAT(listed)},      {STAT(missing_key)}, {STAT(failures)},
+                                                   {STAT(rolled_back)}, {STAT(shed)}};
 #undef STAT
     const size_t count = sizeof(table) / sizeof(table[0]);
     char rule[WEIR_NAME_MAX + 1];
@@ -228,14 +226,11 @@ static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
 
 static void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
 {
-#define STAT(name)                                                                                                     \
-    {                                                                                                                  \
-#name, offsetof(weir_stats, name)                                                                              \
-    }
+#define STAT(name) #name, offsetof(weir_stats, name)
     static const ngx_stream_weir_stat_t table[] = {
-        STAT(allowed),   STAT(delayed),       STAT(denied),  STAT(never_fits),   STAT(blocked),
-        STAT(soft),      STAT(errors),        STAT(created), STAT(evicted_live), STAT(evicted_denied),
-        STAT(slab_full), STAT(auth_failures), STAT(slots),   STAT(bytes)};
+        {STAT(allowed)},   {STAT(delayed)},       {STAT(denied)},  {STAT(never_fits)},   {STAT(blocked)},
+        {STAT(soft)},      {STAT(errors)},        {STAT(created)}, {STAT(evicted_live)}, {STAT(evicted_denied)},
+        {STAT(slab_full)}, {STAT(auth_failures)}, {STAT(slots)},   {STAT(bytes)}};
 #undef STAT
     const size_t count = sizeof(table) / sizeof(table[0]);
     weir_stats stats;

@@ -17,26 +17,21 @@ static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
 
 /* Entries of the table: of the main configuration and of servers. */
 #define MAIN(name, arguments, set, offset)                                                                             \
-    {                                                                                                                  \
-        ngx_string(name), NGX_STREAM_MAIN_CONF | (arguments), set, NGX_STREAM_MAIN_CONF_OFFSET, offset, NULL           \
-    }
-#define SERVER(name, where, set, offset)                                                                               \
-    {                                                                                                                  \
-        ngx_string(name), where, set, NGX_STREAM_SRV_CONF_OFFSET, offset, NULL                                         \
-    }
-#define ANYWHERE (NGX_STREAM_MAIN_CONF | NGX_STREAM_SRV_CONF)
+    ngx_string(name), NGX_STREAM_MAIN_CONF | (arguments), set, NGX_STREAM_MAIN_CONF_OFFSET, offset, NULL
+#define SERVER(name, where, set, offset) ngx_string(name), where, set, NGX_STREAM_SRV_CONF_OFFSET, offset, NULL
+#define ANYWHERE                         (NGX_STREAM_MAIN_CONF | NGX_STREAM_SRV_CONF)
 
 static ngx_command_t ngx_stream_weir_directives[] = {
-    MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0),
-    MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0),
-    MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_stream_weir_main_conf_t, load)),
-    MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0),
-    MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0),
-    SERVER("weir_resp", NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS, ngx_stream_weir_resp, 0),
-    SERVER("weir_resp_password", ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, 0),
-    SERVER("weir_resp_operator_password", ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, 0),
-    SERVER("weir_resp_timeout", ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_msec_slot,
-           offsetof(ngx_stream_weir_srv_conf_t, timeout)),
+    {MAIN("weir_segment", NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, ngx_weir_segment, 0)},
+    {MAIN("weir_hot_keys", NGX_CONF_TAKE12, ngx_weir_hot_keys, 0)},
+    {MAIN("weir_load", NGX_CONF_FLAG, ngx_conf_set_flag_slot, offsetof(ngx_stream_weir_main_conf_t, load))},
+    {MAIN("weir_store", NGX_CONF_1MORE, ngx_weir_store, 0)},
+    {MAIN("weir_rules", NGX_CONF_TAKE12, ngx_weir_rules, 0)},
+    {SERVER("weir_resp", NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS, ngx_stream_weir_resp, 0)},
+    {SERVER("weir_resp_password", ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, 0)},
+    {SERVER("weir_resp_operator_password", ANYWHERE | NGX_CONF_TAKE12, ngx_stream_weir_password, 0)},
+    {SERVER("weir_resp_timeout", ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_msec_slot,
+            offsetof(ngx_stream_weir_srv_conf_t, timeout))},
     ngx_null_command};
 
 static void *ngx_stream_weir_create_main_conf(ngx_conf_t *cf)
