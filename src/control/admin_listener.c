@@ -18,7 +18,9 @@ enum {
     CONNECTIONS = 512,
     CONNECTIONS_OF_ONE = 64, /* address */
     IDLE_S = 30,
-    STACK = 2 << 20 /* bytes, of each thread */
+    STACK = 2 << 20,        /* bytes, of each thread */
+    BODIES_MAX = 128 << 20, /* bytes of all bodies, which are kept before a token is checked; one address has less */
+    BODY_SMALL = 64 << 10   /* bytes of a body that is kept in any case */
 };
 
 struct weir__admin {
@@ -26,6 +28,7 @@ struct weir__admin {
     struct weir__control *control;
     bool tls;
     char *certificate, *key;
+    size_t bodies; /* bytes, of all connections */
 };
 
 /* A request while it is received. */
@@ -33,7 +36,9 @@ struct admin_request {
     char *target; /* path and query as they came: libmicrohttpd would split and decode them */
     bool begun;   /* its headers were received */
     bool too_long;
+    bool busy; /* there are too many bytes of other bodies */
     struct weir__buffer body;
+    size_t counted; /* in weir__admin.bodies */
 };
 
 /* ---- Replies ---- */
@@ -165,6 +170,18 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
     return send_reply(connection, &reply);
 }
 
+static void body_add(struct weir__admin *admin, struct admin_request *received, const char *data, size_t len)
+{
+    received->too_long |= len > WEIR__REST_BODY_MAX - received->body.len;
+    if (received->too_long || received->busy)
+        return;
+    received->counted += len;
+    received->busy =
+        __atomic_add_fetch(&admin->bodies, len, __ATOMIC_RELAXED) > BODIES_MAX && received->body.len + len > BODY_SMALL;
+    if (!received->busy)
+        weir__buffer_add(&received->body, data, len);
+}
+
 static enum MHD_Result handle_request(void *context, struct MHD_Connection *connection, const char *url,
                                       const char *method, const char *version, const char *data, size_t *len,
                                       void **state)
@@ -179,12 +196,13 @@ static enum MHD_Result handle_request(void *context, struct MHD_Connection *conn
         return MHD_YES;
     }
     if (*len) {
-        received->too_long |= *len > WEIR__REST_BODY_MAX - received->body.len;
-        if (!received->too_long)
-            weir__buffer_add(&received->body, data, *len);
+        body_add(admin, received, data, *len);
         *len = 0;
         return MHD_YES;
     }
+    if (received->busy)
+        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                         "{\"error\":{\"code\":\"busy\",\"message\":\"too many long bodies at once; try again\"}}");
     if (received->too_long || received->body.failed)
         return send_text(connection, MHD_HTTP_CONTENT_TOO_LARGE,
                          "{\"error\":{\"code\":\"too_large\",\"message\":\"the body is longer than 1 MiB\"}}");
@@ -208,12 +226,13 @@ static void *begin(void *context, const char *target, struct MHD_Connection *con
 
 static void end(void *context, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
 {
+    struct weir__admin *admin = context;
     struct admin_request *received = *state;
-    (void)context;
     (void)connection;
     (void)why;
     if (!received)
         return;
+    __atomic_sub_fetch(&admin->bodies, received->counted, __ATOMIC_RELAXED);
     weir__buffer_free(&received->body);
     free(received->target);
     free(received);
@@ -286,7 +305,7 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
                             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
-                            MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, connected, NULL,
+                            MHD_OPTION_NOTIFY_COMPLETED, end, admin, MHD_OPTION_NOTIFY_CONNECTION, connected, NULL,
                             MHD_OPTION_ARRAY, admin->tls ? tls : plain, MHD_OPTION_END);
 }
 

@@ -6,6 +6,7 @@ import http.client
 import os
 import pathlib
 import signal
+import socket
 import sqlite3
 import subprocess
 import tempfile
@@ -137,6 +138,24 @@ def test_a_token_guessed_is_limited(host):
     for _ in range(3):
         assert one.request("GET", "/v1/rules")[0] == 200
     assert one.get("/").status == 200
+
+
+def test_the_memory_of_bodies_is_bounded(host):
+    """They are read before a token is checked, so clients without one could take all memory; short ones are always read."""
+    one = host().begin()
+    head = b"POST /v1/validate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\nContent-Length: 1048576\r\n\r\n"
+
+    def validate(text):
+        return one.request("POST", "/v1/validate", text, Content_Type="application/yaml")[0]
+    short, long = rule("short", 1), rule("long", 1) + " " * 1_000_000
+    assert validate(short) == validate(long) == 200
+    with contextlib.ExitStack() as stack:
+        for i in range(165):  # an address may have 64
+            c = stack.enter_context(socket.create_connection(("127.0.0.1", one.admin), 10, (f"127.0.0.{2 + i % 3}", 0)))
+            c.sendall(head + b"x" * 1_000_000)
+        wait_until(lambda: validate(long) == 503, "an answer that it is busy")
+        assert validate(short) == 200 and one.request("GET", "/v1/rules")[0] == 200
+    wait_until(lambda: validate(long) == 200, "room again")
 
 
 def test_all_guesses_are_late(host):
