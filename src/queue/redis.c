@@ -287,8 +287,8 @@ static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const s
     return at;
 }
 
-int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-                 int *errors, size_t count)
+static int put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
+               int *errors, size_t count)
 {
     struct weir__rq *q = weir__rq_of(queue);
     int failed = 0;
@@ -317,7 +317,7 @@ static void close_handle(struct weir__queue *queue)
     free(q);
 }
 
-static const struct weir__queue_calls calls = {.put = weir__rq_put,
+static const struct weir__queue_calls calls = {.put = put,
                                                .claim = weir__rq_claim,
                                                .change = weir__rq_change,
                                                .find = weir__rq_find,

@@ -62,8 +62,6 @@ static inline void *weir__rq_context(const struct weir__store_request *request)
 bool weir__rq_item(const redisReply *reply, struct weir__deferred *item);
 
 /* The calls. */
-int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
-                 int *errors, size_t count);
 int weir__rq_claim(struct weir__queue *queue, const struct weir__claim_request *claim, weir__deferred_visit *visit,
                    void *context);
 size_t weir__rq_cancel_in_doubt(struct weir__queue *queue);

@@ -200,6 +200,90 @@ int weir__sq_sync(struct weir__sq *q)
     return 0;
 }
 
+/* ---- Find, list, stats ---- */
+
+void weir__sq_read(const struct weir__sq *q, enum weir__sq_statement which, struct weir__deferred *item)
+{
+    bool complete = sqlite3_column_count(q->statements[which]) > 15;
+    static const weir_text none = {"", 0};
+    *item = (struct weir__deferred){.sequence = (uint64_t)weir__sq_number(q, which, 0),
+                                    .rule = weir__sq_bytes(q, which, 2),
+                                    .key = weir__sq_bytes(q, which, 3),
+                                    .cost = weir__sq_number(q, which, 4),
+                                    .method = weir__sq_bytes(q, which, 5),
+                                    .target = weir__sq_bytes(q, which, 6),
+                                    .headers = complete ? weir__sq_bytes(q, which, 15) : none,
+                                    .body = complete ? weir__sq_bytes(q, which, 16) : none,
+                                    .accepted_ms = weir__sq_number(q, which, 7),
+                                    .due_ms = weir__sq_number(q, which, 8),
+                                    .expires_ms = weir__sq_number(q, which, 9),
+                                    .ended_ms = weir__sq_number(q, which, 10),
+                                    .attempts = (int)weir__sq_number(q, which, 11),
+                                    .state = (enum weir__deferred_state)weir__sq_number(q, which, 12),
+                                    .why = weir__sq_bytes(q, which, 13),
+                                    .last_status = (int)weir__sq_number(q, which, 14)};
+    weir__ticket_format(weir__sq_bytes(q, which, 1), item->ticket);
+}
+
+static int find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context)
+{
+    struct weir__sq *q = weir__sq_of(queue);
+    char bits[WEIR__TICKET_LEN / 2];
+    struct weir__deferred item;
+    int result = WEIR__QUEUE_GONE;
+    q->error = weir__sq_check_file(q);
+    if (weir__sq_first(q, WEIR__SQ_FIND, WEIR__VALUES(weir__sq_ticket(ticket, bits)))) {
+        weir__sq_read(q, WEIR__SQ_FIND, &item);
+        result = visit(context, &item);
+    }
+    weir__sq_done(q, WEIR__SQ_FIND);
+    return q->error ? q->error : result;
+}
+
+static int list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
+                void *context)
+{
+    struct weir__sq *q = weir__sq_of(queue);
+    struct weir__deferred item;
+    bool by_rule = filter->rule.len > 0, by_state = filter->state >= 0;
+    enum weir__sq_statement which = by_rule && by_state ? WEIR__SQ_LIST_BOTH
+                                    : by_rule           ? WEIR__SQ_LIST_RULE
+                                    : by_state          ? WEIR__SQ_LIST_STATE
+                                                        : WEIR__SQ_LIST;
+    struct weir__sq_value values[4] = {WEIR__V2((int64_t)filter->after, (int64_t)filter->limit)};
+    int count = 2, stop = 0;
+    if (by_rule)
+        values[count++] = weir__sq_of_bytes(filter->rule);
+    if (by_state)
+        values[count++] = weir__sq_of_number(filter->state);
+    q->error = weir__sq_check_file(q);
+    for (bool row = weir__sq_first(q, which, values, count); row && !stop; row = !stop && weir__sq_next(q, which)) {
+        weir__sq_read(q, which, &item);
+        stop = visit(context, &item);
+    }
+    weir__sq_done(q, which);
+    return q->error ? q->error : stop;
+}
+
+static int stats_read(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
+{
+    struct weir__sq *q = weir__sq_of(queue);
+    const enum weir__sq_statement which = WEIR__SQ_STATS;
+    int stop = 0;
+    q->error = weir__sq_check_file(q);
+    for (bool row = weir__sq_first(q, which, NULL, 0); row && !stop; row = !stop && weir__sq_next(q, which)) {
+        struct weir__queue_stats stats = {.rule = weir__sq_bytes(q, which, 0),
+                                          .waiting = weir__sq_number(q, which, 1),
+                                          .under_way = weir__sq_number(q, which, 2),
+                                          .dead = weir__sq_number(q, which, 3),
+                                          .bytes = weir__sq_number(q, which, 4),
+                                          .oldest_ms = weir__sq_number(q, which, 5)};
+        stop = visit(context, &stats);
+    }
+    weir__sq_done(q, which);
+    return q->error ? q->error : stop;
+}
+
 /* ---- Open and close ---- */
 
 /* Replaces SQLite's busy handler, whose growing sleeps starve one of two busy writers. */
@@ -286,10 +370,10 @@ static void close_handle(struct weir__queue *queue)
 static const struct weir__queue_calls calls = {.put = weir__sq_put,
                                                .claim = weir__sq_claim,
                                                .change = weir__sq_change,
-                                               .find = weir__sq_find,
-                                               .list = weir__sq_list,
+                                               .find = find,
+                                               .list = list,
                                                .expire = weir__sq_expire,
-                                               .stats = weir__sq_stats,
+                                               .stats = stats_read,
                                                .close = close_handle};
 
 static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
@@ -388,88 +472,4 @@ int weir__queue_sqlite(const char *path, const struct weir__queue *made, struct 
     }
     *queue = &q->queue;
     return 0;
-}
-
-/* ---- Find, list, stats ---- */
-
-void weir__sq_read(const struct weir__sq *q, enum weir__sq_statement which, struct weir__deferred *item)
-{
-    bool complete = sqlite3_column_count(q->statements[which]) > 15;
-    static const weir_text none = {"", 0};
-    *item = (struct weir__deferred){.sequence = (uint64_t)weir__sq_number(q, which, 0),
-                                    .rule = weir__sq_bytes(q, which, 2),
-                                    .key = weir__sq_bytes(q, which, 3),
-                                    .cost = weir__sq_number(q, which, 4),
-                                    .method = weir__sq_bytes(q, which, 5),
-                                    .target = weir__sq_bytes(q, which, 6),
-                                    .headers = complete ? weir__sq_bytes(q, which, 15) : none,
-                                    .body = complete ? weir__sq_bytes(q, which, 16) : none,
-                                    .accepted_ms = weir__sq_number(q, which, 7),
-                                    .due_ms = weir__sq_number(q, which, 8),
-                                    .expires_ms = weir__sq_number(q, which, 9),
-                                    .ended_ms = weir__sq_number(q, which, 10),
-                                    .attempts = (int)weir__sq_number(q, which, 11),
-                                    .state = (enum weir__deferred_state)weir__sq_number(q, which, 12),
-                                    .why = weir__sq_bytes(q, which, 13),
-                                    .last_status = (int)weir__sq_number(q, which, 14)};
-    weir__ticket_format(weir__sq_bytes(q, which, 1), item->ticket);
-}
-
-int weir__sq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context)
-{
-    struct weir__sq *q = weir__sq_of(queue);
-    char bits[WEIR__TICKET_LEN / 2];
-    struct weir__deferred item;
-    int result = WEIR__QUEUE_GONE;
-    q->error = weir__sq_check_file(q);
-    if (weir__sq_first(q, WEIR__SQ_FIND, WEIR__VALUES(weir__sq_ticket(ticket, bits)))) {
-        weir__sq_read(q, WEIR__SQ_FIND, &item);
-        result = visit(context, &item);
-    }
-    weir__sq_done(q, WEIR__SQ_FIND);
-    return q->error ? q->error : result;
-}
-
-int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
-                  void *context)
-{
-    struct weir__sq *q = weir__sq_of(queue);
-    struct weir__deferred item;
-    bool by_rule = filter->rule.len > 0, by_state = filter->state >= 0;
-    enum weir__sq_statement which = by_rule && by_state ? WEIR__SQ_LIST_BOTH
-                                    : by_rule           ? WEIR__SQ_LIST_RULE
-                                    : by_state          ? WEIR__SQ_LIST_STATE
-                                                        : WEIR__SQ_LIST;
-    struct weir__sq_value values[4] = {WEIR__V2((int64_t)filter->after, (int64_t)filter->limit)};
-    int count = 2, stop = 0;
-    if (by_rule)
-        values[count++] = weir__sq_of_bytes(filter->rule);
-    if (by_state)
-        values[count++] = weir__sq_of_number(filter->state);
-    q->error = weir__sq_check_file(q);
-    for (bool row = weir__sq_first(q, which, values, count); row && !stop; row = !stop && weir__sq_next(q, which)) {
-        weir__sq_read(q, which, &item);
-        stop = visit(context, &item);
-    }
-    weir__sq_done(q, which);
-    return q->error ? q->error : stop;
-}
-
-int weir__sq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
-{
-    struct weir__sq *q = weir__sq_of(queue);
-    const enum weir__sq_statement which = WEIR__SQ_STATS;
-    int stop = 0;
-    q->error = weir__sq_check_file(q);
-    for (bool row = weir__sq_first(q, which, NULL, 0); row && !stop; row = !stop && weir__sq_next(q, which)) {
-        struct weir__queue_stats stats = {.rule = weir__sq_bytes(q, which, 0),
-                                          .waiting = weir__sq_number(q, which, 1),
-                                          .under_way = weir__sq_number(q, which, 2),
-                                          .dead = weir__sq_number(q, which, 3),
-                                          .bytes = weir__sq_number(q, which, 4),
-                                          .oldest_ms = weir__sq_number(q, which, 5)};
-        stop = visit(context, &stats);
-    }
-    weir__sq_done(q, which);
-    return q->error ? q->error : stop;
 }

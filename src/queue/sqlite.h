@@ -275,8 +275,6 @@ struct weir__sq_row {
     bool mine; /* claimed by this handle */
 };
 
-/* False: there is none. */
-bool weir__sq_find_row(struct weir__sq *q, const char *ticket, struct weir__sq_row *row);
 /* The row of a sequence that was read in the same transaction. */
 struct weir__sq_row weir__sq_row_at(struct weir__sq *q, int64_t sequence);
 /* Finds the lane's head anew. */
@@ -305,10 +303,6 @@ int weir__sq_claim(struct weir__queue *queue, const struct weir__claim_request *
                    void *context);
 int weir__sq_change(struct weir__queue *queue, struct weir__transition *changes, size_t count);
 int weir__sq_expire(struct weir__queue *queue, int64_t now_ms);
-int weir__sq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
-int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
-                  void *context);
-int weir__sq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context);
 
 static inline struct weir__sq *weir__sq_of(struct weir__queue *queue)
 {

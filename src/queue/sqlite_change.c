@@ -40,12 +40,6 @@ static bool find_row(struct weir__sq *q, enum weir__sq_statement which, struct w
     return found && !q->error;
 }
 
-bool weir__sq_find_row(struct weir__sq *q, const char *ticket, struct weir__sq_row *row)
-{
-    char bits[WEIR__TICKET_LEN / 2];
-    return find_row(q, WEIR__SQ_ROW, weir__sq_of_bytes(weir__sq_ticket(ticket, bits)), row);
-}
-
 struct weir__sq_row weir__sq_row_at(struct weir__sq *q, int64_t sequence)
 {
     struct weir__sq_row row;
@@ -173,7 +167,9 @@ int weir__sq_change(struct weir__queue *queue, struct weir__transition *changes,
         return q->error;
     for (size_t i = 0; i < count && !q->error; i++) {
         struct weir__sq_row row;
-        bool found = weir__sq_find_row(q, changes[i].ticket, &row);
+        char bits[WEIR__TICKET_LEN / 2];
+        weir_text ticket = weir__sq_ticket(changes[i].ticket, bits);
+        bool found = find_row(q, WEIR__SQ_ROW, weir__sq_of_bytes(ticket), &row);
         changes[i].error = found ? apply(q, &row, &changes[i]) : WEIR__QUEUE_GONE;
     }
     return weir__sq_end(q);

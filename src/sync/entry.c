@@ -50,11 +50,6 @@ bool weir__sync_acquire_rules(struct weir__sync *sync, int *at)
     return false;
 }
 
-void weir__sync_release_rules(struct weir__sync *sync, int at)
-{
-    weir__hazard_release(&sync->with.engine->hazards, at);
-}
-
 static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t id)
 {
     size_t low = 0, high = sync->by_id_count;
@@ -100,16 +95,14 @@ bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__l
 
 /* ---- Building ops ---- */
 
-const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__sync_counter *counter,
-                                   struct weir__quota *room)
+const weir_limit *weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter,
+                                  struct weir__quota *room, weir_decision *here)
 {
-    return &weir__quota_effective(sync->with.engine, counter->rule, counter->quota, sync->now, room)->limit;
-}
-
-int weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter, const weir_limit *limit,
-                    weir_decision *decision)
-{
-    return weir__counter_move(sync->segment, limit, counter->hash, 0, sync->now, decision);
+    if (!counter->rule)
+        return NULL;
+    const weir_limit *limit =
+        &weir__quota_effective(sync->with.engine, counter->rule, counter->quota, sync->now, room)->limit;
+    return weir__counter_move(sync->segment, limit, counter->hash, 0, sync->now, here) == 0 ? limit : NULL;
 }
 
 int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here)
@@ -202,8 +195,8 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
     weir__sync_clock(sync);
     const weir_limit *limit = NULL;
     if (entry.identity == note->identity && weir__sync_find_counter(sync, &entry, counter))
-        limit = weir__sync_limit(sync, counter, &room);
-    if (!limit || weir__sync_peek(sync, counter, limit, &here) != 0) {
+        limit = weir__sync_peek(sync, counter, &room, &here);
+    if (!limit) {
         counter->rule = NULL;
         weir__sync_fill_nothing(sync, &sync->ops[place]);
         return;
@@ -379,8 +372,8 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
         reschedule(sync, note->index, note->amount != 0, true);
     } else {
-        const weir_limit *limit = weir__sync_limit(sync, counter, &room);
-        if (weir__sync_peek(sync, counter, limit, &here) == 0)
+        const weir_limit *limit = weir__sync_peek(sync, counter, &room, &here);
+        if (limit)
             converge(sync, place, limit, &here, took_us);
     }
     weir__ledger_ack(sync->ledger, note->index, note->identity, note->amount, header->batch);

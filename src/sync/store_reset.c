@@ -9,18 +9,9 @@
  */
 #include "sync/sync_internal.h"
 
-#include <stdlib.h>
-
-#define IN_STEP_MIN                                                                                                    \
-    8 /* consecutive batches before a gap counts as a reset: two hosts with one sender name never have so many */
+/* Consecutive batches before a gap counts as a reset: two hosts with one sender name never have so many. */
+#define IN_STEP_MIN 8
 #define IN_STEP_MAX (3 * IN_STEP_MIN) /* cost of a reset is IN_STEP_MIN, so that up to three in a row are handled */
-
-bool weir__sync_memory(struct weir__sync *sync)
-{
-    sync->acked = calloc(WEIR__SYNC_ACKED_MAX, sizeof *sync->acked);
-    sync->evicted_batch = sync->ledger->header->batch;
-    return sync->acked != NULL;
-}
 
 void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_in_flight *note)
 {

@@ -63,8 +63,9 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->ops = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->ops);
     sync->targets = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->targets);
     sync->groups = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->groups);
-    if (!sync->tracked || !sync->scheduled || !sync->ops || !sync->targets || !sync->groups ||
-        !weir__sync_memory(sync)) {
+    sync->acked = calloc(WEIR__SYNC_ACKED_MAX, sizeof *sync->acked);
+    sync->evicted_batch = sync->ledger->header->batch;
+    if (!sync->tracked || !sync->scheduled || !sync->ops || !sync->targets || !sync->groups || !sync->acked) {
         weir__sync_free(sync);
         return NULL;
     }
@@ -266,9 +267,9 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
 {
     struct weir__quota room;
     weir_decision here;
-    const weir_limit *limit = counter->rule ? weir__sync_limit(sync, counter, &room) : NULL;
+    const weir_limit *limit = weir__sync_peek(sync, counter, &room, &here);
     sync->tracked[index].idle = false;
-    if (!limit || weir__sync_peek(sync, counter, limit, &here) != 0) {
+    if (!limit) {
         weir__sync_unschedule(sync, index); /* the sweep retries */
         return false;
     }
@@ -486,7 +487,7 @@ static int run(struct weir__sync *sync, unsigned count)
     }
     if (!weir__load64(&header->in_flight))
         sweep(sync, count);
-    weir__sync_release_rules(sync, at);
+    weir__hazard_release(&sync->with.engine->hazards, at);
     sync->busy_us += weir__monotonic_us() - began;
     if (error || all)
         end_round(sync, error);

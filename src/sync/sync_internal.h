@@ -80,20 +80,17 @@ struct weir__sync {
     size_t by_id_count;
 };
 
-/* Acquires the ruleset until weir__sync_release_rules. False: no memory. */
+/* Acquires the ruleset by hazard pointer *at, which the caller releases. False: no memory. */
 bool weir__sync_acquire_rules(struct weir__sync *sync, int *at);
-void weir__sync_release_rules(struct weir__sync *sync, int at);
 /* Reads the clocks and updates late_us. */
 void weir__sync_clock(struct weir__sync *sync);
 /* Finds the counter of an entry. False: its rule or its text is gone; counter->rule is NULL. */
 bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
                              struct weir__sync_counter *counter);
-/* The limit in effect; `room` is for a scaled one. */
-const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__sync_counter *counter,
-                                   struct weir__quota *room);
-/* Reads the host's counter. 0 or an error. */
-int weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter, const weir_limit *limit,
-                    weir_decision *decision);
+/* Reads the host's counter. Returns the limit in effect (`room` is for a scaled one); NULL: unknown rule, or an error.
+ */
+const weir_limit *weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter,
+                                  struct weir__quota *room, weir_decision *here);
 /* End of the current fixed window, by the wall clock; 0: none, or another algorithm. */
 int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here);
 
@@ -116,8 +113,6 @@ void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_o
 /* Applies the reply to op `place`. `took_us`: duration of the exchange. */
 void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us);
 
-/* False: no memory. */
-bool weir__sync_memory(struct weir__sync *sync);
 /* Remembers an acknowledged delta. */
 void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_in_flight *note);
 /* Detects a store reset by the reply to a batch, and records the lost deltas again. */
