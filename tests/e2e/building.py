@@ -10,7 +10,7 @@ BUILDING = threading.Lock()
 
 
 def built(program, *how):
-    """The program's path, once it is there; `how`: what make is told besides."""
+    """Builds the program and returns its path; `how`: further arguments of make."""
     with BUILDING:
         return make(program, *how)
 

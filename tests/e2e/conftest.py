@@ -82,7 +82,7 @@ def gateway():
 
 @pytest.fixture
 def slow():
-    """An upstream whose answers wait until slow.go is set."""
+    """An upstream whose replies wait until slow.go is set."""
     upstream = Slow()
     yield upstream
     upstream.go.set()

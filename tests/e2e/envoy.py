@@ -1,4 +1,4 @@
-"""A real Envoy in front of the gateway's backend, whose rate-limit filter asks weir."""
+"""A real Envoy in front of the gateway's backend, whose rate-limit filter calls weir."""
 import json
 import os
 import pathlib
@@ -37,7 +37,7 @@ def configuration(port, backend, service, rate_limits, filter_options):
                 "envoy.filters.http.ratelimit": typed("http.ratelimit.v3.RateLimitPerRoute", rate_limits=rate_limits)}}]}]},
         http_filters=[{"name": "envoy.filters.http.ratelimit", "typed_config": limit},
                       {"name": "envoy.filters.http.router", "typed_config": typed("http.router.v3.Router")}])
-    # Only an endpoint that its health check has found serving is asked. After a check that failed, and before any request, the
+    # Envoy calls only endpoints that passed a health check. After a check that failed, and before any request, the
     # next would come a minute later.
     check = {"timeout": "1s", "interval": "1s", "no_traffic_interval": "1s", "unhealthy_threshold": 100, "healthy_threshold": 1,
              "grpc_health_check": {"service_name": "envoy.service.ratelimit.v3.RateLimitService"}}

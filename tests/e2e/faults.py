@@ -1,4 +1,4 @@
-"""What can happen to a store while hosts ask it: each fault with its cure, and what clients notice of it.
+"""Faults of a store under load: each with its repair, and its effects on clients.
 
 tests/e2e/test_store_faults.py runs them briefly; tools/reliability.py at length, for the table of docs/reliability.md.
 """
@@ -19,7 +19,7 @@ from relay import Relay
 from stores import Cluster, Sentinels, Server, small_disk
 
 KEYS = 20
-DAY = 1_000_000  # more than anybody asks for: what is denied is denied by a policy
+DAY = 1_000_000  # more than all requests: a denial is one of a policy
 DEADLINE = 0.020
 LONGEST = 110  # seconds of load, however long fault and cure take
 RULES = (rule("closed", DAY, "1d", "strict", "algorithm: fixed_window", "closed", "response: { status: 503 }") +
@@ -34,7 +34,7 @@ class Impossible(Exception):
 
 @dataclasses.dataclass
 class Case:
-    """A store, how it fails, and how it is well again: the cure returns when the store would answer."""
+    """A store, its fault, and the repair, which returns when the store can reply again."""
     url: typing.Union[str, typing.Callable]
     fault: typing.Callable
     cure: typing.Callable
@@ -48,8 +48,8 @@ class Fault:
     make: typing.Callable
     interrupts: typing.Optional[bool] = True  # strict decisions fail while it lasts; None: some may
     forgets: bool = False  # the store loses everything, the hosts' names too: they bring back what they know
-    twice: bool = False  # what is told of eventual rules may count twice
-    batches: int = 0  # that every agent has told before, or it does not go by their numbers (docs/store.md, set back)
+    twice: bool = False  # deltas of eventual rules may count twice
+    batches: int = 0  # that every agent has sent before, or it does not use their numbers (docs/store.md, set back)
     alone: float = 0.0  # how long it lasts by itself at least, in seconds
     settle: float = 1.0
 
@@ -265,13 +265,13 @@ Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before wors
 
 
 def exchanged(fleet, host):
-    """How often its agent told something, and heard of it."""
+    """Batches that its agent sent, and that were acknowledged."""
     ledger = fleet.status(host)["ledger"]
     return ledger["requests"] - ledger["failures"]
 
 
 def remaining(fleet, host, key):
-    """What is left for the key of the eventual rule, as a host tells it after an exchange; and what asking has taken."""
+    """The remaining units of the key of the eventual rule, as a host reports them after an exchange, plus those of the query itself."""
     one = fleet.hosts[host]
     words = [*one.inside, "curl", "-sS", "-o", "/dev/null", "-D", "-", f"http://{one.address}:{one.port}/eventual/{key}"]
     for _ in range(2):
@@ -324,7 +324,7 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             time.sleep(max(begun + during - time.monotonic(), 0))
             case.cure()
             cured = time.monotonic()
-            time.sleep(max(load.begun + seconds - cured, after))  # long enough to tell, however long the cure took
+            time.sleep(max(load.begun + seconds - cured, after))  # long enough to measure, however long the repair took
             load.end()
         changes = sum(host.log_text().count("store") for host in fleet.hosts) - lines_before
         back = min(host.log_text().count("available again") for host in fleet.hosts)
@@ -339,7 +339,7 @@ def request(fleet, host):
 
 
 def well(records, host, never):
-    """When a host begins to be answered by the store again: the first of five answers in a row."""
+    """When a host gets replies of the store again: the first of five in a row."""
     own = sorted((record for record in records if record.host == host), key=lambda record: record.begun)
     for at in range(len(own) - 4):
         if all(record.status == 200 for record in own[at:at + 5]):
@@ -348,7 +348,7 @@ def well(records, host, never):
 
 
 def outcome(load, fleet, begun, cured, changes, machine):
-    """How long it took is told of requests that came while the machine did not stand still, if there are enough of them."""
+    """Latencies of requests that were sent while the machine did not stall, if there are enough of them."""
     end = load.records[-1].begun + 1
 
     def calm(records):

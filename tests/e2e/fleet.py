@@ -17,7 +17,7 @@ from served import Served
 from stores import WITH_US
 
 SPREAD = ROOT / "build/gcc/tests/e2e/spread"
-ALGORITHMS = {  # the first part of the path: what its rule says besides limit and window
+ALGORITHMS = {  # the first part of the path: fields of its rule besides limit and window
     "token": "algorithm: token_bucket",
     "interval": "algorithm: token_bucket, refill: interval",
     "leaky": "algorithm: leaky_bucket",
@@ -37,7 +37,7 @@ def rule(name, limit, window, consistency, algorithm="algorithm: token_bucket", 
 
 
 class Api:
-    """What the hosts stand before: an nginx that always answers, on a socket that every namespace reaches."""
+    """The upstream of the hosts: an nginx that always replies, on a socket that every namespace reaches."""
 
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-api-"))
@@ -60,7 +60,7 @@ class Api:
 
 
 class Fleet:
-    """`hosts` times weir serve, or one in each of `sites` (wire.Site). `store`: an URL, or what gives one for a site."""
+    """`hosts` times weir serve, or one in each of `sites` (wire.Site). `store`: a URL, or a function that returns one for a site."""
 
     def __init__(self, rules, store, hosts=3, workers=2, sites=None, options=(), size="8MiB"):
         self.api = Api()

@@ -8,7 +8,7 @@ LEASE = "4s"  # renewed at a third of it: a machine that stands still for two se
 
 
 class Slow:
-    """An upstream whose answers wait until they may go; /ws it upgrades, and echoes until somebody closes."""
+    """An upstream whose replies wait for go; /ws is upgraded and echoed until it is closed."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -31,7 +31,7 @@ class Slow:
             self.most = max(self.most, self.inside)
 
     def hold_again(self):
-        """After go.set(): who has had an answer may still be counted."""
+        """After go.set(): waits until clients that have their reply are no longer counted."""
         wait_until(lambda: self.inside == 0, "an idle upstream")
         self.go.clear()
 

@@ -1,4 +1,4 @@
-"""Who asks a store by the library's own link, and the stores it asks: fixtures for the tests of both."""
+"""Clients of a store by the library's blocking client, and the stores: fixtures for the tests of both."""
 import json
 import os
 import shutil
@@ -79,7 +79,7 @@ PATIENT = "deadline=3s&connect_timeout=3s"
 
 
 def patient(url, deadline=None):
-    """Where it matters what is answered, not when: the machine may be busy. Or with another deadline than it has."""
+    """The URL with a long deadline, for tests of the reply and not of its time, as the machine may be busy; or with another deadline."""
     return url + ("&" if "?" in url else "?") + (f"deadline={deadline}" if deadline else PATIENT)
 
 

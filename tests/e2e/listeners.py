@@ -208,7 +208,7 @@ def admin_request(token):
     return make
 
 
-PATIENCE = 0.2  # seconds, for an answer
+PATIENCE = 0.2  # seconds, for a reply
 
 
 def admin_greeting(token):
@@ -217,7 +217,7 @@ def admin_greeting(token):
 
 
 class Http:
-    """One connection at a time; statuses are counted. With a greeting that is sent, and answered, first on each."""
+    """One connection at a time; statuses are counted. With a greeting that is sent first on each, and replied to."""
 
     def __init__(self, port, make, greeting=None):
         self.port, self.make, self.statuses, self.socket, self.greeting = port, make, collections.Counter(), None, greeting
@@ -247,7 +247,7 @@ class Http:
             self.socket.settimeout(PATIENCE)
 
     def answer(self):
-        """The status of one answer, read to its end, or the connection is closed."""
+        """The status of one reply, read to its end; else the connection is closed."""
         got = b""
         while b"\r\n\r\n" not in got:
             more = self.socket.recv(65536)

@@ -6,7 +6,7 @@ import warnings
 
 TRIES = 3
 # What a busy machine adds to a deadline, in seconds: two processors have a dozen hosts, their stores, the loads and perhaps
-# somebody's compiler. A host that waited for the store would be seconds late, not this. ./dev bench faults is stricter.
+# another compiler. A host that waited for the store would be seconds late, not this. ./dev bench faults is stricter.
 NOISE = 0.150
 
 
@@ -65,7 +65,7 @@ def always(holds, seen):
 
 
 class Again(UserWarning):
-    """A test that was tried again; conftest.py tells of each."""
+    """A test that was tried again; conftest.py reports each."""
 
 
 def again(why):

@@ -10,7 +10,7 @@ ROUND_TRIP = 0.005  # and what the agent itself takes, on a machine that others 
 
 
 def bounds(hosts, interval_ms, rate):
-    """What the other hosts admit in one interval, which is usual, and in two, which is the most.
+    """Units that the other hosts admit in one interval, the common case, and in two, the maximum.
 
     Until a host has told what it used, up to an interval passes; until another asks after that, up to one more."""
     one = rate * (hosts - 1) / hosts * (interval_ms / 1000 + ROUND_TRIP)
@@ -18,7 +18,7 @@ def bounds(hosts, interval_ms, rate):
 
 
 def overshoot(hosts, interval_ms, rate=3000, limit=1500):
-    """One key that all hosts are asked for at once, well beyond its limit."""
+    """Requests for one key at all hosts at once, well beyond its limit."""
     with Keeper() as keep:
         server = keep(Server()).start()
         fleet = keep.enter(Fleet(rule("hot", limit, "1d", "eventual", "algorithm: fixed_window"), server.url, hosts,

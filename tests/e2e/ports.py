@@ -1,4 +1,4 @@
-"""Ports for the servers of tests: what one test was given no other gets, in whatever process it runs.
+"""Ports for the servers of tests: no two tests get the same one, in whichever processes they run.
 
 They lie below those that the system gives to clients, who would else take them between the choice and the server's
 start. The byte of a file that stands for a port is locked for as long as the process lives that was given it. The port
@@ -22,14 +22,14 @@ GIVING = threading.Lock()
 
 @functools.lru_cache
 def register():
-    """A descriptor that stays open: closing any of a file gives back all locks on it."""
+    """A descriptor that stays open: closing any descriptor of a file releases all locks on it."""
     path = pathlib.Path(tempfile.gettempdir()) / f"weir-test-ports-{os.geteuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @functools.lru_cache
 def usable():
-    """Ports that the system gives to nobody by itself; on a machine that leaves none, all."""
+    """Ports that the system does not assign by itself; all ports on a machine without any."""
     low, high = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = range(FIRST, FIRST + COUNT)
     return frozenset(port for port in ports if not low <= port <= high) or frozenset(ports)

@@ -14,7 +14,7 @@ MISSING = 77  # what the script ends with where PostgreSQL is not installed
 class PostgresServer:
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-e2e-pg-", dir="/tmp"))
-        self.folder.chmod(0o755)  # the agent that root starts is another user, and its database asks for no password
+        self.folder.chmod(0o755)  # the agent that root starts is another user, and its database needs no password
         self.databases = 0
         self.code = self.run("start")
 
@@ -36,7 +36,7 @@ class PostgresServer:
         return int(file.read_text().split()[0]) if file.exists() else 0
 
     def signal(self, number):
-        """To the server and all its processes, so that it answers nobody."""
+        """Sends the signal to the server and all its processes, so that none replies."""
         pid = self.pid()
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         os.kill(pid, number)
@@ -64,7 +64,7 @@ class PostgresServer:
         return done.stdout
 
     def restore(self, database, dump):
-        """The database as it was, whoever is connected to it now. Nobody meets it half made: an agent would make its tables."""
+        """Restores the database, whatever is connected to it now. It is never visible half restored: an agent would create its tables."""
         made = self.make()
         self.sql(dump, made)
         self.sql(f"DROP DATABASE {database} WITH (FORCE);\nALTER DATABASE {made} RENAME TO {database};")

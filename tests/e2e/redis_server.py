@@ -14,7 +14,7 @@ from stores import program
 
 
 class RedisServer:
-    """One redis-server. tls: (certificate, key) of the server, and `ca` of its clients, who must then have one."""
+    """One redis-server. tls: (certificate, key) of the server, and `ca` of its clients, which then need a certificate."""
 
     def __init__(self, password=None, tls=None, ca=None, socket=False, more=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-redis-"))

@@ -1,4 +1,4 @@
-"""A fault injector between a host and its real store: a relay on a port of its own that misbehaves as it is told.
+"""A fault injector between a host and its real store: a relay on a port of its own that misbehaves as configured.
 
 Modes:
   pass      what comes goes on, each way after `delay` seconds
@@ -90,7 +90,7 @@ class Relay:
         self._drop(*list(self.writers))
 
     def be(self, mode="pass", delay=0.0, text="", cut=None):
-        """Changes how it behaves; `cut`: what is connected is cut first (as a matter of course if it refuses)."""
+        """Changes its behaviour; `cut`: closes all connections first (always if it refuses new ones)."""
         async def change():
             self.mode, self.delay, self.text = mode, delay, text
             if mode == "refuse" if cut is None else cut:

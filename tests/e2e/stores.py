@@ -17,7 +17,7 @@ from gateway import is_alive, wait_until
 from ports import free_port
 from resp import Broken, Client
 
-WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # ends when whoever started it does
+WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # ends with the process that started it
 
 
 def program():
@@ -147,10 +147,10 @@ class Server:
         self.process.kill()
         self.process.wait()
 
-    LOADING = ("loading-process-events-interval-bytes 1024",)  # the options of one that answers while it does
+    LOADING = ("loading-process-events-interval-bytes 1024",)  # options of a server that replies while it loads
 
     def load(self):
-        """Starts anew, with so much to read that it goes on until finish_loading."""
+        """Restarts it with so much data that it loads until finish_loading."""
         with self.connect() as client:
             client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(1000)])
         self.must("SAVE")
@@ -238,7 +238,7 @@ class Sentinels:
         raise AssertionError("no sentinel lives")
 
     def failover(self):
-        """As an operator asks for it. Returns when another server is the master."""
+        """A failover as an operator requests it; returns when another server is the master."""
         old = self.master()
         wait_until(lambda: self.sentinels[0].do("SENTINEL", "FAILOVER", self.name) == "OK", "a failover begun")
         return self.promoted(old)
@@ -298,7 +298,7 @@ class Cluster:
         return [server for server in self.servers if server.process.poll() is None]
 
     def nodes(self, server=None):
-        """What a node says of all: {port: (id, flags, number of slots)}."""
+        """All nodes as one node reports them: {port: (id, flags, number of slots)}."""
         seen = {}
         for line in (server or self.alive()[0]).must("CLUSTER", "NODES").decode().splitlines():
             name, address, flags, _, _, _, _, _, *slots = line.split()
@@ -316,7 +316,7 @@ class Cluster:
         return [server for server in self.alive() if "master" in nodes[server.port][1]]
 
     def reshard(self, source, target, slots):
-        """Moves so many slots from one master to another, with what is in them, while clients go on."""
+        """Moves so many slots with their keys from one master to another, under load."""
         def agreed():
             views = [{port: (name, count) for port, (name, _, count) in self.nodes(server).items()}
                      for server in self.alive()]

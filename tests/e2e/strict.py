@@ -1,4 +1,4 @@
-"""What the tests of strict rules share: rules, keys, and clients that ask for them on all hosts."""
+"""Shared by the tests of strict rules: rules, keys, and clients of all hosts."""
 import collections
 import http.client
 import random
@@ -33,7 +33,7 @@ def key(name):
 
 
 def hammer(ports, keys, each, connections=12):
-    """Every key is asked for `each` times, spread over the hosts at random: how often it passed."""
+    """Sends `each` requests for every key, to random hosts; returns how often each key passed."""
     jobs = [name for name in keys for _ in range(each)]
     random.shuffle(jobs)
     passed, others, lock = collections.Counter(), collections.Counter(), threading.Lock()

@@ -1,4 +1,4 @@
-"""Network namespaces for hosts, and a wire from each to the store that is slow, lossy or cut as it is told.
+"""Network namespaces for hosts, and a wire from each to the store that is slow, lossy or cut as configured.
 
 A Site is a namespace with two ways out: a fast one for clients (veth), and the wire for the store: two tun devices, and
 between them a process that carries IP packets, each after a delay, some of them never. So it is the kernel's own TCP
