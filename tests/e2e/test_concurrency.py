@@ -1,4 +1,4 @@
-"""algorithm: concurrency. Slots are taken when a request begins and given back when it ends, however it does."""
+"""algorithm: concurrency. Permits are taken when a request begins and released when it ends, in any way."""
 import json
 import os
 import signal
@@ -27,7 +27,7 @@ def all_free(g, limit, seconds=10):
 
 
 def fill(g, slow, count):
-    """So many at once. Slots are given back just after the answer is sent: what asked before may still have its own."""
+    """So many concurrent requests. Permits are released just after the reply is sent: earlier requests may still hold theirs."""
     waiting = []
 
     def full():

@@ -1,4 +1,4 @@
-"""What nginx -t says, and the log, and the status."""
+"""The output of nginx -t, the log, and the status."""
 import http.client
 import json
 import os
@@ -97,7 +97,7 @@ def test_a_segment_that_another_user_put_there(gateway):
 
 
 def test_something_else_in_the_ledgers_place(gateway):
-    """It is not to be taken for the segment, or for the rules: whoever is told to remove a file does so."""
+    """The message must not name the segment or the rules: an operator would remove the named file."""
     g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1, "window": "1d", "consistency": "eventual"}]}), start=False,
                 http="weir_store redis://127.0.0.1:1;")
     ledger = g.segment.with_name("segment.ledger")

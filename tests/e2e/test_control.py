@@ -1,4 +1,4 @@
-"""The control plane as weir serve runs it: publishing to the workers, what weir.yaml says about it, other hosts that take
+"""The control plane as weir serve runs it: publishing to the workers, its options in weir.yaml, other hosts that take
 their rules from it. src/control has its own tests, test_control_cli.py those of the commands, and test_control_faults.py
 and test_control_postgres.py what goes wrong."""
 import concurrent.futures
@@ -220,7 +220,7 @@ def test_the_first_start_without_the_rules_service(host):
 
 @pytest.fixture
 def origin():
-    """A rules service that says what the test wants: `now` is (status, headers, body)."""
+    """A rules service whose reply the test sets: `now` is (status, headers, body)."""
     made = Between(lambda method, path, headers, body: made.tell(headers))
     made.now, made.tags = (200, {"ETag": '"1"'}, RULES.encode()), []
 

@@ -1,4 +1,4 @@
-"""weir rules and weir token over HTTP: a real agent, somebody who changes things in between, and services that are none.
+"""weir rules and weir token over HTTP: a real agent, concurrent changes, and services that are not the rules service.
 tests/cli_control.sh has the rest, with a database of its own."""
 import contextlib
 import http.client
@@ -155,7 +155,7 @@ def test_rules_that_the_command_stores_are_published(agent):
 
 
 def test_two_concurrent_applies(agent, between, tmp_path):
-    """Somebody else's change comes between the comparison and the writing: it stays, and is told."""
+    """A concurrent change between comparison and write stays, and is reported."""
     token = agent.token("me", "editor")
     trusted = ["--url", f"https://127.0.0.1:{agent.port}", "--ca", agent.certificate, "--token-file", str(token)]
     weir("rules", "apply", SHOP, *trusted)

@@ -60,7 +60,7 @@ def give_to_agent(one, path):
 
 
 def test_the_database_restored_from_an_old_copy(host):
-    """What is in force stays, and nothing is published over it by accident."""
+    """The published rules stay, and nothing is published over them by accident."""
     one = host().begin()
     file, copy = one.folder / "state" / "rules.db", one.folder / "copy.db"
     with contextlib.closing(sqlite3.connect(file)) as database, contextlib.closing(sqlite3.connect(copy)) as kept:
@@ -234,7 +234,7 @@ def test_rules_are_active_before_there_is_a_database(host):
 
 
 def test_rules_that_cannot_be_stored_are_refused(host):
-    """A name that the rules service needs for itself: said before anything runs, not found out when all passes."""
+    """A name that the rules service reserves: reported before the start, not by requests that all pass."""
     one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nrules:\n  - { name: published, limit: 2, window: 1h }\n")
     done = one.run()
     assert done.returncode == 1 and "the rules service's own" in done.stderr, done.stderr

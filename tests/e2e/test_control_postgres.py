@@ -165,7 +165,7 @@ def test_the_first_start_without_the_server(host, server):
 
 
 def test_the_server_hangs(host, server):
-    """It takes connections and answers nobody. Nor does it keep anybody waiting who does not need it."""
+    """It accepts connections and never replies. Requests that do not need it do not wait."""
     one = host().begin()
     took = []
 

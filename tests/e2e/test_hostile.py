@@ -1,4 +1,4 @@
-"""What nobody should send. Nothing of it may crash or hang a worker, or get somebody past a limit."""
+"""Hostile requests: none may crash or hang a worker, or pass a limit."""
 import http.client
 import json
 import socket

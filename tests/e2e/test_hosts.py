@@ -31,7 +31,7 @@ load: {{ signals: {{ in_flight: 100 }} }}
 
 
 class Agent:
-    """weir agent beside a segment of its own."""
+    """weir agent with a segment of its own."""
 
     def __init__(self, name, text):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-agent-test-"))
@@ -89,7 +89,7 @@ def becomes(look, expected, what):
 
 
 def silence(store, name):
-    """As if the host had told nothing for ten minutes more: nobody waits as long here."""
+    """As if the host had sent no heartbeat for ten more minutes, without waiting for them."""
     client = store.client()
     for field, value in client.hgetall("weir::hosts").items():
         at, _, text = value.partition(b" ")

@@ -1,4 +1,4 @@
-"""The load level of a real weir serve: what raises it, how soon, and what is left of it when somebody dies."""
+"""The load level of a real weir serve: what raises it, how soon, and what is left of it when a process dies."""
 import contextlib
 import json
 import os
@@ -111,7 +111,7 @@ def test_a_slow_upstream(host):
 @pytest.mark.alone
 @measured
 def test_the_baseline_outlives_the_agent(host):
-    """One that is killed in the middle of an overload: the next does not take that for the usual."""
+    """An agent that is killed during an overload: the next one does not take that for the baseline."""
     one = host("{ signals: { latency: 3 }, smooth: 200ms }")
     with Load(one, "/slow/0.01", 4):
         time.sleep(15)

@@ -1,4 +1,4 @@
-"""Each algorithm through the gateway, and what clients are told."""
+"""Each algorithm through the gateway, and the replies to clients."""
 import http.client
 import json
 import time

@@ -46,7 +46,7 @@ class Press:
 
 @pytest.fixture
 def pressed(gateway):
-    """Makes a gateway that knows its load, and who says it."""
+    """Makes a gateway with a load level, and the load page that sets it."""
     with contextlib.ExitStack() as stack:
         def make(rules, http="", **more):
             g = gateway(json.dumps({"rules": rules}), http=ON + http, **more)
@@ -227,7 +227,7 @@ def reset(s):
 
 
 def test_nothing_stays_in_flight_however_requests_end(gateway, slow):
-    """Redirected inside, broken off, upgraded, waiting for their turn or for the upstream: whoever leaves is out of it."""
+    """Redirected inside, broken off, upgraded, delayed or waiting for the upstream: a client that disconnects is no longer counted."""
     turns = rule("turns", match={"path": "/turns"}, limit=1, window="60s", algorithm="leaky_bucket", burst=30, on_limit="delay")
     g = gateway(json.dumps({"rules": [turns, rule()]}), http=ON, workers=2,
                 server=METRICS + through(slow) + """

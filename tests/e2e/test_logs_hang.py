@@ -1,4 +1,4 @@
-"""Logs on a disk that hangs: a pipe that nobody reads is one. No request waits for it, and what is lost is counted."""
+"""Logs on a disk that hangs: a pipe without a reader acts as one. No request waits for it, and lost lines are counted."""
 import contextlib
 import fcntl
 import json

@@ -98,7 +98,7 @@ def random_descriptor(chance):
 
 
 def random_request(chance):
-    """No descriptor comes twice: what a look finds after another one of the same call is told apart there, too."""
+    """No descriptor occurs twice: lookups of the same call are distinguished there, too."""
     made = {str(each.entries): each for each in (random_descriptor(chance) for _ in range(chance.randint(1, 5)))}
     return request(*made.values(), hits=chance.choice([0, 0, 1, 1, 2, 4]),
                    domain="elsewhere" if chance.random() < 0.03 else "d")
@@ -146,7 +146,7 @@ def throttlers(gateway):
 
 
 def test_as_throttlecrab(throttlers):
-    """What docs/service-resp.md says of it: another order, a burst that is the whole bucket, other roundings."""
+    """Differences by docs/service-resp.md: another order, a burst that is the complete bucket, other roundings."""
     theirs, ours = throttlers
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)

@@ -72,7 +72,7 @@ def private(path, text=None):
 
 
 def low_port():
-    """One below 1024 that nobody uses; by chance, as tests run beside each other."""
+    """An unused port below 1024, chosen at random, as tests run concurrently."""
     for port in random.sample(range(600, 1024), 100):
         with contextlib.closing(socket.socket()) as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port))
@@ -180,7 +180,7 @@ def test_secrets_that_only_root_can_read(host, made):
 
 
 def test_what_an_older_version_left_as_root(host):
-    """State, segment and the files beside it were root's; what is in them stays."""
+    """State, segment and sidecar files belonged to root; their contents stay."""
     one = host(OWN + ADMIN + RULES)
     one.begin()
     assert one.publish("two", 1) == 200
@@ -529,7 +529,7 @@ time.sleep(3)
 
 
 def test_a_database_whose_name_begins_other_names(host):
-    """Root hands over the database and SQLite's files beside it, not what merely begins like it, and never weir.yaml."""
+    """Root hands over the database and SQLite's companion files, not files of similar names, and never weir.yaml."""
     one = host(OWN + ADMIN + RULES)
     one.write(one.file.read_text() + f"rules_db: sqlite:{one.folder}/etc/weir\n")
     (one.folder / "etc").mkdir(mode=0o755)

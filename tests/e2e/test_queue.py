@@ -328,7 +328,7 @@ def test_a_bound_holds_however_many_come_at_once(host):
 # ---- Tickets ----
 
 def cancelled(one, ticket):
-    """The answer to a DELETE; not the one to somebody who comes while the agent has it in its hands."""
+    """The reply to a DELETE; not of a request that arrives while the agent delivers the item."""
     return wait_until(lambda: (answer if (answer := one.ticket(ticket, "DELETE")).status != 409 else None), "a moment")
 
 

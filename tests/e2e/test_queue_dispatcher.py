@@ -1,4 +1,4 @@
-"""Delivery of deferred requests: exact, in order, at the rule's rate; failures, an upstream that is away, kill -9."""
+"""Delivery of deferred requests: exact, in order, at the rule's rate; failures, an unavailable upstream, kill -9."""
 import contextlib
 import http.client
 import json
@@ -63,7 +63,7 @@ def storage(request):
 
 
 def states(one, tickets=()):
-    """By ticket; or which states some have. A process tells, so once for all of them."""
+    """States by ticket, or of some tickets; read by one run of the command."""
     ticket_status = {item["ticket"]: item["state"] for item in items(one)}
     return {ticket_status.get(ticket) for ticket in tickets} if tickets else ticket_status
 
@@ -235,7 +235,7 @@ def test_a_slow_rule_holds_up_no_other_rule(storage, queued, upstream):
 
 
 def test_requests_in_flight_are_one_at_a_time_also_from_the_queue(queued, upstream):
-    """A slot is held while one is delivered, and given back when it is: nobody waits for the lease to end."""
+    """A permit is held during a delivery and released afterwards: no request waits for the lease to end."""
     one = queued()
     go, answers = threading.Event(), []
     upstream.slow = lambda delivery: go.wait(50)
@@ -437,7 +437,7 @@ def test_a_killed_agent_goes_on_at_once(queued, upstream):
 
 @pytest.mark.parametrize("files", [["queue.db"], ["queue.db", "queue.db-wal", "queue.db-shm"]], ids=["database", "all"])
 def test_a_queue_that_is_removed_is_begun_anew(queued, upstream, files):
-    """Nothing needs to be restarted, the loss is told once, and what is acknowledged from then on is kept."""
+    """Nothing needs a restart, the loss is logged once, and requests that are acknowledged afterwards are stored."""
     one = queued(limit=2)
     lost = defer(one, "a", count=8)
     for file in files:
@@ -455,7 +455,7 @@ def test_a_queue_that_is_removed_is_begun_anew(queued, upstream, files):
 
 
 def test_a_put_without_a_reply_is_withdrawn(queued, upstream):
-    """Redis hangs for longer than a put waits, and carries it out later: the client was denied, and nobody puts anything else."""
+    """Redis hangs for longer than a put waits, and carries it out later: the client was denied, and there are no other puts."""
     with running_redis() as store:
         one = queued(head=f"store: {store.url()}\n", limit=1)
         wait_for(one, defer(one, path="/other"))  # so there are connections

@@ -30,7 +30,7 @@ def upstream():
 
 @pytest.fixture
 def agent(upstream):
-    """weir agent with a queue, beside an nginx that it did not start."""
+    """weir agent with a queue, and an nginx that it did not start."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-queue-"))
     folder.chmod(0o755)
     file = folder / "weir.yaml"
@@ -48,7 +48,7 @@ def agent(upstream):
 
 
 class Names(http.server.BaseHTTPRequestHandler):
-    """Says who somebody is."""
+    """An authentication service: returns the user of a request."""
 
     def do_GET(self):
         self.send_response(200 if self.headers["Authorization"] else 401)

@@ -26,7 +26,7 @@ def server(gateway):
 
 
 def memory(pid):
-    """Bytes of a process that are nobody else's."""
+    """Private bytes of a process."""
     lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024
 

@@ -1,4 +1,4 @@
-"""gRPC calls that nobody should send: the protocol's own clear error, the connection kept, the others undisturbed."""
+"""Hostile gRPC calls: a clear error of the protocol, the connection stays open, other calls are not affected."""
 import os
 import pathlib
 import random
@@ -165,7 +165,7 @@ def test_random_bytes(service):
 
 
 class Calls(Http2):
-    """A connection that does what it is told."""
+    """A connection that sends the given frames."""
 
     def begin(self, end=False):
         stream = self.h2.get_next_available_stream_id()
@@ -224,7 +224,7 @@ def test_a_client_without_a_window(service):
 
 
 def test_a_client_that_never_reads(service):
-    """What it is owed is bounded by its streams, and nobody else waits for it."""
+    """Buffered replies are bounded by its streams, and other clients do not wait for it."""
     g = service()
     worker = g.workers()[0]
 

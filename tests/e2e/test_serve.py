@@ -592,7 +592,7 @@ def test_logs_that_are_not_read(serve):
 
 
 def test_what_clients_write_into_logs(serve):
-    """It is told as theirs, whatever it looks like, and hides nothing."""
+    """It is logged as theirs, whatever it contains, and hides nothing."""
     gone = free_port()
     one = serve(HEAD.replace("@BACKEND@", f"http://127.0.0.1:{gone}") + RULES +
                 "access_log: stderr\nlog: { format: json }\n")

@@ -59,7 +59,7 @@ def test_bad_files(serve, yaml, message):
 
 
 def test_folders_that_nginx_would_misread(serve):
-    """Whatever the folder's name, it stays one; only a dollar has no place in what nginx is told."""
+    """Whatever the folder's name, it stays one; only a dollar sign is not possible in nginx.conf."""
     one = serve(start=False)
     odd = one.folder / "a;b {c} \"d\" 'e' \\ #"
     (odd / "x$uri").mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_folders_that_nginx_would_misread(serve):
 
 
 def test_certificates_that_are_no_files(serve):
-    """nginx would wait for somebody to write into a pipe."""
+    """nginx would wait for a writer of a pipe."""
     one = serve(start=False)
     os.mkfifo(one.folder / "pipe")
     one.change("gateway:\n", "gateway:\n  tls: { certificate: pipe, key: . }\n")
@@ -163,7 +163,7 @@ def test_rules_that_the_workers_cannot_read(serve):
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in weir.yaml", "in a file"])
 def test_rules_that_want_a_store(serve, inside):
-    """Who forgets the store has limits of each host's own, and is told so before anything runs, and when it does."""
+    """Without a store the limits are each host's own: reported before the start, and when it runs."""
     rules = RULES + "    consistency: strict\n"
     one = serve(HEAD + (rules if inside else "rules: rules.yaml\n"), start=False)
     (one.folder / "rules.yaml").write_text(rules)

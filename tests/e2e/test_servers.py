@@ -32,7 +32,7 @@ def release(request, monkeypatch):
 
 
 def allow_user(server):
-    """The user of docs/store.md, who may do no more than is said there. Returns the store's URL with it."""
+    """The user of docs/store.md with no more than its permissions. Returns the store's URL with it."""
     lines = (ROOT / "docs/store.md").read_text().replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("redis-cli ACL SETUSER")]
     assert len(commands) == 2
@@ -138,7 +138,7 @@ def test_a_sentinel(release, store, store_client):
 # ---- What it refuses ----
 
 def answered(one, name):
-    """What comes of a take, once the server has said something in time: the machine may be busy."""
+    """The result of a take, once the server replies in time: the machine may be busy."""
     def taken():
         answer = one.do("take", 5, 1, name)
         return answer["error"] not in ("WEIR_ESTORESLOW", "WEIR_ESTOREBREAKER") and answer

@@ -360,7 +360,7 @@ def example(folder, name, ports):
 
 @pytest.mark.parametrize("name", ["nginx", "haproxy"])
 def test_forward_auth_of_other_gateways(service, name):
-    """As their comments have it, and whatever the client says of its request."""
+    """As their comments describe, whatever headers the client sends."""
     one, backend, port = service(HEAD + "  auth: { headers: forwarded }\n"), Backend(), free_port()
     forged = {f"X-{family}-{name}": value for family in ("Forwarded", "Original") for name, value in (
         ("Uri", "/other"), ("Method", "PUT"), ("Host", "other.example"), ("For", "192.0.2.1"))}

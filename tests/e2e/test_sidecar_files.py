@@ -39,7 +39,7 @@ def store():
 
 @pytest.fixture
 def everything(backend, store):
-    """A weir serve with every file that there can be beside a segment."""
+    """A weir serve with every kind of sidecar file."""
     made = []
 
     def make(start=True):
@@ -102,7 +102,7 @@ def test_files_that_do_not_fit(everything, tmp_path):
 
 @pytest.mark.parametrize("length", (0, 100, 8192))
 def test_files_cut_short_under_gateway_and_agent(everything, length):
-    """Nobody ends, requests are answered, each file's use is said to be off, and a reload makes it anew."""
+    """No process exits, requests get replies, the loss of each file is logged, and a reload creates it again."""
     one = everything()
     use(one)
     agent, workers = one.wait_for_agent(), one.workers()
@@ -136,7 +136,7 @@ def test_files_cut_short_under_gateway_and_agent(everything, length):
 
 
 def test_files_of_another_user(everything):
-    """Made by somebody else before the first start, as anybody may in /dev/shm."""
+    """Created by another user before the first start, as is possible in /dev/shm."""
     if os.geteuid() != 0:
         pytest.skip("needs another user's file")
     one = everything(start=False)
@@ -167,7 +167,7 @@ def test_files_of_another_user(everything):
 
 @pytest.mark.parametrize("ending", (".ledger", ".reservations"))
 def test_files_that_decide_must_be_ours(everything, ending):
-    """Without its ledger an eventual limit would be each host's own: it does not start, and says whose file that is."""
+    """Without its ledger an eventual limit would be each host's own: it does not start, and reports the file's owner."""
     if os.geteuid() != 0:
         pytest.skip("needs another user's file")
     one = everything(start=False)
@@ -183,7 +183,7 @@ def test_files_that_decide_must_be_ours(everything, ending):
 
 
 def test_a_command_of_another_user_reads_no_planted_file(everything):
-    """weir top by root, with a history that somebody else made."""
+    """weir top by root, with a history of another user."""
     if os.geteuid() != 0:
         pytest.skip("needs another user's file")
     one = everything()

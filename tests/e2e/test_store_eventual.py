@@ -148,7 +148,7 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
     sent = [request(other.port, 1)]
 
     def all_told():
-        """10,000 a day: one comes back in nine seconds. Nothing is missing, and nothing was told twice."""
+        """10,000 a day: one recovers in nine seconds. Nothing is missing, and nothing was sent twice."""
         used = 10000 - left(other.port)
         missing = passed[0] + sum(sent) - used
         sent.append(1)

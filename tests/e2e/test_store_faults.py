@@ -1,4 +1,4 @@
-"""A store that fails while load runs, and what clients notice: no more than the policy says.
+"""A store that fails under load, and the effects on clients: no more than the policy allows.
 
 Most of the time is waiting, so several faults run at a time, each with a store and hosts of its own.
 """

@@ -45,7 +45,7 @@ def free(g):
 
 
 def fill(gateways, slow, count):
-    """So many at once, by turns: one after the other, and again if the store was not heard in time."""
+    """So many concurrent requests, one after the other; repeated if the store did not reply in time."""
     waiting = []
     while slow.inside < count:
         before, one = slow.inside, send_request(gateways[len(waiting) % len(gateways)].port)

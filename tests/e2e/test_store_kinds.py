@@ -27,7 +27,7 @@ def shared(keep, url, *options):
 
 
 def away(keep, url, *options):
-    """The store cannot be used: closed denies, open lets pass. What one of the hosts says about it."""
+    """The store cannot be used: closed denies, open lets pass. Returns the log of one of the hosts."""
     fleet = keep.enter(Fleet(RULES, url, 2, workers=1, options=("deadline: 50ms", *options)))
     assert fleet.load("k", count=20, keys=1, clients=2).run().statuses() == {429: 20}
     assert fleet.load("loose", count=20, keys=1, clients=2).run().statuses() == {200: 20}

@@ -85,7 +85,7 @@ def test_what_a_local_rule_denies_costs_the_store_nothing(redis_server, hosts):
 
 
 def test_clients_that_leave_stay_charged(redis_server, hosts):
-    """Their question is on its way: to give back what it takes would cost the store a second script, and them nothing."""
+    """Their request is in flight: a refund would cost the store a second script, without a benefit."""
     server = redis_server()
     one, = hosts(server, 1)
     assert get(one.port, "/", **key("warm")).status == 200
