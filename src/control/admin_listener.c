@@ -1,4 +1,5 @@
 /* The admin listener: see control.h. */
+#include "base/atomic.h"
 #include "base/buffer.h"
 #include "base/file.h"
 #include "control/control.h"
@@ -28,7 +29,7 @@ struct weir__admin {
     struct weir__control *control;
     bool tls;
     char *certificate, *key;
-    size_t bodies; /* bytes, of all connections */
+    uint64_t bodies; /* bytes, of all connections; atomic */
 };
 
 /* A request while it is received. */
@@ -176,8 +177,8 @@ static void body_add(struct weir__admin *admin, struct admin_request *received, 
     if (received->too_long || received->busy)
         return;
     received->counted += len;
-    received->busy =
-        __atomic_add_fetch(&admin->bodies, len, __ATOMIC_RELAXED) > BODIES_MAX && received->body.len + len > BODY_SMALL;
+    weir__add64(&admin->bodies, len);
+    received->busy = weir__load64(&admin->bodies) > BODIES_MAX && received->body.len + len > BODY_SMALL;
     if (!received->busy)
         weir__buffer_add(&received->body, data, len);
 }
@@ -232,7 +233,7 @@ static void end(void *context, struct MHD_Connection *connection, void **state, 
     (void)why;
     if (!received)
         return;
-    __atomic_sub_fetch(&admin->bodies, received->counted, __ATOMIC_RELAXED);
+    weir__add64(&admin->bodies, -(uint64_t)received->counted);
     weir__buffer_free(&received->body);
     free(received->target);
     free(received);
