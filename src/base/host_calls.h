@@ -34,7 +34,7 @@ enum {
     WEIR__HOST_QUEUE_UNAVAILABLE = 4 /* 503 */
 };
 
-/* The queue of deferred requests. `why` (WEIR__HOST_WHY bytes) says more about an error. */
+/* The queue of deferred requests. `why` (WEIR__HOST_WHY bytes) gets the reason of an error. */
 #define WEIR__HOST_WHY 256
 struct weir__control_queue {
     void *context;

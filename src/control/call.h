@@ -1,4 +1,4 @@
-/* Internal to src/control: the service, the context of one REST request, and what the handlers share. */
+/* Internal to src/control: the service, the context of one REST request, and helpers of the handlers. */
 #ifndef WEIR_CONTROL_CALL_H
 #define WEIR_CONTROL_CALL_H
 
@@ -37,23 +37,23 @@ struct weir__control {
 
     struct weir__fair_lock compile_lock;  /* compiling for requests that write; taken without database_lock */
     struct weir__fair_lock dry_run_lock;  /* compiling for read-only requests, which never delay a publication */
-    struct weir__fair_lock database_lock; /* for what follows */
+    struct weir__fair_lock database_lock; /* protects the next four fields */
     struct weir__db *db;                  /* NULL: could not be opened yet */
     int64_t tried_ms;                     /* when opening it was tried last */
     int error;                            /* why it failed */
     struct weir__login_throttle *throttle;
 
-    pthread_mutex_t published_lock; /* for what follows; never waits for the database */
+    pthread_mutex_t published_lock; /* protects the fields below; never waits for the database */
     char dry_runs[WEIR__DRY_RUNS_MAX]
                  [WEIR__TOKEN_ID]; /* tokens whose requests hold or wait for dry_run_lock; "": free */
     struct weir__published_rules published;
     char *path;   /* of the file for the workers; NULL: none */
     bool written; /* the file has the published set */
-    bool up;      /* the database answered the last time */
+    bool up;      /* the last access to the database succeeded */
     bool stale;   /* the database is older than the published set: it was restored from an old copy */
 };
 
-/* Records for the health check whether the database answered. */
+/* Records for the health check whether the database is available. */
 void weir__control_note(struct weir__control *control, bool up);
 
 /* True if the database is open; opens it if a retry is due. The database lock must be held. */
@@ -196,8 +196,8 @@ weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
 
 /*
- * Publishes a new revision of the set. weir__publication_run calls `change` in a transaction: it changes what is
- * staged, calls weir__publication_make, and records what it did if that returned 0 with neither `refused` nor
+ * Publishes a new revision of the set. weir__publication_run calls `change` in a transaction: it changes stages, calls
+ * weir__publication_make, and adds audit entries if that returned 0 with neither `refused` nor
  * `unchecked`. The first attempt rolls back with `unchecked`; the set is compiled without the database lock, and
  * `change` runs again. That repeats if another publication came between; the last attempt compiles within the
  * transaction.
@@ -220,7 +220,7 @@ typedef int weir__publication_step(struct weir__call *call, struct weir__publica
 /* 0 and not refused: committed, and published if there is a revision. The caller zeroes and frees `made`. */
 int weir__publication_run(struct weir__call *call, weir__publication_step *change, void *context,
                           struct weir__publication *made);
-/* Assembles what is staged now, and adds the revision if the set is known to be good. */
+/* Joins the staged documents, and adds the revision if the set is known to compile. */
 int weir__publication_make(struct weir__call *call, const char *reason, struct weir__publication *made);
 /* True if the transaction must be rolled back: error, refused or unchecked. */
 static inline bool weir__publication_stopped(const struct weir__publication *made, int error)
@@ -234,16 +234,16 @@ int weir__publication_changes(struct weir__call *call, const struct weir__public
 /* After the commit: replaces the published set in memory and in the workers' file. */
 void weir__publication_apply(struct weir__call *call, struct weir__publication *made);
 void weir__publication_free(struct weir__publication *made);
-/* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
+/* The set of a revision; revision 0: of the documents as they are staged now. Not finished if it fails. */
 int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
 
 /* ---- Authentication ---- */
 
-/* Sets who and role by the request's token or cookie. False: replied. */
+/* Sets `who` and `role` by the request's token or cookie. False: replied. */
 bool weir__authenticate(struct weir__call *call, int *error);
-/* False: the page of another site sent the request, by what the browser reports. */
+/* False: a page of another site sent the request, by its Origin header. */
 bool weir__is_own_page(const struct weir__call *call);
-/* A session by a token: fills who and role. False: the token is not good. */
+/* Checks a token and sets `who` and `role`. False: it is not valid. */
 bool weir__token_check(struct weir__call *call, const char *token, int *error);
 /* The value of the session's cookie; empty if there is none. */
 weir_text weir__cookie_of(weir_text cookies);
@@ -258,7 +258,7 @@ struct weir__login_throttle *weir__login_throttle_open(void);
 void weir__login_throttle_close(struct weir__login_throttle *throttle);
 /* Counts a wrong token. 0: within the limits; else nanoseconds that the client must wait, at most a minute. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address);
-/* The same, without counting. */
+/* The wait before the next wrong token, without counting one. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address);
 /* Counts a session of a token. 0: within the limit; else nanoseconds until the next one. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id);

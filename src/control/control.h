@@ -1,6 +1,6 @@
 /*
  * The rules service: rules as versioned documents in a database, published as one set; its REST API, its HTTP listener,
- * and what other hosts need to poll rules from it. docs/control.md describes the API.
+ * and the poller of other hosts. docs/control.md describes the API.
  *
  *   database, sqlite, postgres, schema   storage
  *   document, diff      one document's text; how two of them differ
@@ -160,7 +160,7 @@ struct weir__documents {
  * is not 0 if something was unreadable. Zero `documents` first, and free it in any case.
  */
 bool weir__documents_read(struct weir__documents *documents, const char *path, weir_diagnose *diagnose, void *context);
-/* The same for a text from malloc, terminated, which it takes over; `path` is its name in messages. */
+/* Splits a terminated text from malloc, which it takes over; `path` is its name in messages. */
 bool weir__documents_take(struct weir__documents *documents, const char *path, char *text, size_t len,
                           weir_diagnose *diagnose, void *context);
 void weir__documents_free(struct weir__documents *documents);
@@ -177,8 +177,8 @@ char *weir__diff(const char *from, const char *to, const char *from_label, const
 struct weir__admin;
 
 /*
- * Starts listening, in its own threads. NULL, and why. The first call that gets so far takes over the configuration's
- * socket.
+ * Starts listening, in its own threads. NULL on failure, with the reason in `why`. The first call that binds takes over
+ * *socket.
  */
 struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
                                       struct weir__control *control, char *why, size_t why_size);

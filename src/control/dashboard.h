@@ -1,6 +1,6 @@
 /*
- * The dashboard's files, as web/ makes them and tools/embed.py writes them: dashboard_files.c is generated. A weir that
- * was built without npm has one page here, which says so.
+ * The dashboard's files: web/ builds them, and tools/embed.py writes them into the generated dashboard_files.c. Without
+ * npm at build time there is one page, which explains that.
  */
 #ifndef WEIR_CONTROL_DASHBOARD_H
 #define WEIR_CONTROL_DASHBOARD_H
@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What goes with every one of the files: scripts, styles and requests to this listener only, nothing inline, in no
- * frame. */
+/* Content-Security-Policy: scripts, styles and requests to this listener only, nothing inline, in no frame. */
 #define WEIR__DASHBOARD_POLICY                                                                                         \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "   \
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

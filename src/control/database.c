@@ -1,4 +1,4 @@
-/* What both kinds of databases share. */
+/* Shared by both databases. See database.h. */
 #include "control/database.h"
 
 #include <stdio.h>

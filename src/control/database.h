@@ -88,7 +88,7 @@ struct weir__db {
 };
 
 /* Opens, and brings the schema up to date; makes a new one if there is none and `create`. WEIR__DB_… ; `why`
- * (WEIR__DB_WHY_BYTES, may be NULL) says more. */
+ * (WEIR__DB_WHY_BYTES, may be NULL) gets the reason. */
 int weir__db_open(const char *url, bool create, struct weir__db **db, char *why);
 void weir__db_close(struct weir__db *db);
 

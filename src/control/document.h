@@ -25,7 +25,7 @@ struct weir__document {
     weir_text text;                       /* line breaks are \n, at the end, too */
     const struct weir__node *root;
     struct weir__arena arena;
-    char *own; /* what holds the text */
+    char *own; /* the memory of `text` */
 };
 
 /*
@@ -69,7 +69,7 @@ struct weir__set {
     struct weir__set_piece *pieces;
     size_t count, piece_room;
     bool has_rules, has_domains; /* their heading has been written */
-    bool complete;               /* has what a valid set needs */
+    bool complete;               /* has a rule or a domain, without which the text would be no rule file */
     bool failed;                 /* no memory, or a document that cannot be read */
 };
 

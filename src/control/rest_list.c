@@ -269,7 +269,7 @@ int weir__rest_diff(struct weir__call *call)
         return error;
     if (!found.version)
         return weir__fail_no_document(call);
-    /* Default: what enforcing the current version would change. */
+    /* Default: from the enforced version to the current one. */
     to = to ? to : found.version;
     from = from ? from : found.enforced;
     error = find_version(call, to, &new);

@@ -69,7 +69,7 @@ static size_t column_offset(const char *line, size_t len, uint32_t column)
     return at;
 }
 
-/* The edit that makes a rule a shadow rule: what to cut, and what to insert. */
+/* The edit that makes a rule a shadow rule: cuts `cut` bytes and inserts `text`. */
 struct change {
     uint32_t line, column; /* line 0: a new line at the end */
     size_t cut;

@@ -14,9 +14,9 @@
 #define KEYS_SHARE_MIN     0.05 /* of all keys */
 #define FEW                3
 #define FEW_SHARE_MAX      0.8 /* largest share of denials that the FEW heaviest keys may have */
-#define KIND_SHARE_MIN     0.6 /* of what was denied: by keys that fit on average, or by keys that do not */
-#define EDGE_SHARE_MIN     0.3 /* of what passes, in the first tenth of the windows */
-#define EDGE_LATE_MIN      0.5 /* of what is denied, in the last half */
+#define KIND_SHARE_MIN     0.6 /* of the denied cost: by keys below the limit on average, or by keys above it */
+#define EDGE_SHARE_MIN     0.3 /* of the passed requests, in the first tenth of the windows */
+#define EDGE_LATE_MIN      0.5 /* of the denied ones, in the last half */
 #define LOOSE_HOURS        168
 #define LOOSE_BUSY_HOURS   24   /* of these, with requests */
 #define LOOSE_MOST         500  /* per mille of its limit that any key used */
@@ -45,17 +45,17 @@ static int64_t round_up(double value)
     return (int64_t)(ceil(value / unit - 1e-9) * unit);
 }
 
-/* ---- What was denied lately ---- */
+/* ---- Recent denials ---- */
 
 struct recent {
     uint64_t passed, denied;
     double denied_share; /* of the requests */
     double keys_share;   /* of the keys */
-    double few_share;    /* of what was denied, by the few heaviest */
+    double few_share;    /* of the denied cost, by the FEW heaviest keys */
     /* Shares of the denied cost: of keys below the limit on average, and of keys whose mean demand exceeds it. */
     double burst_share, steady_share;
     double demand_90;  /* 90th percentile of the denied keys' demand, in units a window */
-    double over_burst; /* demand of bursting keys divided by what they were granted */
+    double over_burst; /* demand of bursting keys divided by their granted cost */
 };
 
 static int by_value(const void *a, const void *b)
@@ -170,7 +170,7 @@ static bool bursts(const struct weir__evidence *e, const struct recent *r, struc
     return true;
 }
 
-/* ---- Fixed windows: what passes comes in at their beginning, and the rest of the window denies ---- */
+/* ---- Fixed windows: requests pass at their beginning and are denied in the rest ---- */
 
 static bool edge_bursts(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
 {
@@ -206,7 +206,7 @@ static bool edge_bursts(const struct weir__evidence *e, const struct recent *r, 
     return true;
 }
 
-/* ---- A week without anybody near the limit ---- */
+/* ---- A week without a key near the limit ---- */
 
 static bool too_loose(const struct weir__evidence *e, struct weir__advice *advice)
 {

@@ -35,6 +35,14 @@ static json_t *hundredths(double value)
     return json_real(round(value * 100) / 100);
 }
 
+json_t *weir__rates_json(const struct weir__rates *rates)
+{
+    if (!rates->known)
+        return json_null();
+    return json_pack("{s:o,s:o,s:o,s:o}", "allowed", hundredths(rates->allowed), "delayed", hundredths(rates->delayed),
+                     "denied", hundredths(rates->denied), "shed", hundredths(rates->shed));
+}
+
 json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat)
 {
     char print[PRINT_DIGITS + 1];
@@ -48,11 +56,7 @@ json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat)
     if (heartbeat->level >= 0)
         good &= json_object_set_new(object, "level", hundredths(heartbeat->level)) == 0;
     if (heartbeat->rates.known)
-        good &= json_object_set_new(object, "rates",
-                                    json_pack("{s:o,s:o,s:o,s:o}", "allowed", hundredths(heartbeat->rates.allowed),
-                                              "denied", hundredths(heartbeat->rates.denied), "delayed",
-                                              hundredths(heartbeat->rates.delayed), "shed",
-                                              hundredths(heartbeat->rates.shed))) == 0;
+        good &= json_object_set_new(object, "rates", weir__rates_json(&heartbeat->rates)) == 0;
     if (good)
         return object;
     json_decref(object);

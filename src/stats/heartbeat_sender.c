@@ -19,7 +19,7 @@ struct weir__heartbeat_sender {
     struct weir__store_options options;
     struct weir__heartbeat_store *link; /* NULL: no store */
     struct weir__host_list received;    /* the store's list, as of the last read */
-    struct weir__host_list list;        /* what the .hosts file gets */
+    struct weir__host_list list;        /* written to the .hosts file */
     int64_t due_ms;                     /* next read of the store's list */
     int error;                          /* of the last exchange */
     char id[WEIR__HOST_ID + 1];

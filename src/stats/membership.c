@@ -12,7 +12,7 @@
 
 #define FILE_MAX ((off_t)4 << 20)
 
-static const char *const via_names[] = {"here", "store", "rules"};
+const char *const weir__host_via_names[3] = {"here", "store", "rules"};
 
 /* ---- The .hosts file, in JSON ---- */
 
@@ -30,7 +30,7 @@ char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
         const struct weir__received_heartbeat *received = &list->hosts[i];
         json_t *heartbeat = weir__heartbeat_to_json(&received->heartbeat);
         good = heartbeat && json_object_set_new(heartbeat, "ago_ms", json_integer(received->ago_ms)) == 0 &&
-               json_object_set_new(heartbeat, "via", json_string(via_names[received->via])) == 0;
+               json_object_set_new(heartbeat, "via", json_string(weir__host_via_names[received->via])) == 0;
         good = json_array_append_new(hosts, heartbeat) == 0 && good;
     }
     json_t *root = json_pack("{s:I,s:s,s:s,s:I,s:o}", "written_ms", (json_int_t)list->written_ms, "store",
@@ -55,8 +55,8 @@ static bool host_from(const json_t *object, struct weir__received_heartbeat *rec
     const char *via = json_string_value(json_object_get(object, "via"));
     received->ago_ms = integer_of(object, "ago_ms");
     received->via = WEIR__HOST_VIA_STORE;
-    for (size_t i = 0; via && i < sizeof via_names / sizeof *via_names; i++)
-        if (strcmp(via, via_names[i]) == 0)
+    for (size_t i = 0; via && i < sizeof weir__host_via_names / sizeof *weir__host_via_names; i++)
+        if (strcmp(via, weir__host_via_names[i]) == 0)
             received->via = (enum weir__host_via)i;
     return weir__heartbeat_from_json(object, &received->heartbeat);
 }
@@ -187,7 +187,7 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
     membership->count = 0;
     membership->hosts = calloc(list.count + 1, sizeof *membership->hosts);
     weir__heartbeat_of_self(&self, snapshot, membership->has_store);
-    /* The agent's own entry is better than what this process can see: it knows rule names and the store's state. */
+    /* The agent's own entry is preferred: it has rule names and the store's state. */
     membership->agent = there && list.count && list.hosts[0].via == WEIR__HOST_SELF &&
                         since_ms <= weir__heartbeat_timeout_ms(&list.hosts[0].heartbeat);
     membership->store = membership->agent ? list.store : self.store;

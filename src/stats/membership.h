@@ -155,6 +155,9 @@ extern const char weir__hosts_script_sha[41];
 json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat);
 /* False: it is no such object. */
 bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat);
+/* Rates rounded to hundredths, or null if they are unknown. */
+json_t *weir__rates_json(const struct weir__rates *rates);
+extern const char *const weir__host_via_names[3]; /* by enum weir__host_via */
 /* Copies UTF-8, truncated between characters. */
 void weir__heartbeat_truncate(const char *text, char *to, size_t size);
 

@@ -1,5 +1,5 @@
 /*
- * What other folders use of statistics: weir top, weir advise, JSON for the REST API, the history writer of the agent.
+ * The interface of src/stats: weir top, weir advise, JSON for the REST API, the history writer of the agent.
  * membership.h has the list of hosts.
  */
 #ifndef WEIR_STATS_STATS_H
@@ -93,7 +93,7 @@ int weir__history_writer_open(weir *engine, const char *segment_path, struct wei
                               const char **ending);
 /*
  * Call it several times a second; it writes once a second. 0; WEIR_ELOST: the history's file was truncated and is
- * created anew; or why that failed. Returns the same until the next second.
+ * created anew; or why that failed. Repeats its result until the next second.
  */
 int weir__history_writer_tick(struct weir__history_writer *writer);
 /* For root, before an agent of another user starts: makes the history if there is none or if it has too few rows. */

@@ -63,14 +63,6 @@ static int finish(json_t *root, bool good, char **json)
 
 /* ---- The present ---- */
 
-static json_t *rates_json(const struct weir__rates *rates)
-{
-    if (!rates->known)
-        return json_null();
-    return json_pack("{s:o,s:o,s:o,s:o}", "allowed", rounded(rates->allowed), "delayed", rounded(rates->delayed),
-                     "denied", rounded(rates->denied), "shed", rounded(rates->shed));
-}
-
 static const char *algorithm_name(enum weir_algorithm algorithm)
 {
     static const char *const names[] = {"token_bucket",       "leaky_bucket",           "fixed_window",
@@ -96,7 +88,7 @@ static int stats_rule(void *context, const struct weir__rule_snapshot *rule)
     for (int i = 0; i < 3; i++) {
         struct weir__rates some = weir__snapshot_rates(walk->snapshot, rule, spans[i]);
         weir__rates_add(&walk->all[i], rule, &some);
-        walk->good &= json_object_set_new(rates, span_names[i], rates_json(&some)) == 0;
+        walk->good &= json_object_set_new(rates, span_names[i], weir__rates_json(&some)) == 0;
     }
     bool counted = rule->info.bytes_per_key > 0;
     json_t *one =
@@ -203,7 +195,7 @@ static json_t *stats_json(const struct weir__snapshot *snapshot)
     (void)!weir_times_read(snapshot->engine, &times);
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++)
-        walk.good &= json_object_set_new(rates, span_names[i], rates_json(&walk.all[i])) == 0;
+        walk.good &= json_object_set_new(rates, span_names[i], weir__rates_json(&walk.all[i])) == 0;
     json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
                              rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
                              "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", rates,
@@ -394,17 +386,17 @@ int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struc
 
 static json_t *member_json(const struct weir__host_status *host)
 {
-    static const char *const ways[] = {"here", "store", "rules"};
     const struct weir__heartbeat *heartbeat = &host->heartbeat;
     char rules[24];
     snprintf(rules, sizeof rules, "%016" PRIx64, heartbeat->rules);
     return json_pack("{s:s,s:o,s:b,s:s,s:f,s:s,s:o,s:o,s:o?,s:s,s:s?,s:I,s:b}", "id", heartbeat->id, "name",
                      string_json(heartbeat->name), "here", host->via == WEIR__HOST_SELF, "state",
                      host->silent ? "silent" : "running", "heard_s", (double)host->received_ms / 1000, "via",
-                     ways[host->via], "version", string_json(heartbeat->version), "rates",
-                     rates_json(&heartbeat->rates), "level", heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL,
-                     "store", weir__host_store_name(heartbeat->store), "rules", heartbeat->rules ? rules : NULL,
-                     "rule_count", (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
+                     weir__host_via_names[host->via], "version", string_json(heartbeat->version), "rates",
+                     weir__rates_json(&heartbeat->rates), "level",
+                     heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL, "store",
+                     weir__host_store_name(heartbeat->store), "rules", heartbeat->rules ? rules : NULL, "rule_count",
+                     (json_int_t)heartbeat->rule_count, "rules_differ", host->differs);
 }
 
 static json_t *membership_json(const struct weir__membership *membership)
