@@ -74,7 +74,7 @@ TEST(usage_recovered_at_the_host_still_counts)
         CHECK_EQ(server_one(&op), 0);
         CHECK_EQ(op.decision.remaining, 5 - 3 * host);
     }
-    struct weir__store_op debt = exchange(five, "in debt", 3, -4), back = exchange(five, "given back", -2, 5);
+    struct weir__store_op debt = exchange(five, "in debt", 3, -4), back = exchange(five, "refunded", -2, 5);
     CHECK_EQ(server_one(&debt), 0);
     CHECK_EQ(debt.decision.remaining, -4);
     CHECK_EQ(server_one(&back), 0);

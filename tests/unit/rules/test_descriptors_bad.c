@@ -162,8 +162,8 @@ TEST(doubtful_descriptors_are_warned_about)
         {"  - { key: a, rate_limit: }\n", 3, 15, "rate_limit is empty", "", 1},
         {"  - { key: 'a*' }\n", 3, 12, "'*' is a wildcard in values only", "", 1},
         {"  - { key: a, rate_limit: { unlimited: true, requests_per_unit: 1 } }\n", 3, 46, "has no effect", "", 1},
-        {"  - { key: a, rate_limit: { unlimited: true, replaces: [{ name: nobody }] } }\n", 3, 5,
-         "replaces \"nobody\", but no rate_limit", "", 1},
+        {"  - { key: a, rate_limit: { unlimited: true, replaces: [{ name: absent }] } }\n", 3, 5,
+         "replaces \"absent\", but no rate_limit", "", 1},
     };
     for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
         struct compiled compiled;
