@@ -493,7 +493,7 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     weir__convert_rule(nginx->convert, &rule, good);
 }
 
-/* ---- The whole ---- */
+/* ---- The conversion ---- */
 
 /* True if an earlier use has made the rule already. */
 static bool is_made(const struct nginx *nginx, const struct use *use)

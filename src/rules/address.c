@@ -283,8 +283,8 @@ static int compare_ranges(const void *a, const void *b)
     return one->first < other->first ? -1 : one->first > other->first;
 }
 
-/* Melts sorted ranges that overlap or touch; returns how many remain. */
-static size_t melt(struct range *ranges, size_t count)
+/* Merges sorted ranges that overlap or touch; returns how many remain. */
+static size_t merge_ranges(struct range *ranges, size_t count)
 {
     size_t kept = 0;
 
@@ -318,7 +318,7 @@ const struct weir__networks *weir__networks_make(struct weir__arena *arena, cons
         set->ranges[i].last = set->ranges[i].first | span;
     }
     qsort(set->ranges, count, sizeof *set->ranges, compare_ranges);
-    set->count = melt(set->ranges, count);
+    set->count = merge_ranges(set->ranges, count);
     set->firsts = weir__arena_array(arena, set->count, sizeof *set->firsts);
     if (!set->firsts)
         return NULL;

@@ -232,7 +232,7 @@ static int read_prefixed(struct attribute_reader *r, weir_text prefix, weir_text
     if (kind == WEIR__ATTR_QUERY ? is_printable(rest) : is_token(rest))
         return add(r, kind, rest, 0);
     if (rest.len == 0)
-        weir__report_error(r->report, r->place, "\"%s\" needs a name behind the colon", r->shown);
+        weir__report_error(r->report, r->place, "\"%s\" needs a name after the colon", r->shown);
     else
         weir__report_error(r->report, r->place, "\"%s\": a %s's name cannot have such characters", r->shown,
                            kind == WEIR__ATTR_HEADER   ? "header"
@@ -254,7 +254,7 @@ static int read_bare(struct attribute_reader *r, weir_text text)
         return known;
     for (size_t i = 0; i < COUNT(prefixes); i++)
         if (weir__text_is(text, prefixes[i])) { /* "path" was built in */
-            weir__report_error(r->report, r->place, "\"%s\" needs a colon and a name behind it", r->shown);
+            weir__report_error(r->report, r->place, "\"%s\" needs a colon and a name after it", r->shown);
             return -1;
         }
     const char *meant = meant_name(text);

@@ -330,14 +330,13 @@ static bool read_entry(struct descriptors_reader *reader, const struct weir__nod
 {
     struct weir__diagnostics *report = reader->builder->report;
     const struct weir__node *node = weir__node_get(map, "key");
-    bool good = true;
+    bool good;
     *key = *value = (weir_text){NULL, 0};
-    if (!node || weir__node_is_null(node) || (node->kind == WEIR__SCALAR && node->text.len == 0)) {
+    if (!node || weir__node_is_null(node) || (node->kind == WEIR__SCALAR && node->text.len == 0))
         good = weir__report_error(report, node ? node->place : map->place, "a descriptor needs a key");
-    } else {
+    else
         good = weir__field_text(report, node, "key", key);
-    }
-    if (good && memchr(key->data, '*', key->len))
+    if (key->len > 0 && memchr(key->data, '*', key->len))
         weir__report_warning(report, node->place, "'*' is a wildcard in values only; in a key it is literal");
     if ((node = weir__node_get(map, "value")) && !weir__node_is_null(node))
         good &= weir__field_text(report, node, "value", value);

@@ -101,7 +101,7 @@ static size_t name_end(struct template_reader *r, size_t at)
             return 0;
         }
     }
-    weir__report_error(r->report, place_of(r, at), "\"${\" without a \"}\" behind it");
+    weir__report_error(r->report, place_of(r, at), "\"${\" without a \"}\" after it");
     return 0;
 }
 

@@ -436,7 +436,8 @@ size_t weir_rules_count(const weir_rules *rules)
     return rules->count;
 }
 
-/* Bytes of a record in the slab: whole grains of 32 with 4 more for the lease, 1 to 8 of them, then 4 sizes a doubling.
+/*
+ * Bytes of a record in the slab: chunks of 32 bytes with 4 more for the lease, 1 to 8 of them, then 4 sizes a doubling.
  */
 static int64_t record_bytes(int64_t bytes)
 {

@@ -29,7 +29,7 @@ struct translation {
 };
 
 static const struct translation translations[] = {
-    {NULL, "could not find expected ':'", AT_CONTEXT, "this looks like a key, but there is no ':' behind it"},
+    {NULL, "could not find expected ':'", AT_CONTEXT, "this looks like a key, but there is no ':' after it"},
     {NULL, "block sequence entries are not allowed in this context", IN_LAYOUT,
      "a list item ('- ') is not allowed here; begin it on a line of its own, below its key"},
     {NULL, "mapping keys are not allowed in this context", IN_LAYOUT,
@@ -45,9 +45,9 @@ static const struct translation translations[] = {
     {NULL, "found invalid Unicode character escape code", AT_PROBLEM, "this escape is no Unicode character"},
     {NULL, "found a tab character", AT_PROBLEM, TABS},
     {"while scanning a block scalar", "found an indentation indicator equal to 0", AT_PROBLEM,
-     "the indentation behind '|' or '>' is a digit from 1 to 9"},
+     "the indentation after '|' or '>' is a digit from 1 to 9"},
     {"while scanning a block scalar", "did not find expected comment or line break", AT_PROBLEM,
-     "behind '|' or '>' the text begins on the next line; put it in quotes if the sign is part of it"},
+     "after '|' or '>' the text begins on the next line; put it in quotes if the sign is part of it"},
     {"while scanning an alias", "", AT_CONTEXT, "text that begins with '*' must be in quotes"},
     {"while scanning an anchor", "", AT_CONTEXT, "text that begins with '&' must be in quotes"},
     {"while scanning a tag", "", AT_CONTEXT, "text that begins with '!' must be in quotes"},

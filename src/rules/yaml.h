@@ -37,9 +37,11 @@ static inline size_t weir__item_count(const struct weir__node *node)
 {
     return node->kind == WEIR__LIST ? node->count : 1;
 }
+/* NOLINTBEGIN(bugprone-macro-parentheses): a declared name cannot be in parentheses */
 #define WEIR__EACH_ITEM(item, node)                                                                                    \
     for (const struct weir__node *item = (node)->kind == WEIR__LIST ? (node)->first : (node); item;                    \
-         item = (node)->kind == WEIR__LIST ? item->next : NULL)
+         item = (node)->kind == WEIR__LIST ? (item)->next : NULL)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* True for null: a scalar that is empty, ~ or null, without quotes. */
 bool weir__node_is_null(const struct weir__node *node);

@@ -115,12 +115,12 @@ TEST(invalid_names_are_refused)
     CHECK(refused("", "missing", ""));
     CHECK(refused("header", "colon", ""));
     CHECK(refused("query", "colon", ""));
-    CHECK(refused("header:", "behind the colon", ""));
+    CHECK(refused("header:", "after the colon", ""));
     CHECK(refused("header:X Plan", "characters", ""));
     CHECK(refused("header:X:Y", "characters", ""));
     CHECK(refused("header:\xc3\xa4", "characters", ""));
     CHECK(refused("cookie:a=b", "characters", ""));
-    CHECK(refused("query:", "behind the colon", ""));
+    CHECK(refused("query:", "after the colon", ""));
     CHECK(refused("query:a\nb", "characters", ""));
     CHECK(refused("path:", "1 to 32", ""));
     CHECK(refused("path:0", "1 to 32", ""));

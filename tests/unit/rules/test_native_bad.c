@@ -388,7 +388,7 @@ static const struct {
      "    limit: { a: 1, default: 2 }\n"
      "    window: 1s\n"
      "    tier: header\n",
-     "5:11: \"header\" needs a colon and a name behind it"},
+     "5:11: \"header\" needs a colon and a name after it"},
     {RULE "    cost: -1\n", "5:11: cost must be a number from 0 to 4294967295, not -1"},
     {RULE "    cost: [1]\n", "5:11: cost must be a number from 0 to 4294967295, not a list"},
     {RULE "    cost: {}\n", "5:11: cost must be a number from 0 to 4294967295, not a map"},
@@ -423,8 +423,8 @@ static const struct {
     {RULE "    key: ''\n", "5:10: the key is empty; without one there is one bucket for all"},
     {RULE "    key: [a]\n", "5:10: key must be text, not a list"},
     {RULE "    key: ${usr_id}\n", "5:12: unknown attribute \"usr_id\" -> user_id"},
-    {RULE "    key: ${header:}\n", "5:12: \"header:\" needs a name behind the colon"},
-    {RULE "    key: ${user_id\n", "5:10: \"${\" without a \"}\" behind it"},
+    {RULE "    key: ${header:}\n", "5:12: \"header:\" needs a name after the colon"},
+    {RULE "    key: ${user_id\n", "5:10: \"${\" without a \"}\" after it"},
     {RULE "    key: ${foo:bar}\n", "5:12: unknown attribute \"foo:bar\": the prefixes are header,"},
     {RULE "    match: /api\n", "5:12: match is a map such as { path: /api/*, method: POST }, not text"},
     {RULE "    match: { pth: /a, metod: GET }\n",
