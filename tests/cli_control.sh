@@ -147,6 +147,10 @@ printed 'revision 3 is published'
 "$weir" rules publish login --stage enforced "$db" | grep -qx 'login: unchanged'
 "$weir" rules publish settings login --stage enforced --json "$db" | json 'd["ok"] and d["revision"] is None and \
     [p["changed"] for p in d["published"]] == [False, False]'
+# A name that cannot be sent: nothing is published.
+fails 1 "$weir" rules publish "$(printf '\377')" login --stage draft "$db"
+reported "not UTF-8"
+"$weir" rules publish login --stage enforced "$db" | grep -qx 'login: unchanged'
 fails 1 "$weir" rules publish login --stage enforced --version 9 "$db"
 reported "there is no such version"
 fails 1 "$weir" rules publish settings --stage shadow --version 1 "$db"

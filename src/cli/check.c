@@ -158,7 +158,9 @@ static int run_checks(struct play *play)
     weir__json_open(&lines, NULL, '[');
     error = play_all(play, &lines);
     weir__json_close(&lines, ']');
-    if (fclose(buffer) == 0 && !error)
+    if (fclose(buffer) != 0)
+        weir__must(NULL);
+    if (!error)
         print_summary(play);
     return error;
 }

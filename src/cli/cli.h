@@ -26,7 +26,7 @@ int weir__cmd_top(int argc, char **argv);
 void *weir__must(void *memory);
 /* Makes room for one more element in an array of `count` elements. Returns the array. */
 void *weir__grow(void *list, size_t count, size_t element_bytes);
-/* The text in a buffer; "" if there is none. */
+/* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */
 const char *weir__buffer_text(const struct weir__buffer *buffer);
 /* Flushes standard output. Returns `code`, or 1 after a report if that fails. */
 int weir__flush(int code);

@@ -25,8 +25,11 @@ int weir__rules_apply(struct weir__command_line *given);
 
 /* True for a stage of --publish or --stage, where `draft` is one, too. False after an error was printed. */
 bool weir__rules_stage(const struct weir__command_line *given, enum weir__with option, bool draft);
-/* A document to publish; version 0: the current one. NULL: no memory, or not UTF-8. */
-json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version);
+/*
+ * Adds a document to publish to a list; version 0: the current one. Without memory, or for a name that is not UTF-8, the
+ * list becomes NULL, which weir__rules_put reports.
+ */
+void weir__rules_want(json_t **documents, const char *name, const char *stage, int64_t version);
 /*
  * Publishes all documents (which it takes over) in one publication, or none. 1: published; 0: unchanged; -1: the reply
  * has the error, or it was printed (status 0). Free the reply.

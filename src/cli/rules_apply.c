@@ -338,7 +338,7 @@ static bool is_due(const struct document_change *change, bool shadow)
 }
 
 /* Lists the documents that are to be published or withdrawn. */
-static void fill_due(struct apply *apply, const char *stage, json_t *due)
+static void fill_due(struct apply *apply, const char *stage, json_t **due)
 {
     bool shadow = strcmp(stage, "shadow") == 0;
     for (size_t i = 0; i < apply->changes.count; i++) {
@@ -351,8 +351,7 @@ static void fill_due(struct apply *apply, const char *stage, json_t *due)
             change->due = false;
         }
         if (change->due)
-            json_array_append_new(
-                due, weir__rules_wanted(change->name, removes ? "draft" : stage, removes ? 0 : change->version));
+            weir__rules_want(due, change->name, removes ? "draft" : stage, removes ? 0 : change->version);
     }
 }
 
@@ -378,8 +377,8 @@ static void report_refusal(struct apply *apply, const struct weir__service_reply
 static bool publish_all(struct apply *apply, const char *stage)
 {
     json_t *due = json_array();
-    fill_due(apply, stage, due);
-    if (json_array_size(due) == 0) {
+    fill_due(apply, stage, &due);
+    if (due && json_array_size(due) == 0) {
         json_decref(due);
         return true;
     }

@@ -53,12 +53,15 @@ int weir__rules_put(const struct weir__command_line *given, json_t *documents, s
     return result;
 }
 
-json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version)
+void weir__rules_want(json_t **documents, const char *name, const char *stage, int64_t version)
 {
     json_t *wanted = json_pack("{s:s, s:s}", "name", name, "stage", stage);
     if (version > 0)
         json_object_set_new(wanted, "version", json_integer(version));
-    return wanted;
+    if (json_array_append_new(*documents, wanted) == 0)
+        return;
+    json_decref(*documents);
+    *documents = NULL;
 }
 
 /* Reports the outcome for each document; `put` is the result of weir__rules_put. */
@@ -88,7 +91,7 @@ int weir__rules_publish(struct weir__command_line *given)
     }
     json_t *wanted = json_array(), *published = json_array();
     for (size_t i = 0; i < given->argument_count; i++)
-        json_array_append_new(wanted, weir__rules_wanted(given->arguments[i], given->value[WEIR__WITH_STAGE], version));
+        weir__rules_want(&wanted, given->arguments[i], given->value[WEIR__WITH_STAGE], version);
     struct weir__service_reply reply;
     int put = weir__rules_put(given, wanted, &reply);
     bool good = put == 0 || (reply.status && weir__service_reply_is_good(given->service, &reply, NULL));
@@ -134,7 +137,8 @@ static int roll_back_document(struct weir__command_line *given, const char *name
         weir__print_line(stdout, "%s: v%" PRId64 " has the text of v%" PRId64, name, version, to);
     if (good && given->is[WEIR__WITH_PUBLISH]) {
         struct weir__service_reply put;
-        json_t *wanted = json_pack("[o]", weir__rules_wanted(name, given->value[WEIR__WITH_PUBLISH], version));
+        json_t *wanted = json_array();
+        weir__rules_want(&wanted, name, given->value[WEIR__WITH_PUBLISH], version);
         good = weir__rules_put(given, wanted, &put) >= 0;
         if (!good && put.status)
             weir__service_reply_is_good(given->service, &put, name);

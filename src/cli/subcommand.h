@@ -79,7 +79,7 @@ bool weir__given_post(const struct weir__command_line *given, const char *path, 
 json_t *weir__service_reply_items(const struct weir__command_line *given, const struct weir__service_reply *reply);
 /* All pages of a list; NULL after an error was printed. */
 json_t *weir__given_list(const struct weir__command_line *given, const char *path);
-/* Prints a value as one line of JSON, and takes it over. False: it is NULL. */
+/* Prints a value as one line of JSON, and takes it over. False after an error. */
 bool weir__print_json(json_t *value);
 
 /* Members of an object as text; "" if there is none. `buffer` has 32 bytes. */
