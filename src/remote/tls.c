@@ -25,7 +25,7 @@ struct weir__tls_session {
     size_t out_at;
 };
 
-/* Without it, OpenSSL would prompt on the terminal while a request wants_more. */
+/* Without it, OpenSSL would prompt on the terminal while a request waits. */
 static int no_pass_phrase(char *to, int size, int writing, void *data)
 {
     (void)to, (void)size, (void)writing, (void)data;

@@ -287,7 +287,7 @@ const char *weir__segment_advice(int error)
     }
 }
 
-/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the wait_for_due. */
+/* A weir_diagnose that logs only what concerns sidecar files of the segment; workers log the rest. */
 static void log_sidecar(void *context, const weir_diagnostic *diagnostic)
 {
     const struct weir__sidecar_log *to = context;
