@@ -46,7 +46,7 @@ static const char *ago(int64_t ms, char buffer[8])
 static const char *store_word(enum weir__host_store store)
 {
     return store == WEIR__HOST_STORE_UNKNOWN       ? "?"
-           : store == WEIR__HOST_STORE_UNAVAILABLE ? "AWAY"
+           : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
                                                    : weir__host_store_name(store);
 }
 
@@ -119,5 +119,5 @@ void weir__top_membership(const struct weir__top *top, struct weir__canvas *canv
                    : membership->differ              ? "33"
                                                      : "",
                    "hosts    %zu running%s%s%s%s", membership->count - membership->silent, silent, differ,
-                   unavailable ? "; the store is AWAY: " : "", unavailable ? why : "");
+                   unavailable ? "; the store is DOWN: " : "", unavailable ? why : "");
 }

@@ -278,7 +278,7 @@ static void draw_store(struct picture *p)
         weir__top_line(&p->canvas, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
                        store == WEIR__HOST_STORE_NONE          ? "none"
                        : store == WEIR__HOST_STORE_UP          ? "up"
-                       : store == WEIR__HOST_STORE_UNAVAILABLE ? "AWAY"
+                       : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
                                                                : "not seen: no agent runs",
                        snapshot->history.rows ? "by the agent" : "none, so rates are from two looks");
         return;

@@ -150,7 +150,7 @@ def test_hosts_of_one_store(made):
     assert reply["hosts"][0]["store"] == "away" and reply["fleet"]["why"]
     becomes(lambda: top(gate), {"gate-1": "running", "gate-2": "silent"}, "that nobody is heard of")
     text = weir("top", "--once", "--interval", "100ms", gate.file)
-    assert "AWAY" in text and "gate-1" in text and max(map(len, text.splitlines())) <= 80
+    assert "DOWN" in text and "gate-1" in text and max(map(len, text.splitlines())) <= 80
     store.start()
     becomes(lambda: top(gate), {"gate-1": "running", "gate-2": "running"}, "all of it again")
     wait_until(lambda: top(gate)["fleet"]["store"] == "up", "the store")
