@@ -18,6 +18,7 @@ import requests
 
 from clients import get, raw, statuses, together
 from gateway import wait_until
+from measured import measured
 from ports import free_port
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -379,6 +380,7 @@ def test_guessing_takes_its_time(api):
     assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
 
 
+@measured
 def test_abandoned_login_attempts_reveal_nothing(api):
     """A connection for each guess, closed after 20 ms without an answer: the check itself must come later than that."""
     g = api(server=f"""location /v1/ {{ weir_api; weir_api_token {TOKENS[0]}; }}
