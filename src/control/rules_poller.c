@@ -160,7 +160,7 @@ static long fetch(struct weir__rules_poller *r, const char *token, const char **
     static char reason[CURL_ERROR_SIZE];
     struct curl_slist *headers = headers_make(r, token);
     long status = 0;
-    r->body.len = 0;
+    weir__buffer_free(&r->body); /* also after a failure for lack of memory */
     *r->new_tag = 0;
     *reason = 0;
     curl_easy_reset(r->curl);
