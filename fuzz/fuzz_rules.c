@@ -3,7 +3,6 @@
  * under which any request can be matched, where the index and a linear search find the same; at every load level no
  * limit exceeds its ceiling. A form feed separates files.
  */
-#include "algo/calendar.h"
 #include "algo/algo.h"
 #include "rules/descriptors.h"
 

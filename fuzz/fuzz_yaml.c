@@ -3,7 +3,7 @@
  * then read as every type.
  */
 #include "rules/yaml.h"
-#include "base/suggest.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 

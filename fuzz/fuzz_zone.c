@@ -1,6 +1,6 @@
 /* Time zone files: any bytes are refused or become a zone each of whose windows contains its moment. */
-#include "algo/calendar.h"
-#include "engine/timezone.h"
+#include "algo/algo.h"
+#include "engine/rule_files.h"
 
 #include <stdlib.h>
 

@@ -48,7 +48,7 @@ typedef struct {
     ngx_http_complex_value_t value;
 } ngx_http_weir_attribute_t;
 
-/* A file that a worker's thread writes lines to (engine/log_writer.h). */
+/* A file that a worker's thread writes lines to (base/log.h). */
 typedef struct {
     ngx_open_file_t *file; /* not shared with another log, even of the same path */
     ngx_uint_t kind;       /* NGX_HTTP_WEIR_LOG_… */

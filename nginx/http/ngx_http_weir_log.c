@@ -6,7 +6,7 @@
  * dropped and counted.
  */
 #include "ngx_http_weir.h"
-#include "engine/log_writer.h"
+#include "base/log.h"
 #include "engine/hot_key_sampler.h"
 
 #include <endian.h>

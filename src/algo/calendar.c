@@ -6,7 +6,7 @@
  * functions are inverse to each other, so windows contain their moment and tile, whatever the zone does: start <= now
  * because that midnight was reached, now < end because the next one was not.
  */
-#include "algo/calendar.h"
+#include "algo/algo.h"
 
 #define DAY_S     86400
 #define SECOND_US 1000000

@@ -2,7 +2,6 @@
  * Fixed window: one count per window. Windows start at multiples of their length since 1970, at calendar boundaries, or
  * with the first request. The anchor is the start.
  */
-#include "algo/calendar.h"
 #include "algo/algo.h"
 
 /* The window that contains now_us, by the clock or the calendar. */

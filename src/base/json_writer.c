@@ -1,5 +1,4 @@
 /* Writing JSON. See json_writer.h. */
-#define _GNU_SOURCE /* fwrite_unlocked */
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/duration.h"
@@ -29,17 +28,14 @@ static size_t unescaped(const char *data, size_t len)
 /* The escape of a byte at which a run of unescaped ones ends; returns its length. */
 static size_t escape(unsigned char c, char escaped[6])
 {
-    static const char digits[] = "0123456789abcdef";
     if (c == '"' || c == '\\') {
         escaped[0] = '\\';
         escaped[1] = (char)c;
         return 2;
     }
     memcpy(escaped, c < 0x80 ? "\\u00" : "\\ufffd", c < 0x80 ? 4 : 6);
-    if (c < 0x80) {
-        escaped[4] = digits[c >> 4];
-        escaped[5] = digits[c & 15];
-    }
+    if (c < 0x80)
+        weir__write_hex(escaped + 4, &c, 1);
     return 6;
 }
 

@@ -1,5 +1,4 @@
 /* The log. A line of up to 4 KiB is one write, so that lines of several processes do not mix. See log.h. */
-#define _GNU_SOURCE /* O_CLOEXEC, gmtime_r */
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json_writer.h"

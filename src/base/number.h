@@ -1,4 +1,4 @@
-/* Numbers as text. Written by hand rather than by printf: each response has half a dozen of them. */
+/* Formatting of numbers, faster than printf: each response has half a dozen of them. */
 #ifndef WEIR_BASE_NUMBER_H
 #define WEIR_BASE_NUMBER_H
 
@@ -68,11 +68,5 @@ static inline char *weir__write_int(char *to, int64_t number)
         *to++ = '-';
     return weir__write_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
 }
-
-/*
- * Parses a decimal integer: an optional minus sign, then digits without leading zeros, and nothing else. False if the
- * text is not one or does not fit.
- */
-bool weir__parse_int(weir_text text, int64_t *value);
 
 #endif

@@ -1,5 +1,4 @@
 /* SHA-256 (FIPS 180-4) and HMAC (RFC 2104). */
-#define _GNU_SOURCE /* explicit_bzero */
 #include "base/sha256.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
 /* Small sidecar files of the segment, and the agent's channel for them. See sidecar.h. */
-#define _GNU_SOURCE /* O_CLOEXEC */
 #include "base/sidecar.h"
 
 #include <errno.h>

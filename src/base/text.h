@@ -1,9 +1,10 @@
-/* Texts that are pieces of something larger: a pointer and a length, never a terminator. */
+/* Texts: a pointer and a length, without a zero byte. Parsing, UTF-8, escaping, suggestions for misspelt words. */
 #ifndef WEIR_BASE_TEXT_H
 #define WEIR_BASE_TEXT_H
 
 #include <stdint.h>
 #include <string.h>
+
 #include <weir/weir.h>
 
 #define WEIR__TEXT(literal) ((weir_text){(literal), sizeof(literal) - 1})
@@ -115,5 +116,33 @@ bool weir__is_printable(uint32_t point);
  */
 const char *weir__printable(weir_text text, char *buffer, size_t size);
 #define WEIR__SHOWN 64 /* size of a buffer for a word or a value */
+
+/* ---- Numbers ---- */
+
+/*
+ * Parses a decimal integer: an optional minus sign, then digits without leading zeros, and nothing else. False if the
+ * text is not one or does not fit.
+ */
+bool weir__parse_int(weir_text text, int64_t *value);
+/* Writes two hexadecimal digits for each byte; returns their end. */
+char *weir__write_hex(char *to, const void *bytes, size_t len);
+
+/* The value of a hexadecimal digit, of lower case; -1: it is none. */
+static inline int weir__hex_digit(unsigned char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* ---- Suggestions ---- */
+
+#define WEIR__SUGGEST_MAX 64 /* bytes of the longest word that is compared */
+
+/*
+ * The optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours that make b of a,
+ * ignoring case. Larger than `max`: max + 1.
+ */
+size_t weir__edit_distance(weir_text a, weir_text b, size_t max);
+/* The nearest candidate, if at most a third of its letters (but at least one) differ; or NULL. */
+const char *weir__suggest(weir_text word, const char *const *candidates, size_t count);
 
 #endif

@@ -3,7 +3,6 @@
 #include "base/text.h"
 #include "cli/convert.h"
 #include "cli/text.h"
-#include "base/suggest.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 

@@ -1,5 +1,4 @@
 /* The weir command. */
-#include "base/suggest.h"
 #include "base/text.h"
 #include "cli/cli.h"
 

@@ -1,6 +1,5 @@
 /* Commands with subcommands. */
 #include "cli/subcommand.h"
-#include "base/suggest.h"
 #include "base/text.h"
 #include "cli/cli.h"
 

@@ -1,10 +1,11 @@
-/* Asynchronous checks. See async.h. */
-#include "engine/async.h"
+/* Asynchronous checks: see strict.h and <weir/store.h>. */
+#include "engine/strict.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define ROOM_AT_FIRST 4
+#define OPS_MAX       65536 /* of one request */
 
 int weir_async_new(weir *engine, weir_async **async)
 {
@@ -53,7 +54,7 @@ int weir__async_reserve(weir_async *async, size_t more)
     size_t needed = async->request.op_count + more;
     if (needed <= async->room)
         return 0;
-    if (needed > WEIR__ASYNC_OPS_MAX)
+    if (needed > OPS_MAX)
         return WEIR_ETOOMANY;
     size_t room = async->room ? async->room : ROOM_AT_FIRST;
     while (room < needed)

@@ -11,8 +11,7 @@
  * two steps. The slot found by a search is a hint: deciding reads it again, and whatever the fast path
  * (table/fast_path.h) does not cover goes to weir__table_take, which searches by itself.
  */
-#define _GNU_SOURCE /* sched_getcpu */
-#include "engine/arguments.h"
+#include "engine/segment.h"
 #include "table/hash.h"
 #include "table/fast_path.h"
 
@@ -131,7 +130,7 @@ STEP void decide_slow(struct batch *b, weir_request *r, const struct batch_key *
                                        .primary = (uint64_t)(k->primary - b->op.table->bucket)};
     weir_decision made;
     if (!r->error)
-        r->error = weir__long_way(&b->op, r->limit, &where, r->cost, &made);
+        r->error = weir__take_slow(&b->op, r->limit, &where, r->cost, &made);
     if (r->error) {
         b->sum.errors++;
         b->failed++;
@@ -225,7 +224,7 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
     while (count) {
         b.left = count < STRETCH ? count : STRETCH;
         count -= b.left;
-        b.fast = !weir__any_blocked(&b.op);
+        b.fast = !weir__any_blocked(b.op.table, b.op.mono_us);
         take_groups(&b);
     }
     if (weir__lost(segment))

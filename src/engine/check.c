@@ -1,14 +1,15 @@
 /* weir_check: matches the rules of a request, evaluates it under all of them, and reports the result. */
-#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/engine.h"
+#include "engine/evaluation.h"
 #include "engine/fast_result.h"
-#include "engine/cpu.h"
 #include "engine/permits.h"
-#include "engine/overload.h"
+#include "engine/segment.h"
 #include "engine/strict.h"
 
 #include <stdlib.h>
 
-#define TIMED_ONE_IN 64
+#define TIMED_ONE_IN 64  /* checks whose duration is measured */
+#define SHARED_KEY   "*" /* the counter of a rule without a key template */
 
 static bool on_network(const struct weir__access_list *list, struct weir__values *values)
 {
@@ -18,17 +19,22 @@ static bool on_network(const struct weir__access_list *list, struct weir__values
     return client && weir__networks_contain(list->networks, client);
 }
 
+static bool has_keys(const struct weir__access_list *list)
+{
+    return list->key_count || list->glob_count;
+}
+
 static bool allows(const struct weir__access_list *list, weir_text key)
 {
-    return (list->key_count || list->glob_count) && weir__list_has_key(list, key);
+    return has_keys(list) && weir__list_has_key(list, key);
 }
 
 static bool blocks(const struct weir__access_list *list, weir_text key)
 {
-    return (list->key_count || list->glob_count) && weir__list_may_have_key(list, key);
+    return has_keys(list) && weir__list_may_have_key(list, key);
 }
 
-/* The request's attributes; begun by the first that needs them, as an address in a key does not. */
+/* The request's attributes, which are set up on first use: an address in a key does not need them. */
 static inline struct weir__values *values_of(const struct weir__request_ctx *ctx, const weir_query *query)
 {
     struct weir__scratch *scratch = ctx->scratch;
@@ -38,7 +44,7 @@ static inline struct weir__values *values_of(const struct weir__request_ctx *ctx
     return &scratch->values;
 }
 
-/* True if two rules of which the plans are known have the same key, whatever the request. */
+/* True if two rules with WEIR__PLAN_ADDRESS have the same key for every request. */
 static inline bool has_same_key(const struct weir__rule *a, const struct weir__rule *b)
 {
     return weir__text_equal(a->key.pieces[0].literal, b->key.pieces[0].literal);
@@ -51,9 +57,9 @@ static inline bool fill_key(const struct weir__request_ctx *ctx, const weir_quer
     const struct weir__rule *rule = eval->rule;
     char *to = ctx->scratch->keys + ctx->scratch->keys_used;
     int len;
-    static const char shared[WEIR__PLAN_TEXT_STEP] = WEIR__SHARED_KEY; /* keys are copied in such steps */
+    static const char shared[WEIR__PLAN_TEXT_STEP] = SHARED_KEY; /* keys are copied in such steps */
     eval->key = shared;
-    eval->key_len = sizeof WEIR__SHARED_KEY - 1;
+    eval->key_len = sizeof SHARED_KEY - 1;
     if (!rule->key.piece_count)
         return true;
     if (plan_flags & WEIR__PLAN_ADDRESS && query->peer && query->peer_len == 4) {
@@ -85,7 +91,7 @@ enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__ru
 }
 
 /*
- * The same of a key that stands for several, as cookies or arguments of one name differ: blocked if any of them may
+ * Checks the lists for a key with several values, such as cookies or arguments of one name: blocked if any of them may
  * be, and never allowed.
  */
 static __attribute__((noinline)) enum weir_reason any_listed(const weir_rules *rules, const struct weir__rule *rule,
@@ -93,7 +99,7 @@ static __attribute__((noinline)) enum weir_reason any_listed(const weir_rules *r
 {
     const struct weir__access_list *own = &rule->block, *all = &rules->block;
     char text[WEIR__KEY_MAX];
-    if (!own->key_count && !own->glob_count && !all->key_count && !all->glob_count)
+    if (!has_keys(own) && !has_keys(all))
         return WEIR_BY_LIMIT;
     for (size_t i = 0; i < count && count <= WEIR__KEYS_MAX; i++) {
         int len = weir__template_fill_one(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, i, text);
@@ -104,7 +110,7 @@ static __attribute__((noinline)) enum weir_reason any_listed(const weir_rules *r
     return count > WEIR__KEYS_MAX ? WEIR_BY_BLOCK_LIST : WEIR_BY_LIMIT;
 }
 
-/* The same with the rule's networks; what is blocked in any way stays so. */
+/* Checks all lists of the set and the rule, networks included; a block wins. */
 static enum weir_reason listed(const weir_rules *rules, const struct weir__rule *rule, struct weir__values *values,
                                weir_text key)
 {
@@ -115,7 +121,7 @@ static enum weir_reason listed(const weir_rules *rules, const struct weir__rule 
     return on_network(&rule->allow, values) ? WEIR_BY_ALLOW_LIST : reason;
 }
 
-/* One rule that matches: its key, its cost, and what the lists and its tiers make of them. */
+/* Fills in the eval of a rule that matches: its key, its cost, lists, and tier. */
 static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__rule *rule,
                              const struct weir__rule_plan *plan, const weir_query *query, struct weir__rule_eval *eval)
 {
@@ -139,14 +145,14 @@ static inline void make_eval(struct weir__request_ctx *ctx, const struct weir__r
     if (eval->reason != WEIR_BY_LIMIT)
         return;
     eval->quota = plan ? rule->quotas : weir__rule_quota(rule, values);
-    if (!eval->quota) /* of no tier that the rule knows */
+    if (!eval->quota) /* the rule does not know the tier */
         eval->reason = WEIR_BY_MISSING_KEY;
     else
         eval->cost = weir__units_of(eval->quota, eval->cost);
 }
 
-/* Takes those out that get nothing back, as they took nothing. */
-static void leave_out(const weir_rules *rules, const weir_query *query, struct weir__found *found)
+/* Removes the rules that are not refunded, as they took nothing. */
+static void remove_not_taken(const weir_rules *rules, const weir_query *query, struct weir__found *found)
 {
     size_t count = 0;
     for (size_t i = 0; i < found->count; i++) {
@@ -159,7 +165,7 @@ static void leave_out(const weir_rules *rules, const weir_query *query, struct w
     found->count = count;
 }
 
-/* Finds the rules that match: by one lookup of the path where they are few, and by their other conditions if any. */
+/* Finds the rules that match: by one lookup of the path if they are few, then by their other conditions if any. */
 static inline void find_rules(const struct weir__request_ctx *ctx, const weir_query *query, struct weir__found *found)
 {
     const weir_rules *rules = ctx->ruleset->rules;
@@ -184,7 +190,7 @@ static inline int match(struct weir__request_ctx *ctx, const weir_query *query)
     if (found.overflow)
         return WEIR_ETOOMANY;
     if (query->not_taken_count && query->has_cost && query->cost < 0)
-        leave_out(ruleset->rules, query, &found);
+        remove_not_taken(ruleset->rules, query, &found);
     ctx->fast = found.count - 1 < WEIR__FAST_MAX && !query->dry_run && !query->has_cost;
     for (size_t i = 0; i < found.count; i++) {
         const struct weir__rule_plan *plan = ruleset->plan ? ruleset->plan[found.rules[i]] : NULL;
@@ -197,7 +203,7 @@ static inline int match(struct weir__request_ctx *ctx, const weir_query *query)
     return 0;
 }
 
-/* Copies a text to the caller's room, if there is any left for it. */
+/* Copies a text to the caller's buffer, if there is room for it. */
 static weir_text report_text(const weir_query *query, size_t *used, weir_text text)
 {
     if (!query->text || !text.len || text.len > query->text_size - *used)
@@ -208,9 +214,9 @@ static weir_text report_text(const weir_query *query, size_t *used, weir_text te
     return (weir_text){to, text.len};
 }
 
-/* The lists of the whole set, which need no rule. */
-static bool complete_list(const weir_rules *rules, struct weir__values *values, const weir_query *query, weir_time now,
-                          weir_result *result)
+/* Decides by the networks of the whole set, without a rule. False: they do not apply. */
+static bool decide_by_network(const weir_rules *rules, struct weir__values *values, const weir_query *query,
+                              weir_time now, weir_result *result)
 {
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
@@ -243,7 +249,7 @@ static void fill_outcomes(const struct weir__request_ctx *ctx, const weir_query 
     }
 }
 
-/* Copies what the rule says to the client: the set may be gone when the caller reads it. */
+/* Copies the rule's texts for the client: the ruleset may be freed before the caller reads them. */
 static void report_texts(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
                          weir_result *result)
 {
@@ -272,7 +278,7 @@ static void report(const struct weir__request_ctx *ctx, const struct weir__rule_
         report_texts(ctx, by, query, result);
 }
 
-/* Inlined into the check, as are its other steps: calls between them cost as much as a step. */
+/* The steps of a check are inlined: a call costs as much as a step. */
 #define STEP __attribute__((always_inline)) static inline
 
 STEP int acquire(struct weir__request_ctx *ctx, weir *engine, weir_time now)
@@ -310,7 +316,7 @@ void weir__ctx_end(const struct weir__request_ctx *ctx)
     weir__hazard_release(&ctx->engine->hazards, ctx->hazard);
 }
 
-/* From the query to the rules that match. 1: a list of the whole set decided already, in `answer`. */
+/* From the query to the rules that match. 1: a network list has decided already, in `result`. */
 STEP int begin(struct weir__request_ctx *ctx, const weir_query *query, weir_result *result)
 {
     struct weir__scratch *scratch = ctx->scratch;
@@ -319,24 +325,23 @@ STEP int begin(struct weir__request_ctx *ctx, const weir_query *query, weir_resu
     ctx->async = query->async;
     ctx->permits = query->permits ? query->permits : &scratch->permits;
     ctx->permits->count = ctx->permits->names_len = 0;
-    /* Only rulesets with expressions have rooms: they are made before the first such ruleset is published. */
+    /* Made before the first ruleset with expressions is published. */
     scratch->matching = (struct weir__matching){0};
     if (ctx->hazard >= 0 && rules->has_regex)
         scratch->matching.room = ctx->engine->room[ctx->hazard];
     if ((rules->block.networks || rules->allow.networks) &&
-        complete_list(rules, values_of(ctx, query), query, ctx->now, result))
+        decide_by_network(rules, values_of(ctx, query), query, ctx->now, result))
         return 1;
     return match(ctx, query);
 }
 
-/* Two more looks at the clock would cost as much as a decision, so only some checks are timed: by the clock's own dice.
- */
+/* Reading the clock twice more costs as much as a decision, so only a sample of the checks is timed. */
 static bool is_timed(weir_time now)
 {
     return now.mono_ns / 32 % TIMED_ONE_IN == 0;
 }
 
-static void note_time(const weir *engine, weir_time start)
+static void record_time(const weir *engine, weir_time start)
 {
     weir__times_add(&engine->segment->table, weir__cpu(), weir_clock(engine->segment).mono_ns - start.mono_ns);
 }
@@ -372,7 +377,7 @@ __attribute__((hot)) static int check(weir *engine, const weir_query *query, wei
         weir__count(&engine->regex_limited, ctx.scratch->matching.limited);
     weir__ctx_end(&ctx);
     if (!query->now.mono_ns && !query->now.wall_ns && is_timed(ctx.now) && !query->dry_run)
-        note_time(engine, ctx.now);
+        record_time(engine, ctx.now);
     return error < 0 ? error : 0;
 }
 
@@ -389,7 +394,7 @@ __attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query,
                                           struct weir__fast_result *fast)
 {
     fast->filled = false;
-    /* Makes sense or not: what is counted besides would be written into memory that cannot be. */
+    /* A read-only segment has no counters for statistics either. */
     if (__builtin_expect(engine->segment->read_only, 0) && !query->dry_run)
         return WEIR_EREADONLY;
     return check(engine, query, result, fast);
@@ -400,7 +405,7 @@ int weir_check_begin(weir *engine, const weir_query *query)
     int error = query_fault(engine, query);
     if (error || !query->async)
         return error ? error : WEIR_EINVAL;
-    if (!weir__ruleset_is_strict(engine)) /* most are not, and need not read the clock for it */
+    if (!weir__ruleset_is_strict(engine)) /* before the clock is read: most are not */
         return 0;
     struct weir__request_ctx ctx;
     weir_result unused;
@@ -411,4 +416,23 @@ int weir_check_begin(weir *engine, const weir_query *query)
     error = error == 0 ? weir__strict_prepare(&ctx, query->async) : error < 0 ? error : 0;
     weir__ctx_end(&ctx);
     return error;
+}
+
+/* The address of a request's client, for logs. */
+int weir_client(weir *engine, const weir_query *query, uint8_t address[16])
+{
+    if (!engine || !query || !address || (query->attribute_count && !query->attributes && !query->lookup) ||
+        (query->peer && query->peer_len != 4 && query->peer_len != 16))
+        return WEIR_EINVAL;
+    struct weir__request_ctx ctx;
+    int len = weir__ctx_begin(&ctx, engine, query->now);
+    if (len)
+        return len;
+    const struct weir__address *client = weir__value_client(values_of(&ctx, query));
+    if (client) {
+        len = weir__address_is4(client) ? 4 : 16;
+        memcpy(address, client->bytes + sizeof client->bytes - (size_t)len, (size_t)len);
+    }
+    weir__ctx_end(&ctx);
+    return len;
 }

@@ -1,5 +1,5 @@
 /* weir_check_descriptors: evaluates a request that consists of descriptors (Envoy's rate limit protocol). */
-#include "engine/overload.h"
+#include "engine/evaluation.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 

@@ -1,5 +1,4 @@
 /* The only clock reads of the library. */
-#define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "engine/segment.h"
 #include "base/clock.h"
 

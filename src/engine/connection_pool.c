@@ -4,7 +4,7 @@
  * A mutex protects which connections are free; a caller waits for the store without it. After a fork the child makes a
  * new pool: connections are the parent's, and the mutex may be locked by a thread that does not exist in the child.
  */
-#include "engine/connection_pool.h"
+#include "engine/strict.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 
@@ -186,6 +186,8 @@ void weir__connection_pool_request(struct weir__pooled_connection *pooled)
 
 void weir__connection_pool_release(struct weir__pooled_connection *pooled)
 {
+    if (!pooled)
+        return;
     struct weir__store_request *back = weir_async_rollback(pooled->async);
     if (back)
         weir__store_ops()->refund(pooled->client, back);

@@ -1,6 +1,7 @@
 /* Names of counters in the store. */
-#include "engine/counter_name.h"
+#include "engine/store_request.h"
 #include "base/sha256.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -14,8 +15,6 @@
 _Static_assert(PREFIX_MAX + 1 + RULE_MAX + 1 + 1 + 3 * KEY_MAX <= WEIR__STORE_NAME_MAX, "every name has room");
 _Static_assert(3 * RULE_SHOWN + HASH_LEN <= RULE_MAX, "a long rule's name, too");
 _Static_assert(3 * KEY_SHOWN + HASH_LEN <= 3 * KEY_MAX, "and a long key");
-
-static const char digits[] = "0123456789abcdef";
 
 /*
  * `~` begins a hash and `!` marks a shadow rule's counter. Both are escaped in texts, so that no key can be chosen to
@@ -48,8 +47,7 @@ static char *add_escaped(char *to, weir_text text, unsigned where)
         unsigned char c = (unsigned char)text.data[i];
         if (is_escaped(c, where)) {
             *to++ = '%';
-            *to++ = digits[c >> 4];
-            *to++ = digits[c & 15];
+            to = weir__write_hex(to, &c, 1);
         } else {
             *to++ = (char)c;
         }
@@ -61,8 +59,7 @@ void weir__store_digits(weir_text key, char *to)
 {
     uint8_t hash[WEIR__SHA256_BYTES];
     weir__sha256(key.data, key.len, hash);
-    for (int i = 0; i < WEIR__NAME_DIGITS; i++)
-        to[i] = digits[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
+    weir__write_hex(to, hash, WEIR__NAME_DIGITS / 2);
 }
 
 /* `hash`: its digits if they are known, or NULL. */

@@ -1,10 +1,8 @@
 /* Opening an engine, and keeping its rules as the disk has them. */
-#define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/ledger.h"
 #include "engine/evaluation.h"
 #include "base/clock.h"
-#include "engine/negative_cache.h"
-#include "engine/connection_pool.h"
+#include "engine/strict.h"
 #include "engine/hot_key_sampler.h"
 
 #include <stdio.h>
@@ -20,7 +18,7 @@
 /* Consecutive polls that find a file being written before it is reported. */
 #define BUSY_MAX 3
 /* Polls between two attempts to get a slot for the hot keys of rules without one. */
-#define SEEK_LOOKS 16
+#define SEEK_POLLS 16
 
 /* ---- Sets ---- */
 
@@ -177,8 +175,8 @@ static int load(weir *engine, const struct weir__sources *sources)
 static int reload(weir *engine, bool wait_until_settled)
 {
     free_unused(engine);
-    weir__count(&engine->looks, 1);
-    if (engine->hot_sampler && weir__load64(&engine->looks) % SEEK_LOOKS == 0)
+    weir__count(&engine->polls, 1);
+    if (engine->hot_sampler && weir__load64(&engine->polls) % SEEK_POLLS == 0)
         weir__hot_sampler_seek(engine, (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current));
     struct weir__fingerprint print = weir__sources_look(engine->path);
     if (same_print(&print, &engine->seen) && !engine->seen.young)
@@ -233,8 +231,8 @@ void weir__watch(weir *engine)
 {
     if (!engine->watch)
         return;
-    uint64_t now = (uint64_t)weir__clock_ns(CLOCK_MONOTONIC_COARSE), due = weir__load64(&engine->next_look_ns);
-    if (now >= due && weir__cas64(&engine->next_look_ns, &due, now + (uint64_t)WEIR_SECOND))
+    uint64_t now = (uint64_t)weir__clock_ns(CLOCK_MONOTONIC_COARSE), due = weir__load64(&engine->next_poll_ns);
+    if (now >= due && weir__cas64(&engine->next_poll_ns, &due, now + (uint64_t)WEIR_SECOND))
         (void)reload_alone(engine, true);
 }
 
@@ -314,7 +312,7 @@ static void open_level(weir *engine, const weir_options *options)
     if (error)
         report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
     else
-        engine->load = weir__load_page_of(&engine->level);
+        engine->load = engine->level.memory;
 }
 
 /* Rules first: bad ones leave no segment behind. */
@@ -357,7 +355,7 @@ int weir_open(const weir_options *options, weir **engine)
     fresh->default_consistency = (enum weir__consistency)options->default_consistency;
     fresh->ledger_bytes = options->ledger_bytes;
     fresh->ledger_mode = options->segment.mode;
-    fresh->next_look_ns = (uint64_t)weir__clock_ns(CLOCK_MONOTONIC_COARSE) + (uint64_t)WEIR_SECOND;
+    fresh->next_poll_ns = (uint64_t)weir__clock_ns(CLOCK_MONOTONIC_COARSE) + (uint64_t)WEIR_SECOND;
     fresh->ledger = options->ledger ? strdup(options->ledger) : NULL;
     int error = options->ledger && !fresh->ledger ? WEIR_ENOMEM : open_both(fresh, options);
     if (error) {
@@ -407,7 +405,7 @@ int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
     weir_engine_stats now = {.reloads = weir__load64(&engine->reloads),
                              .reload_failures = weir__load64(&engine->reload_failures),
-                             .polls = weir__load64(&engine->looks),
+                             .polls = weir__load64(&engine->polls),
                              .regex_limited = weir__load64(&engine->regex_limited),
                              .rules = ruleset->rules->count,
                              .rule_bytes = ruleset->rules->arena.bytes};

@@ -1,7 +1,6 @@
 /* Takes of the fast path: counters of one slot each, in place and with enough left. Everything else is left untouched.
  */
-#define _GNU_SOURCE /* sched_getcpu */
-#include "engine/arguments.h"
+#include "engine/segment.h"
 #include "engine/evaluation.h"
 #include "table/hash.h"
 #include "table/fast_path.h"
@@ -64,7 +63,7 @@ __attribute__((hot)) bool weir__take_all_fast(const struct weir__request_ctx *ct
     const struct weir__op op = weir__operation(segment, stats, ctx->now);
     struct fast_take takes[WEIR__FAST_MAX];
     uint64_t hash = 0;
-    if (weir__any_blocked(&op) || weir__lost(segment))
+    if (weir__any_blocked(op.table, op.mono_us) || weir__lost(segment))
         return false;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];

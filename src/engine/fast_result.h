@@ -6,6 +6,7 @@
 #define WEIR_ENGINE_FAST_RESULT_H
 
 #include <weir/check.h>
+#include <weir/weir.h>
 
 #define WEIR__FAST_RESULT_BYTES 2304 /* bytes: enough for all of it */
 
@@ -65,5 +66,11 @@ void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only);
 /* Fills in the fast result. False: it cannot express the decision, and is unchanged. */
 bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
                             const weir_query *query, struct weir__fast_result *fast);
+
+/* Times in responses: whole seconds, rounded up, so that a client that waits as told is not early. */
+static inline int64_t weir__seconds_up(int64_t ns)
+{
+    return ns <= 0 ? 0 : (ns - 1) / WEIR_SECOND + 1;
+}
 
 #endif

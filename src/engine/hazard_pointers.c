@@ -1,7 +1,13 @@
-/* Hazard pointers: see hazard_pointers.h for the argument. */
-#define _GNU_SOURCE /* sched_getcpu */
-#include "engine/hazard_pointers.h"
-#include "engine/cpu.h"
+/*
+ * Hazard pointers: they protect the published ruleset snapshot while a request uses it, so that a replaced snapshot is
+ * freed only when no request can still read it.
+ *
+ * A reader stores the published pointer in a hazard slot and then checks that it is still the published one; the writer
+ * publishes a new pointer and then scans the slots. All four steps are seq_cst, so either the writer sees the slot or
+ * the reader sees the new pointer. No reader waits.
+ */
+#include "engine/engine.h"
+#include "engine/segment.h"
 
 __attribute__((hot)) void *weir__hazard_acquire_on(struct weir__hazard_pointers *hazards, unsigned cpu, int *at)
 {

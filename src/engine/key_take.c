@@ -1,9 +1,8 @@
 /* A request whose rule and key are known already: kept earlier, or named by whoever asks. */
-#define _GNU_SOURCE /* sched_getcpu */
 #include "base/number.h"
-#include "engine/cpu.h"
+#include "engine/segment.h"
 #include "engine/permits.h"
-#include "engine/overload.h"
+#include "engine/evaluation.h"
 #include "rules/yaml.h"
 
 #include <stdio.h>
@@ -80,16 +79,6 @@ static bool was_listed(const struct weir__request_ctx *ctx, const struct weir__r
     return false;
 }
 
-static char *write_hex(char *at, weir_text text)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < text.len; i++) {
-        *at++ = digits[(unsigned char)text.data[i] >> 4];
-        *at++ = digits[(unsigned char)text.data[i] & 15];
-    }
-    return at;
-}
-
 bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *room, size_t size,
                         weir_text *others)
 {
@@ -107,11 +96,11 @@ bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__
             return false;
         if (count > 1)
             *at++ = ';';
-        at = write_hex(at, eval->rule->base);
+        at = weir__write_hex(at, eval->rule->base.data, eval->rule->base.len);
         *at++ = '.';
-        at = write_hex(at, (weir_text){eval->key, eval->key_len});
+        at = weir__write_hex(at, eval->key, eval->key_len);
         *at++ = '.';
-        at = write_hex(at, tier);
+        at = weir__write_hex(at, tier.data, tier.len);
         at = (char *)memcpy(at, cost, (size_t)len) + len;
     }
     *others = (weir_text){room, (size_t)(at - room)};
@@ -124,17 +113,12 @@ struct other {
     int64_t cost;
 };
 
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The bytes up to the next '.', with a zero byte behind them in *room. False: there are none such. */
 static bool read_hex(weir_text *rest, char **room, weir_text *to)
 {
     to->data = *room;
     for (; rest->len >= 2 && rest->data[0] != '.'; rest->data += 2, rest->len -= 2) {
-        int high = digit_of(rest->data[0]), low = digit_of(rest->data[1]);
+        int high = weir__hex_digit((unsigned char)rest->data[0]), low = weir__hex_digit((unsigned char)rest->data[1]);
         if (high < 0 || low < 0)
             return false;
         *(*room)++ = (char)(high << 4 | low);

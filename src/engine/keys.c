@@ -1,27 +1,82 @@
-/* One key under one rule, for an operator: what it has consumed, forgetting that, blocking it. */
+/* Operations on one key under one rule: its state, reset and block for an operator, and corrections of earlier takes.
+ */
 #include "engine/ledger.h"
-#include "engine/negative_cache.h"
-#include "engine/connection_pool.h"
-#include "engine/overload.h"
 #include "engine/strict.h"
 #include "rules/key.h"
 
-/* What is to be done to a key under each rule that is meant. */
+/* An operation on a key, under each rule that is named, in the segment, in the store or in both. */
 struct job {
+    int (*run)(struct job *job);
     weir *engine;
-    const struct weir__ruleset *ruleset;
     weir_time now;
+    weir_async *async; /* the replies of the store; NULL: nothing was sent */
+    bool preparing;    /* only adds ops to `async` */
+    const struct weir__ruleset *ruleset;
+
+    /* State, reset and block. */
+    const char *name; /* of the rule */
+    const void *key_given;
+    size_t key_given_len;
+    int (*run_rule)(struct job *job, const struct weir__rule *rule);
     weir_text key; /* as rules count it */
     char key_text[WEIR__KEY_MAX];
     int64_t block_ns;
-    weir_async *async; /* what the store said; NULL: nobody asked it */
-    bool preparing;    /* nothing is done yet: only finds out what to ask */
-    bool done;         /* there was a counter, or something to tell */
+    bool done; /* some rule had a counter */
     weir_outcome outcome;
-    int (*run)(struct job *job, const struct weir__rule *rule);
+
+    /* Settling. */
+    const weir_taken *taken;
+    int64_t amount;
+    weir_decision *decision;
 };
 
-/* True for a key that was cut before: it is one already, and not to be cut again. */
+/* Adds the ops of the job to job->async. 1: there are some; 0: none; or an error. */
+static int prepare(struct job *job)
+{
+    if (!job->engine || !job->async || job->async->engine != job->engine)
+        return WEIR_EINVAL;
+    uint32_t before = job->async->request.op_count;
+    job->preparing = true;
+    int error = job->run(job);
+    job->preparing = false;
+    return error ? error : job->async->request.op_count > before;
+}
+
+/* Runs the job for a caller that waits; sends its ops if it has any and the engine has connections. */
+static int run_waiting(struct job *job)
+{
+    int unused, error = 0;
+    weir *engine = job->engine;
+    struct weir__pooled_connection *pooled =
+        engine && weir__load64(&engine->connection_pool) && weir__ruleset_is_strict(engine)
+            ? weir__connection_pool_acquire(engine, &unused)
+            : NULL;
+    if (pooled) {
+        job->async = pooled->async;
+        error = prepare(job);
+        if (error == 1)
+            weir__connection_pool_request(pooled);
+    }
+    if (error >= 0)
+        error = job->run(job);
+    weir__connection_pool_release(pooled);
+    return error;
+}
+
+/* The context of an op of this job. */
+static struct weir__request_ctx context_of(const struct job *job)
+{
+    return (struct weir__request_ctx){.engine = job->engine, .ruleset = job->ruleset, .now = job->now};
+}
+
+static bool is_strict(const struct job *job, const struct weir__rule *rule)
+{
+    return job->ruleset->consistency[rule->index] == WEIR__STRICT;
+}
+
+/* ---- State, reset and block: rules by name ---- */
+
+/* True for a key that was cut before: it must not be cut again. */
 static bool is_cut(weir_text key)
 {
     if (key.len != WEIR__KEY_MAX || key.data[WEIR__KEY_KEPT] != '#')
@@ -43,20 +98,20 @@ weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX])
 }
 
 /*
- * Runs the job for the rules that the name means: one, or all whose name begins with it because its author listed
- * several limits. An enforced rule comes before a shadow one of the same name.
+ * Runs the job for the rules of its name: one, or all limits of a rule whose author listed several. An enforced rule
+ * comes before a shadow rule of the same name.
  */
-static int for_rules_named(struct job *job, const char *name)
+static int run_rules(struct job *job)
 {
     const weir_rules *rules = job->ruleset->rules;
     for (int pass = 0; pass < 4; pass++) {
         bool shadow = pass >= 2, by_base = pass % 2 == 1, found = false;
         for (size_t i = 0; i < rules->count; i++) {
             const struct weir__rule *rule = rules->rules[i];
-            if (rule->shadow != shadow || !weir__text_is(by_base ? rule->base : rule->name, name))
+            if (rule->shadow != shadow || !weir__text_is(by_base ? rule->base : rule->name, job->name))
                 continue;
             found = true;
-            int error = job->run(job, rule);
+            int error = job->run_rule(job, rule);
             if (error)
                 return error;
         }
@@ -66,70 +121,42 @@ static int for_rules_named(struct job *job, const char *name)
     return WEIR_ENORULE;
 }
 
-static int run(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
+static int run_by_name(struct job *job)
 {
-    if (!engine || !rule || (!key && len))
+    weir *engine = job->engine;
+    if (!engine || !job->name || (!job->key_given && job->key_given_len))
         return WEIR_EINVAL;
-    if (!len)
+    if (!job->key_given_len)
         return WEIR_EKEYEMPTY;
-    if (now.mono_ns < 0 || now.wall_ns < 0)
+    if (!weir__time_valid(job->now))
         return WEIR_ETIME;
-    job->engine = engine;
-    job->now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment);
-    job->key = weir__key_counted((weir_text){key, len}, job->key_text);
+    if (!job->now.mono_ns && !job->now.wall_ns)
+        job->now = weir_clock(engine->segment);
+    job->key = weir__key_counted((weir_text){job->key_given, job->key_given_len}, job->key_text);
     weir__watch(engine);
     int at;
     job->ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    int error = for_rules_named(job, rule);
+    int error = run_rules(job);
     weir__hazard_release(&engine->hazards, at);
     return error;
 }
 
-/* Only finds out what the store is to be asked. 1: something. */
-static int prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
+static struct job job_for(int (*run_rule)(struct job *job, const struct weir__rule *rule), weir *engine,
+                          const char *name, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    if (!engine || !job->async || job->async->engine != engine)
-        return WEIR_EINVAL;
-    uint32_t before = job->async->request.op_count;
-    job->preparing = true;
-    int error = run(engine, rule, key, len, now, job);
-    job->preparing = false;
-    return error ? error : job->async->request.op_count > before;
-}
-
-/* All of it, for a caller who waits; the store is asked in between if the engine can, and a rule needs it. */
-static int run_waiting(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
-{
-    int unused, error = 0;
-    struct weir__pooled_connection *pooled =
-        engine && weir__needs_store_reply(engine) ? weir__connection_pool_acquire(engine, &unused) : NULL;
-    if (pooled) {
-        job->async = pooled->async;
-        error = prepare(engine, rule, key, len, now, job);
-        if (error == 1)
-            weir__connection_pool_request(pooled);
-    }
-    if (error >= 0)
-        error = run(engine, rule, key, len, now, job);
-    if (pooled)
-        weir__connection_pool_release(pooled);
-    return error;
-}
-
-/* As a request under this rule alone would be, but for its cost. */
-static struct weir__request_ctx context_of(const struct job *job)
-{
-    return (struct weir__request_ctx){.engine = job->engine, .ruleset = job->ruleset, .now = job->now};
-}
-
-static bool is_strict(const struct job *job, const struct weir__rule *rule)
-{
-    return job->ruleset->consistency[rule->index] == WEIR__STRICT;
+    return (struct job){.run = run_by_name,
+                        .run_rule = run_rule,
+                        .engine = engine,
+                        .name = name,
+                        .key_given = key,
+                        .key_given_len = len,
+                        .now = now,
+                        .async = async};
 }
 
 /* ---- State ---- */
 
-/* What one unit would meet; what remains is told as it is without it. */
+/* Combines the decisions for one unit and for none: the verdict of the former, the remaining units of the latter. */
 static void join(const weir_decision *without, weir_decision *with)
 {
     if (!weir_passes(with))
@@ -138,7 +165,7 @@ static void join(const weir_decision *without, weir_decision *with)
     with->reset_after_ns = without->reset_after_ns;
 }
 
-static int look_here(const struct job *job, struct weir__rule_eval *eval)
+static int peek_here(const struct job *job, struct weir__rule_eval *eval)
 {
     const weir_segment *segment = job->engine->segment;
     const weir_limit *limit = &eval->quota->limit;
@@ -151,28 +178,26 @@ static int look_here(const struct job *job, struct weir__rule_eval *eval)
     return error;
 }
 
-/* A block is this host's own; the rest the store knows. Without its answer, what the host has counted alone. */
+/* Blocks are local to this host. Without a reply of the store, reports the host's own counter. */
 static int peek_remote(const struct job *job, struct weir__rule_eval *eval)
 {
     struct weir__request_ctx ctx = context_of(job);
-    weir_decision with, without;
-    int error = look_here(job, eval);
+    weir_decision decision[2];
+    int error = peek_here(job, eval);
     if (error || eval->decision.verdict == WEIR_BLOCKED)
         return error;
-    eval->cost = 1;
-    if (job->preparing)
-        error = weir__strict_add(&ctx, job->async, eval, WEIR__OP_PEEK);
-    else
-        eval->store_error = weir__strict_reply(&ctx, job->async, eval, WEIR__OP_PEEK, &with);
+    for (int cost = 1; cost >= 0 && !error && !eval->store_error; cost--) {
+        eval->cost = cost;
+        if (job->preparing)
+            error = weir__strict_add(&ctx, job->async, eval, WEIR__OP_PEEK);
+        else
+            eval->store_error = weir__strict_reply(&ctx, job->async, eval, WEIR__OP_PEEK, &decision[cost]);
+    }
     eval->cost = 0;
-    if (job->preparing)
-        return error ? error : weir__strict_add(&ctx, job->async, eval, WEIR__OP_PEEK);
-    if (!eval->store_error)
-        eval->store_error = weir__strict_reply(&ctx, job->async, eval, WEIR__OP_PEEK, &without);
-    if (eval->store_error)
-        return 0;
-    join(&without, &with);
-    eval->decision = with;
+    if (error || job->preparing || eval->store_error)
+        return error;
+    join(&decision[0], &decision[1]);
+    eval->decision = decision[1];
     return 0;
 }
 
@@ -198,7 +223,7 @@ static int report_state(struct job *job, const struct weir__rule *rule)
         eval.quota = NULL;
     weir__eval_settle(&eval);
     eval.quota = weir__quota_effective(job->engine, rule, eval.quota, job->now, &room);
-    int error = !eval.quota ? 0 : is_strict(job, rule) ? peek_remote(job, &eval) : look_here(job, &eval);
+    int error = !eval.quota ? 0 : is_strict(job, rule) ? peek_remote(job, &eval) : peek_here(job, &eval);
     if (error || job->preparing)
         return error;
     weir__eval_outcome(&eval, &outcome);
@@ -210,8 +235,8 @@ static int report_state(struct job *job, const struct weir__rule *rule)
 
 int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
 {
-    struct job job = {.run = report_state};
-    int error = outcome ? run_waiting(engine, rule, key, len, now, &job) : WEIR_EINVAL;
+    struct job job = job_for(report_state, engine, rule, key, len, now, NULL);
+    int error = outcome ? run_waiting(&job) : WEIR_EINVAL;
     if (!error)
         *outcome = job.outcome;
     return error;
@@ -219,23 +244,23 @@ int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, 
 
 int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    struct job job = {.run = report_state, .async = async};
-    return prepare(engine, rule, key, len, now, &job);
+    struct job job = job_for(report_state, engine, rule, key, len, now, async);
+    return prepare(&job);
 }
 
 int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async,
                           weir_outcome *outcome)
 {
-    struct job job = {.run = report_state, .async = async};
-    int error = async && outcome ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
+    struct job job = job_for(report_state, engine, rule, key, len, now, async);
+    int error = async && outcome ? run_by_name(&job) : WEIR_EINVAL;
     if (!error)
         *outcome = job.outcome;
     return error;
 }
 
-/* ---- Changing it ---- */
+/* ---- Reset ---- */
 
-/* Denials are remembered by cost: all that the rule names, and the first few. Others end when they said they would. */
+/* Denials are cached by cost: removes those of the costs that the rule names, and of the first few. Others expire. */
 static int clear_negative_cache(const struct job *job, const struct weir__rule *rule, const weir_limit *limit)
 {
     enum { FIRST = 16 };
@@ -249,8 +274,8 @@ static int clear_negative_cache(const struct job *job, const struct weir__rule *
     return error;
 }
 
-/* Forgets what was consumed; under an eventual rule that is given back to all hosts. */
-static int reset_one(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
+/* Resets the counter; under an eventual rule, records the units as refunded, for all hosts. */
+static int reset_counter(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
 {
     const struct weir__delta_ledger *deltas = weir__delta_ledger_of(job->ruleset, rule);
     weir_segment *segment = job->engine->segment;
@@ -261,7 +286,7 @@ static int reset_one(const struct job *job, const struct weir__rule *rule, const
     return error;
 }
 
-/* All tiers: those of a sliding counter have counters of their own where their windows differ. */
+/* Resets all tiers: those of a sliding counter have counters of their own where their windows differ. */
 static int reset_here(const struct job *job, const struct weir__rule *rule)
 {
     int error = 0;
@@ -270,14 +295,14 @@ static int reset_here(const struct job *job, const struct weir__rule *rule)
         const struct weir__quota *quota = weir__quota_effective(job->engine, rule, &rule->quotas[i], job->now, &room);
         if (quota->kind != WEIR__LIMITED)
             continue;
-        error = reset_one(job, rule, quota);
+        error = reset_counter(job, rule, quota);
         if (!error && is_strict(job, rule))
             error = clear_negative_cache(job, rule, &quota->limit);
     }
     return error;
 }
 
-/* In the store one counter is that of all tiers. */
+/* In the store all tiers share one counter. */
 static int reset(struct job *job, const struct weir__rule *rule)
 {
     struct weir__request_ctx ctx = context_of(job);
@@ -294,21 +319,23 @@ static int reset(struct job *job, const struct weir__rule *rule)
 
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
 {
-    struct job job = {.run = reset};
-    return run_waiting(engine, rule, key, len, now, &job);
+    struct job job = job_for(reset, engine, rule, key, len, now, NULL);
+    return run_waiting(&job);
 }
 
 int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    struct job job = {.run = reset, .async = async};
-    return prepare(engine, rule, key, len, now, &job);
+    struct job job = job_for(reset, engine, rule, key, len, now, async);
+    return prepare(&job);
 }
 
 int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    struct job job = {.run = reset, .async = async};
-    return async ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
+    struct job job = job_for(reset, engine, rule, key, len, now, async);
+    return async ? run_by_name(&job) : WEIR_EINVAL;
 }
+
+/* ---- Block ---- */
 
 static int block(struct job *job, const struct weir__rule *rule)
 {
@@ -324,7 +351,112 @@ static int block(struct job *job, const struct weir__rule *rule)
 
 int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
 {
-    struct job job = {.run = block, .block_ns = for_ns};
-    int error = run(engine, rule, key, len, now, &job);
+    struct job job = job_for(block, engine, rule, key, len, now, NULL);
+    job.block_ns = for_ns;
+    int error = run_by_name(&job);
     return error ? error : job.done ? 0 : WEIR_ELIMIT;
+}
+
+/* ---- Settling: charging or refunding the difference to an earlier take ---- */
+
+/* A changed limit keeps its counters. */
+const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken)
+{
+    const struct weir__quota *first = NULL;
+    for (size_t i = 0; i < rule->quota_count; i++) {
+        const struct weir__quota *quota = &rule->quotas[i];
+        if (quota->kind != WEIR__LIMITED)
+            continue;
+        if (taken->tier.len ? weir__text_equal(quota->tier, taken->tier)
+                            : quota->units == taken->quota && quota->window_ns == taken->window_ns)
+            return quota;
+        first = first ? first : quota;
+    }
+    return first;
+}
+
+/* Settles in the segment, and records it for an eventual rule. */
+static int settle_here(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
+{
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(job->ruleset, rule);
+    weir_segment *segment = job->engine->segment;
+    weir_text key = {job->taken->key, job->taken->key_len};
+    if (job->amount >= 0) {
+        int error = weir_charge(segment, &quota->limit, key.data, key.len, job->amount, job->now, job->decision);
+        if (!error && deltas)
+            weir__delta_ledger_record(deltas, segment, rule, quota, key, job->amount);
+        return error;
+    }
+    int64_t before = deltas ? weir__delta_ledger_before(segment, quota, key, job->now) : 0;
+    int error = weir_refund(segment, &quota->limit, key.data, key.len, -job->amount, job->now, job->decision);
+    if (!error && deltas)
+        weir__delta_ledger_record_refund(deltas, segment, rule, quota, key, -job->amount, before,
+                                         job->decision->remaining);
+    return error;
+}
+
+static int settle_remote(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
+{
+    struct weir__request_ctx ctx = context_of(job);
+    struct weir__rule_eval eval = {.rule = rule,
+                                   .quota = quota,
+                                   .key = job->taken->key,
+                                   .key_len = (uint32_t)job->taken->key_len,
+                                   .cost = job->amount};
+    if (!job->taken->key || !job->taken->key_len || job->taken->key_len > WEIR__KEY_MAX)
+        return WEIR_EINVAL;
+    enum weir__store_op_kind kind = job->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE;
+    if (job->preparing)
+        return weir__strict_add(&ctx, job->async, &eval, kind);
+    return weir__strict_reply(&ctx, job->async, &eval, kind, job->decision);
+}
+
+static int settle_rule(const struct job *job)
+{
+    const weir_rules *rules = job->ruleset->rules;
+    const struct weir__rule *rule = NULL;
+    for (size_t i = 0; i < rules->count && !rule; i++)
+        if (rules->rules[i]->shadow == job->taken->shadow && weir__text_is(rules->rules[i]->name, job->taken->rule))
+            rule = rules->rules[i];
+    const struct weir__quota *quota = rule ? weir__quota_taken(rule, job->taken) : NULL;
+    struct weir__quota room;
+    if (!quota)
+        return WEIR_ENORULE;
+    quota = weir__quota_effective(job->engine, rule, quota, weir__clock_fast(job->engine->segment), &room);
+    if (is_strict(job, rule))
+        return settle_remote(job, rule, quota);
+    return job->preparing ? 0 : settle_here(job, rule, quota);
+}
+
+static int settle(struct job *job)
+{
+    if (!job->engine || !job->taken || !job->taken->rule || !job->decision)
+        return WEIR_EINVAL;
+    if (job->amount > WEIR__USED_MAX || job->amount < -WEIR__USED_MAX)
+        return WEIR_ECOST;
+    int at;
+    job->ruleset = weir__hazard_acquire(&job->engine->hazards, &at);
+    int error = settle_rule(job);
+    weir__hazard_release(&job->engine->hazards, at);
+    return error;
+}
+
+int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
+{
+    struct job job = {settle, engine, now, .taken = taken, .amount = amount, .decision = decision};
+    return run_waiting(&job);
+}
+
+int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
+{
+    weir_decision unused;
+    struct job job = {settle, engine, now, async, .taken = taken, .amount = amount, .decision = &unused};
+    return prepare(&job);
+}
+
+int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,
+                           weir_decision *decision)
+{
+    struct job job = {settle, engine, now, async, .taken = taken, .amount = amount, .decision = decision};
+    return async ? settle(&job) : WEIR_EINVAL;
 }

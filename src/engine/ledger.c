@@ -1,14 +1,12 @@
 /* Recording of deltas. See ledger.h. */
-#define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/ledger.h"
 #include "base/clock.h"
-#include "engine/counter_by_hash.h"
+#include "engine/segment.h"
 #include "base/hash.h"
-#include "engine/counter_name.h"
+#include "engine/store_request.h"
 
 #include <weir/store.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -39,8 +37,7 @@ static int open_at(const struct weir__making *where, struct weir__delta_ledger *
     int error = weir__random_fill(random, sizeof random);
     if (error)
         return error;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(sender + 2 * i, 3, "%02x", random[i]);
+    *weir__write_hex(sender, random, sizeof random) = 0;
     making.format = format;
     making.plan = sender;
     making.check = check;

@@ -1,6 +1,5 @@
 /* Wrong passwords and tokens: how long checks and answers are held back. */
-#define _GNU_SOURCE /* sched_getcpu */
-#include "engine/arguments.h"
+#include "engine/segment.h"
 #include "rules/rule.h"
 
 /* Both are forgotten evenly, one at a time. */

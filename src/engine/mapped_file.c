@@ -1,5 +1,4 @@
 /* Files that live in shared memory: all system calls on files and memory. See mapped_file.h. */
-#define _GNU_SOURCE /* O_TMPFILE, mkostemp */
 #include "engine/mapped_file.h"
 
 #include <errno.h>

@@ -1,7 +1,13 @@
-/* The negative cache. See negative_cache.h. */
-#define _GNU_SOURCE /* sched_getcpu */
-#include "engine/negative_cache.h"
-#include "engine/arguments.h"
+/*
+ * The negative cache: denials of the store, kept in the segment until they end, so that a client that retries does not
+ * cause store requests.
+ *
+ * Each is a bucket next to the counter that drains one unit a microsecond: its level is the time left. Not implemented
+ * as a block, since every take checks for blocks while there are any. Entries are separate by cost, since a smaller
+ * cost may fit, and by limit, since a changed limit must be decided anew.
+ */
+#include "engine/strict.h"
+#include "engine/segment.h"
 #include "table/hash.h"
 
 #define LONGEST_US WEIR__USED_MAX
@@ -63,10 +69,4 @@ int weir__negative_cache_remove(weir_segment *segment, const weir_limit *negativ
 {
     weir_limit place = place_of(negative_cache, request);
     return weir_reset(segment, &place, request->key, request->key_len, now);
-}
-
-bool weir__blocks_any(const weir_segment *segment, weir_time now)
-{
-    struct weir__op op = weir__operation(segment, NULL, now);
-    return weir__any_blocked(&op);
 }

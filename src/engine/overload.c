@@ -1,5 +1,5 @@
 /* Overload control of a request under evaluation: see overload.h. */
-#include "engine/overload.h"
+#include "engine/evaluation.h"
 
 #include "algo/algo.h"
 #include "engine/hot_key_sampler.h"

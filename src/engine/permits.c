@@ -1,8 +1,8 @@
 /* Slots that a request holds, under one rule or several. */
 #include "engine/permits.h"
 
-#include "engine/permit_calls.h"
-#include "engine/connection_pool.h"
+#include "engine/segment.h"
+#include "engine/strict.h"
 
 /* ---- Of a request under decision ---- */
 

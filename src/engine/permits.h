@@ -2,7 +2,7 @@
 #ifndef WEIR_ENGINE_PERMITS_H
 #define WEIR_ENGINE_PERMITS_H
 
-#include "engine/async.h"
+#include "engine/strict.h"
 #include "engine/evaluation.h"
 
 /* Takes a slot for a eval, and puts it into ctx->held. */

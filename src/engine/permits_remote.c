@@ -2,26 +2,21 @@
 #include "engine/permits.h"
 
 #include "algo/algo.h"
-#include "engine/counter_name.h"
+#include "engine/store_request.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define IDENTITY_BITS 52 /* of each half: exact in the script's doubles */
 #define NAME_BITS     16 /* of `place`: length of the name; above it, its offset */
 
 _Static_assert(WEIR_PERMITS_MAX *WEIR__STORE_NAME_MAX <= WEIR_PERMITS_NAMES_MAX, "every name has room");
 
-int weir__remote_permit_identify(struct weir__store_op *async)
+int weir__remote_permit_identify(struct weir__store_op *op)
 {
-    ssize_t got;
-    do
-        got = getrandom(async->lease, sizeof async->lease, 0);
-    while (got < 0 && errno == EINTR);
+    int error = weir__random_fill(op->lease, sizeof op->lease);
     for (int i = 0; i < 2; i++)
-        async->lease[i] >>= 64 - IDENTITY_BITS;
-    return got == (ssize_t)sizeof async->lease ? 0 : WEIR_ESYS;
+        op->lease[i] >>= 64 - IDENTITY_BITS;
+    return error;
 }
 
 void weir__remote_permit_add(weir_permits *permits, const struct weir__store_op *taken)

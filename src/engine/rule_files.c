@@ -1,7 +1,7 @@
-/* Reading rule files. A file that is replaced or written while it is read is noticed by its state before and after. */
-#define _GNU_SOURCE /* O_CLOEXEC, struct stat's nanoseconds */
-#include "base/clock.h"
+/* Rule files: see rule_files.h. A file that is replaced or written during the read differs in its state afterwards. */
 #include "engine/rule_files.h"
+#include "algo/algo.h"
+#include "base/clock.h"
 #include "base/hash.h"
 
 #include <dirent.h>
@@ -14,9 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MAX_NS (20 * 1000 * WEIR_MICROSECOND) /* 10 ms is the longest there is */
+#define SOURCE_BYTES_MAX (16 << 20) /* of one file */
+#define SOURCES_MAX      4096
+#define TICK_MAX_NS      (20 * 1000 * WEIR_MICROSECOND) /* the longest tick of the kernel is 10 ms */
 
-/* The names to read, in order: the path itself, or what a directory holds. */
+/* The files to read, in order: the path itself, or the files of a directory. */
 struct names {
     char **list;
     size_t count, room;
@@ -72,12 +74,12 @@ static int names_of_directory(const char *path, struct names *names)
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry) {
-            error = errno; /* half a directory is not to be taken for the whole */
+            error = errno; /* a partial listing must not count as complete */
             break;
         }
         if (entry->d_name[0] == '.' || !(ends_in(entry->d_name, ".yaml") || ends_in(entry->d_name, ".yml")))
             continue;
-        error = names->count < WEIR__SOURCES_MAX ? names_add(names, path, entry->d_name) : E2BIG;
+        error = names->count < SOURCES_MAX ? names_add(names, path, entry->d_name) : E2BIG;
     }
     closedir(dir);
     if (names->count)
@@ -116,8 +118,8 @@ static void add_state(struct weir__fingerprint *print, const char *name, const s
 }
 
 /*
- * Times on disk come in steps: of the kernel's tick, or of a whole second on simpler or distant file systems. What was
- * changed within the present step may be changed again and look the same.
+ * File times have the resolution of the kernel's tick, or of a second on simpler or remote file systems. A file changed
+ * within the current step may change again and keep its time.
  */
 static void add_age(struct weir__fingerprint *print, const struct stat *at, int64_t now_ns)
 {
@@ -152,11 +154,11 @@ struct weir__fingerprint weir__sources_look(const char *path)
     return print;
 }
 
-/* Who reads, and who hears what is wrong. */
+/* Receives diagnostics of the files. */
 struct reading {
     weir_diagnose *diagnose;
     void *context;
-    bool passing; /* of weir__sources */
+    bool passing; /* as in struct weir__sources */
 };
 
 static int report(const struct reading *r, const char *path, const char *format, const char *detail)
@@ -170,7 +172,7 @@ static int report(const struct reading *r, const char *path, const char *format,
 
 static int report_unreadable(struct reading *r, const char *path, int number)
 {
-    /* These stay until somebody changes something, which shows in the fingerprint. */
+    /* These last until a change on disk, which the fingerprint detects. */
     static const int lasting[] = {ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ENAMETOOLONG, ENXIO, E2BIG};
     bool lasts = false;
     for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
@@ -180,12 +182,11 @@ static int report_unreadable(struct reading *r, const char *path, int number)
                   number == E2BIG ? "the directory has more than 4096 files" : strerror(number));
 }
 
-/* Reads up to `size` bytes; fewer, or an error in errno, if the file ends before. */
-static ssize_t read_all(int file, char *to, size_t size)
+ssize_t weir__read_fully(int file, void *to, size_t size)
 {
     size_t done = 0;
     while (done < size) {
-        ssize_t got = read(file, to + done, size - done);
+        ssize_t got = read(file, (char *)to + done, size - done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -203,7 +204,7 @@ static bool same_state(const struct stat *a, const struct stat *b)
            nanoseconds(a->st_ctim) == nanoseconds(b->st_ctim);
 }
 
-/* The open file's content into *source, which then owns both texts. */
+/* Reads the open file into *source, which then owns both texts. */
 static int read_open(int file, const char *name, struct reading *r, struct weir__source *source)
 {
     struct stat before, after;
@@ -212,7 +213,7 @@ static int read_open(int file, const char *name, struct reading *r, struct weir_
     if (!S_ISREG(before.st_mode))
         return report(r, name, "cannot be read: %s",
                       S_ISDIR(before.st_mode) ? "it is a directory" : "it is neither a file nor a directory");
-    if (before.st_size > WEIR__SOURCE_BYTES_MAX)
+    if (before.st_size > SOURCE_BYTES_MAX)
         return report(r, name, "cannot be read: %s", "it is longer than 16 MiB");
     size_t size = (size_t)before.st_size;
     char *text = malloc(size + 1), *copy = strdup(name);
@@ -220,7 +221,7 @@ static int read_open(int file, const char *name, struct reading *r, struct weir_
     source->text = (weir_text){text, size};
     if (!text || !copy)
         return WEIR_ENOMEM;
-    ssize_t got = read_all(file, text, size);
+    ssize_t got = weir__read_fully(file, text, size);
     if (got < 0)
         return report_unreadable(r, name, errno);
     if ((size_t)got != size || fstat(file, &after) != 0 || !same_state(&before, &after))
@@ -231,7 +232,7 @@ static int read_open(int file, const char *name, struct reading *r, struct weir_
 
 static int read_file(const char *name, struct reading *r, struct weir__source *source)
 {
-    /* Not blocking: a FIFO in the directory must not hold up the process. */
+    /* Non-blocking: a FIFO in the directory must not block the process. */
     int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0 && errno == ENOENT)
         return WEIR_ERULESBUSY; /* it was there a moment ago */
@@ -242,7 +243,7 @@ static int read_file(const char *name, struct reading *r, struct weir__source *s
     return error;
 }
 
-/* Names that are there and lead nowhere, or where we may not look, are told. A name that is gone again is not. */
+/* Reports names that exist but are dangling links or not accessible. A name that is gone is not reported. */
 static int report_unreachable(const struct names *names, struct reading *r)
 {
     int error = WEIR_ERULESBUSY;
@@ -264,7 +265,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Word by word; a line that begins with '#' says nothing. */
+/* Word by word, without lines that begin with '#'. */
 static uint64_t text_checksum(weir_text text, uint64_t checksum)
 {
     bool first = true; /* of its line */
@@ -304,7 +305,7 @@ static int read_names(const char *path, const struct names *names, struct readin
         return WEIR_ENOMEM;
     int first = 0;
     for (size_t i = 0; i < names->count; i++) {
-        /* All of them, so that every unreadable file is told. */
+        /* All of them, so that every unreadable file is reported. */
         int error = read_file(names->list[i], r, &sources->list[sources->count++]);
         first = first ? first : error;
     }
@@ -339,17 +340,17 @@ void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *
 {
     struct names names = {0};
     struct reading r = {diagnose, context, false};
-    bool told = false;
+    bool reported = false;
     if (names_find(path, &names) == 0) {
         for (size_t i = 0; i < names.count; i++) {
             struct stat at;
             if (stat(names.list[i], &at) == 0)
                 continue;
             report_unreadable(&r, names.list[i], errno);
-            told = true;
+            reported = true;
         }
     }
-    if (!told)
+    if (!reported)
         report(&r, path, "%s", "cannot be read: it changes whenever it is read");
     names_free(&names);
 }
@@ -362,4 +363,107 @@ void weir__sources_free(struct weir__sources *sources)
     }
     free(sources->list);
     *sources = (struct weir__sources){0};
+}
+
+/* ---- Compiling ---- */
+
+/* As weir_zone_open, but WEIR_ESYS for errors that are not about the zone and may pass. */
+static int open_zone(const char *name, weir_zone **zone)
+{
+    errno = 0;
+    int error = weir_zone_open(name, zone);
+    bool passing = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EIO;
+    return error == WEIR_EZONE && passing ? WEIR_ESYS : error;
+}
+
+bool weir__store_limit_fits(const weir_limit *limit)
+{
+    /* The bounds within which the script's division, in steps, is exact. weir_limit_init refuses other limits. */
+    return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
+           limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
+}
+
+/* Checks what the compiler cannot know: whether the store can compute the limits. */
+static void check_consistency(const weir_rules *rules, bool storeless, struct weir__diagnostics *report)
+{
+    static const char *const names[] = {"local", "eventual", "strict"};
+    for (size_t i = 0; i < rules->count; i++) {
+        const struct weir__rule *rule = rules->rules[i];
+        if (!rule->consistency_given || rule->consistency == WEIR__LOCAL)
+            continue;
+        bool fits = true;
+        for (size_t j = 0; j < rule->quota_count; j++)
+            fits &= rule->quotas[j].kind != WEIR__LIMITED || weir__store_limit_fits(&rule->quotas[j].limit);
+        if (!fits)
+            weir__report_error(report, rule->consistency_place, "consistency: %s: %s", names[rule->consistency],
+                               weir_strerror(WEIR_ESTORELIMIT));
+        else if (storeless)
+            weir__report_warning(report, rule->consistency_place, "consistency: %s acts as local: there is no store",
+                                 names[rule->consistency]);
+    }
+}
+
+int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__audience *audience,
+                       weir_rules **rules)
+{
+    struct weir__diagnostics report = {
+        .diagnose = audience->diagnose, .context = audience->context, .sources = sources, .source_count = count};
+    static const struct weir__surroundings around = {open_zone, weir_zone_close};
+    weir_rules *made;
+    int error = weir__rules_compile(&report, &around, &made);
+    if (error)
+        return error;
+    check_consistency(made, audience->storeless, &report);
+    if (report.errors) {
+        weir_rules_free(made);
+        return WEIR_ERULES;
+    }
+    *rules = made;
+    return 0;
+}
+
+static int load_once(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
+                     weir_rules **rules)
+{
+    struct weir__sources sources;
+    int error = weir__sources_read(path, audience->diagnose, audience->context, &sources);
+    if (error)
+        return error;
+    error = weir__load_sources(sources.list, sources.count, audience, rules);
+    if (print)
+        *print = sources.fingerprint;
+    weir__sources_free(&sources);
+    return error;
+}
+
+int weir__load_path(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
+                    weir_rules **rules)
+{
+    enum { TRIES = 50 };
+    for (int try = 1;; try++) {
+        int error = load_once(path, audience, print, rules);
+        if (error != WEIR_ERULESBUSY)
+            return error;
+        if (try == TRIES) {
+            weir__sources_report_busy(path, audience->diagnose, audience->context);
+            return error;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+}
+
+int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, weir_rules **rules)
+{
+    if (!path || !rules)
+        return WEIR_EINVAL;
+    return weir__load_path(path, &(struct weir__audience){diagnose, context, false}, NULL, rules);
+}
+
+int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose, void *context,
+                     weir_rules **rules)
+{
+    if (!name || (!text && len) || !rules)
+        return WEIR_EINVAL;
+    struct weir__source source = {name, {text, len}};
+    return weir__load_sources(&source, 1, &(struct weir__audience){diagnose, context, false}, rules);
 }

@@ -1,18 +1,21 @@
-/* Rule files on disk: reading all of them at one moment, and noticing that they have changed. */
+/*
+ * Rule files on disk: reading all of them at one moment, detecting that they have changed, and compiling them with what
+ * the compiler of src/rules needs from the system (time zones).
+ */
 #ifndef WEIR_ENGINE_RULE_FILES_H
 #define WEIR_ENGINE_RULE_FILES_H
 
 #include "rules/report.h"
+#include "rules/set.h"
 
-#define WEIR__SOURCE_BYTES_MAX (16 << 20) /* of one file; longer ones are an error of the reader's */
-#define WEIR__SOURCES_MAX      4096
+#include <sys/types.h>
 
-/* What the disk looked like: equal for equal files. */
+/* The state of the files on disk: equal for equal files. */
 struct weir__fingerprint {
     uint64_t sum;
-    uint64_t content;  /* a hash of what was read; 0: only looked at */
-    uint64_t checksum; /* the same by weir__sources_checksum */
-    int error;         /* 0, or the errno that kept us from looking */
+    uint64_t content;  /* a hash of the texts; 0: they were not read */
+    uint64_t checksum; /* weir__sources_checksum of the texts */
+    int error;         /* 0, or the errno of the failed look */
     int64_t age_ns;    /* since a file or its name last changed; negative if the clock was set back since */
     bool young;        /* changed so lately that another change may bear the same time */
 };
@@ -21,22 +24,50 @@ struct weir__sources {
     struct weir__source *list;
     size_t count;
     struct weir__fingerprint fingerprint; /* after an error only its `error`: of the path as a whole */
-    bool passing; /* after WEIR_ERULESPATH: it may be over without a change on disk, e.g. no file descriptor was left */
+    bool passing; /* WEIR_ERULESPATH may end without a change on disk, e.g. if no file descriptor was left */
 };
 
+/* Reads up to `size` bytes; fewer if the file ends before. -1: errno has the reason. */
+ssize_t weir__read_fully(int file, void *to, size_t size);
+
 struct weir__fingerprint weir__sources_look(const char *path);
-/*
- * A number for what the texts say, whatever their files are called: equal on all hosts whose texts differ in blanks and
- * lines of comment at the most. Never 0.
- */
+/* A hash of the texts, without blanks and comment lines, and independent of the files' names. Never 0. */
 uint64_t weir__sources_checksum(const struct weir__source *list, size_t count);
 /*
- * Reads a file, or the *.yaml and *.yml of a directory in the order of their names. WEIR_ERULESPATH after it was told
- * to `diagnose`; WEIR_ERULESBUSY if something was written meanwhile; WEIR_ENOMEM.
+ * Reads a file, or the *.yaml and *.yml of a directory in the order of their names. WEIR_ERULESPATH, reported to
+ * `diagnose`; WEIR_ERULESBUSY if a file was written meanwhile; WEIR_ENOMEM.
  */
 int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources);
-/* For who has had WEIR_ERULESBUSY too often: tells why, e.g. that a link leads nowhere. */
+/* After repeated WEIR_ERULESBUSY: reports the reason, e.g. a dangling link. */
 void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *context);
 void weir__sources_free(struct weir__sources *sources);
+
+/* ---- Compiling ---- */
+
+/* Receives the diagnostics of the rules. */
+struct weir__audience {
+    weir_diagnose *diagnose; /* may be NULL */
+    void *context;
+    bool storeless; /* warns about rules that need a store, since there is none; false: there is one, or unknown */
+};
+
+/* Compiles sources; as weir_rules_parse. */
+int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__audience *audience,
+                       weir_rules **rules);
+/* Reads and compiles; retries for a moment while a file is being written. As weir_rules_load. */
+int weir__load_path(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
+                    weir_rules **rules);
+/* Whether the store's script computes this limit exactly, with doubles. If not, loading the rules fails. */
+bool weir__store_limit_fits(const weir_limit *limit);
+
+/* ---- Time zones: timezone.c ---- */
+
+/*
+ * Makes a zone of the `len` bytes of a TZif file, which may be hostile. Its transitions are strictly rising, each
+ * changes the offset, and no offset is 26 hours or more; those that follow from the rule in the footer are written out
+ * up to the end of the year 2200. Returns 0; or, with *out unchanged, WEIR_EZONE if the bytes are malformed or count
+ * leap seconds (as the "right" zones do, but weir's clock does not), or WEIR_ENOMEM. Freed by weir_zone_close.
+ */
+WEIR_MUST_CHECK int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out);
 
 #endif

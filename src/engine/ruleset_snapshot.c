@@ -2,17 +2,11 @@
  * The ruleset snapshot in use: the consistency of its rules, and their statistics, which all processes share in the
  * segment.
  */
-#define _GNU_SOURCE /* sched_getcpu */
 #include "engine/fast_result.h"
-#include "engine/cpu.h"
+#include "engine/segment.h"
 #include "engine/hot_key_sampler.h"
 
 #include <stdlib.h>
-
-struct weir__rule_stats_shard *weir__rule_stats_here(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
-{
-    return weir__rule_stats_on(ruleset, rule, weir__cpu());
-}
 
 /* ---- Consistency ---- */
 
@@ -51,11 +45,6 @@ bool weir__ruleset_is_strict(weir *engine)
     return strict;
 }
 
-bool weir__needs_store_reply(weir *engine)
-{
-    return weir__ruleset_is_strict(engine) && weir__load64(&engine->connection_pool);
-}
-
 uint64_t weir__rules_checksum(weir *engine)
 {
     int at;
@@ -83,7 +72,7 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         bool writable = !engine->segment->read_only;
         struct weir__rule_stats *stats_of_rule =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
-        ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->untold;
+        ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->unread_stats;
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }

@@ -1,5 +1,6 @@
 /* Opening, creating and attaching segments. */
 #include "engine/segment.h"
+#include "base/hash.h"
 #include "engine/mapped_file.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static int fill_plan(const weir_segment_options *options, struct weir__segment_s
 
 static int format(void *memory, uint64_t bytes, const void *plan)
 {
-    (void)bytes; /* the plan has them */
+    (void)bytes; /* in the plan, too */
     return weir__segment_format(memory, plan);
 }
 
@@ -67,7 +68,7 @@ static int create(const weir_segment_options *options, bool replace, weir_segmen
     int error = fill_plan(options, &plan);
     if (error)
         return error;
-    /* Before anything is reserved; weir__segment_format has the last word. */
+    /* Before any space is reserved; weir__segment_format checks again. */
     if (plan.bytes < WEIR__SIZE_MIN || plan.bytes > INT64_MAX || plan.slab_bytes > plan.bytes / 2)
         return WEIR_ESIZE;
     struct weir__making making = {.path = options->path,
@@ -76,7 +77,7 @@ static int create(const weir_segment_options *options, bool replace, weir_segmen
                                   .replace = replace,
                                   .format = format,
                                   .plan = &plan};
-    weir_segment *made = calloc(1, sizeof *made); /* first: without it, nothing is to be left behind */
+    weir_segment *made = calloc(1, sizeof *made); /* first: a failure must not leave a file behind */
     error = made ? weir__mapped_make(&making, &mapped) : WEIR_ENOMEM;
     if (!error)
         return finish(made, &mapped, segment);
@@ -108,8 +109,8 @@ static bool is_broken(int error)
 }
 
 /*
- * Replaces a broken segment, one process at a time: who comes second finds what the first has made. A holder that is
- * stopped does not hold up the others for ever; they then replace it themselves.
+ * Replaces a broken segment, one process at a time: the next one finds the new segment. The lock is given up after some
+ * seconds, so that a stopped holder does not block the others for ever.
  */
 static int rebuild(const weir_segment_options *options, weir_segment **segment)
 {
@@ -137,7 +138,7 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
     if (!processor_fits())
         return WEIR_ECPU;
 
-    /* Twice: between a look and a link somebody else may have made or removed it. */
+    /* Twice: another process may create or remove it between the attach and the link. */
     int error = WEIR_ENOENT;
     for (int round = 0; round < 2; round++) {
         if (!only_new) {
@@ -157,6 +158,28 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
 unsigned weir__segment_owner(const weir_segment *segment)
 {
     return segment->owner;
+}
+
+/*
+ * XXH3 is not a cryptographic hash, but its value is never shown: it only mixes the 192 secret bytes and the purpose
+ * into a key for a function that is one.
+ */
+int weir_segment_secret(const weir_segment *segment, const char *purpose, uint8_t secret[WEIR_SECRET_BYTES])
+{
+    char text[WEIR__SECRET_BYTES + 64];
+    size_t len = purpose ? strlen(purpose) : 0;
+    if (!segment || !len || !secret || len > sizeof text - WEIR__SECRET_BYTES)
+        return WEIR_EINVAL;
+    memcpy(text, segment->table.header->secret, WEIR__SECRET_BYTES);
+    if (weir__lost(segment)) /* then the secret is all zeros */
+        return WEIR_ELOST;
+    for (size_t i = 0; i < len; i++) /* without its zero byte */
+        text[WEIR__SECRET_BYTES + i] = purpose[i];
+    for (uint64_t i = 0; i < WEIR_SECRET_BYTES / 8; i++) {
+        uint64_t part = weir__hash_text((weir_text){text, WEIR__SECRET_BYTES + len}, i + 1);
+        memcpy(secret + 8 * i, &part, 8);
+    }
+    return 0;
 }
 
 void weir_segment_close(weir_segment *segment)

@@ -6,7 +6,6 @@
  *
  * The handler uses nothing but atomic loads and stores, mmap (on Linux a bare system call) and sigaction.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "engine/segment.h"
 #include "engine/mapped_file.h"
 

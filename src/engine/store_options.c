@@ -33,14 +33,6 @@ static int wrong(const struct why *why, const char *format, ...)
     return WEIR_ESTOREURL;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)weir__lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Decodes %XX. False: malformed, too long, or a zero byte. */
 static bool unescape(weir_text text, char *to, size_t size)
 {
@@ -49,9 +41,11 @@ static bool unescape(weir_text text, char *to, size_t size)
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
         if (c == '%') {
-            if (text.len - i < 3 || hex(text.data[i + 1]) < 0 || hex(text.data[i + 2]) < 0)
+            int high = text.len - i < 3 ? -1 : weir__hex_digit(weir__lower(text.data[i + 1]));
+            int low = text.len - i < 3 ? -1 : weir__hex_digit(weir__lower(text.data[i + 2]));
+            if (high < 0 || low < 0)
                 return false;
-            c = (char)(hex(text.data[i + 1]) * 16 + hex(text.data[i + 2]));
+            c = (char)(high * 16 + low);
             i += 2;
         }
         if (c == '\0' || len + 1 >= size)

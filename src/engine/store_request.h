@@ -1,11 +1,14 @@
 /*
- * A request to the store: operations (ops) on counters, in groups; each group is taken as a whole or not at all.
+ * A request to the store: operations (ops) on counters, in groups; each group is taken as a whole or not at all. Also
+ * the names of counters, and the interface to the library that sends requests.
  *
  * The caller owns the request and must not move or free it until the client has completed it (`done`) or it was
  * cancelled.
  */
 #ifndef WEIR_ENGINE_STORE_REQUEST_H
 #define WEIR_ENGINE_STORE_REQUEST_H
+
+#include "engine/store_options.h"
 
 #include <weir/weir.h>
 
@@ -135,5 +138,67 @@ struct weir__store_request {
     uint16_t slot;
     uint8_t state, tries;
 };
+
+/* ---- Names of counters: prefix:rule:key. docs/store.md describes them ---- */
+
+#define WEIR__NAME_KEY_MAX 80 /* bytes of a key that is used unchanged; of a longer one */
+#define WEIR__NAME_KEY_CUT 40 /* its first bytes */
+#define WEIR__NAME_DIGITS  32 /* and hexadecimal digits of its hash are used */
+
+struct weir__naming {
+    const char *prefix; /* "weir"; at most 64 bytes */
+    bool hash_keys;
+};
+
+/* Writes the name with its zero byte to `to` (WEIR__STORE_NAME_MAX + 1 bytes); returns its length. */
+size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to);
+
+/* For a long key of which only the first WEIR__NAME_KEY_CUT bytes and the digits of its hash are known. */
+size_t weir__store_name_cut(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text cut,
+                            const char *digits, char *to);
+/* WEIR__NAME_DIGITS digits of the key's SHA-256, without a zero byte. Cryptographic, as keys may be secrets. */
+void weir__store_digits(weir_text key, char *digits);
+
+/*
+ * ---- The interface to the store library (libweir-store, src/remote) ----
+ *
+ * The engine calls the blocking client through a table of functions, so that libweir references neither hiredis nor
+ * OpenSSL. weir_store_use (<weir/store.h>), in the store library, registers the table; weir_open refuses
+ * weir_options.store without it (WEIR_ESTORELIB).
+ */
+
+enum weir__store_state { WEIR__STORE_NEW, WEIR__STORE_UP, WEIR__STORE_DOWN, WEIR__STORE_PROBING };
+
+/* Totals of a client. */
+struct weir__client_stats {
+    uint64_t requests, replied, failed; /* submitted; completed without and with an error */
+    uint64_t slow;                      /* of the failed: missed their deadline */
+    uint64_t refused;                   /* of the failed: refused by the open breaker, not sent */
+    uint64_t commands, bytes_out, bytes_in;
+    uint64_t connects, disconnects;
+    uint64_t script_loads, redirects, refunds;
+    uint64_t opened; /* times a breaker opened */
+    enum weir__store_state state;
+    int last_error; /* of the last failure of a server */
+};
+
+struct weir__blocking_client;
+
+/* Functions of remote/client.h, which documents them. */
+struct weir__store_ops {
+    const char *version; /* WEIR_VERSION: the two libraries share structures, so they must be of the same version */
+    struct weir__blocking_client *(*open)(const struct weir__store_options *options);
+    void (*close)(struct weir__blocking_client *client);
+    int (*request)(struct weir__blocking_client *client, struct weir__store_request *request);
+    void (*refund)(struct weir__blocking_client *client, const struct weir__store_request *request);
+    void (*flush_refunds)(struct weir__blocking_client *client, int64_t most_us);
+    void (*stats)(struct weir__blocking_client *client, struct weir__client_stats *stats);
+};
+
+/* NULL: none is registered. */
+const struct weir__store_ops *weir__store_ops(void);
+
+/* Exported, for libweir-store only. `ops` must stay. 0, or WEIR_ESTORELIB: the versions differ. */
+__attribute__((visibility("default"))) int weir_store_register(const struct weir__store_ops *ops);
 
 #endif

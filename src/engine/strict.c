@@ -1,12 +1,10 @@
 /* Strict rules. See strict.h. */
 #include "engine/strict.h"
-#include "engine/negative_cache.h"
 #include "engine/permits.h"
-#include "engine/connection_pool.h"
-#include "engine/overload.h"
-#include "engine/counter_name.h"
+#include "engine/evaluation.h"
+#include "engine/store_request.h"
 
-#include "algo/calendar.h"
+#include "algo/algo.h"
 
 #include <stdio.h>
 
@@ -15,11 +13,6 @@
 
 /* A refund of a take less than this ago is treated as immediate. */
 #define PRESENT_US 1000
-
-static bool enforced(const struct weir__rule_eval *eval)
-{
-    return !eval->shadow && !eval->replaced;
-}
 
 void weir__strict_mark(struct weir__request_ctx *ctx)
 {
@@ -50,7 +43,7 @@ static bool denied_here(const struct weir__request_ctx *ctx, struct weir__rule_e
     weir_decision made;
     if (eval->cost <= 0)
         return false;
-    if ((eval->cost > request.limit->cap || weir__blocks_any(segment, ctx->now)) &&
+    if ((eval->cost > request.limit->cap || weir__any_blocked(&segment->table, ctx->now.mono_ns / 1000)) &&
         weir_peek(segment, request.limit, eval->key, eval->key_len, eval->cost, ctx->now, &made) == 0 &&
         (made.verdict == WEIR_NEVER_FITS || made.verdict == WEIR_BLOCKED)) {
         eval->decision = made;
@@ -176,7 +169,7 @@ int weir__strict_reply(const struct weir__request_ctx *ctx, weir_async *async, c
 static bool has_enforced_rule(const struct weir__request_ctx *ctx, const struct weir__rule_eval *shadow)
 {
     for (size_t i = 0; i < ctx->count; i++)
-        if (enforced(&ctx->evals[i]) && ctx->evals[i].rule && shadow->rule &&
+        if (weir__eval_enforced(&ctx->evals[i]) && ctx->evals[i].rule && shadow->rule &&
             weir__text_equal(ctx->evals[i].rule->name, shadow->rule->name))
             return true;
     return false;
@@ -194,14 +187,14 @@ static int add_all(const struct weir__request_ctx *ctx, weir_async *async)
     bool first = async->request.group_count == 0, grouped = false;
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || eval->skipped || !enforced(eval) || eval->quota_mode)
+        if (!eval->strict || eval->skipped || !weir__eval_enforced(eval) || eval->quota_mode)
             continue;
         error = add_hit(ctx, async, eval, !grouped, false);
         grouped = true;
     }
     for (size_t i = 0; i < ctx->count && !error; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || eval->skipped || (enforced(eval) && !eval->quota_mode))
+        if (!eval->strict || eval->skipped || (weir__eval_enforced(eval) && !eval->quota_mode))
             continue;
         error = add_hit(ctx, async, eval, true,
                         first && grouped && !(eval->shadow && has_enforced_rule(ctx, eval)) &&
@@ -329,7 +322,7 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || !eval->skipped || !enforced(eval))
+        if (!eval->strict || !eval->skipped || !weir__eval_enforced(eval))
             continue;
         eval->skipped = false;
         if (eval->skipped_in_prepare) {
@@ -382,6 +375,6 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
         }
         eval->decision.remaining += eval->cost;
         if (eval->rule)
-            weir__count(&weir__rule_stats_here(ctx->ruleset, eval->rule)->rolled_back, 1);
+            weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
 }

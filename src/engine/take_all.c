@@ -1,27 +1,18 @@
-/* Deciding a request under all the rules that it has eval. See evaluation.h. */
+/* Evaluation of a request under all rules that match it: see evaluation.h. */
+#include "engine/evaluation.h"
+#include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"
 #include "engine/permits.h"
-#include "engine/connection_pool.h"
-#include "engine/hot_key_sampler.h"
-#include "engine/overload.h"
 #include "engine/strict.h"
 
-/* A decision that no counter made. */
+#define ROLLBACK_TRIES 8
+
+/* A decision without a counter. */
 static weir_decision settled(enum weir_verdict verdict)
 {
     bool passes = verdict == WEIR_ALLOW;
     return (weir_decision){
         .verdict = verdict, .limit = passes ? -1 : 0, .remaining = passes ? -1 : 0, .retry_after_ns = passes ? 0 : -1};
-}
-
-bool weir__eval_denies(const struct weir__rule_eval *eval)
-{
-    return !weir_passes(&eval->decision);
-}
-
-static bool enforced(const struct weir__rule_eval *eval)
-{
-    return !eval->shadow && !eval->replaced;
 }
 
 void weir__eval_fail(struct weir__rule_eval *eval, int error)
@@ -42,64 +33,122 @@ void weir__eval_look_full(const struct weir__request_ctx *ctx, struct weir__rule
     eval->decision.retry_after_ns = eval->decision.reset_after_ns;
 }
 
-#define BACK_TRIES 8
+/*
+ * ---- A full slab ----
+ *
+ * A log or wide counter for which the slab has no room. With on_store_failure `local` the host still enforces the
+ * limit, by a stand-in that needs no record: a sliding counter of two buckets in slots. It counts only the requests
+ * that find no room. A record of the key that cannot grow continues for the units that fit into it, and its units are
+ * subtracted from the limit of the stand-in: both together admit no more than the limit, as exactly as a sliding
+ * counter of two buckets does.
+ */
 
-enum querying { PEEK, TAKE, GIVE_BACK, CHARGE };
+#define STAND_IN_SALT UINT64_C(0x5ca1ab1e0ddba11) /* any number: separates the stand-in from the counter */
 
-/* What an eventual rule's counter has taken or given back is written down. `before`: what was left. */
-static void write_down(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum querying how,
-                       int64_t before, const weir_decision *made)
+static weir_limit stand_in(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
+{
+    const weir_limit *limit = &eval->quota->limit;
+    weir_limit made = *limit;
+    weir_decision looked;
+    made.algorithm = WEIR_SLIDING_WINDOW_COUNTER;
+    made.buckets = 2;
+    made.part_us = made.window_us;
+    made.count_rejected = false;
+    made.salt ^= STAND_IN_SALT;
+    made.wide = !weir__is_packed(&made); /* of the full limit: the representation must not depend on the units below */
+    if (weir_peek(ctx->engine->segment, limit, eval->key, eval->key_len, 0, ctx->now, &looked) == 0) {
+        int64_t logged = limit->hard - looked.remaining;
+        made.hard -= logged;
+        made.cap -= logged;
+    }
+    return made;
+}
+
+/* Takes from the stand-in, and sets store_error. WEIR_EFULL: there is none, so on_store_failure decides. */
+static int take_stand_in(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
+{
+    const weir_limit *full = &eval->quota->limit;
+    bool in_slab = full->algorithm == WEIR_SLIDING_WINDOW_LOG ||
+                   (full->algorithm == WEIR_SLIDING_WINDOW_COUNTER && full->buckets > 2);
+    if (!in_slab || eval->cost <= 0 || (eval->rule && eval->rule->on_failure != WEIR__FAIL_LOCAL))
+        return WEIR_EFULL;
+    weir_limit limit = stand_in(ctx, eval);
+    int error =
+        weir__take_on(ctx->cpu, ctx->engine->segment, &limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
+    if (error)
+        return error;
+    made->limit = full->hard;
+    eval->store_error = WEIR_EFULL;
+    return 0;
+}
+
+/* ---- Operations on one counter ---- */
+
+enum operation { PEEK, TAKE, ROLL_BACK, CHARGE };
+
+/* Records in the delta ledger what the counter of an eventual rule took or got back. `before`: what remained. */
+static void record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum operation what,
+                   int64_t before, const weir_decision *made)
 {
     const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, eval->rule);
     const weir_segment *segment = ctx->engine->segment;
     weir_text key = {eval->key, eval->key_len};
-    if (!deltas || how == PEEK)
+    if (!deltas || what == PEEK)
         return;
-    if (how == TAKE && eval->cost < 0)
+    if (what == TAKE && eval->cost < 0)
         weir__delta_ledger_record_refund(deltas, segment, eval->rule, eval->quota, key, -eval->cost, before,
                                          made->remaining);
-    else if (how == GIVE_BACK)
+    else if (what == ROLL_BACK)
         weir__delta_ledger_record(deltas, segment, eval->rule, eval->quota, key, -eval->cost);
-    else if (how == CHARGE || weir_passes(made) || eval->quota->limit.count_rejected)
+    else if (what == CHARGE || weir_passes(made) || eval->quota->limit.count_rejected)
         weir__delta_ledger_record(deltas, segment, eval->rule, eval->quota, key, eval->cost);
 }
 
-static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, const weir_limit *limit,
-                weir_decision *made)
-{
-    weir_segment *segment = ctx->engine->segment;
-    if (limit->algorithm == WEIR_CONCURRENCY && eval->cost > 0)
-        return weir__eval_hold(ctx, eval, made);
-    return segment->read_only
-               ? WEIR_EREADONLY
-               : weir__take_on(ctx->cpu, segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
-}
-
-static void async(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum querying how)
+static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
 {
     const weir_limit *limit = &eval->quota->limit;
     weir_segment *segment = ctx->engine->segment;
+    if (limit->algorithm == WEIR_CONCURRENCY && eval->cost > 0)
+        return weir__eval_hold(ctx, eval, made);
+    int error = segment->read_only
+                    ? WEIR_EREADONLY
+                    : weir__take_on(ctx->cpu, segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
+    return error == WEIR_EFULL ? take_stand_in(ctx, eval, made) : error;
+}
+
+/* Refunds a take, to the counter that it took from. */
+static int roll_back(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
+{
+    int error = WEIR_EBUSY;
+    weir_limit limit = eval->store_error == WEIR_EFULL ? stand_in(ctx, eval) : eval->quota->limit;
+    for (int left = ROLLBACK_TRIES; left > 0 && error == WEIR_EBUSY; left--)
+        error = eval->permits
+                    ? weir__eval_let_go(ctx, eval, made)
+                    : weir_refund(ctx->engine->segment, &limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
+    return error;
+}
+
+static void operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum operation what)
+{
+    const struct weir__quota *quota = eval->quota;
+    weir_segment *segment = ctx->engine->segment;
     weir_decision made;
     int64_t before = 0;
-    int error = WEIR_EBUSY;
-    if (eval->cost < 0 && how == TAKE && weir__delta_ledger_of(ctx->ruleset, eval->rule))
-        before = weir__delta_ledger_before(segment, eval->quota, (weir_text){eval->key, eval->key_len}, ctx->now);
-    /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
-    for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
-        error = how == PEEK     ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
-                : how == TAKE   ? take(ctx, eval, limit, &made)
-                : eval->permits ? weir__eval_let_go(ctx, eval, &made)
-                                : weir__eval_refund(ctx, eval, &made);
-    if (error == WEIR_EFULL && how == TAKE)
-        error = weir__eval_take_without_room(ctx, eval, &made);
+    if (eval->cost < 0 && what == TAKE && weir__delta_ledger_of(ctx->ruleset, eval->rule))
+        before = weir__delta_ledger_before(segment, quota, (weir_text){eval->key, eval->key_len}, ctx->now);
+    int error = what == PEEK ? weir_peek(segment, &quota->limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
+                : what == TAKE ? take(ctx, eval, &made)
+                               : roll_back(ctx, eval, &made);
     if (error) {
         weir__eval_fail(eval, error);
         return;
     }
-    write_down(ctx, eval, how, before, &made);
+    record(ctx, eval, what, before, &made);
     eval->decision = made;
     weir__eval_look_full(ctx, eval);
 }
+
+/* ---- All counters of a request ---- */
 
 void weir__eval_settle(struct weir__rule_eval *eval)
 {
@@ -124,18 +173,18 @@ void weir__eval_settle(struct weir__rule_eval *eval)
 
 bool weir__request_denied(const struct weir__request_ctx *ctx)
 {
-    size_t quota_hits = 0, quota_negative_cache = 0;
+    size_t quota_hits = 0, quota_denied = 0;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!enforced(eval))
+        if (!weir__eval_enforced(eval))
             continue;
         bool denies = weir__eval_denies(eval);
         if (!eval->quota_mode && denies)
             return true;
         quota_hits += eval->quota_mode;
-        quota_negative_cache += eval->quota_mode && denies;
+        quota_denied += eval->quota_mode && denies;
     }
-    return quota_hits && quota_hits == quota_negative_cache;
+    return quota_hits && quota_hits == quota_denied;
 }
 
 static bool has_counter(const struct weir__rule_eval *eval)
@@ -149,10 +198,10 @@ static bool counts_here(const struct weir__rule_eval *eval)
     return has_counter(eval) && !eval->strict;
 }
 
-/* The request is to take from this counter, and it could be reached so far. */
+/* The request takes from this counter, which did not fail so far. */
 static bool takes(const struct weir__rule_eval *eval)
 {
-    return enforced(eval) && counts_here(eval) && eval->cost > 0 && !eval->error;
+    return weir__eval_enforced(eval) && counts_here(eval) && eval->cost > 0 && !eval->error;
 }
 
 static bool counts_rejected(const struct weir__rule_eval *eval)
@@ -160,20 +209,19 @@ static bool counts_rejected(const struct weir__rule_eval *eval)
     return eval->rule && eval->rule->count_rejected;
 }
 
-/* Gives back what evals [0, end) took, because the request is denied after all. One that denied (quota mode) took
- * nothing. */
-static void give_back(const struct weir__request_ctx *ctx, size_t end)
+/* Rolls back the takes of evals [0, end), because the request is denied. One that denied (quota mode) took nothing. */
+static void roll_back_all(const struct weir__request_ctx *ctx, size_t end)
 {
     for (size_t i = 0; i < end; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!takes(eval) || weir__eval_denies(eval) || counts_rejected(eval))
             continue;
-        async(ctx, eval, GIVE_BACK);
+        operate(ctx, eval, ROLL_BACK);
         if (eval->rule && !eval->error)
             weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
     if (ctx->permits)
-        ctx->permits->count = 0; /* so far only these had any: shadows come later */
+        ctx->permits->count = 0; /* only these evals have permits: shadows come later */
 }
 
 void weir__eval_count_verdict(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
@@ -184,8 +232,8 @@ void weir__eval_count_verdict(const struct weir__request_ctx *ctx, const struct 
         weir__count(&stats->soft, 1);
 }
 
-/* A denial that was only looked at. */
-static void count_looked_at(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
+/* Counts a denial that resulted from a peek. */
+static void count_peeked(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
     weir_segment *segment = ctx->engine->segment;
     weir__eval_count_verdict(ctx, eval);
@@ -194,28 +242,28 @@ static void count_looked_at(const struct weir__request_ctx *ctx, const struct we
 }
 
 /*
- * Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
- * What denied stays a denial, even if others made room meanwhile: the rest of the counters have not been taken from.
+ * The request is denied: takes from the counters of rules with count_rejected, and corrects what remains under the
+ * others. An eval that denied stays a denial, even if its counter has room by now: the other counters are unchanged.
  */
 static void take_rejected(const struct weir__request_ctx *ctx, size_t from)
 {
     for (size_t i = from; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!enforced(eval) || !counts_here(eval) || eval->error)
+        if (!weir__eval_enforced(eval) || !counts_here(eval) || eval->error)
             continue;
         weir_decision looked = eval->decision;
         if (takes(eval) && counts_rejected(eval) && !ctx->dry_run)
-            async(ctx, eval, TAKE);
+            operate(ctx, eval, TAKE);
         else if (!weir__eval_denies(eval))
             eval->decision.remaining += eval->cost;
         else if (!ctx->dry_run && eval->reason == WEIR_BY_LIMIT)
-            count_looked_at(ctx, eval);
+            count_peeked(ctx, eval);
         if (!weir_passes(&looked) && !weir__eval_denies(eval))
             eval->decision = looked;
     }
 }
 
-/* Takes what is to be taken, all or nothing. False: the request is denied after all. */
+/* Takes from all counters or none. False: a concurrent request has made one of them deny. */
 static bool take_all(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
@@ -223,45 +271,45 @@ static bool take_all(const struct weir__request_ctx *ctx)
         if (!takes(eval))
             continue;
         bool passed = !weir__eval_denies(eval);
-        async(ctx, eval, TAKE);
+        operate(ctx, eval, TAKE);
         if (!passed || !weir__eval_denies(eval) || !weir__request_denied(ctx))
             continue;
-        give_back(ctx, i);
+        roll_back_all(ctx, i);
         take_rejected(ctx, i + 1);
         return false;
     }
     return true;
 }
 
-/* Negative costs. They come last, as nobody could take them back. */
+/* Negative costs. They come last, since they cannot be rolled back. */
 static void refund_all(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (enforced(eval) && counts_here(eval) && eval->cost < 0 && !eval->error)
-            async(ctx, eval, TAKE);
+        if (weir__eval_enforced(eval) && counts_here(eval) && eval->cost < 0 && !eval->error)
+            operate(ctx, eval, TAKE);
     }
 }
 
 bool weir__request_takes(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++)
-        if (enforced(&ctx->evals[i]) && has_counter(&ctx->evals[i]) && ctx->evals[i].cost > 0)
+        if (weir__eval_enforced(&ctx->evals[i]) && has_counter(&ctx->evals[i]) && ctx->evals[i].cost > 0)
             return true;
     return false;
 }
 
 void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    async(ctx, eval, PEEK);
+    operate(ctx, eval, PEEK);
 }
 
 void weir__request_peek(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (enforced(eval) && counts_here(eval))
-            async(ctx, eval, PEEK);
+        if (weir__eval_enforced(eval) && counts_here(eval))
+            operate(ctx, eval, PEEK);
     }
 }
 
@@ -269,11 +317,11 @@ static void decide_enforced(struct weir__request_ctx *ctx, struct weir__rule_eva
 {
     bool taking = weir__request_takes(ctx);
     if (only && taking && !ctx->dry_run && !weir__request_denied(ctx)) {
-        async(ctx, only, TAKE);
+        operate(ctx, only, TAKE);
         return;
     }
     weir__request_peek(ctx);
-    /* Who only gives back is not asking for anything, so nothing is denied. */
+    /* A request that only refunds is never denied. */
     if (ctx->strict && !(taking && weir__request_denied(ctx)))
         weir__strict_resolve(ctx);
     if (taking && weir__request_denied(ctx))
@@ -290,7 +338,7 @@ static const struct weir__rule *only_denier(const struct weir__request_ctx *ctx,
     *several = false;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!enforced(eval) || eval->quota_mode || !weir__eval_denies(eval))
+        if (!weir__eval_enforced(eval) || eval->quota_mode || !weir__eval_denies(eval))
             continue;
         *several |= found;
         found = true;
@@ -300,8 +348,8 @@ static const struct weir__rule *only_denier(const struct weir__request_ctx *ctx,
 }
 
 /*
- * A shadow rule sees what it would see if it were in force: requests that the others let pass. The enforced rule of
- * its own name is no other: the shadow stands in its place.
+ * A shadow rule counts the requests that it would count if it were enforced: those that the other rules allow. The
+ * enforced rule of the same name is not one of them: the shadow would replace it.
  */
 static void decide_shadows(struct weir__request_ctx *ctx)
 {
@@ -316,7 +364,7 @@ static void decide_shadows(struct weir__request_ctx *ctx)
         if (eval->strict)
             weir__strict_shadow(ctx, eval, passes);
         if (counts_here(eval))
-            async(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? TAKE : PEEK);
+            operate(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? TAKE : PEEK);
     }
 }
 
@@ -328,9 +376,9 @@ bool weir__eval_counts_denied(const struct weir__request_ctx *ctx, const struct 
 }
 
 /*
- * Charges the counters of a denied request: all of them if the request is denied, else (quota mode, shadows) those that
- * denied. The verdicts stay, also where a counter cannot be reached now; one that let it pass tells what is left. What
- * the store decides is counted there: WEIR__OP_COUNT.
+ * Charges the counters of a denied request: all of them if the request is denied, otherwise (quota mode, shadows) those
+ * that denied. The verdicts stay, also if a charge fails; an eval that allowed reports what remains. The store charges
+ * the counters of strict rules itself: WEIR__OP_COUNT.
  */
 static void charge_denied(const struct weir__request_ctx *ctx)
 {
@@ -344,14 +392,14 @@ static void charge_denied(const struct weir__request_ctx *ctx)
         int error = weir_charge(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, eval->cost,
                                 ctx->now, &made);
         if (!error)
-            write_down(ctx, eval, CHARGE, 0, &made);
+            record(ctx, eval, CHARGE, 0, &made);
         if (!error && !denies)
             eval->decision = made;
     }
 }
 
-/* Of two evals that deny, the one that should speak: what the client did itself, by priority, then the longest wait. */
-static bool speaks_before(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
+/* Which of two denials is reported: limits before shedding, then by priority, then the longest wait. */
+static bool is_reported_before(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
 {
     if ((a->reason == WEIR_BY_SHED) != (b->reason == WEIR_BY_SHED))
         return b->reason == WEIR_BY_SHED;
@@ -359,7 +407,7 @@ static bool speaks_before(const struct weir__rule_eval *a, const struct weir__ru
     if (left != right)
         return left > right;
     uint64_t a_wait = (uint64_t)a->decision.retry_after_ns, b_wait = (uint64_t)b->decision.retry_after_ns;
-    return a_wait > b_wait; /* -1, for ever, is the longest */
+    return a_wait > b_wait; /* -1, never, is the longest */
 }
 
 static int weight(const struct weir__rule_eval *eval)
@@ -367,7 +415,7 @@ static int weight(const struct weir__rule_eval *eval)
     return eval->reason == WEIR_BY_LIMIT ? 2 : eval->reason != WEIR_BY_NOTHING;
 }
 
-/* Of two that pass, the tighter one: a counter before none, any rule before no rule, then what has least left. */
+/* Which of two evals that allow is tighter: a counter before none, any rule before no rule, then the least left. */
 static bool is_tighter(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
 {
     if (weight(a) != weight(b))
@@ -382,15 +430,15 @@ static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx,
     const struct weir__rule_eval *best = NULL;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!enforced(eval) || weir__eval_denies(eval) != deny)
+        if (!weir__eval_enforced(eval) || weir__eval_denies(eval) != deny)
             continue;
-        if (!best || (deny ? speaks_before(eval, best) : is_tighter(eval, best)))
+        if (!best || (deny ? is_reported_before(eval, best) : is_tighter(eval, best)))
             best = eval;
     }
     return best;
 }
 
-/* Counts one eval of a request that was denied, or not, as a whole. */
+/* Counts one eval in the statistics of its rule; `denied`: the request as a whole. */
 static inline void count_eval(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, bool denied)
 {
     if (!eval->rule || eval->replaced || eval->cost <= 0 || eval->skipped)
@@ -400,7 +448,7 @@ static inline void count_eval(const struct weir__request_ctx *ctx, const struct 
     if (eval->reason == WEIR_BY_MISSING_KEY) {
         weir__count(&to->missing_key, 1);
         if (!denies)
-            return; /* the rule was skipped: it let nothing pass */
+            return; /* the rule did not apply */
     }
     if (eval->reason == WEIR_BY_FAILURE || eval->store_error)
         weir__count(&to->failures, 1);
@@ -410,7 +458,7 @@ static inline void count_eval(const struct weir__request_ctx *ctx, const struct 
         weir__count(weir__rule_stats_shed(ctx->ruleset->rule_stats[eval->rule->index], (int)ctx->priority), 1);
         return;
     }
-    /* What another rule denied is not this one's: it neither let it pass nor held it up. */
+    /* Denied by another rule: this one neither allowed nor denied it. */
     if (denied && !denies && !eval->shadow)
         return;
     uint64_t *sum = denies ? &to->denied : eval->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
@@ -425,20 +473,19 @@ static void count(const struct weir__request_ctx *ctx)
         count_eval(ctx, &ctx->evals[i], denied);
 }
 
-/* Finds the strict evals, and asks the store if nobody else did and the engine can. */
+/* Marks the strict evals; sends their ops if the caller has not and the engine has connections. */
 static struct weir__pooled_connection *prepare(struct weir__request_ctx *ctx)
 {
     struct weir__pooled_connection *pooled = NULL;
     if (!ctx->async && ctx->engine->connection_pool) {
         pooled = weir__strict_request(ctx);
         for (size_t i = 0; i < ctx->count; i++)
-            weir__eval_settle(&ctx->evals[i]); /* anew: the looks have left their traces */
+            weir__eval_settle(&ctx->evals[i]); /* again: the peeks have changed them */
     }
     weir__strict_mark(ctx);
     return pooled;
 }
 
-/* All of it, as far as it is known what the store says. */
 static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, bool shadows)
 {
     if (ctx->strict)
@@ -452,29 +499,19 @@ static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, 
         weir__strict_keep(ctx);
 }
 
-/* By far most requests: one rule, which has a counter here. What follows from it for others need not be asked. */
+/* The common case of the slow path: one rule, with a counter in the segment. */
 static bool is_simple(const struct weir__request_ctx *ctx)
 {
     const struct weir__rule_eval *eval = ctx->evals;
-    return ctx->count == 1 && enforced(eval) && eval->quota && eval->quota->kind == WEIR__LIMITED && eval->cost > 0 &&
-           !eval->quota_mode && !ctx->dry_run && !ctx->ruleset->strict && !ctx->load_aware &&
+    return ctx->count == 1 && weir__eval_enforced(eval) && eval->quota && eval->quota->kind == WEIR__LIMITED &&
+           eval->cost > 0 && !eval->quota_mode && !ctx->dry_run && !ctx->ruleset->strict && !ctx->load_aware &&
            !ctx->engine->segment->read_only && !weir__delta_ledger_unavailable(ctx->ruleset, eval->rule);
 }
 
 static const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *eval = ctx->evals;
-    const weir_limit *limit = &eval->quota->limit;
-    if (limit->algorithm == WEIR_CONCURRENCY || weir__delta_ledger_of(ctx->ruleset, eval->rule)) {
-        async(ctx, eval, TAKE);
-    } else {
-        int error = weir__take_on(ctx->cpu, ctx->engine->segment, limit, eval->key, eval->key_len, eval->cost, ctx->now,
-                                  &eval->decision);
-        if (error == WEIR_EFULL)
-            error = weir__eval_take_without_room(ctx, eval, &eval->decision);
-        if (error)
-            weir__eval_fail(eval, error);
-    }
+    operate(ctx, eval, TAKE);
     if (ctx->charge_denied && weir__eval_denies(eval))
         charge_denied(ctx);
     count_eval(ctx, eval, weir__eval_denies(eval));
@@ -493,7 +530,7 @@ static inline bool decide_fast(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (records)
-            write_down(ctx, eval, TAKE, 0, &eval->decision);
+            record(ctx, eval, TAKE, 0, &eval->decision);
         count_eval(ctx, eval, false);
     }
     return true;
@@ -516,7 +553,7 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
             weir__eval_fail(eval, WEIR_ESTOREBREAKER);
             eval->quota = NULL;
         }
-        if (enforced(eval) && has_counter(eval)) {
+        if (weir__eval_enforced(eval) && has_counter(eval)) {
             counters++;
             only = eval;
         }
@@ -531,8 +568,7 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
     if (ctx->ruleset->strict)
         pooled = prepare(ctx);
     decide(ctx, counters == 1 ? only : NULL, shadows);
-    if (pooled)
-        weir__connection_pool_release(pooled);
+    weir__connection_pool_release(pooled);
     if (ctx->load_aware)
         weir__overload_mark_reserved(ctx);
     if (!ctx->dry_run)

@@ -2,9 +2,11 @@
  * Time zones, read from the system's database.
  *
  * A TZif file (RFC 8536) lists the transitions up to some year and ends with a rule for the time after it, in the form
- * of the TZ variable of POSIX, which timezone_rule.c writes out as further transitions.
+ * of the TZ variable of POSIX. The rule is written out as further transitions, so that users of a zone only look up
+ * transitions.
  */
-#include "engine/timezone.h"
+#include "engine/rule_files.h"
+#include "algo/algo.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +17,218 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Years for which the rule is written out. The first one matters only to files that are nothing but a rule. */
+#define RULE_YEAR_FIRST  1900
+#define RULE_YEAR_LAST   2200
+#define RULE_TRANSITIONS (2 * (RULE_YEAR_LAST - RULE_YEAR_FIRST + 1))
+
+/* When summer time starts or ends, in every year. */
+struct date {
+    char form; /* 'J': day 1 to 365, never 29 February; 'N': day 0 to 365; 'M': month, week, day of the week */
+    int32_t day, month, week;
+    int32_t time_s; /* local time, in the offset that ends here; may be before or after the day */
+};
+
+struct zone_rule {
+    int32_t std_s, dst_s; /* offsets: east of UTC is positive here, not as in the text */
+    bool has_dst;
+    struct date start, end; /* of dst */
+};
+
+#define HOUR_S 3600
+#define DAY_S  INT64_C(86400)
+
+#define FIRST_DAY (-25567) /* of RULE_YEAR_FIRST, in days since 1970 */
+
+/* ---- The text: STD offset [DST [offset] , date [/time] , date [/time]] ---- */
+
+struct text {
+    const unsigned char *at, *end;
+};
+
+static int peek(const struct text *text)
+{
+    return text->at < text->end ? *text->at : -1;
+}
+
+static bool eat(struct text *text, int c)
+{
+    if (peek(text) != c)
+        return false;
+    text->at++;
+    return true;
+}
+
+static bool is_digit(int c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_letter(int c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* Reads a decimal number from min to max (at most 999). */
+static bool read_number(struct text *text, int32_t min, int32_t max, int32_t *number)
+{
+    int32_t value = 0;
+
+    if (!is_digit(peek(text)))
+        return false;
+    while (is_digit(peek(text))) {
+        value = value * 10 + (*text->at++ - '0');
+        if (value > max)
+            return false;
+    }
+    *number = value;
+    return value >= min;
+}
+
+/* Reads [+-]hh[:mm[:ss]]. */
+static bool read_time(struct text *text, int32_t hours_max, int32_t *seconds)
+{
+    bool minus = eat(text, '-');
+    int32_t h, m = 0, s = 0;
+
+    if (!minus)
+        eat(text, '+');
+    if (!read_number(text, 0, hours_max, &h))
+        return false;
+    if (eat(text, ':')) {
+        if (!read_number(text, 0, 59, &m))
+            return false;
+        if (eat(text, ':') && !read_number(text, 0, 59, &s))
+            return false;
+    }
+    *seconds = h * HOUR_S + m * 60 + s;
+    if (minus)
+        *seconds = -*seconds;
+    return true;
+}
+
+/* Skips the name of a zone: three letters or more, or <quoted> with digits and signs. */
+static bool skip_name(struct text *text)
+{
+    bool quoted = eat(text, '<');
+    int len = 0;
+
+    while (is_letter(peek(text)) || (quoted && (is_digit(peek(text)) || peek(text) == '+' || peek(text) == '-'))) {
+        text->at++;
+        len++;
+    }
+    return len >= 3 && (!quoted || eat(text, '>'));
+}
+
+static bool read_date(struct text *text, struct date *date)
+{
+    bool good;
+
+    *date = (struct date){.form = 'N', .time_s = 2 * HOUR_S};
+    if (eat(text, 'M')) {
+        date->form = 'M';
+        good = read_number(text, 1, 12, &date->month) && eat(text, '.') && read_number(text, 1, 5, &date->week) &&
+               eat(text, '.') && read_number(text, 0, 6, &date->day);
+    } else if (eat(text, 'J')) {
+        date->form = 'J';
+        good = read_number(text, 1, 365, &date->day);
+    } else {
+        good = read_number(text, 0, 365, &date->day);
+    }
+    if (good && eat(text, '/'))
+        good = read_time(text, 167, &date->time_s);
+    return good;
+}
+
+/*
+ * Reads all of the text from `begin` up to `end`, which may be hostile, as a rule. False if it is not one. A name for
+ * summer time without dates is refused: any dates would be a guess.
+ */
+static bool read_rule(const unsigned char *begin, const unsigned char *end, struct zone_rule *rule)
+{
+    struct text text = {begin, end};
+
+    *rule = (struct zone_rule){.has_dst = false};
+    if (!skip_name(&text) || !read_time(&text, 24, &rule->std_s))
+        return false;
+    rule->std_s = -rule->std_s;
+    if (text.at == text.end)
+        return true;
+
+    rule->has_dst = true;
+    rule->dst_s = rule->std_s + HOUR_S;
+    if (!skip_name(&text))
+        return false;
+    if (peek(&text) != ',') {
+        if (!read_time(&text, 24, &rule->dst_s))
+            return false;
+        rule->dst_s = -rule->dst_s;
+    }
+    return eat(&text, ',') && read_date(&text, &rule->start) && eat(&text, ',') && read_date(&text, &rule->end) &&
+           text.at == text.end;
+}
+
+/* ---- The rule as transitions ---- */
+
+static bool is_leap(int32_t year)
+{
+    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
+/* The day of `date` in the year that begins on day new_year, both in days since 1970. */
+static int32_t date_day(const struct date *date, int32_t new_year, bool leap)
+{
+    static const int16_t before[13] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365};
+    int32_t first, next, day;
+
+    if (date->form == 'N')
+        return new_year + date->day;
+    if (date->form == 'J')
+        return new_year + date->day - 1 + (leap && date->day > before[2]);
+
+    first = new_year + before[date->month - 1] + (leap && date->month > 2);
+    next = new_year + before[date->month] + (leap && date->month >= 2);
+    /* Day 0 was a Thursday, day 4 of its week; + 11 is + 4 and keeps a negative remainder from mattering. */
+    day = first + (date->day - (first % 7 + 11) % 7 + 7) % 7 + 7 * (date->week - 1);
+    /* Week 5 means the last one, and some months have only four of a day. */
+    return day < next ? day : day - 7;
+}
+
+/* Adds a transition after `after_s` that the rule demands, in order; of two at the same moment, the one added later
+ * wins. */
+static void add_rule_transition(weir_zone *zone, int64_t after_s, int64_t at_s, int32_t offset_s)
+{
+    int32_t i;
+
+    if (at_s <= after_s)
+        return;
+    /* Nearly always in order already: only transitions within days of a new year can change places. */
+    for (i = zone->count++; i > 0 && zone->transition[i - 1].at_s > at_s; i--)
+        zone->transition[i] = zone->transition[i - 1];
+    zone->transition[i] = (struct weir__zone_transition){at_s, offset_s};
+}
+
+/* Adds at most RULE_TRANSITIONS transitions to the zone, which has room for them, all of them after `after_s`. */
+static void add_rule(weir_zone *zone, const struct zone_rule *rule, int64_t after_s)
+{
+    int32_t new_year = FIRST_DAY;
+
+    if (!rule->has_dst)
+        return;
+    for (int32_t year = RULE_YEAR_FIRST; year <= RULE_YEAR_LAST; year++) {
+        bool leap = is_leap(year);
+        int32_t days = leap ? 366 : 365;
+        int64_t start_s = DAY_S * date_day(&rule->start, new_year, leap) + rule->start.time_s - rule->std_s;
+        int64_t end_s = DAY_S * date_day(&rule->end, new_year, leap) + rule->end.time_s - rule->dst_s;
+
+        add_rule_transition(zone, after_s, start_s, rule->dst_s);
+        /* RFC 8536 writes summer time all year round as one that ends when, or after, the next one starts. */
+        if (end_s - start_s < DAY_S * days)
+            add_rule_transition(zone, after_s, end_s, rule->std_s);
+        new_year += days;
+    }
+}
+
 #define FILE_MAX     (1 << 20)
 #define NAME_LEN_MAX 255
 
@@ -22,8 +236,8 @@
 #define OFFSET_BOUND_S (26 * 3600)
 
 /*
- * Turns earlier than this only decide the offset before the first one, later ones are dropped: 30,000 years ago and
- * 130,000 years ahead is further than the clock goes, and sums of such numbers cannot overflow.
+ * Transitions earlier than this only decide the offset before the first one, later ones are dropped: 30,000 years ago
+ * and 130,000 years ahead is further than the clock goes, and sums of such numbers cannot overflow.
  */
 #define TRANSITION_MIN_S (-(INT64_C(1) << 40))
 #define TRANSITION_MAX_S (INT64_C(1) << 42)
@@ -34,8 +248,9 @@
 
 struct block {
     uint32_t transition_count, type_count;
-    size_t time_len;                            /* of one moment: 4 or 8 bytes */
-    const unsigned char *times, *kinds, *types; /* turn_count moments, turn_count indexes, type_count of 6 bytes */
+    size_t time_len; /* of one moment: 4 or 8 bytes */
+    const unsigned char *times, *kinds,
+        *types; /* transition_count moments, transition_count indexes, type_count of 6 bytes */
 };
 
 static uint32_t big_endian_32(const unsigned char *at)
@@ -63,7 +278,7 @@ static int32_t block_offset(const struct block *block, uint32_t type)
  */
 static bool read_block(const unsigned char **bytes, size_t *len, size_t time_len, struct block *block)
 {
-    enum { IS_UT, IS_STD, LEAPS, TURNS, TYPES, NAME_BYTES, COUNTS };
+    enum { IS_UT, IS_STD, LEAPS, TRANSITIONS, TYPES, NAME_BYTES, COUNTS };
     const unsigned char *head = *bytes;
     uint64_t n[COUNTS], data_len; /* 64 bits wide, so that no counts can overflow the sum */
 
@@ -71,12 +286,12 @@ static bool read_block(const unsigned char **bytes, size_t *len, size_t time_len
         return false;
     for (int i = 0; i < COUNTS; i++)
         n[i] = big_endian_32(head + 20 + 4 * i);
-    data_len = n[TURNS] * (time_len + 1) + n[TYPES] * 6 + n[NAME_BYTES] + n[IS_STD] + n[IS_UT];
+    data_len = n[TRANSITIONS] * (time_len + 1) + n[TYPES] * 6 + n[NAME_BYTES] + n[IS_STD] + n[IS_UT];
     if (data_len > *len - HEADER_LEN || n[LEAPS] != 0 || n[TYPES] == 0 || n[NAME_BYTES] == 0 ||
         (n[IS_STD] != 0 && n[IS_STD] != n[TYPES]) || (n[IS_UT] != 0 && n[IS_UT] != n[TYPES]))
         return false;
 
-    block->transition_count = (uint32_t)n[TURNS];
+    block->transition_count = (uint32_t)n[TRANSITIONS];
     block->type_count = (uint32_t)n[TYPES];
     block->time_len = time_len;
     block->times = head + HEADER_LEN;
@@ -105,7 +320,7 @@ static bool check_block(const struct block *block)
 }
 
 /* Reads newline, rule, newline; *found is false if the rule is empty. */
-static bool read_footer(const unsigned char *bytes, size_t len, struct weir__zone_rule *rule, bool *found)
+static bool read_footer(const unsigned char *bytes, size_t len, struct zone_rule *rule, bool *found)
 {
     const unsigned char *end;
 
@@ -115,11 +330,11 @@ static bool read_footer(const unsigned char *bytes, size_t len, struct weir__zon
     if (!end)
         return false;
     *found = end > bytes + 1;
-    return !*found || weir__zone_read_rule(bytes + 1, end, rule);
+    return !*found || read_rule(bytes + 1, end, rule);
 }
 
 /* Reads the block to use, and the rule if there is one; false if anything is malformed. */
-static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct weir__zone_rule *rule,
+static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct zone_rule *rule,
                        bool *has_rule)
 {
     const unsigned char *head = bytes;
@@ -145,7 +360,7 @@ static void add_transition(weir_zone *zone, int64_t at_s, int32_t offset_s)
 }
 
 /* Drops transitions that change nothing, and of two at the same moment the first. */
-static void drop_idle_turns(weir_zone *zone)
+static void drop_idle(weir_zone *zone)
 {
     int32_t kept = 0;
 
@@ -158,10 +373,10 @@ static void drop_idle_turns(weir_zone *zone)
     zone->count = kept;
 }
 
-/* Fills a zone that has room for all transitions of the block and WEIR__RULE_TURNS more. A NULL rule is none. */
-static void fill(weir_zone *zone, const struct block *block, const struct weir__zone_rule *rule)
+/* Fills a zone that has room for all transitions of the block and RULE_TRANSITIONS more. A NULL rule is none. */
+static void fill(weir_zone *zone, const struct block *block, const struct zone_rule *rule)
 {
-    /* Without transitions the rule is good for all times; otherwise for those after the last one. */
+    /* Without transitions the rule applies to all times; otherwise to those after the last one. */
     bool only_rule = rule && block->transition_count == 0;
 
     zone->offset_s = only_rule ? rule->std_s : block_offset(block, 0);
@@ -174,8 +389,8 @@ static void fill(weir_zone *zone, const struct block *block, const struct weir__
             add_transition(zone, at_s, block_offset(block, block->kinds[i]));
     }
     if (rule)
-        weir__zone_add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->transition_count - 1));
-    drop_idle_turns(zone);
+        add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->transition_count - 1));
+    drop_idle(zone);
 }
 
 /* A zone with room for so many transitions and none in it, or NULL. */
@@ -191,14 +406,14 @@ static weir_zone *make_zone(size_t transitions)
 int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
 {
     struct block block;
-    struct weir__zone_rule rule;
+    struct zone_rule rule;
     bool has_rule;
     weir_zone *zone;
 
     /* The bound on the length is what keeps the number of transitions in an int32_t. */
     if (len > FILE_MAX || !read_bytes(bytes, len, &block, &rule, &has_rule))
         return WEIR_EZONE;
-    zone = make_zone(block.transition_count + WEIR__RULE_TURNS);
+    zone = make_zone(block.transition_count + RULE_TRANSITIONS);
     if (!zone)
         return WEIR_ENOMEM;
     fill(zone, &block, has_rule ? &rule : NULL);
@@ -208,7 +423,7 @@ int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
 
 /* ---- The database ---- */
 
-/* Only names inside the database: whoever may choose a zone's name must not choose any file of the system with it. */
+/* Only names inside the database: the name of a zone must not select any other file of the system. */
 static bool is_name(const char *name)
 {
     size_t len = name ? strnlen(name, NAME_LEN_MAX + 1) : 0;
@@ -229,27 +444,10 @@ static int open_file(const char *name)
     if (len < 0 || (size_t)len >= sizeof path)
         return -1;
     do {
-        /* Not blocking, because it may transition out to be a pipe. */
+        /* Non-blocking: it may be a pipe. */
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     } while (fd < 0 && errno == EINTR);
     return fd;
-}
-
-/* Reads `len` bytes. Returns how many there were (fewer if the file has been cut meanwhile), or -1. */
-static ssize_t read_all(int fd, unsigned char *bytes, size_t len)
-{
-    size_t done = 0;
-
-    while (done < len) {
-        ssize_t got = read(fd, bytes + done, len - done);
-        if (got == 0)
-            break;
-        if (got > 0)
-            done += (size_t)got;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return (ssize_t)done;
 }
 
 /* Makes a zone of an open file. Returns as weir__zone_parse does. */
@@ -265,7 +463,7 @@ static int parse_file(int fd, weir_zone **zone)
     bytes = malloc((size_t)about.st_size);
     if (!bytes)
         return WEIR_ENOMEM;
-    len = read_all(fd, bytes, (size_t)about.st_size);
+    len = weir__read_fully(fd, bytes, (size_t)about.st_size);
     error = len < 0 ? WEIR_EZONE : weir__zone_parse(bytes, (size_t)len, zone);
     free(bytes);
     return error;

@@ -3,7 +3,7 @@
 #include "remote/client.h"
 #include "base/clock.h"
 #include "remote/socket.h"
-#include "engine/store_ops.h"
+#include "engine/store_request.h"
 
 #include <stdlib.h>
 #include <sys/random.h>

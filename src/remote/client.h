@@ -13,7 +13,7 @@
 #ifndef WEIR_REMOTE_CLIENT_H
 #define WEIR_REMOTE_CLIENT_H
 
-#include "engine/store_ops.h"
+#include "engine/store_request.h"
 
 struct weir__client;
 

@@ -2,7 +2,6 @@
 #include "remote/script.h"
 
 #include "algo/algo.h"
-#include "algo/arith.h"
 #include "base/number.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The attributes that a rule set refers to, and their names. */
 #include "rules/attribute.h"
-#include "base/suggest.h"
+#include "base/text.h"
 
 #include <stdio.h>
 

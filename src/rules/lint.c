@@ -2,8 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "algo/algo.h"
 #include "rules/native.h"
-#include "base/suggest.h"
-#include "algo/arith.h"
+#include "base/text.h"
 #include "base/hash.h"
 #include "rules/set.h"
 

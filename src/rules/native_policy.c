@@ -1,7 +1,6 @@
 /* The native dialect: cost, response, queue; and elastic, adaptive, reserve and priority. */
 #include "base/number.h"
 #include "rules/native.h"
-#include "algo/arith.h"
 #include "algo/algo.h"
 
 #define COST_MAX INT64_C(0xffffffff) /* the largest count */

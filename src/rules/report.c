@@ -1,7 +1,6 @@
 /* Reports errors and warnings about a rule file, with their place. */
 #include "rules/report.h"
 #include "base/text.h"
-#include "base/suggest.h"
 
 #include <limits.h>
 #include <stdarg.h>

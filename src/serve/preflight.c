@@ -1,7 +1,7 @@
 /* Preflight checks of what weir.yaml names. See deployment.h. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "serve/deployment.h"
-#include "engine/compile_rules.h"
+#include "engine/rule_files.h"
 #include "engine/hot_key_sampler.h"
 #include "engine/ledger.h"
 #include "engine/mapped_file.h"

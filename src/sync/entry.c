@@ -1,9 +1,9 @@
 /* One counter of an exchange: builds its op from the ledger's entry, and applies the reply to the host's counter. */
 #include "base/clock.h"
 #include "sync/sync_internal.h"
-#include "algo/calendar.h"
-#include "engine/counter_by_hash.h"
-#include "engine/overload.h"
+#include "algo/algo.h"
+#include "engine/segment.h"
+#include "engine/evaluation.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Rounds, slices and batches of the synchronization. The protocol is described in sync.h. */
 #include "sync/sync_internal.h"
 #include "base/clock.h"
-#include "engine/counter_by_hash.h"
+#include "engine/segment.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -35,7 +35,6 @@
 #define WEIR_SYNC_SYNC_H
 
 #include "engine/ledger.h"
-#include "engine/counter_name.h"
 #include "engine/store_request.h"
 
 /* Sends a request to the store and waits for the reply. Returns request->error. */

@@ -1,16 +1,79 @@
 /*
- * Concurrency limits: taking, renewing and releasing permits. permit_slots.h has the words of a record.
+ * Concurrency limits: taking, renewing and releasing permits. permits.h has the words of a record.
  *
  * A record's `reach` is the largest limit that it was used with. Under a smaller limit (a tier, or a lowered limit) the
  * record has more slots than permits: the slot is taken first, then all taken slots are counted, and it is released
  * again if they exceed the limit. Of several concurrent takers, the last one counts all others.
  */
 #include "table/permits.h"
-
 #include "algo/algo.h"
-#include "table/permit_slots.h"
 
-#define FIRST_ROOM 5 /* permit slots of a first record, unless the limit is smaller: two chunks */
+/* ---- Growing a record ---- */
+
+/* Freezes a slot and returns its word. False: the record has changed hands, or too many collisions. */
+static bool freeze(const struct weir__op *op, struct weir__record record, uint64_t *place, uint64_t *word)
+{
+    *word = weir__load64(place);
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        if (!weir__record_is_current(op, record))
+            return false;
+        if (*word & WEIR__PERMIT_FROZEN || weir__cas64(place, word, *word | WEIR__PERMIT_FROZEN)) {
+            *word &= ~WEIR__PERMIT_FROZEN;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Fills a new record: the key's slots, if it has a record, and free slots after them. */
+static bool fill(const struct weir__op *op, const struct weir__key_record *key, const struct weir__permit_slots *body)
+{
+    struct weir__permit_slots from =
+        key->found ? weir__permit_slots_of(op, key->record, key->head) : (struct weir__permit_slots){0};
+    for (int64_t i = 0; i < body->maps; i++)
+        weir__store64(&body->map[i], (uint64_t)body->aba_tag << 32);
+    for (int64_t i = 0; i < body->capacity; i++) {
+        uint64_t word = (uint64_t)op->mono_us << WEIR__PERMIT_EXPIRY_SHIFT;
+        if (i < from.capacity && !freeze(op, key->record, &from.place[i], &word))
+            return false;
+        weir__store64(&body->place[i], word);
+        if (weir__permit_is_taken(word, op->mono_us))
+            weir__permit_map_mark(body, i, true);
+    }
+    return true;
+}
+
+/* Links a record of at least `room` slots to the key, with the permits that it has. Returns 0 to retry, or an error. */
+static int grow(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
+                int64_t room, int64_t reach, int64_t for_us)
+{
+    struct weir__record record, old = key->record;
+    bool had = key->found;
+    if (had) {
+        int64_t capacity = weir__permit_slots_of(op, old, key->head).capacity;
+        room = room > capacity ? room : capacity;
+        reach = reach > weir__permit_reach(key->head) ? reach : weir__permit_reach(key->head);
+    }
+    int64_t words = room + (room + WEIR__PERMIT_MAP_SLOTS - 1) / WEIR__PERMIT_MAP_SLOTS;
+    unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * (uint64_t)words);
+    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, false, &record);
+    if (error)
+        return error;
+    weir__cell head = {WEIR__PERMIT_USE | (uint64_t)reach, (uint32_t)op->mono_us};
+    if (!weir__record_publish(op, where, &record, head))
+        return 0; /* the lease ended meanwhile: retry */
+    struct weir__permit_slots body = weir__permit_slots_of(op, record, head);
+    if (!fill(op, key, &body)) {
+        weir__record_release(op, record);
+        return 0;
+    }
+    if (weir__key_record_link(op, where, key, record, for_us, &error) && had)
+        weir__record_release(op, old);
+    return error;
+}
+
+#define RETRY_NS   WEIR_SECOND /* Retry-After of a denial: the time of the next release is unknown */
+#define FIRST_ROOM 5           /* permit slots of a first record, unless the limit is smaller: two chunks */
 
 #define NO_PLACE (-1)
 #define MOVED    (-2)
@@ -104,7 +167,7 @@ static void decide(const weir_limit *limit, int64_t taken, int64_t cost, weir_de
 {
     weir__decide(limit, taken, cost, WEIR__TAKE, decision);
     if (decision->verdict == WEIR_DENY)
-        decision->retry_after_ns = WEIR__PERMIT_RETRY_NS;
+        decision->retry_after_ns = RETRY_NS;
     decision->reset_after_ns = -1; /* the time of the next release is unknown */
 }
 
@@ -184,8 +247,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (error)
         return error;
     if (!key.found)
-        return weir__permit_slots_grow(op, where, &key, limit->cap < FIRST_ROOM ? limit->cap : FIRST_ROOM, limit->cap,
-                                       limit->window_us);
+        return grow(op, where, &key, limit->cap < FIRST_ROOM ? limit->cap : FIRST_ROOM, limit->cap, limit->window_us);
     if (weir__permit_reach(key.head) < limit->cap) {
         raise(op, limit, &key);
         return 0;
@@ -199,8 +261,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     int64_t place = full ? NO_PLACE : pick(&body, usable, op->mono_us, &seen);
     if (place == MOVED || (place == NO_PLACE && !full && usable < limit->cap)) {
         int64_t more = place == MOVED ? usable : 2 * usable;
-        return weir__permit_slots_grow(op, where, &key, more < limit->cap ? more : limit->cap, limit->cap,
-                                       limit->window_us);
+        return grow(op, where, &key, more < limit->cap ? more : limit->cap, limit->cap, limit->window_us);
     }
     if (place == NO_PLACE) {
         (void)weir__slot_mark(key.slot, key.seen);
@@ -337,7 +398,7 @@ static int find_place(const struct weir__op *op, const weir_lease *lease, struct
             return 0;
         if (word != (lease->word | WEIR__PERMIT_FROZEN))
             return WEIR_ELEASE;
-        error = weir__permit_slots_grow(op, &where, key, body->capacity, 0, lease->for_us);
+        error = grow(op, &where, key, body->capacity, 0, lease->for_us);
         if (error)
             return error;
     }

@@ -1,4 +1,4 @@
-#include "table/permit_slots.h"
+#include "table/permits.h"
 
 /*
  * A lease word: 0 is a free chunk; otherwise the end of the lease, in units of about two seconds.

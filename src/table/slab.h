@@ -100,7 +100,7 @@ static inline uint64_t weir__use_bits(int64_t used, int64_t cap, bool denied)
 /*
  * Takes chunks for a record for at least for_us. Head and body keep their old content. Returns 0, or WEIR_EFULL
  * (counted in slab_full) if only protected records could be evicted. With `stand_in` the caller can count the key
- * without a record (engine/slab_full.c), so records of keys that have used more than half of their limit are protected.
+ * without a record (engine/take_all.c), so records of keys that have used more than half of their limit are protected.
  * Evictions of live records are counted; `keep` (may be NULL) is never evicted.
  */
 int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,

@@ -18,7 +18,7 @@
  * behind it would still count: so from then on (AGED) nothing is logged before `newest`, which never goes back, not
  * even when the newest unit is refunded. A log from which no unit was dropped forgets refunded units completely.
  */
-#include "algo/arith.h"
+#include "algo/algo.h"
 #include "table/slab.h"
 
 #define FROZEN     (UINT64_C(1) << 35)

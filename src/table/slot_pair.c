@@ -9,7 +9,7 @@
  * still says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
  */
 #include "table/table.h"
-#include "algo/arith.h"
+#include "algo/algo.h"
 
 #define TENTATIVE_US 1000000
 /* In a slot's count: its window is over, and the count final. */

@@ -39,6 +39,12 @@ int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const 
 /* Blocks the key for for_us from now; 0 ends a block. */
 int weir__table_block(const struct weir__op *op, const struct weir__key_location *where, int64_t for_us);
 
+/* True if some key may be blocked at mono_us: only then takes look up blocks, and the fast path does not apply. */
+static inline bool weir__any_blocked(const struct weir__table *table, int64_t mono_us)
+{
+    return mono_us < (int64_t)weir__load64(&table->header->blocked_until_us);
+}
+
 /* ---- Storage of counters, with permits.h; weir__table_take chooses ---- */
 
 int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
@@ -80,5 +86,32 @@ int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, co
 /* Samples up to `lines` buckets, evenly distributed. Returns the number of slots; *live of them have not expired. */
 uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_t *live);
 int weir__segment_validate(const struct weir__op *op, weir_report *report);
+
+/* ---- Counters of each rule, shared by all processes ---- */
+
+/*
+ * The counters of the rule with this id, claimed on first use. NULL: all are taken. Never freed: a rule that returns
+ * continues its counters.
+ */
+struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, uint64_t id);
+/* For read-only access: NULL if the rule has none. */
+const struct weir__rule_stats *weir__rule_stats_lookup(const struct weir__table *table, uint64_t id);
+
+#define WEIR__RULE_STATS_CLASSES 4 /* priority classes: critical, high, normal, low */
+_Static_assert(WEIR__RULE_STATS_CLASSES <= WEIR__RULE_STATS_SHARDS, "a word for each class that may be shed");
+
+/*
+ * Shed requests of a priority class. Few rules shed, so these counters have no fields of their own: they are in `word`
+ * of the shards after the first, whose `word` is the rule's id. There is one for each class but critical, which is
+ * never shed; an invalid class must not reach the id.
+ */
+static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *entry, int priority)
+{
+    return &entry->shard[priority > 0 && priority < WEIR__RULE_STATS_CLASSES ? priority : WEIR__RULE_STATS_CLASSES - 1]
+                .word;
+}
+
+/* Adds a duration to the histogram; `shard` is the processor, or any number. */
+void weir__times_add(const struct weir__table *table, unsigned shard, int64_t ns);
 
 #endif

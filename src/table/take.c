@@ -218,15 +218,10 @@ static int decide_blocked(const struct weir__op *op, const weir_limit *limit, co
     return error;
 }
 
-static bool none_blocked(const struct weir__op *op)
-{
-    return op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
-}
-
 int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                      int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    if (none_blocked(op) || mode == WEIR__CHARGE || cost < 0)
+    if (!weir__any_blocked(op->table, op->mono_us) || mode == WEIR__CHARGE || cost < 0)
         return take_unblocked(op, limit, where, cost, mode, decision);
 
     int64_t left;
@@ -241,7 +236,7 @@ int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, cons
                         weir_lease *lease, weir_decision *decision)
 {
     int64_t left = 0;
-    int error = none_blocked(op) ? 0 : blocked_for(op, where, &left);
+    int error = weir__any_blocked(op->table, op->mono_us) ? blocked_for(op, where, &left) : 0;
     if (error)
         return error;
     return left ? decide_blocked(op, limit, where, WEIR__TAKE, left, decision)

@@ -7,7 +7,7 @@
  * being the shares that are shed; or "silent": nothing is written any more, as if the agent had died. Each is answered
  * by "ok" when it is in place.
  */
-#include "engine/load_page.h"
+#include "engine/engine.h"
 
 #include <weir/weir.h>
 
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
                 return 1;
         }
         if (!silent)
-            weir__load_page_write(weir__load_page_of(&mapped), weir_clock(segment).mono_ns, &view);
+            weir__load_page_write(mapped.memory, weir_clock(segment).mono_ns, &view);
         if (told && write(STDOUT_FILENO, "ok\n", 3) != 3)
             return 1;
     }

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "algo/calendar.h"
+#include "algo/algo.h"
 
 #define HOUR INT64_C(3600)
 #define DAY  (24 * HOUR)

@@ -1,5 +1,5 @@
 /* Edit distance, and the most similar name. */
-#include "base/suggest.h"
+#include "base/text.h"
 #include "../../test.h"
 
 /* The textbook algorithm with the full table. */

@@ -13,7 +13,7 @@
 #define RUN_STEPS        4000
 #define BATCH_MAX        40
 #define TIME_MAX_NS      INT64_C(8800000000000000000) /* 2248; room for all waits before 2^63 */
-#define ZONE_TIME_MAX_NS INT64_C(7200000000000000000) /* 2198: zones are known until 2200 (src/engine/timezone.h) */
+#define ZONE_TIME_MAX_NS INT64_C(7200000000000000000) /* 2198: zones are known until 2200 (src/engine/timezone.c) */
 
 /*
  * A slot has the start of its window modulo 4.4 years, so the library mistakes an entry for a later one when that lies

@@ -4,7 +4,7 @@
  * the last bit: slots, leases and chunks; also in a table that is far too small, and after their memory was damaged.
  */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/arguments.h"
+#include "engine/segment.h"
 
 #include "segments.h"
 

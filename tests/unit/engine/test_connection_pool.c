@@ -4,7 +4,7 @@
  */
 #include "base/clock.h"
 #include "../../store.h"
-#include "engine/connection_pool.h"
+#include "engine/strict.h"
 
 #include <pthread.h>
 #include <sys/wait.h>

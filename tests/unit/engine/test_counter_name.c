@@ -1,7 +1,7 @@
 /* The names of counters in the store. */
 #include "../../test.h"
 #include "base/text.h"
-#include "engine/counter_name.h"
+#include "engine/store_request.h"
 #include "base/sha256.h"
 
 #include <openssl/hmac.h>

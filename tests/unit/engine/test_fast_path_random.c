@@ -103,7 +103,7 @@ static void compare_pair(const struct pair *pair)
     CHECK_EQ(memcmp(a->segment->memory, b->segment->memory, a->segment->bytes), 0);
     CHECK(same_memory(&a->hot_sampler->mapped, &b->hot_sampler->mapped));
     CHECK(same_ledgers(&a->deltas->ledger, &b->deltas->ledger));
-    CHECK(memcmp(&a->untold, &b->untold, sizeof a->untold) == 0);
+    CHECK(memcmp(&a->unread_stats, &b->unread_stats, sizeof a->unread_stats) == 0);
     CHECK_EQ(a->regex_limited, b->regex_limited);
 }
 

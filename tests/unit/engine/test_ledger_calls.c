@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "engine/ledger.h"
 #include "engine/fast_result.h"
-#include "engine/counter_by_hash.h"
-#include "engine/counter_name.h"
+#include "engine/segment.h"
+#include "engine/store_request.h"
 
 #include "../../engine.h"
 

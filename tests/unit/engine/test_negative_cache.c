@@ -1,6 +1,6 @@
 /* The negative cache: how long denials are cached, for which keys, and concurrent insertions. */
 #include "../../engine.h"
-#include "engine/negative_cache.h"
+#include "engine/strict.h"
 
 static bool stale; /* the next lookup misses: a concurrent insertion */
 

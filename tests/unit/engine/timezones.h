@@ -4,8 +4,8 @@
 
 #include "../../test.h"
 
-#include "algo/calendar.h"
-#include "engine/timezone.h"
+#include "algo/algo.h"
+#include "engine/rule_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -1,6 +1,6 @@
 /* The call of the script and its reply, without a server: bytes out, bytes in, and malformed ones. */
 #include "../../test.h"
-#include "engine/compile_rules.h"
+#include "engine/rule_files.h"
 #include "remote/script.h"
 
 #include "algo/algo.h"

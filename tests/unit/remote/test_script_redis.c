@@ -3,10 +3,9 @@
  * server's time, and every number of every result must be equal. There is no tolerance.
  */
 #include "server.h"
-#include "engine/compile_rules.h"
+#include "engine/rule_files.h"
 
 #include "algo/algo.h"
-#include "algo/calendar.h"
 
 #include <time.h>
 

@@ -1,6 +1,5 @@
-/* A ring of log lines and the thread that writes them. See log_writer.h. */
-#define _GNU_SOURCE /* sem_clockwait */
-#include "engine/log_writer.h"
+/* A ring of log lines and the thread that writes them. See log.h. */
+#include "base/log.h"
 #include "base/clock.h"
 #include "base/atomic.h"
 

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "../../private_dir.h"
 
-#include "engine/log_writer.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

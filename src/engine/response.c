@@ -1,0 +1,333 @@
+/*
+ * The response to the client, as in docs/rules.md, for the gateway, the services and the command line: headers, and the
+ * body of a denial.
+ *
+ * Headers are written for every limited request: one after the other into one buffer with room for the longest of each,
+ * so that no length needs a check.
+ */
+#include "base/json_writer.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "engine/fast_result.h"
+
+static int64_t at_least(int64_t value, int64_t least)
+{
+    return value < least ? least : value;
+}
+
+/* Seconds until a retry makes sense; 0: never. */
+static int64_t retry_seconds(const weir_result *result)
+{
+    int64_t wait = result->decision.retry_after_ns;
+    return wait < 0 ? 0 : at_least(weir__seconds_up(wait), 1);
+}
+
+/* ---- Headers ---- */
+
+#define NAME_ROOM   (2 * WEIR_NAME_MAX + 2)                               /* quoted, every character escaped */
+#define POLICY_ROOM (NAME_ROOM + 2 * WEIR__DIGITS_MAX + sizeof ",;q=;w=") /* of one rule */
+#define LIST_MAX    2048                                                  /* of all of them */
+#define LINE_ROOM   (NAME_ROOM + 2 * WEIR__DIGITS_MAX + sizeof ";r=;t=")  /* of RateLimit */
+#define ALL_ROOM    (5 * WEIR__DIGITS_MAX + LIST_MAX + LINE_ROOM + sizeof "no-store")
+
+_Static_assert(ALL_ROOM <= WEIR_HEADER_ROOM, "the public constant promises that everything fits");
+_Static_assert(LIST_MAX <= UINT16_MAX, "lengths have 16 bits");
+
+#define PUT(to, literal) ((char *)memcpy((to), (literal), sizeof(literal) - 1) + sizeof(literal) - 1)
+
+/* A number that several headers contain. */
+struct number_text {
+    char text[WEIR__DIGITS_MAX];
+    size_t len;
+};
+
+static void set_number(struct number_text *number, int64_t value)
+{
+    number->len = (size_t)(weir__write_digits(number->text, (uint64_t)at_least(value, 0)) - number->text);
+}
+
+/* The buffer has room for the longest number, so a fixed length is copied. */
+static inline char *put_again(char *to, const struct number_text *number)
+{
+    memcpy(to, number->text, sizeof number->text);
+    return to + number->len;
+}
+
+/* A result, and its numbers as text. */
+struct context {
+    const weir_result *result;
+    struct number_text limit, remaining;
+};
+
+/* A structured field's string holds printable ASCII; names of rules may be anything else. */
+static char *put_name(char *to, const char *name)
+{
+    *to++ = '"';
+    for (; *name; name++) {
+        if (*name == '"' || *name == '\\')
+            *to++ = '\\';
+        *to++ = *name >= 0x20 && *name < 0x7f ? *name : '?';
+    }
+    *to++ = '"';
+    return to;
+}
+
+static bool counts(const weir_outcome *outcome)
+{
+    bool counted = outcome->reason == WEIR_BY_LIMIT ||
+                   (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0); /* for the sake of a reserve */
+    return counted && !outcome->shadow;
+}
+
+/* Adds one policy to the list that begins at `list`, unless it might not fit. */
+static char *put_policy(char *to, const char *list, const struct context *context, const weir_outcome *outcome)
+{
+    if (!counts(outcome) || (size_t)(to - list) > LIST_MAX - POLICY_ROOM)
+        return to;
+    if (to > list)
+        *to++ = ',';
+    to = put_name(to, outcome->rule);
+    to = PUT(to, ";q=");
+    to = outcome->effective_limit == context->result->decision.limit ? put_again(to, &context->limit)
+                                                                     : weir__write_int(to, outcome->effective_limit);
+    if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
+        return to;
+    to = PUT(to, ";w=");
+    return weir__write_int(to, at_least(weir__seconds_up(outcome->window_ns), 1));
+}
+
+/* True if the rule of the RateLimit header is not among the outcomes that the caller had room for. */
+static bool is_unlisted(const weir_result *result, const weir_outcome *outcomes)
+{
+    if (result->outcomes >= result->matched)
+        return false;
+    for (size_t i = 0; i < result->outcomes; i++)
+        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, result->decided_by.rule) == 0)
+            return false;
+    return true;
+}
+
+static char *put_policies(char *to, const struct context *context, const weir_outcome *outcomes)
+{
+    const weir_result *result = context->result;
+    const char *list = to;
+    if (!outcomes || is_unlisted(result, outcomes)) /* first: the list may not have room for all */
+        to = put_policy(to, list, context, &result->decided_by);
+    for (size_t i = 0; outcomes && i < result->outcomes; i++)
+        to = put_policy(to, list, context, &outcomes[i]);
+    return to;
+}
+
+static char *put_ratelimit(char *to, const struct context *context)
+{
+    const weir_decision *decision = &context->result->decision;
+    to = put_name(to, context->result->decided_by.rule);
+    to = PUT(to, ";r=");
+    to = put_again(to, &context->remaining);
+    /* t: of a denial, when the request would fit; otherwise when the counter has recovered, if that is known. */
+    bool complete = weir_passes(decision) || decision->retry_after_ns < 0;
+    if (complete && decision->reset_after_ns < 0)
+        return to;
+    to = PUT(to, ";t=");
+    return weir__write_int(to, complete ? weir__seconds_up(decision->reset_after_ns) : retry_seconds(context->result));
+}
+
+size_t weir_result_header_values(const weir_result *result, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
+                                 uint16_t lens[WEIR_HEADER_COUNT])
+{
+    const weir_decision *decision = &result->decision;
+    bool denied = !weir_passes(decision),
+         limited = counts(&result->decided_by) || result->decided_by.reason == WEIR_BY_BAN;
+    int64_t retry = denied ? retry_seconds(result) : 0;
+    struct context context = {.result = result};
+    char *to = values, *from = values;
+
+    memset(lens, 0, WEIR_HEADER_COUNT * sizeof *lens);
+    if (limited) {
+        set_number(&context.limit, decision->limit);
+        set_number(&context.remaining, decision->remaining);
+    }
+#define VALUE(header, put) (from = to, to = (put), lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
+    if (limited && result->headers & WEIR_HEADERS_X_RATELIMIT) {
+        int64_t reset = decision->reset_after_ns;
+        reset += result->headers & WEIR_HEADERS_RESET_DELTA ? 0 : result->now.wall_ns;
+        VALUE(LIMIT, put_again(to, &context.limit));
+        VALUE(REMAINING, put_again(to, &context.remaining));
+        if (decision->reset_after_ns >= 0)
+            VALUE(RESET, weir__write_int(to, weir__seconds_up(reset)));
+        if (retry)
+            VALUE(X_RETRY_AFTER, weir__write_int(to, retry));
+    }
+    if (limited && result->headers & WEIR_HEADERS_DRAFT) {
+        VALUE(POLICY, put_policies(to, &context, outcomes));
+        VALUE(RATELIMIT, put_ratelimit(to, &context));
+    }
+    if (retry && result->headers & WEIR_HEADERS_RETRY_AFTER)
+        VALUE(RETRY_AFTER, weir__write_int(to, retry));
+    if (denied)
+        VALUE(CACHE_CONTROL, PUT(to, "no-store"));
+#undef VALUE
+    return (size_t)(to - values);
+}
+
+const char *weir_header_name(enum weir_header header)
+{
+    static const char *const names[] = {
+#define NAME(name, text) text,
+        WEIR_HEADERS(NAME)
+#undef NAME
+    };
+    return (size_t)header < sizeof names / sizeof *names ? names[header] : NULL;
+}
+
+void weir_result_headers(const weir_result *result, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
+{
+    char values[WEIR_HEADER_ROOM + 1], *at = values;
+    uint16_t lens[WEIR_HEADER_COUNT];
+    weir_result_header_values(result, outcomes, values, lens);
+    for (int i = 0; i < WEIR_HEADER_COUNT; i++) {
+        if (!lens[i])
+            continue;
+        char next = at[lens[i]]; /* replaced by the promised zero byte during the call */
+        at[lens[i]] = 0;
+        emit(context, (enum weir_header)i, at, lens[i]);
+        at += lens[i];
+        *at = next;
+    }
+}
+
+/* ---- The body of a denial ---- */
+
+/*
+ * A text that grows up to the end of its buffer and always ends in a zero byte; parts that do not fit are left out. Not
+ * by printf: in an attack most requests are denied.
+ */
+struct body_writer {
+    char *at;
+    size_t len, size;
+};
+
+static inline void add_bytes(struct body_writer *to, const char *bytes, size_t len)
+{
+    if (len >= to->size - to->len)
+        return;
+    memcpy(to->at + to->len, bytes, len);
+    to->len += len;
+    to->at[to->len] = 0;
+}
+
+#define ADD(to, literal) add_bytes((to), (literal), sizeof(literal) - 1)
+
+static void add_number(struct body_writer *to, int64_t number)
+{
+    char digits[WEIR__DIGITS_MAX];
+    const char *end = weir__write_int(digits, number);
+    add_bytes(to, digits, (size_t)(end - digits));
+}
+
+static void add_json(struct body_writer *to, weir_text text)
+{
+    size_t room = to->size - to->len - 1;
+    if (room < 2)
+        return;
+    to->len = (size_t)(weir__json_put_string(to->at + to->len, room, text) - to->at);
+    to->at[to->len] = 0;
+}
+
+/* The rule's own message, or one for the reason, which is written into `room`. */
+static weir_text message_of(const weir_result *result, char *room, size_t size)
+{
+    int64_t wait = retry_seconds(result);
+    if (result->message.len)
+        return result->message;
+    if (result->decision.verdict == WEIR_NEVER_FITS && result->decided_by.reason == WEIR_BY_LIMIT)
+        return weir__text_of("This request costs more than the limit allows at once; it can never pass.");
+    if (result->decided_by.reason == WEIR_BY_MISSING_KEY)
+        return weir__text_of("The request lacks a header or something else that is needed here.");
+    if (!wait)
+        return weir__text_of("Requests of this kind are not allowed.");
+    struct body_writer to = {room, 0, size};
+    if (result->decided_by.reason == WEIR_BY_SHED)
+        ADD(&to, "The service is busy with more important requests. Please retry after ");
+    else
+        ADD(&to, "Too many requests. Please retry after ");
+    add_number(&to, wait);
+    if (wait == 1)
+        ADD(&to, " second.");
+    else
+        ADD(&to, " seconds.");
+    return (weir_text){room, to.len};
+}
+
+static void add_plain_json(struct body_writer *to, const weir_result *result, weir_text message)
+{
+    if (result->decided_by.reason == WEIR_BY_SHED)
+        ADD(to, "{\"error\":\"overloaded\",\"message\":");
+    else
+        ADD(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
+    add_json(to, message);
+    if (result->decided_by.rule[0]) {
+        ADD(to, ",\"rule\":");
+        add_json(to, weir__text_of(result->decided_by.rule));
+    }
+    if (result->decided_by.reason == WEIR_BY_LIMIT) {
+        ADD(to, ",\"limit\":");
+        add_number(to, result->decision.limit);
+        ADD(to, ",\"remaining\":");
+        add_number(to, at_least(result->decision.remaining, 0));
+    }
+    if (retry_seconds(result)) {
+        ADD(to, ",\"retry_after\":");
+        add_number(to, retry_seconds(result));
+    }
+    ADD(to, "}\n");
+}
+
+static void add_problem(struct body_writer *to, const weir_result *result, weir_text message)
+{
+    bool shed = result->decided_by.reason == WEIR_BY_SHED;
+    if (shed)
+        ADD(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
+                "\"title\":\"Temporary reduced capacity\",\"status\":");
+    else
+        ADD(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\","
+                "\"title\":\"Quota exceeded\",\"status\":");
+    add_number(to, result->status);
+    ADD(to, ",\"detail\":");
+    add_json(to, message);
+    if (shed) { /* no policy was violated */
+        ADD(to, "}\n");
+        return;
+    }
+    ADD(to, ",\"violated-policies\":[");
+    if (result->decided_by.rule[0])
+        add_json(to, weir__text_of(result->decided_by.rule));
+    ADD(to, "]}\n");
+}
+
+size_t weir_result_body(const weir_result *result, bool accepts_problem, char *buffer, size_t size, const char **type)
+{
+    char room[128];
+    struct body_writer to = {buffer, 0, size};
+    if (!size)
+        return 0;
+    buffer[0] = 0;
+    *type = "application/json";
+    if (result->body == WEIR_BODY_NONE)
+        return 0;
+    if (result->body_text.len) {
+        to.len = result->body_text.len < size ? result->body_text.len : size - 1;
+        memcpy(buffer, result->body_text.data, to.len);
+        buffer[to.len] = 0;
+        *type = "text/plain; charset=utf-8";
+        return to.len;
+    }
+    weir_text message = message_of(result, room, sizeof room);
+    if (result->body == WEIR_BODY_PROBLEM || (result->body == WEIR_BODY_AUTO && accepts_problem)) {
+        *type = "application/problem+json";
+        add_problem(&to, result, message);
+    } else {
+        add_plain_json(&to, result, message);
+    }
+    return to.len;
+}
