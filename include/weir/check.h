@@ -1,5 +1,5 @@
 /*
- * Rules: who may do what how often, read from YAML; and weir_check, which decides a whole request by them.
+ * Rules, read from YAML, and weir_check, which decides a request under all rules that match it.
  *
  *     weir *w;
  *     weir_options how = {.segment = {.path = "/dev/shm/weir", .size = 64 << 20, .flags = WEIR_OPEN_CREATE},
@@ -7,9 +7,9 @@
  *     weir_attribute about[] = {{WEIR_ATTR_PATH, "", "/api/items"}, {WEIR_ATTR_METHOD, "", "GET"},
  *                               {WEIR_ATTR_PEER, "", "192.0.2.7"}, {WEIR_ATTR_NAMED, "user_id", "42"}};
  *     weir_query query = {.attributes = about, .attribute_count = 4};
- *     weir_result answer;
+ *     weir_result result;
  *
- *     if (weir_open(&how, &w) == 0 && weir_check(w, &query, &answer) == 0 && weir_passes(&answer.decision))
+ *     if (weir_open(&how, &w) == 0 && weir_check(w, &query, &result) == 0 && weir_passes(&result.decision))
  *         serve();
  *
  * Included by weir.h. The language of the rules is described in docs/rules.md.
@@ -27,7 +27,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/* ---- Loading rules, and what may be wrong with them ---- */
+/* ---- Loading rules, and diagnostics ---- */
 
 enum weir_severity { WEIR_IS_ERROR = 0, WEIR_IS_WARNING };
 
@@ -51,7 +51,7 @@ typedef struct weir_rules weir_rules;
  * first, to `diagnose` (may be NULL); returns WEIR_ERULES if there was one.
  */
 WEIR_MUST_CHECK int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, weir_rules **rules);
-/* The same from memory; `name` stands for the file in messages. */
+/* Reads from memory; `name` stands for the file in messages. */
 WEIR_MUST_CHECK int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose,
                                      void *context, weir_rules **rules);
 /* NULL is allowed. */
@@ -80,12 +80,12 @@ void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info
 /* ---- An engine: a segment and rules ---- */
 
 typedef struct weir weir;
-/* What checks want to know from a store before they can decide; see store.h. */
+/* The requests of checks to a store; see store.h. */
 typedef struct weir_async weir_async;
 
 enum {
-    WEIR_NO_WATCH = 1,   /* weir_check never looks at the disk; weir_reload does when it is called */
-    WEIR_NO_CONNECT = 2, /* there is a store, but weir_check does not ask it: the caller does, see store.h */
+    WEIR_NO_WATCH = 1,   /* weir_check does not poll the rule files; only weir_reload does */
+    WEIR_NO_CONNECT = 2, /* there is a store, and the caller sends the requests to it, see store.h */
     WEIR_HIDE_KEYS = 4,  /* of hot keys only hashes are kept, not their texts */
     WEIR_RULES_LATER = 8 /* weir_open does not read rules_path: there are no rules until weir_reload does */
 };
@@ -98,12 +98,13 @@ typedef struct weir_options {
     weir_segment_options segment; /* what to open; closed by weir_close */
     const char *rules_path;       /* a file or a directory, watched; or NULL and: */
     const char *rules_text;       /* the rules themselves */
-    weir_diagnose *diagnose;      /* hears what is wrong with rules, now and at each reload; may be NULL */
+    weir_diagnose *diagnose;      /* receives diagnostics of the rules, now and at each reload; may be NULL */
     void *diagnose_context;
     int flags;
-    const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check asks it and waits.
-                          Needs the store library: see weir_store_use */
-    enum weir_consistency default_consistency; /* of rules that do not say, with a store: the descriptor dialect's */
+    const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check sends requests to it
+                          and waits. Needs the store library: see weir_store_use */
+    enum weir_consistency
+        default_consistency; /* of rules without one, such as all of the descriptor dialect; with a store */
     /*
      * With a store: the delta ledger of rules of `consistency: eventual`, which weir agent sends to the store. A file,
      * by convention the segment's path and ".ledger"; created with segment.mode when the first such rule is loaded. "":
@@ -160,21 +161,21 @@ enum weir_attribute_kind {
 /* True and *value set if the request has it. The text must stay as it is until weir_check returns. */
 typedef bool weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value);
 
-/* An attribute for those who would rather hand over an array: C strings. Names of headers in any case. */
+/* An attribute of an array, as C strings. Names of headers in any case. */
 typedef struct weir_attribute {
     enum weir_attribute_kind kind;
     const char *name; /* of a header or a named attribute */
     const char *value;
 } weir_attribute;
 
-#define WEIR_PERMITS_MAX       8 /* rules of requests in flight that one request may meet; more are the failure policy's */
+#define WEIR_PERMITS_MAX       8 /* concurrency rules that one request may match; further ones fail */
 #define WEIR_PERMITS_NAMES_MAX 3072
 
-/* Slots that a request holds. Copy it freely (weir_permits_size bytes of it are enough), but give it back once. */
+/* Permits that a request holds. Copy it freely (weir_permits_size bytes of it suffice), but release it once. */
 typedef struct weir_permits {
-    uint32_t count;     /* 0: nothing, and nothing to be done */
+    uint32_t count;     /* 0: none to release */
     uint32_t names_len; /* not 0: some of them are in the store */
-    int64_t lease_ns;   /* the shortest lease of them: who takes longer renews them before */
+    int64_t lease_ns;   /* the shortest lease: a longer request must renew them before it ends */
     weir_lease lease[WEIR_PERMITS_MAX];
     char names[WEIR_PERMITS_NAMES_MAX]; /* of those in the store */
 } weir_permits;
@@ -185,7 +186,7 @@ static inline size_t weir_permits_size(const weir_permits *permits)
 }
 
 typedef struct weir_query {
-    weir_lookup *lookup; /* asked for what the rules need, and nothing else; or NULL and: */
+    weir_lookup *lookup; /* called for the attributes that the rules need, and no others; or NULL and: */
     void *lookup_context;
     /*
      * One of each name. Refuse or join several lines of a header (by ", ", cookies by "; "), whichever way the values
@@ -200,75 +201,75 @@ typedef struct weir_query {
      * ("/a;x%2f..%2fb"): give WEIR_ATTR_TARGET then, since servers read it in two ways.
      */
     weir_text path;
-    bool has_cost;     /* `cost` counts instead of what the rules say */
+    bool has_cost;     /* `cost` replaces that of the rules */
     int64_t cost;      /* 0: peek; negative: refund, then `now` should be weir_result.now of the take */
-    bool dry_run;      /* says what would happen; takes nothing, counts nothing */
+    bool dry_run;      /* takes nothing, counts nothing */
     weir_time now;     /* {0, 0}: read the clock */
-    weir_async *async; /* what the store said, or NULL: see store.h */
+    weir_async *async; /* the replies of the store, or NULL: see store.h */
     /*
      * Out: the permits that the request holds under concurrency rules, if it is allowed, to be released when it is
      * done. NULL: each is held until its lease expires.
      */
     weir_permits *permits;
 
-    /* Where to put what happened under each matching rule, if anybody wants to know. */
+    /* Out: the outcome of each matching rule; may be NULL. */
     struct weir_outcome *outcomes;
     size_t outcomes_max;
-    /* Where to put the message and the body of a denial, if the rule has its own. */
+    /* Out: the message and the body of a denial, if the rule has its own. */
     char *text;
     size_t text_size;
 
-    /* With a negative cost: the rules that get nothing back (weir_outcome_took), by weir_outcome_id. */
+    /* With a negative cost: the rules that are not refunded (weir_outcome_took), by weir_outcome_id. */
     const uint64_t *not_taken;
     size_t not_taken_count;
 } weir_query;
 
-/* ---- What became of it ---- */
+/* ---- The result ---- */
 
 enum weir_reason {
     WEIR_BY_LIMIT = 0,
-    WEIR_BY_NOTHING,     /* no rule matched */
-    WEIR_BY_ALLOW_LIST,  /* the key or the network is on one */
-    WEIR_BY_BLOCK_LIST,  /* the same */
+    WEIR_BY_NOTHING,    /* no rule matched */
+    WEIR_BY_ALLOW_LIST, /* the key or the network is on one */
+    WEIR_BY_BLOCK_LIST,
     WEIR_BY_BAN,         /* a limit of 0 */
     WEIR_BY_UNLIMITED,   /* a tier or descriptor without a limit */
     WEIR_BY_MISSING_KEY, /* on_missing_key: deny, or skip */
     WEIR_BY_FAILURE,     /* the counter could not be reached; the rule's on_store_failure decided */
-    WEIR_BY_SHED         /* not for anything it did: others come first while there is not enough for all */
+    WEIR_BY_SHED         /* overload: requests of higher priority come first */
 };
 
-/* How important a request is, as the rules say that match it; normal if none does. */
+/* The priority of a request, from the rules that match it; normal if none has one. */
 enum weir_priority { WEIR_CRITICAL = 0, WEIR_HIGH, WEIR_NORMAL, WEIR_LOW };
 
 #define WEIR_NAME_MAX      95  /* bytes of a rule's name */
-#define WEIR_KEY_SHOWN_MAX 191 /* bytes of a key that an answer shows */
+#define WEIR_KEY_SHOWN_MAX 191 /* bytes of a key that an outcome shows */
 
-/* What one rule said. */
+/* The outcome of one rule. */
 typedef struct weir_outcome {
     weir_decision decision;
     enum weir_reason reason;
     int error;        /* with WEIR_BY_FAILURE: why; with WEIR_BY_LIMIT: why the host decided alone, not the store */
     bool shadow;      /* counted, not enforced */
     bool key_cut;     /* the key is longer than shown */
-    uint16_t key_len; /* bytes of it that are shown: clients may well have put zero bytes among them */
-    int64_t cost;     /* what the request was to take */
-    int64_t quota;    /* units a window, as the rule says */
-    int64_t effective_limit; /* the same with what the load makes of it: for RateLimit-Policy */
+    uint16_t key_len; /* bytes of it that are shown; they may contain zero bytes */
+    int64_t cost;     /* units that the request takes */
+    int64_t quota;    /* units a window, as written in the rule */
+    int64_t effective_limit; /* `quota` scaled by the load: for RateLimit-Policy */
     int64_t window_ns;       /* its length; calendar months and years by their longest */
     char rule[WEIR_NAME_MAX + 1];
     char key[WEIR_KEY_SHOWN_MAX + 1];
 } weir_outcome;
 
 /*
- * Of a request that passed: whether this rule's counter has something of it. A shadow rule that denied it has not, nor
- * has one whose counter, or store, could not be reached.
+ * Of an allowed request: whether it took from this rule's counter. It did not if a shadow rule denied it, or the
+ * counter or the store failed.
  */
 static inline bool weir_outcome_took(const weir_outcome *outcome)
 {
     return outcome->reason == WEIR_BY_LIMIT && !outcome->error && outcome->cost > 0 && weir_passes(&outcome->decision);
 }
 
-/* The rule of an outcome: the same for as long as its name and whether it is a shadow stay the same. */
+/* The id of the rule of an outcome, from its name and whether it is a shadow. */
 uint64_t weir_outcome_id(const weir_outcome *outcome);
 
 /* Sets of response headers, see docs/rules.md. */
@@ -286,7 +287,7 @@ enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMI
 #define WEIR_OTHERS_BYTES 4096
 
 /*
- * What to ask for when a request that was denied with on_limit: queue is to be carried out later: `cost` units of `key`
+ * How to take for a request that was denied with on_limit: queue when it is carried out later: `cost` units of `key`
  * under `rule`.
  */
 typedef struct weir_deferral {
@@ -294,7 +295,7 @@ typedef struct weir_deferral {
     weir_text key;                /* whole, in query->text; empty: there was no room, and it cannot wait */
     weir_text tier;               /* of its limit, in query->text, too; empty: the default, or there are none */
     int64_t cost;
-    int64_t max, max_bytes, max_age_ms; /* how much of this rule may wait; 0: the rule does not say */
+    int64_t max, max_bytes, max_age_ms; /* bounds of the queue; 0: not set in the rule */
     /*
      * The other rules that limit the request, with key, tier and cost each, in query->text: for weir_taken.others.
      * Digits, letters, '.' and ';', at most WEIR_OTHERS_BYTES. With more than WEIR_OTHERS_MAX of them `key` is empty.
@@ -303,12 +304,12 @@ typedef struct weir_deferral {
 } weir_deferral;
 
 typedef struct weir_result {
-    weir_decision decision; /* of the whole: the first of priority among those that deny, or the tightest. What is to be
-                               waited, before a retry or as a delay, is the longest of all */
+    weir_decision decision;  /* of the whole request: of the denying rule of the highest priority, or of the tightest.
+                                Its  wait or delay is the longest of all rules */
     weir_outcome decided_by; /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
     size_t matched;          /* rules that matched, shadow ones too */
     size_t outcomes;         /* written to query->outcomes, in the order of the rules */
-    bool shadow_denied;      /* a shadow rule would have denied what was allowed */
+    bool shadow_denied;      /* the request is allowed, but a shadow rule denied it */
     enum weir_priority priority;
     int status;          /* HTTP status of a denial */
     unsigned headers;    /* WEIR_HEADERS_… to send */
@@ -320,15 +321,14 @@ typedef struct weir_result {
     enum weir_on_limit on_limit;
     weir_deferral deferral;
     weir_text message;   /* in query->text; empty: the default message */
-    weir_text body_text; /* the same */
-    weir_time now;       /* when it was decided */
+    weir_text body_text; /* in query->text; empty: none of the rule's own */
+    weir_time now;       /* the time of the decision */
 } weir_result;
 
 /*
- * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if
- * the query itself makes no sense. What goes wrong with a counter is the rule's failure policy, not an error. With
- * weir_options.store it waits for the store where a strict rule matches, at most as long as the deadline.
- * Everything it needs is on the stack, about 110 KiB: threads with less than 256 KiB are too small for it.
+ * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if the
+ * query is invalid. A failing counter is not an error: the rule's on_store_failure decides. With weir_options.store it
+ * waits for the store if a strict rule matches, at most for the deadline. It needs at most 16 KiB of stack.
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *result);
 
@@ -339,29 +339,29 @@ WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_resul
  */
 int weir_permits_release(weir *engine, weir_permits *permits);
 /*
- * Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. Under
- * a strict rule, what the store does not know any more is taken again if there is room; WEIR_ELEASE: there is none now,
- * and the next call tries again.
+ * Extends all leases by their full duration from now; permits that have ended are removed. 0 or a negative error. Under
+ * a strict rule, a permit that the store does not know any more is taken again if there is room; WEIR_ELEASE: there is
+ * none now, and the next call tries again.
  */
 int weir_permits_renew(weir *engine, weir_permits *permits);
 
 #define WEIR_PERMITS_TEXT_MAX 4640
 
 /*
- * As a text of letters, digits, '-' and '_', for clients that give it back later; it ends in a zero byte. Only who has
- * the segment can make one. Returns its length; 0: there is nothing in it, or it failed.
+ * Permits as a text of letters, digits, '-' and '_' with a zero byte, for clients that release them later. Only
+ * processes with access to the segment can make one. Returns its length; 0: there are no permits, or it failed.
  */
 size_t weir_permits_to_text(weir *engine, const weir_permits *permits, char text[WEIR_PERMITS_TEXT_MAX + 1]);
 /*
- * And back. WEIR_ELEASE: it is no such text of this segment's. Of a text of another host's only those slots are read
- * that are in the store which both have; WEIR_ELEASE if there are none.
+ * Parses such a text. WEIR_ELEASE: it is not one of this segment. Of a text of another host only the permits in the
+ * shared store are read; WEIR_ELEASE if there are none.
  */
 WEIR_MUST_CHECK int weir_permits_from_text(weir *engine, weir_text text, weir_permits *permits);
 
 /*
- * Who asks, by the rules' identity: the query's peer, or whom it names if it is a trusted proxy. Writes the address,
- * not grouped by any prefix, in network order and returns its length, 4 or 16; 0: there is none; or a negative error.
- * For logs: a check finds it out by itself, if a rule needs it.
+ * The client by the rules' `identity`: the query's peer, or the address that it forwards if it is a trusted proxy.
+ * Writes the full address in network order and returns its length, 4 or 16; 0: there is none; or a negative error. For
+ * logs: a check determines it by itself if a rule needs it.
  */
 WEIR_MUST_CHECK int weir_client(weir *engine, const weir_query *query, uint8_t address[16]);
 
@@ -376,7 +376,7 @@ typedef struct weir_descriptor {
     size_t entry_count;
     bool has_hits; /* `hits` counts instead of the query's */
     int64_t hits;  /* 0: peek; negative: refund */
-    /* A limit of the request's own instead of the rules' (0 window: none). Clock-aligned fixed window. */
+    /* A limit that replaces the rules' (0 window: none). Clock-aligned fixed window. */
     int64_t override_limit;
     int64_t override_window_ns;
 } weir_descriptor;
@@ -387,7 +387,7 @@ typedef struct weir_descriptor_match {
     weir_text metadata;   /* an object of JSON; empty: none */
     int64_t limit;        /* requests_per_unit; -1: unlimited */
     int64_t window_ns;    /* the unit, times unit_multiplier; calendar months and years by their longest */
-    bool by_clock;        /* its windows are whole ones since 1970 */
+    bool by_clock;        /* its windows start at multiples of their length since 1970 */
     bool quota_mode;      /* denies only together with all others of its kind */
 } weir_descriptor_match;
 
@@ -443,15 +443,15 @@ const char *weir_header_name(enum weir_header header);
 /* `value` is valid during the call, and ends in a zero byte. */
 typedef void weir_emit_header(void *context, enum weir_header header, const char *value, size_t len);
 
-/* The response headers for an answer. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
+/* The response headers of a result. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
 void weir_result_headers(const weir_result *result, const weir_outcome *outcomes, weir_emit_header *emit,
                          void *context);
 
-#define WEIR_HEADER_ROOM 2560 /* bytes: enough for the values of all headers of an answer */
+#define WEIR_HEADER_ROOM 2560 /* bytes: enough for the values of all headers */
 
 /*
- * The same without a call for each: writes the values one behind the other, in the order of enum weir_header, and how
- * long each is; 0: this one is not sent. Returns the length of all.
+ * Writes the values of all headers one after the other, in the order of enum weir_header, and their lengths; 0: the
+ * header is not sent. Returns the total length.
  */
 size_t weir_result_header_values(const weir_result *result, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
                                  uint16_t lens[WEIR_HEADER_COUNT]);
@@ -478,8 +478,8 @@ size_t weir_result_body(const weir_result *result, bool accepts_problem, char *b
 WEIR_MUST_CHECK int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
                                    weir_outcome *outcome);
 /*
- * Forgets what the key has consumed, in all tiers. A block stays. Of a strict rule in the store, too: an error of the
- * store's if that failed. Other hosts go on remembering denials until they end.
+ * Resets the counters of the key, in all tiers. A block stays. Of a strict rule also in the store: returns the store's
+ * error if that failed. Other hosts keep cached denials until they end.
  */
 WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now);
 /*
@@ -490,15 +490,15 @@ WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *k
 WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
                                    weir_time now);
 
-/* ---- Settling later: what a request really cost ---- */
+/* ---- Settling: correcting a take by the actual cost ---- */
 
-/* What a check took from one counter: an outcome by WEIR_BY_LIMIT that passes. Its fields, and the key whole. */
+/* A take of a check from one counter: the fields of an outcome with WEIR_BY_LIMIT that passes, and the full key. */
 typedef struct weir_taken {
     const char *rule;
     bool shadow;
     const void *key;
     size_t key_len;
-    int64_t quota; /* with window_ns: which of the rule's tiers; if there is none like it any more, the first */
+    int64_t quota; /* with window_ns: selects the tier of the rule; the first, if no tier matches any more */
     int64_t window_ns;
     weir_text tier;   /* or its name; empty: not known */
     weir_text others; /* weir_key_take: other rules, as in weir_deferral; empty: none */
@@ -534,42 +534,42 @@ WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t 
 WEIR_MUST_CHECK int weir_segment_secret(const weir_segment *segment, const char *purpose,
                                         uint8_t secret[WEIR_SECRET_BYTES]);
 
-/* ---- Counting ---- */
+/* ---- Statistics ---- */
 
 typedef struct weir_rule_stats {
-    uint64_t allowed, delayed, denied; /* of a shadow rule: what it would have said */
+    uint64_t allowed, delayed, denied; /* of a shadow rule: its decisions if it were enforced */
     uint64_t listed;                   /* passed or denied by an allow- or block-list */
     uint64_t missing_key;              /* requests without one of the key's attributes */
     uint64_t failures;                 /* decided by on_store_failure, whether open, closed or local */
     uint64_t rolled_back;              /* taken, then refunded because another rule denied */
-    uint64_t shed;                     /* denied for the sake of more important ones; not among `denied` */
-    uint64_t shed_of[4];               /* the same by enum weir_priority; critical ones never are */
+    uint64_t shed;                     /* denied because of overload; not included in `denied` */
+    uint64_t shed_of[4];               /* `shed` by enum weir_priority; critical requests are never shed */
 } weir_rule_stats;
 
 /*
- * Since the segment was made, by all who use it; a rule is known by its name, and by being a shadow or not.
- * WEIR_ENORULE: there is none. WEIR_ENOSTATS: the segment has no room for its figures.
+ * Totals since the segment was made, of all processes; a rule is identified by its name and `shadow`. WEIR_ENORULE:
+ * there is none. WEIR_ENOSTATS: the segment has no room for its statistics.
  */
 WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
 /* All active rules, in order, until `visit` returns non-zero, which is returned. */
 int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_rule_stats *stats),
                     void *context);
 
-/* Of a rule's keys, from those that were noted in the last ten minutes (weir_options.hot). */
+/* Keys of a rule, from those that were sampled in the last ten minutes (weir_options.hot). */
 typedef struct weir_hot_stats {
-    uint64_t keys;           /* about as many were there */
+    uint64_t keys;           /* estimated number */
     uint64_t near_limit;     /* keys that had used 80 % of their limit or more; at most 64 are counted */
-    uint32_t peak_per_mille; /* of its limit that any key had used in the last one or two minutes */
+    uint32_t peak_per_mille; /* largest share of its limit that a key had used in the last one or two minutes */
 } weir_hot_stats;
 
-/* All rules whose keys are noted, in order, until `visit` returns non-zero, which is returned. */
+/* All rules whose keys are sampled, in order, until `visit` returns non-zero, which is returned. */
 int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_hot_stats *stats),
                   void *context);
 
 #define WEIR_TIMES 16
 
-/* How long checks took: of those that were timed (about 1 in 64), how many took less than below_ns[i] and no less than
- * the one before. */
+/* Histogram of the durations of checks, of those that were timed (about 1 in 64): count[i] took less than below_ns[i],
+ * and not less than below_ns[i - 1]. */
 typedef struct weir_times {
     int64_t below_ns[WEIR_TIMES];
     uint64_t count[WEIR_TIMES];
@@ -577,20 +577,20 @@ typedef struct weir_times {
 
 WEIR_MUST_CHECK int weir_times_read(weir *engine, weir_times *times);
 
-/* Of the engine's own connections to the store, since it was opened in this process. */
+/* The engine's connections to the store, since it was opened in this process. */
 typedef struct weir_store_stats {
-    uint64_t requests, failed; /* asked, and not answered in time or with an error */
-    uint64_t slow;             /* of these, those that met the deadline */
-    uint64_t refused;          /* of these, those that were not sent, as the store was known to be away */
-    uint64_t rolled_back;      /* counters */
+    uint64_t requests, failed; /* sent; without a reply in time, or with an error */
+    uint64_t slow;             /* of the failed: exceeded the deadline */
+    uint64_t refused;          /* of the failed: not sent, since the circuit breaker was open */
+    uint64_t rolled_back;      /* counters that were refunded */
     uint64_t connects;
     bool up;   /* a connection works */
-    int error; /* why one does not, or did not the last time; 0: all did */
+    int error; /* of the last connection that failed; 0: none did */
 } weir_store_stats;
 
 typedef struct weir_engine_stats {
-    uint64_t reloads;         /* sets swapped in */
-    uint64_t reload_failures; /* broken ones kept out */
+    uint64_t reloads;         /* rulesets activated */
+    uint64_t reload_failures; /* rulesets refused */
     uint64_t polls;           /* checks of the rule files for changes */
     uint64_t regex_limited;   /* regular expressions that reached their bound, or a cut, and counted as matching */
     size_t rules;

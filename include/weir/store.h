@@ -45,22 +45,22 @@ WEIR_MUST_CHECK int weir_store_use(void);
 WEIR_MUST_CHECK int weir_async_new(weir *engine, weir_async **async);
 /* NULL is allowed. */
 void weir_async_free(weir_async *async);
-/* Makes it as new, for another request, without giving memory back. Its questions must be over. */
+/* Prepares it for another request and keeps its memory. Its requests must be complete. */
 void weir_async_clear(weir_async *async);
 
 /*
- * Finds out what weir_check will want from the store for this query (query->async must be set) and adds it. Takes
- * nothing. 1: the store must be asked; 0: it need not, for no strict rule matches, or it is denied already, by a local
- * rule or because a denial is remembered. Negative: an error, as weir_check's.
+ * Adds the ops that weir_check needs from the store for this query (query->async must be set). Takes nothing. 1: the
+ * request must be sent; 0: it need not, since no strict rule matches, or the query is denied already, by a local rule
+ * or by a cached denial. Negative: an error, as of weir_check.
  */
 WEIR_MUST_CHECK int weir_check_begin(weir *engine, const weir_query *query);
 WEIR_MUST_CHECK int weir_check_descriptors_begin(weir *engine, const weir_descriptor_query *query);
 
 /*
- * The same for weir_key_state, weir_key_reset and weir_key_settle, which ask by themselves only with an engine that has
- * connections of its own: prepare (1: the store must be asked), ask, and then the call that has the answers. Without
- * them a state is the host's own (outcome->error says so), and the others fail with the store's error. Blocks are each
- * host's own, and need no store.
+ * The asynchronous forms of weir_key_state, weir_key_reset and weir_key_settle, which send requests by themselves only
+ * with an engine that has connections: begin (1: the request must be sent), send, finish with the replies. Without
+ * replies a state is that of the host alone (with outcome->error), and the others fail with the store's error. Blocks
+ * are local to each host and need no store.
  */
 WEIR_MUST_CHECK int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
                                          weir_async *async);
@@ -76,9 +76,10 @@ WEIR_MUST_CHECK int weir_key_settle_finish(weir *engine, const weir_taken *taken
                                            weir_async *async, weir_decision *decision);
 
 /*
- * The same for weir_permits_release and weir_permits_renew, where permits->names_len is not 0. `in_flight`: who asks is
- * sure that the request still runs, so a slot that the store has forgotten is taken again if there is room; if there is
- * none, it stays in `permits`, and WEIR_ELEASE says so. Without it, what is over is dropped from `permits`.
+ * The asynchronous forms of weir_permits_release and weir_permits_renew, for permits->names_len other than 0.
+ * `in_flight`: the request certainly still runs, so a permit that the store does not know any more is taken again if
+ * there is room; if there is none, it stays in `permits` and WEIR_ELEASE is returned. Otherwise permits that have ended
+ * are removed from `permits`.
  */
 WEIR_MUST_CHECK int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_async *async);
 WEIR_MUST_CHECK int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *async);
@@ -91,12 +92,12 @@ WEIR_MUST_CHECK int weir_permits_renew_finish(weir *engine, weir_permits *permit
  */
 int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *async);
 
-/* What is to be asked, for the client in src/store. */
+/* The request to send, for the client in src/remote. */
 struct weir__store_request;
 struct weir__store_request *weir_async_request(weir_async *async);
 /*
- * After the checks: what was taken in the store and is not kept, or NULL. A question that is done, with just those
- * counters: for weir__client_refund, which copies what it needs. It must not be asked.
+ * After the checks: a completed request with the ops that took in the store and are not kept, or NULL. For
+ * weir__client_refund, which copies what it needs; it must not be sent.
  */
 struct weir__store_request *weir_async_rollback(weir_async *async);
 
@@ -104,12 +105,12 @@ struct weir__store_request *weir_async_rollback(weir_async *async);
 
 enum weir_store_state { WEIR_STORE_UNKNOWN = 0, WEIR_STORE_UP, WEIR_STORE_DOWN };
 
-/* Since the ledger was made, by whichever agent. Amounts are units of limits. */
+/* Totals since the ledger was made, of all agents. Amounts are units of limits. */
 typedef struct weir_ledger_stats {
-    bool agent;                   /* one is there: it gave a life sign within the last 2 s */
+    bool agent;                   /* one runs: its last heartbeat is at most 2 s old */
     enum weir_store_state store;  /* as the last agent saw it */
-    int64_t since_ns;             /* for how long */
-    int last_error;               /* why it was away the last time; 0: it never was */
+    int64_t since_ns;             /* time in that state */
+    int last_error;               /* of the last time it was unavailable; 0: it never was */
     int64_t lag_ns;               /* age of the oldest amount that the store has not acknowledged; 0: none */
     uint64_t requests, failures;  /* to the store; those without a reply */
     uint64_t ops;                 /* operations on counters in the requests */
@@ -118,11 +119,11 @@ typedef struct weir_ledger_stats {
     uint64_t units_refunded;      /* refunded to this host's counters, which had counted more than the store */
     uint64_t units_dropped;       /* not sent: their window had ended or their rule was removed */
     uint64_t full;                /* times an amount stayed local because the ledger was full */
-    uint64_t bytes_out, bytes_in; /* by the agent that is there now */
-    uint64_t entries, used;       /* keys that fit, and how many are in it */
+    uint64_t bytes_out, bytes_in; /* of the current agent */
+    uint64_t entries, used;       /* capacity, and keys in it */
 } weir_ledger_stats;
 
-/* WEIR_ENOENT: the engine has no ledger, as it was given none, or no rule needs one. */
+/* WEIR_ENOENT: the engine has no ledger, or no rule needs one. */
 WEIR_MUST_CHECK int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats);
 
 #if defined(__GNUC__)

@@ -1,5 +1,5 @@
 /*
- * weir: may this request pass now?
+ * weir: rate limiting with counters in shared memory.
  *
  * libweir keeps one counter per key in a shared-memory segment of fixed size and decides in about one cache
  * miss. Every process that maps the segment shares the counters; nothing in here takes a lock.
@@ -80,7 +80,7 @@ extern "C" {
     X(ESIZE, 25, "segment size out of range; use at least 64 KiB, with a slab of at most half of it")                  \
     X(ESYS, 26, "a system call failed; errno says which way")                                                          \
     X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")                      \
-    X(ERULES, 28, "the rules have errors; each was told with its place, and weir lint shows them")                     \
+    X(ERULES, 28, "the rules have errors; each was reported with its place, and weir lint shows them")                 \
     X(ERULESPATH, 29, "the rules cannot be read; check the path and its permissions")                                  \
     X(ERULESBUSY, 30, "the rules are being written or loaded right now; they are read again later")                    \
     X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
@@ -89,7 +89,7 @@ extern "C" {
     X(ESTOREURL, 34, "the store's URL or one of its options is wrong; see docs/store.md")                              \
     X(ESTOREDOWN, 35, "the store cannot be reached; is it running, and is its address right?")                         \
     X(ESTORESLOW, 36, "the store did not answer within the deadline")                                                  \
-    X(ESTOREBREAKER, 37, "the store has failed several times in a row and is not asked until it is back")              \
+    X(ESTOREBREAKER, 37, "the store has failed several times in a row; no request is sent until a probe succeeds")     \
     X(ESTOREGARBAGE, 38, "what the store answers makes no sense; is it a Redis or Valkey, of version 5 or later?")     \
     X(ESTORELOADING, 39, "the store is loading its data (LOADING)")                                                    \
     X(ESTOREREADONLY, 40, "the store is a replica and takes no writes (READONLY); a failover may be under way")        \
@@ -102,7 +102,7 @@ extern "C" {
     X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")       \
     X(ELOST, 48, "the segment's file was cut short while it was in use; remove it and open a new one")                 \
     X(EGUARDS, 49, "more than 16 segments are guarded in this process, or 256 files beside segments open")             \
-    X(ELEASE, 50, "the lease is over: its slot was given back, or has become free and may be another's")               \
+    X(ELEASE, 50, "the lease has ended: its permit was released, or has expired and may be another request's")         \
     X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one") \
     X(ESTOREDISK, 52,                                                                                                  \
       "the store takes no writes, as it cannot write to its disk (MISCONF); give it room, or see its log")             \
@@ -164,7 +164,7 @@ typedef struct weir_zone weir_zone;
 WEIR_MUST_CHECK int weir_zone_open(const char *name, weir_zone **zone);
 void weir_zone_close(weir_zone *zone);
 
-/* What a limit is made of. Zero means the default everywhere; limit and a window are needed. */
+/* Parameters of a limit. Zero means the default everywhere; limit and a window are required. */
 typedef struct weir_params {
     enum weir_algorithm algorithm; /* default: token bucket */
     int64_t limit;                 /* units a window */
@@ -174,14 +174,14 @@ typedef struct weir_params {
     enum weir_refill refill;     /* token bucket */
     enum weir_align align;       /* fixed window */
     enum weir_calendar calendar; /* fixed window with WEIR_ALIGN_CALENDAR; weeks start on Monday */
-    const weir_zone *zone;       /* the same; NULL is UTC */
+    const weir_zone *zone;       /* of `calendar`; NULL is UTC */
     bool count_rejected;         /* sliding window log: a denied request is logged, too */
     int buckets;                 /* sliding window counter: 2 (default) to 60 */
     enum weir_round round;       /* sliding window counter with 2 buckets */
     int soft_percent;            /* lets limit + soft_percent % pass, marked WEIR_OVER_SOFT */
-    bool delay;                  /* leaky bucket: decisions say how long to wait */
-    int64_t max_delay_ns;        /* leaky bucket with delay: deny what would wait longer; 0: no such bound */
-    uint64_t id;                 /* counters of limits with different ids never meet */
+    bool delay;                  /* leaky bucket: decisions have a delay */
+    int64_t max_delay_ns;        /* leaky bucket with delay: longer delays are denied; 0: no bound */
+    uint64_t id;                 /* limits with different ids do not share counters */
 } weir_params;
 
 /*
@@ -261,7 +261,7 @@ void weir_segment_close(weir_segment *segment);
  * with the last guarded segment. WEIR_EGUARDS: 16 segments are guarded already.
  */
 WEIR_MUST_CHECK int weir_segment_guard(weir_segment *segment);
-/* True once it has happened to this process. */
+/* True once the segment was lost in this process. */
 bool weir_segment_lost(const weir_segment *segment);
 
 /*
@@ -321,7 +321,7 @@ typedef struct weir_request {
  */
 WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now);
 
-/* What weir_take with this cost would say now; writes nothing, so it works on a read-only mapping. */
+/* The decision of a weir_take with this cost now; writes nothing, so it works on a read-only mapping. */
 WEIR_MUST_CHECK int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                               int64_t cost, weir_time now, weir_decision *decision);
 /*
@@ -333,7 +333,7 @@ WEIR_MUST_CHECK int weir_refund(weir_segment *segment, const weir_limit *limit, 
 /* Takes `amount` units whether they fit or not (they were consumed elsewhere); may leave the key in debt. */
 WEIR_MUST_CHECK int weir_charge(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                 int64_t amount, weir_time now, weir_decision *decision);
-/* Forgets what the key has consumed. A block stays. */
+/* Resets the counter of the key. A block stays. */
 WEIR_MUST_CHECK int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                weir_time now);
 /*
@@ -358,39 +358,39 @@ WEIR_MUST_CHECK int weir_acquire(weir_segment *segment, const weir_limit *limit,
  * this is harmless.
  */
 int weir_release(weir_segment *segment, const weir_lease *lease, weir_time now);
-/* Holds a slot for a whole window from now on; `lease` is changed, and copies of the old one are void. WEIR_ELEASE: it
- * is over. */
+/* Extends the lease by a full window from now; `lease` is changed, and copies of the old one are void. WEIR_ELEASE: it
+ * has ended. */
 WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_time now);
 
 /*
- * Counts a wrong password or token, and returns for how long its answer is to be held back, in nanoseconds: 100 ms, and
- * twice as long for each further one of the same `peer` (an address, or the network of one) that is not forgotten yet,
- * at most 5 s; one is forgotten every 10 s. Longer, up to the same, the more there are of all peers together. A right
- * one is not to be delayed by this. Without a segment, or if it cannot be written to: 5 s.
+ * Counts a wrong password or token, and returns the delay of its reply in nanoseconds: 100 ms, doubled for each further
+ * one of the same `peer` (an address, or its network) that is not forgotten yet, at most 5 s; one is forgotten every
+ * 10 s. Many of all peers together raise the delay, up to the same bound. The reply to a right one must not be delayed.
+ * Without a segment, or if it cannot be written to: 5 s.
  */
 int64_t weir_auth_failure(weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
 
 /*
- * For how long the check of a password or token is to be held back, right or wrong, so that a client that does not wait
- * for the answer learns nothing, in nanoseconds. 0 as long as at most 5 wrong ones of `peer` are not forgotten; then
- * 250 ms, and twice as long for each further one, at most 2 s. Also 2 s if there is one at least, and more than 500 of
- * all peers together. Without a segment, or if it cannot be read: 2 s. Counts nothing.
+ * The delay of the check of a password or token, right or wrong, in nanoseconds, so that a client that does not wait
+ * for the reply learns nothing. 0 while at most 5 wrong ones of `peer` are not forgotten; then 250 ms, doubled for each
+ * further one, at most 2 s. Also 2 s if there is at least one, and more than 500 of all peers together. Without a
+ * segment, or if it cannot be read: 2 s. Counts nothing.
  */
 int64_t weir_auth_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
 
-/* ---- Seeing inside ---- */
+/* ---- Inspection ---- */
 
-/* Sums since the segment was made. Counted without waiting, so a reader may see one a moment before another. */
+/* Totals since the segment was made; not a snapshot of one moment. */
 typedef struct weir_stats {
     /* Decisions: of weir_take, one each; of a store; and of rules that denied before anything was taken. */
     uint64_t allowed, delayed, denied, never_fits, blocked;
-    uint64_t soft;           /* of the allowed ones, those over the limit proper */
+    uint64_t soft;           /* of the allowed ones: above the limit without soft */
     uint64_t errors;         /* takes that failed with a code */
     uint64_t created;        /* keys that got a slot */
-    uint64_t evicted_live;   /* keys that lost theirs before they had recovered: the segment is too small */
+    uint64_t evicted_live;   /* keys that lost their slot before they had recovered: the segment is too small */
     uint64_t displaced;      /* cuckoo displacements: entries moved to their alternate bucket */
     uint64_t retries;        /* compare-and-swaps lost to another writer, except the first one on the fast path */
-    uint64_t evicted_denied; /* of evicted_live, keys that were denied or blocked: their limits began anew */
+    uint64_t evicted_denied; /* of evicted_live: keys that were denied or blocked, whose counters started anew */
     uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
     uint64_t auth_failures;  /* calls of weir_auth_failure */
     uint64_t slots;          /* in the segment */
@@ -411,8 +411,8 @@ typedef struct weir_entry {
     bool wall;             /* its times follow the wall clock */
     bool live;             /* has not recovered yet */
     int64_t anchor_us;     /* start of the bucket's run or of the window, on its clock */
-    uint64_t used;         /* units counted from there; for logs and wide counters, where in the slab they are */
-    int64_t expires_in_us; /* latest moment at which it equals no entry; negative: has passed */
+    uint64_t used;         /* units counted since; for logs and wide counters, the reference to their record */
+    int64_t expires_in_us; /* negative: expired */
 } weir_entry;
 
 /* Calls `visit` for each occupied slot until it returns non-zero, which is returned. Works while others write. */
@@ -426,7 +426,7 @@ WEIR_MUST_CHECK int weir_segment_each(const weir_segment *segment, weir_time now
 WEIR_MUST_CHECK int weir_segment_sample(const weir_segment *segment, weir_time now, uint64_t slots, uint64_t *looked,
                                         uint64_t *live);
 
-/* What a look at every slot found. Exact on a quiet segment, a lower bar under load. */
+/* Result of a validation of every slot. Exact on a quiet segment, a lower bound under load. */
 typedef struct weir_report {
     uint64_t live;       /* entries that have not recovered (information, not damage) */
     uint64_t tentative;  /* left by a process that died, or about to be completed (information) */

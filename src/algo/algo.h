@@ -165,6 +165,13 @@ static inline bool weir__is_one_slot(const weir_limit *limit)
     return limit->algorithm <= WEIR_FIXED_WINDOW || weir__is_packed(limit);
 }
 
+/* True if the counter is a log or has more than two buckets: it needs a record in the slab. */
+static inline bool weir__is_record(const weir_limit *limit)
+{
+    return limit->algorithm == WEIR_SLIDING_WINDOW_LOG ||
+           (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2);
+}
+
 bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                        enum weir__mode mode, weir_decision *decision);
 

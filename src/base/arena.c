@@ -7,10 +7,10 @@
 #define BLOCK_FIRST 4096
 #define BLOCK_MAX   ((size_t)1 << 20)
 
-/* What is handed out begins behind it, aligned like it. */
+/* Followed by the memory that it hands out, aligned like it. */
 struct weir__arena_block {
     struct weir__arena_block *before;
-    size_t used, size; /* of what is behind it */
+    size_t used, size; /* of that memory */
     bool borrowed;     /* the caller's memory */
 } __attribute__((aligned(ALIGN)));
 
@@ -32,8 +32,8 @@ static struct weir__arena_block *block_new(struct weir__arena *arena, size_t byt
 }
 
 /*
- * The block that has room for `bytes`, a multiple of ALIGN. What is larger than the usual block gets one of its own,
- * put behind the current one, so that the rest of that one is not lost.
+ * A block with room for `bytes`, a multiple of ALIGN. A request larger than a block gets a block of its own, inserted
+ * before the current one, whose rest stays usable.
  */
 static struct weir__arena_block *block_for(struct weir__arena *arena, size_t bytes)
 {
@@ -45,7 +45,7 @@ static struct weir__arena_block *block_for(struct weir__arena *arena, size_t byt
     block_bytes = (block_bytes < BLOCK_MAX / 2 ? block_bytes * 2 : BLOCK_MAX) - sizeof *last;
     struct weir__arena_block *block = block_new(arena, bytes > block_bytes ? bytes : block_bytes);
     if (!block && bytes < block_bytes)
-        block = block_new(arena, bytes); /* near the bound, what is asked for may still fit */
+        block = block_new(arena, bytes); /* near the bound, a small block may still fit */
     if (!block)
         return NULL;
     if (last && bytes > block_bytes) {

@@ -46,14 +46,6 @@ static inline weir__cell weir__cell_peek(const weir__cell *cell)
     return seen;
 }
 
-#if defined(__x86_64__) && !defined(WEIR__PLAIN_ATOMICS)
-/* Both halves in a vector register. */
-static inline __m128i weir__cell_vector(const weir__cell *cell)
-{
-    return _mm_load_si128((const __m128i *)(const void *)cell);
-}
-#endif
-
 /*
  * An untorn read, for decisions without a swap of the cell: reads until two reads agree. At most 16 retries; may return
  * a torn pair under continuous writes.

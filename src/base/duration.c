@@ -27,15 +27,10 @@ static const struct {
     [WEIR__MICROSECONDS] = {"us", SECOND_NS / 1000000},
 };
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static weir_text digits_at(weir_text text, size_t i)
 {
     weir_text digits = {text.data + i, 0};
-    while (i + digits.len < text.len && is_digit(text.data[i + digits.len]))
+    while (i + digits.len < text.len && weir__is_digit(text.data[i + digits.len]))
         digits.len++;
     return digits;
 }
@@ -70,7 +65,7 @@ static enum weir__duration_error add(weir_text integer, weir_text fraction, int6
 static int unit_at(weir_text text, size_t *i)
 {
     weir_text name = {text.data + *i, 0};
-    for (; *i < text.len && !is_digit(text.data[*i]); ++*i)
+    for (; *i < text.len && !weir__is_digit(text.data[*i]); ++*i)
         name.len++;
     int unit = 0;
     while (unit < WEIR__DURATION_UNITS && !weir__text_is(name, units[unit].name))

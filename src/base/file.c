@@ -1,5 +1,4 @@
 /* Whole files. See file.h. */
-#define _GNU_SOURCE /* asprintf */
 #include "base/file.h"
 
 #include <errno.h>
@@ -17,6 +16,22 @@
 
 /* ---- Reading ---- */
 
+ssize_t weir__read_fully(int file, void *to, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t got = read(file, (char *)to + done, size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
 char *weir__file_read(const char *path, size_t *len)
 {
     struct stat about;
@@ -26,34 +41,27 @@ char *weir__file_read(const char *path, size_t *len)
     char *text = NULL;
     if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size < FILE_MAX)
         text = malloc((size_t)about.st_size + 1);
-    size_t used = 0;
-    while (text && used < (size_t)about.st_size) {
-        ssize_t got = read(file, text + used, (size_t)about.st_size - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        used += (size_t)got;
+    ssize_t got = text ? weir__read_fully(file, text, (size_t)about.st_size) : 0;
+    if (got < 0) {
+        free(text);
+        text = NULL;
     }
+    *len = got > 0 ? (size_t)got : 0;
     if (text)
-        text[used] = 0;
-    *len = used;
+        text[*len] = 0;
     close(file);
     return text;
 }
 
 /* ---- Replacing ---- */
 
-static int write_all(int file, const char *data, size_t len)
+int weir__write_fully(int file, const void *data, size_t len)
 {
-    while (len) {
-        ssize_t put = write(file, data, len);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return -errno;
-        data += put;
-        len -= (size_t)put;
+    for (const char *at = data, *end = at + len; at < end;) {
+        ssize_t put = write(file, at, (size_t)(end - at));
+        if (put < 0 && errno != EINTR)
+            return errno;
+        at += put > 0 ? put : 0;
     }
     return 0;
 }
@@ -92,9 +100,9 @@ int weir__file_replace(const char *path, const char *head, const char *text, siz
     if (asprintf(&temporary, "%s.new", path) < 0)
         return -ENOMEM;
     int file = open_locked(temporary);
-    int error = file < 0 ? file : write_all(file, head, strlen(head));
+    int error = file < 0 ? file : -weir__write_fully(file, head, strlen(head));
     if (!error)
-        error = write_all(file, text, len);
+        error = -weir__write_fully(file, text, len);
     if (!error && (fsync(file) != 0 || rename(temporary, path) != 0))
         error = -errno;
     if (error && file >= 0)

@@ -4,7 +4,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
+/* Reads up to `size` bytes; fewer if the file ends before. -1: errno has the reason. */
+ssize_t weir__read_fully(int file, void *to, size_t size);
+/* Writes all of it. 0 or an errno. */
+int weir__write_fully(int file, const void *data, size_t len);
 /* Reads a regular file of less than 64 MiB, from malloc and terminated; NULL: it cannot be read. */
 char *weir__file_read(const char *path, size_t *len);
 /* Replaces a file by `head` and `text`, atomically and durably. 0 or -errno. */

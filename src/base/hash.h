@@ -1,12 +1,13 @@
-/* Hashing of texts while rules are read: ids, look-alikes. Not for what comes with requests: it has no secret. */
+/* xxHash, and hashes of texts without a secret: for rules and files, not for keys of requests (table/hash.h). */
 #ifndef WEIR_BASE_HASH_H
 #define WEIR_BASE_HASH_H
 
 #include "base/text.h"
 
-/* The distribution's header, inlined: no call, and no library to load. */
+/* As a header: no call, no library to load. */
 #define XXH_INLINE_ALL
-/* By memcpy: its own way with gcc reads what was written as another type, and then it may not be written yet. */
+/* Access by memcpy: the default with gcc violates strict aliasing, and the compiler may reorder the write of the key.
+ */
 #define XXH_FORCE_MEMORY_ACCESS 0
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"

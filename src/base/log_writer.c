@@ -1,6 +1,7 @@
 /* A ring of log lines and the thread that writes them. See log.h. */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/atomic.h"
 
 #include <errno.h>
@@ -12,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CLOSE   UINT32_MAX /* as a length: the descriptor is closed */
-#define END     (UINT32_MAX - 1)
-#define STACK   (128 * 1024)
+#define CLOSE UINT32_MAX /* as a length: the descriptor is closed */
+#define END   (UINT32_MAX - 1)
+#define STACK (128 * 1024)
 
 struct record {
     uint32_t len, kind;
@@ -102,19 +103,6 @@ uint64_t weir__log_writer_dropped(const struct weir__log_writer *writer, unsigne
 
 /* ---- The thread ---- */
 
-/* The whole line, or none of what is left of it after an error. */
-static int write_line(int file, const char *line, size_t len)
-{
-    while (len > 0) {
-        ssize_t wrote = write(file, line, len);
-        if (wrote < 0 && errno != EINTR)
-            return errno;
-        line += wrote > 0 ? wrote : 0;
-        len -= wrote > 0 ? (size_t)wrote : 0;
-    }
-    return 0;
-}
-
 static void *write_all(void *context)
 {
     struct weir__log_writer *writer = context;
@@ -128,7 +116,7 @@ static void *write_all(void *context)
         weir__store64(&writer->head, writer->head + sizeof record + len);
         if (record.len == END)
             break;
-        int error = record.len == CLOSE ? 0 : write_line(record.file, writer->line, len);
+        int error = record.len == CLOSE ? 0 : weir__write_fully(record.file, writer->line, len);
         if (record.len == CLOSE)
             close(record.file);
         if (error) {

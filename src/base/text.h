@@ -127,12 +127,6 @@ bool weir__parse_int(weir_text text, int64_t *value);
 /* Writes two hexadecimal digits for each byte; returns their end. */
 char *weir__write_hex(char *to, const void *bytes, size_t len);
 
-/* The value of a hexadecimal digit, of lower case; -1: it is none. */
-static inline int weir__hex_digit(unsigned char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* ---- Suggestions ---- */
 
 #define WEIR__SUGGEST_MAX 64 /* bytes of the longest word that is compared */

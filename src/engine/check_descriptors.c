@@ -5,7 +5,7 @@
 
 #define OVERRIDES_MAX 64 /* limits that the descriptors of one request may bring */
 
-/* Counters of requests' own limits are apart from those of rules, and by window: another window, another count. */
+/* Counters of limits that requests bring are separate from those of rules, and one for each window. */
 static uint64_t own_id(int64_t window_ns)
 {
     return weir__rule_id(WEIR__TEXT("a limit of the request's own"), false) ^ (uint64_t)window_ns;
@@ -81,7 +81,7 @@ static bool named_in(const struct weir__rule *rule, weir_text name)
     return false;
 }
 
-/* A rule that another one of the request replaces is as if it had not matched. Unlimited ones cannot be. */
+/* A rule that another rule of the request replaces counts as not matched. Unlimited rules cannot be replaced. */
 static void replace(struct weir__rule_eval *evals, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -120,7 +120,7 @@ static void report(const struct weir__request_ctx *ctx, const weir_descriptor_qu
     }
 }
 
-/* Acquires the ruleset, and makes an eval of each descriptor. To be ended unless it fails. */
+/* Acquires the ruleset, and makes an eval of each descriptor. Must be paired with weir__ctx_end unless it fails. */
 static int begin(struct weir__request_ctx *ctx, weir *engine, const weir_descriptor_query *query)
 {
     int error = weir__ctx_begin(ctx, engine, query->now);
@@ -139,7 +139,7 @@ static int begin(struct weir__request_ctx *ctx, weir *engine, const weir_descrip
     }
     replace(ctx->evals, ctx->count);
     if (ctx->ruleset->rules->load_aware)
-        weir__overload_apply(ctx, NULL); /* descriptors have limits as they are written */
+        weir__overload_apply(ctx, NULL); /* limits of descriptors are not scaled */
     return 0;
 }
 

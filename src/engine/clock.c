@@ -19,7 +19,7 @@ void weir__boot_id(uint64_t boot[2])
     int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     boot[0] = boot[1] = 0;
     if (file < 0)
-        return; /* no /proc: all boots look the same, and a reboot empties /dev/shm anyway */
+        return; /* no /proc: all boots have the same id; a reboot empties /dev/shm anyway */
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
 
@@ -39,8 +39,8 @@ void weir__clock_adopt(weir_segment *segment)
     weir__boot_id(boot);
     if (weir__load64(&header->boot[0]) == boot[0] && weir__load64(&header->boot[1]) == boot[1])
         return;
-    /* Segment time was wall time when the segment was made, so after a reboot it goes on where the wall is. Two
-     * attaching at once write the same but for microseconds. */
+    /* Segment time was wall time when the segment was made, so after a reboot it continues at the wall time. Two
+     * processes that attach at once write nearly the same. */
     weir_time now = weir__clocks();
     segment->offset_ns = now.wall_ns - now.mono_ns;
     segment->own_offset = segment->read_only;

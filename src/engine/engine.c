@@ -1,4 +1,4 @@
-/* Opening an engine, and keeping its rules as the disk has them. */
+/* Opening an engine, and reloading its rules when their files change. */
 #include "engine/ledger.h"
 #include "engine/evaluation.h"
 #include "base/clock.h"
@@ -55,7 +55,7 @@ static int make_rooms(weir *engine)
     return 0;
 }
 
-/* A file beside the segment could not be opened. */
+/* Reports that a sidecar file could not be opened. */
 static void report_without(const weir *engine, enum weir_severity severity, const char *file, const char *what,
                            int error)
 {
@@ -69,7 +69,7 @@ static void report_without(const weir *engine, enum weir_severity severity, cons
 /*
  * The ledger is made with the engine, even if no rule is eventual yet: later each process would make its own, or a
  * worker of another user would make one that the agent has to refuse. An engine that starts with an eventual rule needs
- * it; rules that come while requests do are not kept out for it, and act as local.
+ * it; rules that are reloaded are accepted without it, and act as local.
  */
 static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
 {
@@ -84,7 +84,7 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
                                  .owner = engine->segment->owner};
     if (engine->ledger && !engine->deltas && (needed || first))
         error = weir__delta_ledger_open(&where, &engine->deltas);
-    if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */
+    if (error == WEIR_ENOTSEG) /* its text is about segments, and would have the user remove that one */
         error = WEIR_ELEDGER;
     ruleset->deltas = needed ? engine->deltas : NULL;
     if (!error)
@@ -128,7 +128,7 @@ static bool same_print(const struct weir__fingerprint *a, const struct weir__fin
     return a->sum == b->sum && a->error == b->error;
 }
 
-/* The same files at the same times, and the same in them: a time alone does not tell two changes in one step apart. */
+/* The same files, times and contents: two changes within the resolution of file times have the same time. */
 static bool same_content(const struct weir__fingerprint *a, const struct weir__fingerprint *b)
 {
     return same_print(a, b) && a->content == b->content;
@@ -190,28 +190,28 @@ static int reload(weir *engine, bool wait_until_settled)
     int error = read_sources(engine, &sources);
     if (error == WEIR_ERULESPATH && !sources.passing) {
         engine->seen = sources.fingerprint.error ? sources.fingerprint : print;
-        engine->seen.young = false; /* what cannot be read is not compared */
+        engine->seen.young = false; /* unreadable files are not compared */
     }
     if (error)
-        return error; /* not seen, but for the above, so the next look tries again */
+        return error; /* `seen` is unchanged otherwise: the next poll tries again */
     bool same = same_content(&sources.fingerprint, &engine->seen);
     error = same ? 0 : load(engine, &sources);
-    if (error != WEIR_ENOMEM) /* perhaps there is more of it next time */
+    if (error != WEIR_ENOMEM) /* the next poll may have more */
         engine->seen = sources.fingerprint;
     weir__sources_free(&sources);
     if (same || error == WEIR_ENOMEM)
         return error;
-    if (error || !engine->later) /* the first of WEIR_RULES_LATER is no change */
+    if (error || !engine->later) /* the first load of WEIR_RULES_LATER is not a reload */
         weir__count(error ? &engine->reload_failures : &engine->reloads, 1);
     engine->later &= error != 0;
     return error ? error : 1;
 }
 
-/* One at a time, without waiting. */
+/* One reload at a time; does not wait. */
 static int reload_alone(weir *engine, bool wait_until_settled)
 {
     uint64_t me = (uint64_t)getpid(), holder = 0;
-    /* A holder of another process is none here: it was a thread at the fork, and threads do not come along. */
+    /* A holder with another process id was a thread at the time of a fork, which does not exist in this process. */
     if (!weir__cas64(&engine->reloading, &holder, me) &&
         (holder == me || !weir__cas64(&engine->reloading, &holder, me)))
         return WEIR_ERULESBUSY;
@@ -280,7 +280,7 @@ static int read_store(weir *engine, const weir_options *options)
     return engine->connection_pool ? 0 : WEIR_ENOMEM;
 }
 
-/* Statistics are no reason not to start. */
+/* Statistics: a failure does not prevent the start. */
 static void open_hot_sampler(weir *engine, const weir_options *options)
 {
     if (!options->hot || engine->segment->read_only)
@@ -291,23 +291,23 @@ static void open_hot_sampler(weir *engine, const weir_options *options)
                                  .owner = engine->segment->owner};
     int error = weir__hot_sampler_open(&where, &engine->hot_sampler);
     if (error)
-        report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not noted", error);
+        report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not sampled", error);
     else
         engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
 }
 
-/* Nor is an unknown load level: it is neutral. */
+/* The load level: without it limits are not scaled and nothing is shed. */
 static void open_level(weir *engine, const weir_options *options)
 {
-    bool looks = engine->segment->read_only; /* and makes nothing */
-    if (!options->load || (looks && !*options->load))
+    bool read_only = engine->segment->read_only; /* then no file is made */
+    if (!options->load || (read_only && !*options->load))
         return;
     struct weir__making where = {.path = *options->load ? options->load : NULL,
                                  .mode = options->segment.mode,
-                                 .read_only = looks,
+                                 .read_only = read_only,
                                  .owner = engine->segment->owner};
     int error = weir__load_page_open(&where, &engine->level);
-    if (looks && error == WEIR_ENOENT)
+    if (read_only && error == WEIR_ENOENT)
         return;
     if (error)
         report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
@@ -315,7 +315,7 @@ static void open_level(weir *engine, const weir_options *options)
         engine->load = engine->level.memory;
 }
 
-/* Rules first: bad ones leave no segment behind. */
+/* Rules first: faulty ones must not leave a segment behind. */
 static int open_both(weir *engine, const weir_options *options)
 {
     weir_rules *rules;

@@ -6,7 +6,7 @@
 
 /* ---- Plans, made when the rules are loaded ---- */
 
-/* What RateLimit's value ends in when both numbers are 0. */
+/* The end of RateLimit's value if both numbers are 0. */
 #define NUMBERS "0;t=0"
 
 static struct weir__rule_plan *make(struct weir__arena *memory, const struct weir__rule *rule)
@@ -38,7 +38,7 @@ static struct weir__rule_plan *make(struct weir__arena *memory, const struct wei
     return plan;
 }
 
-/* What the plan of a rule with one limit and one cost allows. */
+/* The flags of the plan of a rule. */
 static unsigned flags_of(const struct weir__ruleset *ruleset, const struct weir__rule *rule, bool read_only)
 {
     const weir_rules *rules = ruleset->rules;
@@ -138,7 +138,7 @@ static inline char *put_policies(char *to, const struct header_input *header_inp
     return to - 1;
 }
 
-/* Behind the key, which ends at `to`. */
+/* Writes the values after the key, which ends at `to`. */
 __attribute__((always_inline)) static inline void report(const struct header_input *header_input, char *to,
                                                          struct weir__fast_result *fast)
 {
@@ -176,7 +176,7 @@ __attribute__((always_inline)) static inline void report(const struct header_inp
     fast->filled = true;
 }
 
-/* A rule that is enforced, with its own limit, and its counter decided here or in the store; nothing else to tell. */
+/* True if the rule allows by its own limit, in the segment or in the store, and there is nothing else to report. */
 static bool is_fast(const struct weir__rule_eval *eval, const struct weir__rule_plan *plan)
 {
     const weir_decision *decision = &eval->decision;

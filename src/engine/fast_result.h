@@ -42,20 +42,20 @@ struct weir__rule_eval;
 struct weir__request_ctx;
 struct weir__ruleset;
 
-/* What a plan allows; a request is evaluated by the AND of its rules' flags. */
+/* Flags of a plan; a request is evaluated by the AND of its rules' flags. */
 enum {
     WEIR__PLAN_FAST = 1,    /* its counter is in one slot and decided here, its cost positive: weir__take_all_fast */
     WEIR__PLAN_ADDRESS = 2, /* the key is some text and the client's address: see weir__template_is_address */
 };
 
-/* What is known of a rule at load time; only of enforced ones with one limit and one cost, and no lists to search. */
+/* The plan of a rule, made at load time; only of enforced rules with one limit, one cost and no lists to search. */
 struct weir__rule_plan {
     unsigned flags;
     unsigned headers; /* WEIR_HEADERS_… */
     int64_t cost;
     int64_t limit; /* as decisions report it */
     uint8_t name_len, limit_len;
-    uint16_t policy_len, ratelimit_len; /* of RateLimit only what precedes the numbers */
+    uint16_t policy_len, ratelimit_len; /* of RateLimit: the text before the numbers */
     char text[];                        /* name, limit, policy, ratelimit: readable WEIR__PLAN_TEXT_STEP beyond each */
 };
 #define WEIR__PLAN_TEXT_STEP 16

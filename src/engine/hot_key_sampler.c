@@ -1,4 +1,4 @@
-/* Noting hot keys. See hot_key_sampler.h. */
+/* The hot-key sampler: see hot_key_sampler.h. */
 #include "engine/hot_key_sampler.h"
 #include "base/sha256.h"
 #include "table/hash.h"
@@ -23,8 +23,12 @@ static int check(void *memory, uint64_t bytes)
     return weir__hot_attach(memory, bytes, &unused) ? 0 : WEIR_EDAMAGED;
 }
 
-static int attach(int error, struct weir__hot_sampler *made, struct weir__hot_sampler **hot_sampler)
+static int open_mapped(const struct weir__making *making, struct weir__hot_sampler **hot_sampler)
 {
+    struct weir__hot_sampler *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR_ENOMEM;
+    int error = making->bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(making, &made->mapped);
     if (!error && !weir__hot_attach(made->mapped.memory, made->mapped.bytes, &made->hot))
         error = WEIR_EDAMAGED;
     if (error)
@@ -41,19 +45,12 @@ int weir__hot_sampler_open(const struct weir__making *where, struct weir__hot_sa
     making.format = format;
     making.check = check;
     making.disabled = "hot keys are not sampled (.hot)";
-    struct weir__hot_sampler *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR_ENOMEM;
-    return attach(making.bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(&making, &made->mapped), made, hot_sampler);
+    return open_mapped(&making, hot_sampler);
 }
 
 int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler)
 {
-    struct weir__making making = {.path = path, .owner = owner, .check = check};
-    struct weir__hot_sampler *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR_ENOMEM;
-    return attach(weir__mapped_open(&making, &made->mapped), made, hot_sampler);
+    return open_mapped(&(struct weir__making){.path = path, .owner = owner, .check = check}, hot_sampler);
 }
 
 void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler)
@@ -64,7 +61,7 @@ void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler)
     free(hot_sampler);
 }
 
-/* ---- Noting ---- */
+/* ---- Sampling ---- */
 
 uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len)
 {
@@ -80,10 +77,10 @@ uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash)
         memcpy(&shown, complete, sizeof shown);
     }
     explicit_bzero(key, sizeof key);
-    return be64toh(shown); /* its digits are the first of the HMAC's */
+    return be64toh(shown); /* so that its hexadecimal digits are the first of the HMAC */
 }
 
-/* How much of its limit the key has used. */
+/* The share of its limit that the key has used. */
 static uint32_t per_mille_of(const weir_decision *decision)
 {
     int64_t used = decision->limit - decision->remaining;
@@ -105,7 +102,7 @@ void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset)
     uint32_t minute = minute_of(weir_clock(engine->segment));
     for (size_t i = 0; i < ruleset->rules->count; i++) {
         uint64_t id = ruleset->rules->rules[i]->id, had = weir__load64(&ruleset->hot[i]);
-        /* By looking, as two who claimed at the same time may have two of them: the first is everybody's. */
+        /* A lookup first: two concurrent claims may have made two slots, of which all use the first. */
         const struct weir__hot_rule *rule_slot = weir__hot_lookup(hot, id);
         if (!rule_slot)
             rule_slot = weir__hot_find(hot, id, minute);
@@ -119,20 +116,20 @@ void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct w
 {
     bool hide = ctx->engine->hot_sampler->hide;
     if (weir__load64(&rule_slot->rule) != eval->rule->id)
-        return; /* another's by now; weir__hot_sampler_seek will find one */
-    struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(ctx->engine->segment, eval->key, eval->key_len),
-                                    .key = eval->key,
-                                    .key_len = hide ? 0 : eval->key_len,
-                                    .weight = (uint64_t)eval->cost * WEIR__HOT_SAMPLER_ONE_IN,
-                                    .kind = weir__eval_denies(eval) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
-                                    .random =
-                                        dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
-                                    .per_mille = per_mille_of(&eval->decision),
-                                    .minute = minute_of(ctx->now)};
-    weir__hot_sample(rule_slot, &note);
+        return; /* taken over by another rule; weir__hot_sampler_seek finds another slot */
+    struct weir__hot_sample sample = {
+        .hash = weir__hot_sampler_hash(ctx->engine->segment, eval->key, eval->key_len),
+        .key = eval->key,
+        .key_len = hide ? 0 : eval->key_len,
+        .weight = (uint64_t)eval->cost * WEIR__HOT_SAMPLER_ONE_IN,
+        .kind = weir__eval_denies(eval) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+        .random = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that selected it are not random any more */
+        .per_mille = per_mille_of(&eval->decision),
+        .minute = minute_of(ctx->now)};
+    weir__hot_sample(rule_slot, &sample);
 }
 
-/* ---- Telling ---- */
+/* ---- Reading ---- */
 
 #define STATS_MINUTES 10
 

@@ -1,6 +1,6 @@
 /*
  * The hot-key sampler: a sample of the decisions under each rule goes into the sketches of the rule (table/hot_keys.h),
- * in a file beside the segment. Nothing here waits, and nothing that goes wrong with it disturbs a request.
+ * in a sidecar file of the segment. It never waits, and its errors do not affect requests.
  */
 #ifndef WEIR_ENGINE_HOT_KEY_SAMPLER_H
 #define WEIR_ENGINE_HOT_KEY_SAMPLER_H
@@ -9,22 +9,22 @@
 #include "engine/mapped_file.h"
 #include "table/hot_keys.h"
 
-#define WEIR__HOT_SAMPLER_BYTES  (UINT64_C(8) << 20) /* of a new file, unless told: 75 rules */
+#define WEIR__HOT_SAMPLER_BYTES  (UINT64_C(8) << 20) /* default size of a new file: 75 rules */
 #define WEIR__HOT_SAMPLER_ONE_IN 16                  /* decisions; a power of two */
 
 struct weir__hot_sampler {
     struct weir__mapped mapped;
     struct weir__hot hot;
-    bool hide; /* texts stay out of it */
+    bool hide; /* the texts of keys are not stored */
 };
 
 /* Opens or makes the file at `where` (path, bytes, mode, owner); path NULL: anonymous memory. */
 int weir__hot_sampler_open(const struct weir__making *where, struct weir__hot_sampler **hot_sampler);
-/* What is there, for those who do not make it: WEIR_ENOENT, WEIR_EDAMAGED ... `owner` is the segment's. */
+/* Attaches to an existing file: WEIR_ENOENT, WEIR_EDAMAGED … `owner` is the segment's. */
 int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler);
 void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler);
 
-/* The hash by which a segment's panels know a key; a weir__hot_hash whose context is the segment. */
+/* The hash of a key in the sketches of a segment; a weir__hot_hash whose context is the segment. */
 uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len);
 
 /*
@@ -35,16 +35,16 @@ uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len
 uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash);
 
 /*
- * Looks for the panels of a set's rules, for those that have none or have lost theirs: with the set, and now and then
- * after that. One at a time.
+ * Finds slots for the rules of a ruleset that have none or have lost theirs: when the ruleset is made, and from time to
+ * time after that. One call at a time.
  */
 void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset);
 
-/* The part of weir__hot_sampler_add that only the sample comes to. */
+/* The rest of weir__hot_sampler_add, for decisions in the sample. */
 void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
                              struct weir__hot_rule *rule_slot, uint64_t dice);
 
-/* A number that depends on neither the key nor on who asks: on the clock, and on how many were counted before. */
+/* A random number, independent of the key and the client: from the clock, and the number of decisions before. */
 static inline uint64_t weir__hot_sampler_random(weir_time now, uint64_t counted)
 {
     uint64_t x = ((uint64_t)now.mono_ns ^ counted << 40) + counted;
@@ -52,7 +52,8 @@ static inline uint64_t weir__hot_sampler_random(weir_time now, uint64_t counted)
     return (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* Where to note a decision under this rule: one time in WEIR__HOT_SAMPLER_ONE_IN; else NULL. `counted` as below. */
+/* The slot for a decision that is in the sample, one in WEIR__HOT_SAMPLER_ONE_IN; otherwise NULL. `counted` as below.
+ */
 static inline struct weir__hot_rule *weir__hot_sampler_due(const struct weir__ruleset *ruleset, uint32_t rule,
                                                            weir_time now, uint64_t counted, uint64_t *dice)
 {
@@ -63,7 +64,7 @@ static inline struct weir__hot_rule *weir__hot_sampler_due(const struct weir__ru
     return *dice >> 32 & (WEIR__HOT_SAMPLER_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)rule_slot;
 }
 
-/* Notes what was decided, if it is its turn. `counted`: how many were counted like it. */
+/* Adds a decision if it is in the sample. `counted`: the number of decisions of its kind so far. */
 static inline void weir__hot_sampler_add(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
                                          uint64_t counted)
 {

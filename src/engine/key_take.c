@@ -1,4 +1,4 @@
-/* A request whose rule and key are known already: kept earlier, or named by whoever asks. */
+/* weir_key_take: a request whose rule and key are known, because it was deferred or the caller names them. */
 #include "base/number.h"
 #include "engine/segment.h"
 #include "engine/permits.h"
@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* By its whole name, or as its author wrote it: that of several limits. */
+/* By its full name, or by the name of a rule with several limits. */
 static const struct weir__rule *enforced_named(const weir_rules *rules, const char *name)
 {
     const struct weir__rule *by_base = NULL;
@@ -23,8 +23,8 @@ static const struct weir__rule *enforced_named(const weir_rules *rules, const ch
     return by_base;
 }
 
-static struct weir__rule_eval hit_of(const weir_rules *rules, const struct weir__rule *rule, const weir_taken *what,
-                                     weir_text key, int64_t cost)
+static struct weir__rule_eval eval_of(const weir_rules *rules, const struct weir__rule *rule, const weir_taken *what,
+                                      weir_text key, int64_t cost)
 {
     const struct weir__quota *quota = weir__quota_taken(rule, what);
     struct weir__rule_eval eval = {.rule = rule,
@@ -40,10 +40,9 @@ static struct weir__rule_eval hit_of(const weir_rules *rules, const struct weir_
     return eval;
 }
 
-/* The rule, and the other limits that its author gave it, after the `count` that are there. 0: more than there may be.
- */
-static size_t find_hits(const weir_rules *rules, const struct weir__rule *named, const weir_taken *what, weir_text key,
-                        int64_t cost, struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
+/* Appends the evals of the rule, and of the other limits that its author gave it. 0: too many. */
+static size_t add_rule(const weir_rules *rules, const struct weir__rule *named, const weir_taken *what, weir_text key,
+                       int64_t cost, struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
 {
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
@@ -52,13 +51,12 @@ static size_t find_hits(const weir_rules *rules, const struct weir__rule *named,
             continue;
         if (count == WEIR__MATCHES_MAX)
             return 0;
-        evals[count++] = hit_of(rules, rule, what, key, cost);
+        evals[count++] = eval_of(rules, rule, what, key, cost);
     }
     return count;
 }
 
-/* ---- The other rules of a request, as a text: RULE.KEY.TIER.COST;… with all but the cost in hexadecimal digits ----
- */
+/* ---- The other rules of a request as a text: RULE.KEY.TIER.COST;… with all but the cost in hexadecimal ---- */
 
 /* True if the request is charged under this rule when it is delivered: an enforced limit with a counter. */
 static bool goes_along(const struct weir__rule_eval *eval)
@@ -67,7 +65,7 @@ static bool goes_along(const struct weir__rule_eval *eval)
            (eval->reason == WEIR_BY_LIMIT || eval->reason == WEIR_BY_FAILURE);
 }
 
-/* One entry stands for all limits of its rule: whether another limit of this one's rule has made it already. */
+/* True if an entry exists already: there is one for all limits of a rule. */
 static bool was_listed(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, size_t at)
 {
     const struct weir__rule *rule = ctx->evals[at].rule;
@@ -113,14 +111,15 @@ struct other {
     int64_t cost;
 };
 
-/* The bytes up to the next '.', with a zero byte behind them in *room. False: there are none such. */
+/* Decodes the bytes up to the next '.', with a zero byte after them, into *room. False: malformed. */
 static bool read_hex(weir_text *rest, char **room, weir_text *to)
 {
     to->data = *room;
     for (; rest->len >= 2 && rest->data[0] != '.'; rest->data += 2, rest->len -= 2) {
-        int high = weir__hex_digit((unsigned char)rest->data[0]), low = weir__hex_digit((unsigned char)rest->data[1]);
-        if (high < 0 || low < 0)
-            return false;
+        int high = weir__hex_value(rest->data[0]), low = weir__hex_value(rest->data[1]);
+        if (high < 0 || low < 0 || weir__lower(rest->data[0]) != (unsigned char)rest->data[0] ||
+            weir__lower(rest->data[1]) != (unsigned char)rest->data[1])
+            return false; /* digits are of lower case: an entry has one form */
         *(*room)++ = (char)(high << 4 | low);
     }
     to->len = (size_t)(*room - to->data);
@@ -131,7 +130,7 @@ static bool read_hex(weir_text *rest, char **room, weir_text *to)
     return true;
 }
 
-/* Their number, or -1: the text is wrong. `room` holds what it says. */
+/* Returns the number of entries, whose texts are in `room`; -1: malformed. */
 static int read_others(weir_text rest, char room[WEIR_OTHERS_BYTES], struct other others[WEIR_OTHERS_MAX])
 {
     int count = 0;
@@ -154,15 +153,15 @@ static int read_others(weir_text rest, char room[WEIR_OTHERS_BYTES], struct othe
     return count;
 }
 
-/* Adds the evals of the other rules: those that are gone limit nothing any more. 0: more than there may be. */
-static size_t find_others(const weir_rules *rules, const struct other *others, int other_count,
-                          struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
+/* Appends the evals of the other rules that still exist. 0: too many. */
+static size_t add_others(const weir_rules *rules, const struct other *others, int other_count,
+                         struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
 {
     for (int i = 0; i < other_count && count; i++) {
         weir_taken what = {.rule = others[i].rule, .tier = others[i].tier};
         const struct weir__rule *named = enforced_named(rules, what.rule);
         if (named && !weir__text_equal(named->base, evals[0].rule->base))
-            count = find_hits(rules, named, &what, others[i].key, others[i].cost, evals, count);
+            count = add_rule(rules, named, &what, others[i].key, others[i].cost, evals, count);
     }
     return count;
 }
@@ -202,7 +201,7 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
     error = named ? 0 : WEIR_ENORULE;
     if (named)
         ctx.count =
-            find_others(rules, others, other_count, ctx.evals, find_hits(rules, named, what, key, cost, ctx.evals, 0));
+            add_others(rules, others, other_count, ctx.evals, add_rule(rules, named, what, key, cost, ctx.evals, 0));
     if (named && !ctx.count)
         error = WEIR_ETOOMANY;
     if (!error && rules->load_aware)

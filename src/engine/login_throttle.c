@@ -1,8 +1,8 @@
-/* Wrong passwords and tokens: how long checks and answers are held back. */
+/* The login throttle: delays after wrong passwords and tokens. */
 #include "engine/segment.h"
 #include "rules/rule.h"
 
-/* Both are forgotten evenly, one at a time. */
+/* Attempts of a peer, and of all peers: token buckets, which forget one attempt at a time. */
 #define PEER_A_MINUTE 6
 #define PEER_MOST     12
 #define ALL_A_MINUTE  600
@@ -10,7 +10,7 @@
 #define FIRST_NS      (100000 * WEIR_MICROSECOND)
 #define LONGEST_NS    (5 * WEIR_SECOND)
 
-/* Of checks: with more wrong ones than these, each further one doubles the delay. */
+/* Delay of checks: doubles with each attempt beyond these. */
 #define PEER_FREE        5
 #define ALL_FREE         (ALL_MOST / 2)
 #define FIRST_CHECK_NS   (250000 * WEIR_MICROSECOND)
@@ -26,7 +26,7 @@ static int make_limit(weir_limit *limit, int64_t a_minute, int64_t most)
     return weir_limit_init(limit, &params);
 }
 
-/* Counts one more, up to `most`; how many there are that are not forgotten. What cannot be counted counts as most. */
+/* Counts an attempt, up to `most`; returns the number of attempts not forgotten yet. An error counts as most. */
 static int64_t count_one(weir_segment *segment, int64_t a_minute, int64_t most, weir_text key, weir_time now)
 {
     weir_limit limit;
@@ -53,7 +53,7 @@ int64_t weir_auth_failure(weir_segment *segment, const void *peer, size_t peer_l
     return delay_ns < LONGEST_NS ? delay_ns : LONGEST_NS;
 }
 
-/* How many there are that are not forgotten. An error counts as most. */
+/* The number of attempts not forgotten yet. An error counts as most. */
 static int64_t count_now(const weir_segment *segment, int64_t a_minute, int64_t most, weir_text key, weir_time now)
 {
     weir_limit limit;

@@ -1,4 +1,4 @@
-/* Files that live in shared memory: all system calls on files and memory. See mapped_file.h. */
+/* Mapped files: see mapped_file.h. */
 #include "engine/mapped_file.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ void weir__mapped_close(struct weir__mapped *mapped)
     *mapped = (struct weir__mapped){0};
 }
 
-/* Whether the file is on a tmpfs with large pages for those who ask for them. */
+/* Whether the file is on a tmpfs mounted with huge=advise. */
 static bool on_huge_advise(int file)
 {
     char line[4096], device[32];
@@ -94,11 +94,11 @@ static bool on_huge_advise(int file)
 }
 
 /*
- * Takes a file's room through a mapping: huge=advise means mappings that ask for large pages, and only when the room is
- * taken. (Where nobody asks, posix_fallocate does it in a third of the time.) More than there is must not be tried in
- * this way, it would take all memory first. Whatever fails here, posix_fallocate fails of as well, and says why.
+ * Reserves the blocks of a file through a mapping: with huge=advise, only blocks that are populated through a mapping
+ * with MADV_HUGEPAGE get large pages. (Otherwise posix_fallocate takes a third of the time.) Not tried for more than is
+ * free: it would use up all memory first. If it fails here, posix_fallocate fails as well, and returns the error.
  */
-static void take_room_mapped(int file, uint64_t bytes)
+static void reserve_mapped(int file, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
     struct statfs where;
@@ -142,7 +142,7 @@ static bool directory_of(const char *path, char *out, size_t size)
     return true;
 }
 
-/* Gives an open, unnamed (or temporary) file its name. With `replace` whatever is there goes. */
+/* Links an open, unnamed (or temporary) file to its path. With `replace` an existing file is replaced. */
 static int publish(int file, const char *temporary, const char *path, bool replace)
 {
     char self[64], sidecar[4096];
@@ -156,7 +156,7 @@ static int publish(int file, const char *temporary, const char *path, bool repla
     if (!temporary[0]) {
         if (snprintf(sidecar, sizeof sidecar, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof sidecar)
             return WEIR_EINVAL;
-        unlink(sidecar); /* of a process that had our number and died here */
+        unlink(sidecar); /* left by a process with the same id that died here */
         if (linkat(AT_FDCWD, self, AT_FDCWD, sidecar, AT_SYMLINK_FOLLOW))
             return weir__errno_error(errno);
         from = sidecar;
@@ -169,7 +169,7 @@ static int publish(int file, const char *temporary, const char *path, bool repla
     return 0;
 }
 
-/* Opens a file without a name in the path's directory; `temporary` is its name where that cannot be. */
+/* Opens an unnamed file in the path's directory; `temporary` is its name where that is not supported. */
 static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t size)
 {
     char directory[4096];
@@ -198,7 +198,7 @@ static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t
     return file;
 }
 
-/* Whether a file may be so large. The kernel would say it by a signal that ends the process (SIGXFSZ). */
+/* Whether a file may be so large: beyond RLIMIT_FSIZE the kernel would end the process by SIGXFSZ. */
 static bool is_allowed(uint64_t bytes)
 {
     struct rlimit most;
@@ -216,7 +216,7 @@ int weir__mapped_make(const struct weir__making *making, struct weir__mapped *ma
     int file = open_unnamed(making->path, making->mode ? making->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
-    take_room_mapped(file, making->bytes);
+    reserve_mapped(file, making->bytes);
     int number = EINTR;
     for (int round = 0; round < 16 && number == EINTR; round++)
         number = posix_fallocate(file, 0, (off_t)making->bytes);
@@ -238,7 +238,7 @@ int weir__mapped_make(const struct weir__making *making, struct weir__mapped *ma
 int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    /* On a tmpfs reading takes room, too. */
+    /* On a tmpfs reading reserves blocks, too. */
     int how = mapped->read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
     if (mapped->holes && madvise(mapped->memory, bytes, how) && errno != EINVAL) /* EINVAL: a kernel before 5.14 */
         return errno == EFAULT ? WEIR_ENOSPC : weir__errno_error(errno); /* EFAULT: there would have been a SIGBUS */
@@ -346,7 +346,7 @@ static int map_file(int file, const struct stat *what, bool read_only, struct we
     mapped->device = what->st_dev;
     mapped->inode = what->st_ino;
     mapped->holes = (uint64_t)what->st_blocks * 512 < (uint64_t)what->st_size;
-    error = weir__mapped_fill_holes(mapped, 1); /* the page by which one tells what it is */
+    error = weir__mapped_fill_holes(mapped, 1); /* its first page, which identifies it */
     if (error)
         weir__mapped_close(mapped);
     return error;
@@ -402,7 +402,7 @@ static int attach_checked(const struct weir__making *making, struct weir__mapped
     return error;
 }
 
-static bool is_broken(int error)
+bool weir__is_broken(int error)
 {
     return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
 }
@@ -411,13 +411,13 @@ static int attach_or_make(const struct weir__making *making, struct weir__mapped
 {
     struct weir__making how = *making;
     int error = WEIR_ENOENT, lock = -1;
-    /* Three times: somebody else may have made or replaced it between two looks. */
+    /* Three times: another process may have made or replaced it meanwhile. */
     for (int round = 0; round < 3; round++) {
         error = attach_checked(making, mapped);
-        if (!making->format || (error != WEIR_ENOENT && !is_broken(error)))
+        if (!making->format || (error != WEIR_ENOENT && !weir__is_broken(error)))
             break;
-        if (is_broken(error) && lock < 0) {
-            /* One replaces it; a process that comes second finds what the first has made. */
+        if (weir__is_broken(error) && lock < 0) {
+            /* One process replaces it; the next one finds the new file. */
             lock = weir__mapped_lock(making->path);
             continue;
         }

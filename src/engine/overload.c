@@ -1,4 +1,4 @@
-/* Overload control of a request under evaluation: see overload.h. */
+/* Overload control of a request under evaluation: see evaluation.h. */
 #include "engine/evaluation.h"
 
 #include "algo/algo.h"
@@ -12,7 +12,7 @@
 /* True if the rule is enforced and applies to the request. */
 static bool applies(const struct weir__rule_eval *eval)
 {
-    return !eval->shadow && !eval->replaced && eval->reason != WEIR_BY_NOTHING && eval->reason != WEIR_BY_MISSING_KEY;
+    return weir__eval_enforced(eval) && eval->reason != WEIR_BY_NOTHING && eval->reason != WEIR_BY_MISSING_KEY;
 }
 
 /* ---- Effective limits ---- */

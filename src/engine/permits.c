@@ -1,10 +1,10 @@
-/* Slots that a request holds, under one rule or several. */
+/* Permits that a request holds, under one rule or several. */
 #include "engine/permits.h"
 
 #include "engine/segment.h"
 #include "engine/strict.h"
 
-/* ---- Of a request under decision ---- */
+/* ---- Of a request under evaluation ---- */
 
 void weir__permits_add(weir_permits *permits, const weir_lease *lease)
 {
@@ -38,14 +38,14 @@ int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eva
     if (error && error != WEIR_ELEASE)
         return error;
     error = weir_peek(segment, &eval->quota->limit, eval->key, eval->key_len, 0, ctx->now, decision);
-    ctx->permits->lease[eval->permits - 1] = (weir_lease){0}; /* gives back nothing */
+    ctx->permits->lease[eval->permits - 1] = (weir_lease){0}; /* releases nothing */
     eval->permits = 0;
     return error;
 }
 
-/* ---- Of one that was decided ---- */
+/* ---- Of an allowed request ---- */
 
-/* What the store said of its part is in `ask`. */
+/* `async` has the replies for permits in the store. */
 static int release(weir *engine, weir_permits *permits, weir_async *async)
 {
     int failed = 0, released = 0;
@@ -87,7 +87,7 @@ static bool is_good(const weir *engine, const weir_permits *permits)
     return engine && permits && permits->count <= WEIR_PERMITS_MAX;
 }
 
-/* Asks the store for its part, and waits; to be handed back. NULL: it has none, or the engine has no way to it. */
+/* Sends the ops of permits in the store and waits; the caller releases the connection. NULL: nothing was sent. */
 static struct weir__pooled_connection *query_store(weir *engine, const weir_permits *permits,
                                                    enum weir__store_op_kind kind)
 {
@@ -106,8 +106,7 @@ int weir_permits_release(weir *engine, weir_permits *permits)
         return WEIR_EINVAL;
     struct weir__pooled_connection *pooled = query_store(engine, permits, WEIR__OP_REFUND);
     int released = release(engine, permits, pooled ? pooled->async : NULL);
-    if (pooled)
-        weir__connection_pool_release(pooled);
+    weir__connection_pool_release(pooled);
     return released;
 }
 
@@ -117,12 +116,11 @@ int weir_permits_renew(weir *engine, weir_permits *permits)
         return WEIR_EINVAL;
     struct weir__pooled_connection *pooled = query_store(engine, permits, WEIR__OP_RENEW);
     int error = renew(engine, permits, true, pooled ? pooled->async : NULL);
-    if (pooled)
-        weir__connection_pool_release(pooled);
+    weir__connection_pool_release(pooled);
     return error;
 }
 
-/* ---- For who asks the store itself ---- */
+/* ---- For callers that send the requests to the store themselves ---- */
 
 static int prepare(const weir *engine, const weir_permits *permits, enum weir__store_op_kind kind, int64_t cost,
                    weir_async *async)
@@ -152,7 +150,7 @@ int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_fligh
     return is_good(engine, permits) && async ? renew(engine, permits, in_flight, async) : WEIR_EINVAL;
 }
 
-/* As takes that nobody kept: weir_async_rollback finds them. */
+/* Adds them as takes that were not kept: weir_async_rollback refunds them. */
 int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *async)
 {
     int error = prepare(engine, permits, WEIR__OP_TAKE, 1, async);
@@ -163,6 +161,6 @@ int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_asyn
         if (!weir__is_remote_permit(&permits->lease[i]))
             permits->lease[near++] = permits->lease[i];
     permits->count = near;
-    int released = release(engine, permits, NULL); /* also where there is no memory for those in the store */
+    int released = release(engine, permits, NULL); /* also if there is no memory for the ops */
     return error < 0 ? error : released;
 }

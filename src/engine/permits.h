@@ -1,22 +1,22 @@
-/* Slots that a request holds, in the segment or in the store. */
+/* Permits that a request holds, in the segment or in the store. */
 #ifndef WEIR_ENGINE_PERMITS_H
 #define WEIR_ENGINE_PERMITS_H
 
 #include "engine/strict.h"
 #include "engine/evaluation.h"
 
-/* Takes a slot for a eval, and puts it into ctx->held. */
+/* Takes a permit for an eval, and adds it to ctx->permits. */
 int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision);
-/* Gives it back, since the request is denied after all; tells what is left then. */
+/* Releases it, since the request is denied after all; `decision` is what remains then. */
 int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision);
-/* Adds one to what is held. There must be room. */
+/* Adds a permit; there must be room. */
 void weir__permits_add(weir_permits *permits, const weir_lease *lease);
 
 /* ---- In the store: permits_remote.c ---- */
 
 /*
- * A lease there: home and tag are its identity, `word` is the limit that it was taken under, `record` this, and `place`
- * says where in weir_permits.names its counter's name is.
+ * In a lease of the store, `primary` and `tag` are its identity, `word` is the limit that it was taken under, `record`
+ * is this constant, and `place` refers to the name of its counter in weir_permits.names.
  */
 #define WEIR__REMOTE_PERMIT UINT32_MAX
 
@@ -30,25 +30,25 @@ static inline bool weir__is_flight(const struct weir__quota *quota)
     return quota->kind == WEIR__LIMITED && quota->limit.algorithm == WEIR_CONCURRENCY;
 }
 
-/* What a request of that cost takes: of requests in flight one slot. */
+/* The units that a request of that cost takes: one permit of a concurrency limit. */
 static inline int64_t weir__units_of(const struct weir__quota *quota, int64_t cost)
 {
     return cost > 1 && weir__is_flight(quota) ? 1 : cost;
 }
 
-/* An identity that nobody can guess. 0 or WEIR_ESYS. */
-int weir__remote_permit_identify(struct weir__store_op *async);
-/* The store took it for the ctx: adds it to what is held. There must be room. */
+/* Sets a random identity, which cannot be guessed. 0 or WEIR_ESYS. */
+int weir__remote_permit_identify(struct weir__store_op *op);
+/* Adds a permit that the store took; there must be room. */
 void weir__remote_permit_add(weir_permits *permits, const struct weir__store_op *taken);
 /*
  * Validates a lease that a client hands back. Its text is not authenticated, so the client may have changed duration
  * and limit: both are bounded by those of the rule. False if no rule of this engine has the lease.
  */
 bool weir__remote_permit_accept(weir *engine, const weir_permits *permits, weir_lease *lease);
-/* Adds a counter for each of them that is in the store. 1: some were; 0: none; or an error. */
+/* Adds an op for each permit in the store. 1: there are some; 0: none; or an error. */
 int weir__remote_permit_ops(const weir_permits *permits, enum weir__store_op_kind kind, int64_t cost,
                             weir_async *async);
-/* What the store said to that. WEIR_ELEASE: it is over; WEIR_ESTOREBREAKER, also with `ask` NULL: it said nothing. */
+/* The reply to that op. WEIR_ELEASE: the lease has ended; WEIR_ESTOREBREAKER, also if `async` is NULL: no reply. */
 int weir__remote_permit_reply(const weir_permits *permits, const weir_lease *lease, enum weir__store_op_kind kind,
                               int64_t cost, weir_async *async);
 

@@ -1,19 +1,19 @@
 /*
- * What a request holds as a text, for services whose clients give it back. It proves that we made it: who could guess
- * one could free the slots of others. What the store has needs no proof, as nobody guesses its 104 bits: any host takes
- * it back, and goes by its own rules for all else in the text. The bytes are of this machine's order: a segment does
- * not leave its host, and all that weir runs on have the same.
+ * Permits as a text, for services whose clients release them later. The text has a message authentication code: without
+ * it a client could release the permits of others. Permits in the store need none, as their identity of 104 random bits
+ * cannot be guessed: any host accepts them, and takes everything else in the text from its own rules. Bytes are in the
+ * machine's order: a segment does not leave its host, and all supported machines have the same order.
  */
 #include "engine/permits.h"
 #include "base/sha256.h"
 
 #define FORMAT    1
 #define MAC_BYTES 16 /* of HMAC-SHA256's 32 */
-#define HEAD      2  /* the format, and how many */
+#define HEAD      2  /* the format, and the number of leases */
 #define BYTES_MAX (HEAD + WEIR_PERMITS_MAX * sizeof(weir_lease) + WEIR_PERMITS_NAMES_MAX + MAC_BYTES)
 
 _Static_assert((BYTES_MAX + 2) / 3 * 4 <= WEIR_PERMITS_TEXT_MAX, "the public constant promises that everything fits");
-_Static_assert(sizeof(weir_lease) == 48, "no bytes that nobody has set");
+_Static_assert(sizeof(weir_lease) == 48, "no padding");
 
 static bool mac_of(const weir *engine, const uint8_t *bytes, size_t len, uint8_t mac[MAC_BYTES])
 {
@@ -43,7 +43,7 @@ static size_t encode(const uint8_t *bytes, size_t len, char *text)
     return to;
 }
 
-/* How many bytes a text stands for; 0: it is malformed. */
+/* Returns the number of bytes; 0: the text is malformed. */
 static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX])
 {
     size_t to = 0;
@@ -77,7 +77,7 @@ size_t weir_permits_to_text(weir *engine, const weir_permits *permits, char text
     return encode(bytes, len + MAC_BYTES, text);
 }
 
-/* The slots in the bytes that this engine may give back. `ours`: this host made them. */
+/* Reads the leases that this engine may release. `ours`: the code is that of this host. */
 static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_permits *permits)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -3,7 +3,7 @@
 
 #define SHED_STATUS 503
 
-/* As much of a text as fits, and a zero byte. Returns how much that is. */
+/* Copies as much of a text as fits, and a zero byte. Returns the length. */
 static size_t show(char *to, size_t size, weir_text text)
 {
     size_t len = text.len < size - 1 ? text.len : size - 1;
@@ -40,22 +40,21 @@ uint64_t weir_outcome_id(const weir_outcome *outcome)
     return weir__rule_id((weir_text){outcome->rule, len}, outcome->shadow);
 }
 
-/* Every rule that delays must be waited for. */
+/* The longest delay of all rules. */
 static int64_t longest_delay(const struct weir__request_ctx *ctx)
 {
     int64_t longest = -1;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->shadow && !eval->replaced && eval->decision.verdict == WEIR_DELAY &&
-            eval->decision.delay_ns > longest)
+        if (weir__eval_enforced(eval) && eval->decision.verdict == WEIR_DELAY && eval->decision.delay_ns > longest)
             longest = eval->decision.delay_ns;
     }
     return longest;
 }
 
 /*
- * Who waits as told must not be denied by another rule then, whichever of them speaks; -1, for ever, is the longest.
- * Quota mode is apart: there one that lets it pass is enough.
+ * The longest wait of all rules that deny: a client that waits that long is not denied by another one. -1, never, is
+ * the longest. Not of rules in quota mode, where one that allows suffices.
  */
 static int64_t longest_wait(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by)
 {
@@ -63,18 +62,18 @@ static int64_t longest_wait(const struct weir__request_ctx *ctx, const struct we
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         uint64_t wait = (uint64_t)eval->decision.retry_after_ns;
-        if (!eval->shadow && !eval->replaced && !eval->quota_mode && weir__eval_denies(eval) && wait > longest)
+        if (weir__eval_enforced(eval) && !eval->quota_mode && weir__eval_denies(eval) && wait > longest)
             longest = wait;
     }
     return (int64_t)longest;
 }
 
-/* Every rule that denies would have the request wait, and waiting helps. */
+/* True if every rule that denies has on_limit: queue, and waiting helps. */
 static bool may_wait(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (eval->shadow || eval->replaced || !weir__eval_denies(eval))
+        if (!weir__eval_enforced(eval) || !weir__eval_denies(eval))
             continue;
         if (!eval->rule || eval->rule->on_limit != WEIR_ON_LIMIT_QUEUE || eval->reason != WEIR_BY_LIMIT ||
             eval->decision.verdict != WEIR_DENY || eval->decision.retry_after_ns < 0)
@@ -94,7 +93,7 @@ int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct w
     return cost;
 }
 
-/* check.c copies key, tier and the other rules to where the caller has room for them. */
+/* check.c copies key, tier and the other rules into the caller's buffer. */
 static void fill_deferral(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, weir_deferral *to)
 {
     const struct weir__rule *rule = eval->rule;
@@ -106,7 +105,7 @@ static void fill_deferral(const struct weir__request_ctx *ctx, const struct weir
     to->max_age_ms = rule->queue.max_age_ms;
 }
 
-/* What a rule says to those who are over its limit is not for who was only in the way. Nor is there room to keep it. */
+/* A shed request was not over a limit: it gets neither the status nor the body text of the rule. */
 static void fill_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result)
 {
     result->status = by->rule->response.status;
@@ -123,7 +122,7 @@ static void fill_denied(const struct weir__request_ctx *ctx, const struct weir__
 void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result)
 {
     static const struct weir__rule_eval none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
-    /* Field by field: most of an answer is room for names, and clearing all of it costs as much as a decision. */
+    /* Field by field: most of a result is buffers for names, and clearing all of it costs as much as a decision. */
     result->now = ctx->now;
     result->matched = ctx->count;
     result->outcomes = 0;

@@ -2,6 +2,7 @@
 #include "engine/rule_files.h"
 #include "algo/algo.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hash.h"
 
 #include <dirent.h>
@@ -180,22 +181,6 @@ static int report_unreadable(struct reading *r, const char *path, int number)
     r->passing |= !lasts;
     return report(r, path, "cannot be read: %s",
                   number == E2BIG ? "the directory has more than 4096 files" : strerror(number));
-}
-
-ssize_t weir__read_fully(int file, void *to, size_t size)
-{
-    size_t done = 0;
-    while (done < size) {
-        ssize_t got = read(file, (char *)to + done, size - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -1;
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    return (ssize_t)done;
 }
 
 static bool same_state(const struct stat *a, const struct stat *b)

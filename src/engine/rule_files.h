@@ -8,8 +8,6 @@
 #include "rules/report.h"
 #include "rules/set.h"
 
-#include <sys/types.h>
-
 /* The state of the files on disk: equal for equal files. */
 struct weir__fingerprint {
     uint64_t sum;
@@ -26,9 +24,6 @@ struct weir__sources {
     struct weir__fingerprint fingerprint; /* after an error only its `error`: of the path as a whole */
     bool passing; /* WEIR_ERULESPATH may end without a change on disk, e.g. if no file descriptor was left */
 };
-
-/* Reads up to `size` bytes; fewer if the file ends before. -1: errno has the reason. */
-ssize_t weir__read_fully(int file, void *to, size_t size);
 
 struct weir__fingerprint weir__sources_look(const char *path);
 /* A hash of the texts, without blanks and comment lines, and independent of the files' names. Never 0. */

@@ -76,7 +76,7 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
-    ruleset->rules = rules; /* last: until here it is the caller's */
+    ruleset->rules = rules; /* last: until here they belong to the caller */
     weir__rule_plans_make(ruleset, engine->segment->read_only);
     if (ruleset->hot)
         weir__hot_sampler_seek(engine, ruleset);
@@ -95,7 +95,7 @@ void weir__ruleset_free(struct weir__ruleset *ruleset)
     free(ruleset);
 }
 
-/* ---- Figures ---- */
+/* ---- Statistics ---- */
 
 void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rule_stats *stats)
 {
@@ -151,7 +151,7 @@ int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_in
         weir_rule_info info;
         weir_rule_stats stats = {0};
         weir_rules_info(ruleset->rules, i, &info);
-        (void)rule_stats(engine, ruleset->rules->rules[i], &stats); /* without a tally: zeros */
+        (void)rule_stats(engine, ruleset->rules->rules[i], &stats); /* zeros if the segment has none */
         stop = visit(context, &info, &stats);
     }
     weir__hazard_release(&engine->hazards, at);

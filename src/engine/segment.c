@@ -103,11 +103,6 @@ static int attach(const weir_segment_options *options, weir_segment **segment)
     return error;
 }
 
-static bool is_broken(int error)
-{
-    return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
-}
-
 /*
  * Replaces a broken segment, one process at a time: the next one finds the new segment. The lock is given up after some
  * seconds, so that a stopped holder does not block the others for ever.
@@ -118,7 +113,7 @@ static int rebuild(const weir_segment_options *options, weir_segment **segment)
     if (lock < 0)
         return weir__errno_error(errno);
     int error = attach(options, segment);
-    if (is_broken(error))
+    if (weir__is_broken(error))
         error = create(options, true, segment);
     close(lock);
     return error;
@@ -143,7 +138,7 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
     for (int round = 0; round < 2; round++) {
         if (!only_new) {
             error = attach(options, segment);
-            if (is_broken(error) && options->flags & WEIR_OPEN_REBUILD)
+            if (weir__is_broken(error) && options->flags & WEIR_OPEN_REBUILD)
                 return rebuild(options, segment);
             if (error != WEIR_ENOENT || !make)
                 return error;

@@ -1,8 +1,7 @@
 /*
- * Going on when the file of a segment is cut short under a process that has it mapped. The system then sends SIGBUS for
- * the memory that has no file behind it any more. The handler marks the segment as lost and puts memory of the
- * process's own over all of it, so that the interrupted instruction goes on and finds an empty table. Whatever it then
- * comes to, the calls of the engine look at the mark before they tell it.
+ * Survives the truncation of a segment's file by another process. The kernel then sends SIGBUS for accesses to pages
+ * without a file. The handler marks the segment as lost and maps private memory over all of it, so that the interrupted
+ * instruction continues with an empty table. The calls of the engine check the mark before they return a decision.
  *
  * The handler uses nothing but atomic loads and stores, mmap (on Linux a bare system call) and sigaction.
  */
@@ -18,9 +17,9 @@
 #define SIDECARS_MAX 256
 
 static uint64_t guarded[GUARDED_MAX];  /* pointers to segments, or 0 */
-static uint64_t sidecar[SIDECARS_MAX]; /* pointers to struct weir__mapped of files beside segments, or 0 */
+static uint64_t sidecar[SIDECARS_MAX]; /* pointers to struct weir__mapped of sidecar files, or 0 */
 /*
- * For each of those: what a loss that weir__lost_beside has not returned yet switches off, or 0. The text outlives the
+ * For each of those: the text of a loss that weir__sidecar_lost has not returned yet, or 0. The text outlives the
  * mapping, which another thread may close meanwhile.
  */
 static uint64_t unreported[SIDECARS_MAX];
@@ -43,7 +42,7 @@ static struct weir__mapped *sidecar_at(int i)
     return (struct weir__mapped *)(uintptr_t)weir__load64(&sidecar[i]);
 }
 
-/* True if the address is in a file beside a segment, and has other memory now. */
+/* True if the address is in a sidecar file, which is replaced by private memory. */
 static bool replace_sidecar(uintptr_t address)
 {
     for (int i = 0; i < SIDECARS_MAX; i++) {
@@ -57,21 +56,21 @@ static bool replace_sidecar(uintptr_t address)
     return false;
 }
 
-/* True if the address is in a guarded segment or beside one, and has other memory now. */
+/* True if the address is in a guarded segment or a sidecar file, which is replaced by private memory. */
 static bool replace_at(uintptr_t address)
 {
     for (int i = 0; i < GUARDED_MAX; i++) {
         weir_segment *segment = guarded_at(i);
         if (!segment || address - (uintptr_t)segment->memory >= segment->bytes)
             continue;
-        /* The mark first: who sees the empty table sees it, too. */
+        /* The mark first: a reader of the empty table sees it, too. */
         weir__store32(&segment->lost, 1);
         return replace(segment->memory, segment->bytes, segment->read_only);
     }
     return replace_sidecar(address);
 }
 
-/* As if we were not there. */
+/* Calls the previous handler, or applies the default action. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     if (before.sa_flags & SA_SIGINFO) {
@@ -85,7 +84,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
     bool was_sent = info->si_code <= 0;
     if (before.sa_handler == SIG_IGN && was_sent)
         return;
-    /* The instruction is tried again and ends the process; a signal that somebody sent has to be sent again. */
+    /* The instruction is repeated and ends the process; a signal sent by a process must be raised again. */
     sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     if (was_sent)
         raise(number);
@@ -144,7 +143,7 @@ void weir__unguard(const weir_segment *segment)
         }
     }
     struct sigaction now;
-    /* With the last one the handler goes as well, unless somebody has put theirs in front of it. */
+    /* The last segment removes the handler, unless another handler was installed after it. */
     if (was_guarded && !others && sigaction(SIGBUS, NULL, &now) == 0 && now.sa_flags & SA_SIGINFO &&
         now.sa_sigaction == on_bus && sigaction(SIGBUS, &before, NULL) == 0)
         weir__store32(&installed, 0);

@@ -41,8 +41,8 @@ static bool unescape(weir_text text, char *to, size_t size)
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
         if (c == '%') {
-            int high = text.len - i < 3 ? -1 : weir__hex_digit(weir__lower(text.data[i + 1]));
-            int low = text.len - i < 3 ? -1 : weir__hex_digit(weir__lower(text.data[i + 2]));
+            int high = text.len - i < 3 ? -1 : weir__hex_value(text.data[i + 1]);
+            int low = text.len - i < 3 ? -1 : weir__hex_value(text.data[i + 2]);
             if (high < 0 || low < 0)
                 return false;
             c = (char)(high * 16 + low);
@@ -212,7 +212,7 @@ static int read_scheme(weir_text *rest, struct weir__store_options *options, con
         return wrong(why, "there is no such kind of store; use redis://, rediss://, redis+unix://, redis+sentinel:// "
                           "or redis+cluster://");
     if (options->unix_socket && options->tls)
-        return wrong(why, "TLS is not spoken over a unix socket; use redis+unix://");
+        return wrong(why, "TLS is not supported over a unix socket; use redis+unix://");
     return 0;
 }
 

@@ -68,9 +68,7 @@ static weir_limit stand_in(const struct weir__request_ctx *ctx, const struct wei
 static int take_stand_in(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
 {
     const weir_limit *full = &eval->quota->limit;
-    bool in_slab = full->algorithm == WEIR_SLIDING_WINDOW_LOG ||
-                   (full->algorithm == WEIR_SLIDING_WINDOW_COUNTER && full->buckets > 2);
-    if (!in_slab || eval->cost <= 0 || (eval->rule && eval->rule->on_failure != WEIR__FAIL_LOCAL))
+    if (!weir__is_record(full) || eval->cost <= 0 || (eval->rule && eval->rule->on_failure != WEIR__FAIL_LOCAL))
         return WEIR_EFULL;
     weir_limit limit = stand_in(ctx, eval);
     int error =
@@ -117,7 +115,8 @@ static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eva
 }
 
 /* Refunds a take, to the counter that it took from. */
-static int roll_back(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
+static __attribute__((noinline)) int roll_back(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval,
+                                               weir_decision *made)
 {
     int error = WEIR_EBUSY;
     weir_limit limit = eval->store_error == WEIR_EFULL ? stand_in(ctx, eval) : eval->quota->limit;

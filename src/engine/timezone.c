@@ -7,6 +7,7 @@
  */
 #include "engine/rule_files.h"
 #include "algo/algo.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

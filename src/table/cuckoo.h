@@ -55,11 +55,11 @@ static inline uint64_t weir__scale(uint64_t hash, uint64_t range)
     return (uint64_t)((u128)hash * range >> 64);
 }
 
-/* The other candidate bucket of an entry in bucket `line`. The function is its own inverse. */
-static inline uint64_t weir__alternate_bucket(uint64_t tag, uint64_t line, uint64_t lines)
+/* The other candidate bucket of an entry in bucket `at`. The function is its own inverse. */
+static inline uint64_t weir__alternate_bucket(uint64_t tag, uint64_t at, uint64_t buckets)
 {
-    uint64_t sum = weir__scale(tag * UINT64_C(0xd6e8feb86659fd93), lines);
-    return sum >= line ? sum - line : sum + lines - line;
+    uint64_t sum = weir__scale(tag * UINT64_C(0xd6e8feb86659fd93), buckets);
+    return sum >= at ? sum - at : sum + buckets - at;
 }
 
 /* The hash with a valid tag in its lower bits; the upper bits are unchanged. */
@@ -89,15 +89,15 @@ static inline uint32_t weir__tag_high(uint64_t tag)
 }
 
 /* The only slot of the bucket in which `tag` may be without a displacement; the caller checks its content. */
-static inline weir__cell *weir__slot_at(struct weir__bucket *line, uint64_t tag)
+static inline weir__cell *weir__slot_at(struct weir__bucket *bucket, uint64_t tag)
 {
-    return weir__bucket_first(line->slot, weir__bucket_match(line->slot, weir__tag_high(tag)));
+    return weir__bucket_first(bucket->slot, weir__bucket_match(bucket->slot, weir__tag_high(tag)));
 }
 
-/* The slot of bucket `line` with a NORMAL entry of `tag`, or NULL. Compares all four slots before the only branch. */
-static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_t line, uint64_t tag)
+/* The slot of bucket `at` with a NORMAL entry of `tag`, or NULL. Compares all four slots before the only branch. */
+static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_t at, uint64_t tag)
 {
-    weir__cell *slot = table->bucket[line].slot;
+    weir__cell *slot = table->bucket[at].slot;
     unsigned found = (unsigned)weir__is_entry_of(weir__load64(&slot[0].lo), tag) |
                      (unsigned)weir__is_entry_of(weir__load64(&slot[1].lo), tag) << 1 |
                      (unsigned)weir__is_entry_of(weir__load64(&slot[2].lo), tag) << 2 |

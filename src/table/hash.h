@@ -2,21 +2,8 @@
 #ifndef WEIR_TABLE_HASH_H
 #define WEIR_TABLE_HASH_H
 
+#include "base/hash.h"
 #include "table/table.h"
-
-/* xxHash as a header: no call, no library to load. */
-#define XXH_INLINE_ALL
-/*
- * Access by memcpy: the default with gcc violates strict aliasing, and the compiler may reorder the write of the key.
- */
-#define XXH_FORCE_MEMORY_ACCESS 0
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wcast-align"
-#include <xxhash.h>
-#pragma GCC diagnostic pop
 
 /* Not inlined, to keep registers free in the callers. */
 static __attribute__((noinline)) uint64_t weir__hash_long(const void *key, size_t key_len, const uint8_t *secret)

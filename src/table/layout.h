@@ -1,5 +1,5 @@
 /*
- * The layout of a segment. Types only.
+ * The layout of a segment.
  *
  *     header      4 KiB    constant fields, verified on attach; then the variable ones
  *     stats       8 KiB    counters, two cache lines a shard, WEIR__STATS_SHARDS shards chosen by processor
@@ -89,6 +89,15 @@ struct weir__header {
 
 _Static_assert(sizeof(struct weir__bucket) == 64, "a bucket is a cache line");
 _Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header has outgrown its page");
+
+/* FNV-1a: detects every single-bit error of a header. */
+static inline uint64_t weir__header_sum(const void *header, uint64_t bytes)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (const unsigned char *byte = header, *end = byte + bytes; byte < end; byte++)
+        sum = (sum ^ *byte) * UINT64_C(0x100000001b3);
+    return sum;
+}
 
 /* A mapped segment: addresses in this process. Filled in by weir__segment_attach from verified numbers only. */
 struct weir__table {

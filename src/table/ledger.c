@@ -23,19 +23,9 @@
 
 /* ---- Format and attach ---- */
 
-static uint64_t sum_bytes(uint64_t sum, const void *data, size_t len)
-{
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < len; i++)
-        sum = (sum ^ byte[i]) * UINT64_C(0x100000001b3);
-    return sum;
-}
-
-#define SUM_START UINT64_C(0xcbf29ce484222325)
-
 static uint64_t header_check(const struct weir__ledger_header *header)
 {
-    return sum_bytes(SUM_START, header, offsetof(struct weir__ledger_header, check));
+    return weir__header_sum(header, offsetof(struct weir__ledger_header, check));
 }
 
 static int lay_out(struct weir__ledger_header *h, uint64_t bytes)
@@ -207,13 +197,13 @@ bool weir__ledger_add(const struct weir__ledger *ledger, uint64_t identity, int6
 /* ---- Texts: word by word, as others may read or write them concurrently ---- */
 
 enum {
-    TEXT_WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t),
-    FRONT_WORDS = offsetof(struct weir__ledger_text, key) / sizeof(uint64_t),
+    TEXT_LEN = sizeof(struct weir__ledger_text) / sizeof(uint64_t),
+    FRONT_LEN = offsetof(struct weir__ledger_text, key) / sizeof(uint64_t),
 };
 
 union text_view {
     struct weir__ledger_text text;
-    uint64_t word[TEXT_WORDS];
+    uint64_t word[TEXT_LEN];
 };
 
 _Static_assert(offsetof(struct weir__ledger_text, key) % sizeof(uint64_t) == 0, "a key begins with a word");
@@ -222,7 +212,7 @@ _Static_assert(offsetof(struct weir__ledger_text, key) % sizeof(uint64_t) == 0, 
 static unsigned word_count(const struct weir__ledger_text *text)
 {
     size_t key = text->key_len <= sizeof text->key ? text->key_len : sizeof text->key;
-    return FRONT_WORDS + (unsigned)((key + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+    return FRONT_LEN + (unsigned)((key + sizeof(uint64_t) - 1) / sizeof(uint64_t));
 }
 
 /* Checksum of the words, with the identity in place of the checksum. */
@@ -247,9 +237,9 @@ static bool read_text(const struct weir__ledger_text *from, uint64_t identity, s
 {
     const uint64_t *word = (const uint64_t *)(const void *)from;
     union text_view seen = {.word = {0}};
-    for (unsigned i = 0; i < FRONT_WORDS; i++)
+    for (unsigned i = 0; i < FRONT_LEN; i++)
         seen.word[i] = weir__load64(&word[i]);
-    for (unsigned i = FRONT_WORDS; i < word_count(&seen.text); i++)
+    for (unsigned i = FRONT_LEN; i < word_count(&seen.text); i++)
         seen.word[i] = weir__load64(&word[i]);
     *text = seen.text;
     return text_check(identity, &seen) == text->check && text->key_len <= sizeof text->key;
@@ -291,30 +281,54 @@ uint64_t weir__ledger_dirty(const struct weir__ledger *ledger, uint64_t word)
     return weir__load64(&ledger->dirty[word]) ? weir__take64(&ledger->dirty[word]) : 0;
 }
 
-/* Computes the new content of a cell; false: no change. */
-typedef bool change_cell(weir__cell *cell, int64_t amount, uint64_t batch);
+enum change {
+    UNREADY,     /* its text is torn */
+    OTHER_BATCH, /* a cell whose last batch has the same number modulo 2^23 would look acknowledged */
+    ACK,
+    DISCARD,
+    FREE
+};
 
-static bool change(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, change_cell *how,
+/* Computes the new content of a cell; false: no change. */
+static bool changed(weir__cell *cell, enum change what, int64_t amount, uint64_t batch)
+{
+    switch (what) {
+    case UNREADY:
+        cell->hi &= ~READY;
+        return true;
+    case OTHER_BATCH:
+        *cell = with_batch(*cell, batch - 1);
+        return true;
+    case ACK:
+        if (batch_of(*cell) == (batch & BATCH_MASK))
+            return false;
+        *cell = with_batch(with_amount(*cell, amount_of(*cell) - amount), batch);
+        return true;
+    case DISCARD:
+        *cell = with_amount(*cell, amount_of(*cell) - amount);
+        return true;
+    case FREE:
+    default:
+        if (amount_of(*cell))
+            return false;
+        *cell = (weir__cell){0, 0};
+        return true;
+    }
+}
+
+static bool change(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, enum change what,
                    int64_t amount, uint64_t batch)
 {
     weir__cell *cell = &ledger->cell[index], seen = weir__cell_read(cell);
     /* Lock-free: each failed round means that another process's addition succeeded. */
     for (int round = 0; round < ROUNDS * ROUNDS && seen.lo == identity; round++) {
         weir__cell next = seen;
-        if (!how(&next, amount, batch))
+        if (!changed(&next, what, amount, batch))
             return false;
         if (weir__cell_cas(cell, &seen, next))
             return true;
     }
     return false;
-}
-
-static bool unready(weir__cell *cell, int64_t amount, uint64_t batch)
-{
-    (void)amount;
-    (void)batch;
-    cell->hi &= ~READY;
-    return true;
 }
 
 void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct weir__ledger_entry *entry)
@@ -328,7 +342,7 @@ void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct
     entry->ready = read_text(&ledger->text[index], seen.lo, &entry->text);
     if (!entry->ready) {
         weir__count(&ledger->header->torn, 1);
-        change(ledger, index, seen.lo, unready, 0, 0);
+        change(ledger, index, seen.lo, UNREADY, 0, 0);
     }
 }
 
@@ -351,59 +365,26 @@ void weir__ledger_prefetch(const struct weir__ledger *ledger, uint64_t index)
     weir__prefetch_read(text + 64); /* it may begin anywhere in a cache line */
 }
 
-/* A cell whose last batch has the same number modulo 2^23 would look acknowledged. */
-static bool other_batch(weir__cell *cell, int64_t amount, uint64_t batch)
-{
-    (void)amount;
-    *cell = with_batch(*cell, batch - 1);
-    return true;
-}
-
 bool weir__ledger_begin_batch(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch)
 {
     weir__cell seen = weir__cell_read(&ledger->cell[index]);
     if (seen.lo != identity || batch_of(seen) != (batch & BATCH_MASK))
         return seen.lo == identity; /* almost always: only the agent writes batch numbers and frees entries */
-    return change(ledger, index, identity, other_batch, 0, batch);
-}
-
-static bool take_off(weir__cell *cell, int64_t amount, uint64_t batch)
-{
-    if (batch_of(*cell) == (batch & BATCH_MASK))
-        return false;
-    *cell = with_batch(with_amount(*cell, amount_of(*cell) - amount), batch);
-    return true;
+    return change(ledger, index, identity, OTHER_BATCH, 0, batch);
 }
 
 void weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
                       uint64_t batch)
 {
-    change(ledger, index, identity, take_off, amount, batch);
-}
-
-static bool reduce(weir__cell *cell, int64_t amount, uint64_t batch)
-{
-    (void)batch;
-    *cell = with_amount(*cell, amount_of(*cell) - amount);
-    return true;
+    change(ledger, index, identity, ACK, amount, batch);
 }
 
 void weir__ledger_discard(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount)
 {
-    change(ledger, index, identity, reduce, amount, 0);
-}
-
-static bool empty(weir__cell *cell, int64_t amount, uint64_t batch)
-{
-    (void)amount;
-    (void)batch;
-    if (amount_of(*cell))
-        return false;
-    *cell = (weir__cell){0, 0};
-    return true;
+    change(ledger, index, identity, DISCARD, amount, 0);
 }
 
 bool weir__ledger_free(const struct weir__ledger *ledger, uint64_t index, uint64_t identity)
 {
-    return change(ledger, index, identity, empty, 0, 0);
+    return change(ledger, index, identity, FREE, 0, 0);
 }

@@ -54,8 +54,8 @@ static int grow(const struct weir__op *op, const struct weir__key_location *wher
         room = room > capacity ? room : capacity;
         reach = reach > weir__permit_reach(key->head) ? reach : weir__permit_reach(key->head);
     }
-    int64_t words = room + (room + WEIR__PERMIT_MAP_SLOTS - 1) / WEIR__PERMIT_MAP_SLOTS;
-    unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * (uint64_t)words);
+    int64_t word_count = room + (room + WEIR__PERMIT_MAP_SLOTS - 1) / WEIR__PERMIT_MAP_SLOTS;
+    unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * (uint64_t)word_count);
     int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, false, &record);
     if (error)
         return error;

@@ -43,9 +43,9 @@ static inline struct weir__permit_slots weir__permit_slots_of(const struct weir_
                                                               weir__cell head)
 {
     uint64_t *word = weir__record_body(op, record);
-    uint32_t words = (uint32_t)(weir__record_body_bytes(record) / sizeof *word);
-    uint32_t maps = (words + WEIR__PERMIT_MAP_SLOTS) / (WEIR__PERMIT_MAP_SLOTS + 1);
-    return (struct weir__permit_slots){word, word + maps, maps, words - maps, (uint32_t)head.hi};
+    uint32_t word_count = (uint32_t)(weir__record_body_bytes(record) / sizeof *word);
+    uint32_t maps = (word_count + WEIR__PERMIT_MAP_SLOTS) / (WEIR__PERMIT_MAP_SLOTS + 1);
+    return (struct weir__permit_slots){word, word + maps, maps, word_count - maps, (uint32_t)head.hi};
 }
 
 /* The largest limit that the record was used with: permits.c has the reason. */

@@ -7,14 +7,10 @@
 
 #define HOUR_US INT64_C(3600000000)
 
-/* Checksum of the constant header fields: FNV-1a, which detects every single-bit error. */
+/* Checksum of the constant header fields. */
 static uint64_t header_check(const struct weir__header *header)
 {
-    const unsigned char *byte = (const unsigned char *)header;
-    uint64_t sum = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < offsetof(struct weir__header, check); i++)
-        sum = (sum ^ byte[i]) * UINT64_C(0x100000001b3);
-    return sum;
+    return weir__header_sum(header, offsetof(struct weir__header, check));
 }
 
 /* Less than 1 % of the segment: 2048 rules in 64 MiB. */
@@ -130,11 +126,11 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
     *stats = sum;
 }
 
-static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, weir__cell seen)
+static weir_entry entry_of(const struct weir__op *op, uint64_t at, int slot, weir__cell seen)
 {
     struct weir__slot_fields p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
-    weir_entry e = {.bucket = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
+    weir_entry e = {.bucket = at, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
     e.kind = p.state == WEIR__TENTATIVE ? WEIR_ENTRY_TENTATIVE
              : p.state == WEIR__NORMAL  ? WEIR_ENTRY_COUNTER
                                         : WEIR_ENTRY_MOVING;
@@ -146,12 +142,12 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, w
 
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context)
 {
-    for (uint64_t line = 0; line < op->table->buckets; line++) {
+    for (uint64_t at = 0; at < op->table->buckets; at++) {
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->bucket[line].slot[i]);
+            weir__cell seen = weir__cell_read(&op->table->bucket[at].slot[i]);
             if (!weir__cell_tag(seen.lo))
                 continue;
-            weir_entry entry = entry_of(op, line, i, seen);
+            weir_entry entry = entry_of(op, at, i, seen);
             int stop = visit(context, &entry);
             if (stop)
                 return stop;
@@ -160,12 +156,12 @@ int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, co
     return 0;
 }
 
-uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_t *live)
+uint64_t weir__segment_sample(const struct weir__op *op, uint64_t buckets, uint64_t *live)
 {
-    uint64_t all = op->table->buckets, step = lines && all > lines ? all / lines : 1, looked = 0, found = 0;
-    for (uint64_t line = 0; line < all && looked < lines; line += step, looked++)
+    uint64_t all = op->table->buckets, step = buckets && all > buckets ? all / buckets : 1, looked = 0, found = 0;
+    for (uint64_t at = 0; at < all && looked < buckets; at += step, looked++)
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->bucket[line].slot[i]);
+            weir__cell seen = weir__cell_read(&op->table->bucket[at].slot[i]);
             found += weir__cell_tag(seen.lo) && weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
         }
     *live = found;
@@ -187,9 +183,9 @@ static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_
 int weir__segment_validate(const struct weir__op *op, weir_report *report)
 {
     weir_report r = {0};
-    for (uint64_t line = 0; line < op->table->buckets; line++) {
+    for (uint64_t at = 0; at < op->table->buckets; at++) {
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->bucket[line].slot[i]);
+            weir__cell seen = weir__cell_read(&op->table->bucket[at].slot[i]);
             struct weir__slot_fields p = weir__cell_unpack(seen);
             if (!p.tag)
                 continue;
@@ -200,8 +196,8 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >
                         (p.wall ? op->wall_us : op->mono_us) + HOUR_US;
             r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
-            uint64_t other = weir__alternate_bucket(p.tag, line, op->table->buckets);
-            if (weir__is_normal(seen.lo) && counting(op, p.tag, line, other) > 1)
+            uint64_t other = weir__alternate_bucket(p.tag, at, op->table->buckets);
+            if (weir__is_normal(seen.lo) && counting(op, p.tag, at, other) > 1)
                 r.duplicates++;
         }
     }

@@ -79,6 +79,18 @@ static inline uint64_t weir__owner(const struct weir__key_location *where)
     return (where->tag + where->salt * UINT64_C(0x9e3779b1)) & ((UINT64_C(1) << WEIR__OWNER_BITS) - 1);
 }
 
+/* The location of a key's record in the slab. Limits whose counts are not comparable do not share a record. */
+static inline struct weir__key_location weir__record_location(const weir_limit *limit,
+                                                              const struct weir__key_location *where)
+{
+    struct weir__key_location w = *where;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        w.salt = (uint64_t)limit->quantum_us; /* times in other quanta */
+    else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
+        w.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets; /* parts of another length */
+    return w;
+}
+
 /* The owner and sequence number of a head. */
 static inline uint64_t weir__head_mark(weir__cell head)
 {

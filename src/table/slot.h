@@ -10,9 +10,10 @@
  * version number of displacements modulo 8, the ABA tag of an entry; an entry that is displaced exactly 8 times while a
  *         helper is preempted can still suffer ABA
  * wall    the anchor is on the wall clock, not on the monotonic one
- * expiry  time from the anchor until the entry equals no entry: an 8-bit float, rounded up. A second range of codes
- * means the same times for entries of keys that were denied used    units counted since the anchor; for keys in the
- * slab, the reference to their record anchor  microseconds, modulo 2^47 (4.4 years)
+ * expiry  time from the anchor until the entry equals no entry: an 8-bit float, rounded up; a second range of codes
+ *         means the same times for entries of keys that were denied
+ * used    units counted since the anchor; for keys in the slab, the reference to their record
+ * anchor  microseconds, modulo 2^47 (4.4 years)
  *
  * One compare-and-swap replaces all of it, so a key, its count and its time always belong together. Whether a slot is
  * free follows from the slot alone, without its limit.

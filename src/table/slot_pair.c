@@ -1,18 +1,19 @@
 /*
  * The sliding window counter with two buckets whose counts do not fit into one slot: one slot for the even windows,
- * one for the odd ones, with the same home and with tags that differ in the last bit. Their other lines differ, or a
- * table could not be filled to nine tenths with such pairs. Each holds the start of its window and its count.
+ * one for the odd ones, with the same primary bucket and with tags that differ in the last bit. Their alternate buckets
+ * differ, otherwise a table could not be filled to nine tenths with such pairs. Each has the start of its window and
+ * its count.
  *
- * Exactness across the two. A request in window k adds to k's slot and weighs what k - 1's slot holds, so that count
+ * Exactness across the two. A request in window k adds to k's slot and weighs the count of k - 1's slot, so that count
  * must not grow any more. Therefore k - 1 is PAIR_SEALED before anything is counted in k, and a window is always
- * entered through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock
- * still says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
+ * entered through a TENTATIVE entry: the process that makes it reads the sibling again afterwards. A process whose
+ * clock is still in k - 1 finds its slot sealed, or k's entry in place, and counts in k.
  */
 #include "table/table.h"
 #include "algo/algo.h"
 
 #define TENTATIVE_US 1000000
-/* In a slot's count: its window is over, and the count final. */
+/* In the count of a slot: its window has ended, and the count is final. */
 #define PAIR_SEALED (UINT64_C(1) << 31)
 
 /* The cell of a window's slot, which replaces `seen`. */
@@ -33,7 +34,7 @@ struct bucket {
     bool tentative, sealed;
 };
 
-/* Where the even (0) or the odd (1) windows are counted. */
+/* The location of the even (0) or the odd (1) windows. */
 static struct weir__key_location of_parity(const struct weir__op *op, const struct weir__key_location *where,
                                            uint64_t parity)
 {
@@ -45,9 +46,9 @@ static struct weir__key_location of_parity(const struct weir__op *op, const stru
 
 static int read_bucket(const struct weir__op *op, const struct weir__key_location *where, struct bucket *bucket)
 {
-    /* An entry that counts is the only one (no twins); one that does not, or none, is for a thorough look to tell. */
+    /* A NORMAL entry is the only one (no duplicates); otherwise the lookup with helping decides. */
     weir__cell *slot = weir__lookup(op->table, where, &bucket->seen);
-    /* Which window it is decides more than a swap of this cell will check, so both halves must be of one state. */
+    /* Its window decides more than a swap of this cell verifies, so the read must not be torn. */
     if (slot)
         bucket->seen = weir__cell_read(slot);
     if (!slot || !weir__is_entry_of(bucket->seen.lo, where->tag)) {
@@ -60,16 +61,15 @@ static int read_bucket(const struct weir__op *op, const struct weir__key_locatio
         return 0;
     struct weir__slot_fields known = weir__cell_unpack(bucket->seen);
     bucket->start_us = weir__anchor_expand(known.anchor, op->mono_us);
-    bucket->tentative = known.state == WEIR__TENTATIVE; /* its count is a nonce */
+    bucket->tentative = known.state == WEIR__TENTATIVE; /* its count is an ABA tag */
     bucket->count = bucket->tentative ? 0 : (int64_t)(known.used & ~PAIR_SEALED);
     bucket->sealed = !bucket->tentative && known.used & PAIR_SEALED;
     return 0;
 }
 
 /*
- * The window to count in: that of now, or a later one if the buckets show that it was reached. Where no window begins,
- * none was: that is an entry so old that its anchor has come round, or damage, and would lead to a time that no cell
- * can hold.
+ * The window to count in: the current one, or a later one if the buckets show that it was reached. A start that is no
+ * multiple of the window is ignored: the anchor of a very old entry has wrapped, or the entry is damaged.
  */
 static int64_t reached(const weir_limit *limit, const struct bucket *a, const struct bucket *b, int64_t start_us)
 {
@@ -82,18 +82,18 @@ static int64_t reached(const weir_limit *limit, const struct bucket *a, const st
     return start_us;
 }
 
-/* Makes a tentative entry for the window. 0: look again. */
+/* Makes a tentative entry for the window. 0: retry. */
 static int enter_window(const struct weir__op *op, const struct weir__key_location *where, struct bucket *bucket,
                         int64_t start_us)
 {
-    /* The window it is for, and like any tentative entry given up a second from now if its maker dies. */
+    /* Has the start of its window; expires in a second, as any tentative entry, if its process dies. */
     weir__cell tentative = weir__cell_pack(
         (struct weir__slot_fields){.tag = where->tag,
                                    .state = WEIR__TENTATIVE,
                                    .expiry = weir__expiry_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
                                    .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
     if (bucket->slot) {
-        /* An old window's; it has served. */
+        /* The slot of an earlier window, which no longer counts. */
         weir__cell_cas(bucket->slot, &bucket->seen, weir__cell_with_aba_tag(tentative, bucket->seen));
         weir__fence();
         return 0;
@@ -107,7 +107,7 @@ static bool changed(const struct bucket *bucket)
 }
 
 /*
- * One attempt at the window with this number. Returns 1 when decided, 0 to look again (in *next, if a later one was
+ * One attempt at the window with this number. Returns 1 when decided, 0 to retry (with *next, if a later window was
  * reached and nothing changed meanwhile), or a negative error.
  */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
@@ -117,7 +117,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     const uint64_t parity = (uint64_t)window & 1;
     struct weir__key_location here = of_parity(op, where, parity), there = of_parity(op, where, parity ^ 1);
 
-    /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
+    /* In this order: the sibling is read after our tentative entry was seen. */
     struct bucket now = {0}, old = {0};
     int error = read_bucket(op, &here, &now);
     if (!error)
@@ -132,7 +132,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 0;
     }
     if (old.slot && old.tentative) {
-        /* Of an older window, or `reached` would have gone there: it comes too late. */
+        /* Of an earlier window: too late. */
         if (op->stats)
             weir__cell_cas(old.slot, &old.seen, weir__cell_empty(old.seen));
         old.slot = NULL;
@@ -153,10 +153,10 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 1;
     }
     if (!entered && cost < 0)
-        return 1; /* nothing of this window to give back; what an earlier one took stays taken */
+        return 1; /* nothing of this window to refund; units of an earlier one stay taken */
     if (counts && !old.sealed) {
         weir__cell sealed = pair_cell(limit, there.tag, old.seen, old.start_us, (uint64_t)old.count | PAIR_SEALED);
-        /* Sealed, it holds what was weighed: no need to look again. */
+        /* The sealed count is the one that was weighed. */
         if (!weir__cell_cas(old.slot, &old.seen, sealed))
             return 0;
     }
@@ -176,7 +176,7 @@ int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const st
     int64_t window = present;
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int64_t next = present; /* from the clock again, after one attempt at a later one */
+        int64_t next = present; /* after one attempt at a later window, the current one again */
         int result = attempt(op, limit, where, window, &next, cost, mode, decision);
         if (result)
             return result > 0 ? 0 : result;

@@ -56,14 +56,9 @@ int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const st
 int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                          int64_t cost, enum weir__mode mode, weir_decision *decision);
 
-void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
-void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
-
-/* Removes the entry of this tag, and its record in the slab. */
+/* Removes the entry of this tag. */
 int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *where);
 int weir__pair_drop(const struct weir__op *op, const struct weir__key_location *where);
-int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
-int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
 
 /* ---- The segment ---- */
 
@@ -83,8 +78,8 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
 
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats);
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context);
-/* Samples up to `lines` buckets, evenly distributed. Returns the number of slots; *live of them have not expired. */
-uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_t *live);
+/* Samples up to `buckets` buckets, evenly distributed. Returns the number of slots; *live of them have not expired. */
+uint64_t weir__segment_sample(const struct weir__op *op, uint64_t buckets, uint64_t *live);
 int weir__segment_validate(const struct weir__op *op, weir_report *report);
 
 /* ---- Counters of each rule, shared by all processes ---- */

@@ -197,13 +197,13 @@ static int take_unblocked(const struct weir__op *op, const weir_limit *limit, co
 {
     if (weir__is_one_slot(limit))
         return weir__slot_take(op, limit, where, cost, mode, decision);
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
-        return weir__log_store_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_CONCURRENCY)
         return take_permit(op, limit, where, cost, mode, decision);
-    if (limit->buckets == 2)
+    if (!weir__is_record(limit))
         return weir__pair_take(op, limit, where, cost, mode, decision);
-    return weir__ring_take(op, limit, where, cost, mode, decision);
+    struct weir__key_location record = weir__record_location(limit, where);
+    return limit->algorithm == WEIR_SLIDING_WINDOW_LOG ? weir__log_store_take(op, limit, &record, cost, mode, decision)
+                                                       : weir__ring_take(op, limit, &record, cost, mode, decision);
 }
 
 /* The decision for a blocked key: its counter, and the remaining time of the block. */
@@ -245,11 +245,10 @@ int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, cons
 
 void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
-        weir__log_deny(op, limit, where);
-    else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
-        weir__ring_deny(op, limit, where);
-    else if (weir__is_one_slot(limit)) {
+    if (weir__is_record(limit)) {
+        struct weir__key_location record = weir__record_location(limit, where);
+        weir__key_record_deny(op, &record);
+    } else if (weir__is_one_slot(limit)) {
         weir__cell seen, *slot = weir__lookup(op->table, where, &seen);
         if (slot)
             (void)weir__slot_mark(slot, seen); /* a concurrent change: the next denial marks it */
@@ -258,13 +257,8 @@ void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const 
 
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
-        return weir__log_drop(op, limit, where);
-    if (limit->algorithm == WEIR_CONCURRENCY)
-        return weir__key_record_drop(op, where);
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
-        return weir__ring_drop(op, limit, where);
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(limit))
-        return weir__pair_drop(op, where);
-    return weir__slot_drop(op, where);
+    struct weir__key_location record = weir__record_location(limit, where);
+    if (weir__is_record(limit) || limit->algorithm == WEIR_CONCURRENCY)
+        return weir__key_record_drop(op, &record);
+    return weir__is_one_slot(limit) ? weir__slot_drop(op, where) : weir__pair_drop(op, where);
 }

@@ -141,32 +141,11 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     return 0;
 }
 
-/* Counts of parts of another length are not comparable: another window starts a new counter. */
-static struct weir__key_location salted(const weir_limit *limit, const struct weir__key_location *where)
-{
-    struct weir__key_location w = *where;
-    w.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets;
-    return w;
-}
-
-void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
-{
-    struct weir__key_location w = salted(limit, where);
-    weir__key_record_deny(op, &w);
-}
-
-int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
-{
-    struct weir__key_location w = salted(limit, where);
-    return weir__key_record_drop(op, &w);
-}
-
 int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                     int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    struct weir__key_location w = salted(limit, where);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, &w, cost, mode, decision);
+        int result = attempt(op, limit, where, cost, mode, decision);
         if (result)
             return result > 0 ? 0 : result;
     }

@@ -151,7 +151,7 @@ def test_files_of_another_user(everything):
     use(one)
     wait_until(lambda: (one.folder / "segment.hosts").exists(), "the list of hosts")
     output = one.log_text()
-    for ending, off in ((".hot", "hot keys are not noted"), (".load", "the load level is not known"),
+    for ending, off in ((".hot", "hot keys are not sampled"), (".load", "the load level is not known"),
                         (".observer", "no history is recorded")):
         line = next(line for line in output.splitlines() if f"segment{ending}" in line and off in line)
         assert "nobody (uid 65534)" in line and "remove it" in line

@@ -40,7 +40,7 @@ static weir_decision take(const struct fixture *f, int64_t cost, int64_t seconds
 {
     struct weir__op op = at(f, seconds);
     weir_decision d = {0};
-    CHECK_EQ(weir__log_store_take(&op, &f->limit, &f->where, cost, WEIR__TAKE, &d), 0);
+    CHECK_EQ(weir__table_take(&op, &f->limit, &f->where, cost, WEIR__TAKE, &d), 0);
     return d;
 }
 

@@ -5,7 +5,7 @@
 static void move(const struct fixture *f, int64_t cost, int64_t seconds)
 {
     struct weir__op op = at(f, seconds);
-    struct weir__key_location where = salted(&f->limit, &f->where);
+    struct weir__key_location where = weir__record_location(&f->limit, &f->where);
     weir_decision d;
     CHECK_EQ(attempt(&op, &f->limit, &where, cost, WEIR__TAKE, &d), 0);
 }
@@ -65,7 +65,7 @@ TEST(late_write_of_a_time_expires_no_unit_early)
     take(&f, 1, 31);
 
     struct weir__op late = at(&f, 31);
-    struct weir__key_location where = salted(&f.limit, &f.where);
+    struct weir__key_location where = weir__record_location(&f.limit, &f.where);
     struct weir__key_record key;
     CHECK_EQ(weir__key_record_find(&late, &where, &key), 0);
     struct view seen = look(&late, &f.limit, &key);

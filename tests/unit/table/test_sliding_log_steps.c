@@ -10,7 +10,7 @@ static struct fixture f;
 static struct weir__key_record find(int64_t seconds)
 {
     struct weir__op op = at(&f, seconds);
-    struct weir__key_location where = salted(&f.limit, &f.where);
+    struct weir__key_location where = weir__record_location(&f.limit, &f.where);
     struct weir__key_record key;
     CHECK_EQ(weir__key_record_find(&op, &where, &key), 0);
     return key;
@@ -168,7 +168,7 @@ TEST(process_delayed_beyond_its_lease_leaves_the_record_alone)
     small_fixture(64);
     before_publish = take_slab_later;
     struct weir__op op = at(&f, 0), later = at(&f, 7200);
-    struct weir__key_location where = salted(&f.limit, &f.where), other_key = {.tag = 1000};
+    struct weir__key_location where = weir__record_location(&f.limit, &f.where), other_key = {.tag = 1000};
     weir_decision d;
     CHECK_EQ(attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* retries */
     CHECK(!before_publish);

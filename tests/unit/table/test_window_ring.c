@@ -45,7 +45,7 @@ static weir_decision decide(int64_t cost, int64_t seconds, enum weir__mode mode)
 {
     struct weir__op op = at(seconds);
     weir_decision d = {0};
-    CHECK_EQ(weir__ring_take(&op, &limit, &where, cost, mode, &d), 0);
+    CHECK_EQ(weir__table_take(&op, &limit, &where, cost, mode, &d), 0);
     return d;
 }
 
@@ -57,7 +57,7 @@ static weir_decision take(int64_t cost, int64_t seconds)
 static struct weir__key_record find(int64_t seconds)
 {
     struct weir__op op = at(seconds);
-    struct weir__key_location w = salted(&limit, &where);
+    struct weir__key_location w = weir__record_location(&limit, &where);
     struct weir__key_record key;
     CHECK_EQ(weir__key_record_find(&op, &w, &key), 0);
     return key;
@@ -136,7 +136,7 @@ TEST(part_is_sealed_before_it_is_written)
     begin(64);
     take(10, 0);
     struct weir__op op = at(1);
-    struct weir__key_location w = salted(&limit, &where);
+    struct weir__key_location w = weir__record_location(&limit, &where);
     weir_decision d;
     CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0);
     CHECK(read_head(1).sealed);
@@ -163,7 +163,7 @@ TEST(process_delayed_beyond_its_lease_leaves_the_record_alone)
     begin(8);
     before_publish = take_slab_later;
     struct weir__op op = at(0);
-    struct weir__key_location w = salted(&limit, &where);
+    struct weir__key_location w = weir__record_location(&limit, &where);
     const struct weir__record all = {.size_class = 7};
     weir_decision d;
     CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0); /* retries */
@@ -216,7 +216,7 @@ TEST(reset_counter_keeps_no_old_counts)
         take(20, seconds);
     CHECK_EQ(find(2).record.chunk, 0);
     struct weir__op op = at(3);
-    CHECK_EQ(weir__ring_drop(&op, &limit, &where), 0);
+    CHECK_EQ(weir__table_reset(&op, &limit, &where), 0);
     CHECK_EQ(take(1, 3).remaining, LIMIT - 1);
     CHECK_EQ(take(0, 4).remaining, LIMIT - 1);
     fixture_free(f);
