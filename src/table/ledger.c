@@ -281,7 +281,7 @@ uint64_t weir__ledger_dirty(const struct weir__ledger *ledger, uint64_t word)
     return weir__load64(&ledger->dirty[word]) ? weir__take64(&ledger->dirty[word]) : 0;
 }
 
-enum change {
+enum cell_change {
     UNREADY,     /* its text is torn */
     OTHER_BATCH, /* a cell whose last batch has the same number modulo 2^23 would look acknowledged */
     ACK,
@@ -290,7 +290,7 @@ enum change {
 };
 
 /* Computes the new content of a cell; false: no change. */
-static bool changed(weir__cell *cell, enum change what, int64_t amount, uint64_t batch)
+static bool changed(weir__cell *cell, enum cell_change what, int64_t amount, uint64_t batch)
 {
     switch (what) {
     case UNREADY:
@@ -316,7 +316,7 @@ static bool changed(weir__cell *cell, enum change what, int64_t amount, uint64_t
     }
 }
 
-static bool change(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, enum change what,
+static bool change(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, enum cell_change what,
                    int64_t amount, uint64_t batch)
 {
     weir__cell *cell = &ledger->cell[index], seen = weir__cell_read(cell);
