@@ -90,7 +90,7 @@ test("all hosts: silent ones first, other rules, and names that are no markup", 
     assert.match(await rows.nth(1).textContent(), /other rules.*4be07aa/);
     assert.match(await rows.nth(2).textContent(), /onerror=alert\(1\)>\\u202e.*10\/s.*2\/s.*1\/s.*41/);
     assert.equal(await page.locator(".hosts img, .hosts b").count(), 0);
-    await page.getByText("3 running, 1 silent, other rules on 1, the store is away: <b>gone</b>").waitFor();
+    await page.getByText("3 running, 1 silent, other rules on 1, the store is unavailable: <b>gone</b>").waitFor();
     told.hosts[3].state = "running";
     told.fleet.silent = 0;
     await page.waitForFunction(() => !document.querySelector(".hosts").textContent.includes("silent"));
