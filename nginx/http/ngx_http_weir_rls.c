@@ -107,14 +107,21 @@ static ngx_int_t ngx_http_weir_rls_reply(ngx_http_request_t *r, ngx_flag_t grpc,
 
 /* ---- Calls: gRPC in locations of weir_rls, JSON in those of weir_rls_json ---- */
 
+static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r);
+
+/* By the handler: an `if` block of the location has a configuration of its own. */
+static ngx_flag_t ngx_http_weir_rls_by_grpc(const ngx_http_request_t *r)
+{
+    return r->content_handler == ngx_http_weir_rls_handler;
+}
+
 /* The reply is in the arena, which begins in `first` and which the caller frees. */
-static void ngx_http_weir_rls_run(ngx_http_request_t *r, const struct weir__rls *service, ngx_flag_t grpc,
-                                  const ngx_str_t *body, struct weir__arena *arena, u_char first[FIRST_BLOCK],
-                                  struct weir__rls_reply *reply)
+static void ngx_http_weir_rls_run(ngx_http_request_t *r, const struct weir__rls *service, const ngx_str_t *body,
+                                  struct weir__arena *arena, u_char first[FIRST_BLOCK], struct weir__rls_reply *reply)
 {
     *arena = (struct weir__arena){.bytes_max = WEIR__RLS_MEMORY_MAX};
     weir__arena_borrow(arena, first, FIRST_BLOCK);
-    if (grpc)
+    if (ngx_http_weir_rls_by_grpc(r))
         weir__rls_call(service, arena, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
                        reply);
     else
@@ -138,7 +145,7 @@ static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
     service.async = wait ? wait->async : NULL;
     service.store_replied = store_replied != 0;
-    ngx_http_weir_rls_run(r, &service, conf->rls, body, &arena, first, &reply);
+    ngx_http_weir_rls_run(r, &service, body, &arena, first, &reply);
     if (reply.needs_store) {
         weir__arena_free(&arena);
         ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_call, body);
@@ -147,30 +154,30 @@ static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
         if (waited != NGX_OK)
             return;
         service.store_replied = true;
-        ngx_http_weir_rls_run(r, &service, conf->rls, body, &arena, first, &reply);
+        ngx_http_weir_rls_run(r, &service, body, &arena, first, &reply);
     }
     ngx_http_weir_wait_over(wait);
     if (reply.error)
         ngx_weir_log_limited(r->connection->log, reply.error,
                              *reply.rule ? "on_store_failure decides for rule" : "a call of weir_rls stays undecided",
                              reply.rule);
-    ngx_int_t rc = ngx_http_weir_rls_reply(r, conf->rls, &reply);
+    ngx_int_t rc = ngx_http_weir_rls_reply(r, ngx_http_weir_rls_by_grpc(r), &reply);
     weir__arena_free(&arena);
     ngx_http_finalize_request(r, rc);
 }
 
 static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)
 {
-    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    ngx_flag_t grpc = ngx_http_weir_rls_by_grpc(r);
     ngx_str_t body;
-    ngx_int_t rc = ngx_http_weir_body(r, conf->rls ? WEIR__RLS_FRAME_MAX : WEIR__RLS_JSON_MAX, &body);
+    ngx_int_t rc = ngx_http_weir_body(r, grpc ? WEIR__RLS_FRAME_MAX : WEIR__RLS_JSON_MAX, &body);
     if (rc == NGX_OK) {
         ngx_http_weir_rls_call(r, &body);
         return;
     }
     if (rc != NGX_DECLINED)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
-    else if (!conf->rls)
+    else if (!grpc)
         rc = NGX_HTTP_REQUEST_ENTITY_TOO_LARGE;
     else
         rc = ngx_http_weir_rls_fail(r, WEIR__GRPC_RESOURCE_EXHAUSTED, "the message is longer than 1048576 bytes");
@@ -266,6 +273,6 @@ char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     (void)cmd;
-    ((ngx_http_weir_loc_conf_t *)conf)->rls = 0;
+    (void)conf;
     return ngx_http_weir_set_handler(cf, ngx_http_weir_rls_json_handler);
 }

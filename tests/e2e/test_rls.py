@@ -77,6 +77,13 @@ def test_one_descriptor_down_to_over_limit(service):
         assert c.request("ten=b").statuses[0].limit_remaining == 9
 
 
+def test_if_block_of_the_location(gateway):
+    """Its configuration is another than the location's: calls stay gRPC all the same."""
+    locations = LOCATIONS.replace("{ weir_rls; }", "{ weir_rls; if ($request_method = POST) { set $seen 1; } }")
+    with client(gateway(RULES, server=locations, listen="http2").port) as c:
+        assert c.codes("ten=if", count=11) == [OK] * 10 + [OVER]
+
+
 def test_statuses_are_in_order_and_complete(service):
     with client(service(server="weir_rls_count_denied off;").port) as c:
         answer = c.request("none=x", "two=a", "free=x", descriptor("nested=a", "inner=z"), "tried=a", "nested=a")

@@ -177,9 +177,11 @@ void weir__rls_json(const struct weir__rls *service, struct weir__arena *arena, 
     if (!json)
         weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "line %d, column %d: %.100s", problem.line, problem.column,
                        problem.text);
-    if (!json || (!decide_json(service, arena, json, reply) && !reply->needs_store))
+    if (!json || (!decide_json(service, arena, json, reply) && !reply->needs_store)) {
+        arena->failed = false; /* a request that is too large leaves room for its error */
         write_body(arena,
                    json_pack("{s:i,s:s%}", "code", (int)reply->code, "message", reply->message, strlen(reply->message)),
                    reply);
+    }
     json_decref(json);
 }

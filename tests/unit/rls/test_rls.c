@@ -236,6 +236,27 @@ TEST(messages_that_unpack_to_huge_size_are_refused)
     weir_close(w);
 }
 
+/* JSON that takes more memory than a call may: its error has a body like any other. */
+TEST(json_that_unpacks_to_huge_size_is_refused)
+{
+    static const char begin_list[] = "{\"domain\":\"d\",\"descriptors\":[{}";
+    struct called c;
+    weir *w = test_engine(RULES);
+    char *text = malloc(WEIR__RLS_JSON_MAX + 1);
+    size_t len = sizeof begin_list - 1;
+    begin(&c, w);
+    memcpy(text, begin_list, len);
+    for (; len + 5 < WEIR__RLS_JSON_MAX; len += 3)
+        memcpy(text + len, ",{}", 3);
+    memcpy(text + len, "]}", 3);
+    call_json(&c, text);
+    CHECK(c.reply.code == WEIR__GRPC_RESOURCE_EXHAUSTED && message_has(&c, "more memory"));
+    CHECK(c.reply.len > 20 && memcmp(c.reply.body, "{\"code\":8,", 10) == 0);
+    weir__arena_free(&c.arena);
+    free(text);
+    weir_close(w);
+}
+
 /* Random combinations of valid parts and random bytes are harmless, and the error message fits. */
 TEST(random_messages)
 {
