@@ -2,7 +2,6 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/duration.h"
-#include "base/number.h"
 
 #include <inttypes.h>
 
@@ -113,13 +112,6 @@ void weir__json_add_name(struct weir__buffer *to, const char *text)
         weir__json_add_string(to, (weir_text){text, strlen(text)});
     else
         weir__buffer_add_literal(to, "null");
-}
-
-void weir__json_add_int(struct weir__buffer *to, int64_t value)
-{
-    char *at = weir__buffer_room(to, WEIR__INT_TEXT_MAX);
-    if (at)
-        to->len = (size_t)(weir__write_int(at, value) - to->data);
 }
 
 void weir__json_add_bool(struct weir__buffer *to, bool value)

@@ -24,7 +24,6 @@ char *weir__json_put_seconds(char *to, int64_t ns);
 void weir__json_add_string(struct weir__buffer *to, weir_text text);
 /* A string, or null if it is empty. */
 void weir__json_add_name(struct weir__buffer *to, const char *text);
-void weir__json_add_int(struct weir__buffer *to, int64_t value);
 void weir__json_add_bool(struct weir__buffer *to, bool value);
 void weir__json_add_seconds(struct weir__buffer *to, int64_t ns);
 
