@@ -2,6 +2,7 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/duration.h"
+#include "base/number.h"
 
 #include <inttypes.h>
 
