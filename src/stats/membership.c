@@ -188,14 +188,15 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
     membership->hosts = calloc(list.count + 1, sizeof *membership->hosts);
     weir__heartbeat_of_self(&self, snapshot, membership->has_store);
     /* The agent's own entry is preferred: it has rule names and the store's state. */
-    membership->agent = there && list.count && list.hosts[0].via == WEIR__HOST_SELF &&
-                        since_ms <= weir__heartbeat_timeout_ms(&list.hosts[0].heartbeat);
+    const struct weir__received_heartbeat *own = there && list.count ? list.hosts : NULL;
+    if (own && (own->via != WEIR__HOST_SELF || since_ms > weir__heartbeat_timeout_ms(&own->heartbeat)))
+        own = NULL;
+    membership->agent = own != NULL;
     membership->store = membership->agent ? list.store : self.store;
     membership->left_out = membership->agent ? list.left_out : 0;
     snprintf(membership->why, sizeof membership->why, "%s", membership->agent ? list.why : "");
     if (membership->hosts) {
-        membership->hosts[membership->count++] =
-            (struct weir__host_status){.heartbeat = membership->agent ? list.hosts[0].heartbeat : self};
+        membership->hosts[membership->count++] = (struct weir__host_status){.heartbeat = own ? own->heartbeat : self};
         add_others(membership, &list, since_ms);
         mark_hosts(membership);
     }
