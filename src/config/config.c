@@ -323,12 +323,13 @@ static void scalar_mask(struct weir__reader *reader, const struct weir__node *no
         url_mask(at, stop);
 }
 
+/* True for tokens and passwords, and for misspelt names of them, whose lines the message about the name quotes. */
 static bool is_secret(const struct weir__node *name)
 {
-    static const char *const names[] = {
-        "token", "tokens", "operator_tokens", "password", "operator_password", "sentinel_password"};
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (weir__text_is(name->text, names[i]))
+    static const char *const parts[] = {"tok", "pas", "pw", "secret"};
+    const char *text = name ? name->text.data : "", *file = strstr(text, "_file");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !(file && !file[strlen("_file")]); i++)
+        if (strcasestr(text, parts[i]))
             return true;
     return false;
 }

@@ -273,6 +273,8 @@ TEST(secrets_are_not_quoted)
         GATEWAY RULES "store: { url: 'redis://a?password=hunter2&x=1', x: 1 }\n",
         GATEWAY RULES "admin: { listen: 1, rules_db: 'postgresql://me:hunter2@a/b', x: 1 }\n",
         GATEWAY "state: /tmp/there\nrules: { url: 'https://me:hunter2@a', token: hunter2, x: 1 }\n",
+        GATEWAY RULES "service: { http: 1, access: { tokns: [hunter2], Pasword: hunter2 } }\n",
+        GATEWAY RULES "store: { url: 'redis://a', passwd: hunter2 }\n",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CHECK_EQ(load(files[i]), WEIR_ERULES);
@@ -282,6 +284,8 @@ TEST(secrets_are_not_quoted)
             CHECK(strstr(diags.all[k].source, "x32") == NULL);
         }
     }
+    CHECK_EQ(load(GATEWAY RULES "store: { url: 'redis://a', password_file: /etc/hunter2, x: 1 }\n"), WEIR_ERULES);
+    CHECK(strstr(diags.all[0].source, "/etc/hunter2") != NULL);
     /* Rules are read from the text as it is. */
     CHECK_EQ(load(GATEWAY "rules: [{ name: a, match: { token: hunter2 }, limit: 1, window: 1s }]\n"), 0);
     CHECK(strstr(config.rules_text.data, "hunter2") != NULL);
