@@ -305,7 +305,7 @@ typedef struct weir_deferral {
 
 typedef struct weir_result {
     weir_decision decision;  /* of the whole request: of the denying rule of the highest priority, or of the tightest.
-                                Its  wait or delay is the longest of all rules */
+                                Its wait or delay is the longest of all rules */
     weir_outcome decided_by; /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
     size_t matched;          /* rules that matched, shadow ones too */
     size_t outcomes;         /* written to query->outcomes, in the order of the rules */
@@ -328,7 +328,8 @@ typedef struct weir_result {
 /*
  * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if the
  * query is invalid. A failing counter is not an error: the rule's on_store_failure decides. With weir_options.store it
- * waits for the store if a strict rule matches, at most for the deadline. It needs at most 16 KiB of stack.
+ * waits for the store if a strict rule matches, at most for the deadline. It needs at most 16 KiB of stack; 64 KiB where it
+ * reloads rules (not with WEIR_NO_WATCH) or connects to the store.
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *result);
 

@@ -1,5 +1,5 @@
 /*
- * The connection pool. See connection_pool.h.
+ * The connection pool. See strict.h.
  *
  * A mutex protects which connections are free; a caller waits for the store without it. After a fork the child makes a
  * new pool: connections are the parent's, and the mutex may be locked by a thread that does not exist in the child.

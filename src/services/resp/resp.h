@@ -6,7 +6,7 @@
  *     weir__resp_parse                       parse.c: bytes to arguments
  *     ngx_stream_weir_run                    ngx_stream_weir_commands.c: finds the command, checks authentication
  *       CL.THROTTLE                          ngx_stream_weir_commands.c, throttle.c: arguments to a limit, in batches
- *       WEIR.CHECK and others                ngx_stream_weir_check.c, ngx_stream_weir_operator.c
+ *       WEIR.CHECK and others                ngx_stream_weir_check.c, ngx_stream_weir_commands.c
  *     weir__resp_simple, _error, _map …      write.c: the reply, into the worker's buffer
  *   ngx_stream_weir_session.c                sends the replies of all commands that were read
  *

@@ -7,7 +7,7 @@
  * not a microsecond before; see fits_after in models_driver.h.
  *
  * Time that goes backward is not part of the definitions. The models do what the library promises in src/algo:
- * - No time passes (arith.h, weir__elapsed): the level never falls because the clock went back. Only written state is
+ * - No time passes (algo.h, weir__elapsed): the level never falls because the clock went back. Only written state is
  *   kept, so a peek at a later moment has no effect.
  * - Buckets: back to the last full period (of window : limit in lowest terms) before the last write.
  * - Counters stay in the latest part in which something was counted.

@@ -1,13 +1,14 @@
 /*
- * weir_check and weir_check_descriptors need at most 16 KiB of stack, whatever the rules: threads of servers and of
- * coroutine libraries have small ones. Measured on a painted stack.
+ * weir_check and weir_check_descriptors need at most 16 KiB of stack, whatever the rules, and 64 KiB when they reload
+ * them: threads of servers and of coroutine libraries have small ones. Measured on a painted stack.
  */
 #include "../../engine.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { STACK = 256 * 1024, PAINT = 0xa5, STACK_MAX = 16 * 1024 };
+enum { STACK = 256 * 1024, PAINT = 0xa5, STACK_MAX = 16 * 1024, RELOAD_STACK_MAX = 64 * 1024 };
 
 static weir *engine;
 static const char *path;
@@ -126,6 +127,48 @@ TEST(stack_with_descriptors)
 {
     check_stack("domain: shop\ndescriptors:\n  - { key: user, rate_limit: { unit: minute, requests_per_unit: 100 } }\n",
                 "/", check_descriptors);
+}
+
+static int reloaded;
+
+/* As weir_check does at most once a second. */
+static void *reload(void *argument)
+{
+    reloaded = weir_reload(engine);
+    return argument;
+}
+
+/* A reload also compiles regular expressions and reads time zones, on the stack of the thread that checks. */
+TEST(stack_of_a_reload)
+{
+    char name[] = "/tmp/weir-stack-XXXXXX";
+    const weir_options options = {.rules_path = name, .segment.size = 1 << 20, .flags = WEIR_NO_WATCH};
+    int file = mkstemp(name);
+    CHECK(file >= 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(ftruncate(file, 0), 0);
+        lseek(file, 0, SEEK_SET);
+        dprintf(
+            file,
+            "identity: { user_id: header:X-User }\n"
+            "rules:\n"
+            "  - { name: a%d, match: { path: [ '/a/**', { regex: '^/x(a|b){1,3}(?:(?:c))$' } ] }, key: '${user_id}', "
+            "limit: { default: 1, gold: 2 }, window: 1d, algorithm: fixed_window, timezone: Europe/Berlin }\n",
+            i);
+        if (i == 0) {
+            CHECK_EQ(weir_open(&options, &engine), 0);
+            continue;
+        }
+        size_t needed = stack_of(reload) - stack_of(do_nothing);
+        CHECK_EQ(reloaded, 1);
+        printf("%zu bytes of stack\n", needed);
+#if !defined WEIR__SANITIZED && !defined __SANITIZE_THREAD__
+        CHECK(needed <= RELOAD_STACK_MAX);
+#endif
+    }
+    weir_close(engine);
+    close(file);
+    unlink(name);
 }
 
 TEST_MAIN

@@ -18,7 +18,7 @@ static inline int32_t offset_at(const weir_zone *zone, int64_t at_s)
     return offset;
 }
 
-/* The guarantees of timezone.h for every zone, hostile bytes or not. */
+/* The guarantees of weir__zone_parse for every zone, hostile bytes or not. */
 static inline void check_sound(const weir_zone *zone)
 {
     int32_t offset = zone->offset_s;
