@@ -328,8 +328,8 @@ typedef struct weir_result {
 /*
  * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if the
  * query is invalid. A failing counter is not an error: the rule's on_store_failure decides. With weir_options.store it
- * waits for the store if a strict rule matches, at most for the deadline. It needs at most 16 KiB of stack; 64 KiB where it
- * reloads rules (not with WEIR_NO_WATCH) or connects to the store.
+ * waits for the store if a strict rule matches, at most for the deadline. It needs at most 16 KiB of stack; 64 KiB
+ * where it reloads rules (not with WEIR_NO_WATCH) or connects to the store.
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_result *result);
 
