@@ -326,10 +326,10 @@ static void scalar_mask(struct weir__reader *reader, const struct weir__node *no
 /* True for tokens and passwords, and for misspelt names of them, whose lines the message about the name quotes. */
 static bool is_secret(const struct weir__node *name)
 {
-    static const char *const parts[] = {"tok", "pas", "pw", "secret"};
+    static const char *const markers[] = {"tok", "pas", "pw", "secret"};
     const char *text = name ? name->text.data : "", *file = strstr(text, "_file");
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !(file && !file[strlen("_file")]); i++)
-        if (strcasestr(text, parts[i]))
+    for (size_t i = 0; i < sizeof markers / sizeof *markers && !(file && !file[strlen("_file")]); i++)
+        if (strcasestr(text, markers[i]))
             return true;
     return false;
 }
