@@ -26,8 +26,8 @@ int weir__rules_apply(struct weir__command_line *given);
 /* True for a stage of --publish or --stage, where `draft` is one, too. False after an error was printed. */
 bool weir__rules_stage(const struct weir__command_line *given, enum weir__with option, bool draft);
 /*
- * Adds a document to publish to a list; version 0: the current one. Without memory, or for a name that is not UTF-8, the
- * list becomes NULL, which weir__rules_put reports.
+ * Adds a document to publish to a list; version 0: the current one. Without memory, or for a name that is not UTF-8,
+ * the list becomes NULL, which weir__rules_put reports.
  */
 void weir__rules_want(json_t **documents, const char *name, const char *stage, int64_t version);
 /*
