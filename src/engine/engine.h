@@ -87,8 +87,17 @@ struct weir {
     struct weir__ruleset *replaced;
 };
 
+/* ---- rules_reload.c ---- */
+
 /* Polls the rule files if the last poll was at least a second ago. */
 void weir__watch(weir *engine);
+/* Activates a rule set. It belongs to the engine then; after an error it stays the caller's. */
+int weir__rules_install(weir *engine, weir_rules *rules, uint64_t checksum);
+/* Receives the diagnostics of the engine's rules. */
+struct weir__diagnostic_sink weir__diagnostic_sink_of(const weir *engine);
+/* Reports that a sidecar file could not be opened. */
+void weir__report_without(const weir *engine, enum weir_severity severity, const char *file, const char *what,
+                          int error);
 
 /* weir__sources_checksum of the published rules. */
 uint64_t weir__rules_checksum(weir *engine);

@@ -139,8 +139,9 @@ void weir__eval_settle(struct weir__rule_eval *eval);
  */
 bool weir__eval_counts_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 /*
- * Denies a peek at a full log where denied requests count: a log has no debt, since only its newest `limit` units
- * count, so a full one may stand for reports beyond the limit. With other algorithms a debt denies the peek.
+ * Denies a peek at a full sliding log where denied requests are charged. A sliding log keeps only its newest `limit`
+ * units and cannot go into debt, so a full one may have been charged beyond the limit. With the other algorithms the
+ * debt itself denies the peek.
  */
 void weir__eval_look_full(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval);
 

@@ -1,4 +1,5 @@
-/* Formats the compact result of an allowed request (fast_result.h); the takes of the fast path are in fast_path.c. */
+/* Formats the compact result of an allowed request (fast_result.h); the takes of the fast path are in take_all_fast.c.
+ */
 #include "engine/fast_result.h"
 #include "base/number.h"
 #include "engine/evaluation.h"

@@ -81,7 +81,7 @@ static void draw_once(weir_async *async, const struct weir__load_view *view, uin
 {
     if (async->dice)
         return;
-    async->dice = dice | 1;
+    async->dice = dice | 1; /* 0: not drawn yet */
     memcpy(async->shed, view->shed, sizeof async->shed);
 }
 

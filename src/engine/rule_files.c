@@ -388,17 +388,17 @@ static void check_consistency(const weir_rules *rules, bool storeless, struct we
     }
 }
 
-int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__audience *audience,
+int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__diagnostic_sink *sink,
                        weir_rules **rules)
 {
     struct weir__diagnostics report = {
-        .diagnose = audience->diagnose, .context = audience->context, .sources = sources, .source_count = count};
+        .diagnose = sink->diagnose, .context = sink->context, .sources = sources, .source_count = count};
     static const struct weir__surroundings around = {open_zone, weir_zone_close};
     weir_rules *made;
     int error = weir__rules_compile(&report, &around, &made);
     if (error)
         return error;
-    check_consistency(made, audience->storeless, &report);
+    check_consistency(made, sink->storeless, &report);
     if (report.errors) {
         weir_rules_free(made);
         return WEIR_ERULES;
@@ -407,30 +407,30 @@ int weir__load_sources(const struct weir__source *sources, size_t count, const s
     return 0;
 }
 
-static int load_once(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
+static int load_once(const char *path, const struct weir__diagnostic_sink *sink, struct weir__fingerprint *print,
                      weir_rules **rules)
 {
     struct weir__sources sources;
-    int error = weir__sources_read(path, audience->diagnose, audience->context, &sources);
+    int error = weir__sources_read(path, sink->diagnose, sink->context, &sources);
     if (error)
         return error;
-    error = weir__load_sources(sources.list, sources.count, audience, rules);
+    error = weir__load_sources(sources.list, sources.count, sink, rules);
     if (print)
         *print = sources.fingerprint;
     weir__sources_free(&sources);
     return error;
 }
 
-int weir__load_path(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
+int weir__load_path(const char *path, const struct weir__diagnostic_sink *sink, struct weir__fingerprint *print,
                     weir_rules **rules)
 {
     enum { TRIES = 50 };
     for (int try = 1;; try++) {
-        int error = load_once(path, audience, print, rules);
+        int error = load_once(path, sink, print, rules);
         if (error != WEIR_ERULESBUSY)
             return error;
         if (try == TRIES) {
-            weir__sources_report_busy(path, audience->diagnose, audience->context);
+            weir__sources_report_busy(path, sink->diagnose, sink->context);
             return error;
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -441,7 +441,7 @@ int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, we
 {
     if (!path || !rules)
         return WEIR_EINVAL;
-    return weir__load_path(path, &(struct weir__audience){diagnose, context, false}, NULL, rules);
+    return weir__load_path(path, &(struct weir__diagnostic_sink){diagnose, context, false}, NULL, rules);
 }
 
 int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose, void *context,
@@ -450,5 +450,5 @@ int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagno
     if (!name || (!text && len) || !rules)
         return WEIR_EINVAL;
     struct weir__source source = {name, {text, len}};
-    return weir__load_sources(&source, 1, &(struct weir__audience){diagnose, context, false}, rules);
+    return weir__load_sources(&source, 1, &(struct weir__diagnostic_sink){diagnose, context, false}, rules);
 }

@@ -40,17 +40,17 @@ void weir__sources_free(struct weir__sources *sources);
 /* ---- Compiling ---- */
 
 /* Receives the diagnostics of the rules. */
-struct weir__audience {
+struct weir__diagnostic_sink {
     weir_diagnose *diagnose; /* may be NULL */
     void *context;
     bool storeless; /* warns about rules that need a store, since there is none; false: there is one, or unknown */
 };
 
 /* Compiles sources; as weir_rules_parse. */
-int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__audience *audience,
+int weir__load_sources(const struct weir__source *sources, size_t count, const struct weir__diagnostic_sink *sink,
                        weir_rules **rules);
 /* Reads and compiles; retries for a moment while a file is being written. As weir_rules_load. */
-int weir__load_path(const char *path, const struct weir__audience *audience, struct weir__fingerprint *print,
+int weir__load_path(const char *path, const struct weir__diagnostic_sink *sink, struct weir__fingerprint *print,
                     weir_rules **rules);
 /* Whether the store's script computes this limit exactly, with doubles. If not, loading the rules fails. */
 bool weir__store_limit_fits(const weir_limit *limit);

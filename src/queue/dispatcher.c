@@ -1,4 +1,5 @@
-/* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch.c), expires, writes metrics. */
+/* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch_round.c), expires, writes metrics.
+ */
 #include "queue/dispatcher_internal.h"
 #include "base/file.h"
 #include "queue/queue_internal.h"

@@ -1,4 +1,4 @@
-/* What the files of the dispatcher share: dispatcher.c (thread, metrics), dispatch.c (one round), delivery.c. */
+/* What the files of the dispatcher share: dispatcher.c (thread, metrics), dispatch_round.c (one round), delivery.c. */
 #ifndef WEIR_QUEUE_DISPATCHER_INTERNAL_H
 #define WEIR_QUEUE_DISPATCHER_INTERNAL_H
 

@@ -8,9 +8,9 @@
  *        |  POST STATE/queue.sock   ingest.c (listener), ingest_request.c (parsing)
  *        v
  *     WAITING      group commit     ingest_commit.c -> weir__queue_put; the client gets 202 and a ticket
- *        |  claim: due, head of its rule and key    dispatcher.c -> dispatch.c -> weir__queue_claim
+ *        |  claim: due, head of its rule and key    dispatcher.c -> dispatch_round.c -> weir__queue_claim
  *        v
- *     UNDER_WAY    takes its cost from the rules, is sent to the upstream    dispatch.c, delivery.c
+ *     UNDER_WAY    takes its cost from the rules, is sent to the upstream    dispatch_round.c, delivery.c
  *        |-- final status (retry_policy.c)          -> DELIVERED
  *        |-- over limit, no reply, 5xx, 408, 429    -> WAITING (requeued; exponential back-off after a failed attempt)
  *        |-- retries used up, rule gone             -> DEAD (dead letter)

@@ -1,6 +1,6 @@
 /*
  * What the files of the Redis storage share: redis.c (open, script calls, put, in-doubt puts),
- * redis_dispatch.c (claims, transitions, expiry), redis_list.c. The scripts are lua/queue*.lua; lua/queue.lua describes
+ * redis_claim.c (claims, transitions, expiry), redis_list.c. The scripts are lua/queue*.lua; lua/queue.lua describes
  * the keys.
  */
 #ifndef WEIR_QUEUE_REDIS_H

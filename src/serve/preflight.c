@@ -293,10 +293,9 @@ static void rules_compile(struct preflight *preflight, const char *path, weir_te
     const struct weir__config *config = preflight->config;
     struct weir__diagnostics *report = preflight->report;
     weir_rules *rules = NULL;
-    struct weir__audience audience = {report->diagnose, report->context, .storeless = !config->store.url};
+    struct weir__diagnostic_sink sink = {report->diagnose, report->context, .storeless = !config->store.url};
     struct weir__source inside = {.name = config->file, .text = text};
-    int error =
-        path ? weir__load_path(path, &audience, NULL, &rules) : weir__load_sources(&inside, 1, &audience, &rules);
+    int error = path ? weir__load_path(path, &sink, NULL, &rules) : weir__load_sources(&inside, 1, &sink, &rules);
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
         report->errors++; /* reported already */
     else if (error)

@@ -57,8 +57,9 @@ static void changed(void *context, bool up, int error, const char *where)
     if (up)
         weir__logf(x->log, WEIR__LOG_INFO, "store %s available; synchronizing", where);
     else
-        weir__logf(x->log, WEIR__LOG_WARNING, "store %s unavailable (%s); deltas stay in the ledger and are sent later",
-                   where, weir_strerror(error));
+        weir__logf(x->log, WEIR__LOG_WARNING,
+                   "store %s unavailable (%s); this host keeps its counts and sends them later", where,
+                   weir_strerror(error));
 }
 
 static int send_request(void *context, struct weir__store_request *request)
@@ -154,8 +155,8 @@ static void log_full(struct exchanger *x)
     if (full == x->full || (x->full_logged_ms && now - x->full_logged_ms < LOG_AGAIN_MS))
         return;
     weir__logf(x->log, WEIR__LOG_WARNING,
-               "ledger %s is full: %" PRIu64 " deltas were counted on this host only; stop weir, remove the file and "
-               "configure a larger one",
+               "ledger %s is full: %" PRIu64 " counts were not shared with other hosts; stop weir, remove the file "
+               "and configure a larger segment",
                x->ledger, full - x->full);
     x->full = full;
     x->full_logged_ms = now;

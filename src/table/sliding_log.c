@@ -14,9 +14,9 @@
  * frozen does the same. It is never unfrozen: a copy may be in progress.
  *
  * Units leave when they are older than the window; units in `span` are at most two windows old when they are read, so
- * 32 bits suffice. Dropping a unit depends on the clock of the process that drops it. For a process whose clock is
- * behind it would still count: so from then on (AGED) nothing is logged before `newest`, which never goes back, not
- * even when the newest unit is refunded. A log from which no unit was dropped forgets refunded units completely.
+ * 32 bits suffice. Once a process has dropped a unit, the log is AGED: a process whose clock is behind would still
+ * count that unit. So from then on no unit is logged with a time before `newest`, which never decreases, not even when
+ * the newest unit is refunded. A log from which no unit was dropped forgets refunded units completely.
  */
 #include "algo/algo.h"
 #include "table/slab.h"

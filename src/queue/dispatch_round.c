@@ -9,10 +9,10 @@
 #include <stdio.h>
 
 enum {
-    WAIT_MAX_MS = 30000, /* longest wait for a limit before the rules are evaluated again: rules change, and operators
-                            reset keys */
-    SLOT_MS = 250,       /* wait for a permit of a concurrency rule: it may be released before its lease ends */
-    DELAY_MAX_MS = 20000,
+    WAIT_MAX_MS = 30000,  /* longest wait for a limit before the rules are evaluated again: rules change, and operators
+                             reset keys */
+    PERMIT_MS = 250,      /* wait for a permit of a concurrency rule: it may be released before its lease ends */
+    DELAY_MAX_MS = 20000, /* longest delay before a delivery; a longer one is cut to it */
     CLAIM_MORE_MS = 40000 /* added to the delivery timeout: a delay before it, and the queue's own calls */
 };
 
@@ -178,23 +178,26 @@ static bool is_other(const weir_outcome *outcome, weir_text rule)
             (len > rule.len && outcome->rule[rule.len] != '/'));
 }
 
-/* A rule denied the request. `group`: in which it can be set aside; 0: no other rule limits it. */
+/*
+ * A rule denied the request. `group`: identifies the requests of its rule and key that the same other rules limit; they
+ * wait together, without holding up the rest. 0: no other rule limits it.
+ */
 static void wait_for_limit(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery,
                            const weir_outcome *outcome, uint64_t group, int64_t now)
 {
     const weir_decision *decision = &outcome->decision;
-    dispatcher->counts.requeued++;
     if (decision->verdict == WEIR_NEVER_FITS) {
         dead_letter(dispatcher, delivery, "its cost exceeds what its rule ever allows");
         return;
     }
+    dispatcher->counts.requeued++;
     int64_t wait = decision->retry_after_ns < 0 ? WAIT_MAX_MS : (decision->retry_after_ns + 999999) / 1000000;
     if (wait > WAIT_MAX_MS)
         wait = WAIT_MAX_MS;
     if (outcome->reason == WEIR_BY_FAILURE)
         wait = WEIR__DISPATCHER_SECOND_MS;
-    if (decision->verdict == WEIR_DENY && decision->reset_after_ns < 0 && wait > SLOT_MS)
-        wait = SLOT_MS;
+    if (decision->verdict == WEIR_DENY && decision->reset_after_ns < 0 && wait > PERMIT_MS)
+        wait = PERMIT_MS;
     wait = wait > 0 ? wait : 1;
     if (group && is_other(outcome, delivery->item.rule)) {
         delivery->aside = group;
