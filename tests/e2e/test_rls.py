@@ -230,7 +230,7 @@ def test_wrong_tokens_wait(service):
             return code, time.monotonic() - began
         for at_least in (0.1, 0.2, 0.4):
             code, took = status("a-wrong-token")
-            assert code == grpc.StatusCode.UNAUTHENTICATED and took >= at_least
+            assert code == grpc.StatusCode.UNAUTHENTICATED and took >= at_least - 0.005
         assert status("the-right-token")[0] == grpc.StatusCode.OK
 
 
