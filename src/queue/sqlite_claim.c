@@ -189,6 +189,8 @@ int weir__sq_claim(struct weir__queue *queue, const struct weir__claim_request *
     if (q->error || !any)
         return q->error;
     int found = claim_heads(q, claim, sequences);
+    if (q->error)
+        return q->error;
     /* Claimed, so no other handle changes them; read one by one, so memory is bounded. */
     for (int i = 0; i < found; i++) {
         struct weir__deferred item;

@@ -68,14 +68,14 @@ static struct weir__subrequest *sub_new(struct weir__split *split)
     return sub;
 }
 
-static void sub_free(struct weir__subrequest *sub)
+static void sub_free(struct weir__split *split, struct weir__subrequest *sub)
 {
     if (sub->next)
         sub->next->previous = sub->previous;
-    if (sub->previous)
-        sub->previous->next = sub->next;
+    if (split->subs == sub)
+        split->subs = sub->next;
     else
-        sub->split->subs = sub->next;
+        sub->previous->next = sub->next;
     free(sub);
 }
 
@@ -98,10 +98,10 @@ static void split_free(struct weir__client *client, struct weir__split *split)
 {
     if (split->next)
         split->next->previous = split->previous;
-    if (split->previous)
-        split->previous->next = split->next;
-    else
+    if (client->splits == split)
         client->splits = split->next;
+    else
+        split->previous->next = split->next;
     split->parent->list = NULL;
     split->parent->state &= (uint8_t)~WEIR__REQUEST_SPLIT;
     free(split);
@@ -111,7 +111,7 @@ void weir__split_free_all(struct weir__client *client)
 {
     for (struct weir__split *split; (split = client->splits);) {
         while (split->subs)
-            sub_free(split->subs);
+            sub_free(split, split->subs);
         split_free(client, split);
     }
 }
@@ -291,7 +291,7 @@ void weir__split_sub_ended(struct weir__client *client, struct weir__store_reque
         if (!split->error)
             split->error = error;
     }
-    sub_free(sub);
+    sub_free(split, sub);
     advance(client, split);
 }
 
@@ -305,7 +305,7 @@ void weir__split_drop(struct weir__client *client, struct weir__store_request *p
             weir__request_timed_out(client, &sub->request);
         weir__request_detach(client, &sub->request);
         if (split->subs == sub)
-            sub_free(sub);
+            sub_free(split, sub);
     }
     weir__internal_refund_clear(client, parent->ops, parent->op_count);
     split_free(client, split);
