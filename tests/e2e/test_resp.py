@@ -312,12 +312,12 @@ def test_guessing_takes_its_time(server):
         assert other.do("AUTH", "secret") == "OK" and other.do("PING") == "PONG"  # from the same address, in the same worker
         assert time.monotonic() - waited < 0.1 or time.monotonic() - began > 1
         for at_least in (0.3, 0.7, 1.5, 3.1):  # 0.1 s, and twice as long each time
-            assert str(guesser.reply()).startswith("WRONGPASS ") and time.monotonic() - began >= at_least
+            assert str(guesser.reply()).startswith("WRONGPASS ") and time.monotonic() - began >= at_least - 0.005
         assert guesser.is_closed()
     with Client(s.resp) as c:
         began = time.monotonic()
         assert str(c.do("HELLO", 3, "AUTH", "default", "nope")).startswith("WRONGPASS ")
-        assert time.monotonic() - began >= 3.2  # another connection of the same address
+        assert time.monotonic() - began >= 3.19  # another connection of the same address
         assert c.do("AUTH", "secret") == "OK"
     assert re.search(r"^weir_auth_failures_total 6$", get(s.port, "/metrics").body.decode(), re.M)
 
