@@ -67,7 +67,7 @@ void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only);
 bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
                             const weir_query *query, struct weir__fast_result *fast);
 
-/* Times in responses: whole seconds, rounded up, so that a client that waits as told is not early. */
+/* Times in responses: whole seconds, rounded up, so that a client that waits this long is not early. */
 static inline int64_t weir__seconds_up(int64_t ns)
 {
     return ns <= 0 ? 0 : (ns - 1) / WEIR_SECOND + 1;
