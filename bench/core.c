@@ -1,5 +1,4 @@
 /* `bench/core`: the cases, their bars, and the command line. */
-#define _GNU_SOURCE /* strtok_r, getopt_long */
 #include "core.h"
 
 #include <getopt.h>

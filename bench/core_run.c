@@ -1,5 +1,4 @@
 /* Measuring: threads on processors of their own, alternating rounds, medians. */
-#define _GNU_SOURCE /* pthread_setaffinity_np */
 #include "core.h"
 
 #include <pthread.h>

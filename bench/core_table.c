@@ -1,5 +1,4 @@
 /* The measured data: a filled segment, its bare memory, and keys in the order of their requests. */
-#define _GNU_SOURCE /* MADV_HUGEPAGE */
 #include "core.h"
 
 #include <errno.h>

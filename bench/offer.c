@@ -14,7 +14,6 @@
  * deadline would only open and close connections for ever; if there are any, the machine is too slow for the
  * measurement.
  */
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>

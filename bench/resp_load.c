@@ -9,7 +9,6 @@
  * has one pipeline in flight. Prints commands a second, and the 50th, 99th and 99.9th percentile of a pipeline's
  * latency, in microseconds.
  */
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,6 @@
  * One program, so that all cases run in one process and alternate: each round measures every case once, and the median
  * of the rounds counts. A malloc of this program, in front of the C library's, counts allocations a request.
  */
-#define _GNU_SOURCE /* RTLD_NEXT */
 #include <weir/weir.h>
 
 #include <dlfcn.h>

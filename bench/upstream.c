@@ -5,7 +5,6 @@
  *
  *     upstream PORT SLOTS SERVICE_MS QUEUE
  */
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>

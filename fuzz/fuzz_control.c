@@ -3,7 +3,6 @@
  * refused request changes nothing, and the published rules stay readable. An input is a few requests:
  * METHOD SP PATH[?QUERY] LF HEADER LF BODY, each ended by a line of "====".
  */
-#define _GNU_SOURCE /* memmem */
 #include "control/call.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Durations, times and sizes as text. See duration.h. */
-#define _GNU_SOURCE /* strptime, timegm */
 #include "base/duration.h"
 #include "base/number.h"
 

@@ -1,5 +1,4 @@
 /* weir check: plays a request, or descriptors, against rules. */
-#define _GNU_SOURCE /* open_memstream */
 #include "cli/check.h"
 #include "base/json_writer.h"
 #include "cli/cli.h"

@@ -1,5 +1,4 @@
 /* weir check: the command line, and the request or descriptors that it describes. */
-#define _GNU_SOURCE /* strdup, strndup, vasprintf */
 #include "cli/check.h"
 #include "base/text.h"
 #include "base/duration.h"

@@ -1,5 +1,4 @@
 /* weir check: prints the result as text and as JSON. */
-#define _GNU_SOURCE /* gmtime_r */
 #include "base/json_writer.h"
 #include "base/duration.h"
 #include "cli/check.h"

@@ -1,5 +1,4 @@
 /* weir convert: the command line, and the writing of rules. */
-#define _GNU_SOURCE /* strdup */
 #include "base/text.h"
 #include "cli/convert.h"
 #include "cli/text.h"

@@ -4,7 +4,6 @@
  * selects one location for a request, weir all rules that match: so a rule excludes the places inside its own that have
  * other limits.
  */
-#define _GNU_SOURCE /* strdup, strndup */
 #include "cli/cli.h"
 #include "cli/convert.h"
 

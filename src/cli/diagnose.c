@@ -1,5 +1,4 @@
 /* Reads the rules that a command was given, and shows errors and warnings about them. See diagnose.h. */
-#define _GNU_SOURCE /* strdup */
 #include "cli/diagnose.h"
 #include "base/buffer.h"
 #include "base/text.h"

@@ -1,5 +1,4 @@
 /* weir init: writes a starter weir.yaml. */
-#define _GNU_SOURCE /* O_CLOEXEC */
 #include "cli/cli.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 /* weir convert: parses nginx's configuration, without recursion. All directives are accepted. */
-#define _GNU_SOURCE /* strndup */
 #include "cli/cli.h"
 #include "cli/convert.h"
 

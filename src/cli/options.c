@@ -1,5 +1,4 @@
 /* Reads the command line of a subcommand, and numbers and times in it. */
-#define _GNU_SOURCE /* timegm */
 #include "base/number.h"
 #include "base/text.h"
 #include "cli/cli.h"

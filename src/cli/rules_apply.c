@@ -1,5 +1,4 @@
 /* weir rules apply: makes the documents of the service equal to those of files. */
-#define _GNU_SOURCE /* strdup */
 #include "cli/rules.h"
 #include "cli/cli.h"
 

@@ -1,5 +1,4 @@
 /* The client of the rules service: options, paths, replies; and the service in this process on its database. */
-#define _GNU_SOURCE /* getlogin_r, strdup */
 #include "base/text.h"
 #include "serve/serve.h"
 #include "cli/service.h"

@@ -1,5 +1,4 @@
 /* The rules service over HTTP, by libcurl. */
-#define _GNU_SOURCE /* strcasestr */
 #include "cli/cli.h"
 #include "cli/service.h"
 #include "cli/text.h"

@@ -1,5 +1,4 @@
 /* Text on a terminal. See text.h. */
-#define _GNU_SOURCE /* wcwidth, strdup */
 #include "cli/text.h"
 #include "base/buffer.h"
 #include "base/text.h"

@@ -1,5 +1,4 @@
 /* Reads and validates weir.yaml: its members but gateway, service, store, queue, load and rules. See config.h. */
-#define _GNU_SOURCE /* realpath */
 #include "config/config.h"
 #include "rules/yaml.h"
 

@@ -1,5 +1,4 @@
 /* Publishing: compiles the set of all staged documents and adds a revision of it. stage.c sets the stages. */
-#define _GNU_SOURCE /* memmem */
 #include "control/call.h"
 
 #include <inttypes.h>

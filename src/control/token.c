@@ -2,7 +2,6 @@
  * Authentication. Tokens are 256 random bits, which cannot be guessed: one round of SHA-256 with a salt is enough. Of
  * sessions, too, the database has only the hash.
  */
-#define _GNU_SOURCE /* memmem */
 #include "control/call.h"
 
 #include <inttypes.h>

@@ -1,5 +1,4 @@
 /* The load sampler: see overload.h. */
-#define _GNU_SOURCE /* O_NOFOLLOW */
 #include "overload/overload.h"
 #include "engine/engine.h"
 

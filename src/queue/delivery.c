@@ -1,5 +1,4 @@
 /* One delivery: the copy of a deferred request, its headers, and its HTTP transfer by libcurl. */
-#define _GNU_SOURCE /* memmem */
 #include "queue/dispatcher_internal.h"
 
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * The committer: the one thread of ingest that calls the queue. Group commit: all puts that arrive during a transaction
  * go into the next one, so that they share an fsync.
  */
-#define _GNU_SOURCE /* POLLRDHUP */
 #include "queue/ingest_internal.h"
 #include "queue/queue_internal.h"
 #include "base/clock.h"

@@ -1,5 +1,4 @@
 /* The blocking client: see client.h. */
-#define _GNU_SOURCE /* ppoll */
 #include "remote/client.h"
 #include "base/clock.h"
 #include "remote/socket.h"

@@ -1,5 +1,4 @@
 /* Warnings: about one field when it is read, and about rules that are duplicates or never deny when all are read. */
-#define _GNU_SOURCE /* memmem */
 #include "algo/algo.h"
 #include "rules/native.h"
 #include "base/text.h"

@@ -1,5 +1,4 @@
 /* The agent as a child process of the supervisor. See agent.h. */
-#define _GNU_SOURCE /* memrchr, pipe2, strsignal */
 #include "serve/agent.h"
 #include "control/control.h"
 #include "stats/stats.h"

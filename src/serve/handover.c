@@ -1,5 +1,4 @@
 /* Handover: what the agent gets from root before it drops root's privileges. See privilege.h. */
-#define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
 #include "serve/privilege.h"
 #include "control/control.h"
 #include "stats/stats.h"

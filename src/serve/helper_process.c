@@ -1,5 +1,4 @@
 /* Helper processes with a deadline. See privilege.h. */
-#define _GNU_SOURCE /* SYS_close_range */
 #include "serve/privilege.h"
 #include "base/clock.h"
 

@@ -1,6 +1,5 @@
 /* Writes nginx.conf for a weir.yaml. A line that comes from weir.yaml ends in a comment with its place there, so that
  * nginx_message.c can translate nginx's errors. */
-#define _GNU_SOURCE /* open_memstream */
 #include "serve/deployment.h"
 
 #include <inttypes.h>

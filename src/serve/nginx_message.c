@@ -1,5 +1,4 @@
 /* Parses nginx's error messages, and rewords them in terms of weir.yaml. */
-#define _GNU_SOURCE /* memmem */
 #include "serve/nginx.h"
 #include "base/text.h"
 

@@ -1,5 +1,4 @@
 /* Finds nginx and its modules, runs nginx -t, starts nginx. */
-#define _GNU_SOURCE /* pipe2, realpath */
 #include "serve/nginx.h"
 #include "base/clock.h"
 

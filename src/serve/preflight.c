@@ -1,5 +1,4 @@
 /* Preflight checks of what weir.yaml names. See deployment.h. */
-#define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "serve/deployment.h"
 #include "engine/rule_files.h"
 #include "engine/hot_key_sampler.h"

@@ -1,5 +1,4 @@
 /* Capabilities, system call filter, users. See privilege.h. */
-#define _GNU_SOURCE /* setresuid, getgrouplist */
 #include "serve/privilege.h"
 #include "serve/serve.h"
 

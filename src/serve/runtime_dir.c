@@ -1,5 +1,4 @@
 /* The runtime directory: nginx.conf, rules, sockets and temporary files of one weir serve. See deployment.h. */
-#define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
 #include "serve/deployment.h"
 
 #include <dirent.h>

@@ -3,7 +3,6 @@
  * copies nginx's messages to the log, and stops. nginx has its own session, so that Ctrl-C at a terminal reaches the
  * supervisor alone and one signal ends all of nginx. As a child subreaper the supervisor inherits orphaned workers.
  */
-#define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
 #include "serve/deployment.h"
 #include "base/clock.h"
 #include "serve/agent.h"

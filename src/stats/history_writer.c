@@ -1,5 +1,4 @@
 /* The agent's history writer, which also ages hot keys. See stats.h. */
-#define _GNU_SOURCE /* O_CLOEXEC */
 #include "stats/stats.h"
 #include "base/sidecar.h"
 #include "stats/snapshot.h"

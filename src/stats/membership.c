@@ -1,5 +1,4 @@
 /* Membership: the .hosts file of all hosts that the agent knows of, and the readers' view of it. See membership.h. */
-#define _GNU_SOURCE /* O_NOFOLLOW */
 #include "stats/membership.h"
 #include "base/clock.h"
 

@@ -1,5 +1,4 @@
 /* The read-only view of a host. See snapshot.h. */
-#define _GNU_SOURCE /* gethostname */
 #include "stats/snapshot.h"
 #include "base/clock.h"
 

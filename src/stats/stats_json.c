@@ -1,5 +1,4 @@
 /* A host's statistics as JSON. See stats.h. */
-#define _GNU_SOURCE /* getloadavg */
 #include "stats/advise.h"
 #include "stats/membership.h"
 #include "stats/stats.h"

@@ -1,5 +1,4 @@
 /* weir top: the loop, the keys and the terminal. See top.h. */
-#define _GNU_SOURCE /* ppoll */
 #include "stats/top.h"
 #include "base/clock.h"
 #include "stats/open_host.h"

@@ -1,5 +1,4 @@
 /* weir top: the list of hosts. See top.h. */
-#define _GNU_SOURCE /* qsort_r */
 #include "stats/top.h"
 
 #include <inttypes.h>

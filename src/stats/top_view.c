@@ -1,5 +1,4 @@
 /* weir top: head, rules and keys. See top.h. */
-#define _GNU_SOURCE /* qsort_r */
 #include "stats/top.h"
 
 #include <inttypes.h>

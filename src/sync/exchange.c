@@ -2,7 +2,6 @@
  * The agent's sync thread: opens engine and store and runs rounds until stopped. It may be killed at any moment: unsent
  * deltas stay in the ledger.
  */
-#define _GNU_SOURCE /* ppoll */
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/signals.h"

@@ -8,7 +8,6 @@
  * passed, or SIGTERM comes. RATE requests a second are begun (0: each client sends its next at once); then the time of
  * each counts from when it was due, not from when a client was free for it. OUT gets a record for each request.
  */
-#define _GNU_SOURCE /* memmem */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

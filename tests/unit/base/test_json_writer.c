@@ -1,5 +1,4 @@
 /* JSON strings, numbers and documents. */
-#define _GNU_SOURCE /* open_memstream */
 #include "base/json_writer.h"
 #include "../../test.h"
 

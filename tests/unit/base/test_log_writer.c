@@ -1,5 +1,4 @@
 /* Log lines written by a thread: all of them in order, none waits for a blocked reader, and lost ones are counted. */
-#define _GNU_SOURCE
 #include "../../private_dir.h"
 
 #include "base/log.h"

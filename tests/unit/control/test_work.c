@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* memmem */
 /* The work of one request: documents are read once, and compiled without holding the database lock. */
 #include "service.h"
 

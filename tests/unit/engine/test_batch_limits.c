@@ -3,7 +3,6 @@
  * Two segments with one secret, one used in batches and one by single takes, give the same decisions and stay equal to
  * the last bit: slots, leases and chunks; also in a table that is far too small, and after their memory was damaged.
  */
-#define _GNU_SOURCE /* sched_getcpu */
 #include "engine/segment.h"
 
 #include "segments.h"

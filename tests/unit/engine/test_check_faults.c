@@ -2,7 +2,6 @@
  * weir_open, weir_reload and weir_rules_load with the Nth call of everything that can fail failing: an error, no leak,
  * no partial state, the previous rules active, and the new ones active as soon as the fault is over.
  */
-#define _GNU_SOURCE /* O_TMPFILE */
 #include "nth_call.h"
 #include "rules_folder.h"
 

@@ -2,7 +2,6 @@
  * The fast path against the slow path: random rules and random requests to two engines on segments that are initially
  * equal to the byte. Afterwards these, the hot keys and the ledgers must still be equal, and so must all results.
  */
-#define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "fast_path_rules.h"
 

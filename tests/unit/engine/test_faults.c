@@ -1,5 +1,4 @@
 /* The Nth call of everything that can fail fails: opening segments and zones. */
-#define _GNU_SOURCE /* O_TMPFILE */
 #include "engine/segment.h"
 
 #include "nth_call.h"

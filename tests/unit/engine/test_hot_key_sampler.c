@@ -1,5 +1,4 @@
 /* Hot keys as checks sample them: which keys are listed, which are not, and damaged files. */
-#define _GNU_SOURCE /* memmem */
 #include "../../engine.h"
 #include "../../private_dir.h"
 

@@ -1,5 +1,4 @@
 /* Units admitted under eventual rules are recorded in the ledger, all of them and nothing else. */
-#define _GNU_SOURCE /* mkdtemp */
 #include "base/clock.h"
 #include "engine/ledger.h"
 #include "engine/fast_result.h"

@@ -1,5 +1,4 @@
 /* The load level of an engine: opening its file, reading it, and workers. */
-#define _GNU_SOURCE /* mkdtemp, CLOCK_REALTIME_COARSE */
 #include "../../frozen_clock.h"
 #include "../../test.h"
 

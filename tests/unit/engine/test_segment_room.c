@@ -1,5 +1,4 @@
 /* Segments as files: lack of space, sparse files, large pages. */
-#define _GNU_SOURCE /* unshare */
 #include "segment_files.h"
 
 #include <fcntl.h>

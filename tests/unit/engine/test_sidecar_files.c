@@ -1,5 +1,4 @@
 /* Sidecar files of a segment: their owners, foreign files under their names, and truncation. */
-#define _GNU_SOURCE
 #include "../../engine.h"
 #include "../../private_dir.h"
 

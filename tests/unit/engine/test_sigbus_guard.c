@@ -1,5 +1,4 @@
 /* The file of a segment is truncated under processes that have it mapped. Each case runs in its own process. */
-#define _GNU_SOURCE
 #include "../../engine.h"
 #include "../../private_dir.h"
 

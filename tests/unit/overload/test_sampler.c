@@ -1,5 +1,4 @@
 /* The agent's sampler of the load level: what it publishes, and when it publishes nothing. */
-#define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
 #include "../../private_dir.h"
 #include "../../frozen_clock.h"

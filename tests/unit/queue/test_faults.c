@@ -2,7 +2,6 @@
  * Failures of SQLite's files: a clear error, no acknowledged request is lost, and it continues when the failure is
  * over. Redis is in test_faults_redis.c, a removed or moved file in test_removed.c.
  */
-#define _GNU_SOURCE /* memmem */
 #include "queues.h"
 
 #include <sqlite3.h>

@@ -3,7 +3,6 @@
  * acknowledged, and is killed with SIGKILL at any moment; so is Redis. At the end every acknowledged ticket is
  * accounted for, and the order per key is kept.
  */
-#define _GNU_SOURCE /* F_SETPIPE_SZ */
 #include "queues.h"
 
 #define KEYS    7

@@ -1,5 +1,4 @@
 /* Parts of the supervisor: helper processes with a deadline, the agent's channel, the agent's system call filter. */
-#define _GNU_SOURCE /* pipe2 */
 #include "serve/privilege.h"
 #include "serve/serve.h"
 #include "base/sidecar.h"

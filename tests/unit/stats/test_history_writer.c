@@ -1,5 +1,4 @@
 /* The history and hot keys that the agent writes, and the statistics that readers get of them. */
-#define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
 #include "../../private_dir.h"
 #include "../../frozen_clock.h"

@@ -1,5 +1,4 @@
 /* Membership: heartbeats, how they are parsed and stored, hostile ones among them; and a real store. */
-#define _GNU_SOURCE /* memmem */
 #include "base/clock.h"
 #include "../../engine.h"
 #include "../../private_dir.h"

@@ -2,7 +2,6 @@
  * A store that goes back in time: a new master that lacks what the old one acknowledged, or a store that lost
  * everything.
  */
-#define _GNU_SOURCE /* mkdtemp */
 #include "redis_hosts.h"
 
 /* From here on the replica receives nothing: its state is copied to another database. */

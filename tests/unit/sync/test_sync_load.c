@@ -1,5 +1,4 @@
 /* The exchange with a real server under load: killed agents, and the long-run rate. */
-#define _GNU_SOURCE /* mkdtemp */
 #include "redis_hosts.h"
 
 #include <pthread.h>

@@ -2,7 +2,6 @@
  * The exchange with a real server: the worked examples on three hosts, every algorithm, and what must hold when the
  * server is flushed, stopped or killed.
  */
-#define _GNU_SOURCE /* mkdtemp */
 #include "redis_hosts.h"
 
 #include "../../awake.h"
