@@ -154,7 +154,10 @@ class Served:
         def is_logged():
             assert self.process.poll() is None or what in self.log_text(), self.log_text()
             return self.log_text().count(what) >= times
-        wait_until(is_logged, f"'{what}'", seconds)
+        try:
+            wait_until(is_logged, f"'{what}'", seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the log:\n{self.log_text()}") from None
 
     def workers(self):
         with open(f"/proc/{self.group}/task/{self.group}/children") as children:

@@ -440,6 +440,7 @@ def test_a_queue_that_is_removed_is_begun_anew(queued, upstream, files):
     """Nothing needs a restart, the loss is logged once, and requests that are acknowledged afterwards are stored."""
     one = queued(limit=2)
     lost = defer(one, "a", count=8)
+    wait_until(upstream.deferred, "a delivery")  # so the dispatcher has the file open, which it finds removed
     for file in files:
         (one.folder / "state" / file).unlink()
     deferred = [ticket for user in "bcd" for ticket in defer(one, user, count=4)]

@@ -25,11 +25,9 @@ from serving import HEAD, RULES
 
 def test_it_runs_and_stops(serve):
     one = serve()
-    output = one.log_text()
-    assert f"gateway on http://127.0.0.1:{one.port}" in output
-    assert f"/* goes to {one.backend.url}" in output
-    assert "1 rule from weir.yaml" in output and f"{one.folder}/segment" in output
-    assert f"metrics on http://127.0.0.1:{one.metrics}/metrics" in output
+    for what in (f"gateway on http://127.0.0.1:{one.port}", f"/* goes to {one.backend.url}", "1 rule from weir.yaml",
+                 f"{one.folder}/segment", f"metrics on http://127.0.0.1:{one.metrics}/metrics"):
+        one.wait_for_log(what)
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
     assert one.get("/other").status == 200
     assert (one.runtime_dir.stat().st_mode & 0o777) in (0o700, 0o710)

@@ -76,9 +76,8 @@ def check(port, **more):
 
 def test_three_protocols_share_the_counters(service):
     one = service()
-    output = one.log_text()
     for what in ("grpc://127.0.0.1", "http://127.0.0.1", "redis://127.0.0.1", "2 rules"):
-        assert what in output, output
+        one.wait_for_log(what)
     assert check(one.http).json()["remaining"] == 2
     with redis.Redis(port=one.resp, decode_responses=True) as client:
         assert client.ping()
