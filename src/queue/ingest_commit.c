@@ -118,7 +118,7 @@ static int open_queue(struct weir__committer *committer)
     return error;
 }
 
-/* The queue's file was removed: opens the one that now has its path. The dispatcher logs the loss, if it had opened the file. */
+/* The queue's file was removed, which the dispatcher logs if it had it open: opens the one that now has its path. */
 static int open_anew(struct weir__committer *committer)
 {
     weir__queue_close(committer->queue);
