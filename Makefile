@@ -205,6 +205,10 @@ $B/src/services/http/route.o: src/services/http/openapi.json
 
 $B/src/control/rest.o: src/control/openapi.json
 
+$B/src/cli/options.o: src/cli/help.txt
+
+$B/src/cli/init.o: src/cli/starter.yaml
+
 # In the order of enum weir__rq_which.
 QUEUE_LUA := $(patsubst %,lua/queue_%.lua,put claim change expire list)
 $B/src/queue/redis_scripts.c: tools/lua_to_c.py lua/queue.lua $(QUEUE_LUA)

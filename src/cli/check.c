@@ -1,12 +1,9 @@
 /* weir check: plays a request, or descriptors, against rules. */
 #include "cli/check.h"
-#include "base/json_writer.h"
-#include "cli/cli.h"
 #include "cli/diagnose.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,14 +16,13 @@ struct play {
     weir *engine;
     weir_segment *segment;
     const char *path; /* of the segment; NULL: fresh counters */
-    char room[4096];
     bool dry;
     weir_time start;
     struct weir__check_result result;
     char text[WEIR__CHECK_TEXT];
     int64_t allowed, denied;
     bool skipped; /* lines were left out since the last one shown */
-    char *lines;  /* of --json */
+    char *lines;  /* of --json: all requests, each after a comma */
     size_t lines_len;
 };
 
@@ -78,7 +74,7 @@ static void show_line(struct play *play, int64_t number, bool changed)
 }
 
 /* Plays all; 0, or the library's error. */
-static int play_all(struct play *play, struct weir__json *lines)
+static int play_all(struct play *play, FILE *lines)
 {
     const struct weir__check *check = play->check;
     enum weir_verdict before = WEIR_ALLOW;
@@ -91,10 +87,14 @@ static int play_all(struct play *play, struct weir__json *lines)
             play->allowed++;
         else
             play->denied++;
-        if (check->json)
-            weir__check_line_json(lines, &play->result);
-        else if (check->repeat > 1)
+        if (check->json) {
+            json_t *line = weir__check_line_json(&play->result);
+            fputc(',', lines);
+            json_dumpf(line, lines, WEIR__JSON_FORM);
+            json_decref(line);
+        } else if (check->repeat > 1) {
             show_line(play, i, i == 0 || verdict != before);
+        }
         before = verdict;
     }
     return 0;
@@ -111,17 +111,19 @@ static void print_summary(struct play *play)
         weir__check_print(stdout, check, &play->result);
         return;
     }
-    struct weir__json json = {.to = stdout};
-    weir__json_open(&json, NULL, '{');
-    weir__check_json(&json, check, &play->result);
-    weir__json_bool(&json, "dry_run", play->dry);
+    json_t *all = weir__check_json(check, &play->result);
+    json_object_set_new(all, "dry_run", json_boolean(play->dry));
     if (check->repeat > 1) {
-        weir__json_int(&json, "allowed", play->allowed);
-        weir__json_int(&json, "denied", play->denied);
-        weir__json_raw(&json, "requests", play->lines);
+        json_object_set_new(all, "allowed", json_integer(play->allowed));
+        json_object_set_new(all, "denied", json_integer(play->denied));
     }
-    weir__json_close(&json, '}');
-    putchar('\n');
+    char *text = weir__must(json_dumps(all, WEIR__JSON_FORM));
+    if (check->repeat > 1) /* the requests are text already: as objects, a million of them would need gigabytes */
+        printf("%.*s,\"requests\":[%s]}\n", (int)strlen(text) - 1, text, play->lines + 1);
+    else
+        puts(text);
+    free(text);
+    json_decref(all);
 }
 
 /* True (which ends the visit) for a rule of the dialect, and domain, of the request. */
@@ -147,17 +149,14 @@ static void warn_if_pointless(const struct play *play)
 static int run_checks(struct play *play)
 {
     weir_engine_stats stats;
-    FILE *buffer = weir__must(open_memstream(&play->lines, &play->lines_len));
-    struct weir__json lines = {.to = buffer};
     int error = weir_engine_stats_read(play->engine, &stats);
     if (error)
         return error;
     play->result.rules = stats.rules;
     warn_if_pointless(play);
-    weir__json_open(&lines, NULL, '[');
-    error = play_all(play, &lines);
-    weir__json_close(&lines, ']');
-    if (fclose(buffer) != 0)
+    FILE *lines = weir__must(open_memstream(&play->lines, &play->lines_len));
+    error = play_all(play, lines);
+    if (fclose(lines) != 0)
         weir__must(NULL);
     if (!error)
         print_summary(play);
@@ -168,7 +167,7 @@ static int run_checks(struct play *play)
 static int open_segment(struct play *play, struct weir__findings *findings)
 {
     const struct weir__check *check = play->check;
-    if (check->segment && !(play->path = weir__input_segment(check->segment, findings, play->room)))
+    if (check->segment && !(play->path = weir__input_segment(check->segment, findings)))
         return WEIR_ERULES;
     weir_segment_options how = {.path = play->path,
                                 .size = SEGMENT_BYTES,
@@ -200,11 +199,9 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
                             .diagnose = weir__input_find,
                             .diagnose_context = &input,
                             .flags = WEIR_NO_WATCH};
-    char load[PATH_MAX];
-    if (play->path) { /* of a host, whose load may scale the limits */
-        int written = snprintf(load, sizeof load, "%s.load", play->path);
-        options.load = written < (int)sizeof load && access(load, F_OK) == 0 ? load : NULL;
-    }
+    const char *load = play->path ? weir__text("%s.load", play->path) : NULL; /* a host's load may scale the limits */
+    if (load && access(load, F_OK) == 0)
+        options.load = load;
     if (opened) {
         errno = 0;
         int error = weir_open(&options, &play->engine);
@@ -222,7 +219,7 @@ static int run(const struct weir__check *check)
     struct play play = {.check = check, .dry = check->segment && !check->take};
     size_t room = check->descriptor_count > WEIR__CHECK_OUTCOMES ? check->descriptor_count : WEIR__CHECK_OUTCOMES;
     int code = 1;
-    play.result.outcomes = weir__must(calloc(room, sizeof *play.result.outcomes));
+    play.result.outcomes = weir__keep(calloc(room, sizeof *play.result.outcomes));
     int error = 0;
     if (open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
         error = run_checks(&play);
@@ -233,17 +230,14 @@ static int run(const struct weir__check *check)
     weir_close(play.engine);
     weir_segment_close(play.segment);
     weir__findings_free(&findings);
-    free(play.result.outcomes);
     free(play.lines);
-    return weir__flush(code);
+    return code;
 }
 
-int weir__cmd_check(int argc, char **argv)
+int weir__cmd_check(struct weir__given *given)
 {
     struct weir__check check;
-    int code = weir__check_parse(&check, argc, argv);
-    if (code < 0)
-        code = run(&check);
-    weir__check_drop(&check);
+    int code = weir__check_parse(&check, given) ? run(&check) : 2;
+    free(check.attributes);
     return code;
 }

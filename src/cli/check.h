@@ -5,13 +5,12 @@
 #ifndef WEIR_CLI_CHECK_H
 #define WEIR_CLI_CHECK_H
 
-#include "base/json_writer.h"
-
-#include <weir/weir.h>
+#include "cli/cli.h"
+#include "cli/text.h"
 
 enum { WEIR__CHECK_OUTCOMES = 256, WEIR__CHECK_TEXT = 16384 };
 
-/* The parsed command line of weir check; freed by weir__check_drop. */
+/* The parsed command line of weir check. */
 struct weir__check {
     const char *rules, *segment;
     bool json, take, exit_code, all;
@@ -20,9 +19,9 @@ struct weir__check {
 
     /* A request … */
     const char *method, *ip;
-    const char *url; /* as given */
-    char *target;    /* its part from the path on, owned */
-    char *host;      /* of the URL or of a header; may be NULL; owned */
+    const char *url;    /* as given */
+    const char *target; /* its part from the path on */
+    const char *host;   /* of the URL or of a header; may be NULL */
     weir_attribute *attributes;
     size_t attribute_count;
     bool accepts_problem;
@@ -35,13 +34,10 @@ struct weir__check {
 
     const char **arguments; /* as given: METHOD URL, or descriptors */
     size_t argument_count;
-    char **owned; /* texts that attributes and descriptors point to */
-    size_t owned_count;
 };
 
-/* -1: go on; else the exit code, after an error or the usage was printed. */
-int weir__check_parse(struct weir__check *check, int argc, char **argv);
-void weir__check_drop(struct weir__check *check);
+/* False after an error was printed. Free the attributes in any case. */
+bool weir__check_parse(struct weir__check *check, const struct weir__given *given);
 
 /* ---- check_print.c ---- */
 
@@ -55,12 +51,11 @@ struct weir__check_result {
 
 /* One line, for --repeat; `number` from 1. */
 void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result);
-/* One request of --repeat as a member of an open list. */
-void weir__check_line_json(struct weir__json *json, const struct weir__check_result *result);
+/* One request of --repeat. */
+json_t *weir__check_line_json(const struct weir__check_result *result);
 /* Prints a request, its decision and the reasons. */
 void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result);
-/* The decision and the reasons as members of an open object. */
-void weir__check_json(struct weir__json *json, const struct weir__check *check,
-                      const struct weir__check_result *result);
+/* The decision and the reasons. */
+json_t *weir__check_json(const struct weir__check *check, const struct weir__check_result *result);
 
 #endif

@@ -1,13 +1,10 @@
 /* weir check: the command line, and the request or descriptors that it describes. */
 #include "cli/check.h"
-#include "base/text.h"
 #include "base/duration.h"
 #include "cli/diagnose.h"
-#include "cli/cli.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -18,42 +15,11 @@ static bool reject(const char *what, const char *given, const char *expected)
     return false;
 }
 
-/* Frees the text in weir__check_drop. Returns it. */
-static char *own(struct weir__check *check, char *text)
-{
-    check->owned = weir__grow(check->owned, check->owned_count, sizeof *check->owned);
-    return check->owned[check->owned_count++] = weir__must(text);
-}
-
-void weir__check_drop(struct weir__check *check)
-{
-    for (size_t i = 0; i < check->owned_count; i++)
-        free(check->owned[i]);
-    for (size_t i = 0; i < check->descriptor_count; i++)
-        free((void *)check->descriptors[i].entries);
-    free(check->owned);
-    free(check->descriptors);
-    free(check->attributes);
-    free(check->arguments);
-}
-
 static bool add(struct weir__check *check, enum weir_attribute_kind kind, const char *name, const char *value)
 {
     check->attributes = weir__grow(check->attributes, check->attribute_count, sizeof *check->attributes);
     check->attributes[check->attribute_count++] = (weir_attribute){kind, name, value};
     return true;
-}
-
-/* Formats a text that weir__check_drop frees. */
-__attribute__((format(printf, 2, 3))) static char *print(struct weir__check *check, const char *format, ...)
-{
-    char *text = NULL;
-    va_list arguments;
-    va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0)
-        text = NULL;
-    va_end(arguments);
-    return own(check, text);
 }
 
 /* Characters of a token, as in RFC 9110: names of headers, methods. */
@@ -66,19 +32,15 @@ static size_t token_length(const char *text)
 }
 
 /* Adds "Name: value"; several headers of one name are joined, as the library expects. */
-static bool add_header(void *context, const char *line)
+static bool add_header(struct weir__check *check, const char *line)
 {
-    struct weir__check *check = context;
     size_t name_len = token_length(line);
     const char *value = line + name_len + 1;
     if (name_len == 0 || line[name_len] != ':' || strpbrk(line, "\r\n"))
         return reject("-H", line, "not a header; write 'Name: value'");
-    value += strspn(value, " \t");
-    size_t value_len = strlen(value);
-    while (value_len > 0 && (value[value_len - 1] == ' ' || value[value_len - 1] == '\t'))
-        value_len--;
-    char *name = own(check, strndup(line, name_len));
-    char *text = own(check, strndup(value, value_len));
+    weir_text trimmed = weir__text_trim(weir__text_of(value));
+    const char *name = weir__text("%.*s", (int)name_len, line);
+    const char *text = weir__text("%.*s", (int)trimmed.len, trimmed.data);
     if (strcasecmp(name, "Host") == 0)
         check->host = text;
     if (strcasecmp(name, "Accept") == 0 && strcasestr(text, "application/problem+json"))
@@ -87,22 +49,21 @@ static bool add_header(void *context, const char *line)
         weir_attribute *same = &check->attributes[i];
         if (same->kind != WEIR_ATTR_HEADER || strcasecmp(same->name, name) != 0)
             continue;
-        same->value = print(check, "%s%s%s", same->value, strcasecmp(name, "Cookie") == 0 ? "; " : ", ", text);
+        same->value = weir__text("%s%s%s", same->value, strcasecmp(name, "Cookie") == 0 ? "; " : ", ", text);
         return true;
     }
     return add(check, WEIR_ATTR_HEADER, name, text);
 }
 
 /* Adds "name=value", a named attribute. */
-static bool add_named(void *context, const char *pair)
+static bool add_named(struct weir__check *check, const char *pair)
 {
-    struct weir__check *check = context;
     size_t len = 0;
     while (islower((unsigned char)pair[len]) || pair[len] == '_' || (len > 0 && isdigit((unsigned char)pair[len])))
         len++;
     if (len == 0 || pair[len] != '=')
         return reject("-A", pair, "not an attribute; write name=value, the name of a-z, 0-9 and _");
-    return add(check, WEIR_ATTR_NAMED, own(check, strndup(pair, len)), pair + len + 1);
+    return add(check, WEIR_ATTR_NAMED, weir__text("%.*s", (int)len, pair), pair + len + 1);
 }
 
 /* Cuts the URL into host and target. */
@@ -126,11 +87,11 @@ static bool take_url(struct weir__check *check)
         if (len == 0)
             return reject("URL", url, "it has no host");
         if (!check->host)
-            check->host = own(check, strndup(host, len));
+            check->host = weir__text("%.*s", (int)len, host);
     } else if (url[0] != '/' && strcmp(url, "*") != 0) {
         return reject("URL", url, "begin it with '/' or 'http://'");
     }
-    check->target = print(check, "%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path);
+    check->target = weir__text("%s%.*s", *path == '/' || *path == '*' ? "" : "/", (int)strcspn(path, "#"), path);
     return true;
 }
 
@@ -171,8 +132,8 @@ static bool add_descriptor(struct weir__check *check, const char *word)
     size_t most = 1;
     for (const char *c = word; *c; c++)
         most += *c == ',';
-    char *at = own(check, strdup(word));
-    weir_descriptor_entry *entries = weir__must(calloc(most, sizeof *entries));
+    char *at = weir__text("%s", word);
+    weir_descriptor_entry *entries = weir__keep(calloc(most, sizeof *entries));
     weir_descriptor *descriptor = &check->descriptors[check->descriptor_count++];
     descriptor->entries = entries;
     for (char stopped = ','; stopped == ',';) {
@@ -192,7 +153,7 @@ static bool finish(struct weir__check *check)
 {
     if (!check->domain)
         return finish_request(check);
-    check->descriptors = weir__must(calloc(check->argument_count, sizeof *check->descriptors));
+    check->descriptors = weir__keep(calloc(check->argument_count, sizeof *check->descriptors));
     for (size_t i = 0; i < check->argument_count; i++)
         if (!add_descriptor(check, check->arguments[i]))
             return false;
@@ -203,29 +164,6 @@ static bool finish(struct weir__check *check)
 
 #define COST_MAX   INT64_C(4294967295)
 #define REPEAT_MAX 1000000
-
-static const char usage[] =
-    "usage: weir check [--rules FILE|DIR] [OPTIONS] [METHOD] URL\n"
-    "       weir check [--rules FILE|DIR] --domain DOMAIN [OPTIONS] KEY=VALUE[,KEY=VALUE...]...\n"
-    "Plays a request against rules and shows the decision and its reason. The URL is absolute, or a path.\n"
-    "With --domain it plays descriptors, one an argument ('\\,' is a comma in a value).\n"
-    "\n"
-    "  -r, --rules PATH        a file, a directory, '-' for standard input, or a weir.yaml (the default)\n"
-    "  -i, --ip ADDR           the address the connection comes from\n"
-    "  -H, --header 'N: V'     a header of the request; may be given several times\n"
-    "  -A, --attribute N=V     a named attribute, such as user_id=42; may be given several times\n"
-    "      --cost N            the cost, instead of that of the rules; 0 only reads, negative refunds\n"
-    "      --hits N            the cost of descriptors\n"
-    "      --at TIME           the time: seconds since 1970, or ISO 8601 (2026-01-02T03:04:05Z)\n"
-    "      --repeat N          play it N times and show each (--all: also if they are many)\n"
-    "      --every DURATION    the time between them (100ms, 2s, 1m); default: none\n"
-    "      --segment PATH      use these counters, or those of a weir.yaml; only reads them, unless:\n"
-    "      --take              take from them\n"
-    "      --json              one object\n"
-    "      --exit-code         exit with 1 if the request is denied\n"
-    "\n"
-    "Without --segment the counters are new and discarded afterwards. Exits with 0 if the request could be\n"
-    "played, 1 if not (the rules have errors, no such segment), 2 for a wrong command line.\n";
 
 static bool is_address(const char *text)
 {
@@ -252,48 +190,46 @@ static bool makes_sense(const struct weir__check *check)
     return !why;
 }
 
-/* The values of options that are not text. */
-struct check_values {
-    const char *at, *repeat, *every, *cost, *hits;
-};
-
-static bool read_values(struct weir__check *check, const struct check_values *given)
+/* Reads options that are not text. */
+static bool read_values(struct weir__check *check, const struct weir__given *given)
 {
-    if (given->at && !((check->has_at = weir__read_time(given->at, &check->at_ns)) && check->at_ns > 0))
-        return reject("--at", given->at,
-                      "not a time; use seconds since 1970 or 2026-01-02T03:04:05Z, from 1970 to 2199");
-    if (given->repeat && !weir__read_int(given->repeat, 1, REPEAT_MAX, &check->repeat))
-        return reject("--repeat", given->repeat, "use a number from 1 to 1000000");
-    if (given->every &&
-        !weir__parse_duration(weir__text_of(given->every), INT64_C(90000) * 86400 * WEIR_SECOND, &check->every_ns))
-        return reject("--every", given->every,
-                      "not a duration; use seconds, or a number with us, ms, s, m, h, d, w, mo or y");
-    if (given->cost && !(check->has_cost = weir__read_int(given->cost, -COST_MAX, COST_MAX, &check->cost)))
-        return reject("--cost", given->cost, "use a whole number from -4294967295 to 4294967295");
-    if (given->hits && !weir__read_int(given->hits, 1, COST_MAX, &check->hits))
-        return reject("--hits", given->hits, "use a whole number from 1 to 4294967295");
+    const char *at = weir__option(given, "at"), *repeat = weir__option(given, "repeat"),
+               *every = weir__option(given, "every"), *cost = weir__option(given, "cost"),
+               *hits = weir__option(given, "hits");
+    check->has_at = at;
+    check->has_cost = cost;
+    if (at && !(weir__read_time(at, &check->at_ns) && check->at_ns > 0))
+        return reject("--at", at, "not a time; use seconds since 1970 or 2026-01-02T03:04:05Z, from 1970 to 2199");
+    if (repeat && !weir__read_int(repeat, 1, REPEAT_MAX, &check->repeat))
+        return reject("--repeat", repeat, "use a number from 1 to 1000000");
+    if (every && !weir__parse_duration(weir__text_of(every), INT64_C(90000) * 86400 * WEIR_SECOND, &check->every_ns))
+        return reject("--every", every, "not a duration; use seconds, or a number with us, ms, s, m, h, d, w, mo or y");
+    if (cost && !weir__read_int(cost, -COST_MAX, COST_MAX, &check->cost))
+        return reject("--cost", cost, "use a whole number from -4294967295 to 4294967295");
+    if (hits && !weir__read_int(hits, 1, COST_MAX, &check->hits))
+        return reject("--hits", hits, "use a whole number from 1 to 4294967295");
     return !check->ip || is_address(check->ip) || reject("--ip", check->ip, "not an IPv4 or IPv6 address");
 }
 
-int weir__check_parse(struct weir__check *check, int argc, char **argv)
+bool weir__check_parse(struct weir__check *check, const struct weir__given *given)
 {
-    struct check_values values = {0};
-    const struct weir__option options[] = {
-        {"rules", 'r', .value = &check->rules},   {"segment", 's', .value = &check->segment},
-        {"domain", 'd', .value = &check->domain}, {"at", .value = &values.at},
-        {"repeat", 'n', .value = &values.repeat}, {"every", .value = &values.every},
-        {"cost", .value = &values.cost},          {"hits", .value = &values.hits},
-        {"ip", 'i', .value = &check->ip},         {"header", 'H', .take = add_header},
-        {"attribute", 'A', .take = add_named},    {"take", .flag = &check->take},
-        {"json", .flag = &check->json},           {"exit-code", .flag = &check->exit_code},
-        {"all", 'a', .flag = &check->all}};
-    *check = (struct weir__check){.repeat = 1, .arguments = weir__must(calloc((size_t)argc, sizeof(const char *)))};
-    struct weir__args args = {"check",          usage,        options, sizeof options / sizeof *options,
-                              check->arguments, (size_t)argc, 0,       check};
-    int code = weir__args_read(&args, argc, argv);
-    if (code >= 0)
-        return code;
-    check->argument_count = args.argument_count;
-    check->rules = check->rules ? check->rules : weir__input_default();
-    return read_values(check, &values) && makes_sense(check) && finish(check) ? -1 : 2;
+    const char *rules = weir__option(given, "rules");
+    *check = (struct weir__check){.rules = rules ? rules : weir__input_default(),
+                                  .segment = weir__option(given, "segment"),
+                                  .domain = weir__option(given, "domain"),
+                                  .ip = weir__option(given, "ip"),
+                                  .take = weir__option(given, "take"),
+                                  .exit_code = weir__option(given, "exit-code"),
+                                  .all = weir__option(given, "all"),
+                                  .json = given->json,
+                                  .repeat = 1,
+                                  .arguments = given->arguments,
+                                  .argument_count = given->argument_count};
+    for (size_t i = 0; i < given->option_count; i++) {
+        const struct weir__given_option *option = &given->options[i];
+        if ((weir__text_is(option->name, "header") && !add_header(check, option->value)) ||
+            (weir__text_is(option->name, "attribute") && !add_named(check, option->value)))
+            return false;
+    }
+    return read_values(check, given) && makes_sense(check) && finish(check);
 }

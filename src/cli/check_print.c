@@ -1,5 +1,4 @@
 /* weir check: prints the result as text and as JSON. */
-#include "base/json_writer.h"
 #include "base/duration.h"
 #include "cli/check.h"
 #include "cli/text.h"
@@ -306,85 +305,68 @@ void weir__check_print(FILE *to, const struct weir__check *check, const struct w
 
 /* ---- JSON ---- */
 
-static void json_int_or_null(struct weir__json *json, const char *name, bool known, int64_t value)
-{
-    if (known)
-        weir__json_int(json, name, value);
-    else
-        weir__json_text(json, name, NULL);
-}
-
 /* The decision of a rule, or of all rules. */
-static void json_decision(struct weir__json *json, const weir_outcome *outcome, const weir_decision *d)
+static json_t *decision_json(const weir_outcome *outcome, const weir_decision *d)
 {
-    bool counted = has_counter(outcome);
-    bool known = counted || outcome->reason == WEIR_BY_BAN;
-    weir__json_text(json, "decision", verdict_name(d->verdict));
-    weir__json_text(json, "reason", reason_of(outcome).name);
-    weir__json_text(json, "rule", outcome->rule[0] ? outcome->rule : NULL);
-    weir__json_text(json, "key", outcome->key[0] ? outcome->key : NULL);
-    json_int_or_null(json, "limit", known, d->limit);
-    json_int_or_null(json, "remaining", known, d->remaining);
-    weir__json_seconds(json, "reset_s", counted ? d->reset_after_ns : -1);
-    weir__json_seconds(json, "retry_after_s", weir_passes(d) ? -1 : d->retry_after_ns);
-    weir__json_seconds(json, "delay_s", d->verdict == WEIR_DELAY ? d->delay_ns : 0);
+    bool counted = has_counter(outcome), known = counted || outcome->reason == WEIR_BY_BAN;
+    return json_pack("{s:s, s:s, s:o, s:o, s:o?, s:o?, s:o, s:o, s:o}", "decision", verdict_name(d->verdict), "reason",
+                     reason_of(outcome).name, "rule", weir__json_of_text(outcome->rule[0] ? outcome->rule : NULL),
+                     "key", weir__json_of_text(outcome->key[0] ? outcome->key : NULL), "limit",
+                     known ? json_integer(d->limit) : NULL, "remaining", known ? json_integer(d->remaining) : NULL,
+                     "reset_s", weir__json_of_seconds(counted ? d->reset_after_ns : -1), "retry_after_s",
+                     weir__json_of_seconds(weir_passes(d) ? -1 : d->retry_after_ns), "delay_s",
+                     weir__json_of_seconds(d->verdict == WEIR_DELAY ? d->delay_ns : 0));
 }
 
-void weir__check_line_json(struct weir__json *json, const struct weir__check_result *result)
+json_t *weir__check_line_json(const struct weir__check_result *result)
 {
     char text[TIME_TEXT];
     const weir_result *reply = &result->result;
-    weir__json_open(json, NULL, '{');
-    weir__json_text(json, "at", time_text(reply->now.wall_ns, text));
-    json_decision(json, &reply->decided_by, &reply->decision);
-    weir__json_bool(json, "shadow_denied", reply->shadow_denied);
-    weir__json_close(json, '}');
+    json_t *line = json_pack("{s:s}", "at", time_text(reply->now.wall_ns, text));
+    json_object_update_new(line, decision_json(&reply->decided_by, &reply->decision));
+    json_object_set_new(line, "shadow_denied", json_boolean(reply->shadow_denied));
+    return line;
 }
 
-static void json_outcome(struct weir__json *json, const struct weir__check *check,
-                         const struct weir__check_result *result, size_t i)
+static json_t *outcome_json(const weir_outcome *outcome, const char *descriptor)
 {
-    const weir_outcome *outcome = &result->outcomes[i];
-    weir__json_open(json, NULL, '{');
-    if (check->domain)
-        weir__json_text(json, "descriptor", check->arguments[i]);
-    json_decision(json, outcome, &outcome->decision);
-    weir__json_bool(json, "key_cut", outcome->key_cut);
-    weir__json_int(json, "cost", outcome->cost);
-    json_int_or_null(json, "quota", outcome->quota >= 0, outcome->quota);
-    json_int_or_null(json, "in_force", outcome->effective_limit >= 0, outcome->effective_limit);
-    weir__json_seconds(json, "window_s", outcome->window_ns > 0 ? outcome->window_ns : -1);
-    weir__json_bool(json, "shadow", outcome->shadow);
-    weir__json_close(json, '}');
+    json_t *one = json_pack("{s:o*}", "descriptor", descriptor ? weir__json_of_text(descriptor) : NULL);
+    json_object_update_new(one, decision_json(outcome, &outcome->decision));
+    json_object_update_new(
+        one,
+        json_pack("{s:b, s:I, s:o?, s:o?, s:o, s:b}", "key_cut", outcome->key_cut, "cost", (json_int_t)outcome->cost,
+                  "quota", outcome->quota >= 0 ? json_integer(outcome->quota) : NULL, "in_force",
+                  outcome->effective_limit >= 0 ? json_integer(outcome->effective_limit) : NULL, "window_s",
+                  weir__json_of_seconds(outcome->window_ns > 0 ? outcome->window_ns : -1), "shadow", outcome->shadow));
+    return one;
 }
 
-static void json_header(void *context, enum weir_header header, const char *value, size_t len)
+static void add_header(void *context, enum weir_header header, const char *value, size_t len)
 {
     (void)len;
-    weir__json_text(context, weir_header_name(header), value);
+    json_object_set_new(context, weir_header_name(header), weir__json_of_text(value));
 }
 
-void weir__check_json(struct weir__json *json, const struct weir__check *check, const struct weir__check_result *result)
+json_t *weir__check_json(const struct weir__check *check, const struct weir__check_result *result)
 {
     const weir_result *reply = &result->result;
-    bool passes = weir_passes(&reply->decision);
+    bool denied = !weir_passes(&reply->decision) && !check->domain;
     char text[TIME_TEXT];
-    json_decision(json, &reply->decided_by, &reply->decision);
-    weir__json_text(json, "at", time_text(reply->now.wall_ns, text));
-    weir__json_bool(json, "shadow_denied", reply->shadow_denied);
-    weir__json_open(json, "rules", '[');
+    json_t *rules = json_array(), *headers = json_object();
     for (size_t i = 0; i < result->outcome_count; i++)
-        json_outcome(json, check, result, i);
-    weir__json_close(json, ']');
-    json_int_or_null(json, "status", !passes && !check->domain, reply->status);
-    weir__json_open(json, "headers", '{');
-    weir_result_headers(reply, result->outcomes, json_header, json);
-    weir__json_close(json, '}');
-    if (!passes && !check->domain) {
+        json_array_append_new(rules, outcome_json(&result->outcomes[i], check->domain ? check->arguments[i] : NULL));
+    weir_result_headers(reply, result->outcomes, add_header, headers);
+    json_t *all = decision_json(&reply->decided_by, &reply->decision);
+    json_object_update_new(all, json_pack("{s:s, s:b, s:o, s:o?, s:o}", "at", time_text(reply->now.wall_ns, text),
+                                          "shadow_denied", reply->shadow_denied, "rules", rules, "status",
+                                          denied ? json_integer(reply->status) : NULL, "headers", headers));
+    if (denied) {
         char body[WEIR__CHECK_TEXT];
         const char *type = NULL;
         size_t len = weir_result_body(reply, check->accepts_problem, body, sizeof body, &type);
-        weir__json_text(json, "content_type", len ? type : NULL);
-        weir__json_bytes(json, "body", body, len);
+        body[len < sizeof body ? len : sizeof body - 1] = '\0';
+        json_object_set_new(all, "content_type", weir__json_of_text(len ? type : NULL));
+        json_object_set_new(all, "body", weir__json_of_text(len ? body : ""));
     }
+    return all;
 }

@@ -1,64 +1,98 @@
-/* The subcommands of weir, and what they share: the command line, numbers and times in it. */
+/* The weir command: its subcommands, their command lines, and memory that lives as long as the command. */
 #ifndef WEIR_CLI_CLI_H
 #define WEIR_CLI_CLI_H
 
 #include "base/buffer.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <weir/weir.h>
 
-/* Each takes argv with its own name first and returns the exit code. */
-int weir__cmd_agent(int argc, char **argv);
-int weir__cmd_advise(int argc, char **argv);
-int weir__cmd_check(int argc, char **argv);
-int weir__cmd_convert(int argc, char **argv);
-int weir__cmd_demo(int argc, char **argv);
-int weir__cmd_dump(int argc, char **argv);
-int weir__cmd_init(int argc, char **argv);
-int weir__cmd_lint(int argc, char **argv);
-int weir__cmd_queue(int argc, char **argv);
-int weir__cmd_rules(int argc, char **argv);
-int weir__cmd_serve(int argc, char **argv);
-int weir__cmd_token(int argc, char **argv);
-int weir__cmd_top(int argc, char **argv);
+/* ---- The command line ---- */
 
-/* Returns `memory`. If it is NULL, prints "weir: out of memory" and exits with 1. */
-void *weir__must(void *memory);
-/* Makes room for one more element in an array of `count` elements. Returns the array. */
-void *weir__grow(void *list, size_t count, size_t element_bytes);
-/* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */
-const char *weir__buffer_text(const struct weir__buffer *buffer);
-/* Flushes standard output. Returns `code`, or 1 after a report if that fails. */
-int weir__flush(int code);
-
-/* An option, with where it goes: one of flag, value and take. */
-struct weir__option {
-    const char *name; /* without the dashes */
-    char letter;      /* 0: none */
-    bool *flag;
-    const char **value;                             /* if it is given several times, the last value */
-    bool (*take)(void *context, const char *value); /* false: it reported an error */
-};
-
-struct weir__args {
-    const char *command; /* for messages: "check" */
-    const char *usage;
-    const struct weir__option *options; /* --help and -h are known without being listed */
+/* A command line, read. */
+struct weir__given {
+    const char *command; /* for messages: "check", "rules apply" */
+    struct weir__given_option {
+        weir_text name;
+        const char *value; /* "" for a flag */
+    } * options;           /* in the order in which they were given */
     size_t option_count;
     const char **arguments; /* those that are not options */
-    size_t arguments_max, argument_count;
-    void *context; /* of `take` */
+    size_t argument_count;
+    bool json;                     /* --json */
+    struct weir__service *service; /* of weir rules, weir token and weir queue; else NULL */
 };
 
-/* Reads a command line. -1: go on; else the exit code, after an error was printed, or the usage for --help. */
-int weir__args_read(struct weir__args *args, int argc, char **argv);
-/* Reads the command line of a command with at most one argument, which replaces *word. */
-int weir__args_read_word(const char *command, const char *usage, const struct weir__option *options,
-                         size_t option_count, const char **word, int argc, char **argv);
+struct weir__cli_command {
+    const char *name;
+    /* "rules,r= json": the name, perhaps a letter, '=' if it takes a value. NULL: the command reads its arguments. */
+    const char *options;
+    size_t least, most; /* arguments */
+    const char *lacks;  /* the message if there are too few; NULL: only the help text */
+    int (*run)(struct weir__given *given);
+};
+
+/* Reads a command line. -1: go on; else the exit code, after an error was printed, or the help text for --help. */
+int weir__read_options(struct weir__given *given, const struct weir__cli_command *command, char **argv);
+/* The value of an option; of several, the last. NULL: it is not given. */
+const char *weir__option(const struct weir__given *given, const char *name);
+/* The value of an option that is a number of at least 1; 0 if it is not given, -1 after an error was printed. */
+int64_t weir__option_number(const struct weir__given *given, const char *name);
+/* The first argument, or `otherwise`. */
+const char *weir__argument(const struct weir__given *given, const char *otherwise);
+/* Prints a help text of help.txt. */
+void weir__help(FILE *to, const char *name);
 
 /* Each returns true if all of the text is such a value, and only then sets it. */
 bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value);
 /* Seconds since 1970, or ISO 8601 ("2026-01-02", "2026-01-02T03:04:05.5+01:00"; UTC without an offset). Up to 2199. */
 bool weir__read_time(const char *text, int64_t *ns);
+
+/* Each returns the exit code. */
+int weir__cmd_agent(struct weir__given *given);
+int weir__cmd_advise(struct weir__given *given);
+int weir__cmd_check(struct weir__given *given);
+int weir__cmd_convert(struct weir__given *given);
+int weir__cmd_demo(struct weir__given *given);
+int weir__cmd_dump(struct weir__given *given);
+int weir__cmd_init(struct weir__given *given);
+int weir__cmd_lint(struct weir__given *given);
+int weir__cmd_serve(struct weir__given *given);
+int weir__cmd_top(struct weir__given *given);
+int weir__cmd_rules_list(struct weir__given *given);
+int weir__cmd_rules_get(struct weir__given *given);
+int weir__cmd_rules_diff(struct weir__given *given);
+int weir__cmd_rules_history(struct weir__given *given);
+int weir__cmd_rules_publish(struct weir__given *given);
+int weir__cmd_rules_rollback(struct weir__given *given);
+int weir__cmd_rules_validate(struct weir__given *given);
+int weir__cmd_rules_apply(struct weir__given *given);
+int weir__cmd_token_create(struct weir__given *given);
+int weir__cmd_token_list(struct weir__given *given);
+int weir__cmd_token_revoke(struct weir__given *given);
+int weir__cmd_queue_stats(struct weir__given *given);
+int weir__cmd_queue_list(struct weir__given *given);
+int weir__cmd_queue_get(struct weir__given *given);
+int weir__cmd_queue_cancel(struct weir__given *given);
+int weir__cmd_queue_requeue(struct weir__given *given);
+
+/* ---- Memory ---- */
+
+/* Returns `memory`. If it is NULL, prints "weir: out of memory" and exits with 1. */
+void *weir__must(void *memory);
+/* Makes room for one more element in an array of `count` elements. Returns the array. */
+void *weir__grow(void *list, size_t count, size_t element_bytes);
+/* Keeps memory from malloc until the command ends. Returns it; exits like weir__must. */
+void *weir__keep(void *memory);
+/* Formatted text that is kept until the command ends. */
+char *weir__text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */
+const char *weir__buffer_text(const struct weir__buffer *buffer);
+
+/* Defines `name` as the text of a file, followed by a zero byte. */
+#define WEIR__EMBED(name, path)                                                                                        \
+    extern const char name[] __attribute__((visibility("hidden")));                                                    \
+    __asm__(".pushsection .rodata\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.popsection\n")
 
 #endif

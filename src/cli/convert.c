@@ -1,8 +1,6 @@
 /* weir convert: the command line, and the writing of rules. */
-#include "base/text.h"
 #include "cli/convert.h"
 #include "cli/text.h"
-#include "cli/cli.h"
 #include "cli/diagnose.h"
 
 #include <ctype.h>
@@ -28,14 +26,13 @@ static bool is_plain(const char *text)
     return true;
 }
 
-void weir__put_scalar(struct weir__buffer *to, const char *text)
+const char *weir__scalar(const char *text)
 {
+    struct weir__buffer scalar = {0}, *to = &scalar;
     bool control = false;
-    if (is_plain(text)) {
-        weir__buffer_printf(to, "%s", text);
-        return;
-    }
     size_t len = strlen(text);
+    if (is_plain(text))
+        return weir__text("%s", text);
     for (size_t i = 0; i < len; i++)
         control |= (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
     /* In single quotes only the quote is special: regular expressions stay readable. */
@@ -54,20 +51,22 @@ void weir__put_scalar(struct weir__buffer *to, const char *text)
         at += bytes ? bytes : 1;
     }
     weir__buffer_printf(to, "%c", control ? '"' : '\'');
+    return weir__keep(scalar.failed ? NULL : scalar.data);
 }
 
 void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
 {
-    struct weir__buffer message = {0};
+    char *message = NULL;
     va_list arguments;
     va_start(arguments, format);
-    weir__buffer_vprintf(&message, format, arguments);
+    if (vasprintf(&message, format, arguments) < 0)
+        message = NULL;
     va_end(arguments);
+    weir__keep(message);
     convert->warnings++;
-    weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, weir__buffer_text(&message));
+    weir__print_line(stderr, "%s:%d: warning: %s", convert->file, line, message);
     if (rule)
-        weir__buffer_printf(&rule->notes, "%s\n", weir__buffer_text(&message));
-    weir__buffer_free(&message);
+        weir__buffer_printf(&rule->notes, "%s\n", message);
 }
 
 /* Writes each line of `text` after "# ", indented; '?' for characters that a comment cannot have. */
@@ -141,7 +140,7 @@ static void choose_name(struct weir__convert *convert, const char *wanted, char 
     for (size_t i = 2; is_taken(convert, name) && i < convert->name_count + 3; i++)
         snprintf(name + cut, WEIR_NAME_MAX + 1 - cut, "-%zu", i);
     convert->names = weir__grow(convert->names, convert->name_count, sizeof *convert->names);
-    convert->names[convert->name_count++] = weir__must(strdup(name));
+    convert->names[convert->name_count++] = weir__text("%s", name);
 }
 
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
@@ -155,17 +154,12 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
     if (kept) {
         char name[WEIR_NAME_MAX + 1];
         choose_name(convert, weir__buffer_text(&rule->name), name);
-        weir__buffer_printf(to, "  - name: ");
-        weir__put_scalar(to, name);
-        weir__buffer_printf(to, "\n");
+        weir__buffer_printf(to, "  - name: %s\n", weir__scalar(name));
         if (rule->match.len > 0)
             weir__buffer_printf(to, "    match:\n");
         put_fields(to, &rule->match, 6);
-        if (rule->key.len > 0) {
-            weir__buffer_printf(to, "    key: ");
-            weir__put_scalar(to, rule->key.data);
-            weir__buffer_printf(to, "\n");
-        }
+        if (rule->key.len > 0)
+            weir__buffer_printf(to, "    key: %s\n", weir__scalar(rule->key.data));
         put_fields(to, &rule->more, 4);
     }
     for (size_t i = 0; i < BUFFERS; i++)
@@ -195,16 +189,6 @@ void weir__convert_identity(struct weir__convert *convert, const char *name)
 }
 
 /* ---- The command ---- */
-
-static const char usage[] =
-    "usage: weir convert [--from descriptors|nginx] FILE...\n"
-    "Turns other limiters' configurations into weir's rules, on standard output: the descriptors of\n"
-    "envoyproxy/ratelimit, and the limit_req_zone and limit_req lines of nginx. Which of them a file is\n"
-    "is seen from what is in it. '-' is standard input: nginx -T | weir convert -\n"
-    "\n"
-    "What rules cannot express exactly becomes a comment, and a warning on standard error.\n"
-    "Exits with 0 if there are rules, 1 if a file could not be read or made nothing, 2 for a wrong\n"
-    "command line.\n";
 
 enum source { UNKNOWN, DESCRIPTORS, NGINX, OWN };
 
@@ -306,15 +290,13 @@ static int convert_all(const char **paths, size_t count, enum source from)
     if (convert.warnings > 0)
         fprintf(stderr, "weir convert: %zu rule%s, %d warning%s; read the comments\n", convert.name_count,
                 convert.name_count == 1 ? "" : "s", convert.warnings, convert.warnings == 1 ? "" : "s");
-    for (size_t i = 0; i < convert.name_count; i++)
-        free(convert.names[i]);
     free(convert.names);
     weir__buffer_free(&convert.rules);
     weir__buffer_free(&convert.identity);
     weir__buffer_free(&convert.trusted);
     weir__buffer_free(&convert.head);
     weir__buffer_free(&result);
-    return weir__flush(good ? 0 : 1);
+    return good ? 0 : 1;
 }
 
 static bool read_source(const char *text, enum source *from)
@@ -334,20 +316,11 @@ static bool read_source(const char *text, enum source *from)
     return false;
 }
 
-int weir__cmd_convert(int argc, char **argv)
+int weir__cmd_convert(struct weir__given *given)
 {
-    const char *format = NULL, **paths = weir__must(calloc((size_t)argc, sizeof *paths));
-    const struct weir__option options[] = {{"from", .value = &format}};
-    struct weir__args args = {"convert", usage, options, 1, paths, (size_t)argc, 0, NULL};
+    const char *format = weir__option(given, "from");
     enum source from = UNKNOWN;
-    int code = weir__args_read(&args, argc, argv);
-    if (code < 0) {
-        code = 2;
-        if (args.argument_count == 0)
-            fprintf(stderr, "weir convert: which file?\n%s", usage);
-        else if (!format || read_source(format, &from))
-            code = convert_all(paths, args.argument_count, from);
-    }
-    free(paths);
-    return code;
+    if (format && !read_source(format, &from))
+        return 2;
+    return convert_all(given->arguments, given->argument_count, from);
 }

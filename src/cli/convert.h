@@ -6,12 +6,10 @@
 #ifndef WEIR_CLI_CONVERT_H
 #define WEIR_CLI_CONVERT_H
 
-#include "base/buffer.h"
+#include "cli/cli.h"
 
-#include <weir/weir.h>
-
-/* Writes a YAML scalar that is read as this text again: bare where that is safe, else in quotes. */
-void weir__put_scalar(struct weir__buffer *to, const char *text);
+/* A YAML scalar that is read as this text again: bare where that is safe, else in quotes. */
+const char *weir__scalar(const char *text);
 
 /* A rule under construction. Fields are YAML; an empty one is left out. */
 struct weir__new_rule {
@@ -29,7 +27,7 @@ struct weir__convert {
     struct weir__buffer identity; /* "name: source\n" */
     struct weir__buffer trusted;  /* networks, "a, b" */
     struct weir__buffer head;     /* comments for the top */
-    char **names;                 /* of the rules, to keep them apart */
+    const char **names;           /* of the rules, to keep them apart */
     size_t name_count;
     int warnings;
     bool failed; /* the input cannot be read: reported */
@@ -74,50 +72,36 @@ void weir__attribute_for_key(const char *key, int number, struct weir__attribute
 bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name);
 
 /* "${client_ip}" */
-void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name);
+const char *weir__template(const struct weir__attribute_name *name);
 
-/* A value with '*' anywhere ("": any), except its rivals, which other rules count. */
-struct weir__condition_text {
-    const char *value;
-    const char **rivals;
-    size_t rival_count;
-};
-
-void weir__condition_rival(struct weir__condition_text *condition, const char *value);
-/* Writes a line of `match`, or nothing if any value matches. False if this attribute cannot have the condition. */
-bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
-                         const struct weir__condition_text *condition);
+/*
+ * Writes a line of `match`: a value with '*' anywhere ("": any), except its rivals, which other rules count. Nothing if
+ * any value matches. False if this attribute cannot have the condition.
+ */
+bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name, const char *value,
+                         const char *const *rivals, size_t rival_count);
 
 /* "10.0.0.0/8" or "2001:db8::1" */
 bool weir__is_network(const char *text);
-/* Regular expressions: the text itself, or with '*' for any run. */
-void weir__put_regex(struct weir__buffer *to, const char *text, bool stars);
+/* A regular expression for the text itself, or with '*' for any run. */
+const char *weir__regex(const char *text, bool stars);
 
 /* ---- The configuration of nginx as a tree of directives ---- */
 
 enum { WEIR__NGINX_ARGUMENTS = 32, WEIR__NGINX_DEPTH = 64 };
 
 struct weir__directive {
-    char *arguments[WEIR__NGINX_ARGUMENTS]; /* the name first; more than these are left out */
+    const char *arguments[WEIR__NGINX_ARGUMENTS]; /* the name first; more than these are left out */
     int count;
     int line;
     struct weir__directive *parent, *first, *next;
-    struct weir__directive *older; /* of all that were made, to free them */
 };
 
-struct weir__nginx_conf {
-    struct weir__directive root; /* its members are the top of the file */
-    struct weir__directive *newest;
-    const char *error; /* the message, or NULL */
-    int error_line;
-};
-
-/* False if it is not a configuration: error and error_line have the reason. Drop it in any case. */
-bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t len);
-void weir__nginx_drop(struct weir__nginx_conf *conf);
+/* Reads a configuration: the members of `root` are the top of the file. False after an error was printed. */
+bool weir__nginx_read(struct weir__directive *root, const char *file, const char *text, size_t len);
 
 /* The next directive of the tree after `at`, in the order of the file; NULL at the end. */
-const struct weir__directive *weir__nginx_next(const struct weir__nginx_conf *conf, const struct weir__directive *at);
+const struct weir__directive *weir__nginx_next(const struct weir__directive *at);
 /* True if it has this name. */
 bool weir__directive_is(const struct weir__directive *directive, const char *name);
 /* The value of a word "name=value", or NULL. */

@@ -1,5 +1,4 @@
 /* weir convert: attributes, and conditions on them. */
-#include "cli/cli.h"
 #include "cli/convert.h"
 
 #include <arpa/inet.h>
@@ -130,28 +129,25 @@ bool weir__attribute_for_variable(const char *variable, size_t len, struct weir_
     return false;
 }
 
-void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name)
+const char *weir__template(const struct weir__attribute_name *name)
 {
     static const char *const prefixes[] = {"client_ip", "path", "method", "host", "header:", "cookie:", "query:", ""};
-    weir__buffer_printf(to, "${%s%s}", prefixes[name->kind], name->text);
+    return weir__text("${%s%s}", prefixes[name->kind], name->text);
 }
 
 /* ---- Conditions ---- */
 
-void weir__condition_rival(struct weir__condition_text *condition, const char *value)
+const char *weir__regex(const char *text, bool stars)
 {
-    condition->rivals = weir__grow(condition->rivals, condition->rival_count, sizeof *condition->rivals);
-    condition->rivals[condition->rival_count++] = value;
-}
-
-void weir__put_regex(struct weir__buffer *to, const char *text, bool stars)
-{
+    struct weir__buffer to = {0};
+    weir__buffer_printf(&to, "%s", "");
     for (; *text; text++) {
         if (*text == '*' && stars)
-            weir__buffer_printf(to, ".*");
+            weir__buffer_printf(&to, ".*");
         else
-            weir__buffer_printf(to, "%s%c", strchr("\\^$.[]|()?*+{}", *text) ? "\\" : "", *text);
+            weir__buffer_printf(&to, "%s%c", strchr("\\^$.[]|()?*+{}", *text) ? "\\" : "", *text);
     }
+    return weir__keep(to.failed ? NULL : to.data);
 }
 
 bool weir__is_network(const char *text)
@@ -172,98 +168,65 @@ bool weir__is_network(const char *text)
     return bits > 0;
 }
 
-/* Writes a value as a pattern: in paths '*' stops at '/', so it becomes "**" unless it is the last segment. */
-static void put_pattern(struct weir__buffer *to, const struct weir__attribute_name *name, const char *value)
+/* A value as a pattern: in paths '*' stops at '/', so it becomes "**" unless it is the last segment. */
+static const char *pattern_of(const struct weir__attribute_name *name, const char *value)
 {
     struct weir__buffer pattern = {0};
     for (const char *c = value; *c; c++) {
         bool last = c[1] == '\0' && c > value && c[-1] == '/';
         weir__buffer_printf(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
     }
-    weir__put_scalar(to, weir__buffer_text(&pattern));
+    const char *scalar = weir__scalar(weir__buffer_text(&pattern));
     weir__buffer_free(&pattern);
-}
-
-static void put_not(struct weir__buffer *to, const struct weir__attribute_name *name,
-                    const struct weir__condition_text *condition)
-{
-    weir__buffer_printf(to, "{ not: [");
-    for (size_t i = 0; i < condition->rival_count; i++) {
-        weir__buffer_printf(to, "%s", i ? ", " : "");
-        put_pattern(to, name, condition->rivals[i]);
-    }
-    weir__buffer_printf(to, "] }");
-}
-
-/* Writes a regular expression for the pattern without its rivals. */
-static void put_but(struct weir__buffer *to, const struct weir__condition_text *condition)
-{
-    struct weir__buffer regex = {0};
-    weir__buffer_printf(&regex, "(?s)^(?!(?:");
-    for (size_t i = 0; i < condition->rival_count; i++) {
-        weir__buffer_printf(&regex, "%s", i ? "|" : "");
-        weir__put_regex(&regex, condition->rivals[i], true);
-    }
-    weir__buffer_printf(&regex, ")$)");
-    weir__put_regex(&regex, condition->value, true);
-    weir__buffer_printf(&regex, "$");
-    weir__buffer_printf(to, "{ regex: ");
-    weir__put_scalar(to, weir__buffer_text(&regex));
-    weir__buffer_printf(to, " }");
-    weir__buffer_free(&regex);
+    return scalar;
 }
 
 /* Adds a member to a map such as `header: { a: x }`, which may exist: `match` has each field once. */
 static void put_member(struct weir__buffer *match, const char *field, const char *name, const char *pattern)
 {
-    struct weir__buffer all = {0}, member = {0}, start = {0};
-    weir__put_scalar(&member, name);
-    weir__buffer_printf(&member, ": %s }\n", pattern);
-    weir__buffer_printf(&start, "%s: { ", field);
-    const char *line = weir__buffer_text(match), *added = weir__buffer_text(&member);
-    while (*line && strncmp(line, weir__buffer_text(&start), start.len) != 0)
+    const char *start = weir__text("%s: { ", field), *added = weir__text("%s: %s }\n", weir__scalar(name), pattern);
+    const char *line = weir__buffer_text(match);
+    while (*line && strncmp(line, start, strlen(start)) != 0)
         line += strcspn(line, "\n") + 1;
     if (!*line) {
-        weir__buffer_printf(match, "%s%s", start.data, added);
-    } else {
-        size_t end = strcspn(line, "\n") - strlen(" }");
-        weir__buffer_printf(&all, "%.*s%.*s, %s%s", (int)(line - match->data), match->data, (int)end, line, added,
-                            line + end + strlen(" }\n"));
-        weir__buffer_free(match);
-        *match = all;
+        weir__buffer_printf(match, "%s%s", start, added);
+        return;
     }
-    weir__buffer_free(&member);
-    weir__buffer_free(&start);
+    struct weir__buffer all = {0};
+    size_t end = strcspn(line, "\n") - strlen(" }");
+    weir__buffer_printf(&all, "%.*s%.*s, %s%s", (int)(line - match->data), match->data, (int)end, line, added,
+                        line + end + strlen(" }\n"));
+    weir__buffer_free(match);
+    *match = all;
 }
 
-static bool all_networks(const struct weir__condition_text *condition)
-{
-    bool good = !*condition->value || weir__is_network(condition->value);
-    for (size_t i = 0; i < condition->rival_count; i++)
-        good &= weir__is_network(condition->rivals[i]);
-    return good;
-}
-
-bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
-                         const struct weir__condition_text *condition)
+bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name, const char *value,
+                         const char *const *rivals, size_t rival_count)
 {
     static const char *const fields[] = {"network", "path", "method", "host", "header", "", "query", ""};
-    struct weir__buffer pattern = {0};
-    if (!*condition->value && condition->rival_count == 0)
+    struct weir__buffer others = {0};
+    bool networks = !*value || weir__is_network(value);
+    for (size_t i = 0; i < rival_count; i++) {
+        networks &= weir__is_network(rivals[i]);
+        if (*value) /* in a regular expression, which matches the pattern without its rivals */
+            weir__buffer_printf(&others, "%s%s", i ? "|" : "", weir__regex(rivals[i], true));
+        else
+            weir__buffer_printf(&others, "%s%s", i ? ", " : "", pattern_of(name, rivals[i]));
+    }
+    const char *text = pattern_of(name, value), *but = weir__buffer_text(&others);
+    if (!*value)
+        text = weir__text("{ not: [%s] }", but);
+    else if (rival_count > 0)
+        text =
+            weir__text("{ regex: %s }", weir__scalar(weir__text("(?s)^(?!(?:%s)$)%s$", but, weir__regex(value, true))));
+    weir__buffer_free(&others);
+    if (!*value && rival_count == 0)
         return true;
-    if (name->kind == WEIR__NAME_CLIENT_IP && !all_networks(condition))
+    if (name->kind == WEIR__NAME_CLIENT_IP && !networks)
         return false;
-    if (!*condition->value)
-        put_not(&pattern, name, condition);
-    else if (condition->rival_count > 0)
-        put_but(&pattern, condition);
-    else
-        put_pattern(&pattern, name, condition->value);
-    const char *text = weir__buffer_text(&pattern);
     if (name->kind == WEIR__NAME_HEADER || name->kind == WEIR__NAME_QUERY)
         put_member(match, fields[name->kind], name->text, text);
     else
         weir__buffer_printf(match, "%s: %s\n", name->kind == WEIR__NAME_NAMED ? name->text : fields[name->kind], text);
-    weir__buffer_free(&pattern);
     return true;
 }

@@ -2,7 +2,6 @@
  * weir convert: the descriptors of envoyproxy/ratelimit. There, the caller sends descriptors and the most specific
  * entry counts; here, every rule that matches counts. So an entry without a value excludes the values of its siblings.
  */
-#include "cli/cli.h"
 #include "cli/convert.h"
 #include "cli/diagnose.h"
 
@@ -70,11 +69,14 @@ static bool may_meet(const char *a, const char *b)
     return *a == '*' || *b == '*' || *a == *b;
 }
 
-/* Adds the siblings' values that have precedence: for a bare key all, for a pattern the exact and earlier ones. */
-static void add_rivals(struct descriptor_walk *walk, const struct descriptor_step *step,
-                       struct weir__condition_text *condition)
+/*
+ * The values of siblings that have precedence: for a bare key all, for a pattern the exact and earlier ones. Returns
+ * how many there are.
+ */
+static size_t find_rivals(struct descriptor_walk *walk, const struct descriptor_step *step, const char **rivals)
 {
     bool earlier = true;
+    size_t count = 0;
     yaml_node_item_t *end = step->siblings->data.sequence.items.top;
     for (yaml_node_item_t *item = step->siblings->data.sequence.items.start; item < end; item++) {
         yaml_node_t *entry = yaml_document_get_node(&walk->document, *item);
@@ -83,31 +85,30 @@ static void add_rivals(struct descriptor_walk *walk, const struct descriptor_ste
             earlier = false;
         else if (*value && strcmp(text(walk, entry, "key"), step->key) == 0 &&
                  (!*step->value || ((earlier || !strchr(value, '*')) && may_meet(value, step->value))))
-            weir__condition_rival(condition, value);
+            rivals[count++] = value;
     }
+    return count;
 }
 
 /* False if a rule cannot express it. */
 static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, const struct descriptor_step *step)
 {
     struct weir__attribute_name name;
-    struct weir__condition_text condition = {.value = step->value};
     bool any = strchr(step->value, '*') || !*step->value;
+    size_t siblings = (size_t)(step->siblings->data.sequence.items.top - step->siblings->data.sequence.items.start);
+    const char **rivals = weir__must(calloc(siblings, sizeof *rivals));
     weir__attribute_for_key(step->key, step->number, &name);
     if (name.kind == WEIR__NAME_NAMED)
         weir__convert_identity(walk->convert, name.text);
-    if (any)
-        add_rivals(walk, step, &condition);
-    bool expressed = weir__put_condition(&rule->match, &name, &condition);
+    bool expressed =
+        weir__put_condition(&rule->match, &name, step->value, rivals, any ? find_rivals(walk, step, rivals) : 0);
+    free(rivals);
     if (!expressed)
         weir__convert_warn(walk->convert, rule, line_of(step->entry),
                            "not converted: '%s: %s' is not a network, and addresses are matched by network only",
                            step->key, step->value);
-    free(condition.rivals);
-    if (any && !step->share) {
-        weir__buffer_printf(&rule->key, "%s", rule->key.len > 0 ? ":" : "");
-        weir__put_template(&rule->key, &name);
-    }
+    if (any && !step->share)
+        weir__buffer_printf(&rule->key, "%s%s", rule->key.len > 0 ? ":" : "", weir__template(&name));
     return expressed;
 }
 

@@ -4,7 +4,6 @@
  * selects one location for a request, weir all rules that match: so a rule excludes the places inside its own that have
  * other limits.
  */
-#include "cli/cli.h"
 #include "cli/convert.h"
 
 #include <stdio.h>
@@ -25,10 +24,10 @@ enum nginx_place_kind {
 struct nginx_place {
     const struct weir__directive *block;
     enum nginx_place_kind kind;
-    const char *path; /* or the expression */
-    bool nocase;      /* of the expression */
-    char *hosts;      /* as YAML; "" for any */
-    bool chosen;      /* the rule in the making is for this place */
+    const char *path;  /* or the expression */
+    bool nocase;       /* of the expression */
+    const char *hosts; /* as YAML; "" for any */
+    bool chosen;       /* the rule in the making is for this place */
 };
 
 struct nginx_places {
@@ -43,40 +42,32 @@ static const struct weir__directive *server_of(const struct weir__directive *blo
     return block;
 }
 
-static void put_host(struct weir__buffer *to, const char *name)
+/* A name of a server as a pattern of `host`. */
+static const char *host_pattern(const char *name)
 {
-    if (*name == '~') {
-        weir__buffer_printf(to, "%s{ regex: ", to->len ? ", " : "");
-        weir__put_scalar(to, name + 1);
-        weir__buffer_printf(to, " }");
-        return;
-    }
-    weir__buffer_printf(to, "%s", to->len ? ", " : "");
-    if (*name == '.') { /* the domain, and all in it */
-        weir__put_scalar(to, name + 1);
-        weir__buffer_printf(to, ", '*%s'", name);
-    } else {
-        weir__put_scalar(to, name);
-    }
+    if (*name == '~')
+        return weir__text("{ regex: %s }", weir__scalar(name + 1));
+    if (*name == '.') /* the domain, and all in it */
+        return weir__text("%s, '*%s'", weir__scalar(name + 1), name);
+    return weir__scalar(name);
 }
 
-/* The hosts of a server as YAML; "" for any. From malloc. */
-static char *hosts_of(const struct weir__directive *server)
+/* The hosts of a server as YAML; "" for any. */
+static const char *hosts_of(const struct weir__directive *server)
 {
-    struct weir__buffer list = {0}, all = {0};
+    struct weir__buffer list = {0};
     bool several = false;
     for (const struct weir__directive *d = server ? server->first : NULL; d; d = d->next) {
         for (int i = 1; i < d->count && weir__directive_is(d, "server_name"); i++) {
             if (strcmp(d->arguments[i], "_") == 0 || *d->arguments[i] == '\0' || *d->arguments[i] == '$')
                 continue;
             several |= list.len > 0 || *d->arguments[i] == '.';
-            put_host(&list, d->arguments[i]);
+            weir__buffer_printf(&list, "%s%s", list.len ? ", " : "", host_pattern(d->arguments[i]));
         }
     }
-    weir__buffer_printf(&all, several ? "[%s]" : "%s", weir__buffer_text(&list));
+    const char *hosts = weir__text(several ? "[%s]" : "%s", weir__buffer_text(&list));
     weir__buffer_free(&list);
-    weir__must(all.failed ? NULL : all.data);
-    return all.data;
+    return hosts;
 }
 
 static void name_place(struct nginx_place *place)
@@ -118,11 +109,11 @@ static void add_place(struct nginx_places *places, const struct weir__directive 
     name_place(place);
 }
 
-static void places_find(struct nginx_places *places, const struct weir__nginx_conf *conf)
+static void places_find(struct nginx_places *places, const struct weir__directive *root)
 {
-    const struct weir__directive *around = &conf->root; /* of a file without servers: the place of all */
+    const struct weir__directive *around = root; /* of a file without servers: the place of all */
     bool servers = false;
-    for (const struct weir__directive *d = conf->root.first; d; d = weir__nginx_next(conf, d)) {
+    for (const struct weir__directive *d = root->first; d; d = weir__nginx_next(d)) {
         bool server = weir__directive_is(d, "server") && d->first;
         if (weir__directive_is(d, "http"))
             around = d;
@@ -134,40 +125,22 @@ static void places_find(struct nginx_places *places, const struct weir__nginx_co
         add_place(places, around);
 }
 
-static void places_drop(struct nginx_places *places)
-{
-    for (size_t i = 0; i < places->count; i++)
-        free(places->list[i].hosts);
-    free(places->list);
-}
-
 /* ---- Paths ---- */
 
-static void put_regex_pattern(struct weir__buffer *to, const struct weir__buffer *regex)
+static const char *regex_pattern(const char *regex)
 {
-    weir__buffer_printf(to, "{ regex: ");
-    weir__put_scalar(to, weir__buffer_text(regex));
-    weir__buffer_printf(to, " }");
+    return weir__text("{ regex: %s }", weir__scalar(regex));
 }
 
 /* A place as a pattern of `path`. */
-static void put_path(struct weir__buffer *to, const struct nginx_place *place)
+static const char *path_pattern(const struct nginx_place *place)
 {
-    struct weir__buffer text = {0};
-    bool ends = *place->path && place->path[strlen(place->path) - 1] == '/';
-    if (place->kind == PLACE_REGEX) {
-        weir__buffer_printf(&text, "%s%s", place->nocase ? "(?i)" : "", place->path);
-        put_regex_pattern(to, &text);
-    } else if (strchr(place->path, '*')) { /* a literal star: only a regular expression can match it */
-        weir__buffer_printf(&text, "^");
-        weir__put_regex(&text, place->path, false);
-        weir__buffer_printf(&text, "%s", place->kind == PLACE_EXACT ? "$" : "");
-        put_regex_pattern(to, &text);
-    } else {
-        weir__buffer_printf(&text, "%s%s", place->path, place->kind == PLACE_EXACT ? "" : ends ? "*" : "**");
-        weir__put_scalar(to, weir__buffer_text(&text));
-    }
-    weir__buffer_free(&text);
+    bool ends = *place->path && place->path[strlen(place->path) - 1] == '/', exact = place->kind == PLACE_EXACT;
+    if (place->kind == PLACE_REGEX)
+        return regex_pattern(weir__text("%s%s", place->nocase ? "(?i)" : "", place->path));
+    if (strchr(place->path, '*')) /* a literal star: only a regular expression can match it */
+        return regex_pattern(weir__text("^%s%s", weir__regex(place->path, false), exact ? "$" : ""));
+    return weir__scalar(weir__text("%s%s", place->path, exact ? "" : ends ? "*" : "**"));
 }
 
 /* True if `inner` is a place inside the prefix `outer`, and another one. */
@@ -185,30 +158,22 @@ static bool is_other(const struct nginx_place *place, const char *hosts)
     return !place->chosen && strcmp(place->hosts, hosts) == 0 && place->kind != PLACE_ALL && place->kind != PLACE_NAMED;
 }
 
-/* Writes a regular expression for a prefix without the places inside it that have other limits. */
-static void put_path_but(struct weir__buffer *to, const struct nginx_places *places, const struct nginx_place *place,
-                         const char *hosts)
+/* A pattern for a prefix without the places inside it that have other limits. */
+static const char *path_pattern_but(const struct nginx_places *places, const struct nginx_place *place,
+                                    const char *hosts)
 {
-    struct weir__buffer regex = {0};
-    bool any = false;
-    weir__buffer_printf(&regex, "^");
+    struct weir__buffer others = {0};
     for (size_t i = 0; i < places->count; i++) {
         const struct nginx_place *other = &places->list[i];
-        if (!is_other(other, hosts) || !is_inside(other, place))
-            continue;
-        weir__buffer_printf(&regex, "%s", any ? "|" : "(?!(?:");
-        weir__put_regex(&regex, other->path, false);
-        weir__buffer_printf(&regex, "%s", other->kind == PLACE_EXACT ? "$" : "");
-        any = true;
+        if (is_other(other, hosts) && is_inside(other, place))
+            weir__buffer_printf(&others, "%s%s%s", others.len ? "|" : "", weir__regex(other->path, false),
+                                other->kind == PLACE_EXACT ? "$" : "");
     }
-    if (any) {
-        weir__buffer_printf(&regex, "))");
-        weir__put_regex(&regex, place->path, false);
-        put_regex_pattern(to, &regex);
-    } else {
-        put_path(to, place);
-    }
-    weir__buffer_free(&regex);
+    const char *pattern = others.len
+                              ? regex_pattern(weir__text("^(?!(?:%s))%s", others.data, weir__regex(place->path, false)))
+                              : path_pattern(place);
+    weir__buffer_free(&others);
+    return pattern;
 }
 
 /* True if leaving out another place leaves this one out, too. */
@@ -229,8 +194,7 @@ static void put_all_but(struct weir__convert *convert, struct weir__new_rule *ru
         const struct nginx_place *other = &places->list[i];
         if (!is_other(other, hosts) || is_left_out(places, other, hosts))
             continue;
-        weir__buffer_printf(&others, "%s", others.len ? ", " : "");
-        put_path(&others, other);
+        weir__buffer_printf(&others, "%s%s", others.len ? ", " : "", path_pattern(other));
         for (size_t j = 0; j < places->count; j++)
             if (places->list[j].chosen && is_inside(&places->list[j], other))
                 weir__convert_warn(convert, rule, line,
@@ -259,8 +223,7 @@ static bool put_places(struct weir__convert *convert, struct weir__new_rule *rul
         }
         if (!place->chosen || place->kind == PLACE_NAMED)
             continue;
-        weir__buffer_printf(&paths, "%s", count++ ? ", " : "");
-        put_path_but(&paths, places, place, hosts);
+        weir__buffer_printf(&paths, "%s%s", count++ ? ", " : "", path_pattern_but(places, place, hosts));
     }
     if (count == 0) {
         weir__convert_warn(convert, rule, line, "not converted: no request comes to a named location by itself");
@@ -285,7 +248,7 @@ struct use {
 
 struct nginx {
     struct weir__convert *convert;
-    const struct weir__nginx_conf *conf;
+    struct weir__directive root;
     struct nginx_places places;
     struct use *uses; /* of all places */
     size_t use_count;
@@ -306,7 +269,7 @@ static const struct weir__directive *nearest(const struct weir__directive *block
 static const struct weir__directive *find_zone(const struct nginx *nginx, const char *name)
 {
     size_t len = strlen(name);
-    for (const struct weir__directive *d = nginx->conf->root.first; d; d = weir__nginx_next(nginx->conf, d)) {
+    for (const struct weir__directive *d = nginx->root.first; d; d = weir__nginx_next(d)) {
         const char *zone = weir__directive_is(d, "limit_req_zone") ? weir__directive_value(d, "zone") : NULL;
         if (zone && strcspn(zone, ":") == len && strncmp(zone, name, len) == 0)
             return d;
@@ -317,12 +280,6 @@ static const struct weir__directive *find_zone(const struct nginx *nginx, const 
 static const char *word_of(const struct weir__directive *directive, const char *otherwise)
 {
     return directive && directive->count > 1 ? directive->arguments[1] : otherwise;
-}
-
-static void add_use(struct nginx *nginx, const struct use *use)
-{
-    nginx->uses = weir__grow(nginx->uses, nginx->use_count, sizeof *nginx->uses);
-    nginx->uses[nginx->use_count++] = *use;
 }
 
 /* Own limit_req lines of a place replace those around it, all of them; status and dry run are inherited by themselves.
@@ -337,15 +294,15 @@ static void find_uses(struct nginx *nginx, struct nginx_place *place)
         const char *zone = weir__directive_value(d, "zone");
         const char *burst = weir__directive_value(d, "burst");
         const char *delay = weir__directive_value(d, "delay");
-        struct use use = {.place = place,
-                          .limit_req = d,
-                          .zone = zone ? zone : "",
-                          .burst = burst ? burst : "0",
-                          .delay = delay ? delay : "0",
-                          .status = status,
-                          .nodelay = weir__directive_has(d, "nodelay"),
-                          .dry = dry};
-        add_use(nginx, &use);
+        nginx->uses = weir__grow(nginx->uses, nginx->use_count, sizeof *nginx->uses);
+        nginx->uses[nginx->use_count++] = (struct use){.place = place,
+                                                       .limit_req = d,
+                                                       .zone = zone ? zone : "",
+                                                       .burst = burst ? burst : "0",
+                                                       .delay = delay ? delay : "0",
+                                                       .status = status,
+                                                       .nodelay = weir__directive_has(d, "nodelay"),
+                                                       .dry = dry};
     }
 }
 
@@ -385,8 +342,7 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
         } else if (len == strlen("request_uri") && strncmp(at, "request_uri", len) == 0) {
             weir__buffer_printf(&rule->notes, "$request_uri has the query, too; ${path} has not\n");
         }
-        weir__buffer_printf(&rule->key, "%s", after_value ? ":" : "");
-        weir__put_template(&rule->key, &name);
+        weir__buffer_printf(&rule->key, "%s%s", after_value ? ":" : "", weir__template(&name));
         may_miss |= name.kind >= WEIR__NAME_HEADER;
         after_value = true;
         pieces++;
@@ -506,21 +462,19 @@ static bool is_made(const struct nginx *nginx, const struct use *use)
 /* Adds a trusted proxy. */
 static void trust(struct weir__convert *convert, const struct weir__directive *directive)
 {
-    struct weir__buffer network = {0};
-    weir__buffer_printf(&network, "'%s'", directive->arguments[1]);
+    const char *network = weir__text("'%s'", directive->arguments[1]);
     if (!weir__is_network(directive->arguments[1]))
         weir__convert_warn(convert, NULL, directive->line, "set_real_ip_from %s is left out: it is not a network",
                            directive->arguments[1]);
-    else if (!strstr(weir__buffer_text(&convert->trusted), weir__buffer_text(&network)))
-        weir__buffer_printf(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network.data);
-    weir__buffer_free(&network);
+    else if (!strstr(weir__buffer_text(&convert->trusted), network))
+        weir__buffer_printf(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network);
 }
 
 /* nginx takes the client's address from X-Real-IP by default; weir from X-Forwarded-For. */
 static void warn_of_header(struct nginx *nginx, const struct weir__directive *set_real_ip_from)
 {
     const char *header = "X-Real-IP";
-    for (const struct weir__directive *d = nginx->conf->root.first; d; d = weir__nginx_next(nginx->conf, d))
+    for (const struct weir__directive *d = nginx->root.first; d; d = weir__nginx_next(d))
         if (weir__directive_is(d, "real_ip_header"))
             header = word_of(d, header);
     if (strcasecmp(header, "X-Forwarded-For") != 0)
@@ -535,7 +489,7 @@ static void visit_others(struct nginx *nginx)
     struct weir__convert *convert = nginx->convert;
     const struct weir__directive *trusting = NULL;
     bool included = false;
-    for (const struct weir__directive *d = nginx->conf->root.first; d; d = weir__nginx_next(nginx->conf, d)) {
+    for (const struct weir__directive *d = nginx->root.first; d; d = weir__nginx_next(d)) {
         if (weir__directive_is(d, "set_real_ip_from") && d->count > 1) {
             trust(convert, d);
             trusting = trusting ? trusting : d;
@@ -553,22 +507,19 @@ static void visit_others(struct nginx *nginx)
 
 void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t len)
 {
-    struct weir__nginx_conf conf;
-    struct nginx nginx = {.convert = convert, .conf = &conf};
-    if (!weir__nginx_read(&conf, text, len)) {
-        fprintf(stderr, "%s:%d: error: %s\n", convert->file, conf.error_line, conf.error);
+    struct nginx nginx = {.convert = convert};
+    if (!weir__nginx_read(&nginx.root, convert->file, text, len)) {
         convert->failed = true;
-    } else {
-        places_find(&nginx.places, &conf);
-        weir__convert_head(convert, "From nginx's limit_req, by weir convert.\n");
-        visit_others(&nginx);
-        for (size_t i = 0; i < nginx.places.count; i++)
-            find_uses(&nginx, &nginx.places.list[i]);
-        for (size_t i = 0; i < nginx.use_count; i++)
-            if (!is_made(&nginx, &nginx.uses[i]))
-                make_rule(&nginx, &nginx.uses[i]);
+        return;
     }
+    places_find(&nginx.places, &nginx.root);
+    weir__convert_head(convert, "From nginx's limit_req, by weir convert.\n");
+    visit_others(&nginx);
+    for (size_t i = 0; i < nginx.places.count; i++)
+        find_uses(&nginx, &nginx.places.list[i]);
+    for (size_t i = 0; i < nginx.use_count; i++)
+        if (!is_made(&nginx, &nginx.uses[i]))
+            make_rule(&nginx, &nginx.uses[i]);
     free(nginx.uses);
-    places_drop(&nginx.places);
-    weir__nginx_drop(&conf);
+    free(nginx.places.list);
 }

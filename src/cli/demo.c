@@ -77,12 +77,9 @@ static int play(weir_segment *segment, const struct act *act, uint64_t id, bool 
     return error;
 }
 
-int weir__cmd_demo(int argc, char **argv)
+int weir__cmd_demo(struct weir__given *given)
 {
-    static const char usage[] = "usage: weir demo\nPlays a burst against each algorithm, drawn as a timeline.\n";
-    int code = weir__args_read_word("demo", usage, NULL, 0, NULL, argc, argv);
-    if (code >= 0)
-        return code;
+    (void)given;
     weir_segment_options options = {.size = 1 << 20};
     weir_segment *segment;
     int error = weir_segment_open(&options, &segment);

@@ -2,7 +2,6 @@
 #include "cli/diagnose.h"
 #include "base/buffer.h"
 #include "base/text.h"
-#include "base/json_writer.h"
 #include "cli/cli.h"
 #include "cli/text.h"
 #include "serve/serve.h"
@@ -80,34 +79,25 @@ static void show(FILE *to, const weir_diagnostic *d, bool error)
         show_source(to, d->line, d->source, d->column);
 }
 
-static char *copy_of(const char *text)
-{
-    return text ? weir__must(strdup(text)) : NULL;
-}
-
-static void keep(struct weir__findings *findings, const weir_diagnostic *d)
-{
-    findings->list = weir__grow(findings->list, findings->count, sizeof *findings->list);
-    findings->list[findings->count++] = (struct weir__finding){.severity = d->severity,
-                                                               .line = d->line,
-                                                               .column = d->column,
-                                                               .file = copy_of(d->file),
-                                                               .message = copy_of(d->message),
-                                                               .suggestion = copy_of(d->suggestion)};
-}
-
 void weir__add_finding(void *context, const weir_diagnostic *diagnostic)
 {
     struct weir__findings *findings = context;
     bool error = diagnostic->severity == WEIR_IS_ERROR;
+    json_t **kept = &findings->kept[diagnostic->severity];
     if (error)
         findings->errors++;
     else
         findings->warnings++;
-    if (findings->to)
+    if (findings->to) {
         show(findings->to, diagnostic, error || findings->strict);
-    else
-        keep(findings, diagnostic);
+        return;
+    }
+    *kept = *kept ? *kept : weir__must(json_array());
+    json_array_append_new(*kept,
+                          json_pack("{s:o, s:i, s:i, s:s, s:o, s:o}", "file", weir__json_of_text(diagnostic->file),
+                                    "line", diagnostic->line, "column", diagnostic->column, "severity",
+                                    error ? "error" : "warning", "message", weir__json_of_text(diagnostic->message),
+                                    "suggestion", weir__json_of_text(diagnostic->suggestion)));
 }
 
 void weir__find_errors(void *context, const weir_diagnostic *diagnostic)
@@ -116,31 +106,15 @@ void weir__find_errors(void *context, const weir_diagnostic *diagnostic)
         weir__add_finding(context, diagnostic);
 }
 
-void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity)
+json_t *weir__findings_json(const struct weir__findings *findings, enum weir_severity severity)
 {
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct weir__finding *f = &findings->list[i];
-        if (f->severity != severity)
-            continue;
-        weir__json_open(json, NULL, '{');
-        weir__json_text(json, "file", f->file);
-        weir__json_int(json, "line", f->line);
-        weir__json_int(json, "column", f->column);
-        weir__json_text(json, "severity", severity == WEIR_IS_ERROR ? "error" : "warning");
-        weir__json_text(json, "message", f->message);
-        weir__json_text(json, "suggestion", f->suggestion);
-        weir__json_close(json, '}');
-    }
+    return findings->kept[severity] ? json_incref(findings->kept[severity]) : json_array();
 }
 
 void weir__findings_free(struct weir__findings *findings)
 {
-    for (size_t i = 0; i < findings->count; i++) {
-        free(findings->list[i].file);
-        free(findings->list[i].message);
-        free(findings->list[i].suggestion);
-    }
-    free(findings->list);
+    json_decref(findings->kept[WEIR_IS_ERROR]);
+    json_decref(findings->kept[WEIR_IS_WARNING]);
 }
 
 void weir__find_failure(struct weir__findings *findings, const char *path, int error)
@@ -238,14 +212,12 @@ const char *weir__input_default(void)
     return access("weir.yaml", F_OK) == 0 ? "weir.yaml" : NULL;
 }
 
-const char *weir__input_segment(const char *path, struct weir__findings *findings, char room[4096])
+const char *weir__input_segment(const char *path, struct weir__findings *findings)
 {
     if (!weir__is_weir_yaml(path))
         return path;
     struct weir__file_rules *file = weir__file_rules_open(path, weir__find_errors, findings);
-    if (!file)
-        return NULL;
-    snprintf(room, 4096, "%s", file->segment);
+    const char *segment = file ? weir__text("%s", file->segment) : NULL;
     weir__file_rules_close(file);
-    return room;
+    return segment;
 }

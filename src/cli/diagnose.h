@@ -2,32 +2,25 @@
 #ifndef WEIR_CLI_DIAGNOSE_H
 #define WEIR_CLI_DIAGNOSE_H
 
-#include "base/json_writer.h"
+#include <jansson.h>
+#include <stdio.h>
 
 #include <weir/weir.h>
-
-/* The collected diagnostics, for --json. */
-struct weir__finding {
-    enum weir_severity severity;
-    int line, column;
-    char *file, *message, *suggestion;
-};
 
 /* Zero it, set the first two, and pass it to the library with weir__add_finding. */
 struct weir__findings {
     FILE *to;    /* show each here as it comes; NULL: keep them for JSON */
     bool strict; /* warnings are errors */
     size_t errors, warnings;
-    struct weir__finding *list;
-    size_t count;
+    json_t *kept[2]; /* by severity; NULL: none */
 };
 
 /* A weir_diagnose; the context is a struct weir__findings. */
 void weir__add_finding(void *context, const weir_diagnostic *diagnostic);
 /* A weir_diagnose that ignores warnings. */
 void weir__find_errors(void *context, const weir_diagnostic *diagnostic);
-/* The collected diagnostics of one severity, as members of an open list. */
-void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity);
+/* The kept diagnostics of one severity as a list, for json_pack's "o". */
+json_t *weir__findings_json(const struct weir__findings *findings, enum weir_severity severity);
 void weir__findings_free(struct weir__findings *findings);
 
 /* Adds an error code of the library as a finding, unless there are errors already. */
@@ -61,7 +54,7 @@ void weir__input_find(void *context, const weir_diagnostic *diagnostic);
 /* "weir.yaml" if the current directory has one, the default of commands; else NULL. */
 const char *weir__input_default(void);
 
-/* `path`, or, if that is a weir.yaml, the path of its segment in `room`. NULL after findings were added. */
-const char *weir__input_segment(const char *path, struct weir__findings *findings, char room[4096]);
+/* `path`, or, if that is a weir.yaml, the path of its segment. NULL after findings were added. */
+const char *weir__input_segment(const char *path, struct weir__findings *findings);
 
 #endif

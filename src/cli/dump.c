@@ -103,28 +103,11 @@ static void print_json(struct dump *dump)
     printf("],\"more\":%s}\n", more > 0 ? "true" : "false");
 }
 
-static const char usage[] =
-    "usage: weir dump [--json] [--all] SEGMENT|FILE\n"
-    "Shows statistics and the first 20 entries of a segment, or all of them; FILE is the weir.yaml that\n"
-    "names it. A segment has only hashes of keys: weir top shows the heaviest by name. Exits with 1 if the\n"
-    "segment is damaged.\n";
-
-int weir__cmd_dump(int argc, char **argv)
+int weir__cmd_dump(struct weir__given *given)
 {
-    bool json = false, all = false;
-    const struct weir__option options[] = {{"json", .flag = &json}, {"all", .flag = &all}};
-    const char *path = NULL;
-    int code = weir__args_read_word("dump", usage, options, 2, &path, argc, argv);
-    if (code >= 0)
-        return code;
-    if (!path) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    struct dump dump = {.most = all ? UINT64_MAX : 20};
+    struct dump dump = {.most = weir__option(given, "all") ? UINT64_MAX : 20};
     struct weir__findings findings = {.to = stderr};
-    char room[4096];
-    path = weir__input_segment(path, &findings, room);
+    const char *path = weir__input_segment(given->arguments[0], &findings);
     if (!path)
         return 1;
     weir_segment_options how = {.path = path, .flags = WEIR_OPEN_READONLY};
@@ -138,7 +121,7 @@ int weir__cmd_dump(int argc, char **argv)
     dump.now = weir_clock(dump.segment);
     error = weir_stats_read(dump.segment, &dump.stats);
     dump.damage = error ? error : weir_segment_validate(dump.segment, dump.now, &dump.report);
-    if (json)
+    if (given->json)
         print_json(&dump);
     else
         print_text(&dump);
@@ -147,5 +130,5 @@ int weir__cmd_dump(int argc, char **argv)
         dump.damage = WEIR_ELOST;
     }
     weir_segment_close(dump.segment);
-    return weir__flush(dump.damage ? 1 : 0);
+    return dump.damage ? 1 : 0;
 }

@@ -1,6 +1,5 @@
 /* weir lint: checks rules, and lists them. */
 #include "base/duration.h"
-#include "base/json_writer.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 #include "cli/text.h"
@@ -9,18 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <inttypes.h>
-
-static const char usage[] =
-    "usage: weir lint [--json] [--strict] [--all] [FILE|DIR...]\n"
-    "Checks rules and lists them. Each argument is a set of its own: a file, a directory\n"
-    "whose *.yaml and *.yml files belong together, '-' for standard input, or a weir.yaml (the default)\n"
-    "for the rules that it contains or names; weir serve --check checks the rest of it.\n"
-    "\n"
-    "  --json      one object: ok, errors, warnings, rules\n"
-    "  --strict    warnings are errors\n"
-    "  --all       show all rules, not only the first 50\n"
-    "\n"
-    "Exits with 0 if the rules are good, 1 if they have errors, 2 for a wrong command line.\n";
 
 /* ---- Output ---- */
 
@@ -107,29 +94,15 @@ static void print_table(FILE *to, const char *path, const weir_rules *rules, siz
         fprintf(to, "\na million keys of each need %s\n", weir__bytes_text(bytes * MILLION, text));
 }
 
-static void print_json(struct weir__json *json, const weir_rules *rules)
+static json_t *rule_json(const weir_rule_info *rule)
 {
-    for (size_t i = 0; i < weir_rules_count(rules); i++) {
-        weir_rule_info rule;
-        weir_rules_info(rules, i, &rule);
-        weir__json_open(json, NULL, '{');
-        weir__json_text(json, "name", rule.name);
-        weir__json_text(json, "dialect", rule.domain ? "descriptors" : "weir");
-        weir__json_text(json, "domain", rule.domain);
-        weir__json_text(json, "key", rule.key);
-        weir__json_text(json, "file", rule.file);
-        weir__json_int(json, "line", rule.line);
-        weir__json_text(json, "algorithm", algorithms[rule.algorithm]);
-        if (rule.limit < 0)
-            weir__json_text(json, "limit", "unlimited");
-        else
-            weir__json_int(json, "limit", rule.limit);
-        weir__json_seconds(json, "window_s", rule.window_ns > 0 ? rule.window_ns : -1);
-        weir__json_bool(json, "by_tier", rule.by_tier);
-        weir__json_bool(json, "shadow", rule.shadow);
-        weir__json_int(json, "bytes_per_key", rule.bytes_per_key);
-        weir__json_close(json, '}');
-    }
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:i, s:s, s:o, s:o, s:b, s:b, s:I}", "name",
+                     weir__json_of_text(rule->name), "dialect", rule->domain ? "descriptors" : "weir", "domain",
+                     weir__json_of_text(rule->domain), "key", weir__json_of_text(rule->key), "file",
+                     weir__json_of_text(rule->file), "line", rule->line, "algorithm", algorithms[rule->algorithm],
+                     "limit", rule->limit < 0 ? json_string("unlimited") : json_integer(rule->limit), "window_s",
+                     weir__json_of_seconds(rule->window_ns > 0 ? rule->window_ns : -1), "by_tier", rule->by_tier,
+                     "shadow", rule->shadow, "bytes_per_key", (json_int_t)rule->bytes_per_key);
 }
 
 /* ---- The command ---- */
@@ -137,13 +110,13 @@ static void print_json(struct weir__json *json, const weir_rules *rules)
 enum { SHOWN = 50 };
 
 struct lint {
-    bool json, strict;
+    bool strict;
     size_t most;
     struct weir__findings findings;
 };
 
-/* Loads one argument; NULL after findings. `shown` becomes the name of the file for messages. */
-static weir_rules *load(struct weir__findings *findings, const char *path, char shown[4096])
+/* Loads one argument; NULL after findings. *shown becomes the name of the file for messages. */
+static weir_rules *load(struct weir__findings *findings, const char *path, const char **shown)
 {
     weir_rules *rules = NULL;
     struct weir__input input = {.findings = findings};
@@ -154,7 +127,7 @@ static weir_rules *load(struct weir__findings *findings, const char *path, char 
         if (error)
             weir__find_failure(findings, input.path ? input.path : input.name, error);
     }
-    snprintf(shown, 4096, "%s", input.path ? input.path : input.name);
+    *shown = weir__text("%s", input.path ? input.path : input.name);
     weir__input_close(&input);
     return rules;
 }
@@ -164,8 +137,8 @@ static bool lint(struct lint *lint, const char *path)
 {
     struct weir__findings *findings = &lint->findings;
     findings->errors = findings->warnings = 0;
-    char shown[4096];
-    weir_rules *rules = load(findings, path, shown);
+    const char *shown;
+    weir_rules *rules = load(findings, path, &shown);
     bool good = rules && !(lint->strict && findings->warnings > 0);
     if (good) {
         print_table(stdout, shown, rules, lint->most, findings->warnings);
@@ -177,77 +150,50 @@ static bool lint(struct lint *lint, const char *path)
     return good;
 }
 
-/* All arguments as one object; `sets` has room for them. */
-static bool lint_json(struct lint *lint, const char *const *paths, size_t count, weir_rules **sets)
+/* All arguments as one object. */
+static bool lint_json(struct lint *lint, const char *const *paths, size_t count)
 {
     struct weir__findings *findings = &lint->findings;
-    struct weir__json json = {.to = stdout};
+    json_t *list = json_array();
     bool good = true;
     for (size_t i = 0; i < count; i++) {
+        const char *shown;
+        weir_rule_info rule;
         findings->errors = 0;
-        char shown[4096];
-        sets[i] = load(findings, paths[i], shown);
-        good &= sets[i] != NULL;
+        weir_rules *rules = load(findings, paths[i], &shown);
+        good &= rules != NULL;
+        for (size_t k = 0; rules && k < weir_rules_count(rules); k++) {
+            weir_rules_info(rules, k, &rule);
+            json_array_append_new(list, rule_json(&rule));
+        }
+        weir_rules_free(rules);
     }
     good &= !(lint->strict && findings->warnings > 0);
-    weir__json_open(&json, NULL, '{');
-    weir__json_bool(&json, "ok", good);
-    weir__json_open(&json, "errors", '[');
-    weir__findings_json(findings, &json, WEIR_IS_ERROR);
-    weir__json_close(&json, ']');
-    weir__json_open(&json, "warnings", '[');
-    weir__findings_json(findings, &json, WEIR_IS_WARNING);
-    weir__json_close(&json, ']');
-    weir__json_open(&json, "rules", '[');
-    for (size_t i = 0; i < count; i++) {
-        if (sets[i])
-            print_json(&json, sets[i]);
-        weir_rules_free(sets[i]);
-    }
-    weir__json_close(&json, ']');
-    weir__json_close(&json, '}');
-    putchar('\n');
-    return good;
+    return weir__print_json(json_pack("{s:b, s:o, s:o, s:o}", "ok", good, "errors",
+                                      weir__findings_json(findings, WEIR_IS_ERROR), "warnings",
+                                      weir__findings_json(findings, WEIR_IS_WARNING), "rules", list)) &&
+           good;
 }
 
-static int lint_all(struct lint *all, const char *const *paths, size_t count)
+int weir__cmd_lint(struct weir__given *given)
 {
-    bool good = true;
-    all->findings.to = all->json ? NULL : stderr;
-    all->findings.strict = all->strict;
-    if (all->json) {
-        weir_rules **sets = weir__must(calloc(count, sizeof(weir_rules *)));
-        good = lint_json(all, paths, count, sets);
-        free(sets);
+    struct lint all = {.strict = weir__option(given, "strict"),
+                       .most = weir__option(given, "all") ? SIZE_MAX : SHOWN,
+                       .findings = {.to = given->json ? NULL : stderr}};
+    all.findings.strict = all.strict;
+    if (given->argument_count == 0)
+        given->arguments[given->argument_count++] = weir__input_default();
+    if (!given->arguments[0]) {
+        fputs("weir lint: which file or directory? there is no weir.yaml in this one\n", stderr);
+        weir__help(stderr, "lint");
+        return 2;
     }
-    for (size_t i = 0; i < count && !all->json; i++) {
+    bool good = !given->json || lint_json(&all, given->arguments, given->argument_count);
+    for (size_t i = 0; i < given->argument_count && !given->json; i++) {
         if (i > 0)
             putchar('\n');
-        good &= lint(all, paths[i]);
-    }
-    return weir__flush(good ? 0 : 1);
-}
-
-int weir__cmd_lint(int argc, char **argv)
-{
-    struct lint all = {.most = SHOWN};
-    bool show_all = false;
-    const struct weir__option options[] = {
-        {"json", .flag = &all.json}, {"strict", .flag = &all.strict}, {"all", 'a', .flag = &show_all}};
-    const char **paths = weir__must(calloc((size_t)argc, sizeof *paths));
-    struct weir__args args = {"lint", usage, options, 3, paths, (size_t)argc, 0, NULL};
-    int code = weir__args_read(&args, argc, argv);
-    if (code < 0) {
-        if (args.argument_count == 0)
-            paths[args.argument_count++] = weir__input_default();
-        all.most = show_all ? SIZE_MAX : SHOWN;
-        code = 2;
-        if (paths[0])
-            code = lint_all(&all, paths, args.argument_count);
-        else
-            fprintf(stderr, "weir lint: which file or directory? there is no weir.yaml in this one\n%s", usage);
+        good &= lint(&all, given->arguments[i]);
     }
     weir__findings_free(&all.findings);
-    free(paths);
-    return code;
+    return good ? 0 : 1;
 }

@@ -1,50 +1,58 @@
-/* The weir command. */
-#include "base/text.h"
+/* The weir command: which commands there are, and finding the one that is meant. */
 #include "cli/cli.h"
+#include "cli/service.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static int cmd_help(int argc, char **argv);
+static int cmd_help(struct weir__given *given);
 
-static int cmd_version(int argc, char **argv)
+static int cmd_version(struct weir__given *given)
 {
-    (void)argc;
-    (void)argv;
+    (void)given;
     printf("weir %s\n", weir_version());
     return 0;
 }
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-} commands[] = {
-    {"init", weir__cmd_init, "write a starter weir.yaml: weir init [FILE]"},
-    {"serve", weir__cmd_serve, "run gateway and service: weir serve [FILE]; --check, --print-nginx"},
-    {"agent", weir__cmd_agent, "store exchange and rules service beside an nginx of your own: weir agent [FILE]"},
-    {"top", weir__cmd_top, "watch a host: rates, rules, keys, store, hosts: weir top [FILE|SEGMENT]; --once, --json"},
-    {"advise", weir__cmd_advise, "suggest changes to rules from statistics: weir advise [FILE|SEGMENT]; --json"},
-    {"demo", weir__cmd_demo, "play a burst against each algorithm, drawn as a timeline"},
-    {"lint", weir__cmd_lint, "check rules and list them: weir lint [FILE|DIR...]"},
-    {"check", weir__cmd_check, "play a request against rules: weir check [--rules FILE] METHOD URL"},
-    {"convert", weir__cmd_convert, "turn Envoy's descriptors or nginx's limit_req into rules: weir convert FILE..."},
-    {"rules", weir__cmd_rules, "rules of a rules service: weir rules list|get|apply|diff|publish|rollback …"},
-    {"token", weir__cmd_token, "tokens of a rules service: weir token create|list|revoke"},
-    {"queue", weir__cmd_queue, "requests that wait for their limit: weir queue stats|list|get|cancel|requeue"},
-    {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT|FILE"},
-    {"version", cmd_version, "print the version"},
-    {"help", cmd_help, "print this, or what a command takes: weir help COMMAND"},
+/* Options that select the rules service. */
+#define SERVICE "url= token= token-file= ca= db= file= json "
+
+/* Commands with a blank in their name are clients of the rules service. */
+static const struct weir__cli_command commands[] = {
+    {"init", "force,f", 0, 1, NULL, weir__cmd_init},
+    {"serve", "check print-nginx", 0, 1, NULL, weir__cmd_serve},
+    {"agent", "once", 0, 1, NULL, weir__cmd_agent},
+    {"top", "once json interval,i= keys= rules=", 0, 1, NULL, weir__cmd_top},
+    {"advise", "json rule= rules=", 0, 1, NULL, weir__cmd_advise},
+    {"demo", "", 0, 0, NULL, weir__cmd_demo},
+    {"lint", "json strict all,a", 0, SIZE_MAX, NULL, weir__cmd_lint},
+    {"check",
+     "rules,r= segment,s= domain,d= at= repeat,n= every= cost= hits= ip,i= header,H= attribute,A= take json exit-code "
+     "all,a",
+     0, SIZE_MAX, NULL, weir__cmd_check},
+    {"convert", "from=", 1, SIZE_MAX, "which file?", weir__cmd_convert},
+    {"rules list", SERVICE "stage= kind= search=", 0, 0, NULL, weir__cmd_rules_list},
+    {"rules get", SERVICE "version=", 1, 1, "which document?", weir__cmd_rules_get},
+    {"rules apply", SERVICE "dry-run prune publish= reason=", 1, 1, "which file or directory?", weir__cmd_rules_apply},
+    {"rules diff", SERVICE "from= to=", 1, 1, "which document?", weir__cmd_rules_diff},
+    {"rules publish", SERVICE "stage= version= reason=", 1, SIZE_MAX, "which document?", weir__cmd_rules_publish},
+    {"rules rollback", SERVICE "to= revision= publish= reason=", 0, 1, NULL, weir__cmd_rules_rollback},
+    {"rules history", SERVICE, 0, 1, NULL, weir__cmd_rules_history},
+    {"rules validate", SERVICE, 1, 1, "which file or directory?", weir__cmd_rules_validate},
+    {"token create", SERVICE "role= expires=", 1, 1, "for whom?", weir__cmd_token_create},
+    {"token list", SERVICE, 0, 0, NULL, weir__cmd_token_list},
+    {"token revoke", SERVICE, 1, 1, "which? 'weir token list' shows the ID", weir__cmd_token_revoke},
+    {"queue stats", SERVICE, 0, 0, NULL, weir__cmd_queue_stats},
+    {"queue list", SERVICE "state= rule= limit=", 0, 0, NULL, weir__cmd_queue_list},
+    {"queue get", SERVICE, 1, 1, "which ticket?", weir__cmd_queue_get},
+    {"queue cancel", SERVICE "all state= rule=", 0, SIZE_MAX, NULL, weir__cmd_queue_cancel},
+    {"queue requeue", SERVICE "all rule=", 0, SIZE_MAX, NULL, weir__cmd_queue_requeue},
+    {"dump", "json all", 1, 1, NULL, weir__cmd_dump},
+    {"version", NULL, 0, 0, NULL, cmd_version},
+    {"help", NULL, 0, 0, NULL, cmd_help},
 };
 
-enum { COMMANDS = sizeof commands / sizeof *commands };
-
-static void usage(FILE *to)
-{
-    fprintf(to, "weir: may this request pass now?\n\nusage: weir COMMAND [OPTIONS]\n\n");
-    for (int i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
-}
+enum { COMMANDS = sizeof commands / sizeof *commands, WRONG = 2 };
 
 /* The command that other programs call `name`, or NULL. */
 static const char *called_here(const char *name)
@@ -58,49 +66,107 @@ static const char *called_here(const char *name)
     return NULL;
 }
 
-/* Runs a command by its name; returns 2 if there is none. */
-static int run(const char *name, int argc, char **argv)
+/*
+ * Finds the command `name`, or the first one of that group; with a group, the command of that group. NULL after an
+ * error was printed.
+ */
+static const struct weir__cli_command *find(const char *group, const char *name)
 {
     const char *names[COMMANDS];
-    for (int i = 0; i < COMMANDS; i++) {
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc, argv);
-        names[i] = commands[i].name;
+    size_t count = 0, skip = *group ? strlen(group) + 1 : 0;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strncmp(commands[i].name, group, strlen(group)) != 0)
+            continue;
+        const char *word = commands[i].name + skip;
+        names[count] = weir__text("%.*s", (int)strcspn(word, " "), word);
+        if (strcmp(names[count++], name) == 0)
+            return &commands[i];
     }
-    const char *likely = called_here(name);
+    const char *likely = *group ? NULL : called_here(name);
     if (!likely)
-        likely = weir__suggest(weir__text_of(name), names, COMMANDS);
-    fprintf(stderr, "weir: no command '%s'", name);
-    if (strcmp(name, "reload") == 0)
+        likely = weir__suggest(weir__text_of(name), names, count);
+    fprintf(stderr, "weir%s%s: no command '%s'", *group ? " " : "", group, name);
+    if (!*group && strcmp(name, "reload") == 0)
         fprintf(stderr, ": weir serve takes up a changed file by itself, and again after SIGHUP\n");
     else if (likely)
         fprintf(stderr, "; did you mean '%s'?\n", likely);
     else
-        fprintf(stderr, "; 'weir help' lists them\n");
-    return 2;
+        fprintf(stderr, *group ? "; 'weir %s --help' lists them\n" : "; 'weir help' lists them\n", group);
+    return NULL;
+}
+
+/* Flushes standard output. Returns `code`, or 1 after a report if that fails. */
+static int flush(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    perror("weir: standard output");
+    return 1;
+}
+
+/* Reads the command line, opens the rules service for its clients, and runs the command. Returns the exit code. */
+static int run(const struct weir__cli_command *command, char **argv)
+{
+    size_t count = 0;
+    while (argv[count])
+        count++;
+    struct weir__given given = {.command = command->name,
+                                .arguments = weir__must(calloc(count + 1, sizeof *given.arguments))};
+    int code = weir__read_options(&given, command, argv);
+    if (code < 0 && strchr(command->name, ' '))
+        given.service = weir__service_open(&given, &code);
+    if (code < 0)
+        code = flush(command->run(&given));
+    weir__service_close(given.service);
+    free(given.options);
+    free(given.arguments);
+    return code;
+}
+
+/* Runs the command that argv[0] names, of a group or "". Returns the exit code. */
+static int run_named(const char *group, char **argv)
+{
+    const struct weir__cli_command *command = find(group, argv[0]);
+    if (!command)
+        return WRONG;
+    if (!command->options)
+        return command->run(&(struct weir__given){.arguments = (const char **)(void *)(argv + 1)});
+    if (*group || !strchr(command->name, ' '))
+        return run(command, argv + 1);
+    if (!argv[1]) {
+        fprintf(stderr, "weir %s: which command?\n", argv[0]);
+        weir__help(stderr, argv[0]);
+        return WRONG;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        weir__help(stdout, argv[0]);
+        return 0;
+    }
+    return run_named(argv[0], argv + 1);
 }
 
 /* `weir help COMMAND` is `weir COMMAND --help`. */
-static int cmd_help(int argc, char **argv)
+static int cmd_help(struct weir__given *given)
 {
     char option[] = "--help";
-    char *wanted[] = {argc > 1 ? argv[1] : NULL, option, NULL};
-    if (argc > 1 && argv[1][0] != '-' && strcmp(argv[1], "help") != 0)
-        return run(argv[1], 2, wanted);
-    usage(stdout);
+    const char *name = given->arguments[0];
+    char *line[] = {(char *)(uintptr_t)name, option, NULL};
+    if (name && name[0] != '-' && strcmp(name, "help") != 0)
+        return run_named("", line);
+    weir__help(stdout, "help");
     return 0;
 }
 
 int main(int argc, char **argv)
 {
+    static char help[] = "help", version[] = "version";
     if (argc < 2) {
-        usage(stderr);
-        return 2;
+        weir__help(stderr, help);
+        return WRONG;
     }
-    const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        name = "help";
-    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
-        name = "version";
-    return run(name, argc - 1, argv + 1);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        argv[1] = help;
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+        argv[1] = version;
+    return run_named("", argv + 1);
 }

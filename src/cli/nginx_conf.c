@@ -1,5 +1,4 @@
 /* weir convert: parses nginx's configuration, without recursion. All directives are accepted. */
-#include "cli/cli.h"
 #include "cli/convert.h"
 
 #include <ctype.h>
@@ -7,7 +6,7 @@
 #include <string.h>
 
 struct nginx_conf_reader {
-    struct weir__nginx_conf *conf;
+    const char *file; /* for messages */
     const char *at, *end;
     char *word; /* room for the longest word */
     int line, depth;
@@ -15,12 +14,9 @@ struct nginx_conf_reader {
     struct weir__directive *now;          /* the one whose words are being read */
 };
 
-static bool fail(struct nginx_conf_reader *reader, const char *error)
+static bool fail(const struct nginx_conf_reader *reader, const char *error)
 {
-    if (!reader->conf->error) {
-        reader->conf->error = error;
-        reader->conf->error_line = reader->line;
-    }
+    fprintf(stderr, "%s:%d: error: %s\n", reader->file, reader->line, error);
     return false;
 }
 
@@ -45,11 +41,9 @@ static struct weir__directive *begin(struct nginx_conf_reader *reader)
 {
     if (reader->now)
         return reader->now;
-    struct weir__directive *fresh = weir__must(calloc(1, sizeof *fresh));
+    struct weir__directive *fresh = weir__keep(calloc(1, sizeof *fresh));
     fresh->line = reader->line;
     fresh->parent = reader->block;
-    fresh->older = reader->conf->newest;
-    reader->conf->newest = fresh;
     if (reader->last)
         reader->last->next = fresh;
     else
@@ -85,9 +79,8 @@ static bool read_word(struct nginx_conf_reader *reader)
     if (quote && reader->at == reader->end)
         return fail(reader, "a quote that never ends");
     reader->at += quote != '\0';
-    if (directive->count == WEIR__NGINX_ARGUMENTS)
-        return true;
-    directive->arguments[directive->count++] = weir__must(strndup(reader->word, len));
+    if (directive->count < WEIR__NGINX_ARGUMENTS)
+        directive->arguments[directive->count++] = weir__text("%.*s", (int)len, reader->word);
     return true;
 }
 
@@ -158,11 +151,10 @@ static bool close_block(struct nginx_conf_reader *reader)
     return true;
 }
 
-bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t len)
+bool weir__nginx_read(struct weir__directive *root, const char *file, const char *text, size_t len)
 {
-    *conf = (struct weir__nginx_conf){0};
-    struct nginx_conf_reader reader = {.conf = conf, .at = text, .end = text + len, .line = 1, .block = &conf->root};
-    reader.word = weir__must(malloc(len + 1));
+    struct nginx_conf_reader reader = {.file = file, .at = text, .end = text + len, .line = 1, .block = root};
+    reader.word = weir__keep(malloc(len + 1));
     bool good = true;
     while (good) {
         skip_blanks(&reader);
@@ -180,31 +172,19 @@ bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t le
         }
     }
     if (good && reader.depth > 0)
-        good = fail(&reader, "a '{' that is never closed");
+        return fail(&reader, "a '{' that is never closed");
     if (good && reader.now)
-        good = fail(&reader, "the last directive has no ';'");
-    free(reader.word);
+        return fail(&reader, "the last directive has no ';'");
     return good;
 }
 
-void weir__nginx_drop(struct weir__nginx_conf *conf)
-{
-    while (conf->newest) {
-        struct weir__directive *directive = conf->newest;
-        conf->newest = directive->older;
-        for (int i = 0; i < directive->count; i++)
-            free(directive->arguments[i]);
-        free(directive);
-    }
-}
-
-const struct weir__directive *weir__nginx_next(const struct weir__nginx_conf *conf, const struct weir__directive *at)
+const struct weir__directive *weir__nginx_next(const struct weir__directive *at)
 {
     if (at->first)
         return at->first;
-    while (at != &conf->root && !at->next)
+    while (at && !at->next)
         at = at->parent;
-    return at == &conf->root ? NULL : at->next;
+    return at ? at->next : NULL;
 }
 
 bool weir__directive_is(const struct weir__directive *directive, const char *name)

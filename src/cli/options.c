@@ -1,15 +1,16 @@
-/* Reads the command line of a subcommand, and numbers and times in it. */
-#include "base/number.h"
-#include "base/text.h"
+/* Reads command lines, and numbers and times in them; prints help texts; keeps the memory of a command. */
 #include "cli/cli.h"
 
+#include <regex.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define SECOND_NS INT64_C(1000000000)
 #define LAST_TIME INT64_C(7258118400) /* the year 2200: later times do not fit the engine's arithmetic */
 enum { OPTIONS_MAX = 40, WRONG = 2 };
+
+/* ---- Memory ---- */
 
 void *weir__must(void *memory)
 {
@@ -28,6 +29,25 @@ void *weir__grow(void *list, size_t count, size_t element_bytes)
     return weir__must(realloc(list, (count ? 2 * count : FIRST) * element_bytes));
 }
 
+void *weir__keep(void *memory)
+{
+    static void **kept;
+    static size_t count;
+    kept = weir__grow(kept, count, sizeof *kept);
+    return kept[count++] = weir__must(memory);
+}
+
+char *weir__text(const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    return weir__keep(text);
+}
+
 const char *weir__buffer_text(const struct weir__buffer *buffer)
 {
     if (buffer->failed)
@@ -35,132 +55,165 @@ const char *weir__buffer_text(const struct weir__buffer *buffer)
     return buffer->len ? buffer->data : "";
 }
 
-int weir__flush(int code)
+/* ---- Help ---- */
+
+WEIR__EMBED(help_texts, "src/cli/help.txt");
+
+void weir__help(FILE *to, const char *name)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return code;
-    perror("weir: standard output");
-    return 1;
+    char *heading = weir__text("\n=== %s\n", name);
+    const char *line = strstr(help_texts, heading);
+    for (line += line ? strlen(heading) : 0; line && *line && strncmp(line, "=== ", 4) != 0;) {
+        size_t len = strcspn(line, "\n");
+        if (*line == '+')
+            weir__help(to, weir__text("%.*s", (int)len - 1, line + 1));
+        else
+            fprintf(to, "%.*s\n", (int)len, line);
+        line += len + 1;
+    }
 }
 
-struct argv_walk {
-    char **argv;
-    int argc, at;
+/* ---- Options ---- */
+
+/* An option that a command knows. */
+struct known_option {
+    weir_text name;
+    char letter; /* 0: none */
+    bool has_value;
 };
 
-static int no_option(const struct weir__args *args, weir_text given)
+/* Reads the next option of a list such as "rules,r= json". False at its end. */
+static bool next_known(const char **list, struct known_option *option)
 {
-    const char *names[OPTIONS_MAX] = {"help"};
-    size_t count = 1;
-    for (size_t i = 0; i < args->option_count && count < OPTIONS_MAX; i++)
-        names[count++] = args->options[i].name;
-    const char *likely = weir__suggest(given, names, count);
-    fprintf(stderr, "weir %s: no option '--%.*s'", args->command, (int)given.len, given.data);
+    const char *at = *list + strspn(*list, " ");
+    size_t len = strcspn(at, " "), name = strcspn(at, " ,=");
+    *option = (struct known_option){{at, name}, at[name] == ',' ? at[name + 1] : '\0', len && at[len - 1] == '='};
+    *list = at + len;
+    return len > 0;
+}
+
+/* A command line that is being read. */
+struct argv_reader {
+    struct weir__given *given;
+    const char *known; /* options of the command */
+    char **next;       /* word */
+};
+
+/* Finds an option by its letter, or else by its name. */
+static bool find_known(const struct argv_reader *reader, weir_text name, char letter, struct known_option *option)
+{
+    const char *list = reader->known;
+    while (next_known(&list, option))
+        if (letter ? option->letter == letter : weir__text_equal(option->name, name))
+            return true;
+    return false;
+}
+
+static int no_option(const struct argv_reader *reader, weir_text given)
+{
+    const char *names[OPTIONS_MAX], *list = reader->known;
+    struct known_option option;
+    size_t count = 0;
+    while (count < OPTIONS_MAX && next_known(&list, &option))
+        names[count++] = weir__text("%.*s", (int)option.name.len, option.name.data);
+    const char *likely = weir__suggest(given, names, count), *command = reader->given->command;
+    fprintf(stderr, "weir %s: no option '--%.*s'", command, (int)given.len, given.data);
     if (likely)
         fprintf(stderr, "; did you mean '--%s'?", likely);
-    fprintf(stderr, "\n'weir %s --help' lists them\n", args->command);
+    fprintf(stderr, "\n'weir %s --help' lists them\n", command);
     return WRONG;
 }
 
-static int print_usage(const struct weir__args *args)
+/* Adds an option with the value in its own word, or else in the next one. -1, or the exit code. */
+static int add_option(struct argv_reader *reader, const struct known_option *option, const char *value,
+                      const char *shown)
 {
-    fputs(args->usage, stdout);
-    return 0;
-}
-
-/* Sets an option to the value in the same word, or to the next word if `attached` is NULL. -1, or the exit code. */
-static int set_option(const struct weir__args *args, const struct weir__option *option, const char *attached,
-                      struct argv_walk *walk)
-{
-    const char *value = attached ? attached : walk->argv[++walk->at];
-    if (option->take)
-        return option->take(args->context, value) ? -1 : WRONG;
-    *option->value = value;
+    struct weir__given *given = reader->given;
+    bool lacks = option->has_value && !value && !(value = *reader->next++);
+    if (lacks || (!option->has_value && value)) {
+        fprintf(stderr, "weir %s: %s %s\n", given->command, shown, lacks ? "needs a value" : "takes no value");
+        return WRONG;
+    }
+    if (weir__text_is(option->name, "help")) {
+        weir__help(stdout, given->command);
+        return 0;
+    }
+    given->options = weir__grow(given->options, given->option_count, sizeof *given->options);
+    given->options[given->option_count++] = (struct weir__given_option){option->name, value ? value : ""};
     return -1;
 }
 
 /* "-r", "-rFILE", or several flags in one word. */
-static int read_letters(const struct weir__args *args, struct argv_walk *walk)
+static int read_letters(struct argv_reader *reader, const char *word)
 {
-    for (const char *at = walk->argv[walk->at] + 1; *at; at++) {
-        size_t i = 0;
-        if (*at == 'h')
-            return print_usage(args);
-        while (i < args->option_count && args->options[i].letter != *at)
-            i++;
-        if (i == args->option_count) {
-            fprintf(stderr, "weir %s: no option '-%c'\n'weir %s --help' lists them\n", args->command, *at,
-                    args->command);
+    struct known_option option;
+    int code = -1;
+    for (const char *at = word + 1; *at && code < 0; at++) {
+        if (!find_known(reader, (weir_text){0}, *at, &option)) {
+            fprintf(stderr, "weir %s: no option '-%c'\n'weir %s --help' lists them\n", reader->given->command, *at,
+                    reader->given->command);
             return WRONG;
         }
-        if (args->options[i].flag) {
-            *args->options[i].flag = true;
-            continue;
-        }
-        if (!at[1] && walk->at + 1 >= walk->argc) {
-            fprintf(stderr, "weir %s: -%c needs a value\n", args->command, *at);
-            return WRONG;
-        }
-        return set_option(args, &args->options[i], at[1] ? at + 1 : NULL, walk);
+        if (option.has_value)
+            return add_option(reader, &option, at[1] ? at + 1 : NULL, weir__text("-%c", *at));
+        code = add_option(reader, &option, NULL, "");
     }
-    return -1;
+    return code;
 }
 
 /* "--rules FILE" or "--rules=FILE" */
-static int read_name(const struct weir__args *args, struct argv_walk *walk)
+static int read_name(struct argv_reader *reader, const char *word)
 {
-    const char *name = walk->argv[walk->at] + 2, *equals = strchr(name, '=');
-    weir_text given = {name, equals ? (size_t)(equals - name) : strlen(name)};
-    const struct weir__option *option = NULL;
-    bool help = weir__text_is(given, "help");
-    for (size_t i = 0; i < args->option_count && !option; i++)
-        if (weir__text_is(given, args->options[i].name))
-            option = &args->options[i];
-    if (!help && !option)
-        return no_option(args, given);
-    bool is_flag = help || option->flag, lacks = !is_flag && !equals && walk->at + 1 >= walk->argc;
-    if (lacks || (is_flag && equals)) {
-        fprintf(stderr, "weir %s: --%.*s %s\n", args->command, (int)given.len, name,
-                lacks ? "needs a value" : "takes no value");
-        return WRONG;
-    }
-    if (help)
-        return print_usage(args);
-    if (!is_flag)
-        return set_option(args, option, equals ? equals + 1 : NULL, walk);
-    *option->flag = true;
-    return -1;
+    struct known_option option;
+    size_t len = strcspn(word, "=");
+    weir_text name = {word + 2, len - 2};
+    if (!find_known(reader, name, '\0', &option))
+        return no_option(reader, name);
+    return add_option(reader, &option, word[len] ? word + len + 1 : NULL, weir__text("%.*s", (int)len, word));
 }
 
-int weir__args_read(struct weir__args *args, int argc, char **argv)
+int weir__read_options(struct weir__given *given, const struct weir__cli_command *command, char **argv)
 {
-    struct argv_walk walk = {argv, argc, 1};
+    struct argv_reader reader = {given, weir__text("help,h %s", command->options), argv};
     bool options_end = false;
-    for (; walk.at < argc; walk.at++) {
-        const char *word = argv[walk.at];
+    while (*reader.next) {
+        const char *word = *reader.next++;
         int code = -1;
         if (options_end || word[0] != '-' || word[1] == '\0') {
-            if (args->argument_count == args->arguments_max) {
-                fprintf(stderr, "weir %s: unexpected argument '%s'\n%s", args->command, word, args->usage);
+            if (given->argument_count == command->most) {
+                fprintf(stderr, "weir %s: unexpected argument '%s'\n", given->command, word);
+                weir__help(stderr, given->command);
                 return WRONG;
             }
-            args->arguments[args->argument_count++] = word;
+            given->arguments[given->argument_count++] = word;
         } else if (strcmp(word, "--") == 0) {
             options_end = true;
         } else {
-            code = word[1] == '-' ? read_name(args, &walk) : read_letters(args, &walk);
+            code = word[1] == '-' ? read_name(&reader, word) : read_letters(&reader, word);
         }
         if (code >= 0)
             return code;
     }
-    return -1;
+    given->json = weir__option(given, "json") != NULL;
+    if (given->argument_count >= command->least)
+        return -1;
+    if (command->lacks)
+        fprintf(stderr, "weir %s: %s\n", given->command, command->lacks);
+    weir__help(stderr, given->command);
+    return WRONG;
 }
 
-int weir__args_read_word(const char *command, const char *usage, const struct weir__option *options,
-                         size_t option_count, const char **word, int argc, char **argv)
+const char *weir__option(const struct weir__given *given, const char *name)
 {
-    struct weir__args args = {command, usage, options, option_count, word, word != NULL, 0, NULL};
-    return weir__args_read(&args, argc, argv);
+    for (size_t i = given->option_count; i-- > 0;)
+        if (weir__text_is(given->options[i].name, name))
+            return given->options[i].value;
+    return NULL;
+}
+
+const char *weir__argument(const struct weir__given *given, const char *otherwise)
+{
+    return given->argument_count > 0 ? given->arguments[0] : otherwise;
 }
 
 /* ---- Numbers and times ---- */
@@ -174,112 +227,61 @@ bool weir__read_int(const char *text, int64_t min, int64_t max, int64_t *value)
     return true;
 }
 
-/* Parses digits with a fraction, in billionths; *end is after them. Digits after the ninth are cut. */
-static bool read_decimal(const char *text, int64_t max, const char **end, int64_t *billionths)
+int64_t weir__option_number(const struct weir__given *given, const char *name)
 {
-    int64_t integer = 0, part = 0, unit = SECOND_NS / 10;
-    const char *at = text;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        integer = integer * 10 + (*at - '0');
-        if (integer > max)
-            return false;
-    }
-    if (at == text)
-        return false;
-    if (*at == '.') {
-        const char *first = ++at;
-        for (; *at >= '0' && *at <= '9'; at++, unit /= 10)
-            part += (*at - '0') * unit;
-        if (at == first)
-            return false;
-    }
-    *end = at;
-    *billionths = integer * SECOND_NS + part;
-    return true;
+    const char *text = weir__option(given, name);
+    int64_t number = 0;
+    if (!text || weir__read_int(text + (*text == 'v'), 1, INT64_MAX, &number))
+        return number;
+    fprintf(stderr, "weir %s: --%s is a number of at least 1\n", given->command, name);
+    return -1;
 }
 
-/* Exactly `count` digits. */
-static bool read_digits(const char **at, int count, int *value)
+/* Seconds since 1970 of "2026-01-02" or "2026-01-02T03:04:05.5+01:00", without the fraction. */
+static bool read_iso(const char *text, int64_t *seconds)
 {
-    int number = 0;
-    for (int i = 0; i < count; i++, (*at)++) {
-        if (**at < '0' || **at > '9')
-            return false;
-        number = number * 10 + (**at - '0');
-    }
-    *value = number;
-    return true;
-}
-
-/* "Z", "+01:00", "-0530" or nothing, which is UTC; the end must follow. */
-static bool read_zone(const char *at, int *offset_s)
-{
-    int hours, minutes;
-    *offset_s = 0;
-    if (*at == '\0' || ((*at == 'Z' || *at == 'z') && at[1] == '\0'))
-        return true;
-    if (*at != '+' && *at != '-')
-        return false;
-    int sign = *at++ == '-' ? -1 : 1;
-    if (!read_digits(&at, 2, &hours))
-        return false;
-    at += *at == ':';
-    if (!read_digits(&at, 2, &minutes) || *at != '\0' || hours > 23 || minutes > 59)
-        return false;
-    *offset_s = sign * (hours * 3600 + minutes * 60);
-    return true;
-}
-
-/* Parses "T03:04", "T03:04:05" or "T03:04:05.25"; *at moves past it. */
-static bool read_clock(const char **at, struct tm *tm, int64_t *part_ns)
-{
-    (*at)++;
-    if (!read_digits(at, 2, &tm->tm_hour) || *(*at)++ != ':' || !read_digits(at, 2, &tm->tm_min))
-        return false;
-    if (**at != ':')
-        return true;
-    const char *end;
-    int64_t seconds;
-    if (!read_decimal(++*at, 59, &end, &seconds) || end < *at + 2 || ((*at)[2] != '.' && end != *at + 2))
-        return false;
-    *at = end;
-    tm->tm_sec = (int)(seconds / SECOND_NS);
-    *part_ns = seconds % SECOND_NS;
-    return true;
-}
-
-static bool read_iso(const char *at, int64_t *ns)
-{
+    enum { CLOCK = 1, HOURS = 5, MINUTES, GROUPS };
+    static const char form[] = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]+)?)?)?"
+                               "([Zz]|[+-]([0-9]{2}):?([0-9]{2}))?$";
     struct tm tm = {0};
-    int64_t part_ns = 0;
-    int offset_s, year, month;
-    if (!read_digits(&at, 4, &year) || *at++ != '-' || !read_digits(&at, 2, &month) || *at++ != '-' ||
-        !read_digits(&at, 2, &tm.tm_mday))
+    regex_t regex;
+    regmatch_t group[GROUPS];
+    int hours = 0, minutes = 0;
+    if (regcomp(&regex, form, REG_EXTENDED) != 0)
+        weir__must(NULL);
+    bool good = regexec(&regex, text, GROUPS, group, 0) == 0;
+    regfree(&regex);
+    good = good && sscanf(text, "%d-%d-%d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday) == 3;
+    if (good && group[CLOCK].rm_so >= 0)
+        good = sscanf(text + group[CLOCK].rm_so + 1, "%d:%d:%d", &tm.tm_hour, &tm.tm_min, &tm.tm_sec) >= 2;
+    if (good && group[HOURS].rm_so >= 0)
+        good =
+            sscanf(text + group[HOURS].rm_so, "%2d", &hours) + sscanf(text + group[MINUTES].rm_so, "%2d", &minutes) ==
+            2;
+    if (!good || hours > 23 || minutes > 59)
         return false;
-    tm.tm_year = year - 1900;
-    tm.tm_mon = month - 1;
-    if ((*at == 'T' || *at == 't' || *at == ' ') && !read_clock(&at, &tm, &part_ns))
-        return false;
-    if (!read_zone(at, &offset_s))
-        return false;
+    int offset = (hours * 60 + minutes) * 60;
+    tm.tm_year -= 1900;
+    tm.tm_mon--;
     struct tm normal = tm; /* timegm moves the 30th of February on; here it is a mistake */
-    int64_t seconds = (int64_t)timegm(&normal) - offset_s;
-    if (normal.tm_mday != tm.tm_mday || normal.tm_mon != tm.tm_mon || normal.tm_hour != tm.tm_hour ||
-        normal.tm_min != tm.tm_min)
-        return false;
-    if (seconds < 0 || seconds >= LAST_TIME)
-        return false;
-    *ns = seconds * SECOND_NS + part_ns;
-    return true;
+    *seconds = (int64_t)timegm(&normal);
+    if (group[HOURS].rm_so >= 0)
+        *seconds += text[group[HOURS].rm_so - 1] == '-' ? offset : -offset;
+    return normal.tm_mon == tm.tm_mon && normal.tm_mday == tm.tm_mday && normal.tm_hour == tm.tm_hour &&
+           normal.tm_min == tm.tm_min && normal.tm_sec == tm.tm_sec;
 }
 
 bool weir__read_time(const char *text, int64_t *ns)
 {
-    const char *end;
-    int64_t time_ns;
-    if (read_decimal(text, LAST_TIME - 1, &end, &time_ns) && *end == '\0') {
-        *ns = time_ns;
-        return true;
-    }
-    return read_iso(text, ns);
+    size_t digits = strspn(text, "0123456789"), len = strlen(text);
+    const char *dot = strchr(text, '.');
+    int64_t seconds = strtoll(text, NULL, 10);
+    bool plain = digits > 0 && (digits == len ||
+                                (text + digits == dot && strspn(dot + 1, "0123456789") == len - digits - 1 && dot[1]));
+    if (!plain && !read_iso(text, &seconds))
+        return false;
+    if (seconds < 0 || seconds >= LAST_TIME)
+        return false;
+    *ns = seconds * WEIR_SECOND + (dot ? (int64_t)(strtod(dot, NULL) * 1e9 + 0.5) : 0);
+    return true;
 }

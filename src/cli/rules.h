@@ -1,11 +1,11 @@
 /*
- * weir rules: rules.c has the subcommands and their help; rules_look.c lists, rules_publish.c publishes and rolls back,
- * rules_check.c reads and validates files, rules_apply.c applies files to the service.
+ * weir rules: rules_look.c lists, rules_publish.c publishes and rolls back, rules_check.c reads and validates files,
+ * rules_apply.c applies files to the service.
  */
 #ifndef WEIR_CLI_RULES_H
 #define WEIR_CLI_RULES_H
 
-#include "cli/subcommand.h"
+#include "cli/service.h"
 #include "control/control.h"
 
 /*
@@ -14,35 +14,24 @@
  */
 bool weir__rule_files_read(struct weir__documents *documents, const char *path, struct weir__findings *findings);
 
-int weir__rules_list(struct weir__command_line *given);
-int weir__rules_get(struct weir__command_line *given);
-int weir__rules_diff(struct weir__command_line *given);
-int weir__rules_history(struct weir__command_line *given);
-int weir__rules_publish(struct weir__command_line *given);
-int weir__rules_rollback(struct weir__command_line *given);
-int weir__rules_validate(struct weir__command_line *given);
-int weir__rules_apply(struct weir__command_line *given);
-
 /* True for a stage of --publish or --stage, where `draft` is one, too. False after an error was printed. */
-bool weir__rules_stage(const struct weir__command_line *given, enum weir__with option, bool draft);
+bool weir__rules_stage(const struct weir__given *given, const char *option, bool draft);
 /*
- * Adds a document to publish to a list; version 0: the current one. Without memory, or for a name that is not UTF-8,
- * the list becomes NULL, which weir__rules_put reports.
+ * Adds a document to publish to a list; version 0: the current one. For a name that is not UTF-8 the list becomes NULL,
+ * which weir__rules_put reports.
  */
 void weir__rules_want(json_t **documents, const char *name, const char *stage, int64_t version);
 /*
  * Publishes all documents (which it takes over) in one publication, or none. 1: published; 0: unchanged; -1: the reply
- * has the error, or it was printed (status 0). Free the reply.
+ * has the error, or it was printed (status 0). Free the call.
  */
-int weir__rules_put(const struct weir__command_line *given, json_t *documents, struct weir__service_reply *reply);
+int weir__rules_put(const struct weir__given *given, json_t *documents, struct weir__service_call *call);
 
 /* Checks all documents, each with the settings that will apply to it. False after errors were added or printed. */
-bool weir__rules_check(const struct weir__command_line *given, const struct weir__documents *documents,
+bool weir__rules_check(const struct weir__given *given, const struct weir__documents *documents,
                        struct weir__findings *findings);
 /* Adds the errors that the service reported about a document. False: there were none. */
 bool weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
                           const json_t *problems, struct weir__findings *findings);
-/* The findings of one severity as JSON. */
-json_t *weir__rules_findings(const struct weir__findings *findings, enum weir_severity severity);
 
 #endif

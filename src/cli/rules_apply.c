@@ -1,6 +1,5 @@
 /* weir rules apply: makes the documents of the service equal to those of files. */
 #include "cli/rules.h"
-#include "cli/cli.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,217 +14,128 @@ struct document_change {
     enum action action;
     int64_t version; /* the current one; 0: none */
     int64_t enforced, shadow;
-    char *diff;
+    const char *diff;
     bool done;
     bool due;              /* to be published or withdrawn */
     const char *published; /* the stage it was published in */
-    char *error;
+    const char *error;
 };
 
-struct changes {
-    struct document_change *list;
-    size_t count;
+struct apply {
+    const struct weir__given *given;
     bool dry_run;
+    const char *publish; /* the stage of --publish, or NULL */
+    struct weir__documents documents;
+    struct weir__findings findings;
+    json_t *items; /* the documents of the service */
+    struct document_change *changes;
+    size_t count;
     bool begun;       /* the checks passed: it was written, or would have been */
     int64_t revision; /* the last that was made; 0: none */
 };
 
 /* ---- Output ---- */
 
-enum { LABEL_MAX = 512, CELL_MAX = 64 };
-
-static char *make_diff(const struct document_change *change, const struct weir__documents *documents,
-                       const char *before)
-{
-    char from[LABEL_MAX] = "/dev/null", to[LABEL_MAX] = "/dev/null";
-    if (change->version > 0)
-        snprintf(from, sizeof from, "%s@%" PRId64, change->name, change->version);
-    if (change->document)
-        snprintf(to, sizeof to, "%s", documents->files[change->document->stretches[0].file].path);
-    return weir__must(weir__diff(before, change->document ? change->document->text : "", from, to));
-}
-
 /* A diff goes to terminals, and its text came from others: nothing in it may move the cursor. */
 static void print_diff(const char *diff)
 {
     bool colour = weir__has_colour(stdout);
-    while (*diff) {
-        size_t len = strcspn(diff, "\n");
-        char *line = strndup(diff, len);
-        const char *paint = !colour ? NULL : *diff == '+' ? "\033[32m" : *diff == '-' ? "\033[31m" : NULL;
-        if (paint)
-            fputs(paint, stdout);
-        for (const char *c = line; c && *c;) { /* tabs are indentation, not a trick */
-            char *tab = strchr(c, '\t');
-            if (tab)
-                *tab = '\0';
-            weir__print_text(stdout, c);
-            if (!tab)
-                break;
+    char *rest = weir__text("%s", diff), *line;
+    while ((line = strsep(&rest, "\n")) && (*line || rest)) {
+        const char *paint = !colour ? "" : *line == '+' ? "\033[32m" : *line == '-' ? "\033[31m" : "";
+        fputs(paint, stdout);
+        weir__print_text(stdout, strsep(&line, "\t"));
+        while (line) { /* tabs are indentation, not a trick */
             putchar('\t');
-            c = tab + 1;
+            weir__print_text(stdout, strsep(&line, "\t"));
         }
-        puts(paint ? "\033[0m" : "");
-        free(line);
-        diff += len + (diff[len] == '\n');
+        puts(*paint ? "\033[0m" : "");
     }
 }
 
-static void show_diffs(const struct changes *changes)
+/* True for a change that failed, or that was not reached. */
+static bool is_undone(const struct apply *apply, const struct document_change *change)
 {
-    for (size_t i = 0; i < changes->count; i++)
-        if (changes->list[i].action != KEEP && changes->list[i].diff)
-            print_diff(changes->list[i].diff);
+    return change->error || (change->action != KEEP && !apply->dry_run && !change->done);
 }
 
-static const char *done_text(const struct document_change *change, bool dry_run)
-{
-    static const char *const will[] = {"unchanged", "to be created", "to be changed", "to be deleted"};
-    static const char *const was[] = {"unchanged", "created", "changed", "deleted"};
-    if (change->error)
-        return "failed";
-    if (change->action != KEEP && !dry_run && !change->done)
-        return "not done";
-    return dry_run ? will[change->action] : was[change->action];
-}
-
-/* Prints the documents that changed or failed. */
-static void print_table(const struct changes *changes)
+/* Prints the documents that changed or failed, and the sum. */
+static void print_text(const struct apply *apply)
 {
     static const struct weir__column columns[] = {
         {"name", WEIR__CUT}, {"change", 0}, {"version", WEIR__OPTIONAL}, {"published", WEIR__OPTIONAL}};
+    static const char *const will[] = {"unchanged", "to be created", "to be changed", "to be deleted"};
+    static const char *const was[] = {"unchanged", "created", "changed", "deleted"};
     struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};
-    for (size_t i = 0; i < changes->count; i++) {
-        const struct document_change *change = &changes->list[i];
-        char version[CELL_MAX] = "";
+    size_t counts[DELETE + 1] = {0}, undone = 0;
+    for (size_t i = 0; i < apply->count; i++) {
+        const struct document_change *change = &apply->changes[i];
+        bool gone = change->action == DELETE && change->done;
+        undone += is_undone(apply, change);
+        counts[change->action] += !is_undone(apply, change);
         if (change->action == KEEP && !change->published && !change->error)
             continue;
-        if (change->version > 0 && !(change->action == DELETE && change->done))
-            snprintf(version, sizeof version, "v%" PRId64, change->version);
         weir__text_table_cell(&table, change->name);
-        weir__text_table_cell(&table, done_text(change, changes->dry_run));
-        weir__text_table_cell(&table, version);
+        weir__text_table_cell(&table, change->error              ? "failed"
+                                      : is_undone(apply, change) ? "not done"
+                                                                 : (apply->dry_run ? will : was)[change->action]);
+        weir__text_table_cell(&table, change->version > 0 && !gone ? weir__text("v%" PRId64, change->version) : "");
         weir__text_table_cell(&table, change->published);
     }
     weir__text_table_print(&table, stdout);
-}
-
-static void print_sum(const struct changes *changes, bool published)
-{
-    size_t counts[DELETE + 1] = {0}, failed = 0;
-    for (size_t i = 0; i < changes->count; i++) {
-        const struct document_change *change = &changes->list[i];
-        bool undone = change->error || (change->action != KEEP && !changes->dry_run && !change->done);
-        if (undone)
-            failed++;
-        else
-            counts[change->action]++;
-    }
-    printf("%s%zu created, %zu changed, %zu deleted, %zu unchanged", changes->dry_run ? "would be: " : "",
-           counts[CREATE], counts[UPDATE], counts[DELETE], counts[KEEP]);
-    if (failed > 0)
-        printf(", %zu not done", failed);
-    if (changes->revision > 0)
-        printf("; revision %" PRId64 " is published", changes->revision);
-    puts(changes->dry_run ? "; nothing was written" : "");
-    if (!changes->dry_run && !published && counts[CREATE] + counts[UPDATE] > 0)
+    printf("%s%zu created, %zu changed, %zu deleted, %zu unchanged", apply->dry_run ? "would be: " : "", counts[CREATE],
+           counts[UPDATE], counts[DELETE], counts[KEEP]);
+    if (undone > 0)
+        printf(", %zu not done", undone);
+    if (apply->revision > 0)
+        printf("; revision %" PRId64 " is published", apply->revision);
+    puts(apply->dry_run ? "; nothing was written" : "");
+    if (!apply->dry_run && !apply->publish && counts[CREATE] + counts[UPDATE] > 0)
         puts("these are drafts: --publish enforced, or weir rules publish, publishes them");
 }
 
-static json_t *change_json(const struct document_change *change)
+/* False after an error. */
+static bool print_json(const struct apply *apply, bool good)
 {
     static const char *const actions[] = {"none", "create", "update", "delete"};
-    return json_pack("{s:s, s:s, s:b, s:o, s:s?, s:s?, s:s?}", "name", change->name, "action", actions[change->action],
-                     "done", change->done, "version", change->version > 0 ? json_integer(change->version) : json_null(),
-                     "published", change->published, "diff", change->diff, "error", change->error);
-}
-
-static int report_outcome(const struct weir__command_line *given, const struct changes *changes,
-                          const struct weir__findings *findings, bool good)
-{
-    if (!given->json && !changes->begun) {
-        if (findings->errors > 0)
-            weir__print_line(stderr, "%s: %zu error%s; nothing was written", given->arguments[0], findings->errors,
-                             findings->errors == 1 ? "" : "s");
-        else
-            weir__print_line(stderr, "%s: nothing was written", given->arguments[0]);
-        return 1;
-    }
-    if (!given->json) {
-        print_table(changes);
-        print_sum(changes, given->is[WEIR__WITH_PUBLISH]);
-        return good ? 0 : 1;
-    }
     json_t *list = json_array();
-    for (size_t i = 0; i < changes->count; i++)
-        json_array_append_new(list, change_json(&changes->list[i]));
-    json_t *all = json_pack("{s:b, s:b, s:o, s:o, s:o, s:o}", "ok", good, "dry_run", changes->dry_run, "changes", list,
-                            "errors", weir__rules_findings(findings, WEIR_IS_ERROR), "warnings",
-                            weir__rules_findings(findings, WEIR_IS_WARNING), "revision",
-                            changes->revision > 0 ? json_integer(changes->revision) : json_null());
-    good &= weir__print_json(all);
-    return good ? 0 : 1;
+    for (const struct document_change *change = apply->changes; change < apply->changes + apply->count; change++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:o?, s:s?, s:s?, s:s?}", "name", change->name, "action",
+                                              actions[change->action], "done", change->done, "version",
+                                              change->version > 0 ? json_integer(change->version) : NULL, "published",
+                                              change->published, "diff", change->diff, "error", change->error));
+    return weir__print_json(json_pack("{s:b, s:b, s:o, s:o, s:o, s:o?}", "ok", good, "dry_run", apply->dry_run,
+                                      "changes", list, "errors", weir__findings_json(&apply->findings, WEIR_IS_ERROR),
+                                      "warnings", weir__findings_json(&apply->findings, WEIR_IS_WARNING), "revision",
+                                      apply->revision > 0 ? json_integer(apply->revision) : NULL));
 }
-
-struct apply {
-    struct weir__command_line *given;
-    struct weir__documents documents;
-    struct changes changes;
-    struct weir__findings findings;
-    json_t *items; /* the documents of the service, as a list and by name */
-    json_t *by_name;
-};
 
 /* ---- Differences ---- */
 
-static int64_t number_of(const json_t *item, const char *name)
+/* Plans the change of one document; `item` is the service's entry, or NULL. False after an error was printed. */
+static bool plan(struct apply *apply, const struct weir__rule_document *document, const char *name, const json_t *item)
 {
-    return json_integer_value(json_object_get(item, name));
-}
-
-/* Reads the current text. NULL after an error was printed. */
-static char *read_text(struct apply *apply, struct document_change *change)
-{
-    char *path = weir__service_path("/v1/rules/", change->name, "");
-    struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = true};
-    struct weir__service_reply reply = {0};
-    char *text = NULL;
-    if (weir__service_call(apply->given->service, &request, &reply) &&
-        weir__service_reply_is_good(apply->given->service, &reply, change->name)) {
-        text = reply.body;
-        reply.body = NULL;
-        /* The version that is compared is the version that may be replaced. */
-        if (reply.version > 0)
-            change->version = reply.version;
-    }
-    weir__service_reply_free(&reply);
-    free(path);
-    return text;
-}
-
-/* Plans the change of one document; `item` is the service's entry, or NULL. */
-static bool decide(struct apply *apply, struct document_change *change, const json_t *item)
-{
+    struct document_change *change = &apply->changes[apply->count++];
     bool exists = item && !json_is_true(json_object_get(item, "deleted"));
-    char *before = NULL;
-    change->enforced = number_of(item, "enforced_version");
-    change->shadow = number_of(item, "shadow_version");
-    if (exists) {
-        change->version = number_of(item, "version");
-        before = read_text(apply, change);
-        if (!before)
-            return false;
+    struct weir__service_call call = {.about = name, .wants_yaml = true};
+    *change = (struct document_change){.document = document,
+                                       .name = name,
+                                       .version = exists ? weir__member_int(item, "version") : 0,
+                                       .enforced = weir__member_int(item, "enforced_version"),
+                                       .shadow = weir__member_int(item, "shadow_version")};
+    if (exists && (!weir__call(apply->given, &call, weir__path("/v1/rules/%", name)) || !call.text)) {
+        weir__call_free(&call);
+        return false;
     }
-    const char *after = change->document ? change->document->text : "";
-    if (!change->document)
-        change->action = DELETE;
-    else if (!exists)
-        change->action = CREATE;
-    else
-        change->action = strcmp(before, after) == 0 ? KEEP : UPDATE;
+    if (call.version > 0) /* the version that is compared is the version that may be replaced */
+        change->version = call.version;
+    const char *before = exists ? call.text : "", *after = document ? document->text : "", *none = "/dev/null";
+    change->action = !document ? DELETE : !exists ? CREATE : strcmp(before, after) == 0 ? KEEP : UPDATE;
     if (change->action != KEEP)
-        change->diff = make_diff(change, &apply->documents, before ? before : "");
-    free(before);
+        change->diff = weir__keep(
+            weir__diff(before, after, change->version > 0 ? weir__text("%s@%" PRId64, name, change->version) : none,
+                       document ? apply->documents.files[document->stretches[0].file].path : none));
+    weir__call_free(&call);
     return true;
 }
 
@@ -237,47 +147,29 @@ static const struct weir__rule_document *find_document(const struct weir__docume
     return NULL;
 }
 
-/* Plans the deletion of documents that are in no file: rules first, as they may need the settings. */
-static bool decide_prunes(struct apply *apply)
+/* Plans all changes. Documents that are in no file are deleted: rules first, as they may need the settings. */
+static bool plan_all(struct apply *apply)
 {
-    struct changes *changes = &apply->changes;
-    for (int pass = 0; pass < 2; pass++) {
-        size_t i;
-        const json_t *item;
+    json_t *item, *by_name = json_object();
+    size_t i;
+    bool good = (apply->items = weir__list_all(apply->given, "/v1/rules"));
+    json_array_foreach(apply->items, i, item) json_object_set(by_name, weir__member(item, "name"), item);
+    apply->changes =
+        weir__keep(calloc(apply->documents.count + json_array_size(apply->items) + 1, sizeof *apply->changes));
+    for (i = 0; i < apply->documents.count && good; i++) {
+        const struct weir__rule_document *document = &apply->documents.list[i];
+        good = plan(apply, document, document->name, json_object_get(by_name, document->name));
+    }
+    json_decref(by_name);
+    for (int settings = 0; settings < 2 && weir__option(apply->given, "prune"); settings++)
         json_array_foreach(apply->items, i, item)
         {
             const char *name = weir__member(item, "name");
-            bool settings = strcmp(name, WEIR__SETTINGS_NAME) == 0;
-            if (settings != (pass == 1) || json_is_true(json_object_get(item, "deleted")) ||
-                find_document(&apply->documents, name))
-                continue;
-            changes->list[changes->count] = (struct document_change){.name = name};
-            if (!decide(apply, &changes->list[changes->count++], item))
-                return false;
+            if (good && (strcmp(name, WEIR__SETTINGS_NAME) == 0) == settings &&
+                !json_is_true(json_object_get(item, "deleted")) && !find_document(&apply->documents, name))
+                good = plan(apply, NULL, name, item);
         }
-    }
-    return true;
-}
-
-static bool decide_all(struct apply *apply)
-{
-    struct changes *changes = &apply->changes;
-    size_t i;
-    json_t *item;
-    apply->items = weir__given_list(apply->given, "/v1/rules");
-    apply->by_name = json_object();
-    if (!apply->items || !apply->by_name)
-        return false;
-    json_array_foreach(apply->items, i, item) json_object_set(apply->by_name, weir__member(item, "name"), item);
-    changes->list =
-        weir__must(calloc(apply->documents.count + json_array_size(apply->items) + 1, sizeof *changes->list));
-    for (i = 0; i < apply->documents.count; i++) {
-        const struct weir__rule_document *document = &apply->documents.list[i];
-        changes->list[changes->count] = (struct document_change){.document = document, .name = document->name};
-        if (!decide(apply, &changes->list[changes->count++], json_object_get(apply->by_name, document->name)))
-            return false;
-    }
-    return !apply->given->is[WEIR__WITH_PRUNE] || decide_prunes(apply);
+    return good;
 }
 
 /* ---- Writing ---- */
@@ -285,41 +177,35 @@ static bool decide_all(struct apply *apply)
 /* Sends one request; a refusal is printed and kept for --json. */
 static bool write_one(struct apply *apply, struct document_change *change)
 {
-    struct weir__command_line *given = apply->given;
     static const char *const methods[] = {"", "POST", "PUT", "DELETE"};
     bool creates = change->action == CREATE, removes = change->action == DELETE;
-    char *path = creates ? weir__must(strdup("/v1/rules")) : weir__service_path("/v1/rules/", change->name, "");
-    struct weir__service_request request = {.method = methods[change->action],
-                                            .path = path,
-                                            .body = removes ? NULL : change->document->text,
-                                            .len = removes ? 0 : change->document->len,
-                                            .yaml = true,
-                                            .if_match = creates ? 0 : change->version,
-                                            .reason = given->value[WEIR__WITH_REASON]};
-    struct weir__service_reply reply;
-    bool sent = weir__service_call(given->service, &request, &reply);
-    const json_t *problems = sent ? weir__service_reply_problems(&reply) : NULL;
-    bool good = sent && reply.status >= 200 && reply.status < 300;
-    if (!good && problems && change->document)
+    struct weir__service_call call = {.method = methods[change->action],
+                                      .about = change->name,
+                                      .if_match = creates ? 0 : change->version,
+                                      .reason = weir__option(apply->given, "reason")};
+    if (!removes)
+        call.body = (weir_text){change->document->text, change->document->len};
+    bool sent = weir__send(apply->given, &call, creates ? "/v1/rules" : weir__path("/v1/rules/%", change->name));
+    const json_t *problems = sent ? weir__call_problems(&call) : NULL;
+    change->done = sent && call.status >= 200 && call.status < 300;
+    if (!change->done && problems && change->document)
         weir__rules_problems(&apply->documents, change->document, problems, &apply->findings);
-    else if (sent && !good)
-        weir__service_reply_is_good(given->service, &reply, change->name);
-    if (!good)
-        change->error = strdup(sent ? weir__service_reply_message(&reply) : "no reply");
-    else if (!removes && reply.version > 0)
-        change->version = reply.version;
-    change->done = good;
-    weir__service_reply_free(&reply);
-    free(path);
-    return good;
+    else if (sent && !change->done)
+        weir__is_good(apply->given, &call);
+    if (!change->done)
+        change->error = weir__text("%s", sent ? weir__call_message(&call) : "no reply");
+    else if (!removes && call.version > 0)
+        change->version = call.version;
+    weir__call_free(&call);
+    return change->done;
 }
 
 /* Deletes documents, or creates and updates them. */
 static bool write_all(struct apply *apply, bool deletes)
 {
     bool good = true;
-    for (size_t i = 0; i < apply->changes.count; i++) {
-        struct document_change *change = &apply->changes.list[i];
+    for (size_t i = 0; i < apply->count; i++) {
+        struct document_change *change = &apply->changes[i];
         if (change->action != KEEP && (change->action == DELETE) == deletes)
             good &= write_one(apply, change);
     }
@@ -328,40 +214,35 @@ static bool write_all(struct apply *apply, bool deletes)
 
 /* ---- Publishing ---- */
 
-/* True if the document is to be published or withdrawn. An enforced version does not become its own shadow. */
-static bool is_due(const struct document_change *change, bool shadow)
+/* Lists the documents that are to be published or withdrawn. An enforced version does not become its own shadow. */
+static json_t *list_due(struct apply *apply)
 {
-    if (change->action == DELETE)
-        return change->enforced || change->shadow;
-    return change->enforced != change->version && !(shadow && change->shadow == change->version);
-}
-
-/* Lists the documents that are to be published or withdrawn. */
-static void fill_due(struct apply *apply, const char *stage, json_t **due)
-{
-    bool shadow = strcmp(stage, "shadow") == 0;
-    for (size_t i = 0; i < apply->changes.count; i++) {
-        struct document_change *change = &apply->changes.list[i];
+    bool shadow = strcmp(apply->publish, "shadow") == 0;
+    json_t *due = json_array();
+    for (size_t i = 0; i < apply->count; i++) {
+        struct document_change *change = &apply->changes[i];
         bool removes = change->action == DELETE;
-        change->due = is_due(change, shadow);
+        change->due = removes ? change->enforced || change->shadow
+                              : change->enforced != change->version && !(shadow && change->shadow == change->version);
         if (change->due && !removes && shadow && change->document->kind != WEIR__KIND_RULE) {
             fprintf(stderr, "weir %s: %s: only rules have a shadow; publish it as enforced when it is ready\n",
                     apply->given->command, change->name);
             change->due = false;
         }
         if (change->due)
-            weir__rules_want(due, change->name, removes ? "draft" : stage, removes ? 0 : change->version);
+            weir__rules_want(&due, change->name, removes ? "draft" : apply->publish, removes ? 0 : change->version);
     }
+    return due;
 }
 
 /* Reports why the set was refused, each problem at its place in the files. */
-static void report_refusal(struct apply *apply, const struct weir__service_reply *reply)
+static void report_refusal(struct apply *apply, const struct weir__service_call *call)
 {
-    const json_t *problems = weir__service_reply_problems(reply);
+    const json_t *problems = weir__call_problems(call);
     size_t i;
     json_t *problem;
     if (!problems)
-        weir__service_reply_is_good(apply->given->service, reply, NULL);
+        weir__is_good(apply->given, call);
     json_array_foreach(problems, i, problem)
     {
         const char *about = json_string_value(json_object_get(problem, "document"));
@@ -373,30 +254,29 @@ static void report_refusal(struct apply *apply, const struct weir__service_reply
 }
 
 /* Publishes new and changed documents and withdraws deleted ones, in one publication. */
-static bool publish_all(struct apply *apply, const char *stage)
+static bool publish_all(struct apply *apply)
 {
-    json_t *due = json_array();
-    fill_due(apply, stage, &due);
+    json_t *due = list_due(apply);
     if (due && json_array_size(due) == 0) {
         json_decref(due);
         return true;
     }
-    struct weir__service_reply reply;
-    int put = weir__rules_put(apply->given, due, &reply);
+    struct weir__service_call call;
+    int put = weir__rules_put(apply->given, due, &call);
     if (put > 0)
-        apply->changes.revision = number_of(reply.json, "revision");
-    else if (put < 0 && reply.status)
-        report_refusal(apply, &reply);
-    for (size_t i = 0; i < apply->changes.count; i++) {
-        struct document_change *change = &apply->changes.list[i];
+        apply->revision = weir__member_int(call.json, "revision");
+    else if (put < 0 && call.status)
+        report_refusal(apply, &call);
+    for (size_t i = 0; i < apply->count; i++) {
+        struct document_change *change = &apply->changes[i];
         if (change->due && put < 0)
-            change->error = strdup("not published");
+            change->error = "not published";
         else if (change->due && change->action != DELETE)
-            change->published = stage;
+            change->published = apply->publish;
         else if (change->due)
             change->enforced = change->shadow = 0;
     }
-    weir__service_reply_free(&reply);
+    weir__call_free(&call);
     return put >= 0;
 }
 
@@ -406,8 +286,8 @@ static bool publish_all(struct apply *apply, const char *stage)
 static bool may_delete(struct apply *apply)
 {
     bool good = true;
-    for (size_t i = 0; i < apply->changes.count && !apply->given->is[WEIR__WITH_PUBLISH]; i++) {
-        const struct document_change *change = &apply->changes.list[i];
+    for (size_t i = 0; i < apply->count && !apply->publish; i++) {
+        const struct document_change *change = &apply->changes[i];
         if (change->action != DELETE || (!change->enforced && !change->shadow))
             continue;
         weir_diagnostic what = {.severity = WEIR_IS_ERROR,
@@ -421,40 +301,42 @@ static bool may_delete(struct apply *apply)
 
 static bool run(struct apply *apply)
 {
-    struct weir__command_line *given = apply->given;
-    if (!decide_all(apply))
+    if (!plan_all(apply))
         return false;
-    if (!given->json)
-        show_diffs(&apply->changes);
+    for (size_t i = 0; i < apply->count && !apply->given->json; i++)
+        print_diff(apply->changes[i].diff ? apply->changes[i].diff : "");
     fflush(stdout); /* before messages on standard error */
-    bool checked = weir__rules_check(given, &apply->documents, &apply->findings);
+    bool checked = weir__rules_check(apply->given, &apply->documents, &apply->findings);
     if (!may_delete(apply) || !checked)
         return false;
-    apply->changes.begun = true;
-    if (apply->changes.dry_run)
+    apply->begun = true;
+    if (apply->dry_run)
         return true;
-    bool good = write_all(apply, false);
-    if (good && given->is[WEIR__WITH_PUBLISH])
-        good = publish_all(apply, given->value[WEIR__WITH_PUBLISH]);
-    return good && write_all(apply, true); /* after their replacements are published */
+    return write_all(apply, false) && (!apply->publish || publish_all(apply)) &&
+           write_all(apply, true); /* after their replacements are published */
 }
 
-int weir__rules_apply(struct weir__command_line *given)
+int weir__cmd_rules_apply(struct weir__given *given)
 {
-    struct apply apply = {
-        .given = given, .changes.dry_run = given->is[WEIR__WITH_DRY_RUN], .findings.to = given->json ? NULL : stderr};
-    if (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false))
+    struct apply apply = {.given = given,
+                          .dry_run = weir__option(given, "dry-run"),
+                          .publish = weir__option(given, "publish"),
+                          .findings.to = given->json ? NULL : stderr};
+    if (apply.publish && !weir__rules_stage(given, "publish", false))
         return 2;
     bool good = weir__rule_files_read(&apply.documents, given->arguments[0], &apply.findings) && run(&apply);
-    int code = report_outcome(given, &apply.changes, &apply.findings, good);
-    for (size_t i = 0; i < apply.changes.count; i++) {
-        free(apply.changes.list[i].diff);
-        free(apply.changes.list[i].error);
-    }
-    free(apply.changes.list);
+    size_t errors = apply.findings.errors;
+    if (given->json)
+        good &= print_json(&apply, good);
+    else if (apply.begun)
+        print_text(&apply);
+    else if (errors > 0)
+        weir__print_line(stderr, "%s: %zu error%s; nothing was written", given->arguments[0], errors,
+                         errors == 1 ? "" : "s");
+    else
+        weir__print_line(stderr, "%s: nothing was written", given->arguments[0]);
     json_decref(apply.items);
-    json_decref(apply.by_name);
     weir__documents_free(&apply.documents);
     weir__findings_free(&apply.findings);
-    return code;
+    return good ? 0 : 1;
 }

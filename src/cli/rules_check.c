@@ -89,20 +89,6 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
     return json_array_size(problems) > 0;
 }
 
-json_t *weir__rules_findings(const struct weir__findings *findings, enum weir_severity severity)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct weir__finding *f = &findings->list[i];
-        if (f->severity == severity)
-            json_array_append_new(list, json_pack("{s:s?, s:i, s:i, s:s, s:s?, s:s?}", "file", f->file, "line", f->line,
-                                                  "column", f->column, "severity",
-                                                  severity == WEIR_IS_ERROR ? "error" : "warning", "message",
-                                                  f->message, "suggestion", f->suggestion));
-    }
-    return list;
-}
-
 /* ---- With the settings of the files ---- */
 
 struct located_rule {
@@ -163,25 +149,24 @@ static bool try_here(const struct weir__documents *documents, const struct weir_
 
 /* ---- With the settings of the service ---- */
 
-static bool try_there(const struct weir__command_line *given, const struct weir__documents *documents,
+static bool try_there(const struct weir__given *given, const struct weir__documents *documents,
                       const struct weir__rule_document *document, struct weir__findings *findings)
 {
-    struct weir__service_request request = {
-        .method = "POST", .path = "/v1/validate", .body = document->text, .len = document->len, .yaml = true};
-    struct weir__service_reply reply;
-    bool good = weir__service_call(given->service, &request, &reply);
-    const json_t *problems = good ? weir__service_reply_problems(&reply) : NULL;
+    struct weir__service_call call = {
+        .method = "POST", .about = document->name, .body = {document->text, document->len}};
+    bool good = weir__send(given, &call, "/v1/validate");
+    const json_t *problems = good ? weir__call_problems(&call) : NULL;
     if (good && problems)
         good = !weir__rules_problems(documents, document, problems, findings);
-    else if (good && weir__service_reply_is_good(given->service, &reply, document->name))
-        weir__rules_problems(documents, document, json_object_get(reply.json, "warnings"), findings);
+    else if (good && weir__is_good(given, &call))
+        weir__rules_problems(documents, document, json_object_get(call.json, "warnings"), findings);
     else
         good = false;
-    weir__service_reply_free(&reply);
+    weir__call_free(&call);
     return good;
 }
 
-bool weir__rules_check(const struct weir__command_line *given, const struct weir__documents *documents,
+bool weir__rules_check(const struct weir__given *given, const struct weir__documents *documents,
                        struct weir__findings *findings)
 {
     bool settings = documents->count > 0 && documents->list[0].kind == WEIR__KIND_SETTINGS, good = true;
@@ -195,7 +180,7 @@ bool weir__rules_check(const struct weir__command_line *given, const struct weir
     return good;
 }
 
-int weir__rules_validate(struct weir__command_line *given)
+int weir__cmd_rules_validate(struct weir__given *given)
 {
     struct weir__findings findings = {.to = given->json ? NULL : stderr};
     struct weir__documents documents;
@@ -203,8 +188,8 @@ int weir__rules_validate(struct weir__command_line *given)
                 weir__rules_check(given, &documents, &findings);
     if (given->json) {
         good &= weir__print_json(json_pack(
-            "{s:b, s:o, s:o, s:I}", "ok", good, "errors", weir__rules_findings(&findings, WEIR_IS_ERROR), "warnings",
-            weir__rules_findings(&findings, WEIR_IS_WARNING), "documents", (json_int_t)documents.count));
+            "{s:b, s:o, s:o, s:I}", "ok", good, "errors", weir__findings_json(&findings, WEIR_IS_ERROR), "warnings",
+            weir__findings_json(&findings, WEIR_IS_WARNING), "documents", (json_int_t)documents.count));
     } else if (good) {
         weir__print_line(stdout, "%s: %zu document%s, good", given->arguments[0], documents.count,
                          documents.count == 1 ? "" : "s");

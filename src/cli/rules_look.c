@@ -1,12 +1,7 @@
 /* weir rules list, get, diff and history. */
-#include "cli/cli.h"
 #include "cli/rules.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { NUMBER_TEXT = 32 };
 
 /* "v3" */
 static const char *version_cell(const json_t *item, const char *member, char *buffer)
@@ -34,7 +29,7 @@ static const char *day_cell(const json_t *item, const char *member, char *buffer
 }
 
 /* Prints a list, which it takes over, as JSON or as a table. Returns the exit code. */
-static int print_list(const struct weir__command_line *given, json_t *items, const struct weir__item_column *columns,
+static int print_list(const struct weir__given *given, json_t *items, const struct weir__item_column *columns,
                       size_t count, const char *none)
 {
     bool good = items != NULL;
@@ -46,7 +41,7 @@ static int print_list(const struct weir__command_line *given, json_t *items, con
     return good ? 0 : 1;
 }
 
-int weir__rules_list(struct weir__command_line *given)
+int weir__cmd_rules_list(struct weir__given *given)
 {
     static const struct weir__item_column columns[] = {
         {{"name", WEIR__CUT}, "name", NULL},
@@ -57,75 +52,48 @@ int weir__rules_list(struct weir__command_line *given)
         {{"by", WEIR__CUT}, "author", NULL},
         {{"summary", WEIR__CUT}, "summary", NULL},
     };
-    struct weir__buffer path = {0};
-    weir__buffer_printf(&path, "/v1/rules");
-    weir__query_add(&path, "stage", given->value[WEIR__WITH_STAGE]);
-    weir__query_add(&path, "kind", given->value[WEIR__WITH_KIND]);
-    weir__query_add(&path, "q", given->value[WEIR__WITH_SEARCH]);
-    json_t *items = weir__given_list(given, weir__buffer_text(&path));
-    weir__buffer_free(&path);
-    return print_list(given, items, columns, sizeof columns / sizeof *columns, "no documents");
+    const char *path = weir__path("/v1/rules?stage=%&kind=%&q=%", weir__option(given, "stage"),
+                                  weir__option(given, "kind"), weir__option(given, "search"));
+    return print_list(given, weir__list_all(given, path), columns, sizeof columns / sizeof *columns, "no documents");
 }
 
-int weir__rules_get(struct weir__command_line *given)
+int weir__cmd_rules_get(struct weir__given *given)
 {
     const char *name = given->arguments[0];
-    int64_t version = weir__given_number(given, WEIR__WITH_VERSION);
-    char query[NUMBER_TEXT] = "";
+    int64_t version = weir__option_number(given, "version");
     if (version < 0)
         return 2;
-    if (version > 0)
-        snprintf(query, sizeof query, "?version=%" PRId64, version);
-    char *path = weir__service_path("/v1/rules/", name, query);
     /* The published set is always YAML. */
-    bool yaml = !given->json || strcmp(name, "published") == 0;
-    struct weir__service_request request = {.method = "GET", .path = path, .wants_yaml = yaml};
-    struct weir__service_reply reply = {0};
-    bool good = weir__service_call(given->service, &request, &reply) &&
-                weir__service_reply_is_good(given->service, &reply, name);
+    struct weir__service_call call = {.about = name, .wants_yaml = !given->json || strcmp(name, "published") == 0};
+    bool good = weir__call(given, &call, weir__path("/v1/rules/%?version=%", name, weir__digits(version)));
     if (good && given->json)
-        good = weir__print_json(reply.json ? json_incref(reply.json)
-                                           : json_pack("{s:s, s:s%}", "name", name, "text", reply.body, reply.len));
+        good = weir__print_json(call.json ? json_incref(call.json)
+                                          : json_pack("{s:s, s:s%}", "name", name, "text", call.text, call.len));
     else if (good)
-        fwrite(reply.body, 1, reply.len, stdout);
-    weir__service_reply_free(&reply);
-    free(path);
+        fwrite(call.text, 1, call.len, stdout);
+    weir__call_free(&call);
     return good ? 0 : 1;
 }
 
-/* Adds the number of an option to a query. False after an error was printed. */
-static bool add_number(const struct weir__command_line *given, enum weir__with option, const char *name,
-                       struct weir__buffer *path)
+static void print_diff(const struct weir__given *given, const json_t *reply)
 {
-    int64_t number = weir__given_number(given, option);
-    char text[NUMBER_TEXT];
-    snprintf(text, sizeof text, "%" PRId64, number);
-    weir__query_add(path, name, number > 0 ? text : NULL);
-    return number >= 0;
+    (void)given;
+    fputs(weir__member(reply, "unified"), stdout);
 }
 
-int weir__rules_diff(struct weir__command_line *given)
+int weir__cmd_rules_diff(struct weir__given *given)
 {
-    struct weir__buffer path = {0};
-    struct weir__service_reply reply = {0};
-    char *start = weir__service_path("/v1/rules/", given->arguments[0], "/diff");
-    int code = 2;
-    weir__buffer_printf(&path, "%s", start);
-    free(start);
-    if (add_number(given, WEIR__WITH_FROM, "from", &path) && add_number(given, WEIR__WITH_TO, "to", &path)) {
-        bool good = weir__given_get(given, weir__buffer_text(&path), given->arguments[0], &reply);
-        if (good && given->json)
-            good = weir__print_json(json_incref(reply.json));
-        else if (good)
-            fputs(weir__member(reply.json, "unified"), stdout);
-        code = good ? 0 : 1;
-    }
-    weir__service_reply_free(&reply);
-    weir__buffer_free(&path);
-    return code;
+    struct weir__service_call call = {.about = given->arguments[0]};
+    int64_t from = weir__option_number(given, "from"), to = from < 0 ? -1 : weir__option_number(given, "to");
+    if (to < 0)
+        return 2;
+    bool good = weir__call(
+        given, &call,
+        weir__path("/v1/rules/%/diff?from=%&to=%", given->arguments[0], weir__digits(from), weir__digits(to)));
+    return weir__call_end(given, &call, good, print_diff);
 }
 
-int weir__rules_history(struct weir__command_line *given)
+int weir__cmd_rules_history(struct weir__given *given)
 {
     static const struct weir__item_column columns[] = {
         {{"version", WEIR__OPTIONAL}, "version", version_cell},
@@ -136,9 +104,7 @@ int weir__rules_history(struct weir__command_line *given)
         {{"by", WEIR__CUT}, "author", NULL},
         {{"reason", WEIR__CUT}, "reason", NULL},
     };
-    bool versions = given->argument_count > 0;
-    char *path = versions ? weir__service_path("/v1/rules/", given->arguments[0], "/versions") : NULL;
-    json_t *items = weir__given_list(given, versions ? path : "/v1/revisions");
-    free(path);
+    const char *name = weir__argument(given, NULL);
+    json_t *items = weir__list_all(given, name ? weir__path("/v1/rules/%/versions", name) : "/v1/revisions");
     return print_list(given, items, columns, sizeof columns / sizeof *columns, "nothing has been published yet");
 }

@@ -2,75 +2,47 @@
 #include "cli/rules.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { PATH_MAX_BYTES = 64 };
-
-bool weir__rules_stage(const struct weir__command_line *given, enum weir__with option, bool draft)
+bool weir__rules_stage(const struct weir__given *given, const char *option, bool draft)
 {
-    const char *stage = given->value[option];
-    if (given->is[option] &&
+    const char *stage = weir__option(given, option);
+    if (stage &&
         (strcmp(stage, "shadow") == 0 || strcmp(stage, "enforced") == 0 || (draft && strcmp(stage, "draft") == 0)))
         return true;
-    fprintf(stderr, "weir %s: --%s shadow%s enforced%s\n", given->command,
-            option == WEIR__WITH_STAGE ? "stage" : "publish", draft ? "," : " or", draft ? " or draft" : "");
+    fprintf(stderr, "weir %s: --%s shadow%s enforced%s\n", given->command, option, draft ? "," : " or",
+            draft ? " or draft" : "");
     return false;
-}
-
-/* A body with the reason, if there is one. */
-static json_t *with_reason(const struct weir__command_line *given, json_t *body)
-{
-    if (body && given->is[WEIR__WITH_REASON])
-        json_object_set_new(body, "reason", json_string(given->value[WEIR__WITH_REASON]));
-    return body;
-}
-
-static const char *error_code(const struct weir__service_reply *reply)
-{
-    return weir__member(json_object_get(reply->json, "error"), "code");
-}
-
-int weir__rules_put(const struct weir__command_line *given, json_t *documents, struct weir__service_reply *reply)
-{
-    json_t *body = documents ? with_reason(given, json_pack("{s:o}", "documents", documents)) : NULL;
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    int result = -1;
-    *reply = (struct weir__service_reply){0};
-    if (text) {
-        struct weir__service_request request = {
-            .method = "POST", .path = "/v1/revisions", .body = text, .len = strlen(text)};
-        bool sent = weir__service_call(given->service, &request, reply);
-        if (sent && reply->status == 409 && strcmp(error_code(reply), "unchanged") == 0)
-            result = 0;
-        else if (sent && reply->status == 201 && reply->json)
-            result = 1;
-    } else {
-        fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
-    }
-    json_decref(body);
-    free(text);
-    return result;
 }
 
 void weir__rules_want(json_t **documents, const char *name, const char *stage, int64_t version)
 {
-    json_t *wanted = json_pack("{s:s, s:s}", "name", name, "stage", stage);
-    if (version > 0)
-        json_object_set_new(wanted, "version", json_integer(version));
+    json_t *wanted = json_pack("{s:s, s:s, s:o*}", "name", name, "stage", stage, "version",
+                               version > 0 ? json_integer(version) : NULL);
     if (json_array_append_new(*documents, wanted) == 0)
         return;
     json_decref(*documents);
     *documents = NULL;
 }
 
+int weir__rules_put(const struct weir__given *given, json_t *documents, struct weir__service_call *call)
+{
+    *call = (struct weir__service_call){.method = "POST"};
+    call->json_body = json_pack("{s:o, s:s*}", "documents", documents, "reason", weir__option(given, "reason"));
+    bool sent = weir__send(given, call, "/v1/revisions");
+    const char *code = weir__member(json_object_get(call->json, "error"), "code");
+    if (sent && call->status == 409 && strcmp(code, "unchanged") == 0)
+        return 0;
+    return sent && call->status == 201 && call->json ? 1 : -1;
+}
+
 /* Reports the outcome for each document; `put` is the result of weir__rules_put. */
-static void report_published(const struct weir__command_line *given, const struct weir__service_reply *reply, int put,
+static void report_published(const struct weir__given *given, const struct weir__service_call *call, int put,
                              json_t *published)
 {
-    const json_t *documents = json_object_get(reply->json, "documents");
+    const json_t *documents = json_object_get(call->json, "documents");
     for (size_t i = 0; i < given->argument_count; i++) {
-        const char *name = given->arguments[i], *stage = given->value[WEIR__WITH_STAGE];
+        const char *name = given->arguments[i], *stage = weir__option(given, "stage");
         bool changed = put > 0 && json_is_true(json_object_get(json_array_get(documents, i), "changed"));
         if (given->json)
             json_array_append_new(published,
@@ -80,10 +52,10 @@ static void report_published(const struct weir__command_line *given, const struc
     }
 }
 
-int weir__rules_publish(struct weir__command_line *given)
+int weir__cmd_rules_publish(struct weir__given *given)
 {
-    int64_t version = weir__given_number(given, WEIR__WITH_VERSION);
-    if (version < 0 || !weir__rules_stage(given, WEIR__WITH_STAGE, true))
+    int64_t version = weir__option_number(given, "version");
+    if (version < 0 || !weir__rules_stage(given, "stage", true))
         return 2;
     if (version > 0 && given->argument_count > 1) {
         fprintf(stderr, "weir %s: --version is for one document\n", given->command);
@@ -91,13 +63,13 @@ int weir__rules_publish(struct weir__command_line *given)
     }
     json_t *wanted = json_array(), *published = json_array();
     for (size_t i = 0; i < given->argument_count; i++)
-        weir__rules_want(&wanted, given->arguments[i], given->value[WEIR__WITH_STAGE], version);
-    struct weir__service_reply reply;
-    int put = weir__rules_put(given, wanted, &reply);
-    bool good = put == 0 || (reply.status && weir__service_reply_is_good(given->service, &reply, NULL));
+        weir__rules_want(&wanted, given->arguments[i], weir__option(given, "stage"), version);
+    struct weir__service_call call;
+    int put = weir__rules_put(given, wanted, &call);
+    bool good = put == 0 || (call.status && weir__is_good(given, &call));
     if (good)
-        report_published(given, &reply, put, published);
-    json_t *revision = put > 0 ? json_object_get(reply.json, "revision") : NULL;
+        report_published(given, &call, put, published);
+    json_t *revision = put > 0 ? json_object_get(call.json, "revision") : NULL;
     if (given->json) {
         good &=
             weir__print_json(json_pack("{s:b, s:O, s:O?}", "ok", good, "published", published, "revision", revision));
@@ -105,65 +77,64 @@ int weir__rules_publish(struct weir__command_line *given)
         printf("revision %" JSON_INTEGER_FORMAT " is published\n", json_integer_value(revision));
     }
     json_decref(published);
-    weir__service_reply_free(&reply);
+    weir__call_free(&call);
     return good ? 0 : 1;
 }
 
 /* ---- rollback ---- */
 
-static int roll_back_revision(struct weir__command_line *given, int64_t number)
+static void print_revision(const struct weir__given *given, const json_t *reply)
 {
-    char path[PATH_MAX_BYTES];
-    struct weir__service_reply reply;
-    snprintf(path, sizeof path, "/v1/revisions/%" PRId64 "/rollback", number);
-    bool good = weir__given_post(given, path, with_reason(given, json_object()), NULL, &reply);
-    if (good && given->json)
-        good = weir__print_json(json_incref(reply.json));
-    else if (good)
-        printf("revision %" JSON_INTEGER_FORMAT " is published, as revision %" PRId64 " was\n",
-               json_integer_value(json_object_get(reply.json, "revision")), number);
-    weir__service_reply_free(&reply);
-    return good ? 0 : 1;
+    printf("revision %" PRId64 " is published, as revision %" PRId64 " was\n", weir__member_int(reply, "revision"),
+           weir__option_number(given, "revision"));
 }
 
-static int roll_back_document(struct weir__command_line *given, const char *name, int64_t to)
+static int roll_back_revision(struct weir__given *given, int64_t number)
 {
-    char *path = weir__service_path("/v1/rules/", name, "/rollback");
-    struct weir__service_reply reply;
-    bool good =
-        weir__given_post(given, path, with_reason(given, json_pack("{s:I}", "version", (json_int_t)to)), name, &reply);
-    int64_t version = json_integer_value(json_object_get(reply.json, "version")), revision = 0;
+    struct weir__service_call call = {.method = "POST",
+                                      .json_body = json_pack("{s:s*}", "reason", weir__option(given, "reason"))};
+    bool good = weir__call(given, &call, weir__path("/v1/revisions/%/rollback", weir__digits(number)));
+    return weir__call_end(given, &call, good, print_revision);
+}
+
+static int roll_back_document(struct weir__given *given, const char *name, int64_t to)
+{
+    struct weir__service_call call = {
+        .method = "POST",
+        .about = name,
+        .json_body = json_pack("{s:I, s:s*}", "version", (json_int_t)to, "reason", weir__option(given, "reason"))};
+    bool good = weir__call(given, &call, weir__path("/v1/rules/%/rollback", name));
+    int64_t version = weir__member_int(call.json, "version"), revision = 0;
+    weir__call_free(&call);
     if (good && !given->json)
         weir__print_line(stdout, "%s: v%" PRId64 " has the text of v%" PRId64, name, version, to);
-    if (good && given->is[WEIR__WITH_PUBLISH]) {
-        struct weir__service_reply put;
+    if (good && weir__option(given, "publish")) {
         json_t *wanted = json_array();
-        weir__rules_want(&wanted, name, given->value[WEIR__WITH_PUBLISH], version);
-        good = weir__rules_put(given, wanted, &put) >= 0;
-        if (!good && put.status)
-            weir__service_reply_is_good(given->service, &put, name);
-        revision = json_integer_value(json_object_get(put.json, "revision"));
-        weir__service_reply_free(&put);
+        weir__rules_want(&wanted, name, weir__option(given, "publish"), version);
+        good = weir__rules_put(given, wanted, &call) >= 0;
+        call.about = name;
+        if (!good && call.status)
+            weir__is_good(given, &call);
+        revision = weir__member_int(call.json, "revision");
+        weir__call_free(&call);
         if (good && !given->json)
             printf("revision %" PRId64 " is published\n", revision);
     }
     if (good && given->json)
         good = weir__print_json(json_pack("{s:s, s:I, s:I, s:o}", "name", name, "version", (json_int_t)version, "of",
                                           (json_int_t)to, "revision", revision ? json_integer(revision) : json_null()));
-    weir__service_reply_free(&reply);
-    free(path);
     return good ? 0 : 1;
 }
 
-int weir__rules_rollback(struct weir__command_line *given)
+int weir__cmd_rules_rollback(struct weir__given *given)
 {
-    int64_t to = weir__given_number(given, WEIR__WITH_TO), revision = weir__given_number(given, WEIR__WITH_REVISION);
-    if (to < 0 || revision < 0 ||
-        (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false)))
+    int64_t to = weir__option_number(given, "to"), revision = weir__option_number(given, "revision");
+    const char *name = weir__argument(given, NULL), *publish = weir__option(given, "publish");
+    if (to < 0 || revision < 0 || (publish && !weir__rules_stage(given, "publish", false)))
         return 2;
-    if (given->argument_count == 1 && to > 0 && revision == 0)
-        return roll_back_document(given, given->arguments[0], to);
-    if (given->argument_count == 0 && revision > 0 && to == 0 && !given->is[WEIR__WITH_PUBLISH])
+    if (name && to > 0 && revision == 0)
+        return roll_back_document(given, name, to);
+    if (!name && revision > 0 && to == 0 && !publish)
         return roll_back_revision(given, revision);
     fprintf(stderr, "weir %s: a document and --to with a version, or --revision alone\n", given->command);
     return 2;

@@ -1,41 +1,28 @@
-/* The client of the rules service: options, paths, replies; and the service in this process on its database. */
-#include "base/text.h"
+/* The client of the rules service: options, paths, calls; and the service in this process on its database. */
 #include "serve/serve.h"
 #include "cli/service.h"
 #include "control/control.h"
-#include "cli/cli.h"
-#include "cli/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* ---- The service in this process ---- */
-
 enum { NAME_MAX_BYTES = 256, URL_MAX = 4096 };
 
-int64_t weir__etag_version(const char *etag, size_t len)
-{
-    int64_t version = 0;
-    if (len < 4 || memcmp(etag, "\"v", 2) != 0 || etag[len - 1] != '"' || len > 20)
-        return 0;
-    for (size_t i = 2; i + 1 < len; i++) {
-        if (etag[i] < '0' || etag[i] > '9')
-            return 0;
-        version = 10 * version + (etag[i] - '0');
-    }
-    return version;
-}
-
-struct weir__local {
+struct weir__service {
+    struct weir__http *http; /* or, in this process: */
     struct weir__control *control;
     struct weir__file_queue *queue; /* NULL: not needed */
     struct weir__control_host host;
     struct weir__database_owner owner;
     char user[NAME_MAX_BYTES];
 };
+
+/* ---- The service in this process ---- */
 
 /* The login name of the user, also under sudo. */
 static void name_user(char *name, size_t size)
@@ -50,168 +37,130 @@ static void name_user(char *name, size_t size)
 }
 
 /* Finds the database, and opens the queue if it is needed. False: the error was printed. */
-static bool places_find(struct weir__local *local, const struct weir__service_options *options, char *url)
+static bool places_find(struct weir__service *service, const char *file, bool queue, char *url)
 {
     struct weir__findings findings = {.to = stderr};
     bool found = true;
-    if (options->file && options->queue) {
-        local->queue = weir__file_queue_open(options->file, weir__find_errors, &findings);
-        found = local->queue != NULL;
-        const char *rules = found ? weir__file_queue_rules(local->queue) : NULL;
+    if (file && queue) {
+        service->queue = weir__file_queue_open(file, weir__find_errors, &findings);
+        found = service->queue != NULL;
+        const char *rules = found ? weir__file_queue_rules(service->queue) : NULL;
         snprintf(url, URL_MAX, "%s",
                  rules ? rules : "sqlite::memory:"); /* without a rules service there is no audit log */
-    } else if (options->file) {
-        found = weir__rules_database(options->file, weir__find_errors, &findings, url, URL_MAX);
-    } else {
-        snprintf(url, URL_MAX, "%s", options->database);
+    } else if (file) {
+        found = weir__rules_database(file, weir__find_errors, &findings, url, URL_MAX);
     }
     weir__findings_free(&findings);
     if (found)
-        local->owner = weir__database_owner(url);
-    if (local->queue && !local->owner.user)
-        local->owner = weir__database_owner(weir__file_queue_database(local->queue));
+        service->owner = weir__database_owner(url);
+    if (service->queue && !service->owner.user)
+        service->owner = weir__database_owner(weir__file_queue_database(service->queue));
     return found;
 }
 
-static struct weir__local *local_open(const struct weir__service_options *options)
+/* Opens the database, or with `file` the one that it names. False: the error was printed. */
+static bool open_here(struct weir__service *service, const struct weir__given *given, const char *database,
+                      const char *file, bool queue)
 {
     char url[URL_MAX];
-    struct weir__local *local = weir__must(calloc(1, sizeof *local));
-    if (!places_find(local, options, url)) {
-        free(local);
-        return NULL;
-    }
-    name_user(local->user, sizeof local->user);
-    if (local->queue)
-        local->host.queue = weir__file_queue_calls(local->queue);
-    struct weir__control_options open = {.url = url, .host = local->queue ? &local->host : NULL};
-    int error = weir__act_as_owner(&local->owner) ? weir__control_open(&open, &local->control) : WEIR__DB_GONE;
-    weir__act_as_self(&local->owner);
+    snprintf(url, sizeof url, "%s", database ? database : "");
+    if (!places_find(service, file, queue, url))
+        return false;
+    name_user(service->user, sizeof service->user);
+    if (service->queue)
+        service->host.queue = weir__file_queue_calls(service->queue);
+    struct weir__control_options open = {.url = url, .host = service->queue ? &service->host : NULL};
+    int error = weir__act_as_owner(&service->owner) ? weir__control_open(&open, &service->control) : WEIR__DB_GONE;
+    weir__act_as_self(&service->owner);
     if (error == 0)
-        return local;
-    fprintf(stderr, "weir %s: %s", options->command, weir__db_strerror(error));
-    if (local->owner.user)
-        fprintf(stderr, " (opened as its owner, uid %u)", local->owner.user);
+        return true;
+    fprintf(stderr, "weir %s: %s", given->command, weir__db_strerror(error));
+    if (service->owner.user)
+        fprintf(stderr, " (opened as its owner, uid %u)", service->owner.user);
     fputc('\n', stderr);
-    weir__file_queue_close(local->queue);
-    free(local);
-    return NULL;
+    return false;
 }
 
-static void local_close(struct weir__local *local)
+static bool send_here(struct weir__service *service, struct weir__service_call *call, const char *path)
 {
-    if (weir__act_as_owner(&local->owner)) {
-        weir__control_close(local->control);
-        weir__file_queue_close(local->queue);
-        weir__act_as_self(&local->owner);
-    }
-    free(local);
-}
-
-static bool local_call(struct weir__local *local, const struct weir__service_request *q,
-                       struct weir__service_reply *reply)
-{
-    const char *query = strchr(q->path, '?');
-    char tag[40] = "";
-    if (q->if_match)
-        snprintf(tag, sizeof tag, "\"v%lld\"", (long long)q->if_match);
+    size_t path_len = strcspn(path, "?");
     struct weir__rest_request request = {
-        .method = weir__text_of(q->method),
-        .path = {q->path, query ? (size_t)(query - q->path) : strlen(q->path)},
-        .query = weir__text_of(query ? query + 1 : ""),
-        .content_type = weir__text_of(q->yaml ? "application/yaml" : "application/json"),
-        .accept = weir__text_of(q->wants_yaml ? "application/yaml" : "application/json"),
-        .if_match = weir__text_of(tag),
-        .reason = weir__text_of(q->reason ? q->reason : ""),
-        .body = {q->body ? q->body : "", q->body ? q->len : 0},
+        .method = weir__text_of(call->method),
+        .path = {path, path_len},
+        .query = weir__text_of(path + path_len + (path[path_len] == '?')),
+        .content_type = weir__text_of(call->content_type),
+        .accept = weir__text_of(call->wants_yaml ? "application/yaml" : "application/json"),
+        .if_match = weir__text_of(call->if_match ? weir__text("\"v%" PRId64 "\"", call->if_match) : ""),
+        .reason = weir__text_of(call->reason ? call->reason : ""),
+        .body = call->body,
         .address = "local",
-        .local_user = local->user};
-    struct weir__rest_reply internal = {0};
-    if (!weir__act_as_owner(&local->owner)) {
+        .local_user = service->user};
+    struct weir__rest_reply reply = {0};
+    if (!weir__act_as_owner(&service->owner)) {
         fprintf(stderr, "weir: cannot act as the owner of the database: %s\n", strerror(errno));
         return false;
     }
-    weir__rest_run(local->control, &request, &internal);
-    weir__act_as_self(&local->owner);
-    const char *etag = weir__rest_header(&internal, "ETag");
-    reply->status = internal.status;
-    reply->version = etag ? weir__etag_version(etag, strlen(etag)) : 0;
-    reply->body = weir__must(malloc(internal.len + 1));
-    if (internal.len > 0)
-        memcpy(reply->body, internal.body, internal.len);
-    reply->body[internal.len] = '\0';
-    reply->len = internal.len;
-    weir__rest_free(&internal);
+    weir__rest_run(service->control, &request, &reply);
+    weir__act_as_self(&service->owner);
+    const char *etag = weir__rest_header(&reply, "ETag");
+    call->status = reply.status;
+    call->version = etag ? weir__etag_version(weir__text_of(etag)) : 0;
+    call->len = reply.len;
+    call->text = weir__must(calloc(1, reply.len + 1));
+    if (reply.len > 0)
+        memcpy(call->text, reply.body, reply.len);
+    weir__rest_free(&reply);
     return true;
 }
 
-/* ---- Over either transport ---- */
-
-struct weir__service {
-    const char *command;
-    struct weir__http *http;
-    struct weir__local *local;
-};
-
-/* Fills in options that the command line lacks, from the environment and the current directory. */
-static void complete(struct weir__service_options *options)
-{
-    const char *url = getenv("WEIR_URL"), *token = getenv("WEIR_TOKEN");
-    if (!options->url && !options->database && !options->file) {
-        if (url && *url)
-            options->url = url;
-        else
-            options->file = weir__input_default();
-    }
-    if (options->url && !options->token && !options->token_file && token && *token)
-        options->token = token;
-}
+/* ---- Opening ---- */
 
 /* The error in the options, or NULL. */
-static const char *wrong_options(const struct weir__service_options *given, const struct weir__service_options *options)
+static const char *wrong_options(const struct weir__given *given, const char *url, const char *database,
+                                 const char *file, bool queue)
 {
     /* Every user of a host sees the arguments of all processes. */
-    const char *database = given->database ? given->database : "";
-    const char *begin = strstr(database, "://"), *at = begin ? strchr(begin, '@') : NULL;
-    if (given->token)
+    const char *begin = database ? strstr(database, "://") : NULL, *at = begin ? strchr(begin, '@') : NULL;
+    const char *own_url = weir__option(given, "url");
+    if (weir__option(given, "token"))
         return "--token would show the token to every user of this host; use --token-file FILE or the environment: "
                "WEIR_TOKEN";
-    if ((at && memchr(begin + 3, ':', (size_t)(at - begin - 3))) || strstr(database, "password="))
+    if ((at && memchr(begin + 3, ':', (size_t)(at - begin - 3))) || (database && strstr(database, "password=")))
         return "--db would show the password to every user of this host; leave it out, and use PGPASSWORD, ~/.pgpass, "
                "or --file with its weir.yaml";
-    if (given->url && strchr(given->url, '@'))
+    if (own_url && strchr(own_url, '@'))
         return "--url has neither user nor password; use --token-file FILE or the environment: WEIR_TOKEN";
-    if (!options->url && !options->database && !options->file)
+    if (!url && !database && !file)
         return "which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml";
-    if ((options->url != NULL) + (options->database != NULL) + (options->file != NULL) > 1)
+    if ((url != NULL) + (database != NULL) + (file != NULL) > 1)
         return "one of --url, --db and --file";
-    if (options->queue && options->database)
+    if (queue && database)
         return "the database of rules has no requests in it; --url, or --file with its weir.yaml";
-    if (!options->url && (options->token_file || options->ca))
+    if (!url && (weir__option(given, "token-file") || weir__option(given, "ca")))
         return "--token-file and --ca are for a --url";
     return NULL;
 }
 
-struct weir__service *weir__service_open(const struct weir__service_options *given, int *code)
+struct weir__service *weir__service_open(const struct weir__given *given, int *code)
 {
-    struct weir__service_options options = *given;
-    complete(&options);
-    const char *wrong = wrong_options(given, &options);
+    const char *url = weir__option(given, "url"), *database = weir__option(given, "db"),
+               *file = weir__option(given, "file"), *default_url = getenv("WEIR_URL");
+    bool queue = strncmp(given->command, "queue ", 6) == 0;
+    if (!url && !database && !file) {
+        url = default_url && *default_url ? default_url : NULL;
+        file = url ? NULL : weir__input_default();
+    }
+    const char *wrong = wrong_options(given, url, database, file, queue);
     if (wrong) {
-        fprintf(stderr, "weir %s: %s\n", options.command, wrong);
+        fprintf(stderr, "weir %s: %s\n", given->command, wrong);
         *code = 2;
         return NULL;
     }
-    *code = 1;
     struct weir__service *service = weir__must(calloc(1, sizeof *service));
-    service->command = options.command;
-    if (options.url)
-        service->http = weir__http_open(&options);
-    else
-        service->local = local_open(&options);
-    if (service->http || service->local)
+    if (url ? (service->http = weir__http_open(given, url)) != NULL : open_here(service, given, database, file, queue))
         return service;
-    free(service);
+    *code = 1;
+    weir__service_close(service);
     return NULL;
 }
 
@@ -221,110 +170,143 @@ void weir__service_close(struct weir__service *service)
         return;
     if (service->http)
         weir__http_close(service->http);
-    if (service->local)
-        local_close(service->local);
+    if (!service->http && weir__act_as_owner(&service->owner)) {
+        if (service->control)
+            weir__control_close(service->control);
+        weir__file_queue_close(service->queue);
+        weir__act_as_self(&service->owner);
+    }
     free(service);
 }
 
-bool weir__service_call(struct weir__service *service, const struct weir__service_request *request,
-                        struct weir__service_reply *reply)
+/* ---- Calls, over either transport ---- */
+
+int64_t weir__etag_version(weir_text etag)
 {
-    *reply = (struct weir__service_reply){0};
-    bool sent =
-        service->http ? weir__http_call(service->http, request, reply) : local_call(service->local, request, reply);
-    if (sent && reply->len > 0 && (reply->body[0] == '{' || reply->body[0] == '['))
-        reply->json = json_loadb(reply->body, reply->len, 0, NULL);
-    bool good = reply->status >= 200 && reply->status < 300;
-    reply->is_other = good && reply->status != 204 && !request->wants_yaml && !json_is_object(reply->json);
+    int64_t version = 0;
+    bool good = etag.len >= 4 && etag.len <= 20 && memcmp(etag.data, "\"v", 2) == 0 && etag.data[etag.len - 1] == '"';
+    for (size_t i = 2; good && i + 1 < etag.len; i++) {
+        good = weir__is_digit(etag.data[i]);
+        version = 10 * version + (etag.data[i] - '0');
+    }
+    return good ? version : 0;
+}
+
+bool weir__send(const struct weir__given *given, struct weir__service_call *call, const char *path)
+{
+    char *text = NULL;
+    call->method = call->method ? call->method : "GET";
+    call->content_type = call->body.data ? "application/yaml" : "application/json";
+    if (strcmp(call->method, "POST") == 0 && !call->body.data) {
+        text = call->json_body ? json_dumps(call->json_body, JSON_COMPACT) : NULL;
+        json_decref(call->json_body);
+        call->json_body = NULL;
+        if (!text) {
+            fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
+            return false;
+        }
+        call->body = weir__text_of(text);
+    }
+    struct weir__service *service = given->service;
+    bool sent = service->http ? weir__http_send(given, service->http, call, path) : send_here(service, call, path);
+    if (sent && call->len > 0 && (call->text[0] == '{' || call->text[0] == '['))
+        call->json = json_loadb(call->text, call->len, 0, NULL);
+    bool good = call->status >= 200 && call->status < 300;
+    call->is_other = good && call->status != 204 && !call->wants_yaml && !json_is_object(call->json);
+    call->body = (weir_text){0};
+    free(text);
     return sent;
 }
 
-void weir__service_reply_free(struct weir__service_reply *reply)
+bool weir__call(const struct weir__given *given, struct weir__service_call *call, const char *path)
 {
-    json_decref(reply->json);
-    free(reply->body);
-    *reply = (struct weir__service_reply){0};
+    return weir__send(given, call, path) && weir__is_good(given, call);
 }
 
-const json_t *weir__service_reply_problems(const struct weir__service_reply *reply)
+void weir__call_free(struct weir__service_call *call)
 {
-    const json_t *problems = json_object_get(json_object_get(reply->json, "error"), "errors");
+    json_decref(call->json);
+    free(call->text);
+    *call = (struct weir__service_call){0};
+}
+
+const json_t *weir__call_problems(const struct weir__service_call *call)
+{
+    const json_t *problems = json_object_get(json_object_get(call->json, "error"), "errors");
     return json_is_array(problems) && json_array_size(problems) > 0 ? problems : NULL;
 }
 
-const char *weir__service_reply_message(const struct weir__service_reply *reply)
+const char *weir__call_message(const struct weir__service_call *call)
 {
-    const char *message = json_string_value(json_object_get(json_object_get(reply->json, "error"), "message"));
+    const char *message = json_string_value(json_object_get(json_object_get(call->json, "error"), "message"));
     return message ? message : "this is not a reply of a rules service";
 }
 
 weir_diagnostic weir__problem_diagnostic(const json_t *problem)
 {
-    const char *severity = json_string_value(json_object_get(problem, "severity"));
-    const char *message = json_string_value(json_object_get(problem, "message"));
-    return (weir_diagnostic){.severity = severity && strcmp(severity, "warning") == 0 ? WEIR_IS_WARNING : WEIR_IS_ERROR,
-                             .file = json_string_value(json_object_get(problem, "document")),
-                             .line = (int)json_integer_value(json_object_get(problem, "line")),
-                             .column = (int)json_integer_value(json_object_get(problem, "column")),
-                             .message = message ? message : "",
-                             .suggestion = json_string_value(json_object_get(problem, "suggestion"))};
+    const char *document = weir__member(problem, "document"), *suggestion = weir__member(problem, "suggestion");
+    bool warning = strcmp(weir__member(problem, "severity"), "warning") == 0;
+    return (weir_diagnostic){.severity = warning ? WEIR_IS_WARNING : WEIR_IS_ERROR,
+                             .file = *document ? document : NULL,
+                             .line = (int)weir__member_int(problem, "line"),
+                             .column = (int)weir__member_int(problem, "column"),
+                             .message = weir__member(problem, "message"),
+                             .suggestion = *suggestion ? suggestion : NULL};
 }
 
-/* Shows errors in a document as weir lint does, under the document's name. */
-static void show_problems(const json_t *problems, const char *about)
+bool weir__is_good(const struct weir__given *given, const struct weir__service_call *call)
 {
+    const char *about = call->about;
     struct weir__findings findings = {.to = stderr};
-    size_t i;
     const json_t *problem;
-    json_array_foreach(problems, i, problem)
-    {
+    size_t i;
+    if (call->status >= 200 && call->status < 300 && !call->is_other)
+        return true;
+    json_array_foreach(weir__call_problems(call), i, problem)
+    { /* as weir lint shows errors, under the document's name */
         weir_diagnostic what = weir__problem_diagnostic(problem);
         what.file = what.file ? what.file : about;
         weir__add_finding(&findings, &what);
     }
-    weir__findings_free(&findings);
-}
-
-bool weir__service_reply_is_good(const struct weir__service *service, const struct weir__service_reply *reply,
-                                 const char *about)
-{
-    if (reply->status >= 200 && reply->status < 300 && !reply->is_other)
-        return true;
-    const json_t *problems = weir__service_reply_problems(reply);
-    if (problems)
-        show_problems(problems, about);
     char status[16] = "";
-    if (service->http)
-        snprintf(status, sizeof status, " (%d)", reply->status);
-    weir__print_line(stderr, "weir %s: %s%s%s%s%s", service->command, about ? about : "", about ? ": " : "",
-                     weir__service_reply_message(reply), status,
-                     reply->status == 401 ? "; give a token: --token-file or WEIR_TOKEN" : "");
+    if (given->service->http)
+        snprintf(status, sizeof status, " (%d)", call->status);
+    weir__print_line(stderr, "weir %s: %s%s%s%s%s", given->command, about ? about : "", about ? ": " : "",
+                     weir__call_message(call), status,
+                     call->status == 401 ? "; give a token: --token-file or WEIR_TOKEN" : "");
+    weir__findings_free(&findings);
     return false;
 }
 
-static void add_escaped(struct weir__buffer *path, const char *text)
-{
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-_.~", c);
-        weir__buffer_printf(path, plain ? "%c" : "%%%02X", c);
-    }
-}
-
-char *weir__service_path(const char *start, const char *name, const char *rest)
+const char *weir__path(const char *form, ...)
 {
     struct weir__buffer path = {0};
-    weir__buffer_printf(&path, "%s", start);
-    add_escaped(&path, name);
-    weir__buffer_printf(&path, "%s", rest);
-    weir__must(path.failed ? NULL : path.data);
-    return path.data;
+    size_t member = 0; /* where the current member of the query begins */
+    va_list texts;
+    va_start(texts, form);
+    for (; *form; form++) {
+        if (*form == '?' || *form == '&') {
+            member = path.len;
+            weir__buffer_printf(&path, "%c", path.len && strchr(path.data, '?') ? '&' : '?');
+        } else if (*form != '%') {
+            weir__buffer_printf(&path, "%c", *form);
+        } else {
+            const char *text = va_arg(texts, const char *);
+            for (const char *c = text; c && *c; c++)
+                weir__buffer_printf(&path,
+                                    weir__is_letter(*c) || weir__is_digit(*c) || strchr("-_.~", *c) ? "%c" : "%%%02X",
+                                    (unsigned char)*c);
+            if (!text) {
+                path.len = member;
+                path.data[member] = '\0';
+            }
+        }
+    }
+    va_end(texts);
+    return weir__keep(path.failed ? NULL : path.data);
 }
 
-void weir__query_add(struct weir__buffer *path, const char *name, const char *value)
+const char *weir__digits(int64_t number)
 {
-    if (!value)
-        return;
-    weir__buffer_printf(path, "%c%s=", path->data && strchr(path->data, '?') ? '&' : '?', name);
-    add_escaped(path, value);
+    return number ? weir__text("%" PRId64, number) : NULL;
 }

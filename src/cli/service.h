@@ -1,82 +1,101 @@
 /*
- * The commands' client of the rules service: over HTTP, or in this process on the database itself. docs/control.md has
- * the API.
+ * The commands' client of the rules service (docs/control.md has the API), over HTTP or in this process on the database
+ * itself; and the output of what it replies.
  */
 #ifndef WEIR_CLI_SERVICE_H
 #define WEIR_CLI_SERVICE_H
 
-#include "base/buffer.h"
+#include "cli/cli.h"
 #include "cli/diagnose.h"
+#include "cli/text.h"
 
 #include <jansson.h>
 
-/* How to reach the service: `url`, `database` or `file`, or the environment and the current folder. */
-struct weir__service_options {
-    const char *command; /* for messages: "rules apply" */
-    const char *url, *token, *token_file, *ca;
-    const char *database; /* sqlite:/path or postgresql://… */
-    const char *file;     /* a weir.yaml that names it */
-    bool queue;           /* for deferred requests: weir.yaml needs no rules service */
-};
+/* ---- Calls (service.c, service_http.c) ---- */
 
-struct weir__service_request {
-    const char *method, *path; /* the path with its query */
-    const char *body;          /* may be NULL */
-    size_t len;
-    bool yaml;        /* the body is; else it is JSON */
-    bool wants_yaml;  /* the reply shall be YAML; else it is an object of JSON */
-    int64_t if_match; /* a version; 0: none */
+/* A request, and the reply to it. */
+struct weir__service_call {
+    const char *method; /* NULL: GET */
+    const char *about;  /* for messages: the document or the key that it is about; may be NULL */
+    json_t *json_body;  /* of POST, unless it is YAML; taken over; NULL is an error */
+    weir_text body;     /* YAML */
+    bool wants_yaml;    /* the reply shall be YAML; else it is an object of JSON */
+    int64_t if_match;   /* a version; 0: none */
     const char *reason;
-};
+    const char *content_type; /* set by weir__send */
 
-struct weir__service_reply {
-    int status;
+    int status;      /* 0: there is no reply */
     int64_t version; /* of its ETag; 0: none */
-    char *body;      /* followed by a zero byte */
+    char *text;      /* followed by a zero byte */
     size_t len;
-    json_t *json;  /* the body, if it is JSON; else NULL */
+    json_t *json;  /* the text, if it is JSON; else NULL */
     bool is_other; /* not a reply of a rules service */
 };
 
-struct weir__service;
-
-/* NULL: the error was printed; *code is the exit code. */
-struct weir__service *weir__service_open(const struct weir__service_options *options, int *code);
+/* Opens the service that the options name. NULL: the error was printed; *code is the exit code. */
+struct weir__service *weir__service_open(const struct weir__given *given, int *code);
+/* NULL is allowed. */
 void weir__service_close(struct weir__service *service);
 
-/* False: there was no reply, and the reason was printed. Free `reply` either way. */
-bool weir__service_call(struct weir__service *service, const struct weir__service_request *request,
-                        struct weir__service_reply *reply);
-void weir__service_reply_free(struct weir__service_reply *reply);
+/* A path. Each '%' is replaced by a text, escaped. A member of the query with NULL is left out. */
+const char *weir__path(const char *form, ...);
+/* The digits of a number; NULL for 0. */
+const char *weir__digits(int64_t number);
 
-/*
- * True for 2xx with the expected content. Otherwise prints the service's error; `about` (may be NULL) is the document
- * that was sent.
- */
-bool weir__service_reply_is_good(const struct weir__service *service, const struct weir__service_reply *reply,
-                                 const char *about);
+/* False: there is no reply, and the reason was printed. Free the call either way. */
+bool weir__send(const struct weir__given *given, struct weir__service_call *call, const char *path);
+/* True for a reply of 2xx with the expected content. Otherwise prints the service's error. */
+bool weir__is_good(const struct weir__given *given, const struct weir__service_call *call);
+/* Both: false after an error was printed. */
+bool weir__call(const struct weir__given *given, struct weir__service_call *call, const char *path);
+void weir__call_free(struct weir__service_call *call);
+/* Frees a call. Before that, if it is good, prints the reply: by `print`, or with --json as it is. Returns the exit
+ * code. */
+int weir__call_end(const struct weir__given *given, struct weir__service_call *call, bool good,
+                   void (*print)(const struct weir__given *given, const json_t *reply));
+
 /* The list of errors in documents, or NULL. */
-const json_t *weir__service_reply_problems(const struct weir__service_reply *reply);
+const json_t *weir__call_problems(const struct weir__service_call *call);
 /* One of them. Its texts live as long as `problem`. */
 weir_diagnostic weir__problem_diagnostic(const json_t *problem);
 /* The reason of a refusal, in one line. */
-const char *weir__service_reply_message(const struct weir__service_reply *reply);
+const char *weir__call_message(const struct weir__service_call *call);
+/* The list in a reply's `items`; NULL after an error was printed. */
+json_t *weir__call_items(const struct weir__given *given, const struct weir__service_call *call);
+/* All pages of a list; NULL after an error was printed. */
+json_t *weir__list_all(const struct weir__given *given, const char *path);
 
-/* `start`, the escaped `name` and `rest`. From malloc. */
-char *weir__service_path(const char *start, const char *name, const char *rest);
-/* Adds "?name=value" or "&name=value" to a path; nothing if the value is NULL. */
-void weir__query_add(struct weir__buffer *path, const char *name, const char *value);
+/* ---- Output (reply.c) ---- */
+
+/* Members of an object as text; "" if there is none. `buffer` has 32 bytes. */
+const char *weir__member(const json_t *object, const char *name);
+const char *weir__member_number(const json_t *object, const char *name, char *buffer);
+/* "2026-11-15 10:15" */
+const char *weir__member_time(const json_t *object, const char *name, char *buffer);
+/* 0 if there is no such integer. */
+int64_t weir__member_int(const json_t *object, const char *name);
+
+/* A column of a table of objects. */
+struct weir__item_column {
+    struct weir__column column;
+    const char *member;
+    /* Formats the member into a buffer of WEIR__ITEM_CELL bytes, or returns another text. NULL: the member is text. */
+    const char *(*format)(const json_t *item, const char *member, char *buffer);
+};
+enum { WEIR__ITEM_CELL = 256 };
+/* Prints a table of objects, or the line `none` if there are none. */
+void weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none);
 
 /* ---- Between the files ---- */
 
 /* Over HTTP (service_http.c). Both print the reason if they fail. */
 struct weir__http;
-struct weir__http *weir__http_open(const struct weir__service_options *options);
+struct weir__http *weir__http_open(const struct weir__given *given, const char *url);
 void weir__http_close(struct weir__http *http);
-bool weir__http_call(struct weir__http *http, const struct weir__service_request *request,
-                     struct weir__service_reply *reply);
+bool weir__http_send(const struct weir__given *given, struct weir__http *http, struct weir__service_call *call,
+                     const char *path);
 
 /* The number in an ETag such as "v12", with its quotes; 0: it is not such a tag. */
-int64_t weir__etag_version(const char *etag, size_t len);
+int64_t weir__etag_version(weir_text etag);
 
 #endif

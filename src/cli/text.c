@@ -1,6 +1,7 @@
 /* Text on a terminal. See text.h. */
 #include "cli/text.h"
 #include "base/buffer.h"
+#include "base/duration.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
@@ -177,4 +178,39 @@ void weir__text_table_print(struct weir__text_table *table, FILE *to)
     for (size_t i = 0; i < table->count; i++)
         free(table->cells[i]);
     free(table->cells);
+}
+
+/* ---- JSON ---- */
+
+json_t *weir__json_of_text(const char *text)
+{
+    json_t *json = text ? json_string(text) : json_null();
+    struct weir__buffer valid = {0};
+    for (size_t left = json ? 0 : strlen(text); left > 0;) {
+        uint32_t point;
+        size_t bytes = weir__utf8_decode(text, left, &point), step = bytes ? bytes : 1;
+        weir__buffer_printf(&valid, "%.*s", bytes ? (int)bytes : 3, bytes ? text : "\xef\xbf\xbd");
+        text += step;
+        left -= step;
+    }
+    if (!json)
+        json = json_string(weir__buffer_text(&valid));
+    weir__buffer_free(&valid);
+    return json;
+}
+
+json_t *weir__json_of_seconds(int64_t ns)
+{
+    char text[WEIR__DURATION_TEXT];
+    if (ns < 0)
+        return json_null();
+    return ns % WEIR_SECOND ? json_real(strtod(weir__seconds_text(ns, text), NULL)) : json_integer(ns / WEIR_SECOND);
+}
+
+bool weir__print_json(json_t *value)
+{
+    bool good = json_dumpf(weir__must(value), stdout, WEIR__JSON_FORM) == 0;
+    json_decref(value);
+    putchar('\n');
+    return good;
 }

@@ -1,7 +1,8 @@
-/* Text on a terminal: its width, lines without control characters, tables, colours. */
+/* Output: text on a terminal without control characters, tables, colours; JSON. */
 #ifndef WEIR_CLI_TEXT_H
 #define WEIR_CLI_TEXT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,5 +46,16 @@ struct weir__text_table {
 void weir__text_table_cell(struct weir__text_table *table, const char *text);
 /* Prints titles and rows, or nothing if there are no rows, and frees the table. */
 void weir__text_table_print(struct weir__text_table *table, FILE *to);
+
+/* ---- JSON ---- */
+
+#define WEIR__JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(15))
+
+/* A text, in which U+FFFD replaces bytes that are not UTF-8; NULL is null. */
+json_t *weir__json_of_text(const char *text);
+/* Nanoseconds as seconds; negative: null. */
+json_t *weir__json_of_seconds(int64_t ns);
+/* Prints a value as one line of JSON, and takes it over. False after an error. */
+bool weir__print_json(json_t *value);
 
 #endif
