@@ -9,6 +9,8 @@
 #include "stats/snapshot.h"
 #include "stats/stats.h"
 
+#include <jansson.h>
+
 #define WEIR__EVIDENCE_KEYS 256
 
 /* A key of the list of most denied keys. */
@@ -68,13 +70,11 @@ struct weir__advice {
 /* Returns how many there are. */
 size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice advice[WEIR__ADVICE_MAX]);
 /*
- * Calls `visit` for each advice about the rule of this name (NULL: about all rules). *rules: how many enforced rules
- * were looked at. 0, WEIR_ENORULE or WEIR_ENOMEM.
+ * Advice about the rule of this name (NULL: about all rules) as a list of JSON, which the caller frees; `source`: where
+ * the rules' texts are from. *rules: how many enforced rules were looked at. 0, WEIR_ENORULE or WEIR_ENOMEM.
  */
-typedef void weir__advice_visit(void *context, const struct weir__rule_snapshot *rule,
-                                const struct weir__advice *advice);
-int weir__advise_each(const struct weir__snapshot *snapshot, const char *rule, weir__advice_visit *visit, void *context,
-                      size_t *rules);
+int weir__advise_all(const struct weir__snapshot *snapshot, const char *name, struct weir__rule_source *source,
+                     json_t **list, size_t *rules);
 
 /*
  * The changed rule as YAML, from malloc. WEIR__ADVICE_FILE: a complete rule file with the rule in shadow.

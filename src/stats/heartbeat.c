@@ -37,10 +37,10 @@ static json_t *hundredths(double value)
 
 json_t *weir__rates_json(const struct weir__rates *rates)
 {
-    if (!rates->known)
-        return json_null();
-    return json_pack("{s:o,s:o,s:o,s:o}", "allowed", hundredths(rates->allowed), "delayed", hundredths(rates->delayed),
-                     "denied", hundredths(rates->denied), "shed", hundredths(rates->shed));
+    json_t *object = rates->known ? json_object() : json_null();
+    for (int i = 0; i < 4 && rates->known; i++)
+        (void)json_object_set_new(object, weir__rate_names[i], hundredths(rates->of[i]));
+    return object;
 }
 
 json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat)
@@ -108,11 +108,9 @@ static void rates_of(const json_t *rates, struct weir__rates *to)
 {
     if (!json_is_object(rates))
         return;
-    *to = (struct weir__rates){.allowed = number_of(rates, "allowed", RATE_MAX, 0),
-                               .delayed = number_of(rates, "delayed", RATE_MAX, 0),
-                               .denied = number_of(rates, "denied", RATE_MAX, 0),
-                               .shed = number_of(rates, "shed", RATE_MAX, 0),
-                               .known = true};
+    to->known = true;
+    for (int i = 0; i < 4; i++)
+        to->of[i] = number_of(rates, weir__rate_names[i], RATE_MAX, 0);
 }
 
 bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat)
@@ -163,20 +161,6 @@ static void id_make(const weir_segment *segment, char id[WEIR__HOST_ID + 1])
     snprintf(id, WEIR__HOST_ID + 1, "%016" PRIx64, hash);
 }
 
-struct sum {
-    const struct weir__snapshot *snapshot;
-    struct weir__heartbeat *heartbeat;
-};
-
-static int add_rule(void *context, const struct weir__rule_snapshot *rule)
-{
-    const struct sum *sum = context;
-    struct weir__rates rates = weir__snapshot_rates(sum->snapshot, rule, SPAN_S);
-    sum->heartbeat->rule_count++;
-    weir__rates_add(&sum->heartbeat->rates, rule, &rates);
-    return 0;
-}
-
 static enum weir__host_store store_of(const struct weir__snapshot *snapshot, bool has_store)
 {
     weir_ledger_stats stats;
@@ -193,14 +177,18 @@ void weir__heartbeat_of_self(struct weir__heartbeat *heartbeat, const struct wei
     struct weir__load_view view;
     struct weir__upstream_sums sums;
     char name[WEIR__HOST_NAME];
-    struct sum sum = {snapshot, heartbeat};
     *heartbeat = (struct weir__heartbeat){
         .level = -1, .every_ms = WEIR__HEARTBEAT_EVERY_MS, .store = store_of(snapshot, has_store)};
     weir__snapshot_host_name(snapshot, name);
     weir__printable((weir_text){name, strlen(name)}, heartbeat->name, sizeof heartbeat->name);
     snprintf(heartbeat->version, sizeof heartbeat->version, "%s", weir_version());
     id_make(snapshot->engine->segment, heartbeat->id);
-    (void)weir__snapshot_each_rule(snapshot, add_rule, &sum);
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next) {
+        struct weir__rates rates = weir__snapshot_rates(snapshot, rule, SPAN_S);
+        heartbeat->rule_count++;
+        if (!rule->info.shadow)
+            weir__rates_add(&heartbeat->rates, &rates);
+    }
     if (!snapshot->unnamed)
         heartbeat->rules = weir__rules_checksum(snapshot->engine);
     if (weir__snapshot_load(snapshot, &view, &sums))

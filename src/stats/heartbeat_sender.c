@@ -115,7 +115,7 @@ static void add_received(struct weir__heartbeat_sender *sender, const char *self
     /* Between two reads of the list, its ages stay as they were read. */
     int64_t late_ms = now_ms > sender->due_ms ? now_ms - sender->due_ms : 0;
     for (size_t i = 0; i < sender->received.count; i++) {
-        struct weir__received_heartbeat *received = &sender->received.hosts[i];
+        struct weir__host_status *received = &sender->received.hosts[i];
         int64_t ago_ms = received->ago_ms + late_ms;
         if (strcmp(received->heartbeat.id, self) == 0 || ago_ms > WEIR__HOSTS_FORGET_MS)
             continue;
@@ -155,7 +155,7 @@ void weir__heartbeat_sender_run(struct weir__heartbeat_sender *sender, struct we
     list->left_out = sender->received.left_out;
     list->written_ms = now_ms;
     list->count = 1;
-    list->hosts[0] = (struct weir__received_heartbeat){*self, 0, WEIR__HOST_SELF};
+    list->hosts[0] = (struct weir__host_status){*self, 0, .via = WEIR__HOST_SELF};
     add_received(sender, self->id, now_ms);
     weir__subscribers_append(subscribers, list, now_ms);
     char *text = weir__host_list_format(list, &len);

@@ -205,24 +205,16 @@ static void hot_age(struct weir__history_writer *o, uint64_t passed)
 
 /* ---- Once a second ---- */
 
-struct second {
-    struct weir__history_writer *writer;
-    uint64_t number;
-};
-
-static int add_rule(void *context, const struct weir__rule_snapshot *rule)
+static void add_rule(struct weir__history_writer *o, const struct weir__rule_snapshot *rule)
 {
-    const struct second *second = context;
-    struct weir__history_writer *o = second->writer;
     const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(&o->snapshot, rule->id);
     struct weir__rule_stats_shard sums = {.allowed = rule->stats.allowed,
                                           .delayed = rule->stats.delayed,
                                           .denied = rule->stats.denied,
                                           .word = rule->stats.shed};
-    weir__history_add(&o->history, second->number, rule->id, &sums,
+    weir__history_add(&o->history, o->last, rule->id, &sums,
                       rule_slot ? weir__hot_peak(rule_slot, weir__snapshot_minute(&o->snapshot))
                                 : WEIR__HISTORY_UNSEEN);
-    return 0;
 }
 
 /* Creates a truncated history anew. WEIR_ELOST: it was truncated; or why that fails. */
@@ -235,12 +227,12 @@ static int history_remake(struct weir__history_writer *o)
 
 int weir__history_writer_tick(struct weir__history_writer *writer)
 {
-    struct second second = {writer, weir__snapshot_second(weir_clock(writer->snapshot.engine->segment))};
-    if (second.number <= writer->last)
+    uint64_t second = weir__snapshot_second(weir_clock(writer->snapshot.engine->segment));
+    if (second <= writer->last)
         return writer->error;
     uint64_t before = writer->snapshot.hot_file.inode;
-    uint64_t passed = writer->last ? second.number - writer->last : 1;
-    writer->last = second.number;
+    uint64_t passed = writer->last ? second - writer->last : 1;
+    writer->last = second;
     weir__snapshot_refresh(&writer->snapshot);
     if (!writer->hot || writer->snapshot.hot_file.inode != before || weir__load32(&writer->hot->mapped.lost))
         hot_reattach(writer);
@@ -249,8 +241,9 @@ int weir__history_writer_tick(struct weir__history_writer *writer)
     writer->error = history_remake(writer);
     if (!writer->mapped.memory)
         return writer->error;
-    weir__history_begin(&writer->history, second.number);
-    (void)weir__snapshot_each_rule(&writer->snapshot, add_rule, &second);
-    weir__history_end(&writer->history, second.number);
+    weir__history_begin(&writer->history, second);
+    for (const struct weir__rule_snapshot *rule = writer->snapshot.rules.first; rule; rule = rule->next)
+        add_rule(writer, rule);
+    weir__history_end(&writer->history, second);
     return writer->error;
 }

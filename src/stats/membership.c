@@ -26,7 +26,7 @@ char *weir__host_list_format(const struct weir__host_list *list, size_t *len)
     json_t *hosts = json_array();
     bool good = hosts != NULL;
     for (size_t i = 0; i < list->count && good; i++) {
-        const struct weir__received_heartbeat *received = &list->hosts[i];
+        const struct weir__host_status *received = &list->hosts[i];
         json_t *heartbeat = weir__heartbeat_to_json(&received->heartbeat);
         good = heartbeat && json_object_set_new(heartbeat, "ago_ms", json_integer(received->ago_ms)) == 0 &&
                json_object_set_new(heartbeat, "via", json_string(weir__host_via_names[received->via])) == 0;
@@ -49,7 +49,7 @@ static int64_t integer_of(const json_t *object, const char *name)
     return number < 0 || number > INT64_C(1) << 53 ? 0 : number;
 }
 
-static bool host_from(const json_t *object, struct weir__received_heartbeat *received)
+static bool host_from(const json_t *object, struct weir__host_status *received)
 {
     const char *via = json_string_value(json_object_get(object, "via"));
     received->ago_ms = integer_of(object, "ago_ms");
@@ -149,7 +149,7 @@ static void mark_hosts(struct weir__membership *membership)
     membership->silent = membership->differ = 0;
     for (size_t i = 0; i < membership->count; i++) {
         struct weir__host_status *host = &membership->hosts[i];
-        host->silent = host->received_ms > weir__heartbeat_timeout_ms(&host->heartbeat);
+        host->silent = host->ago_ms > weir__heartbeat_timeout_ms(&host->heartbeat);
         membership->silent += host->silent;
     }
     uint64_t most = rules_of_most(membership);
@@ -164,13 +164,13 @@ static void mark_hosts(struct weir__membership *membership)
 static void add_others(struct weir__membership *membership, const struct weir__host_list *list, int64_t since_ms)
 {
     for (size_t i = 0; i < list->count; i++) {
-        const struct weir__received_heartbeat *received = &list->hosts[i];
+        const struct weir__host_status *received = &list->hosts[i];
         int64_t ago_ms = received->ago_ms + since_ms;
         if (received->via != WEIR__HOST_SELF &&
             strcmp(received->heartbeat.id, membership->hosts[0].heartbeat.id) != 0 &&
             (ago_ms <= WEIR__HOSTS_FORGET_MS || ago_ms <= weir__heartbeat_timeout_ms(&received->heartbeat)))
-            membership->hosts[membership->count++] = (struct weir__host_status){
-                .heartbeat = received->heartbeat, .received_ms = ago_ms, .via = received->via};
+            membership->hosts[membership->count++] =
+                (struct weir__host_status){.heartbeat = received->heartbeat, .ago_ms = ago_ms, .via = received->via};
     }
 }
 
@@ -187,7 +187,7 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
     membership->hosts = calloc(list.count + 1, sizeof *membership->hosts);
     weir__heartbeat_of_self(&self, snapshot, membership->has_store);
     /* The agent's own entry is preferred: it has rule names and the store's state. */
-    const struct weir__received_heartbeat *own = there && list.count ? list.hosts : NULL;
+    const struct weir__host_status *own = there && list.count ? list.hosts : NULL;
     if (own && (own->via != WEIR__HOST_SELF || since_ms > weir__heartbeat_timeout_ms(&own->heartbeat)))
         own = NULL;
     membership->agent = own != NULL;

@@ -60,11 +60,15 @@ void weir__heartbeat_of_self(struct weir__heartbeat *heartbeat, const struct wei
 
 enum weir__host_via { WEIR__HOST_SELF, WEIR__HOST_VIA_STORE, WEIR__HOST_VIA_RULES };
 
-/* A heartbeat that was received. */
-struct weir__received_heartbeat {
+/* A host as another one knows it. */
+struct weir__host_status {
     struct weir__heartbeat heartbeat;
-    int64_t ago_ms; /* age when the list was made */
+    int64_t ago_ms; /* when the heartbeat was received, before the list was made */
     enum weir__host_via via;
+
+    /* Set by weir__membership_refresh. */
+    bool silent;
+    bool differs; /* its rules differ from those of most hosts */
 };
 
 #define WEIR__HOSTS_WHY 160
@@ -75,7 +79,7 @@ struct weir__host_list {
     char why[WEIR__HOSTS_WHY]; /* why the store is unavailable; "": it is not */
     int64_t left_out;          /* hosts beyond WEIR__HOSTS_MAX */
     size_t count;
-    struct weir__received_heartbeat *hosts; /* this one first; from malloc */
+    struct weir__host_status *hosts; /* this one first; from malloc */
 };
 
 /* Formats a list as JSON, from malloc (NULL: no memory), and parses one (false: malformed, and the list is empty). */
@@ -86,14 +90,6 @@ bool weir__host_list_read(const char *path, unsigned segment_owner, struct weir_
 void weir__host_list_free(struct weir__host_list *list);
 
 /* ---- For readers ---- */
-
-struct weir__host_status {
-    struct weir__heartbeat heartbeat;
-    int64_t received_ms; /* ago */
-    enum weir__host_via via;
-    bool silent;
-    bool differs; /* its rules differ from those of most hosts */
-};
 
 struct weir__membership {
     char path[4096];

@@ -54,7 +54,7 @@ void weir__heartbeat_store_free(struct weir__heartbeat_store *link)
 
 static void read_host(struct weir__host_list *list, const redisReply *id, const redisReply *ago, const redisReply *text)
 {
-    struct weir__received_heartbeat *received = &list->hosts[list->count];
+    struct weir__host_status *received = &list->hosts[list->count];
     if (id->type != REDIS_REPLY_STRING || ago->type != REDIS_REPLY_INTEGER || ago->integer < 0 ||
         text->type != REDIS_REPLY_STRING || !weir__heartbeat_parse(text->str, text->len, &received->heartbeat) ||
         id->len != WEIR__HOST_ID || memcmp(id->str, received->heartbeat.id, WEIR__HOST_ID) != 0)

@@ -53,6 +53,8 @@ bool weir__open_host(struct weir__opened_host *host, const char *what, const cha
     error = weir__snapshot_open(&host->snapshot, host->engine, how.segment.path);
     host->snapshot.unnamed = unnamed;
     host->snapshot.host_name = host->config.host_name;
+    if (!error && unnamed)
+        weir__snapshot_refresh(&host->snapshot);
     weir__membership_open(&host->membership, how.segment.path, host->config.store.url != NULL);
     return error ? report_error(diagnose, context, what, error) : true;
 }

@@ -3,12 +3,14 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define RULES_BYTES   ((size_t)256 << 20)
 #define STALE_SECONDS 5 /* an older end of the history means that no agent writes it */
 
 /* ---- Files ---- */
@@ -31,11 +33,73 @@ static bool remap_if_replaced(const struct weir__snapshot *snapshot, struct weir
     return true;
 }
 
+/* ---- Rules ---- */
+
+static int add_rule(struct weir__snapshot *snapshot, const weir_rule_info *info, const weir_rule_stats *stats,
+                    uint64_t id)
+{
+    struct weir__rule_list *list = &snapshot->rules;
+    struct weir__rule_snapshot *rule = weir__arena_take(&list->arena, sizeof *rule);
+    weir_text name = weir__arena_copy(&list->arena, weir__text_of(info->name)), domain = {0};
+    if (info->domain)
+        domain = weir__arena_copy(&list->arena, weir__text_of(info->domain));
+    if (list->arena.failed)
+        return 1;
+    *rule = (struct weir__rule_snapshot){.info = *info, .stats = *stats, .id = id};
+    rule->info.name = name.data;
+    rule->info.domain = domain.data;
+    rule->info.key = rule->info.file = "";
+    *(list->last ? &list->last->next : &list->first) = rule;
+    list->last = rule;
+    return 0;
+}
+
+static int add_named(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
+{
+    return add_rule(context, info, stats, weir__rule_id(weir__text_of(info->name), info->shadow));
+}
+
+/* For a reader that has only the segment: rule statistics have the id of their rule, not its name. */
+static void add_unnamed(struct weir__snapshot *snapshot)
+{
+    const struct weir__table *table = &snapshot->engine->segment->table;
+    for (uint64_t i = 0; i < table->rule_stats_count; i++) {
+        char name[24];
+        uint64_t id = weir__load64(&table->rule_stats[i].shard[0].word);
+        weir_rule_stats stats = {0};
+        snprintf(name, sizeof name, "#%016" PRIx64, id);
+        weir__rule_stats_sum(&table->rule_stats[i], &stats);
+        if (id)
+            (void)add_rule(snapshot, &(weir_rule_info){.name = name, .limit = -1}, &stats, id);
+    }
+}
+
+static void free_rules(struct weir__rule_list *list)
+{
+    weir__arena_free(&list->arena);
+    *list = (struct weir__rule_list){.arena.bytes_max = RULES_BYTES};
+}
+
+void weir__snapshot_save_totals(struct weir__snapshot *snapshot)
+{
+    free_rules(&snapshot->previous);
+    snapshot->previous = snapshot->rules;
+    snapshot->previous_at = snapshot->now;
+    snapshot->rules = (struct weir__rule_list){0};
+}
+
+/* ---- Refreshing ---- */
+
 void weir__snapshot_refresh(struct weir__snapshot *snapshot)
 {
     const struct weir__mapped *hot = &snapshot->hot_file, *history = &snapshot->history_file,
                               *ledger = &snapshot->ledger_file;
     snapshot->now = weir_clock(snapshot->engine->segment);
+    free_rules(&snapshot->rules);
+    if (snapshot->unnamed)
+        add_unnamed(snapshot);
+    else
+        (void)weir_rules_each(snapshot->engine, add_named, snapshot);
     if (remap_if_replaced(snapshot, &snapshot->hot_file, ".hot") &&
         (!hot->memory || !weir__hot_attach(hot->memory, hot->bytes, &snapshot->hot)))
         snapshot->hot = (struct weir__hot){0};
@@ -66,93 +130,46 @@ void weir__snapshot_close(struct weir__snapshot *snapshot)
     weir__mapped_close(&snapshot->history_file);
     weir__mapped_close(&snapshot->ledger_file);
     weir__mapped_close(&snapshot->load_file);
-    free(snapshot->previous);
+    free_rules(&snapshot->rules);
+    free_rules(&snapshot->previous);
     free(snapshot->segment);
     *snapshot = (struct weir__snapshot){0};
 }
 
-/* ---- Rules ---- */
-
-struct rule_visitor {
-    int (*visit)(void *context, const struct weir__rule_snapshot *rule);
-    void *context;
-};
-
-static int visit_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
-{
-    const struct rule_visitor *rule_visitor = context;
-    struct weir__rule_snapshot rule = {.info = *info, .stats = *stats};
-    rule.id = weir__rule_id((weir_text){info->name, strlen(info->name)}, info->shadow);
-    return rule_visitor->visit(rule_visitor->context, &rule);
-}
-
-/* For a reader that has only the segment: rule statistics have the id of their rule, not its name. */
-static int visit_unnamed(const struct weir__snapshot *snapshot, const struct rule_visitor *rule_visitor)
-{
-    const struct weir__table *table = &snapshot->engine->segment->table;
-    int stop = 0;
-    for (uint64_t i = 0; i < table->rule_stats_count && !stop; i++) {
-        char name[24];
-        struct weir__rule_snapshot rule = {.info = {.name = name, .key = "", .file = "", .limit = -1},
-                                           .id = weir__load64(&table->rule_stats[i].shard[0].word)};
-        snprintf(name, sizeof name, "#%016" PRIx64, rule.id);
-        if (!rule.id)
-            continue;
-        weir__rule_stats_sum(&table->rule_stats[i], &rule.stats);
-        stop = rule_visitor->visit(rule_visitor->context, &rule);
-    }
-    return stop;
-}
-
-int weir__snapshot_each_rule(const struct weir__snapshot *snapshot,
-                             int (*visit)(void *context, const struct weir__rule_snapshot *rule), void *context)
-{
-    struct rule_visitor rule_visitor = {visit, context};
-    return snapshot->unnamed ? visit_unnamed(snapshot, &rule_visitor)
-                             : weir_rules_each(snapshot->engine, visit_rule, &rule_visitor);
-}
-
 /* ---- Rates ---- */
 
-static int save_rule(void *context, const struct weir__rule_snapshot *rule)
+const char *const weir__rate_names[4] = {"allowed", "delayed", "denied", "shed"};
+
+struct weir__rates weir__snapshot_totals(const struct weir__rule_snapshot *rule)
 {
-    struct weir__snapshot *snapshot = context;
-    if (snapshot->previous_count == snapshot->previous_room) {
-        size_t room = 2 * snapshot->previous_room + 64;
-        struct weir__saved_totals *more = realloc(snapshot->previous, room * sizeof *more);
-        if (!more)
-            return 1;
-        snapshot->previous = more;
-        snapshot->previous_room = room;
-    }
-    snapshot->previous[snapshot->previous_count++] = (struct weir__saved_totals){rule->id, rule->stats};
-    return 0;
+    const weir_rule_stats *stats = &rule->stats;
+    return (struct weir__rates){.allowed = (double)stats->allowed,
+                                .delayed = (double)stats->delayed,
+                                .denied = (double)stats->denied,
+                                .shed = (double)stats->shed};
 }
 
-void weir__snapshot_save_totals(struct weir__snapshot *snapshot)
+void weir__rates_add(struct weir__rates *sum, const struct weir__rates *rates)
 {
-    snapshot->previous_count = 0;
-    snapshot->previous_at = snapshot->now;
-    (void)weir__snapshot_each_rule(snapshot, save_rule, snapshot);
-}
-
-static double a_second(uint64_t now, uint64_t previous, double seconds)
-{
-    return now > previous ? (double)(now - previous) / seconds : 0;
+    sum->known |= rates->known;
+    for (int i = 0; i < 4; i++)
+        sum->of[i] += rates->of[i];
 }
 
 static struct weir__rates since_saved(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule)
 {
+    struct weir__rates rates = weir__snapshot_totals(rule), before;
     double seconds = (double)(snapshot->now.mono_ns - snapshot->previous_at.mono_ns) / 1e9;
-    for (size_t i = 0; i < snapshot->previous_count && seconds > 0; i++) {
-        const weir_rule_stats *previous = &snapshot->previous[i].stats;
-        if (snapshot->previous[i].id == rule->id)
-            return (struct weir__rates){a_second(rule->stats.allowed, previous->allowed, seconds),
-                                        a_second(rule->stats.delayed, previous->delayed, seconds),
-                                        a_second(rule->stats.denied, previous->denied, seconds),
-                                        a_second(rule->stats.shed, previous->shed, seconds), true};
-    }
-    return (struct weir__rates){0};
+    const struct weir__rule_snapshot *previous = snapshot->previous.first;
+    while (previous && previous->id != rule->id)
+        previous = previous->next;
+    if (!previous || seconds <= 0)
+        return (struct weir__rates){0};
+    before = weir__snapshot_totals(previous);
+    for (int i = 0; i < 4; i++)
+        rates.of[i] = fmax(rates.of[i] - before.of[i], 0) / seconds;
+    rates.known = true;
+    return rates;
 }
 
 bool weir__snapshot_has_ledger(const struct weir__snapshot *snapshot)
@@ -217,25 +234,16 @@ struct weir__rates weir__snapshot_rates(const struct weir__snapshot *snapshot, c
     if (snapshot->history.rows &&
         weir__load64(&snapshot->history.header->last) + STALE_SECONDS >= weir__snapshot_second(snapshot->now))
         count = weir__history_read(&snapshot->history, rule->id, list, seconds < most ? seconds : most);
+    if (!count)
+        return since_saved(snapshot, rule);
     for (size_t i = 0; i < count; i++) {
         rates.allowed += list[i].allowed;
         rates.delayed += list[i].delayed;
         rates.denied += list[i].denied;
         rates.shed += list[i].shed;
     }
-    if (!count)
-        return since_saved(snapshot, rule);
-    return (struct weir__rates){rates.allowed / (double)count, rates.delayed / (double)count,
-                                rates.denied / (double)count, rates.shed / (double)count, true};
-}
-
-void weir__rates_add(struct weir__rates *sum, const struct weir__rule_snapshot *rule, const struct weir__rates *rates)
-{
-    if (rule->info.shadow)
-        return;
-    sum->known |= rates->known;
-    sum->allowed += rates->allowed;
-    sum->delayed += rates->delayed;
-    sum->denied += rates->denied;
-    sum->shed += rates->shed;
+    for (int i = 0; i < 4; i++)
+        rates.of[i] /= (double)count;
+    rates.known = true;
+    return rates;
 }

@@ -5,20 +5,32 @@
 #ifndef WEIR_STATS_SNAPSHOT_H
 #define WEIR_STATS_SNAPSHOT_H
 
+#include "base/arena.h"
 #include "engine/ledger.h"
 #include "engine/hot_key_sampler.h"
 #include "table/history.h"
 
-struct weir__saved_totals;
+/* A rule with its statistics. */
+struct weir__rule_snapshot {
+    weir_rule_info info; /* `name` and `domain` are copies; `key` and `file` are "" */
+    weir_rule_stats stats;
+    uint64_t id;
+    struct weir__rule_snapshot *next;
+};
+
+struct weir__rule_list {
+    struct weir__rule_snapshot *first, *last;
+    struct weir__arena arena;
+};
 
 struct weir__snapshot {
-    weir *engine;                        /* the caller's */
-    char *segment;                       /* the segment's path */
-    weir_time now;                       /* as of the last weir__snapshot_refresh */
-    const char *host_name;               /* the caller's; NULL: gethostname */
-    bool unnamed;                        /* rule statistics are listed by id, as the rules are unknown */
-    struct weir__saved_totals *previous; /* saved by weir__snapshot_save_totals */
-    size_t previous_count, previous_room;
+    weir *engine;                    /* the caller's */
+    char *segment;                   /* the segment's path */
+    weir_time now;                   /* as of the last weir__snapshot_refresh */
+    const char *host_name;           /* the caller's; NULL: gethostname */
+    bool unnamed;                    /* rule statistics are listed by id, as the rules are unknown */
+    struct weir__rule_list rules;    /* the active rules, in order; without memory some are missing */
+    struct weir__rule_list previous; /* saved by weir__snapshot_save_totals */
     weir_time previous_at;
     struct weir__mapped hot_file, history_file, ledger_file, load_file; /* `memory` NULL: missing or refused */
     struct weir__hot hot;                                               /* `rule_slots` 0: there is none */
@@ -29,25 +41,9 @@ struct weir__snapshot {
 
 /* 0 or WEIR_ENOMEM. */
 int weir__snapshot_open(struct weir__snapshot *snapshot, weir *engine, const char *segment_path);
-/* Reads the clock, and maps files that were created or replaced since. */
+/* Reads the clock and the rules' statistics, and maps files that were created or replaced since. */
 void weir__snapshot_refresh(struct weir__snapshot *snapshot);
 void weir__snapshot_close(struct weir__snapshot *snapshot);
-
-/* A rule with its statistics. */
-struct weir__rule_snapshot {
-    weir_rule_info info; /* its texts live as long as the engine's rules */
-    weir_rule_stats stats;
-    uint64_t id;
-};
-
-struct weir__saved_totals {
-    uint64_t id;
-    weir_rule_stats stats;
-};
-
-/* Calls `visit` for each active rule until it returns non-zero, which is returned. */
-int weir__snapshot_each_rule(const struct weir__snapshot *snapshot,
-                             int (*visit)(void *context, const struct weir__rule_snapshot *rule), void *context);
 
 /* True if an agent has used the ledger, which takes an eventual rule. */
 bool weir__snapshot_has_ledger(const struct weir__snapshot *snapshot);
@@ -73,20 +69,30 @@ bool weir__snapshot_load(const struct weir__snapshot *snapshot, struct weir__loa
 #define WEIR__HOST_NAME 256
 void weir__snapshot_host_name(const struct weir__snapshot *snapshot, char name[WEIR__HOST_NAME]);
 
+/* What is counted of a rule: totals, or rates a second. */
 struct weir__rates {
-    double allowed, delayed, denied, shed; /* a second */
+    union {
+        struct {
+            double allowed, delayed, denied, shed;
+        };
+        double of[4];
+    };
     bool known;
 };
+extern const char *const weir__rate_names[4];
+/* The totals of a rule. */
+struct weir__rates weir__snapshot_totals(const struct weir__rule_snapshot *rule);
 /*
  * Rates over the last `seconds` of the history, if it ended a few seconds ago at most; without a history, since
  * weir__snapshot_save_totals.
  */
 struct weir__rates weir__snapshot_rates(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule,
                                         size_t seconds);
-/* Adds a rule's rates to a sum over the enforced rules. */
-void weir__rates_add(struct weir__rates *sum, const struct weir__rule_snapshot *rule, const struct weir__rates *rates);
+/* Adds rates to a sum. */
+void weir__rates_add(struct weir__rates *sum, const struct weir__rates *rates);
 /*
- * Saves the present totals, from which rates are computed where there is no history. Without memory some are missing.
+ * Saves the totals of the last refresh, from which rates are computed where there is no history. Refresh the snapshot
+ * afterwards: it has no rules until then.
  */
 void weir__snapshot_save_totals(struct weir__snapshot *snapshot);
 

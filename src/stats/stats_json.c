@@ -60,6 +60,62 @@ static int finish(json_t *root, bool good, char **json)
     return *json ? 0 : WEIR_ENOMEM;
 }
 
+/* ---- Keys ---- */
+
+static const char *const list_names[WEIR__KEY_LISTS] = {"denied", "admitted", "near"};
+
+static json_t *key_json(const weir_segment *segment, const struct weir__hot_key *key, enum weir__key_list list,
+                        bool hide)
+{
+    bool hidden = hide || key->len == 0, cut = !hidden && key->shown < key->len;
+    json_t *name =
+        hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash)) : text_json(key->text, key->shown);
+    if (list == WEIR__KEYS_NEAR)
+        return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", hidden, "cut", cut, "used",
+                         (double)key->weight / 1000);
+    return json_pack("{s:o,s:b,s:b,s:o,s:o}", "key", name, "hidden", hidden, "cut", cut, "count", number(key->weight),
+                     "error", number(key->error));
+}
+
+static json_t *uses_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot)
+{
+    uint64_t count[WEIR__HOT_USES] = {0};
+    uint64_t keys = rule_slot ? weir__snapshot_uses(snapshot, rule_slot, count) : 0;
+    json_t *list = json_array();
+    for (int i = 0; i < WEIR__HOT_USES; i++)
+        (void)json_array_append_new(list, number(count[i]));
+    return json_pack("{s:o,s:o}", "keys", number(keys), "tenths", list);
+}
+
+/* The keys of one list. */
+static json_t *keys_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
+                         enum weir__key_list list, int64_t n, bool hide)
+{
+    size_t max = n < 1 ? 1 : n > WEIR__STATS_KEYS_MAX ? WEIR__STATS_KEYS_MAX : (size_t)n;
+    struct weir__hot_key *keys = calloc(max, sizeof *keys);
+    json_t *found = json_array();
+    bool good = keys && found;
+    size_t count = rule_slot && good ? weir__snapshot_keys(snapshot, rule_slot, list, keys, max) : 0;
+    for (size_t i = 0; i < count && good; i++)
+        good = json_array_append_new(found, key_json(snapshot->engine->segment, &keys[i], list, hide)) == 0;
+    free(keys);
+    if (good)
+        return found;
+    json_decref(found);
+    return NULL;
+}
+
+/* The hottest `keys` of each list; null if they are not sampled. */
+static json_t *hot_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot, int64_t keys)
+{
+    if (!rule_slot)
+        return json_null();
+    return json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, rule_slot, WEIR__KEYS_ADMITTED, keys, false),
+                     "denied", keys_json(snapshot, rule_slot, WEIR__KEYS_DENIED, keys, false), "near",
+                     keys_json(snapshot, rule_slot, WEIR__KEYS_NEAR, keys, false), "uses",
+                     uses_json(snapshot, rule_slot));
+}
+
 /* ---- The present ---- */
 
 static const char *algorithm_name(enum weir_algorithm algorithm)
@@ -69,38 +125,31 @@ static const char *algorithm_name(enum weir_algorithm algorithm)
     return names[algorithm];
 }
 
-struct stats_walk {
-    const struct weir__snapshot *snapshot;
-    json_t *rules;
-    struct weir__rates all[3]; /* under the enforced rules */
-    bool good;
-};
-
 static const size_t spans[3] = {1, 10, 60};
 static const char *const span_names[3] = {"1s", "10s", "60s"};
 
-static int stats_rule(void *context, const struct weir__rule_snapshot *rule)
+/* One rule. `keys`: of each list; 0: without. Adds the rates of an enforced rule to `all`. NULL: no memory. */
+static json_t *rule_json(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule, int64_t keys,
+                         struct weir__rates all[3])
 {
-    struct stats_walk *walk = context;
     const weir_rule_stats *s = &rule->stats;
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++) {
-        struct weir__rates some = weir__snapshot_rates(walk->snapshot, rule, spans[i]);
-        weir__rates_add(&walk->all[i], rule, &some);
-        walk->good &= json_object_set_new(rates, span_names[i], weir__rates_json(&some)) == 0;
+        struct weir__rates some = weir__snapshot_rates(snapshot, rule, spans[i]);
+        if (!rule->info.shadow)
+            weir__rates_add(&all[i], &some);
+        (void)json_object_set_new(rates, span_names[i], weir__rates_json(&some));
     }
     bool counted = rule->info.bytes_per_key > 0;
-    json_t *one =
-        json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
-                  string_json(rule->info.name), "shadow", rule->info.shadow, "domain", rule->info.domain, "algorithm",
-                  counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
-                  rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
-                  counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
-                  "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
-                  number(s->listed), "missing_key", number(s->missing_key), "failures", number(s->failures),
-                  "rolled_back", number(s->rolled_back), "shed", number(s->shed), "rates", rates);
-    walk->good &= one && json_array_append_new(walk->rules, one) == 0;
-    return !walk->good;
+    return json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o,s:o*}", "name",
+                     string_json(rule->info.name), "shadow", rule->info.shadow, "domain", rule->info.domain,
+                     "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
+                     rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
+                     counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
+                     "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied),
+                     "listed", number(s->listed), "missing_key", number(s->missing_key), "failures",
+                     number(s->failures), "rolled_back", number(s->rolled_back), "shed", number(s->shed), "rates",
+                     rates, "hot", keys ? hot_json(snapshot, weir__snapshot_hot_keys(snapshot, rule->id), keys) : NULL);
 }
 
 static json_t *segment_json(const struct weir__snapshot *snapshot)
@@ -183,27 +232,29 @@ static json_t *load_json(const struct weir__snapshot *snapshot)
                      percent(view.throttle), "in_flight", number(sums.in_flight), "signals", signals, "shed", shed);
 }
 
-/* NULL: no memory. */
-static json_t *stats_json(const struct weir__snapshot *snapshot)
+/* `keys`: of each rule and list; 0: without. NULL: no memory. */
+static json_t *stats_json(const struct weir__snapshot *snapshot, int64_t keys)
 {
-    struct stats_walk walk = {.snapshot = snapshot, .rules = json_array(), .good = true};
+    struct weir__rates all[3] = {0}; /* under the enforced rules */
     weir_engine_stats engine = {0};
     weir_times times = {0};
-    (void)weir__snapshot_each_rule(snapshot, stats_rule, &walk);
+    json_t *rates = json_object(), *rules = json_array();
+    bool good = true;
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && good; rule = rule->next)
+        good = json_array_append_new(rules, rule_json(snapshot, rule, keys, all)) == 0;
+    for (int i = 0; i < 3; i++)
+        good &= json_object_set_new(rates, span_names[i], weir__rates_json(&all[i])) == 0;
     (void)!weir_engine_stats_read(snapshot->engine, &engine);
     (void)!weir_times_read(snapshot->engine, &times);
-    json_t *rates = json_object();
-    for (int i = 0; i < 3; i++)
-        walk.good &= json_object_set_new(rates, span_names[i], weir__rates_json(&walk.all[i])) == 0;
     json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
                              rounded_ms(snapshot->now.wall_ns), "version", weir_version(), "host", host_json(snapshot),
                              "segment", segment_json(snapshot), "store", store_json(snapshot), "rates", rates,
                              "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
                              "ok", number(engine.reloads), "failed", number(engine.reload_failures), "polls",
                              number(engine.polls), "rules", number(engine.rules), "history",
-                             snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "rules", walk.rules);
-    walk.good &= json_object_set_new(root, "load", load_json(snapshot)) == 0;
-    if (walk.good)
+                             snapshot->history.rows != 0, "hot", snapshot->hot.rule_slots != 0, "rules", rules);
+    good &= json_object_set_new(root, "load", load_json(snapshot)) == 0;
+    if (good)
         return root;
     json_decref(root);
     return NULL;
@@ -211,7 +262,7 @@ static json_t *stats_json(const struct weir__snapshot *snapshot)
 
 int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
 {
-    return finish(stats_json(snapshot), true, json);
+    return finish(stats_json(snapshot, 0), true, json);
 }
 
 /* ---- The last hour ---- */
@@ -219,35 +270,22 @@ int weir__stats_json_current(const struct weir__snapshot *snapshot, char **json)
 enum { ALLOWED, DELAYED, DENIED, SHED, SHADOW_DENIED, SERIES };
 static const char *const series_names[SERIES] = {"allowed", "delayed", "denied", "shed", "shadow_denied"};
 
-struct series {
-    const struct weir__snapshot *snapshot;
-    const char *rule;
-    size_t seconds;
-    struct weir__history_second *one; /* a rule's */
-    double *sum[SERIES];              /* by second; the newest last */
-    bool found;
-};
-
-static int series_rule(void *context, const struct weir__rule_snapshot *rule)
+/* Adds a rule's seconds to the sums by second, of which the newest is the last. `one` has room for its seconds. */
+static void add_seconds(const struct weir__snapshot *snapshot, const struct weir__rule_snapshot *rule,
+                        struct weir__history_second *one, size_t seconds, double *sum)
 {
-    struct series *s = context;
-    if (s->rule && strcmp(s->rule, rule->info.name) != 0)
-        return 0;
-    s->found = true;
-    size_t count =
-        s->snapshot->history.rows ? weir__history_read(&s->snapshot->history, rule->id, s->one, s->seconds) : 0;
+    size_t count = snapshot->history.rows ? weir__history_read(&snapshot->history, rule->id, one, seconds) : 0;
     for (size_t i = 0; i < count; i++) {
-        size_t at = s->seconds - count + i;
+        double *at = sum + seconds - count + i;
         if (rule->info.shadow) {
-            s->sum[SHADOW_DENIED][at] += s->one[i].denied;
+            at[SHADOW_DENIED * seconds] += one[i].denied;
             continue;
         }
-        s->sum[ALLOWED][at] += s->one[i].allowed;
-        s->sum[DELAYED][at] += s->one[i].delayed;
-        s->sum[DENIED][at] += s->one[i].denied;
-        s->sum[SHED][at] += s->one[i].shed;
+        at[ALLOWED * seconds] += one[i].allowed;
+        at[DELAYED * seconds] += one[i].delayed;
+        at[DENIED * seconds] += one[i].denied;
+        at[SHED * seconds] += one[i].shed;
     }
-    return 0;
 }
 
 /* Means over `step` seconds each. */
@@ -270,114 +308,47 @@ int weir__stats_json_history(const struct weir__snapshot *snapshot, const char *
     size_t count = seconds < 1 ? 1 : seconds >= WEIR__HISTORY_SECONDS ? WEIR__HISTORY_SECONDS - 1 : (size_t)seconds;
     size_t each = step < 1 ? 1 : (size_t)step > count ? count : (size_t)step;
     double *sums = calloc(count, SERIES * sizeof *sums);
-    struct series s = {.snapshot = snapshot, .rule = rule, .seconds = count, .one = calloc(count, sizeof *s.one)};
-    if (!sums || !s.one) {
-        free(sums);
-        free(s.one);
-        return WEIR_ENOMEM;
-    }
-    for (int i = 0; i < SERIES; i++)
-        s.sum[i] = sums + (size_t)i * count;
-    (void)weir__snapshot_each_rule(snapshot, series_rule, &s);
+    struct weir__history_second *one = calloc(count, sizeof *one);
     uint64_t last = snapshot->history.rows ? weir__load64(&snapshot->history.header->last) : 0;
     int64_t ago = last ? (int64_t)(weir__snapshot_second(snapshot->now) - last) : 0;
-    int error = WEIR_ENORULE;
-    if (s.found || !rule) {
+    int error = !sums || !one ? WEIR_ENOMEM : rule ? WEIR_ENORULE : 0;
+    for (const struct weir__rule_snapshot *r = snapshot->rules.first; r && error != WEIR_ENOMEM; r = r->next)
+        if (!rule || strcmp(rule, r->info.name) == 0) {
+            error = 0;
+            add_seconds(snapshot, r, one, count, sums);
+        }
+    if (!error) {
         json_t *root = json_pack("{s:b,s:o,s:o}", "known", last != 0, "until",
                                  json_integer(snapshot->now.wall_ns / WEIR_SECOND - ago), "step", number(each));
         bool good = root != NULL;
-        for (int i = 0; i < SERIES && good; i++)
-            good = json_object_set_new(root, series_names[i], series_json(s.sum[i], count, each)) == 0;
+        for (size_t i = 0; i < SERIES && good; i++)
+            good = json_object_set_new(root, series_names[i], series_json(sums + i * count, count, each)) == 0;
         error = finish(root, good, json);
     }
     free(sums);
-    free(s.one);
+    free(one);
     return error;
 }
 
 /* ---- Hot keys ---- */
 
-struct finding {
-    const char *name;
-    bool shadow;
-    uint64_t id;
-    bool found;
-};
-
-static int find_rule(void *context, const struct weir__rule_snapshot *rule)
-{
-    struct finding *finding = context;
-    if (rule->info.shadow != finding->shadow || strcmp(rule->info.name, finding->name) != 0)
-        return 0;
-    finding->id = rule->id;
-    finding->found = true;
-    return 1;
-}
-
-static json_t *key_json(const weir_segment *segment, const struct weir__hot_key *key,
-                        const struct weir__stats_json_hot_keys *what)
-{
-    bool hidden = what->hide || key->len == 0, cut = !hidden && key->shown < key->len;
-    json_t *name =
-        hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash)) : text_json(key->text, key->shown);
-    if (what->near)
-        return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", hidden, "cut", cut, "used",
-                         (double)key->weight / 1000);
-    return json_pack("{s:o,s:b,s:b,s:o,s:o}", "key", name, "hidden", hidden, "cut", cut, "count", number(key->weight),
-                     "error", number(key->error));
-}
-
-static json_t *uses_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot)
-{
-    uint64_t count[WEIR__HOT_USES] = {0};
-    uint64_t keys = rule_slot ? weir__snapshot_uses(snapshot, rule_slot, count) : 0;
-    json_t *list = json_array();
-    for (int i = 0; i < WEIR__HOT_USES; i++)
-        (void)json_array_append_new(list, number(count[i]));
-    return json_pack("{s:o,s:o}", "keys", number(keys), "tenths", list);
-}
-
-/* The keys of one list. */
-static json_t *keys_json(const struct weir__snapshot *snapshot, const struct weir__hot_rule *rule_slot,
-                         const struct weir__stats_json_hot_keys *what)
-{
-    size_t max = what->n < 1 ? 1 : what->n > WEIR__STATS_KEYS_MAX ? WEIR__STATS_KEYS_MAX : (size_t)what->n, count = 0;
-    struct weir__hot_key *keys = calloc(max, sizeof *keys);
-    json_t *list = json_array();
-    bool good = keys && list;
-    if (rule_slot && good)
-        count = weir__snapshot_keys(snapshot, rule_slot,
-                                    what->near     ? WEIR__KEYS_NEAR
-                                    : what->denied ? WEIR__KEYS_DENIED
-                                                   : WEIR__KEYS_ADMITTED,
-                                    keys, max);
-    for (size_t i = 0; i < count && good; i++)
-        good = json_array_append_new(list, key_json(snapshot->engine->segment, &keys[i], what)) == 0;
-    free(keys);
-    if (good)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
 int weir__stats_json_hot_keys(const struct weir__snapshot *snapshot, const struct weir__stats_json_hot_keys *what,
                               char **json)
 {
-    struct finding finding = {.name = what->rule, .shadow = what->shadow};
-    (void)weir__snapshot_each_rule(snapshot, find_rule, &finding);
-    if (!finding.found)
+    const struct weir__rule_snapshot *rule = snapshot->rules.first;
+    while (rule && (rule->info.shadow != what->shadow || strcmp(rule->info.name, what->rule) != 0))
+        rule = rule->next;
+    if (!rule)
         return WEIR_ENORULE;
-    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, finding.id);
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
     uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     uint64_t total =
         rule_slot ? weir__load64(&rule_slot->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
-    json_t *root = json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
-                             rule_slot != NULL, "by",
-                             what->near     ? "near"
-                             : what->denied ? "denied"
-                                            : "admitted",
-                             "seconds", number(seconds), "total", number(total), "keys",
-                             keys_json(snapshot, rule_slot, what), "uses", uses_json(snapshot, rule_slot));
+    enum weir__key_list list = what->near ? WEIR__KEYS_NEAR : what->denied ? WEIR__KEYS_DENIED : WEIR__KEYS_ADMITTED;
+    json_t *root =
+        json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
+                  rule_slot != NULL, "by", list_names[list], "seconds", number(seconds), "total", number(total), "keys",
+                  keys_json(snapshot, rule_slot, list, what->n, what->hide), "uses", uses_json(snapshot, rule_slot));
     return finish(root, true, json);
 }
 
@@ -390,7 +361,7 @@ static json_t *member_json(const struct weir__host_status *host)
     snprintf(rules, sizeof rules, "%016" PRIx64, heartbeat->rules);
     return json_pack("{s:s,s:o,s:b,s:s,s:f,s:s,s:o,s:o,s:o?,s:s,s:s?,s:I,s:b}", "id", heartbeat->id, "name",
                      string_json(heartbeat->name), "here", host->via == WEIR__HOST_SELF, "state",
-                     host->silent ? "silent" : "running", "heard_s", (double)host->received_ms / 1000, "via",
+                     host->silent ? "silent" : "running", "heard_s", (double)host->ago_ms / 1000, "via",
                      weir__host_via_names[host->via], "version", string_json(heartbeat->version), "rates",
                      weir__rates_json(&heartbeat->rates), "level",
                      heartbeat->level >= 0 ? json_real(heartbeat->level) : NULL, "store",
@@ -421,67 +392,65 @@ int weir__stats_json_hosts(const struct weir__membership *membership, char **jso
     return finish(membership_json(membership), true, json);
 }
 
-/* ---- All in one ---- */
-
-/* Adds to each rule of the list its hottest keys. */
 int weir__stats_json_all(const struct weir__snapshot *snapshot, const struct weir__membership *membership, int64_t keys,
                          char **json)
 {
-    json_t *root = stats_json(snapshot), *rule, *hosts = membership_json(membership);
+    json_t *root = stats_json(snapshot, keys), *hosts = membership_json(membership);
     bool good = root && hosts && json_object_update(root, hosts) == 0;
     json_decref(hosts);
-    size_t i;
-    json_array_foreach(json_object_get(root, "rules"), i, rule)
-    {
-        struct finding finding = {.name = json_string_value(json_object_get(rule, "name")),
-                                  .shadow = json_is_true(json_object_get(rule, "shadow"))};
-        struct weir__stats_json_hot_keys admitted = {.n = keys}, denied = {.denied = true, .n = keys},
-                                         near = {.near = true, .n = keys};
-        (void)weir__snapshot_each_rule(snapshot, find_rule, &finding);
-        const struct weir__hot_rule *rule_slot = finding.found ? weir__snapshot_hot_keys(snapshot, finding.id) : NULL;
-        json_t *hot = rule_slot
-                          ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(snapshot, rule_slot, &admitted),
-                                      "denied", keys_json(snapshot, rule_slot, &denied), "near",
-                                      keys_json(snapshot, rule_slot, &near), "uses", uses_json(snapshot, rule_slot))
-                          : json_null();
-        good &= json_object_set_new(rule, "hot", hot) == 0;
-    }
     return finish(root, good, json);
 }
 
 /* ---- Advice ---- */
 
-struct advice_list {
-    struct weir__rule_source *source;
-    json_t *list;
-    bool failed;
-};
-
-static void add_advice(void *context, const struct weir__rule_snapshot *rule, const struct weir__advice *advice)
+static json_t *advice_json(struct weir__rule_source *source, const weir_rule_info *info,
+                           const struct weir__advice *advice)
 {
-    struct advice_list *to = context;
-    char *changed = weir__advice_rule(to->source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
-    char *document = weir__advice_rule(to->source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
+    char *changed = weir__advice_rule(source, info, &advice->change, WEIR__ADVICE_FILE);
+    char *document = weir__advice_rule(source, info, &advice->change, WEIR__ADVICE_DOCUMENT);
     json_t *numbers = json_object();
     for (size_t i = 0; i < advice->number_count; i++)
         (void)json_object_set_new(numbers, advice->numbers[i].name, rounded(advice->numbers[i].value));
-    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", string_json(rule->info.name), "kind",
+    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", string_json(info->name), "kind",
                             weir__advice_kind_name(advice->kind), "message", advice->message, "figures", numbers,
                             "changed", changed, "document", document);
-    to->failed |= json_array_append_new(to->list, one) != 0;
     free(changed);
     free(document);
+    return one;
+}
+
+int weir__advise_all(const struct weir__snapshot *snapshot, const char *name, struct weir__rule_source *source,
+                     json_t **list, size_t *rules)
+{
+    struct weir__advice advice[WEIR__ADVICE_MAX];
+    int error = name ? WEIR_ENORULE : 0;
+    *list = json_array();
+    *rules = 0;
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && error != WEIR_ENOMEM;
+         rule = rule->next) {
+        if (name && strcmp(name, rule->info.name) != 0)
+            continue;
+        *rules += !rule->info.shadow;
+        struct weir__evidence *evidence = weir__evidence_gather(snapshot, rule);
+        size_t count = evidence ? weir__advise(evidence, advice) : 0;
+        error = evidence ? 0 : WEIR_ENOMEM;
+        for (size_t i = 0; i < count; i++)
+            if (json_array_append_new(*list, advice_json(source, &rule->info, &advice[i])) != 0)
+                error = WEIR_ENOMEM;
+        free(evidence);
+    }
+    return error;
 }
 
 int weir__stats_json_advice(const struct weir__snapshot *snapshot, const char *rule, struct weir__rule_source *source,
                             char **json)
 {
-    struct advice_list list = {source, json_array(), false};
+    json_t *list;
     size_t rules;
-    int error = weir__advise_each(snapshot, rule, add_advice, &list, &rules);
-    json_t *root = json_pack("{s:o}", "advice", list.list);
+    int error = weir__advise_all(snapshot, rule, source, &list, &rules);
+    json_t *root = json_pack("{s:o}", "advice", list);
     if (!error)
-        return finish(root, !list.failed, json);
+        return finish(root, true, json);
     json_decref(root);
     return error;
 }

@@ -58,7 +58,7 @@ void weir__subscribers_record(struct weir__subscribers *subscribers, const struc
     pthread_mutex_unlock(&subscribers->lock);
 }
 
-static struct weir__received_heartbeat *find(const struct weir__host_list *list, const char *id)
+static struct weir__host_status *find(const struct weir__host_list *list, const char *id)
 {
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->hosts[i].heartbeat.id, id) == 0)
@@ -68,7 +68,7 @@ static struct weir__received_heartbeat *find(const struct weir__host_list *list,
 
 static void add(struct weir__host_list *list, const struct subscriber *one, int64_t ago_ms)
 {
-    struct weir__received_heartbeat *received = find(list, one->heartbeat.id);
+    struct weir__host_status *received = find(list, one->heartbeat.id);
     if (received && received->ago_ms <= ago_ms)
         return;
     if (!received && list->count == WEIR__HOSTS_MAX) {
@@ -76,7 +76,7 @@ static void add(struct weir__host_list *list, const struct subscriber *one, int6
         return;
     }
     received = received ? received : &list->hosts[list->count++];
-    *received = (struct weir__received_heartbeat){one->heartbeat, ago_ms, WEIR__HOST_VIA_RULES};
+    *received = (struct weir__host_status){one->heartbeat, ago_ms, .via = WEIR__HOST_VIA_RULES};
 }
 
 void weir__subscribers_append(struct weir__subscribers *subscribers, struct weir__host_list *list, int64_t now_ms)

@@ -10,11 +10,11 @@
 #include <stdio.h>
 
 enum weir__top_sort {
-    WEIR__BY_NAME,
-    WEIR__BY_ALLOWED,
-    WEIR__BY_DENIED,
+    WEIR__BY_ALLOWED, /* the first ones as in struct weir__rates */
     WEIR__BY_DELAYED,
+    WEIR__BY_DENIED,
     WEIR__BY_SHED,
+    WEIR__BY_NAME,
     WEIR__BY_SHARE,
     WEIR__BY_LEVEL, /* hosts only, as the next; rules are sorted by name then */
     WEIR__BY_SEEN

@@ -12,7 +12,7 @@
 static double value_of(const struct weir__host_status *host, enum weir__top_sort sort)
 {
     return sort == WEIR__BY_LEVEL  ? host->heartbeat.level
-           : sort == WEIR__BY_SEEN ? (double)host->received_ms
+           : sort == WEIR__BY_SEEN ? (double)host->ago_ms
                                    : weir__top_value(&host->heartbeat.rates, sort);
 }
 
@@ -67,8 +67,8 @@ static void draw_host(struct weir__canvas *canvas, const struct weir__host_statu
     bool bad = host->silent || heartbeat->store == WEIR__HOST_STORE_UNAVAILABLE;
     bool odd = host->differs || weir__top_value(rates, WEIR__BY_SHARE) > 0.1;
     const char *style = chosen ? "7" : bad ? "31" : odd ? "33" : "";
-    weir__top_line(canvas, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name,
-                   ago(host->received_ms, received), rates->known ? weir__top_number(rates->allowed, a) : "-",
+    weir__top_line(canvas, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name, ago(host->ago_ms, received),
+                   rates->known ? weir__top_number(rates->allowed, a) : "-",
                    rates->known ? weir__top_number(rates->denied, b) : "-",
                    rates->known ? weir__top_number(rates->shed, c) : "-",
                    rates->known ? weir__top_number(rates->delayed, d) : "-", level,

@@ -66,20 +66,9 @@ const char *weir__top_number(double value, char buffer[16])
 double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort)
 {
     double all = rates->allowed + rates->denied + rates->delayed;
-    switch (sort) {
-    case WEIR__BY_ALLOWED:
-        return rates->allowed;
-    case WEIR__BY_DENIED:
-        return rates->denied;
-    case WEIR__BY_DELAYED:
-        return rates->delayed;
-    case WEIR__BY_SHED:
-        return rates->shed;
-    case WEIR__BY_SHARE:
-        return all > 0 ? rates->denied / all : 0;
-    default:
-        return 0;
-    }
+    if (sort <= WEIR__BY_SHED)
+        return rates->of[sort];
+    return sort == WEIR__BY_SHARE && all > 0 ? rates->denied / all : 0;
 }
 
 int weir__top_compare(double left, double right, const char *left_name, const char *right_name)
@@ -90,9 +79,7 @@ int weir__top_compare(double left, double right, const char *left_name, const ch
 }
 
 struct row {
-    char name[WEIR_NAME_MAX + 1];
-    bool shadow;
-    uint64_t id;
+    const struct weir__rule_snapshot *rule;
     struct weir__rates rates; /* totals if they are not known */
     uint64_t keys, near;
     bool sampled; /* its hot keys are sampled */
@@ -102,50 +89,43 @@ struct picture {
     struct weir__top *top;
     struct weir__canvas canvas;
     struct row *rows;
-    size_t count, room;
+    size_t count;
     bool sheds; /* shows the SHED column: requests were shed, or there is a load level */
 };
 
 /* ---- The rules ---- */
 
-static int gather(void *context, const struct weir__rule_snapshot *rule)
+static void gather(struct picture *p)
 {
-    struct picture *p = context;
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key near[WEIR__HOT_NEAR];
     const struct weir__snapshot *snapshot = p->top->snapshot;
-    if (p->count == p->room) {
-        size_t room = p->room ? 2 * p->room : 64;
-        struct row *rows = realloc(p->rows, room * sizeof *rows);
-        if (!rows)
-            return 1;
-        p->rows = rows;
-        p->room = room;
+    size_t room = 0;
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next)
+        room++;
+    p->rows = calloc(room + 1, sizeof *p->rows);
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && p->rows; rule = rule->next) {
+        struct row *row = &p->rows[p->count++];
+        const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
+        *row = (struct row){.rule = rule, .rates = weir__snapshot_rates(snapshot, rule, 10)};
+        if (!row->rates.known)
+            row->rates = weir__snapshot_totals(rule);
+        p->sheds |= rule->stats.shed > 0;
+        if (!rule_slot)
+            continue;
+        row->sampled = true;
+        row->keys = weir__snapshot_uses(snapshot, rule_slot, unused);
+        row->near = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_NEAR, near, WEIR__HOT_NEAR);
     }
-    struct row *row = &p->rows[p->count++];
-    *row = (struct row){.shadow = rule->info.shadow, .id = rule->id};
-    snprintf(row->name, sizeof row->name, "%s", rule->info.name);
-    row->rates = weir__snapshot_rates(snapshot, rule, 10);
-    if (!row->rates.known)
-        row->rates = (struct weir__rates){(double)rule->stats.allowed, (double)rule->stats.delayed,
-                                          (double)rule->stats.denied, (double)rule->stats.shed, false};
-    p->sheds |= rule->stats.shed > 0;
-    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
-    if (!rule_slot)
-        return 0;
-    row->sampled = true;
-    row->keys = weir__snapshot_uses(snapshot, rule_slot, unused);
-    row->near = weir__snapshot_keys(snapshot, rule_slot, WEIR__KEYS_NEAR, near, WEIR__HOT_NEAR);
-    return 0;
 }
 
 static int by_sort(const void *a, const void *b, void *context)
 {
     const struct row *left = a, *right = b;
     enum weir__top_sort sort = *(const enum weir__top_sort *)context;
-    int names = weir__top_compare(weir__top_value(&left->rates, sort), weir__top_value(&right->rates, sort), left->name,
-                                  right->name);
-    return names ? names : left->shadow - right->shadow;
+    int names = weir__top_compare(weir__top_value(&left->rates, sort), weir__top_value(&right->rates, sort),
+                                  left->rule->info.name, right->rule->info.name);
+    return names ? names : left->rule->info.shadow - right->rule->info.shadow;
 }
 
 /* Keeps the selected rule selected when the order changes. */
@@ -153,13 +133,14 @@ static void keep_chosen(struct picture *p)
 {
     struct weir__top *top = p->top;
     for (size_t i = 0; i < p->count && *top->chosen_name; i++)
-        if (p->rows[i].shadow == top->chosen_shadow && strcmp(p->rows[i].name, top->chosen_name) == 0)
+        if (p->rows[i].rule->info.shadow == top->chosen_shadow &&
+            strcmp(p->rows[i].rule->info.name, top->chosen_name) == 0)
             top->chosen = i;
     if (top->chosen >= p->count)
         top->chosen = p->count ? p->count - 1 : 0;
     if (p->count) {
-        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", p->rows[top->chosen].name);
-        top->chosen_shadow = p->rows[top->chosen].shadow;
+        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", p->rows[top->chosen].rule->info.name);
+        top->chosen_shadow = p->rows[top->chosen].rule->info.shadow;
     }
 }
 
@@ -174,11 +155,11 @@ static void draw_rule(struct picture *p, const struct row *row, bool chosen)
 {
     char name[64], shown[WEIR_NAME_MAX + 16], shed[24] = "", a[16], b[16], c[16], d[16], e[16];
     int wide = name_width(p);
-    snprintf(shown, sizeof shown, "%s%s", row->name, row->shadow ? " (shadow)" : "");
+    snprintf(shown, sizeof shown, "%s%s", row->rule->info.name, row->rule->info.shadow ? " (shadow)" : "");
     weir__printable((weir_text){shown, strlen(shown)}, name,
                     (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
     const char *style = chosen                                               ? "7"
-                        : row->shadow                                        ? "2"
+                        : row->rule->info.shadow                             ? "2"
                         : weir__top_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33"
                                                                              : "";
     if (p->sheds)
@@ -242,12 +223,12 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     struct weir__hot_key keys[KEYS_SHOWN];
     char name[64];
     const struct weir__snapshot *snapshot = p->top->snapshot;
-    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, row->id);
+    const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, row->rule->id);
     int wide = key_width(p);
     uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     char title[128];
-    snprintf(title, sizeof title, "KEYS of %s, %s",
-             weir__printable((weir_text){row->name, strlen(row->name)}, name, 32), titles[p->top->list]);
+    snprintf(title, sizeof title, "KEYS of %s, %s", weir__printable(weir__text_of(row->rule->info.name), name, 32),
+             titles[p->top->list]);
     weir__top_line(&p->canvas, "1", "%-*s %s", wide + 2, title,
                    p->top->list == WEIR__KEYS_NEAR ? "     USED"
                    : seconds                       ? "   COST/s        +-"
@@ -338,15 +319,9 @@ static void draw_head(struct picture *p)
     (void)!getloadavg(load, 3);
     if (localtime_r(&now, &local))
         strftime(clock, sizeof clock, "%H:%M:%S", &local);
-    for (size_t i = 0; i < p->count; i++) {
-        if (p->rows[i].shadow)
-            continue;
-        all.known |= p->rows[i].rates.known;
-        all.allowed += p->rows[i].rates.allowed;
-        all.denied += p->rows[i].rates.denied;
-        all.delayed += p->rows[i].rates.delayed;
-        all.shed += p->rows[i].rates.shed;
-    }
+    for (size_t i = 0; i < p->count; i++)
+        if (!p->rows[i].rule->info.shadow)
+            weir__rates_add(&all, &p->rows[i].rates);
     (void)!weir_stats_read(snapshot->engine->segment, &stats);
     (void)!weir_segment_sample(snapshot->engine->segment, snapshot->now, SAMPLED_SLOTS, &looked, &live);
     weir__top_line(&p->canvas, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
@@ -411,7 +386,7 @@ static void draw_page(struct picture *p)
 void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen)
 {
     struct picture p = {.top = top, .canvas = {.screen = screen}, .sheds = top->snapshot->load != NULL};
-    (void)weir__snapshot_each_rule(top->snapshot, gather, &p);
+    gather(&p);
     if (p.count)
         qsort_r(p.rows, p.count, sizeof *p.rows, by_sort, &top->sort);
     keep_chosen(&p);

@@ -56,7 +56,7 @@ TEST(heartbeat_round_trips)
     for (size_t i = 0; i + 2 < sizeof heartbeat.name; i += 2)
         memcpy(heartbeat.name + i, "\xc2\x9b", 3);
     memset(heartbeat.version, '"', sizeof heartbeat.version - 1);
-    heartbeat.rates = (struct weir__rates){1e12, 1e12, 1e12, 1e12, true};
+    heartbeat.rates = (struct weir__rates){.of = {1e12, 1e12, 1e12, 1e12}, .known = true};
     heartbeat.rule_count = 1000000000;
     heartbeat.every_ms = 86400000;
     len = weir__heartbeat_format(&heartbeat, text, sizeof text);
@@ -123,9 +123,9 @@ TEST(invalid_heartbeats_are_refused_or_values_unknown)
 
 TEST(host_list_round_trips)
 {
-    struct weir__received_heartbeat hosts[3] = {{some("here", 1), 0, WEIR__HOST_SELF},
-                                                {some("a \"quoted\" \\ \x1b[2J one", 2), 1500, WEIR__HOST_VIA_STORE},
-                                                {some("\xe2\x82\xac", 3), 99000, WEIR__HOST_VIA_RULES}};
+    struct weir__host_status hosts[3] = {{some("here", 1), 0, .via = WEIR__HOST_SELF},
+                                         {some("a \"quoted\" \\ \x1b[2J one", 2), 1500, .via = WEIR__HOST_VIA_STORE},
+                                         {some("\xe2\x82\xac", 3), 99000, .via = WEIR__HOST_VIA_RULES}};
     struct weir__host_list list = {.written_ms = 123456,
                                    .store = WEIR__HOST_STORE_UNAVAILABLE,
                                    .why = "gone",
@@ -189,8 +189,8 @@ TEST(subscribers_are_listed_and_expire)
     heartbeat.rule_count = 99;
     weir__subscribers_record(subscribers, &heartbeat, 3000);
     /* The store's heartbeat of the second host is newer, that of the first older. */
-    list.hosts[list.count++] = (struct weir__received_heartbeat){some("two", 2), 100, WEIR__HOST_VIA_STORE};
-    list.hosts[list.count++] = (struct weir__received_heartbeat){some("one", 1), 50000, WEIR__HOST_VIA_STORE};
+    list.hosts[list.count++] = (struct weir__host_status){some("two", 2), 100, .via = WEIR__HOST_VIA_STORE};
+    list.hosts[list.count++] = (struct weir__host_status){some("one", 1), 50000, .via = WEIR__HOST_VIA_STORE};
     weir__subscribers_append(subscribers, &list, 4000);
     CHECK_EQ(list.count, 2);
     CHECK(list.hosts[0].via == WEIR__HOST_VIA_STORE && list.hosts[0].heartbeat.rule_count == 12);
@@ -297,12 +297,12 @@ TEST(other_hosts_become_silent_then_expire)
     weir__membership_refresh(&membership, &snapshot);
     CHECK(membership.store == WEIR__HOST_STORE_UNKNOWN); /* no agent runs */
     CHECK(*membership.hosts[0].heartbeat.name);          /* the system's host name */
-    struct weir__received_heartbeat hosts[6] = {{membership.hosts[0].heartbeat, 0, WEIR__HOST_SELF},
-                                                {some("b", 2), 3000, WEIR__HOST_VIA_STORE},
-                                                {some("c", 3), 11000, WEIR__HOST_VIA_STORE},
-                                                {some("d", 4), WEIR__HOSTS_FORGET_MS + 1, WEIR__HOST_VIA_STORE},
-                                                {some("e", 5), 0, WEIR__HOST_VIA_STORE},
-                                                {membership.hosts[0].heartbeat, 500, WEIR__HOST_VIA_RULES}};
+    struct weir__host_status hosts[6] = {{membership.hosts[0].heartbeat, 0, .via = WEIR__HOST_SELF},
+                                         {some("b", 2), 3000, .via = WEIR__HOST_VIA_STORE},
+                                         {some("c", 3), 11000, .via = WEIR__HOST_VIA_STORE},
+                                         {some("d", 4), WEIR__HOSTS_FORGET_MS + 1, .via = WEIR__HOST_VIA_STORE},
+                                         {some("e", 5), 0, .via = WEIR__HOST_VIA_STORE},
+                                         {membership.hosts[0].heartbeat, 500, .via = WEIR__HOST_VIA_RULES}};
     hosts[4].heartbeat.rules = 77;
     hosts[0].heartbeat.rules = hosts[1].heartbeat.rules;
     struct weir__host_list list = {
@@ -337,8 +337,8 @@ TEST(texts_of_other_hosts_are_escaped)
     snapshot.host_name = "me";
     weir__membership_open(&membership, segment, true);
     weir__membership_refresh(&membership, &snapshot);
-    struct weir__received_heartbeat hosts[2] = {{membership.hosts[0].heartbeat, 0, WEIR__HOST_SELF},
-                                                {some("", 2), 0, WEIR__HOST_VIA_STORE}};
+    struct weir__host_status hosts[2] = {{membership.hosts[0].heartbeat, 0, .via = WEIR__HOST_SELF},
+                                         {some("", 2), 0, .via = WEIR__HOST_VIA_STORE}};
     snprintf(hosts[1].heartbeat.name, sizeof hosts[1].heartbeat.name, "evil\x1b[2J\x07\xc2\x9b[2J\r\n");
     snprintf(hosts[1].heartbeat.version, sizeof hosts[1].heartbeat.version, "\x1b]0;x\x07");
     struct weir__host_list list = {.written_ms = (int64_t)weir__coarse_ms(),
@@ -393,7 +393,7 @@ static bool with_server(void)
     return received.hosts != NULL;
 }
 
-static const struct weir__received_heartbeat *of(const char *name)
+static const struct weir__host_status *of(const char *name)
 {
     for (size_t i = 0; i < received.count; i++)
         if (strcmp(received.hosts[i].heartbeat.name, name) == 0)
