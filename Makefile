@@ -269,7 +269,7 @@ $B/tests/vectors.h: tests/worked_examples.json tools/vectors.py
 WRAPPED := malloc calloc open mmap posix_fallocate linkat rename getrandom fstat
 $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 
-CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read __read_chk stat fstat opendir readdir nanosleep
+CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read __read_chk stat fstat scandir nanosleep
 $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
 
 # Clocks that are the test's.

@@ -22,7 +22,7 @@
 /* The files to read, in order: the path itself, or the files of a directory. */
 struct names {
     char **list;
-    size_t count, room;
+    size_t count;
 };
 
 static void names_free(struct names *names)
@@ -33,74 +33,46 @@ static void names_free(struct names *names)
     *names = (struct names){0};
 }
 
-/* 0, or an errno. */
-static int names_add(struct names *names, const char *folder, const char *name)
-{
-    if (names->count == names->room) {
-        size_t room = names->room ? 2 * names->room : 16;
-        char **list = realloc(names->list, room * sizeof *list);
-        if (!list)
-            return ENOMEM;
-        names->list = list;
-        names->room = room;
-    }
-    size_t size = strlen(folder) + strlen(name) + 2;
-    char *complete = malloc(size);
-    if (!complete)
-        return ENOMEM;
-    bool slash = folder[0] && folder[strlen(folder) - 1] != '/';
-    snprintf(complete, size, "%s%s%s", folder, slash ? "/" : "", name);
-    names->list[names->count++] = complete;
-    return 0;
-}
-
 static bool ends_in(const char *name, const char *end)
 {
     size_t len = strlen(name), end_len = strlen(end);
     return len > end_len && strcmp(name + len - end_len, end) == 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int is_rule_file(const struct dirent *entry)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return entry->d_name[0] != '.' && (ends_in(entry->d_name, ".yaml") || ends_in(entry->d_name, ".yml"));
 }
 
-static int names_of_directory(const char *path, struct names *names)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    DIR *dir = opendir(path);
-    if (!dir)
-        return errno;
-    int error = 0;
-    while (!error) {
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (!entry) {
-            error = errno; /* a partial listing must not count as complete */
-            break;
-        }
-        if (entry->d_name[0] == '.' || !(ends_in(entry->d_name, ".yaml") || ends_in(entry->d_name, ".yml")))
-            continue;
-        error = names->count < SOURCES_MAX ? names_add(names, path, entry->d_name) : E2BIG;
-    }
-    closedir(dir);
-    if (names->count)
-        qsort(names->list, names->count, sizeof *names->list, by_name);
-    return error;
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 /* 0, or an errno. */
 static int names_find(const char *path, struct names *names)
 {
     struct stat at;
+    struct dirent **entries = NULL;
     if (stat(path, &at) != 0)
         return errno;
-    return S_ISDIR(at.st_mode) ? names_of_directory(path, names) : names_add(names, "", path);
-}
-
-static uint64_t mix(uint64_t sum, uint64_t value)
-{
-    sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return sum ^ sum >> 29;
+    bool folder = S_ISDIR(at.st_mode);
+    int count = folder ? scandir(path, &entries, is_rule_file, by_name) : 1;
+    if (count < 0)
+        return errno;
+    const char *slash = path[0] && path[strlen(path) - 1] != '/' ? "/" : "";
+    names->list = calloc((size_t)count + 1, sizeof *names->list);
+    int error = !names->list ? ENOMEM : count > SOURCES_MAX ? E2BIG : 0;
+    for (int i = 0; i < count && !error; i++) {
+        if (asprintf(&names->list[i], "%s%s%s", path, folder ? slash : "", folder ? entries[i]->d_name : "") < 0)
+            error = ENOMEM;
+        else
+            names->count++;
+    }
+    for (int i = 0; i < count && folder; i++)
+        free(entries[i]);
+    free(entries);
+    return error;
 }
 
 static int64_t nanoseconds(struct timespec at)
@@ -108,25 +80,18 @@ static int64_t nanoseconds(struct timespec at)
     return (int64_t)at.tv_sec * WEIR_SECOND + at.tv_nsec;
 }
 
-static void add_state(struct weir__fingerprint *print, const char *name, const struct stat *at)
-{
-    uint64_t facts[] = {at->st_dev, at->st_ino, (uint64_t)at->st_size, (uint64_t)nanoseconds(at->st_mtim),
-                        (uint64_t)nanoseconds(at->st_ctim)};
-    for (const char *c = name; *c; c++)
-        print->sum = mix(print->sum, (unsigned char)*c);
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-        print->sum = mix(print->sum, facts[i]);
-}
-
-/*
- * File times have the resolution of the kernel's tick, or of a second on simpler or remote file systems. A file changed
- * within the current step may change again and keep its time.
- */
-static void add_age(struct weir__fingerprint *print, const struct stat *at, int64_t now_ns)
+static void add_state(struct weir__fingerprint *print, const char *name, const struct stat *at, int64_t now_ns)
 {
     int64_t changed = nanoseconds(at->st_ctim), age = now_ns - changed;
-    if (age < print->age_ns)
-        print->age_ns = age;
+    const uint64_t facts[] = {at->st_dev, at->st_ino, (uint64_t)at->st_size, (uint64_t)nanoseconds(at->st_mtim),
+                              (uint64_t)changed};
+    print->sum = weir__hash_text(weir__text_of(name), print->sum);
+    print->sum = weir__hash_text((weir_text){(const char *)facts, sizeof facts}, print->sum);
+    print->age_ns = age < print->age_ns ? age : print->age_ns;
+    /*
+     * File times have the resolution of the kernel's tick, or of a second on simpler or remote file systems. A file
+     * changed within the current step may change again and keep its time.
+     */
     print->young |= age >= 0 && age < (changed % WEIR_SECOND ? TICK_MAX_NS : WEIR_SECOND);
 }
 
@@ -134,14 +99,12 @@ static struct weir__fingerprint fingerprint(const struct names *names)
 {
     struct weir__fingerprint print = {.sum = names->count + 1, .age_ns = INT64_MAX};
     int64_t now_ns = weir__clock_ns(CLOCK_REALTIME);
+    struct stat at;
     for (size_t i = 0; i < names->count && !print.error; i++) {
-        struct stat at;
-        if (stat(names->list[i], &at) != 0) {
+        if (stat(names->list[i], &at) == 0)
+            add_state(&print, names->list[i], &at, now_ns);
+        else
             print.error = errno;
-            break;
-        }
-        add_state(&print, names->list[i], &at);
-        add_age(&print, &at, now_ns);
     }
     return print;
 }
@@ -325,17 +288,7 @@ void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *
 {
     struct names names = {0};
     struct reading r = {diagnose, context, false};
-    bool reported = false;
-    if (names_find(path, &names) == 0) {
-        for (size_t i = 0; i < names.count; i++) {
-            struct stat at;
-            if (stat(names.list[i], &at) == 0)
-                continue;
-            report_unreadable(&r, names.list[i], errno);
-            reported = true;
-        }
-    }
-    if (!reported)
+    if (names_find(path, &names) != 0 || report_unreachable(&names, &r) == WEIR_ERULESBUSY)
         report(&r, path, "%s", "cannot be read: it changes whenever it is read");
     names_free(&names);
 }

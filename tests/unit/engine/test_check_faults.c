@@ -11,9 +11,9 @@
 
 /* ---- Calls that fail on demand ---- */
 
-enum call { MALLOC, CALLOC, REALLOC, STRDUP, ALIGNED, OPEN, READ, STAT, FSTAT, OPENDIR, READDIR, CALLS };
-static const char *const call_names[CALLS] = {"malloc", "calloc", "realloc", "strdup",  "aligned_alloc", "open",
-                                              "read",   "stat",   "fstat",   "opendir", "readdir"};
+enum call { MALLOC, CALLOC, REALLOC, STRDUP, ALIGNED, OPEN, READ, STAT, FSTAT, SCANDIR, CALLS };
+static const char *const call_names[CALLS] = {"malloc", "calloc", "realloc", "strdup", "aligned_alloc",
+                                              "open",   "read",   "stat",    "fstat",  "scandir"};
 static bool of_zone; /* the failed call was about time zones */
 
 static bool open_fails(const char *path)
@@ -34,8 +34,10 @@ FAILING(ssize_t, read, (int file, void *to, size_t size), (file, to, size), -1, 
 FAILING(ssize_t, __read_chk, (int file, void *to, size_t size, size_t room), (file, to, size, room), -1, fails(READ))
 FAILING(int, stat, (const char *path, struct stat *at), (path, at), -1, fails(STAT))
 FAILING_FSTAT(fails(FSTAT))
-FAILING(DIR *, opendir, (const char *path), (path), NULL, fails(OPENDIR))
-FAILING(struct dirent *, readdir, (DIR * dir), (dir), NULL, fails(READDIR))
+FAILING(int, scandir,
+        (const char *path, struct dirent ***names, int (*filter)(const struct dirent *),
+         int (*compare)(const struct dirent **, const struct dirent **)),
+        (path, names, filter, compare), -1, fails(SCANDIR))
 
 /* Does not wait for a process that is writing the file. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
@@ -52,7 +54,7 @@ static const struct {
 } faults[] = {
     {MALLOC, ENOMEM}, {MALLOC, ENOMEM}, {CALLOC, ENOMEM}, {REALLOC, ENOMEM}, {STRDUP, ENOMEM},  {ALIGNED, ENOMEM},
     {OPEN, EMFILE},   {OPEN, EACCES},   {OPEN, ENOENT},   {READ, EIO},       {READ, EINTR},     {STAT, EIO},
-    {STAT, ENOENT},   {FSTAT, EIO},     {FSTAT, ENOMEM},  {OPENDIR, EMFILE}, {OPENDIR, ENOMEM}, {READDIR, EIO},
+    {STAT, ENOENT},   {FSTAT, EIO},     {FSTAT, ENOMEM},  {SCANDIR, EMFILE}, {SCANDIR, ENOMEM}, {SCANDIR, EIO},
 };
 
 enum { FAULTS = sizeof faults / sizeof *faults };
