@@ -14,20 +14,12 @@
 
 #define SETTLE_US 100000 /* for outstanding refunds when the engine is closed */
 
-struct place {
-    struct weir__pooled_connection pooled; /* first: a caller's pointer is also the slot's */
-    struct weir__connection_pool *pool;
-    struct weir__client_stats stats; /* as of the last release */
-    bool taken;
-};
-
 struct weir__connection_pool {
     uint64_t process;
-    struct weir__connection_pool
-        *parents; /* the pool of the process that this one was forked from; freed with this one */
+    struct weir__connection_pool *parents; /* of the process that this one was forked from; freed with this one */
     pthread_mutex_t lock;
-    pthread_cond_t given; /* signalled at each release */
-    struct place place[WEIR__POOL_CONNECTIONS];
+    pthread_cond_t released; /* signalled at each release */
+    struct weir__pooled_connection connection[WEIR__POOL_CONNECTIONS];
 };
 
 /* ---- The store library ---- */
@@ -57,8 +49,8 @@ struct weir__connection_pool *weir__connection_pool_new(void)
         return NULL;
     pool->process = (uint64_t)getpid();
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
-        pool->place[i].pool = pool;
-    weir__deadline_cond(&pool->given);
+        pool->connection[i].pool = pool;
+    weir__deadline_cond(&pool->released);
     pthread_mutex_init(&pool->lock, NULL);
     return pool;
 }
@@ -68,8 +60,8 @@ static void free_one(struct weir__connection_pool *pool)
     bool ours = pool->process == (uint64_t)getpid(); /* not copied by a fork */
 
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
-        struct weir__pooled_connection *pooled = &pool->place[i].pooled;
-        if (pool->place[i].taken) /* by a thread of the parent, which does not exist here: left alone */
+        struct weir__pooled_connection *pooled = &pool->connection[i];
+        if (pooled->taken) /* by a thread of the parent, which does not exist here: left alone */
             continue;
         if (pooled->client && ours)
             weir__store_ops()->flush_refunds(pooled->client, SETTLE_US);
@@ -78,7 +70,7 @@ static void free_one(struct weir__connection_pool *pool)
         weir_async_free(pooled->async);
     }
     if (ours) { /* else a thread of the parent may be waiting on them */
-        pthread_cond_destroy(&pool->given);
+        pthread_cond_destroy(&pool->released);
         pthread_mutex_destroy(&pool->lock);
     }
     free(pool);
@@ -111,43 +103,40 @@ static struct weir__connection_pool *pool_of_process(weir *engine)
 }
 
 /* The first free one, so that no more are connected than needed. */
-static struct place *take_free(struct weir__connection_pool *pool)
+static struct weir__pooled_connection *take_free(struct weir__connection_pool *pool)
 {
     for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++) {
-        if (!pool->place[i].taken) {
-            pool->place[i].taken = true;
-            return &pool->place[i];
+        if (!pool->connection[i].taken) {
+            pool->connection[i].taken = true;
+            return &pool->connection[i];
         }
     }
     return NULL;
 }
 
 /* NULL: none became free in time. */
-static struct place *take(struct weir__connection_pool *pool, int64_t wait_us)
+static struct weir__pooled_connection *take(struct weir__connection_pool *pool, int64_t wait_us)
 {
+    struct timespec until = weir__deadline(wait_us);
     bool in_time = true;
     pthread_mutex_lock(&pool->lock);
-    struct place *place = take_free(pool);
-    if (!place) {
-        struct timespec until = weir__deadline(wait_us);
-        while (!place && in_time) {
-            in_time = pthread_cond_timedwait(&pool->given, &pool->lock, &until) == 0;
-            place = take_free(pool);
-        }
+    struct weir__pooled_connection *pooled = take_free(pool);
+    while (!pooled && in_time) {
+        in_time = pthread_cond_timedwait(&pool->released, &pool->lock, &until) == 0;
+        pooled = take_free(pool);
     }
     pthread_mutex_unlock(&pool->lock);
-    return place;
+    return pooled;
 }
 
-static void give(struct place *place)
+static void give_back(struct weir__pooled_connection *pooled)
 {
-    struct weir__connection_pool *pool = place->pool;
-    pthread_mutex_lock(&pool->lock);
-    if (place->pooled.client)
-        weir__store_ops()->stats(place->pooled.client, &place->stats);
-    place->taken = false;
-    pthread_cond_signal(&pool->given);
-    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_lock(&pooled->pool->lock);
+    if (pooled->client)
+        weir__store_ops()->stats(pooled->client, &pooled->stats);
+    pooled->taken = false;
+    pthread_cond_signal(&pooled->pool->released);
+    pthread_mutex_unlock(&pooled->pool->lock);
 }
 
 static int fill(weir *engine, struct weir__pooled_connection *pooled)
@@ -163,19 +152,19 @@ struct weir__pooled_connection *weir__connection_pool_acquire(weir *engine, int 
 {
     int64_t deadline_us = weir__monotonic_us() + engine->store->deadline_us;
     struct weir__connection_pool *pool = pool_of_process(engine);
-    struct place *place = pool ? take(pool, engine->store->deadline_us) : NULL;
-    if (!place) {
+    struct weir__pooled_connection *pooled = pool ? take(pool, engine->store->deadline_us) : NULL;
+    if (!pooled) {
         *error = pool ? WEIR_ESTORESLOW : WEIR_ENOMEM;
         return NULL;
     }
-    *error = fill(engine, &place->pooled);
+    *error = fill(engine, pooled);
     if (*error) {
-        give(place);
+        give_back(pooled);
         return NULL;
     }
-    weir_async_clear(place->pooled.async);
-    weir_async_request(place->pooled.async)->deadline_us = deadline_us; /* waiting for a connection counts, too */
-    return &place->pooled;
+    weir_async_clear(pooled->async);
+    weir_async_request(pooled->async)->deadline_us = deadline_us; /* waiting for a connection counts, too */
+    return pooled;
 }
 
 void weir__connection_pool_request(struct weir__pooled_connection *pooled)
@@ -191,7 +180,7 @@ void weir__connection_pool_release(struct weir__pooled_connection *pooled)
     struct weir__store_request *back = weir_async_rollback(pooled->async);
     if (back)
         weir__store_ops()->refund(pooled->client, back);
-    give((struct place *)pooled);
+    give_back(pooled);
 }
 
 static void add_stats(weir_store_stats *to, const struct weir__client_stats *from)
@@ -212,8 +201,8 @@ void weir__connection_pool_stats(weir *engine, weir_store_stats *stats)
     if (!pool)
         return;
     pthread_mutex_lock(&pool->lock);
-    for (int i = 0; i < WEIR__POOL_CONNECTIONS;
-         i++) /* an acquired connection belongs to its caller: only the copy of its statistics is read */
-        add_stats(stats, &pool->place[i].stats);
+    /* An acquired connection belongs to its caller: only the copy of its statistics is read. */
+    for (int i = 0; i < WEIR__POOL_CONNECTIONS; i++)
+        add_stats(stats, &pool->connection[i].stats);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -50,6 +50,9 @@ struct weir__connection_pool;
 struct weir__pooled_connection {
     struct weir__blocking_client *client;
     weir_async *async;
+    struct weir__connection_pool *pool;
+    struct weir__client_stats stats; /* as of the last release */
+    bool taken;
 };
 
 /* Does not connect yet. NULL: no memory. */
