@@ -92,24 +92,24 @@ static char *add_beginning(char *at, const struct weir__naming *naming, weir_tex
     return at;
 }
 
-size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to)
-{
-    char *at = add_beginning(to, naming, rule, shadow);
-    if (!naming->hash_keys)
-        at = add_escaped(at, (weir_text){key.data, key.len > KEY_MAX ? KEY_SHOWN : key.len}, IN_KEY);
-    if (naming->hash_keys || key.len > KEY_MAX)
-        at = add_hash(at, key, NULL);
-    *at = 0;
-    return (size_t)(at - to);
-}
-
 size_t weir__store_name_cut(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text cut,
                             const char *hash, char *to)
 {
     char *at = add_beginning(to, naming, rule, shadow);
     if (!naming->hash_keys)
         at = add_escaped(at, cut, IN_KEY);
-    at = add_hash(at, cut, hash);
+    if (hash)
+        at = add_hash(at, cut, hash);
     *at = 0;
     return (size_t)(at - to);
+}
+
+size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to)
+{
+    char digits[WEIR__NAME_DIGITS];
+    bool cut = key.len > KEY_MAX, hashed = cut || naming->hash_keys;
+    if (hashed)
+        weir__store_digits(key, digits);
+    return weir__store_name_cut(naming, rule, shadow, (weir_text){key.data, cut ? KEY_SHOWN : key.len},
+                                hashed ? digits : NULL, to);
 }
