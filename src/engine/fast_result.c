@@ -108,73 +108,15 @@ static inline const char *policy_of(const struct weir__rule_plan *plan)
     return limit_of(plan) + plan->limit_len;
 }
 
-/* True if the caller lists that many rules. */
-static inline bool lists_all(const weir_query *query, size_t count)
+/* The policies of all rules that allowed the request. */
+static inline char *put_policies(char *to, const struct weir__rule_plan *const *all, size_t count)
 {
-    return count == 1 || query->outcomes_max >= count;
-}
-
-/* Input of the headers: all rules that allowed the request, and the one whose decision they report. */
-struct header_input {
-    const struct weir__rule_plan *const *all; /* NULL: one rule */
-    size_t count;
-    const struct weir__rule_plan *by;
-    const weir_decision *decision;
-    weir_time now;
-};
-
-static inline char *put_policy(char *to, const struct weir__rule_plan *plan)
-{
-    return put(to, policy_of(plan), plan->policy_len);
-}
-
-static inline char *put_policies(char *to, const struct header_input *header_input)
-{
-    if (header_input->count == 1)
-        return put_policy(to, header_input->by);
-    for (size_t i = 0; i < header_input->count; i++) {
-        to = put_policy(to, header_input->all[i]);
+    to = put(to, policy_of(all[0]), all[0]->policy_len);
+    for (size_t i = 1; i < count; i++) {
         *to++ = ',';
+        to = put(to, policy_of(all[i]), all[i]->policy_len);
     }
-    return to - 1;
-}
-
-/* Writes the values after the key, which ends at `to`. */
-__attribute__((always_inline)) static inline void report(const struct header_input *header_input, char *to,
-                                                         struct weir__fast_result *fast)
-{
-    const struct weir__rule_plan *by = header_input->by;
-    const weir_decision *decision = header_input->decision;
-    char remaining[WEIR__DIGITS_MAX + WEIR__PLAN_TEXT_STEP], *values = to, *from;
-    unsigned headers = fast->headers ? by->headers : 0;
-    size_t digits = 0;
-
-    memset(fast->lens, 0, sizeof fast->lens);
-    if (headers & (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT))
-        digits = (size_t)(weir__write_digits(remaining, (uint64_t)decision->remaining) - remaining);
-#define VALUE(header, put) (from = to, to = (put), fast->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
-    if (headers & WEIR_HEADERS_X_RATELIMIT) {
-        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : header_input->now.wall_ns);
-        VALUE(LIMIT, put(to, limit_of(by), by->limit_len));
-        VALUE(REMAINING, put(to, remaining, digits));
-        VALUE(RESET, put_second(to, (uint64_t)weir__seconds_up(reset), fast->reset));
-    }
-    if (headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put_policies(to, header_input));
-        from = to;
-        to = put(to, policy_of(by) + by->policy_len, by->ratelimit_len);
-        to = put(to, remaining, digits);
-        to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
-        to = weir__write_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
-        fast->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
-    }
-#undef VALUE
-    fast->rule_len = by->name_len;
-    fast->key_len = (uint8_t)(values - fast->text - by->name_len);
-    fast->values_len = (uint16_t)(to - values);
-    fast->limit = decision->limit;
-    fast->remaining = decision->remaining;
-    fast->filled = true;
+    return to;
 }
 
 /* True if the rule allows by its own limit, in the segment or in the store, and there is nothing else to report. */
@@ -191,7 +133,7 @@ bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct we
 {
     const struct weir__rule_plan *all[WEIR__FAST_MAX];
     if (!by || by->decision.verdict != WEIR_ALLOW || !ctx->ruleset->plan || ctx->count > WEIR__FAST_MAX ||
-        !lists_all(query, ctx->count))
+        (ctx->count > 1 && query->outcomes_max < ctx->count)) /* the caller does not list all rules */
         return false;
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
@@ -199,8 +141,38 @@ bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct we
         if (ctx->fast ? eval->key_len > WEIR_KEY_SHOWN_MAX : !is_fast(eval, all[i]))
             return false;
     }
-    const struct header_input header_input = {all, ctx->count, all[by - ctx->evals], &by->decision, ctx->now};
-    char *key = put(fast->text, header_input.by->text, header_input.by->name_len);
-    report(&header_input, put(key, by->key, by->key_len), fast);
+    const struct weir__rule_plan *plan = all[by - ctx->evals];
+    const weir_decision *decision = &by->decision;
+    char remaining[WEIR__DIGITS_MAX + WEIR__PLAN_TEXT_STEP], *from;
+    char *values = put(put(fast->text, plan->text, plan->name_len), by->key, by->key_len), *to = values;
+    unsigned headers = fast->headers ? plan->headers : 0;
+    size_t digits = 0;
+
+    memset(fast->lens, 0, sizeof fast->lens);
+    if (headers & (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT))
+        digits = (size_t)(weir__write_digits(remaining, (uint64_t)decision->remaining) - remaining);
+#define VALUE(header, put) (from = to, to = (put), fast->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
+    if (headers & WEIR_HEADERS_X_RATELIMIT) {
+        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : ctx->now.wall_ns);
+        VALUE(LIMIT, put(to, limit_of(plan), plan->limit_len));
+        VALUE(REMAINING, put(to, remaining, digits));
+        VALUE(RESET, put_second(to, (uint64_t)weir__seconds_up(reset), fast->reset));
+    }
+    if (headers & WEIR_HEADERS_DRAFT) {
+        VALUE(POLICY, put_policies(to, all, ctx->count));
+        from = to;
+        to = put(to, policy_of(plan) + plan->policy_len, plan->ratelimit_len);
+        to = put(to, remaining, digits);
+        to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
+        to = weir__write_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
+        fast->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
+    }
+#undef VALUE
+    fast->rule_len = plan->name_len;
+    fast->key_len = (uint8_t)by->key_len;
+    fast->values_len = (uint16_t)(to - values);
+    fast->limit = decision->limit;
+    fast->remaining = decision->remaining;
+    fast->filled = true;
     return true;
 }
