@@ -30,16 +30,16 @@ static void open_once(void)
     static struct weir__reservations reservations;
     static struct weir__mapped mapped;
     uint32_t count = 64;
-    struct weir__making making = {.path = path,
-                                  .bytes = weir__reservations_bytes(count),
-                                  .format = weir__reservations_format,
-                                  .plan = &count,
-                                  .check = weir__reservations_check};
+    struct weir__file_spec spec = {.path = path,
+                                   .bytes = weir__reservations_bytes(count),
+                                   .format = weir__reservations_format,
+                                   .plan = &count,
+                                   .check = weir__reservations_check};
     weir *engine = NULL;
     if (api.engine)
         return;
     unlink(path);
-    check(weir_open(&how, &engine) == 0 && weir__mapped_open(&making, &mapped) == 0 &&
+    check(weir_open(&how, &engine) == 0 && weir__mapped_open(&spec, &mapped) == 0 &&
           weir__reservations_attach(&reservations, mapped.memory, mapped.bytes) == 0);
     unlink(path);
     check(weir__api_open(&api, engine, &reservations) == 0);

@@ -30,17 +30,17 @@ ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
     (void)ngx_sprintf(path, "%V%s%Z", &mcf->segment_path, suffix);
     struct weir__mapped *mapped = cleanup->data;
     uint32_t count = (uint32_t)acf->reservations_max;
-    struct weir__making making = {.path = (const char *)path,
-                                  .bytes = weir__reservations_bytes(count),
-                                  .mode = mcf->segment_mode,
-                                  .owner = weir__segment_owner(mcf->segment),
-                                  .disabled = "reservations expire only in the worker that made them (.reservations)",
-                                  .format = weir__reservations_format,
-                                  .plan = &count,
-                                  .check = weir__reservations_check};
+    struct weir__file_spec spec = {.path = (const char *)path,
+                                   .bytes = weir__reservations_bytes(count),
+                                   .mode = mcf->segment_mode,
+                                   .owner = weir__segment_owner(mcf->segment),
+                                   .disabled = "reservations expire only in the worker that made them (.reservations)",
+                                   .format = weir__reservations_format,
+                                   .plan = &count,
+                                   .check = weir__reservations_check};
     char why[256];
     ngx_set_errno(0);
-    int error = weir__mapped_open(&making, mapped);
+    int error = weir__mapped_open(&spec, mapped);
     if (error == 0) {
         cleanup->handler = ngx_http_weir_reservations_close;
         error = weir__reservations_attach(&acf->reservations, mapped->memory, mapped->bytes);

@@ -214,7 +214,7 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
 {
     if (!segment || (!requests && count) || count > INT32_MAX)
         return WEIR_EINVAL;
-    if (segment->read_only)
+    if (segment->mapped.read_only)
         return WEIR_EREADONLY;
     struct batch b = {
         .op = weir__operation(segment, weir__stats_shard_here(segment), now), .now = now, .request = requests};

@@ -357,7 +357,7 @@ static int query_fault(const weir *engine, const weir_query *query)
         return WEIR_ECOST;
     if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
         return WEIR_ETIME;
-    return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
+    return engine->segment->mapped.read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
 __attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_result *result,
@@ -395,7 +395,7 @@ __attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query,
 {
     fast->filled = false;
     /* A read-only segment has no counters for statistics either. */
-    if (__builtin_expect(engine->segment->read_only, 0) && !query->dry_run)
+    if (__builtin_expect(engine->segment->mapped.read_only, 0) && !query->dry_run)
         return WEIR_EREADONLY;
     return check(engine, query, result, fast);
 }

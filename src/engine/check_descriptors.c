@@ -152,7 +152,7 @@ static int query_fault(const weir *engine, const weir_descriptor_query *query)
         return WEIR_ETOOMANY;
     if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
         return WEIR_ETIME;
-    return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
+    return engine->segment->mapped.read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
 int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_result *result)

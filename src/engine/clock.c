@@ -43,8 +43,8 @@ void weir__clock_adopt(weir_segment *segment)
      * processes that attach at once write nearly the same. */
     weir_time now = weir__clocks();
     segment->offset_ns = now.wall_ns - now.mono_ns;
-    segment->own_offset = segment->read_only;
-    if (segment->read_only)
+    segment->own_offset = segment->mapped.read_only;
+    if (segment->mapped.read_only)
         return;
     weir__store64((uint64_t *)&header->clock_offset_ns, (uint64_t)segment->offset_ns);
     weir__store64(&header->boot[0], boot[0]);

@@ -58,12 +58,12 @@ static int read_store(weir *engine, const weir_options *options)
 /* Statistics: a failure does not prevent the start. */
 static void open_hot_sampler(weir *engine, const weir_options *options)
 {
-    if (!options->hot || engine->segment->read_only)
+    if (!options->hot || engine->segment->mapped.read_only)
         return;
-    struct weir__making where = {.path = *options->hot ? options->hot : NULL,
-                                 .bytes = options->hot_bytes,
-                                 .mode = options->segment.mode,
-                                 .owner = engine->segment->owner};
+    struct weir__file_spec where = {.path = *options->hot ? options->hot : NULL,
+                                    .bytes = options->hot_bytes,
+                                    .mode = options->segment.mode,
+                                    .owner = engine->segment->mapped.owner};
     int error = weir__hot_sampler_open(&where, &engine->hot_sampler);
     if (error)
         weir__report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not sampled",
@@ -75,13 +75,13 @@ static void open_hot_sampler(weir *engine, const weir_options *options)
 /* The load level: without it limits are not scaled and nothing is shed. */
 static void open_level(weir *engine, const weir_options *options)
 {
-    bool read_only = engine->segment->read_only; /* then no file is made */
+    bool read_only = engine->segment->mapped.read_only; /* then no file is made */
     if (!options->load || (read_only && !*options->load))
         return;
-    struct weir__making where = {.path = *options->load ? options->load : NULL,
-                                 .mode = options->segment.mode,
-                                 .read_only = read_only,
-                                 .owner = engine->segment->owner};
+    struct weir__file_spec where = {.path = *options->load ? options->load : NULL,
+                                    .mode = options->segment.mode,
+                                    .read_only = read_only,
+                                    .owner = engine->segment->mapped.owner};
     int error = weir__load_page_open(&where, &engine->level);
     if (read_only && error == WEIR_ENOENT)
         return;

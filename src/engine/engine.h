@@ -123,6 +123,6 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules);
 void weir__ruleset_free(struct weir__ruleset *ruleset);
 
 /* Opens or creates a load page, by convention SEGMENT.load (path, mode, owner, read_only); path NULL: anonymous. */
-int weir__load_page_open(const struct weir__making *where, struct weir__mapped *mapped);
+int weir__load_page_open(const struct weir__file_spec *where, struct weir__mapped *mapped);
 
 #endif

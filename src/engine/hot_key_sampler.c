@@ -23,12 +23,12 @@ static int check(void *memory, uint64_t bytes)
     return weir__hot_attach(memory, bytes, &unused) ? 0 : WEIR_EDAMAGED;
 }
 
-static int open_mapped(const struct weir__making *making, struct weir__hot_sampler **hot_sampler)
+static int open_mapped(const struct weir__file_spec *spec, struct weir__hot_sampler **hot_sampler)
 {
     struct weir__hot_sampler *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    int error = making->bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(making, &made->mapped);
+    int error = spec->bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(spec, &made->mapped);
     if (!error && !weir__hot_attach(made->mapped.memory, made->mapped.bytes, &made->hot))
         error = WEIR_EDAMAGED;
     if (error)
@@ -38,19 +38,19 @@ static int open_mapped(const struct weir__making *making, struct weir__hot_sampl
     return error;
 }
 
-int weir__hot_sampler_open(const struct weir__making *where, struct weir__hot_sampler **hot_sampler)
+int weir__hot_sampler_open(const struct weir__file_spec *where, struct weir__hot_sampler **hot_sampler)
 {
-    struct weir__making making = *where;
-    making.bytes = where->bytes ? where->bytes : WEIR__HOT_SAMPLER_BYTES;
-    making.format = format;
-    making.check = check;
-    making.disabled = "hot keys are not sampled (.hot)";
-    return open_mapped(&making, hot_sampler);
+    struct weir__file_spec spec = *where;
+    spec.bytes = where->bytes ? where->bytes : WEIR__HOT_SAMPLER_BYTES;
+    spec.format = format;
+    spec.check = check;
+    spec.disabled = "hot keys are not sampled (.hot)";
+    return open_mapped(&spec, hot_sampler);
 }
 
 int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler)
 {
-    return open_mapped(&(struct weir__making){.path = path, .owner = owner, .check = check}, hot_sampler);
+    return open_mapped(&(struct weir__file_spec){.path = path, .owner = owner, .check = check}, hot_sampler);
 }
 
 void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler)

@@ -19,7 +19,7 @@ struct weir__hot_sampler {
 };
 
 /* Opens or makes the file at `where` (path, bytes, mode, owner); path NULL: anonymous memory. */
-int weir__hot_sampler_open(const struct weir__making *where, struct weir__hot_sampler **hot_sampler);
+int weir__hot_sampler_open(const struct weir__file_spec *where, struct weir__hot_sampler **hot_sampler);
 /* Attaches to an existing file: WEIR_ENOENT, WEIR_EDAMAGED … `owner` is the segment's. */
 int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler);
 void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler);

@@ -176,7 +176,7 @@ static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_
         return WEIR_ECOST;
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return WEIR_ETIME;
-    return engine->segment->read_only ? WEIR_EREADONLY : 0;
+    return engine->segment->mapped.read_only ? WEIR_EREADONLY : 0;
 }
 
 int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_permits *permits,

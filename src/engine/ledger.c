@@ -27,26 +27,26 @@ static int check(void *memory, uint64_t bytes)
     return weir__ledger_attach(memory, bytes, &unused);
 }
 
-static int open_at(const struct weir__making *where, struct weir__delta_ledger *deltas)
+static int open_at(const struct weir__file_spec *where, struct weir__delta_ledger *deltas)
 {
     unsigned char random[WEIR__LEDGER_SENDER / 2];
     char sender[WEIR__LEDGER_SENDER + 1];
-    struct weir__making making = *where;
-    if (making.bytes < WEIR__LEDGER_BYTES_MIN || making.bytes > INT64_MAX)
+    struct weir__file_spec spec = *where;
+    if (spec.bytes < WEIR__LEDGER_BYTES_MIN || spec.bytes > INT64_MAX)
         return WEIR_ESIZE;
     int error = weir__random_fill(random, sizeof random);
     if (error)
         return error;
     *weir__write_hex(sender, random, sizeof random) = 0;
-    making.format = format;
-    making.plan = sender;
-    making.check = check;
-    making.disabled = "eventual rules act as if the store were unavailable (.ledger)";
-    error = weir__mapped_open(&making, &deltas->mapped);
+    spec.format = format;
+    spec.plan = sender;
+    spec.check = check;
+    spec.disabled = "eventual rules act as if the store were unavailable (.ledger)";
+    error = weir__mapped_open(&spec, &deltas->mapped);
     return error ? error : weir__ledger_attach(deltas->mapped.memory, deltas->mapped.bytes, &deltas->ledger);
 }
 
-int weir__delta_ledger_open(const struct weir__making *where, struct weir__delta_ledger **deltas)
+int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger **deltas)
 {
     struct weir__delta_ledger *made = calloc(1, sizeof *made);
     if (!made)

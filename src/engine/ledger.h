@@ -27,7 +27,7 @@ static inline uint64_t weir__delta_ledger_bytes(uint64_t segment)
     return segment / 4 < WEIR__DELTA_LEDGER_BYTES_MIN ? WEIR__DELTA_LEDGER_BYTES_MIN : segment / 4;
 }
 
-int weir__delta_ledger_open(const struct weir__making *where, struct weir__delta_ledger **deltas);
+int weir__delta_ledger_open(const struct weir__file_spec *where, struct weir__delta_ledger **deltas);
 void weir__delta_ledger_close(struct weir__delta_ledger *deltas);
 
 /* The ledger that records a rule's deltas, or NULL. */

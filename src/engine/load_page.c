@@ -15,14 +15,14 @@ static int check(void *memory, uint64_t bytes)
     return weir__load_page_valid(memory, bytes) ? 0 : WEIR_EDAMAGED;
 }
 
-int weir__load_page_open(const struct weir__making *where, struct weir__mapped *mapped)
+int weir__load_page_open(const struct weir__file_spec *where, struct weir__mapped *mapped)
 {
-    struct weir__making making = *where;
-    making.bytes = sizeof(struct weir__load_page);
-    making.format = where->read_only ? NULL : format;
-    making.check = check;
-    making.disabled = where->read_only ? NULL : "the load level is 0 (.load)";
-    return weir__mapped_open(&making, mapped);
+    struct weir__file_spec spec = *where;
+    spec.bytes = sizeof(struct weir__load_page);
+    spec.format = where->read_only ? NULL : format;
+    spec.check = check;
+    spec.disabled = where->read_only ? NULL : "the load level is 0 (.load)";
+    return weir__mapped_open(&spec, mapped);
 }
 
 /* ---- The public calls ---- */
@@ -74,7 +74,7 @@ const char *weir_load_class_name(int priority)
 /* Workers of an engine that was opened read-only report nothing. */
 static bool may_report(const weir *engine)
 {
-    return engine && engine->load && !engine->segment->read_only;
+    return engine && engine->load && !engine->segment->mapped.read_only;
 }
 
 /* The owner id has the time in it: process ids may be equal in two containers. */

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +71,7 @@ static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *ma
 void weir__mapped_close(struct weir__mapped *mapped)
 {
     if (mapped->memory) {
-        weir__sidecar_unguard(mapped);
+        weir__unguard(mapped);
         munmap(mapped->memory, mapped->bytes);
     }
     *mapped = (struct weir__mapped){0};
@@ -115,31 +117,24 @@ static void reserve_mapped(int file, uint64_t bytes)
 }
 
 /* Maps fresh memory and fills it. Nothing is left mapped on failure. */
-static int fill(const struct weir__making *making, int file, struct weir__mapped *mapped)
+static int fill(const struct weir__file_spec *spec, int file, struct weir__mapped *mapped)
 {
-    int error = map(file, making->bytes, false, mapped);
+    int error = map(file, spec->bytes, false, mapped);
     if (error)
         return error;
-    error = making->format(mapped->memory, making->bytes, making->plan);
+    error = spec->format(mapped->memory, spec->bytes, spec->plan);
     if (error)
         weir__mapped_close(mapped);
     return error;
 }
 
-/* The directory part of a path, "." if it has none. False if it does not fit. */
-static bool directory_of(const char *path, char *out, size_t size)
+/* The directory part of a path, in `copy`. NULL: too long, and errno says so. */
+static const char *directory_of(const char *path, char copy[PATH_MAX])
 {
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    if (!slash)
-        return snprintf(out, size, ".") < (int)size;
-    if (!length)
-        length = 1;
-    if (length >= size)
-        return false;
-    memcpy(out, path, length);
-    out[length] = 0;
-    return true;
+    if (snprintf(copy, PATH_MAX, "%s", path) < PATH_MAX)
+        return dirname(copy);
+    errno = ENAMETOOLONG;
+    return NULL;
 }
 
 /* Links an open, unnamed (or temporary) file to its path. With `replace` an existing file is replaced. */
@@ -172,12 +167,11 @@ static int publish(int file, const char *temporary, const char *path, bool repla
 /* Opens an unnamed file in the path's directory; `temporary` is its name where that is not supported. */
 static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t size)
 {
-    char directory[4096];
+    char copy[PATH_MAX];
+    const char *directory = directory_of(path, copy);
     temporary[0] = 0;
-    if (!directory_of(path, directory, sizeof directory)) {
-        errno = ENAMETOOLONG;
+    if (!directory)
         return -1;
-    }
     /* Without /proc an unnamed file could not be given a name. */
     bool proc = access("/proc/self/fd", X_OK) == 0;
     int file = proc ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
@@ -205,25 +199,26 @@ static bool is_allowed(uint64_t bytes)
     return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur;
 }
 
-int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped)
+/* Makes the file. With `replace` an existing file is replaced; otherwise WEIR_EEXIST. */
+static int make(const struct weir__file_spec *spec, bool replace, struct weir__mapped *mapped)
 {
     char temporary[4096];
     struct weir__mapped made = {0};
-    if (!making->path)
-        return fill(making, -1, mapped);
-    if (!is_allowed(making->bytes))
+    if (!spec->path)
+        return fill(spec, -1, mapped);
+    if (!is_allowed(spec->bytes))
         return weir__errno_error(errno = EFBIG);
-    int file = open_unnamed(making->path, making->mode ? making->mode : 0600, temporary, sizeof temporary);
+    int file = open_unnamed(spec->path, spec->mode ? spec->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
-    reserve_mapped(file, making->bytes);
+    reserve_mapped(file, spec->bytes);
     int number = EINTR;
     for (int round = 0; round < 16 && number == EINTR; round++)
-        number = posix_fallocate(file, 0, (off_t)making->bytes);
+        number = posix_fallocate(file, 0, (off_t)spec->bytes);
     errno = number; /* it does not set it */
-    int error = number ? weir__errno_error(number) : fill(making, file, &made);
+    int error = number ? weir__errno_error(number) : fill(spec, file, &made);
     if (!error) {
-        error = publish(file, temporary, making->path, making->replace);
+        error = publish(file, temporary, spec->path, replace);
         if (error)
             weir__mapped_close(&made);
     }
@@ -235,7 +230,8 @@ int weir__mapped_make(const struct weir__making *making, struct weir__mapped *ma
     return error;
 }
 
-int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
+/* Reserves the blocks that the first `bytes` of a file with holes still need. */
+static int fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
     /* On a tmpfs reading reserves blocks, too. */
@@ -257,12 +253,13 @@ int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
  */
 static bool is_strangers(const char *path, const struct stat *what, unsigned segment_owner)
 {
-    char directory[4096];
+    char copy[PATH_MAX];
+    const char *directory = directory_of(path, copy);
     struct stat folder;
     bool known = what->st_uid == 0 || what->st_uid == geteuid() || what->st_uid == segment_owner;
     if (known && what->st_nlink <= 1)
         return false;
-    if (!directory_of(path, directory, sizeof directory) || stat(directory, &folder) != 0)
+    if (!directory || stat(directory, &folder) != 0)
         return true;
     return folder.st_mode & S_IWOTH && (what->st_nlink > 1 || what->st_uid != folder.st_uid);
 }
@@ -275,9 +272,9 @@ bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner)
 
 static void name_owner(uid_t owner, char *name, size_t size)
 {
-    char room[1024];
+    char strings[1024];
     struct passwd user, *found = NULL;
-    if (getpwuid_r(owner, &user, room, sizeof room, &found) == 0 && found)
+    if (getpwuid_r(owner, &user, strings, sizeof strings, &found) == 0 && found)
         snprintf(name, size, "user %s (uid %u)", user.pw_name, (unsigned)owner);
     else
         snprintf(name, size, "uid %u", (unsigned)owner);
@@ -285,9 +282,10 @@ static void name_owner(uid_t owner, char *name, size_t size)
 
 bool weir__free_bytes(const char *path, uint64_t *bytes)
 {
-    char directory[4096];
+    char copy[PATH_MAX];
+    const char *directory = directory_of(path, copy);
     struct statvfs system;
-    if (!directory_of(path, directory, sizeof directory) || statvfs(directory, &system) != 0)
+    if (!directory || statvfs(directory, &system) != 0)
         return false;
     *bytes = system.f_blocks ? (uint64_t)system.f_bavail * system.f_frsize : UINT64_MAX; /* a tmpfs without a bound */
     return true;
@@ -337,40 +335,49 @@ const char *weir__mapped_why(const char *path, int error, char *text, size_t siz
 
 /* ---- Attaching ---- */
 
-static int map_file(int file, const struct stat *what, bool read_only, struct weir__mapped *mapped)
+/* Maps an open file, and checks it. */
+static int attach_open(const struct weir__file_spec *spec, bool sidecar, int file, struct weir__mapped *mapped)
 {
-    int error = map(file, (uint64_t)what->st_size, read_only, mapped);
+    struct stat what;
+    if (fstat(file, &what) != 0)
+        return weir__errno_error(errno);
+    if (spec->trusted && is_strangers(spec->path, &what, spec->owner))
+        return WEIR_EOWNER;
+    if (!S_ISREG(what.st_mode) || what.st_size == 0)
+        return S_ISREG(what.st_mode) && sidecar && spec->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
+    int error = map(file, (uint64_t)what.st_size, spec->read_only, mapped);
     if (error)
         return error;
-    mapped->owner = what->st_uid;
-    mapped->device = what->st_dev;
-    mapped->inode = what->st_ino;
-    mapped->holes = (uint64_t)what->st_blocks * 512 < (uint64_t)what->st_size;
-    error = weir__mapped_fill_holes(mapped, 1); /* its first page, which identifies it */
+    mapped->owner = what.st_uid;
+    mapped->device = what.st_dev;
+    mapped->inode = what.st_ino;
+    mapped->holes = (uint64_t)what.st_blocks * 512 < (uint64_t)what.st_size;
+    error = fill_holes(mapped, 1); /* its first page, which identifies it */
+    if (!error && spec->check)
+        error = spec->check(mapped->memory, mapped->bytes);
+    if (!error && spec->check)
+        error = fill_holes(mapped, mapped->bytes); /* now that its kind is known */
     if (error)
         weir__mapped_close(mapped);
     return error;
 }
 
-int weir__mapped_attach(const struct weir__making *how, struct weir__mapped *mapped)
+static int attach(const struct weir__file_spec *spec, bool sidecar, struct weir__mapped *mapped)
 {
-    struct stat what;
-    int links = how->trusted ? O_NOFOLLOW : 0;
-    int file = open(how->path, (how->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | links);
+    int links = spec->trusted ? O_NOFOLLOW : 0;
+    int file = open(spec->path, (spec->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | links);
     if (file < 0) /* ENXIO: a socket */
         return errno == EISDIR || errno == ELOOP || errno == ENXIO ? WEIR_ENOTSEG : weir__errno_error(errno);
-    int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
-    if (!error && how->trusted && is_strangers(how->path, &what, how->owner))
-        error = WEIR_EOWNER;
-    if (!error && (!S_ISREG(what.st_mode) || what.st_size == 0))
-        error = S_ISREG(what.st_mode) && how->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
-    if (!error)
-        error = map_file(file, &what, how->read_only, mapped);
+    int error = attach_open(spec, sidecar, file, mapped);
     close(file);
     return error;
 }
 
-int weir__mapped_lock(const char *path)
+/*
+ * Locks a broken file while it is replaced. The lock is given up after some seconds, so that a stopped holder does not
+ * block the others for ever. -1: it cannot be opened, errno has the reason.
+ */
+static int lock_broken(const char *path)
 {
     const struct timespec moment = {0, 10000000};
     int lock = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -389,41 +396,30 @@ int weir__lock_open(const char *path, unsigned segment_owner)
     return -1;
 }
 
-static int attach_checked(const struct weir__making *making, struct weir__mapped *mapped)
-{
-    int error = weir__mapped_attach(making, mapped);
-    if (error || !making->check)
-        return error;
-    error = making->check(mapped->memory, mapped->bytes);
-    if (!error)
-        error = weir__mapped_fill_holes(mapped, mapped->bytes);
-    if (error)
-        weir__mapped_close(mapped);
-    return error;
-}
-
-bool weir__is_broken(int error)
+static bool is_broken(int error)
 {
     return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
 }
 
-static int attach_or_make(const struct weir__making *making, struct weir__mapped *mapped)
+static int open_spec(const struct weir__file_spec *spec, bool sidecar, struct weir__mapped *mapped)
 {
-    struct weir__making how = *making;
     int error = WEIR_ENOENT, lock = -1;
-    /* Three times: another process may have made or replaced it meanwhile. */
+    /* Three times: another process may have made, replaced or removed it meanwhile. */
     for (int round = 0; round < 3; round++) {
-        error = attach_checked(making, mapped);
-        if (!making->format || (error != WEIR_ENOENT && !weir__is_broken(error)))
+        if (!spec->exclusive && spec->path)
+            error = attach(spec, sidecar, mapped);
+        bool replace = spec->rebuild && is_broken(error);
+        if (!spec->format || (error != WEIR_ENOENT && !replace))
             break;
-        if (weir__is_broken(error) && lock < 0) {
+        if (replace && lock < 0) {
             /* One process replaces it; the next one finds the new file. */
-            lock = weir__mapped_lock(making->path);
-            continue;
+            lock = lock_broken(spec->path);
+            if (lock >= 0)
+                continue;
+            return weir__errno_error(errno);
         }
-        how.replace = lock >= 0;
-        error = weir__mapped_make(&how, mapped);
-        if (error != WEIR_EEXIST)
+        error = spec->make_error ? spec->make_error : make(spec, lock >= 0, mapped);
+        if (error != WEIR_EEXIST || spec->exclusive)
             break;
     }
     if (lock >= 0)
@@ -431,16 +427,19 @@ static int attach_or_make(const struct weir__making *making, struct weir__mapped
     return error;
 }
 
-int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped)
+int weir__mapped_open_segment(const struct weir__file_spec *spec, struct weir__mapped *mapped)
 {
-    struct weir__making how = *making;
-    if (!making->path)
-        return weir__mapped_make(making, mapped);
-    how.trusted = true;
-    int error = attach_or_make(&how, mapped);
-    if (error)
+    return open_spec(spec, false, mapped);
+}
+
+int weir__mapped_open(const struct weir__file_spec *spec, struct weir__mapped *mapped)
+{
+    struct weir__file_spec how = *spec;
+    how.trusted = how.rebuild = true;
+    int error = open_spec(&how, true, mapped);
+    if (error || !spec->path)
         return error;
-    mapped->disabled = making->disabled;
+    mapped->disabled = spec->disabled;
     if (weir__sidecar_guard(mapped))
         return 0;
     weir__mapped_close(mapped);

@@ -27,34 +27,33 @@ struct weir__mapped {
 };
 
 /* The file to make or to attach to. */
-struct weir__making {
+struct weir__file_spec {
     const char *path; /* NULL: anonymous memory */
-    uint64_t bytes;
-    unsigned mode; /* 0: 0600 */
-    bool replace;  /* an existing file is replaced; otherwise WEIR_EEXIST */
-    /* For weir__mapped_open and weir__mapped_attach: */
-    bool read_only;       /* never made: WEIR_ENOENT if it does not exist */
-    bool trusted;         /* WEIR_EOWNER for a file that another user may have put there; no symbolic links */
+    uint64_t bytes;   /* of a new file, as `mode` */
+    unsigned mode;    /* 0: 0600 */
+    bool read_only;   /* never made: WEIR_ENOENT if it does not exist */
+    /* For segments; a sidecar file is always trusted and rebuilt, and never exclusive. */
+    bool trusted;   /* WEIR_EOWNER for a file that another user may have put there; no symbolic links */
+    bool exclusive; /* WEIR_EEXIST for an existing file */
+    bool rebuild;   /* a truncated or damaged file, or one of another version, is replaced */
+    int make_error; /* why no new file can be made; 0: it can */
+
     unsigned owner;       /* the segment's owner, whose sidecar files are accepted as root's are */
     const char *disabled; /* as in struct weir__mapped */
-    int (*format)(void *memory, uint64_t bytes, const void *plan); /* fills a new file; returns 0 or an error */
+    int (*format)(void *memory, uint64_t bytes, const void *plan); /* fills a new file; NULL: none is made */
     const void *plan;
-    int (*check)(void *memory, uint64_t bytes); /* of an existing file; returns 0 or an error */
+    int (*check)(void *memory, uint64_t bytes); /* of an existing file, may be NULL; returns 0 or an error */
 };
 
-int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped);
-/* Maps an existing file without checks: WEIR_ENOTSEG if it is not a regular file, or empty. Only for segments. */
-int weir__mapped_attach(const struct weir__making *how, struct weir__mapped *mapped);
-/* Reserves the blocks that the first `bytes` of a file with holes still need; to be called once its kind is known. */
-int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes);
-/* Unmaps, and ends the registration of weir__mapped_open. */
-void weir__mapped_close(struct weir__mapped *mapped);
 /*
- * Opens a sidecar file: maps an existing one, if `check` (may be NULL) accepts it, or makes it. A file that is broken
- * or empty is replaced (`replace` is ignored). Without `format` nothing is made or replaced.
- * WEIR_EOWNER: another user may have put it there. `mapped` must stay where it is until weir__mapped_close.
+ * Opens a sidecar file: maps an existing one that `check` accepts, or makes it. A file that is broken or empty is
+ * replaced. `mapped` must stay where it is until weir__mapped_close.
  */
-int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped);
+int weir__mapped_open(const struct weir__file_spec *spec, struct weir__mapped *mapped);
+/* Opens a segment. It is not registered with the SIGBUS handler, and an empty file is WEIR_ENOTSEG. */
+int weir__mapped_open_segment(const struct weir__file_spec *spec, struct weir__mapped *mapped);
+/* Unmaps, and ends the registration with the SIGBUS handler. */
+void weir__mapped_close(struct weir__mapped *mapped);
 
 /*
  * True if the open file is a regular one that this user, root, the segment's owner or the owner of the folder put
@@ -68,22 +67,22 @@ unsigned weir__segment_owner(const weir_segment *segment);
 /* Why a sidecar file was refused, with its owner and what to do; `text` is the buffer for it. */
 const char *weir__mapped_why(const char *path, int error, char *text, size_t size);
 
-/* Locks a broken file while it is replaced; -1: it cannot be opened, errno has the reason. */
-int weir__mapped_lock(const char *path);
 /* Opens, or makes, an empty file that serves as a lock. -1: errno has the reason, EPERM for another user's. */
 int weir__lock_open(const char *path, unsigned segment_owner);
 
 /*
- * Registers a sidecar file with the SIGBUS handler (sigbus_guard.c): one that is truncated becomes empty private
- * memory. The handler is active once a segment of the process is guarded. False: there are 256 already.
+ * ---- The SIGBUS handler (sigbus_guard.c): a registered file that is truncated becomes empty private memory ----
+ *
+ * The handler is active once a segment of the process is guarded.
  */
+
+/* False: there are 256 sidecar files already. */
 bool weir__sidecar_guard(struct weir__mapped *mapped);
-void weir__sidecar_unguard(const struct weir__mapped *mapped);
-/* `disabled` of a file that was lost, once for each; NULL: no more. */
+/* To be called before a mapping is unmapped, registered or not. */
+void weir__unguard(const struct weir__mapped *mapped);
+/* `disabled` of a sidecar file that was lost, once for each; NULL: no more. */
 const char *weir__sidecar_lost(void);
 
-/* True for the error of an existing file that may be replaced: truncated, damaged or of another version. */
-bool weir__is_broken(int error);
 /* The library's error for an errno. */
 int weir__errno_error(int number);
 /* Fills `to` with random bytes; 0 or WEIR_ESYS. */

@@ -51,7 +51,7 @@ void weir__negative_cache_add(weir_segment *segment, const weir_limit *negative_
 {
     int64_t for_us = for_ns / 1000 < LONGEST_US ? for_ns / 1000 : LONGEST_US;
     int64_t left_us = (weir__negative_cache_left(segment, negative_cache, request, now) + 999) / 1000;
-    if (segment->read_only || for_us <= left_us)
+    if (segment->mapped.read_only || for_us <= left_us)
         return;
     /* A bucket of just this size: concurrent additions do not exceed the longest denial. */
     weir_limit place = place_of(negative_cache, request);

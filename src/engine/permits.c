@@ -18,7 +18,7 @@ int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval 
     const weir_limit *limit = &eval->quota->limit;
     weir_segment *segment = ctx->engine->segment;
     weir_permits *permits = ctx->permits;
-    if (segment->read_only)
+    if (segment->mapped.read_only)
         return WEIR_EREADONLY;
     if (!permits || permits->count + ctx->remote_permits >= WEIR_PERMITS_MAX)
         return WEIR_ETOOMANY;

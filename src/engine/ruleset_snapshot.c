@@ -69,7 +69,7 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
     }
     ruleset->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
     for (size_t i = 0; i < rules->count; i++) {
-        bool writable = !engine->segment->read_only;
+        bool writable = !engine->segment->mapped.read_only;
         struct weir__rule_stats *stats_of_rule =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
         ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->unread_stats;
@@ -77,7 +77,7 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
     ruleset->rules = rules; /* last: until here they belong to the caller */
-    weir__rule_plans_make(ruleset, engine->segment->read_only);
+    weir__rule_plans_make(ruleset, engine->segment->mapped.read_only);
     if (ruleset->hot)
         weir__hot_sampler_seek(engine, ruleset);
     return ruleset;
@@ -117,7 +117,7 @@ void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rul
 static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
 {
     const struct weir__rule_stats *stats_of_rule = weir__rule_stats_lookup(&engine->segment->table, rule->id);
-    if (!stats_of_rule && !engine->segment->read_only)
+    if (!stats_of_rule && !engine->segment->mapped.read_only)
         return WEIR_ENOSTATS;
     *stats = (weir_rule_stats){0};
     if (stats_of_rule)

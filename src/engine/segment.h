@@ -5,28 +5,22 @@
 #ifndef WEIR_ENGINE_SEGMENT_H
 #define WEIR_ENGINE_SEGMENT_H
 
+#include "engine/mapped_file.h"
 #include "table/table.h"
 
 #include <sched.h>
 
 struct weir_segment {
     struct weir__table table;
-    void *memory;
-    uint64_t bytes; /* mapped */
-    bool read_only;
-    unsigned owner;  /* user id of the file's owner: sidecar files may belong to that user, too */
-    uint32_t lost;   /* set by the handler of sigbus_guard.c: the mapping is no longer that of the file */
+    struct weir__mapped mapped; /* its owner may own the sidecar files, too */
     bool own_offset; /* read-only, of an earlier boot: offset_ns counts, since the header's cannot be corrected */
     int64_t offset_ns;
 };
 
 static inline bool weir__lost(const weir_segment *segment)
 {
-    return weir__load32(&segment->lost) != 0;
+    return weir__load32(&segment->mapped.lost) != 0;
 }
-
-/* To be called before a segment that may be guarded is unmapped. */
-void weir__unguard(const weir_segment *segment);
 
 /* The id of the machine's current boot: the monotonic clock of a segment starts anew with each boot. */
 void weir__boot_id(uint64_t boot[2]);

@@ -13,61 +13,38 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define GUARDED_MAX  16
+#define SEGMENTS_MAX 16
 #define SIDECARS_MAX 256
+#define ALL_MAX      (SEGMENTS_MAX + SIDECARS_MAX)
 
-static uint64_t guarded[GUARDED_MAX];  /* pointers to segments, or 0 */
-static uint64_t sidecar[SIDECARS_MAX]; /* pointers to struct weir__mapped of sidecar files, or 0 */
+static uint64_t guarded[ALL_MAX]; /* pointers to struct weir__mapped, segments first; 0: free */
 /*
  * For each of those: the text of a loss that weir__sidecar_lost has not returned yet, or 0. The text outlives the
  * mapping, which another thread may close meanwhile.
  */
-static uint64_t unreported[SIDECARS_MAX];
+static uint64_t unreported[ALL_MAX];
 static uint32_t installed;
 static struct sigaction before;
 
-static weir_segment *guarded_at(int i)
+static struct weir__mapped *guarded_at(int i)
 {
-    return (weir_segment *)(uintptr_t)weir__load64(&guarded[i]);
-}
-
-static bool replace(void *memory, uint64_t bytes, bool read_only)
-{
-    return mmap(memory, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
-}
-
-static struct weir__mapped *sidecar_at(int i)
-{
-    return (struct weir__mapped *)(uintptr_t)weir__load64(&sidecar[i]);
-}
-
-/* True if the address is in a sidecar file, which is replaced by private memory. */
-static bool replace_sidecar(uintptr_t address)
-{
-    for (int i = 0; i < SIDECARS_MAX; i++) {
-        struct weir__mapped *mapped = sidecar_at(i);
-        if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
-            continue;
-        weir__store32(&mapped->lost, 1);
-        weir__store64(&unreported[i], (uint64_t)(uintptr_t)mapped->disabled);
-        return replace(mapped->memory, mapped->bytes, mapped->read_only);
-    }
-    return false;
+    return (struct weir__mapped *)(uintptr_t)weir__load64(&guarded[i]);
 }
 
 /* True if the address is in a guarded segment or a sidecar file, which is replaced by private memory. */
 static bool replace_at(uintptr_t address)
 {
-    for (int i = 0; i < GUARDED_MAX; i++) {
-        weir_segment *segment = guarded_at(i);
-        if (!segment || address - (uintptr_t)segment->memory >= segment->bytes)
+    for (int i = 0; i < ALL_MAX; i++) {
+        struct weir__mapped *mapped = guarded_at(i);
+        if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
             continue;
-        /* The mark first: a reader of the empty table sees it, too. */
-        weir__store32(&segment->lost, 1);
-        return replace(segment->memory, segment->bytes, segment->read_only);
+        /* The mark first: a reader of the empty memory sees it, too. */
+        weir__store32(&mapped->lost, 1);
+        weir__store64(&unreported[i], (uint64_t)(uintptr_t)mapped->disabled);
+        return mmap(mapped->memory, mapped->bytes, mapped->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                    MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
     }
-    return replace_sidecar(address);
+    return false;
 }
 
 /* Calls the previous handler, or applies the default action. */
@@ -92,10 +69,10 @@ static void pass_on(int number, siginfo_t *info, void *context)
 
 static void on_bus(int number, siginfo_t *info, void *context)
 {
-    int kept = errno;
+    int before_call = errno;
     if (info->si_code <= 0 || !replace_at((uintptr_t)info->si_addr))
         pass_on(number, info, context);
-    errno = kept;
+    errno = before_call;
 }
 
 static int install(void)
@@ -111,40 +88,51 @@ static int install(void)
     return WEIR_ESYS;
 }
 
+/* Uses one of the slots [from, end). Its index; -1: none is free. */
+static int guard(struct weir__mapped *mapped, int from, int end)
+{
+    for (int i = from; i < end; i++) {
+        uint64_t none = 0;
+        if (weir__cas64(&guarded[i], &none, (uint64_t)(uintptr_t)mapped))
+            return i;
+    }
+    return -1;
+}
+
 int weir_segment_guard(weir_segment *segment)
 {
     if (!segment)
         return WEIR_EINVAL;
-    for (int i = 0; i < GUARDED_MAX; i++)
-        if (guarded_at(i) == segment)
+    for (int i = 0; i < SEGMENTS_MAX; i++)
+        if (guarded_at(i) == &segment->mapped)
             return 0;
-    for (int i = 0; i < GUARDED_MAX; i++) {
-        uint64_t none = 0;
-        if (!weir__cas64(&guarded[i], &none, (uint64_t)(uintptr_t)segment))
-            continue;
-        int error = install();
-        if (error)
-            weir__store64(&guarded[i], 0);
-        return error;
-    }
-    return WEIR_EGUARDS;
+    int at = guard(&segment->mapped, 0, SEGMENTS_MAX);
+    int error = at < 0 ? WEIR_EGUARDS : install();
+    if (at >= 0 && error)
+        weir__store64(&guarded[at], 0);
+    return error;
 }
 
-void weir__unguard(const weir_segment *segment)
+bool weir__sidecar_guard(struct weir__mapped *mapped)
 {
-    bool was_guarded = false, others = false;
-    for (int i = 0; i < GUARDED_MAX; i++) {
-        const weir_segment *at = guarded_at(i);
-        if (at == segment) {
+    return guard(mapped, SEGMENTS_MAX, ALL_MAX) >= 0;
+}
+
+void weir__unguard(const struct weir__mapped *mapped)
+{
+    bool was_segment = false, other_segments = false;
+    for (int i = 0; i < ALL_MAX; i++) {
+        const struct weir__mapped *at = guarded_at(i);
+        if (at == mapped) {
             weir__store64(&guarded[i], 0);
-            was_guarded = true;
-        } else if (at) {
-            others = true;
+            was_segment |= i < SEGMENTS_MAX;
+        } else if (at && i < SEGMENTS_MAX) {
+            other_segments = true;
         }
     }
     struct sigaction now;
     /* The last segment removes the handler, unless another handler was installed after it. */
-    if (was_guarded && !others && sigaction(SIGBUS, NULL, &now) == 0 && now.sa_flags & SA_SIGINFO &&
+    if (was_segment && !other_segments && sigaction(SIGBUS, NULL, &now) == 0 && now.sa_flags & SA_SIGINFO &&
         now.sa_sigaction == on_bus && sigaction(SIGBUS, &before, NULL) == 0)
         weir__store32(&installed, 0);
 }
@@ -154,28 +142,9 @@ bool weir_segment_lost(const weir_segment *segment)
     return segment && weir__lost(segment);
 }
 
-bool weir__sidecar_guard(struct weir__mapped *mapped)
-{
-    for (int i = 0; i < SIDECARS_MAX; i++) {
-        uint64_t none = 0;
-        if (weir__cas64(&sidecar[i], &none, (uint64_t)(uintptr_t)mapped))
-            return true;
-    }
-    return false;
-}
-
-void weir__sidecar_unguard(const struct weir__mapped *mapped)
-{
-    for (int i = 0; i < SIDECARS_MAX; i++) {
-        uint64_t known = (uint64_t)(uintptr_t)mapped;
-        if (sidecar_at(i) == mapped && weir__cas64(&sidecar[i], &known, 0))
-            return;
-    }
-}
-
 const char *weir__sidecar_lost(void)
 {
-    for (int i = 0; i < SIDECARS_MAX; i++) {
+    for (int i = 0; i < ALL_MAX; i++) {
         uint64_t text = weir__load64(&unreported[i]);
         if (text && weir__cas64(&unreported[i], &text, 0))
             return (const char *)(uintptr_t)text;

@@ -6,7 +6,7 @@
 
 static int check_writable(const weir_segment *segment)
 {
-    return !segment ? WEIR_EINVAL : segment->read_only ? WEIR_EREADONLY : 0;
+    return !segment ? WEIR_EINVAL : segment->mapped.read_only ? WEIR_EREADONLY : 0;
 }
 
 /* The error of an operation that may have worked on a lost segment. */
@@ -249,7 +249,7 @@ int weir__counter_move(weir_segment *segment, const weir_limit *limit, uint64_t 
 {
     struct weir__op op = weir__operation(segment, amount ? weir__stats_shard_here(segment) : NULL, now);
     struct weir__key_location where;
-    if (amount && segment->read_only)
+    if (amount && segment->mapped.read_only)
         return WEIR_EREADONLY;
     weir__locate_primary(&segment->table, hash, &where);
     weir__locate_alternate(&segment->table, &where);

@@ -108,7 +108,7 @@ static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eva
     weir_segment *segment = ctx->engine->segment;
     if (limit->algorithm == WEIR_CONCURRENCY && eval->cost > 0)
         return weir__eval_hold(ctx, eval, made);
-    int error = segment->read_only
+    int error = segment->mapped.read_only
                     ? WEIR_EREADONLY
                     : weir__take_on(ctx->cpu, segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
     return error == WEIR_EFULL ? take_stand_in(ctx, eval, made) : error;
@@ -236,7 +236,7 @@ static void count_peeked(const struct weir__request_ctx *ctx, const struct weir_
 {
     weir_segment *segment = ctx->engine->segment;
     weir__eval_count_verdict(ctx, eval);
-    if (weir__marks(&eval->decision) && !segment->read_only)
+    if (weir__marks(&eval->decision) && !segment->mapped.read_only)
         weir__deny_on(ctx->cpu, segment, &eval->quota->limit, eval->key, eval->key_len, ctx->now);
 }
 
@@ -504,7 +504,7 @@ static bool is_simple(const struct weir__request_ctx *ctx)
     const struct weir__rule_eval *eval = ctx->evals;
     return ctx->count == 1 && weir__eval_enforced(eval) && eval->quota && eval->quota->kind == WEIR__LIMITED &&
            eval->cost > 0 && !eval->quota_mode && !ctx->dry_run && !ctx->ruleset->strict && !ctx->load_aware &&
-           !ctx->engine->segment->read_only && !weir__delta_ledger_unavailable(ctx->ruleset, eval->rule);
+           !ctx->engine->segment->mapped.read_only && !weir__delta_ledger_unavailable(ctx->ruleset, eval->rule);
 }
 
 static const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)

@@ -70,7 +70,7 @@ struct weir__load_sampler *weir__load_sampler_open(const struct weir__config *co
     sampler->processors = processors > 0 ? (unsigned)processors : 1;
     snprintf(path, sizeof path, "%s.load.lock", config->segment_path);
     char why[256];
-    sampler->lock = weir__lock_open(path, engine->segment->owner);
+    sampler->lock = weir__lock_open(path, engine->segment->mapped.owner);
     int error = errno == EPERM ? WEIR_EOWNER : weir__errno_error(errno);
     if (sampler->lock < 0)
         weir__logf(log, WEIR__LOG_WARNING, "load: cannot open %s; the load level is unknown: %s", path,

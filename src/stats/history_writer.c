@@ -51,9 +51,9 @@ uint64_t weir__history_writer_bytes(size_t rules)
     return weir__history_bytes(rows_for(rules));
 }
 
-static int history_attach(struct weir__history_writer *o, const struct weir__making *making)
+static int history_attach(struct weir__history_writer *o, const struct weir__file_spec *spec)
 {
-    int error = weir__mapped_open(making, &o->mapped);
+    int error = weir__mapped_open(spec, &o->mapped);
     if (!error && !weir__history_attach(o->mapped.memory, o->mapped.bytes, &o->history))
         error = WEIR_EDAMAGED;
     return error;
@@ -62,19 +62,19 @@ static int history_attach(struct weir__history_writer *o, const struct weir__mak
 /* Opens the history; one with too few rows for the rules is unlinked and created anew. */
 static int history_open_for(struct weir__history_writer *o, size_t rules, unsigned owner)
 {
-    struct weir__making making = {.path = o->history_path,
-                                  .bytes = weir__history_writer_bytes(rules),
-                                  .owner = owner,
-                                  .format = format,
-                                  .check = check};
+    struct weir__file_spec spec = {.path = o->history_path,
+                                   .bytes = weir__history_writer_bytes(rules),
+                                   .owner = owner,
+                                   .format = format,
+                                   .check = check};
     weir__mapped_close(&o->mapped);
     o->history = (struct weir__history){0};
-    int error = history_attach(o, &making);
+    int error = history_attach(o, &spec);
     if (error || o->history.rows >= rules || rules > ROWS_MAX)
         return error;
     weir__mapped_close(&o->mapped);
     unlink(o->history_path);
-    return history_attach(o, &making);
+    return history_attach(o, &spec);
 }
 
 /*
@@ -85,7 +85,7 @@ static int history_open(struct weir__history_writer *o)
 {
     enum { ROUNDS = 20 };
     const struct timespec moment = {0, 50 * 1000 * 1000};
-    unsigned owner = o->snapshot.engine->segment->owner;
+    unsigned owner = o->snapshot.engine->segment->mapped.owner;
     weir_engine_stats stats;
     int error = weir_engine_stats_read(o->snapshot.engine, &stats);
     if (error)
@@ -117,7 +117,7 @@ static int lock_segment(struct weir__history_writer *o, const char *segment_path
     char path[4096];
     if (snprintf(path, sizeof path, "%s.observer", segment_path) >= (int)sizeof path)
         return WEIR_ESYS;
-    o->lock = weir__lock_open(path, o->snapshot.engine->segment->owner);
+    o->lock = weir__lock_open(path, o->snapshot.engine->segment->mapped.owner);
     if (o->lock < 0)
         return errno == EPERM ? WEIR_EOWNER : WEIR_EPERM;
     return flock(o->lock, LOCK_EX | LOCK_NB) == 0 ? 0 : WEIR_EBUSY;
@@ -177,7 +177,7 @@ static void hot_reattach(struct weir__history_writer *o)
     hot_detach(o);
     /* Never creates it. */
     if (o->snapshot.hot_file.memory && o->snapshot.hot.rule_slots)
-        (void)!weir__hot_sampler_attach(o->hot_path, o->snapshot.engine->segment->owner, &o->hot);
+        (void)!weir__hot_sampler_attach(o->hot_path, o->snapshot.engine->segment->mapped.owner, &o->hot);
 }
 
 static void hot_halve(const struct weir__hot *hot, int times)

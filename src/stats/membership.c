@@ -178,7 +178,7 @@ void weir__membership_refresh(struct weir__membership *membership, const struct 
 {
     struct weir__host_list list;
     struct weir__heartbeat self;
-    bool there = weir__host_list_read(membership->path, snapshot->engine->segment->owner, &list);
+    bool there = weir__host_list_read(membership->path, snapshot->engine->segment->mapped.owner, &list);
     int64_t now_ms = (int64_t)weir__coarse_ms(), since_ms = now_ms - list.written_ms;
     if (since_ms < 0) /* written before the last boot */
         weir__host_list_free(&list);

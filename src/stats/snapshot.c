@@ -27,7 +27,7 @@ static bool remap_if_replaced(const struct weir__snapshot *snapshot, struct weir
               : !file->memory)
         return false;
     weir__mapped_close(file);
-    struct weir__making how = {.path = path, .read_only = true, .owner = snapshot->engine->segment->owner};
+    struct weir__file_spec how = {.path = path, .read_only = true, .owner = snapshot->engine->segment->mapped.owner};
     if (there)
         (void)!weir__mapped_open(&how, file);
     return true;

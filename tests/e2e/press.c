@@ -43,7 +43,7 @@ int main(int argc, char **argv)
     struct weir__load_view view = weir__load_view_neutral();
     weir_segment_options how = {.path = argc > 1 ? argv[1] : "", .flags = WEIR_OPEN_READONLY};
     weir_segment *segment;
-    struct weir__making where = {.path = path, .mode = 0666};
+    struct weir__file_spec where = {.path = path, .mode = 0666};
     bool silent = true;
     snprintf(path, sizeof path, "%s.load", how.path);
     if (weir_segment_open(&how, &segment) != 0 || weir__load_page_open(&where, &mapped) != 0)

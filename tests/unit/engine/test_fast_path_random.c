@@ -63,7 +63,8 @@ static bool open_pair(const char *rules, struct pair *pair)
     slow_engine = pair->model;
     if (!pair->engine)
         return false;
-    memcpy(pair->engine->segment->memory, pair->model->segment->memory, pair->model->segment->bytes);
+    memcpy(pair->engine->segment->mapped.memory, pair->model->segment->mapped.memory,
+           pair->model->segment->mapped.bytes);
     return true;
 }
 
@@ -99,7 +100,7 @@ static bool same_ledgers(const struct weir__ledger *a, const struct weir__ledger
 static void compare_pair(const struct pair *pair)
 {
     const weir *a = pair->model, *b = pair->engine;
-    CHECK_EQ(memcmp(a->segment->memory, b->segment->memory, a->segment->bytes), 0);
+    CHECK_EQ(memcmp(a->segment->mapped.memory, b->segment->mapped.memory, a->segment->mapped.bytes), 0);
     CHECK(same_memory(&a->hot_sampler->mapped, &b->hot_sampler->mapped));
     CHECK(same_ledgers(&a->deltas->ledger, &b->deltas->ledger));
     CHECK(memcmp(&a->unread_stats, &b->unread_stats, sizeof a->unread_stats) == 0);
@@ -327,7 +328,7 @@ static void interfere(struct contest *c)
             (void)!weir_key_reset(both[i], c->rule, c->key, strlen(c->key), c->now);
         if (kind == 1)
             weir__load_page_write(both[i]->load, c->now.mono_ns, &view);
-        weir__store32(&both[i]->segment->lost, kind == 4); /* until the next change */
+        weir__store32(&both[i]->segment->mapped.lost, kind == 4); /* until the next change */
         if (kind == 2)
             weir__store64(&header->state, down ? WEIR__LEDGER_DOWN : WEIR__LEDGER_UP);
     }

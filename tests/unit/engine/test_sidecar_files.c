@@ -253,7 +253,7 @@ TEST(number_of_guarded_mappings_is_bounded)
     static struct weir__mapped mapped[MOST + 1];
     begin();
     make_files();
-    struct weir__making how = {.path = paths[1], .read_only = true};
+    struct weir__file_spec how = {.path = paths[1], .read_only = true};
     for (int i = 0; i <= MOST; i++)
         CHECK_EQ(weir__mapped_open(&how, &mapped[i]), i < MOST ? 0 : WEIR_EGUARDS);
     CHECK(!mapped[MOST].memory);

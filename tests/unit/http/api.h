@@ -31,13 +31,13 @@ struct test_reservations {
 static inline int test_reservations_open(const char *path, uint32_t count, struct weir__reservations **reservations)
 {
     struct test_reservations *made = calloc(1, sizeof *made);
-    struct weir__making making = {.path = path,
-                                  .bytes = weir__reservations_bytes(count),
-                                  .format = weir__reservations_format,
-                                  .plan = &count,
-                                  .check = weir__reservations_check,
-                                  .disabled = "reservations"};
-    int error = weir__mapped_open(&making, &made->mapped);
+    struct weir__file_spec spec = {.path = path,
+                                   .bytes = weir__reservations_bytes(count),
+                                   .format = weir__reservations_format,
+                                   .plan = &count,
+                                   .check = weir__reservations_check,
+                                   .disabled = "reservations"};
+    int error = weir__mapped_open(&spec, &made->mapped);
     if (!error)
         error = weir__reservations_attach(&made->list, made->mapped.memory, made->mapped.bytes);
     *reservations = &made->list;

@@ -210,7 +210,7 @@ static void write_strict_past(weir *engine)
     struct weir__rule_stats_shard sums = {0};
     uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__snapshot_second(weir_clock(engine->segment));
     snprintf(path, sizeof path, "%s.history", segment);
-    CHECK_EQ(weir__mapped_open(&(struct weir__making){.path = path}, &mapped), 0);
+    CHECK_EQ(weir__mapped_open(&(struct weir__file_spec){.path = path}, &mapped), 0);
     CHECK(weir__history_attach(mapped.memory, mapped.bytes, &history));
     for (uint64_t s = now - 1800; s <= now; s++) {
         sums.allowed += 12;
