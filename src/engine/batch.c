@@ -181,16 +181,6 @@ static void add_counts(const struct batch *b)
         weir__count(&to->errors, b->sum.errors);
 }
 
-static int refuse_all(struct batch *b, weir_request *requests, size_t count, weir_time now)
-{
-    for (size_t i = 0; i < count; i++)
-        requests[i].error =
-            weir__request_fault(requests[i].limit, requests[i].key, requests[i].key_len, requests[i].cost, now);
-    b->sum.errors = count;
-    add_counts(b);
-    return (int)count;
-}
-
 /* Decides all requests that are left, group by group. */
 static void take_groups(struct batch *b)
 {
@@ -218,9 +208,6 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
         return WEIR_EREADONLY;
     struct batch b = {
         .op = weir__operation(segment, weir__stats_shard_here(segment), now), .now = now, .request = requests};
-
-    if (now.mono_ns < 0 || now.wall_ns < 0)
-        return refuse_all(&b, requests, count, now);
     while (count) {
         b.left = count < STRETCH ? count : STRETCH;
         count -= b.left;

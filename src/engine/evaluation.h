@@ -115,6 +115,18 @@ int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct w
  */
 bool weir__take_all_fast(const struct weir__request_ctx *ctx);
 
+/* Operations on the counter of an eval in the segment, recorded in the delta ledger if the rule is eventual. */
+enum weir__operation {
+    WEIR__PEEK,
+    WEIR__ADMIT,     /* takes the cost if it fits; with a negative cost refunds it */
+    WEIR__ROLL_BACK, /* refunds what WEIR__ADMIT took, since the request is denied */
+    WEIR__SETTLE,    /* charges the cost whether it fits or not, or refunds it; not counted as a decision */
+    WEIR__RESET
+};
+/* Returns 0 or an error; WEIR__RESET leaves *made unchanged. */
+int weir__eval_operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what,
+                       weir_decision *made);
+
 /*
  * Decides: on the fast path if ctx->fast. Every eval has its decision and reason afterwards. Returns the eval that is
  * reported to the client; NULL: there is none.

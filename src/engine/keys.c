@@ -1,80 +1,29 @@
 /* Operations on one key under one rule: its state, reset and block for an operator, and corrections of earlier takes.
  */
-#include "engine/ledger.h"
 #include "engine/strict.h"
 #include "rules/key.h"
 
 /* An operation on a key, under each rule that is named, in the segment, in the store or in both. */
 struct job {
-    int (*run)(struct job *job);
-    weir *engine;
-    weir_time now;
-    weir_async *async; /* the replies of the store; NULL: nothing was sent */
-    bool preparing;    /* only adds ops to `async` */
-    const struct weir__ruleset *ruleset;
+    struct weir__request_ctx ctx; /* engine, now, async (the replies of the store; NULL: nothing was sent), ruleset */
+    int (*run_rule)(struct job *job, const struct weir__rule *rule);
+    bool preparing; /* only adds ops to ctx.async */
+    bool done;      /* some rule had a counter */
 
     /* State, reset and block. */
     const char *name; /* of the rule */
-    const void *key_given;
-    size_t key_given_len;
-    int (*run_rule)(struct job *job, const struct weir__rule *rule);
-    weir_text key; /* as rules count it */
+    weir_text key;    /* as it was given, then as rules count it */
     char key_text[WEIR__KEY_MAX];
     int64_t block_ns;
-    bool done; /* some rule had a counter */
     weir_outcome outcome;
 
     /* Settling. */
     const weir_taken *taken;
     int64_t amount;
-    weir_decision *decision;
+    weir_decision decision;
 };
 
-/* Adds the ops of the job to job->async. 1: there are some; 0: none; or an error. */
-static int prepare(struct job *job)
-{
-    if (!job->engine || !job->async || job->async->engine != job->engine)
-        return WEIR_EINVAL;
-    uint32_t before = job->async->request.op_count;
-    job->preparing = true;
-    int error = job->run(job);
-    job->preparing = false;
-    return error ? error : job->async->request.op_count > before;
-}
-
-/* Runs the job for a caller that waits; sends its ops if it has any and the engine has connections. */
-static int run_waiting(struct job *job)
-{
-    int unused, error = 0;
-    weir *engine = job->engine;
-    struct weir__pooled_connection *pooled =
-        engine && weir__load64(&engine->connection_pool) && weir__ruleset_is_strict(engine)
-            ? weir__connection_pool_acquire(engine, &unused)
-            : NULL;
-    if (pooled) {
-        job->async = pooled->async;
-        error = prepare(job);
-        if (error == 1)
-            weir__connection_pool_request(pooled);
-    }
-    if (error >= 0)
-        error = job->run(job);
-    weir__connection_pool_release(pooled);
-    return error;
-}
-
-/* The context of an op of this job. */
-static struct weir__request_ctx context_of(const struct job *job)
-{
-    return (struct weir__request_ctx){.engine = job->engine, .ruleset = job->ruleset, .now = job->now};
-}
-
-static bool is_strict(const struct job *job, const struct weir__rule *rule)
-{
-    return job->ruleset->consistency[rule->index] == WEIR__STRICT;
-}
-
-/* ---- State, reset and block: rules by name ---- */
+/* ---- Rules by name ---- */
 
 /* True for a key that was cut before: it must not be cut again. */
 static bool is_cut(weir_text key)
@@ -101,9 +50,9 @@ weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX])
  * Runs the job for the rules of its name: one, or all limits of a rule whose author listed several. An enforced rule
  * comes before a shadow rule of the same name.
  */
-static int run_rules(struct job *job)
+static int run_named(struct job *job)
 {
-    const weir_rules *rules = job->ruleset->rules;
+    const weir_rules *rules = job->ctx.ruleset->rules;
     for (int pass = 0; pass < 4; pass++) {
         bool shadow = pass >= 2, by_base = pass % 2 == 1, found = false;
         for (size_t i = 0; i < rules->count; i++) {
@@ -121,37 +70,90 @@ static int run_rules(struct job *job)
     return WEIR_ENORULE;
 }
 
-static int run_by_name(struct job *job)
+/* Settling: exactly the limit that was taken from. */
+static int run_taken(struct job *job)
 {
-    weir *engine = job->engine;
-    if (!engine || !job->name || (!job->key_given && job->key_given_len))
+    const weir_rules *rules = job->ctx.ruleset->rules;
+    for (size_t i = 0; i < rules->count; i++)
+        if (rules->rules[i]->shadow == job->taken->shadow && weir__text_is(rules->rules[i]->name, job->taken->rule))
+            return job->run_rule(job, rules->rules[i]);
+    return WEIR_ENORULE;
+}
+
+static int fault(const struct job *job)
+{
+    if (job->taken) {
+        bool fits = job->amount <= WEIR__USED_MAX && job->amount >= -WEIR__USED_MAX;
+        return !job->ctx.engine || !job->taken->rule ? WEIR_EINVAL : fits ? 0 : WEIR_ECOST;
+    }
+    if (!job->ctx.engine || !job->name || (!job->key.data && job->key.len))
         return WEIR_EINVAL;
-    if (!job->key_given_len)
-        return WEIR_EKEYEMPTY;
-    if (!weir__time_valid(job->now))
-        return WEIR_ETIME;
-    if (!job->now.mono_ns && !job->now.wall_ns)
-        job->now = weir_clock(engine->segment);
-    job->key = weir__key_counted((weir_text){job->key_given, job->key_given_len}, job->key_text);
-    weir__watch(engine);
-    int at;
-    job->ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    int error = run_rules(job);
+    return !job->key.len ? WEIR_EKEYEMPTY : weir__time_valid(job->ctx.now) ? 0 : WEIR_ETIME;
+}
+
+static int run(struct job *job)
+{
+    weir *engine = job->ctx.engine;
+    int at, error = fault(job);
+    if (error)
+        return error;
+    if (!job->taken) {
+        if (!job->ctx.now.mono_ns && !job->ctx.now.wall_ns)
+            job->ctx.now = weir_clock(engine->segment);
+        job->key = weir__key_counted(job->key, job->key_text);
+        weir__watch(engine);
+    }
+    job->ctx.ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    error = job->taken ? run_taken(job) : run_named(job);
     weir__hazard_release(&engine->hazards, at);
     return error;
 }
 
-static struct job job_for(int (*run_rule)(struct job *job, const struct weir__rule *rule), weir *engine,
-                          const char *name, const void *key, size_t len, weir_time now, weir_async *async)
+/* Adds the ops of the job to its async. 1: there are some; 0: none; or an error. */
+static int begin(struct job *job)
 {
-    return (struct job){.run = run_by_name,
-                        .run_rule = run_rule,
-                        .engine = engine,
-                        .name = name,
-                        .key_given = key,
-                        .key_given_len = len,
-                        .now = now,
-                        .async = async};
+    const weir_async *async = job->ctx.async;
+    if (!job->ctx.engine || !async || async->engine != job->ctx.engine)
+        return WEIR_EINVAL;
+    uint32_t before = async->request.op_count;
+    job->preparing = true;
+    int error = run(job);
+    job->preparing = false;
+    return error ? error : async->request.op_count > before;
+}
+
+/* Runs the job for a caller that waits; sends its ops if it has any and the engine has connections. */
+static int run_waiting(struct job *job)
+{
+    int unused, error = 0;
+    weir *engine = job->ctx.engine;
+    struct weir__pooled_connection *pooled =
+        engine && weir__load64(&engine->connection_pool) && weir__ruleset_is_strict(engine)
+            ? weir__connection_pool_acquire(engine, &unused)
+            : NULL;
+    if (pooled) {
+        job->ctx.async = pooled->async;
+        error = begin(job);
+        if (error == 1)
+            weir__connection_pool_request(pooled);
+    }
+    if (error >= 0)
+        error = run(job);
+    weir__connection_pool_release(pooled);
+    return error;
+}
+
+static bool is_strict(const struct job *job, const struct weir__rule *rule)
+{
+    return job->ctx.ruleset->consistency[rule->index] == WEIR__STRICT;
+}
+
+/* Adds the op of an eval, or reads its reply. */
+static int exchange(const struct job *job, const struct weir__rule_eval *eval, enum weir__store_op_kind kind,
+                    weir_decision *decision)
+{
+    return job->preparing ? weir__strict_add(&job->ctx, job->ctx.async, eval, kind)
+                          : weir__strict_reply(&job->ctx, job->ctx.async, eval, kind, decision);
 }
 
 /* ---- State ---- */
@@ -167,35 +169,33 @@ static void join(const weir_decision *without, weir_decision *with)
 
 static int peek_here(const struct job *job, struct weir__rule_eval *eval)
 {
-    const weir_segment *segment = job->engine->segment;
-    const weir_limit *limit = &eval->quota->limit;
-    weir_decision without;
-    int error = weir_peek(segment, limit, eval->key, eval->key_len, 1, job->now, &eval->decision);
-    if (!error)
-        error = weir_peek(segment, limit, eval->key, eval->key_len, 0, job->now, &without);
-    if (!error)
-        join(&without, &eval->decision);
-    return error;
+    weir_decision decision[2];
+    int error = 0;
+    for (eval->cost = 1; eval->cost >= 0 && !error; eval->cost--)
+        error = weir__eval_operate(&job->ctx, eval, WEIR__PEEK, &decision[eval->cost]);
+    eval->cost = 0;
+    if (error)
+        return error;
+    join(&decision[0], &decision[1]);
+    eval->decision = decision[1];
+    return 0;
 }
 
 /* Blocks are local to this host. Without a reply of the store, reports the host's own counter. */
 static int peek_remote(const struct job *job, struct weir__rule_eval *eval)
 {
-    struct weir__request_ctx ctx = context_of(job);
     weir_decision decision[2];
     int error = peek_here(job, eval);
     if (error || eval->decision.verdict == WEIR_BLOCKED)
         return error;
-    for (int cost = 1; cost >= 0 && !error && !eval->store_error; cost--) {
-        eval->cost = cost;
-        if (job->preparing)
-            error = weir__strict_add(&ctx, job->async, eval, WEIR__OP_PEEK);
-        else
-            eval->store_error = weir__strict_reply(&ctx, job->async, eval, WEIR__OP_PEEK, &decision[cost]);
-    }
+    for (eval->cost = 1; eval->cost >= 0 && !error; eval->cost--)
+        error = exchange(job, eval, WEIR__OP_PEEK, &decision[eval->cost]);
     eval->cost = 0;
-    if (error || job->preparing || eval->store_error)
+    if (job->preparing)
         return error;
+    eval->store_error = error;
+    if (error)
+        return 0;
     join(&decision[0], &decision[1]);
     eval->decision = decision[1];
     return 0;
@@ -216,13 +216,13 @@ static int report_state(struct job *job, const struct weir__rule *rule)
                                    .key = job->key.data,
                                    .key_len = (uint32_t)job->key.len,
                                    .shadow = rule->shadow,
-                                   .reason = weir__key_listed(job->ruleset->rules, rule, job->key)};
-    struct weir__quota room;
+                                   .reason = weir__key_listed(job->ctx.ruleset->rules, rule, job->key)};
+    struct weir__quota scaled;
     weir_outcome outcome;
     if (eval.reason != WEIR_BY_LIMIT)
         eval.quota = NULL;
     weir__eval_settle(&eval);
-    eval.quota = weir__quota_effective(job->engine, rule, eval.quota, job->now, &room);
+    eval.quota = weir__quota_effective(job->ctx.engine, rule, eval.quota, job->ctx.now, &scaled);
     int error = !eval.quota ? 0 : is_strict(job, rule) ? peek_remote(job, &eval) : peek_here(job, &eval);
     if (error || job->preparing)
         return error;
@@ -233,106 +233,47 @@ static int report_state(struct job *job, const struct weir__rule *rule)
     return 0;
 }
 
-int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
-{
-    struct job job = job_for(report_state, engine, rule, key, len, now, NULL);
-    int error = outcome ? run_waiting(&job) : WEIR_EINVAL;
-    if (!error)
-        *outcome = job.outcome;
-    return error;
-}
-
-int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
-{
-    struct job job = job_for(report_state, engine, rule, key, len, now, async);
-    return prepare(&job);
-}
-
-int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async,
-                          weir_outcome *outcome)
-{
-    struct job job = job_for(report_state, engine, rule, key, len, now, async);
-    int error = async && outcome ? run_by_name(&job) : WEIR_EINVAL;
-    if (!error)
-        *outcome = job.outcome;
-    return error;
-}
-
 /* ---- Reset ---- */
 
 /* Denials are cached by cost: removes those of the costs that the rule names, and of the first few. Others expire. */
 static int clear_negative_cache(const struct job *job, const struct weir__rule *rule, const weir_limit *limit)
 {
     enum { FIRST = 16 };
+    const weir *engine = job->ctx.engine;
     weir_request request = {limit, job->key.data, job->key.len, 0, 0, {0}};
     int64_t costs = FIRST + 1 + (int64_t)rule->cost.path_count;
     int error = 0;
     for (int64_t i = 0; i < costs && !error; i++) {
         request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.fallback : rule->cost.paths[i - FIRST - 1].cost;
-        error = weir__negative_cache_remove(job->engine->segment, &job->engine->negative_cache, &request, job->now);
+        error = weir__negative_cache_remove(engine->segment, &engine->negative_cache, &request, job->ctx.now);
     }
     return error;
 }
 
-/* Resets the counter; under an eventual rule, records the units as refunded, for all hosts. */
-static int reset_counter(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
-{
-    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(job->ruleset, rule);
-    weir_segment *segment = job->engine->segment;
-    int64_t before = deltas ? weir__delta_ledger_before(segment, quota, job->key, job->now) : 0;
-    int error = weir_reset(segment, &quota->limit, job->key.data, job->key.len, job->now);
-    if (!error && deltas)
-        weir__delta_ledger_record_refund(deltas, segment, rule, quota, job->key, INT64_MAX, before, quota->limit.hard);
-    return error;
-}
-
-/* Resets all tiers: those of a sliding counter have counters of their own where their windows differ. */
-static int reset_here(const struct job *job, const struct weir__rule *rule)
-{
-    int error = 0;
-    for (size_t i = 0; i < rule->quota_count && !error; i++) {
-        struct weir__quota room;
-        const struct weir__quota *quota = weir__quota_effective(job->engine, rule, &rule->quotas[i], job->now, &room);
-        if (quota->kind != WEIR__LIMITED)
-            continue;
-        error = reset_counter(job, rule, quota);
-        if (!error && is_strict(job, rule))
-            error = clear_negative_cache(job, rule, &quota->limit);
-    }
-    return error;
-}
-
-/* In the store all tiers share one counter. */
+/*
+ * Resets all tiers: those of a sliding counter have counters of their own where their windows differ. In the store they
+ * share one counter. Under an eventual rule the units are recorded as refunded, for all hosts.
+ */
 static int reset(struct job *job, const struct weir__rule *rule)
 {
-    struct weir__request_ctx ctx = context_of(job);
     struct weir__rule_eval eval = {.rule = rule, .key = job->key.data, .key_len = (uint32_t)job->key.len};
+    const struct weir__quota *first = NULL;
     weir_decision unused;
-    for (size_t i = 0; i < rule->quota_count && !eval.quota && is_strict(job, rule); i++)
-        if (rule->quotas[i].kind == WEIR__LIMITED)
-            eval.quota = &rule->quotas[i];
-    if (job->preparing)
-        return eval.quota ? weir__strict_add(&ctx, job->async, &eval, WEIR__OP_RESET) : 0;
-    int error = reset_here(job, rule);
-    return error || !eval.quota ? error : weir__strict_reply(&ctx, job->async, &eval, WEIR__OP_RESET, &unused);
-}
-
-int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
-{
-    struct job job = job_for(reset, engine, rule, key, len, now, NULL);
-    return run_waiting(&job);
-}
-
-int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
-{
-    struct job job = job_for(reset, engine, rule, key, len, now, async);
-    return prepare(&job);
-}
-
-int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
-{
-    struct job job = job_for(reset, engine, rule, key, len, now, async);
-    return async ? run_by_name(&job) : WEIR_EINVAL;
+    int error = 0;
+    for (size_t i = 0; i < rule->quota_count && !error; i++) {
+        struct weir__quota scaled;
+        if (rule->quotas[i].kind != WEIR__LIMITED)
+            continue;
+        first = first ? first : &rule->quotas[i];
+        if (job->preparing)
+            break;
+        eval.quota = weir__quota_effective(job->ctx.engine, rule, &rule->quotas[i], job->ctx.now, &scaled);
+        error = weir__eval_operate(&job->ctx, &eval, WEIR__RESET, &unused);
+        if (!error && is_strict(job, rule))
+            error = clear_negative_cache(job, rule, &eval.quota->limit);
+    }
+    eval.quota = first;
+    return error || !first || !is_strict(job, rule) ? error : exchange(job, &eval, WEIR__OP_RESET, &unused);
 }
 
 /* ---- Block ---- */
@@ -342,19 +283,11 @@ static int block(struct job *job, const struct weir__rule *rule)
     int error = 0;
     for (size_t i = 0; i < rule->quota_count && !error; i++)
         if (rule->quotas[i].kind == WEIR__LIMITED) {
-            error = weir_block(job->engine->segment, &rule->quotas[i].limit, job->key.data, job->key.len, job->block_ns,
-                               job->now);
+            error = weir_block(job->ctx.engine->segment, &rule->quotas[i].limit, job->key.data, job->key.len,
+                               job->block_ns, job->ctx.now);
             job->done = true;
         }
     return error;
-}
-
-int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
-{
-    struct job job = job_for(block, engine, rule, key, len, now, NULL);
-    job.block_ns = for_ns;
-    int error = run_by_name(&job);
-    return error ? error : job.done ? 0 : WEIR_ELIMIT;
 }
 
 /* ---- Settling: charging or refunding the difference to an earlier take ---- */
@@ -375,88 +308,118 @@ const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const
     return first;
 }
 
-/* Settles in the segment, and records it for an eventual rule. */
-static int settle_here(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
+static int settle(struct job *job, const struct weir__rule *rule)
 {
-    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(job->ruleset, rule);
-    weir_segment *segment = job->engine->segment;
-    weir_text key = {job->taken->key, job->taken->key_len};
-    if (job->amount >= 0) {
-        int error = weir_charge(segment, &quota->limit, key.data, key.len, job->amount, job->now, job->decision);
-        if (!error && deltas)
-            weir__delta_ledger_record(deltas, segment, rule, quota, key, job->amount);
-        return error;
-    }
-    int64_t before = deltas ? weir__delta_ledger_before(segment, quota, key, job->now) : 0;
-    int error = weir_refund(segment, &quota->limit, key.data, key.len, -job->amount, job->now, job->decision);
-    if (!error && deltas)
-        weir__delta_ledger_record_refund(deltas, segment, rule, quota, key, -job->amount, before,
-                                         job->decision->remaining);
-    return error;
-}
-
-static int settle_remote(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
-{
-    struct weir__request_ctx ctx = context_of(job);
-    struct weir__rule_eval eval = {.rule = rule,
-                                   .quota = quota,
-                                   .key = job->taken->key,
-                                   .key_len = (uint32_t)job->taken->key_len,
-                                   .cost = job->amount};
-    if (!job->taken->key || !job->taken->key_len || job->taken->key_len > WEIR__KEY_MAX)
-        return WEIR_EINVAL;
-    enum weir__store_op_kind kind = job->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE;
-    if (job->preparing)
-        return weir__strict_add(&ctx, job->async, &eval, kind);
-    return weir__strict_reply(&ctx, job->async, &eval, kind, job->decision);
-}
-
-static int settle_rule(const struct job *job)
-{
-    const weir_rules *rules = job->ruleset->rules;
-    const struct weir__rule *rule = NULL;
-    for (size_t i = 0; i < rules->count && !rule; i++)
-        if (rules->rules[i]->shadow == job->taken->shadow && weir__text_is(rules->rules[i]->name, job->taken->rule))
-            rule = rules->rules[i];
-    const struct weir__quota *quota = rule ? weir__quota_taken(rule, job->taken) : NULL;
-    struct weir__quota room;
+    const weir_taken *taken = job->taken;
+    const weir *engine = job->ctx.engine;
+    const struct weir__quota *quota = weir__quota_taken(rule, taken);
+    struct weir__quota scaled;
     if (!quota)
         return WEIR_ENORULE;
-    quota = weir__quota_effective(job->engine, rule, quota, weir__clock_fast(job->engine->segment), &room);
-    if (is_strict(job, rule))
-        return settle_remote(job, rule, quota);
-    return job->preparing ? 0 : settle_here(job, rule, quota);
+    struct weir__rule_eval eval = {
+        .rule = rule,
+        .quota = weir__quota_effective(engine, rule, quota, weir__clock_fast(engine->segment), &scaled),
+        .key = taken->key,
+        .key_len = (uint32_t)taken->key_len,
+        .cost = job->amount};
+    if (!is_strict(job, rule) && taken->key_len > WEIR__KEY_BYTES_MAX)
+        return WEIR_EKEYLONG;
+    if (!is_strict(job, rule))
+        return job->preparing ? 0 : weir__eval_operate(&job->ctx, &eval, WEIR__SETTLE, &job->decision);
+    if (!taken->key || !taken->key_len || taken->key_len > WEIR__KEY_MAX)
+        return WEIR_EINVAL;
+    return exchange(job, &eval, job->amount < 0 ? WEIR__OP_REFUND : WEIR__OP_CHARGE, &job->decision);
 }
 
-static int settle(struct job *job)
+/* ---- The public calls: waiting for the store, or in two steps ---- */
+
+static struct job job_for(int (*run_rule)(struct job *job, const struct weir__rule *rule), weir *engine,
+                          const char *name, const void *key, size_t len, weir_time now, weir_async *async)
 {
-    if (!job->engine || !job->taken || !job->taken->rule || !job->decision)
-        return WEIR_EINVAL;
-    if (job->amount > WEIR__USED_MAX || job->amount < -WEIR__USED_MAX)
-        return WEIR_ECOST;
-    int at;
-    job->ruleset = weir__hazard_acquire(&job->engine->hazards, &at);
-    int error = settle_rule(job);
-    weir__hazard_release(&job->engine->hazards, at);
+    return (struct job){
+        .ctx = {.engine = engine, .now = now, .async = async}, .run_rule = run_rule, .name = name, .key = {key, len}};
+}
+
+int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
+{
+    struct job job = job_for(report_state, engine, rule, key, len, now, NULL);
+    int error = outcome ? run_waiting(&job) : WEIR_EINVAL;
+    if (!error)
+        *outcome = job.outcome;
     return error;
+}
+
+int weir_key_state_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
+{
+    struct job job = job_for(report_state, engine, rule, key, len, now, async);
+    return begin(&job);
+}
+
+int weir_key_state_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async,
+                          weir_outcome *outcome)
+{
+    struct job job = job_for(report_state, engine, rule, key, len, now, async);
+    int error = async && outcome ? run(&job) : WEIR_EINVAL;
+    if (!error)
+        *outcome = job.outcome;
+    return error;
+}
+
+int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
+{
+    struct job job = job_for(reset, engine, rule, key, len, now, NULL);
+    return run_waiting(&job);
+}
+
+int weir_key_reset_begin(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
+{
+    struct job job = job_for(reset, engine, rule, key, len, now, async);
+    return begin(&job);
+}
+
+int weir_key_reset_finish(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_async *async)
+{
+    struct job job = job_for(reset, engine, rule, key, len, now, async);
+    return async ? run(&job) : WEIR_EINVAL;
+}
+
+int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
+{
+    struct job job = job_for(block, engine, rule, key, len, now, NULL);
+    job.block_ns = for_ns;
+    int error = run(&job);
+    return error ? error : job.done ? 0 : WEIR_ELIMIT;
+}
+
+static struct job settling(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
+{
+    struct job job = job_for(settle, engine, NULL, NULL, 0, now, async);
+    job.taken = taken;
+    job.amount = amount;
+    return job;
 }
 
 int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
 {
-    struct job job = {settle, engine, now, .taken = taken, .amount = amount, .decision = decision};
-    return run_waiting(&job);
+    struct job job = settling(engine, taken, amount, now, NULL);
+    int error = taken && decision ? run_waiting(&job) : WEIR_EINVAL;
+    if (!error)
+        *decision = job.decision;
+    return error;
 }
 
 int weir_key_settle_begin(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async)
 {
-    weir_decision unused;
-    struct job job = {settle, engine, now, async, .taken = taken, .amount = amount, .decision = &unused};
-    return prepare(&job);
+    struct job job = settling(engine, taken, amount, now, async);
+    return taken ? begin(&job) : WEIR_EINVAL;
 }
 
 int weir_key_settle_finish(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_async *async,
                            weir_decision *decision)
 {
-    struct job job = {settle, engine, now, async, .taken = taken, .amount = amount, .decision = decision};
-    return async ? settle(&job) : WEIR_EINVAL;
+    struct job job = settling(engine, taken, amount, now, async);
+    int error = taken && async && decision ? run(&job) : WEIR_EINVAL;
+    if (!error)
+        *decision = job.decision;
+    return error;
 }

@@ -1,7 +1,7 @@
 /* Recording of deltas. See ledger.h. */
 #include "engine/ledger.h"
 #include "base/clock.h"
-#include "engine/segment.h"
+#include "engine/evaluation.h"
 #include "base/hash.h"
 #include "engine/store_request.h"
 
@@ -90,34 +90,35 @@ static void name_it(struct weir__ledger_text *text, weir_text key)
     text->cut = 1;
 }
 
-void weir__delta_ledger_record(const struct weir__delta_ledger *deltas, const weir_segment *segment,
-                               const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
-                               int64_t amount)
+void weir__delta_ledger_record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t amount)
 {
-    uint64_t tier = weir__delta_ledger_tier(quota);
-    uint64_t identity = weir__counter_hash(segment, &quota->limit, key.data, key.len) ^ tier;
-    identity = identity ? identity : 1; /* 0 is free */
-    if (!amount || weir__ledger_add(&deltas->ledger, identity, amount))
+    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, eval->rule);
+    if (!deltas || !amount)
         return;
-    struct weir__ledger_text text = {.rule = rule->id, .tier = tier};
-    name_it(&text, key);
+    uint64_t tier = weir__delta_ledger_tier(eval->quota);
+    uint64_t identity = weir__counter_hash(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len) ^ tier;
+    identity = identity ? identity : 1; /* 0 is free */
+    if (weir__ledger_add(&deltas->ledger, identity, amount))
+        return;
+    struct weir__ledger_text text = {.rule = eval->rule->id, .tier = tier};
+    name_it(&text, (weir_text){eval->key, eval->key_len});
     (void)weir__ledger_add_entry(&deltas->ledger, identity, &text, amount); /* counts what finds no room */
 }
 
-int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key,
-                                  weir_time now)
+int64_t weir__delta_ledger_before(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
     weir_decision before;
-    int error = weir_peek(segment, &quota->limit, key.data, key.len, 0, now, &before);
-    return error ? INT64_MAX : before.remaining; /* then nothing is recorded as refunded */
+    if (!weir__delta_ledger_of(ctx->ruleset, eval->rule) ||
+        weir_peek(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, 0, ctx->now, &before) != 0)
+        return INT64_MAX; /* then nothing is recorded as refunded */
+    return before.remaining;
 }
 
-void weir__delta_ledger_record_refund(const struct weir__delta_ledger *deltas, const weir_segment *segment,
-                                      const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
+void weir__delta_ledger_record_refund(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
                                       int64_t requested, int64_t before, int64_t after)
 {
     int64_t given = after > before ? after - before : 0;
-    weir__delta_ledger_record(deltas, segment, rule, quota, key, -(given < requested ? given : requested));
+    weir__delta_ledger_record(ctx, eval, -(given < requested ? given : requested));
 }
 
 /* ---- The agent's heartbeat ---- */

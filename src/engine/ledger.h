@@ -15,6 +15,9 @@
 /* The agent updates its heartbeat several times a second: after this time without one it counts as dead. */
 #define WEIR__DELTA_LEDGER_SILENT_MS 2000
 
+struct weir__request_ctx;
+struct weir__rule_eval;
+
 struct weir__delta_ledger {
     struct weir__mapped mapped;
     struct weir__ledger ledger;
@@ -38,18 +41,14 @@ static inline struct weir__delta_ledger *weir__delta_ledger_of(const struct weir
     return written && !weir__load32(&ruleset->deltas->mapped.lost) ? ruleset->deltas : NULL;
 }
 
-/* Records that `amount` was taken; negative: refunded. */
-void weir__delta_ledger_record(const struct weir__delta_ledger *deltas, const weir_segment *segment,
-                               const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
-                               int64_t amount);
+/* Records that `amount` was taken from the eval's counter; negative: refunded. Nothing if the rule is not eventual. */
+void weir__delta_ledger_record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t amount);
 /*
  * A refund may be less than requested, so it is recorded from what remains before and after it. Concurrent takes make
  * it seem less, which denies more.
  */
-int64_t weir__delta_ledger_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key,
-                                  weir_time now);
-void weir__delta_ledger_record_refund(const struct weir__delta_ledger *deltas, const weir_segment *segment,
-                                      const struct weir__rule *rule, const struct weir__quota *quota, weir_text key,
+int64_t weir__delta_ledger_before(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
+void weir__delta_ledger_record_refund(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
                                       int64_t requested, int64_t before, int64_t after);
 
 /* Slow path of weir__delta_ledger_unavailable. */

@@ -82,26 +82,6 @@ static int take_stand_in(const struct weir__request_ctx *ctx, struct weir__rule_
 
 /* ---- Operations on one counter ---- */
 
-enum operation { PEEK, TAKE, ROLL_BACK, CHARGE };
-
-/* Records in the delta ledger what the counter of an eventual rule took or got back. `before`: what remained. */
-static void record(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum operation what,
-                   int64_t before, const weir_decision *made)
-{
-    const struct weir__delta_ledger *deltas = weir__delta_ledger_of(ctx->ruleset, eval->rule);
-    const weir_segment *segment = ctx->engine->segment;
-    weir_text key = {eval->key, eval->key_len};
-    if (!deltas || what == PEEK)
-        return;
-    if (what == TAKE && eval->cost < 0)
-        weir__delta_ledger_record_refund(deltas, segment, eval->rule, eval->quota, key, -eval->cost, before,
-                                         made->remaining);
-    else if (what == ROLL_BACK)
-        weir__delta_ledger_record(deltas, segment, eval->rule, eval->quota, key, -eval->cost);
-    else if (what == CHARGE || weir_passes(made) || eval->quota->limit.count_rejected)
-        weir__delta_ledger_record(deltas, segment, eval->rule, eval->quota, key, eval->cost);
-}
-
 static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
 {
     const weir_limit *limit = &eval->quota->limit;
@@ -127,22 +107,41 @@ static __attribute__((noinline)) int roll_back(const struct weir__request_ctx *c
     return error;
 }
 
-static void operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum operation what)
+int weir__eval_operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what,
+                       weir_decision *made)
 {
-    const struct weir__quota *quota = eval->quota;
+    const weir_limit *limit = &eval->quota->limit;
     weir_segment *segment = ctx->engine->segment;
+    bool refunds = what == WEIR__RESET || (eval->cost < 0 && what != WEIR__PEEK);
+    int64_t before = refunds ? weir__delta_ledger_before(ctx, eval) : 0;
+    int error = what == WEIR__PEEK    ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made)
+                : what == WEIR__ADMIT ? take(ctx, eval, made)
+                : what == WEIR__ROLL_BACK ? roll_back(ctx, eval, made)
+                : what == WEIR__RESET     ? weir_reset(segment, limit, eval->key, eval->key_len, ctx->now)
+                : eval->cost < 0 ? weir_refund(segment, limit, eval->key, eval->key_len, -eval->cost, ctx->now, made)
+                                 : weir_charge(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
+    if (error || what == WEIR__PEEK || !ctx->ruleset->deltas)
+        return error;
+    if (what == WEIR__RESET)
+        weir__delta_ledger_record_refund(ctx, eval, INT64_MAX, before, limit->hard);
+    else if (refunds)
+        weir__delta_ledger_record_refund(ctx, eval, -eval->cost, before, made->remaining);
+    else if (what == WEIR__ROLL_BACK)
+        weir__delta_ledger_record(ctx, eval, -eval->cost);
+    else if (what == WEIR__SETTLE || weir_passes(made) || limit->count_rejected)
+        weir__delta_ledger_record(ctx, eval, eval->cost);
+    return 0;
+}
+
+/* Decides the eval by an operation on its counter, or by on_store_failure. */
+static void operate(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum weir__operation what)
+{
     weir_decision made;
-    int64_t before = 0;
-    if (eval->cost < 0 && what == TAKE && weir__delta_ledger_of(ctx->ruleset, eval->rule))
-        before = weir__delta_ledger_before(segment, quota, (weir_text){eval->key, eval->key_len}, ctx->now);
-    int error = what == PEEK ? weir_peek(segment, &quota->limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
-                : what == TAKE ? take(ctx, eval, &made)
-                               : roll_back(ctx, eval, &made);
+    int error = weir__eval_operate(ctx, eval, what, &made);
     if (error) {
         weir__eval_fail(eval, error);
         return;
     }
-    record(ctx, eval, what, before, &made);
     eval->decision = made;
     weir__eval_look_full(ctx, eval);
 }
@@ -215,7 +214,7 @@ static void roll_back_all(const struct weir__request_ctx *ctx, size_t end)
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (!takes(eval) || weir__eval_denies(eval) || counts_rejected(eval))
             continue;
-        operate(ctx, eval, ROLL_BACK);
+        operate(ctx, eval, WEIR__ROLL_BACK);
         if (eval->rule && !eval->error)
             weir__count(&weir__rule_stats_on(ctx->ruleset, eval->rule, ctx->cpu)->rolled_back, 1);
     }
@@ -252,7 +251,7 @@ static void take_rejected(const struct weir__request_ctx *ctx, size_t from)
             continue;
         weir_decision looked = eval->decision;
         if (takes(eval) && counts_rejected(eval) && !ctx->dry_run)
-            operate(ctx, eval, TAKE);
+            operate(ctx, eval, WEIR__ADMIT);
         else if (!weir__eval_denies(eval))
             eval->decision.remaining += eval->cost;
         else if (!ctx->dry_run && eval->reason == WEIR_BY_LIMIT)
@@ -270,7 +269,7 @@ static bool take_all(const struct weir__request_ctx *ctx)
         if (!takes(eval))
             continue;
         bool passed = !weir__eval_denies(eval);
-        operate(ctx, eval, TAKE);
+        operate(ctx, eval, WEIR__ADMIT);
         if (!passed || !weir__eval_denies(eval) || !weir__request_denied(ctx))
             continue;
         roll_back_all(ctx, i);
@@ -286,7 +285,7 @@ static void refund_all(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (weir__eval_enforced(eval) && counts_here(eval) && eval->cost < 0 && !eval->error)
-            operate(ctx, eval, TAKE);
+            operate(ctx, eval, WEIR__ADMIT);
     }
 }
 
@@ -300,7 +299,7 @@ bool weir__request_takes(const struct weir__request_ctx *ctx)
 
 void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    operate(ctx, eval, PEEK);
+    operate(ctx, eval, WEIR__PEEK);
 }
 
 void weir__request_peek(const struct weir__request_ctx *ctx)
@@ -308,7 +307,7 @@ void weir__request_peek(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
         if (weir__eval_enforced(eval) && counts_here(eval))
-            operate(ctx, eval, PEEK);
+            operate(ctx, eval, WEIR__PEEK);
     }
 }
 
@@ -316,7 +315,7 @@ static void decide_enforced(struct weir__request_ctx *ctx, struct weir__rule_eva
 {
     bool taking = weir__request_takes(ctx);
     if (only && taking && !ctx->dry_run && !weir__request_denied(ctx)) {
-        operate(ctx, only, TAKE);
+        operate(ctx, only, WEIR__ADMIT);
         return;
     }
     weir__request_peek(ctx);
@@ -363,7 +362,7 @@ static void decide_shadows(struct weir__request_ctx *ctx)
         if (eval->strict)
             weir__strict_shadow(ctx, eval, passes);
         if (counts_here(eval))
-            operate(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? TAKE : PEEK);
+            operate(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? WEIR__ADMIT : WEIR__PEEK);
     }
 }
 
@@ -388,11 +387,7 @@ static void charge_denied(const struct weir__request_ctx *ctx)
         bool denies = weir__eval_denies(eval);
         if (eval->strict || eval->error || !(all || denies) || !weir__eval_counts_denied(ctx, eval))
             continue;
-        int error = weir_charge(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, eval->cost,
-                                ctx->now, &made);
-        if (!error)
-            record(ctx, eval, CHARGE, 0, &made);
-        if (!error && !denies)
+        if (weir__eval_operate(ctx, eval, WEIR__SETTLE, &made) == 0 && !denies)
             eval->decision = made;
     }
 }
@@ -510,7 +505,7 @@ static bool is_simple(const struct weir__request_ctx *ctx)
 static const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *eval = ctx->evals;
-    operate(ctx, eval, TAKE);
+    operate(ctx, eval, WEIR__ADMIT);
     if (ctx->charge_denied && weir__eval_denies(eval))
         charge_denied(ctx);
     count_eval(ctx, eval, weir__eval_denies(eval));
@@ -529,7 +524,7 @@ static inline bool decide_fast(const struct weir__request_ctx *ctx)
     for (size_t i = 0; i < ctx->count; i++) {
         const struct weir__rule_eval *eval = &ctx->evals[i];
         if (records)
-            record(ctx, eval, TAKE, 0, &eval->decision);
+            weir__delta_ledger_record(ctx, eval, eval->cost);
         count_eval(ctx, eval, false);
     }
     return true;
