@@ -17,7 +17,7 @@ static void check_diagnostic(void *context, const weir_diagnostic *diagnostic)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct weir__regex_room *room; /* for all inputs, as in the engine */
+    static struct weir__regex_scratch *scratch; /* for all inputs, as in the engine */
     const char *start = (const char *)data, *end = size ? memchr(start, '\n', size) : NULL;
     weir_text pattern = {start, end ? (size_t)(end - start) : size};
     weir_text text = end ? (weir_text){end + 1, size - pattern.len - 1} : (weir_text){NULL, 0};
@@ -27,14 +27,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct weir__diagnostics report = {
         .diagnose = check_diagnostic, .context = &last_column, .sources = &source, .source_count = 1};
 
-    if (!room && !(room = weir__regex_room_make()))
+    if (!scratch && !(scratch = weir__regex_scratch_make()))
         abort();
     const struct weir__regex *regex =
         weir__regex_compile(pattern, size % 2, &arena, &report, (struct weir__place){0, 1, 1});
     if (report.errors != (regex ? 0 : 1))
         abort();
     if (regex) {
-        struct weir__matching first = {.room = room}, second = {.room = room};
+        struct weir__matching first = {.regex_scratch = scratch}, second = {.regex_scratch = scratch};
         bool found = weir__regex_match(regex, text, &first);
         if (weir__regex_match(regex, text, &second) != found || first.limited != second.limited || first.limited > 1 ||
             (first.limited && !found))

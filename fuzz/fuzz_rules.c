@@ -159,7 +159,7 @@ static void check_set(const weir_rules *set)
     for (size_t i = 0; i < set->count && i < REQUESTS_MAX; i++)
         check_limits(set->rules[i]);
     static const weir_text methods[] = {{"GET", 3}, {"post", 4}, {"X", 1}, {"", 0}};
-    struct weir__matching matching = {.room = set->has_regex ? weir__regex_room_make() : NULL};
+    struct weir__matching matching = {.regex_scratch = set->has_regex ? weir__regex_scratch_make() : NULL};
     struct request request = {.path = WEIR__TEXT("/api/v1/items"), .host = WEIR__TEXT("www.example.com")};
     size_t step = set->count / REQUESTS_MAX + 1;
     check_request(set, &request, &matching);
@@ -176,7 +176,7 @@ static void check_set(const weir_rules *set)
             request.host = match->entries->host->text;
         check_request(set, &request, &matching);
     }
-    weir__regex_room_free(matching.room);
+    weir__regex_scratch_free(matching.regex_scratch);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM_AT_FIRST 4
-#define OPS_MAX       65536 /* of one request */
+#define CAPACITY_AT_FIRST 4
+#define OPS_MAX           65536 /* of one request */
 
 int weir_async_new(weir *engine, weir_async **async)
 {
@@ -15,7 +15,7 @@ int weir_async_new(weir *engine, weir_async **async)
     if (!fresh)
         return WEIR_ENOMEM;
     fresh->engine = engine;
-    if (weir__async_reserve(fresh, ROOM_AT_FIRST) != 0) {
+    if (weir__async_reserve(fresh, CAPACITY_AT_FIRST) != 0) {
         weir_async_free(fresh);
         return WEIR_ENOMEM;
     }
@@ -52,22 +52,22 @@ static void *grown(void *memory, size_t count, size_t size, bool *failed)
 int weir__async_reserve(weir_async *async, size_t more)
 {
     size_t needed = async->request.op_count + more;
-    if (needed <= async->room)
+    if (needed <= async->capacity)
         return 0;
     if (needed > OPS_MAX)
         return WEIR_ETOOMANY;
-    size_t room = async->room ? async->room : ROOM_AT_FIRST;
-    while (room < needed)
-        room *= 2;
+    size_t capacity = async->capacity ? async->capacity : CAPACITY_AT_FIRST;
+    while (capacity < needed)
+        capacity *= 2;
     bool failed = false;
-    async->request.ops = grown(async->request.ops, room, sizeof *async->request.ops, &failed);
-    async->request.groups = grown(async->request.groups, room, sizeof *async->request.groups, &failed);
-    async->outcome = grown(async->outcome, room, sizeof *async->outcome, &failed);
+    async->request.ops = grown(async->request.ops, capacity, sizeof *async->request.ops, &failed);
+    async->request.groups = grown(async->request.groups, capacity, sizeof *async->request.groups, &failed);
+    async->outcome = grown(async->outcome, capacity, sizeof *async->outcome, &failed);
     async->back.ops = async->request.ops;
     async->back.groups = async->request.groups;
     if (failed)
-        return WEIR_ENOMEM; /* arrays that have grown are only larger than `room` */
-    async->room = (uint32_t)room;
+        return WEIR_ENOMEM; /* arrays that have grown are only larger than `capacity` */
+    async->capacity = (uint32_t)capacity;
     return 0;
 }
 

@@ -328,7 +328,7 @@ STEP int begin(struct weir__request_ctx *ctx, const weir_query *query, weir_resu
     /* Made before the first ruleset with expressions is published. */
     scratch->matching = (struct weir__matching){0};
     if (ctx->hazard >= 0 && rules->has_regex)
-        scratch->matching.room = ctx->engine->room[ctx->hazard];
+        scratch->matching.regex_scratch = ctx->engine->regex_scratch[ctx->hazard];
     if ((rules->block.networks || rules->allow.networks) &&
         decide_by_network(rules, values_of(ctx, query), query, ctx->now, result))
         return 1;

@@ -154,8 +154,8 @@ void weir_close(weir *engine)
         weir__ruleset_free(old);
     }
     for (int i = 0; i < WEIR__HAZARD_SLOTS; i++)
-        if (engine->room[i])
-            weir__regex_room_free(engine->room[i]);
+        if (engine->regex_scratch[i])
+            weir__regex_scratch_free(engine->regex_scratch[i]);
     free(engine->scratch);
     weir__connection_pool_free((struct weir__connection_pool *)(uintptr_t)weir__load64(&engine->connection_pool));
     weir__hot_sampler_close(engine->hot_sampler);

@@ -53,9 +53,9 @@ struct weir__ruleset {
 };
 
 struct weir {
-    struct weir__hazard_pointers hazards;              /* publishes a struct weir__ruleset */
-    struct weir__regex_room *room[WEIR__HAZARD_SLOTS]; /* regex scratch; made with the first ruleset with regexes */
-    struct weir__scratch *scratch;                     /* one for each hazard slot */
+    struct weir__hazard_pointers hazards;                          /* publishes a struct weir__ruleset */
+    struct weir__regex_scratch *regex_scratch[WEIR__HAZARD_SLOTS]; /* made with the first ruleset with regexes */
+    struct weir__scratch *scratch;                                 /* one for each hazard slot */
     weir_segment *segment;
     bool own_segment;
     struct weir__rule_stats unread_stats; /* counters of rules for which the segment has no room */

@@ -32,10 +32,10 @@ struct weir__rule_eval {
     bool strict;             /* the store decides */
     bool skipped;            /* not sent: the request is already denied */
     bool skipped_in_prepare; /* it was skipped when the request was prepared */
-    bool kept;               /* a shadow: the units that the store took are kept */
+    bool keeps_units;        /* a shadow: the units that the store took are not refunded */
     bool by_address;         /* the key is some text and the address of the query's peer */
-    bool reserved;           /* its quota is without the rule's reserve; see weir__overload_apply */
-    uint8_t permits;         /* its slot in ctx->permits, from 1 on; 0: it has none */
+    bool without_reserve;    /* its quota is without the rule's reserve; see weir__overload_apply */
+    uint8_t permit_number;   /* of its permit in ctx->permits, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
     int store_error; /* why the store, or the slab, did not decide; another counter of the host did instead */
@@ -103,9 +103,10 @@ weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX]);
 /* The tier that was taken from, or the first with a counter; NULL: none has one. */
 const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken);
 
-/* Writes weir_deferral.others into `room`: every rule that limits the request, except that of `by`. False: no room. */
-bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *room, size_t size,
-                        weir_text *others);
+/* Writes weir_deferral.others into `buffer`: every rule that limits the request, except that of `by`. False: no room.
+ */
+bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *buffer,
+                        size_t size, weir_text *others);
 /* The largest cost among the limits of a rule: that of a concurrency limit is 1 whatever the others cost. */
 int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by);
 
@@ -179,18 +180,18 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
 
 /*
  * Sets the request's priority and its random number for shedding. Replaces each quota that the load scales, or a
- * reserve reduces, by a copy in `room`, which has one element per eval.
+ * reserve reduces, by a copy in `scaled`, which has one element per eval.
  */
-void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *room);
+void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *scaled);
 /* True if no list or ban denies the request and it is to be shed, before any counter is used. */
 bool weir__overload_must_shed(const struct weir__request_ctx *ctx);
 /* Sheds it: decides all evals, and returns the one that is reported to the client. */
 const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx);
 /* After the decision: marks evals that were denied only because of a reserve as shed. */
-void weir__overload_mark_reserved(const struct weir__request_ctx *ctx);
-/* The effective quota now, for operations on one key of a rule: the quota itself, or a scaled copy in `room`. */
+void weir__overload_mark_shed(const struct weir__request_ctx *ctx);
+/* The effective quota now, for operations on one key of a rule: the quota itself, or a scaled copy in `scaled`. */
 const struct weir__quota *weir__quota_effective(const weir *engine, const struct weir__rule *rule,
                                                 const struct weir__quota *quota, weir_time now,
-                                                struct weir__quota *room);
+                                                struct weir__quota *scaled);
 
 #endif

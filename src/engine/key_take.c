@@ -77,10 +77,10 @@ static bool was_listed(const struct weir__request_ctx *ctx, const struct weir__r
     return false;
 }
 
-bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *room, size_t size,
-                        weir_text *others)
+bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *buffer,
+                        size_t size, weir_text *others)
 {
-    char *at = room, cost[32];
+    char *at = buffer, cost[32];
     size_t count = 0;
     size = size < WEIR_OTHERS_BYTES ? size : WEIR_OTHERS_BYTES;
     for (size_t i = 0; i < ctx->count; i++) {
@@ -90,7 +90,7 @@ bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__
         weir_text tier = eval->quota ? eval->quota->tier : (weir_text){NULL, 0};
         int len = snprintf(cost, sizeof cost, ".%lld", (long long)weir__eval_base_cost(ctx, eval));
         size_t needed = 2 * (eval->rule->base.len + eval->key_len + tier.len) + 3 + (size_t)len;
-        if (count++ == WEIR_OTHERS_MAX || needed > size - (size_t)(at - room))
+        if (count++ == WEIR_OTHERS_MAX || needed > size - (size_t)(at - buffer))
             return false;
         if (count > 1)
             *at++ = ';';
@@ -101,7 +101,7 @@ bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__
         at = weir__write_hex(at, tier.data, tier.len);
         at = (char *)memcpy(at, cost, (size_t)len) + len;
     }
-    *others = (weir_text){room, (size_t)(at - room)};
+    *others = (weir_text){buffer, (size_t)(at - buffer)};
     return true;
 }
 
@@ -111,27 +111,27 @@ struct other {
     int64_t cost;
 };
 
-/* Decodes the bytes up to the next '.', with a zero byte after them, into *room. False: malformed. */
-static bool read_hex(weir_text *rest, char **room, weir_text *to)
+/* Decodes the bytes up to the next '.', with a zero byte after them, to *end. False: malformed. */
+static bool read_hex(weir_text *rest, char **end, weir_text *to)
 {
-    to->data = *room;
+    to->data = *end;
     for (; rest->len >= 2 && rest->data[0] != '.'; rest->data += 2, rest->len -= 2) {
         int high = weir__hex_value(rest->data[0]), low = weir__hex_value(rest->data[1]);
         if (high < 0 || low < 0 || weir__lower(rest->data[0]) != (unsigned char)rest->data[0] ||
             weir__lower(rest->data[1]) != (unsigned char)rest->data[1])
             return false; /* digits are of lower case: an entry has one form */
-        *(*room)++ = (char)(high << 4 | low);
+        *(*end)++ = (char)(high << 4 | low);
     }
-    to->len = (size_t)(*room - to->data);
-    *(*room)++ = 0;
+    to->len = (size_t)(*end - to->data);
+    *(*end)++ = 0;
     if (!rest->len || rest->data[0] != '.')
         return false;
     *rest = (weir_text){rest->data + 1, rest->len - 1};
     return true;
 }
 
-/* Returns the number of entries, whose texts are in `room`; -1: malformed. */
-static int read_others(weir_text rest, char room[WEIR_OTHERS_BYTES], struct other others[WEIR_OTHERS_MAX])
+/* Returns the number of entries, whose texts are in `texts`; -1: malformed. */
+static int read_others(weir_text rest, char texts[WEIR_OTHERS_BYTES], struct other others[WEIR_OTHERS_MAX])
 {
     int count = 0;
     if (rest.len > WEIR_OTHERS_BYTES)
@@ -139,8 +139,8 @@ static int read_others(weir_text rest, char room[WEIR_OTHERS_BYTES], struct othe
     while (rest.len) {
         struct other *to = &others[count];
         weir_text rule;
-        if (count++ == WEIR_OTHERS_MAX || !read_hex(&rest, &room, &rule) || !read_hex(&rest, &room, &to->key) ||
-            !read_hex(&rest, &room, &to->tier) || !rule.len || !to->key.len || to->key.len > WEIR__KEY_MAX)
+        if (count++ == WEIR_OTHERS_MAX || !read_hex(&rest, &texts, &rule) || !read_hex(&rest, &texts, &to->key) ||
+            !read_hex(&rest, &texts, &to->tier) || !rule.len || !to->key.len || to->key.len > WEIR__KEY_MAX)
             return -1;
         const char *end = memchr(rest.data, ';', rest.len);
         size_t len = end ? (size_t)(end - rest.data) : rest.len;
@@ -184,9 +184,9 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
 {
     struct other others[WEIR_OTHERS_MAX];
     struct weir__request_ctx ctx;
-    char text[WEIR__KEY_MAX], room[WEIR_OTHERS_BYTES];
+    char text[WEIR__KEY_MAX], texts[WEIR_OTHERS_BYTES];
     int error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
-    int other_count = error ? 0 : read_others(what->others, room, others);
+    int other_count = error ? 0 : read_others(what->others, texts, others);
     if (error || other_count < 0)
         return error ? error : WEIR_EINVAL;
     weir__watch(engine);

@@ -43,14 +43,14 @@ static bool is_scaled(const struct weir__quota *quota)
 
 const struct weir__quota *weir__quota_effective(const weir *engine, const struct weir__rule *rule,
                                                 const struct weir__quota *quota, weir_time now,
-                                                struct weir__quota *room)
+                                                struct weir__quota *scaled)
 {
     struct weir__load_view view;
     if (!is_scaled(quota))
         return quota;
     read_load(engine, now, &view);
-    scale(rule, &view, quota, room);
-    return room;
+    scale(rule, &view, quota, scaled);
+    return scaled;
 }
 
 /* ---- A request ---- */
@@ -112,27 +112,27 @@ static void draw(struct weir__request_ctx *ctx, const struct weir__load_view *vi
         ctx->dice = mix(ctx->dice, weir__hot_sampler_hash(ctx->engine->segment, first->key, first->key_len));
 }
 
-void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *room)
+void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *scaled)
 {
     struct weir__load_view view;
     read_load(ctx->engine, ctx->now, &view);
     ctx->priority = class_of(ctx);
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        bool scaled = is_scaled(eval->quota);
-        eval->reserved = keeps_reserve(ctx, eval);
-        if (!scaled && !eval->reserved)
+        bool scales = is_scaled(eval->quota);
+        eval->without_reserve = keeps_reserve(ctx, eval);
+        if (!scales && !eval->without_reserve)
             continue;
-        if (scaled)
-            scale(eval->rule, &view, eval->quota, &room[i]);
+        if (scales)
+            scale(eval->rule, &view, eval->quota, &scaled[i]);
         else
-            room[i] = *eval->quota;
-        if (eval->reserved) {
-            room[i].full_cap = room[i].limit.cap;
-            weir__limit_without_reserve(&room[i].limit, eval->rule->overload.reserve);
+            scaled[i] = *eval->quota;
+        if (eval->without_reserve) {
+            scaled[i].full_cap = scaled[i].limit.cap;
+            weir__limit_without_reserve(&scaled[i].limit, eval->rule->overload.reserve);
         }
-        eval->quota = &room[i];
-        ctx->load_aware |= eval->reserved;
+        eval->quota = &scaled[i];
+        ctx->load_aware |= eval->without_reserve;
     }
     if (ctx->count && !ctx->dry_run)
         draw(ctx, &view);
@@ -199,12 +199,12 @@ static bool passes_full(const struct weir__request_ctx *ctx, const struct weir__
            weir_passes(&looked);
 }
 
-void weir__overload_mark_reserved(const struct weir__request_ctx *ctx)
+void weir__overload_mark_shed(const struct weir__request_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->count; i++) {
         struct weir__rule_eval *eval = &ctx->evals[i];
-        if (eval->reserved && eval->quota && eval->reason == WEIR_BY_LIMIT && eval->decision.verdict == WEIR_DENY &&
-            passes_full(ctx, eval))
+        if (eval->without_reserve && eval->quota && eval->reason == WEIR_BY_LIMIT &&
+            eval->decision.verdict == WEIR_DENY && passes_full(ctx, eval))
             eval->reason = WEIR_BY_SHED;
     }
 }

@@ -27,19 +27,19 @@ int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval 
     if (error || !weir_passes(decision))
         return error;
     weir__permits_add(permits, &lease);
-    eval->permits = (uint8_t)permits->count;
+    eval->permit_number = (uint8_t)permits->count;
     return 0;
 }
 
 int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision)
 {
     weir_segment *segment = ctx->engine->segment;
-    int error = weir_release(segment, &ctx->permits->lease[eval->permits - 1], ctx->now);
+    int error = weir_release(segment, &ctx->permits->lease[eval->permit_number - 1], ctx->now);
     if (error && error != WEIR_ELEASE)
         return error;
     error = weir_peek(segment, &eval->quota->limit, eval->key, eval->key_len, 0, ctx->now, decision);
-    ctx->permits->lease[eval->permits - 1] = (weir_lease){0}; /* releases nothing */
-    eval->permits = 0;
+    ctx->permits->lease[eval->permit_number - 1] = (weir_lease){0}; /* releases nothing */
+    eval->permit_number = 0;
     return error;
 }
 
@@ -66,7 +66,7 @@ static int release(weir *engine, weir_permits *permits, weir_async *async)
 static int renew(weir *engine, weir_permits *permits, bool in_flight, weir_async *async)
 {
     int failed = 0;
-    uint32_t kept = 0;
+    uint32_t count = 0;
     weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < permits->count; i++) {
         weir_lease *lease = &permits->lease[i];
@@ -76,9 +76,9 @@ static int renew(weir *engine, weir_permits *permits, bool in_flight, weir_async
         if (error == WEIR_ELEASE && !(remote && in_flight))
             continue;
         failed = error ? error : failed;
-        permits->lease[kept++] = *lease;
+        permits->lease[count++] = *lease;
     }
-    permits->count = kept;
+    permits->count = count;
     return failed;
 }
 

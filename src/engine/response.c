@@ -227,15 +227,15 @@ static void add_number(struct body_writer *to, int64_t number)
 
 static void add_json(struct body_writer *to, weir_text text)
 {
-    size_t room = to->size - to->len - 1;
-    if (room < 2)
+    size_t left = to->size - to->len - 1;
+    if (left < 2)
         return;
-    to->len = (size_t)(weir__json_put_string(to->at + to->len, room, text) - to->at);
+    to->len = (size_t)(weir__json_put_string(to->at + to->len, left, text) - to->at);
     to->at[to->len] = 0;
 }
 
-/* The rule's own message, or one for the reason, which is written into `room`. */
-static weir_text message_of(const weir_result *result, char *room, size_t size)
+/* The rule's own message, or one for the reason, which is written into `buffer`. */
+static weir_text message_of(const weir_result *result, char *buffer, size_t size)
 {
     int64_t wait = retry_seconds(result);
     if (result->message.len)
@@ -246,7 +246,7 @@ static weir_text message_of(const weir_result *result, char *room, size_t size)
         return weir__text_of("The request lacks a header or something else that is needed here.");
     if (!wait)
         return weir__text_of("Requests of this kind are not allowed.");
-    struct body_writer to = {room, 0, size};
+    struct body_writer to = {buffer, 0, size};
     if (result->decided_by.reason == WEIR_BY_SHED)
         ADD(&to, "The service is busy with more important requests. Please retry after ");
     else
@@ -256,7 +256,7 @@ static weir_text message_of(const weir_result *result, char *room, size_t size)
         ADD(&to, " second.");
     else
         ADD(&to, " seconds.");
-    return (weir_text){room, to.len};
+    return (weir_text){buffer, to.len};
 }
 
 static void add_plain_json(struct body_writer *to, const weir_result *result, weir_text message)
@@ -307,7 +307,7 @@ static void add_problem(struct body_writer *to, const weir_result *result, weir_
 
 size_t weir_result_body(const weir_result *result, bool accepts_problem, char *buffer, size_t size, const char **type)
 {
-    char room[128];
+    char own_text[128];
     struct body_writer to = {buffer, 0, size};
     if (!size)
         return 0;
@@ -322,7 +322,7 @@ size_t weir_result_body(const weir_result *result, bool accepts_problem, char *b
         *type = "text/plain; charset=utf-8";
         return to.len;
     }
-    weir_text message = message_of(result, room, sizeof room);
+    weir_text message = message_of(result, own_text, sizeof own_text);
     if (result->body == WEIR_BODY_PROBLEM || (result->body == WEIR_BODY_AUTO && accepts_problem)) {
         *type = "application/problem+json";
         add_problem(&to, result, message);

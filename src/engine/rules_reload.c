@@ -46,12 +46,12 @@ static size_t replaced_count(const weir *engine)
     return count;
 }
 
-static int make_rooms(weir *engine)
+static int make_regex_scratch(weir *engine)
 {
     for (int i = 0; i < WEIR__HAZARD_SLOTS; i++) {
-        if (!engine->room[i])
-            engine->room[i] = weir__regex_room_make();
-        if (!engine->room[i])
+        if (!engine->regex_scratch[i])
+            engine->regex_scratch[i] = weir__regex_scratch_make();
+        if (!engine->regex_scratch[i])
             return WEIR_ENOMEM;
     }
     return 0;
@@ -101,7 +101,7 @@ static int open_ledger(weir *engine, struct weir__ruleset *ruleset, bool first)
 int weir__rules_install(weir *engine, weir_rules *rules, uint64_t checksum)
 {
     struct weir__ruleset *before = (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current);
-    if (rules->has_regex && make_rooms(engine) != 0)
+    if (rules->has_regex && make_regex_scratch(engine) != 0)
         return WEIR_ENOMEM;
     struct weir__ruleset *ruleset = weir__ruleset_make(engine, rules);
     if (!ruleset)

@@ -22,7 +22,7 @@ void weir__strict_mark(struct weir__request_ctx *ctx)
         eval->strict = eval->quota && !eval->replaced &&
                        weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule, &eval->quota->limit) == WEIR__STRICT;
         eval->reply = NULL;
-        eval->skipped = eval->skipped_in_prepare = eval->kept = false;
+        eval->skipped = eval->skipped_in_prepare = eval->keeps_units = false;
         ctx->strict += eval->strict;
     }
 }
@@ -340,7 +340,7 @@ void weir__strict_resolve(struct weir__request_ctx *ctx)
 
 void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes)
 {
-    eval->kept = passes;
+    eval->keeps_units = passes;
     if (!eval->skipped || eval->skipped_in_prepare || weir__request_denied(ctx))
         return;
     eval->skipped = false;
@@ -367,7 +367,7 @@ void weir__strict_keep(struct weir__request_ctx *ctx)
             eval->decision.remaining += eval->shadow ? 0 : eval->cost;
             continue;
         }
-        if (eval->shadow ? eval->kept : !denied) {
+        if (eval->shadow ? eval->keeps_units : !denied) {
             weir__async_keep(ctx->async, eval->reply);
             if (weir__is_flight(eval->quota))
                 weir__remote_permit_add(ctx->permits, eval->reply);

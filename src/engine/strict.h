@@ -22,7 +22,7 @@ struct weir_async {
     struct weir__store_request request;
     struct weir__store_request back; /* refunds, in the memory of the request, which is complete by then */
     uint8_t *outcome;                /* by op, enum weir__op_outcome */
-    uint32_t room;                   /* capacity, of ops and of groups */
+    uint32_t capacity;               /* of ops and of groups */
     uint32_t next; /* index at which the search for the next reply starts: checks come in the order of preparation */
     uint64_t dice; /* random number of the preparation, which also decides whether the check is shed; 0: not drawn */
     uint32_t shed[WEIR__LOAD_CLASSES]; /* the shares that go with `dice` */

@@ -101,7 +101,7 @@ static __attribute__((noinline)) int roll_back(const struct weir__request_ctx *c
     int error = WEIR_EBUSY;
     weir_limit limit = eval->store_error == WEIR_EFULL ? stand_in(ctx, eval) : eval->quota->limit;
     for (int left = ROLLBACK_TRIES; left > 0 && error == WEIR_EBUSY; left--)
-        error = eval->permits
+        error = eval->permit_number
                     ? weir__eval_let_go(ctx, eval, made)
                     : weir_refund(ctx->engine->segment, &limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
     return error;
@@ -564,7 +564,7 @@ const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
     decide(ctx, counters == 1 ? only : NULL, shadows);
     weir__connection_pool_release(pooled);
     if (ctx->load_aware)
-        weir__overload_mark_reserved(ctx);
+        weir__overload_mark_shed(ctx);
     if (!ctx->dry_run)
         count(ctx);
     return choose(ctx, weir__request_denied(ctx));

@@ -30,14 +30,14 @@ bool weir__pattern_compile(struct weir__pattern *pattern, weir_text text, bool p
                            struct weir__arena *arena);
 
 /* Scratch memory of a regular expression, from a pool of the engine, so that no request allocates. */
-struct weir__regex_room;
-struct weir__regex_room *weir__regex_room_make(void); /* NULL: no memory */
-void weir__regex_room_free(struct weir__regex_room *room);
+struct weir__regex_scratch;
+struct weir__regex_scratch *weir__regex_scratch_make(void); /* NULL: no memory */
+void weir__regex_scratch_free(struct weir__regex_scratch *scratch);
 
 /* The state of matching one request. */
 struct weir__matching {
-    struct weir__regex_room *room; /* NULL: regular expressions count as limited */
-    uint64_t limited;              /* expressions that reached their bound, which count as matching, the safe side */
+    struct weir__regex_scratch *regex_scratch; /* NULL: regular expressions count as limited */
+    uint64_t limited; /* expressions that reached their bound, which count as matching, the safe side */
 };
 
 /* `matching` may be NULL if the pattern is no regular expression. */

@@ -27,7 +27,7 @@ struct weir__regex {
  * there are never more than two. So two fixed pieces of the largest size that it may ask for are all it gets, and no
  * match allocates.
  */
-struct weir__regex_room {
+struct weir__regex_scratch {
     pcre2_match_data *data;
     pcre2_match_context *context;
     bool ready; /* allocations from now on are for match frames */
@@ -35,67 +35,67 @@ struct weir__regex_room {
     _Alignas(16) unsigned char frames[2][HEAP_KIB * 1024];
 };
 
-static void *room_malloc(size_t bytes, void *memory)
+static void *scratch_malloc(size_t bytes, void *memory)
 {
-    struct weir__regex_room *room = memory;
+    struct weir__regex_scratch *scratch = memory;
 
-    if (!room->ready)
+    if (!scratch->ready)
         return malloc(bytes);
     for (int i = 0; i < 2; i++) {
-        if (!room->taken[i] && bytes <= sizeof room->frames[i]) {
-            room->taken[i] = true;
-            return room->frames[i];
+        if (!scratch->taken[i] && bytes <= sizeof scratch->frames[i]) {
+            scratch->taken[i] = true;
+            return scratch->frames[i];
         }
     }
     return NULL;
 }
 
-static void room_free(void *block, void *memory)
+static void scratch_free(void *block, void *memory)
 {
-    struct weir__regex_room *room = memory;
+    struct weir__regex_scratch *scratch = memory;
 
     for (int i = 0; i < 2; i++) {
-        if (block == room->frames[i]) {
-            room->taken[i] = false;
+        if (block == scratch->frames[i]) {
+            scratch->taken[i] = false;
             return;
         }
     }
     free(block);
 }
 
-struct weir__regex_room *weir__regex_room_make(void)
+struct weir__regex_scratch *weir__regex_scratch_make(void)
 {
     /* Not zeroed, so that frames that are never used are never touched. */
-    struct weir__regex_room *room = malloc(sizeof *room);
+    struct weir__regex_scratch *scratch = malloc(sizeof *scratch);
 
-    if (!room)
+    if (!scratch)
         return NULL;
-    room->ready = room->taken[0] = room->taken[1] = false;
-    room->data = NULL;
-    room->context = NULL;
-    pcre2_general_context *memory = pcre2_general_context_create(room_malloc, room_free, room);
+    scratch->ready = scratch->taken[0] = scratch->taken[1] = false;
+    scratch->data = NULL;
+    scratch->context = NULL;
+    pcre2_general_context *memory = pcre2_general_context_create(scratch_malloc, scratch_free, scratch);
     if (memory) {
-        room->data = pcre2_match_data_create(1, memory);
-        room->context = pcre2_match_context_create(memory);
+        scratch->data = pcre2_match_data_create(1, memory);
+        scratch->context = pcre2_match_context_create(memory);
         pcre2_general_context_free(memory);
     }
-    if (!room->data || !room->context) {
-        weir__regex_room_free(room);
+    if (!scratch->data || !scratch->context) {
+        weir__regex_scratch_free(scratch);
         return NULL;
     }
-    pcre2_set_depth_limit(room->context, DEPTH_MAX);
-    pcre2_set_heap_limit(room->context, HEAP_KIB);
-    room->ready = true;
-    return room;
+    pcre2_set_depth_limit(scratch->context, DEPTH_MAX);
+    pcre2_set_heap_limit(scratch->context, HEAP_KIB);
+    scratch->ready = true;
+    return scratch;
 }
 
-void weir__regex_room_free(struct weir__regex_room *room)
+void weir__regex_scratch_free(struct weir__regex_scratch *scratch)
 {
-    if (!room)
+    if (!scratch)
         return;
-    pcre2_match_data_free(room->data);
-    pcre2_match_context_free(room->context);
-    free(room);
+    pcre2_match_data_free(scratch->data);
+    pcre2_match_context_free(scratch->context);
+    free(scratch);
 }
 
 static pcre2_code *compile(weir_text text, bool nocase, int *error, size_t *offset)
@@ -156,22 +156,22 @@ void weir__regex_free(const struct weir__regex *regex)
 }
 
 /* PCRE2's result; an error other than PCRE2_ERROR_NOMATCH if it is not known. */
-static int run(const struct weir__regex *regex, weir_text text, uint32_t options, struct weir__regex_room *room)
+static int run(const struct weir__regex *regex, weir_text text, uint32_t options, struct weir__regex_scratch *scratch)
 {
-    if (!room)
+    if (!scratch)
         return PCRE2_ERROR_NOMEMORY;
     /* PCRE2 counts steps anew at each place where it begins: the more of them, the fewer each may take. */
     size_t steps = regex->anchored ? STEPS_MAX : STEPS_MAX_OVERALL / (text.len + 1);
-    pcre2_set_match_limit(room->context, (uint32_t)(steps < STEPS_MAX ? steps : STEPS_MAX));
-    return pcre2_match(regex->code, (PCRE2_SPTR)(text.len ? text.data : ""), text.len, 0, options, room->data,
-                       room->context);
+    pcre2_set_match_limit(scratch->context, (uint32_t)(steps < STEPS_MAX ? steps : STEPS_MAX));
+    return pcre2_match(regex->code, (PCRE2_SPTR)(text.len ? text.data : ""), text.len, 0, options, scratch->data,
+                       scratch->context);
 }
 
 bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching)
 {
     if (text.len > WEIR__REGEX_SUBJECT_MAX)
         return weir__regex_may_match(regex, text, matching);
-    int found = run(regex, text, 0, matching->room);
+    int found = run(regex, text, 0, matching->regex_scratch);
     if (found >= 0 || found == PCRE2_ERROR_NOMATCH)
         return found >= 0;
     matching->limited++;
@@ -183,7 +183,7 @@ bool weir__regex_may_match(const struct weir__regex *regex, weir_text text, stru
     if (text.len > WEIR__REGEX_SUBJECT_MAX)
         text.len = WEIR__REGEX_SUBJECT_MAX;
     /* With this option a match that depends on the end of the text is a partial one. */
-    int found = run(regex, text, PCRE2_PARTIAL_HARD, matching->room);
+    int found = run(regex, text, PCRE2_PARTIAL_HARD, matching->regex_scratch);
     if (found >= 0)
         return true;
     if (found == PCRE2_ERROR_NOMATCH && regex->anchored)

@@ -24,7 +24,7 @@ struct weir_rules {
     struct weir__access_list allow, block;    /* for the whole set */
     struct weir__response response;           /* default of rules without one, and of requests that `block` denies */
     struct weir__domain *domains;             /* descriptor dialect */
-    bool has_regex;                           /* a request may need a weir__regex_room */
+    bool has_regex;                           /* a request may need a weir__regex_scratch */
     bool load_aware;                          /* some rule is elastic or adaptive, or has a class or a reserve */
     bool by_host, by_path;                    /* some rule names hosts, paths: the index needs them */
     uint8_t form;                             /* of rules that have none of their own */

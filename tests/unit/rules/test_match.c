@@ -273,7 +273,7 @@ static void check_requests(const weir_rules *set, int rules, size_t max, struct 
 TEST(random_rules_agree_with_the_model)
 {
     static char text[65536];
-    struct weir__matching matching = {.room = weir__regex_room_make()};
+    struct weir__matching matching = {.regex_scratch = weir__regex_scratch_make()};
     int64_t rounds = test_scaled(600, 30);
     for (int64_t round = 0; round < rounds; round++) {
         seed = (uint64_t)round;
@@ -300,7 +300,7 @@ TEST(random_rules_agree_with_the_model)
         weir_rules_free(set);
     }
     CHECK_EQ(matching.limited, 0);
-    weir__regex_room_free(matching.room);
+    weir__regex_scratch_free(matching.regex_scratch);
 }
 
 /* ---- Cases that random rules rarely cover ---- */
@@ -322,13 +322,13 @@ TEST(expression_that_hits_its_bound_matches)
         compile(&diags, "rules:\n"
                         "  - { name: a, match: { path: { regex: x } }, limit: 1, window: 1s }\n"
                         "  - { name: b, match: { path: { not: { regex: x } } }, limit: 1, window: 1s }\n");
-    struct weir__matching no_room = {.room = NULL};
+    struct weir__matching no_scratch = {.regex_scratch = NULL};
     weir_attribute about = {WEIR_ATTR_PATH, "", "/y"};
     CHECK(set != NULL);
     if (!set)
         return;
-    CHECK_EQ(match_count(set, &about, 1, &no_room), 2);
-    CHECK_EQ(no_room.limited, 2);
+    CHECK_EQ(match_count(set, &about, 1, &no_scratch), 2);
+    CHECK_EQ(no_scratch.limited, 2);
     weir_rules_free(set);
 }
 
@@ -350,7 +350,7 @@ TEST(many_hosts_and_paths)
     if (!set)
         return;
     CHECK(set->rules[0]->match->entry_count <= 1024);
-    struct weir__matching matching = {.room = NULL};
+    struct weir__matching matching = {.regex_scratch = NULL};
     for (int i = 0; i < 102; i++) {
         char path[16], host[16];
         snprintf(path, sizeof path, "/p%d", i);
@@ -393,7 +393,7 @@ TEST(costs)
     for (size_t i = 0; set && i < sizeof cases / sizeof *cases; i++) {
         weir_attribute about[] = {{WEIR_ATTR_PATH, "", cases[i].path}, {WEIR_ATTR_HEADER, "X-Cost", cases[i].header}};
         weir_query query = {.attributes = about, .attribute_count = 2};
-        struct weir__matching matching = {.room = NULL};
+        struct weir__matching matching = {.regex_scratch = NULL};
         weir__values_begin(&values, &set->attributes, &query);
         for (size_t r = 0; r < 5; r++)
             CHECK_EQ(weir__rule_cost(set->rules[r], &values, &matching), cases[i].cost[r]);

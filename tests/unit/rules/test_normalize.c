@@ -127,8 +127,8 @@ static size_t matches(const weir_rules *set, const char *path, const char *targe
     struct weir__found found = {.rules = rules, .max = 16};
     weir_attribute about[] = {{WEIR_ATTR_PATH, "", path}, {WEIR_ATTR_TARGET, "", target}};
     weir_query query = {.attributes = about, .attribute_count = 2};
-    if (!matching.room)
-        matching.room = weir__regex_room_make();
+    if (!matching.regex_scratch)
+        matching.regex_scratch = weir__regex_scratch_make();
     weir__values_begin(&values, &set->attributes, &query);
     weir__rules_match(set, &values, &matching, &found);
     return found.count;
@@ -261,8 +261,8 @@ TEST(normal_forms_never_match_less)
         uint32_t sent[COUNT], now[COUNT];
         static struct weir__matching matching;
         unsigned form = 1 + (unsigned)(test_random(&seed) % (WEIR__FORMS - 1));
-        if (!matching.room)
-            matching.room = weir__regex_room_make();
+        if (!matching.regex_scratch)
+            matching.regex_scratch = weir__regex_scratch_make();
         random_path(&seed, path, sizeof path);
         weir_query query = {.path = text_of(path)};
         struct weir__found before = {.rules = sent, .max = COUNT}, after = {.rules = now, .max = COUNT};
@@ -283,7 +283,7 @@ TEST(normal_forms_never_match_less)
 
 static int64_t cost_of(const weir_rules *set, const char *path)
 {
-    struct weir__matching matching = {.room = NULL};
+    struct weir__matching matching = {.regex_scratch = NULL};
     weir_query query = {.path = text_of(path)};
     weir__values_begin(&values, &set->attributes, &query);
     return weir__rule_cost(set->rules[0], &values, &matching);
@@ -438,7 +438,7 @@ TEST(long_parameters_hide_nothing)
 
 static size_t matches_argument(const weir_rules *set, const char *query_text)
 {
-    struct weir__matching matching = {.room = NULL};
+    struct weir__matching matching = {.regex_scratch = NULL};
     uint32_t rules[8];
     struct weir__found found = {.rules = rules, .max = 8};
     weir_attribute about[] = {{WEIR_ATTR_QUERY, "", query_text}};

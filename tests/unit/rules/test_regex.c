@@ -105,9 +105,9 @@ static bool matches(const char *pattern, bool nocase, weir_text text)
         test_failures++;
         return false;
     }
-    matching = (struct weir__matching){.room = weir__regex_room_make()};
+    matching = (struct weir__matching){.regex_scratch = weir__regex_scratch_make()};
     bool found = weir__pattern_match(&compiled, text, &matching);
-    weir__regex_room_free(matching.room);
+    weir__regex_scratch_free(matching.regex_scratch);
     weir__regex_free(regex);
     weir__arena_free(&arena);
     return found;
@@ -192,7 +192,7 @@ TEST(allocation_failure_is_an_error)
     CHECK_EQ(report.errors, 1);
     weir__arena_free(&none);
     weir__regex_free(NULL);
-    weir__regex_room_free(NULL);
+    weir__regex_scratch_free(NULL);
 }
 
 /* ---- Bounds ---- */
@@ -240,9 +240,9 @@ TEST(no_match_allocates)
     enum { COUNT = sizeof patterns / sizeof *patterns };
     const struct weir__regex *regexes[COUNT];
     static char text[WEIR__REGEX_SUBJECT_MAX];
-    struct weir__matching one = {.room = weir__regex_room_make()};
+    struct weir__matching one = {.regex_scratch = weir__regex_scratch_make()};
 
-    CHECK(one.room != NULL);
+    CHECK(one.regex_scratch != NULL);
     for (size_t i = 0; i < COUNT; i++)
         regexes[i] = compile(patterns[i], false);
     memset(text, 'a', sizeof text);
@@ -257,10 +257,10 @@ TEST(no_match_allocates)
     for (size_t i = 0; i < COUNT; i++)
         weir__regex_free(regexes[i]);
     weir__arena_free(&arena);
-    weir__regex_room_free(one.room);
+    weir__regex_scratch_free(one.regex_scratch);
 
     before = allocations;
-    weir__regex_room_free(weir__regex_room_make());
+    weir__regex_scratch_free(weir__regex_scratch_make());
     CHECK(allocations > before); /* the allocation counter works */
 }
 
