@@ -52,27 +52,17 @@ static inline uint64_t weir__hot_sampler_random(weir_time now, uint64_t counted)
     return (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* The slot for a decision that is in the sample, one in WEIR__HOT_SAMPLER_ONE_IN; otherwise NULL. `counted` as below.
- */
-static inline struct weir__hot_rule *weir__hot_sampler_due(const struct weir__ruleset *ruleset, uint32_t rule,
-                                                           weir_time now, uint64_t counted, uint64_t *dice)
-{
-    uint64_t rule_slot = ruleset->hot ? weir__load64(&ruleset->hot[rule]) : 0;
-    if (!rule_slot)
-        return NULL;
-    *dice = weir__hot_sampler_random(now, counted);
-    return *dice >> 32 & (WEIR__HOT_SAMPLER_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)rule_slot;
-}
-
 /* Adds a decision if it is in the sample. `counted`: the number of decisions of its kind so far. */
 static inline void weir__hot_sampler_add(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
                                          uint64_t counted)
 {
-    uint64_t dice;
-    struct weir__hot_rule *rule_slot =
-        eval->quota ? weir__hot_sampler_due(ctx->ruleset, eval->rule->index, ctx->now, counted, &dice) : NULL;
-    if (rule_slot)
-        weir__hot_sampler_write(ctx, eval, rule_slot, dice);
+    const uint64_t *slots = ctx->ruleset->hot;
+    uint64_t rule_slot = eval->quota && slots ? weir__load64(&slots[eval->rule->index]) : 0;
+    if (!rule_slot)
+        return;
+    uint64_t dice = weir__hot_sampler_random(ctx->now, counted);
+    if ((dice >> 32 & (WEIR__HOT_SAMPLER_ONE_IN - 1)) == 0)
+        weir__hot_sampler_write(ctx, eval, (struct weir__hot_rule *)(uintptr_t)rule_slot, dice);
 }
 
 #endif

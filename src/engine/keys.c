@@ -70,16 +70,6 @@ static int run_named(struct job *job)
     return WEIR_ENORULE;
 }
 
-/* Settling: exactly the limit that was taken from. */
-static int run_taken(struct job *job)
-{
-    const weir_rules *rules = job->ctx.ruleset->rules;
-    for (size_t i = 0; i < rules->count; i++)
-        if (rules->rules[i]->shadow == job->taken->shadow && weir__text_is(rules->rules[i]->name, job->taken->rule))
-            return job->run_rule(job, rules->rules[i]);
-    return WEIR_ENORULE;
-}
-
 static int fault(const struct job *job)
 {
     if (job->taken) {
@@ -104,7 +94,12 @@ static int run(struct job *job)
         weir__watch(engine);
     }
     job->ctx.ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    error = job->taken ? run_taken(job) : run_named(job);
+    if (job->taken) {
+        const struct weir__rule *rule = weir__rule_named(job->ctx.ruleset->rules, job->taken->rule, job->taken->shadow);
+        error = rule ? job->run_rule(job, rule) : WEIR_ENORULE;
+    } else {
+        error = run_named(job);
+    }
     weir__hazard_release(&engine->hazards, at);
     return error;
 }
@@ -167,14 +162,16 @@ static void join(const weir_decision *without, weir_decision *with)
     with->reset_after_ns = without->reset_after_ns;
 }
 
-static int peek_here(const struct job *job, struct weir__rule_eval *eval)
+/* In the segment, or in the store. */
+static int peek(const struct job *job, struct weir__rule_eval *eval, bool remote)
 {
     weir_decision decision[2];
     int error = 0;
     for (eval->cost = 1; eval->cost >= 0 && !error; eval->cost--)
-        error = weir__eval_operate(&job->ctx, eval, WEIR__PEEK, &decision[eval->cost]);
+        error = remote ? exchange(job, eval, WEIR__OP_PEEK, &decision[eval->cost])
+                       : weir__eval_operate(&job->ctx, eval, WEIR__PEEK, &decision[eval->cost]);
     eval->cost = 0;
-    if (error)
+    if (error || (remote && job->preparing))
         return error;
     join(&decision[0], &decision[1]);
     eval->decision = decision[1];
@@ -182,22 +179,15 @@ static int peek_here(const struct job *job, struct weir__rule_eval *eval)
 }
 
 /* Blocks are local to this host. Without a reply of the store, reports the host's own counter. */
-static int peek_remote(const struct job *job, struct weir__rule_eval *eval)
+static int peek_strict(const struct job *job, struct weir__rule_eval *eval)
 {
-    weir_decision decision[2];
-    int error = peek_here(job, eval);
+    int error = peek(job, eval, false);
     if (error || eval->decision.verdict == WEIR_BLOCKED)
         return error;
-    for (eval->cost = 1; eval->cost >= 0 && !error; eval->cost--)
-        error = exchange(job, eval, WEIR__OP_PEEK, &decision[eval->cost]);
-    eval->cost = 0;
+    error = peek(job, eval, true);
     if (job->preparing)
         return error;
     eval->store_error = error;
-    if (error)
-        return 0;
-    join(&decision[0], &decision[1]);
-    eval->decision = decision[1];
     return 0;
 }
 
@@ -223,7 +213,7 @@ static int report_state(struct job *job, const struct weir__rule *rule)
         eval.quota = NULL;
     weir__eval_settle(&eval);
     eval.quota = weir__quota_effective(job->ctx.engine, rule, eval.quota, job->ctx.now, &scaled);
-    int error = !eval.quota ? 0 : is_strict(job, rule) ? peek_remote(job, &eval) : peek_here(job, &eval);
+    int error = !eval.quota ? 0 : is_strict(job, rule) ? peek_strict(job, &eval) : peek(job, &eval, false);
     if (error || job->preparing)
         return error;
     weir__eval_outcome(&eval, &outcome);
@@ -236,16 +226,14 @@ static int report_state(struct job *job, const struct weir__rule *rule)
 /* ---- Reset ---- */
 
 /* Denials are cached by cost: removes those of the costs that the rule names, and of the first few. Others expire. */
-static int clear_negative_cache(const struct job *job, const struct weir__rule *rule, const weir_limit *limit)
+static int clear_negative_cache(const struct job *job, struct weir__rule_eval eval)
 {
     enum { FIRST = 16 };
-    const weir *engine = job->ctx.engine;
-    weir_request request = {limit, job->key.data, job->key.len, 0, 0, {0}};
-    int64_t costs = FIRST + 1 + (int64_t)rule->cost.path_count;
+    const struct weir__cost *cost = &eval.rule->cost;
     int error = 0;
-    for (int64_t i = 0; i < costs && !error; i++) {
-        request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.fallback : rule->cost.paths[i - FIRST - 1].cost;
-        error = weir__negative_cache_remove(engine->segment, &engine->negative_cache, &request, job->ctx.now);
+    for (size_t i = 0; i < FIRST + 1 + cost->path_count && !error; i++) {
+        eval.cost = i < FIRST ? (int64_t)i + 1 : i == FIRST ? cost->fallback : cost->paths[i - FIRST - 1].cost;
+        error = weir__negative_cache_remove(&job->ctx, &eval);
     }
     return error;
 }
@@ -270,7 +258,7 @@ static int reset(struct job *job, const struct weir__rule *rule)
         eval.quota = weir__quota_effective(job->ctx.engine, rule, &rule->quotas[i], job->ctx.now, &scaled);
         error = weir__eval_operate(&job->ctx, &eval, WEIR__RESET, &unused);
         if (!error && is_strict(job, rule))
-            error = clear_negative_cache(job, rule, &eval.quota->limit);
+            error = clear_negative_cache(job, eval);
     }
     eval.quota = first;
     return error || !first || !is_strict(job, rule) ? error : exchange(job, &eval, WEIR__OP_RESET, &unused);

@@ -24,49 +24,47 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return a ^ a >> 29;
 }
 
-/* The entry of this request: the counter's salt, varied by cost and limit. */
-static weir_limit place_of(const weir_limit *negative_cache, const weir_request *request)
+/* The entry of a denial: the counter's salt, varied by cost and limit. */
+static weir_limit entry_of(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    const weir_limit *limit = request->limit;
-    weir_limit place = *negative_cache;
-    uint64_t apart = mix((uint64_t)request->cost, (uint64_t)limit->cap);
+    const weir_limit *limit = &eval->quota->limit;
+    weir_limit entry = ctx->engine->negative_cache;
+    uint64_t apart = mix((uint64_t)eval->cost, (uint64_t)limit->cap);
     apart = mix(apart, (uint64_t)limit->limit);
     apart = mix(apart, (uint64_t)limit->window_us);
-    place.salt ^= mix(apart, limit->salt);
-    return place;
+    entry.salt ^= mix(apart, limit->salt);
+    return entry;
 }
 
-int64_t weir__negative_cache_left(const weir_segment *segment, const weir_limit *negative_cache,
-                                  const weir_request *request, weir_time now)
+int64_t weir__negative_cache_left(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_limit place = place_of(negative_cache, request);
+    weir_limit entry = entry_of(ctx, eval);
     weir_decision left;
-    if (weir_peek(segment, &place, request->key, request->key_len, 0, now, &left) != 0)
+    if (weir_peek(ctx->engine->segment, &entry, eval->key, eval->key_len, 0, ctx->now, &left) != 0)
         return 0; /* the store decides */
     return left.reset_after_ns;
 }
 
-void weir__negative_cache_add(weir_segment *segment, const weir_limit *negative_cache, const weir_request *request,
-                              int64_t for_ns, weir_time now)
+void weir__negative_cache_add(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t for_ns)
 {
+    weir_segment *segment = ctx->engine->segment;
     int64_t for_us = for_ns / 1000 < LONGEST_US ? for_ns / 1000 : LONGEST_US;
-    int64_t left_us = (weir__negative_cache_left(segment, negative_cache, request, now) + 999) / 1000;
+    int64_t left_us = (weir__negative_cache_left(ctx, eval) + 999) / 1000;
     if (segment->mapped.read_only || for_us <= left_us)
         return;
     /* A bucket of just this size: concurrent additions do not exceed the longest denial. */
-    weir_limit place = place_of(negative_cache, request);
-    place.hard = place.cap = for_us;
-    struct weir__op op = weir__operation(segment, weir__stats_shard_here(segment), now);
+    weir_limit entry = entry_of(ctx, eval);
+    entry.hard = entry.cap = for_us;
+    struct weir__op op = weir__operation(segment, weir__stats_shard_here(segment), ctx->now);
     struct weir__key_location where;
     weir_decision unused;
-    weir__key_locate(op.table, &place, request->key, request->key_len, &where);
+    weir__key_locate(op.table, &entry, eval->key, eval->key_len, &where);
     /* if it cannot be cached, the next request goes to the store */
-    (void)weir__table_take(&op, &place, &where, for_us - left_us, WEIR__TAKE, &unused);
+    (void)weir__table_take(&op, &entry, &where, for_us - left_us, WEIR__TAKE, &unused);
 }
 
-int weir__negative_cache_remove(weir_segment *segment, const weir_limit *negative_cache, const weir_request *request,
-                                weir_time now)
+int weir__negative_cache_remove(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_limit place = place_of(negative_cache, request);
-    return weir_reset(segment, &place, request->key, request->key_len, now);
+    weir_limit entry = entry_of(ctx, eval);
+    return weir_reset(ctx->engine->segment, &entry, eval->key, eval->key_len, ctx->now);
 }

@@ -39,32 +39,28 @@ static bool remembers(const weir_limit *limit)
 static bool denied_here(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
     const weir_segment *segment = ctx->engine->segment;
-    weir_request request = {&eval->quota->limit, eval->key, eval->key_len, eval->cost, 0, {0}};
+    const weir_limit *limit = &eval->quota->limit;
     weir_decision made;
     if (eval->cost <= 0)
         return false;
-    if ((eval->cost > request.limit->cap || weir__any_blocked(&segment->table, ctx->now.mono_ns / 1000)) &&
-        weir_peek(segment, request.limit, eval->key, eval->key_len, eval->cost, ctx->now, &made) == 0 &&
+    if ((eval->cost > limit->cap || weir__any_blocked(&segment->table, ctx->now.mono_ns / 1000)) &&
+        weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, &made) == 0 &&
         (made.verdict == WEIR_NEVER_FITS || made.verdict == WEIR_BLOCKED)) {
         eval->decision = made;
         return true;
     }
-    int64_t left = remembers(request.limit)
-                       ? weir__negative_cache_left(segment, &ctx->engine->negative_cache, &request, ctx->now)
-                       : 0;
+    int64_t left = remembers(limit) ? weir__negative_cache_left(ctx, eval) : 0;
     if (left > 0)
-        eval->decision = (weir_decision){
-            .verdict = WEIR_DENY, .limit = request.limit->hard, .retry_after_ns = left, .reset_after_ns = left};
+        eval->decision =
+            (weir_decision){.verdict = WEIR_DENY, .limit = limit->hard, .retry_after_ns = left, .reset_after_ns = left};
     return left > 0;
 }
 
 static void remember(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_request request = {&eval->quota->limit, eval->key, eval->key_len, eval->cost, 0, {0}};
     if (eval->decision.verdict == WEIR_DENY && eval->decision.retry_after_ns > 0 && eval->cost > 0 && !ctx->dry_run &&
-        remembers(request.limit))
-        weir__negative_cache_add(ctx->engine->segment, &ctx->engine->negative_cache, &request,
-                                 eval->decision.retry_after_ns, ctx->now);
+        remembers(&eval->quota->limit))
+        weir__negative_cache_add(ctx, eval, eval->decision.retry_after_ns);
 }
 
 /* ---- Building ops ---- */
@@ -185,20 +181,17 @@ static int add_all(const struct weir__request_ctx *ctx, weir_async *async)
     if (error)
         return error;
     bool first = async->request.group_count == 0, grouped = false;
-    for (size_t i = 0; i < ctx->count && !error; i++) {
-        const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || eval->skipped || !weir__eval_enforced(eval) || eval->quota_mode)
-            continue;
-        error = add_hit(ctx, async, eval, !grouped, false);
-        grouped = true;
-    }
-    for (size_t i = 0; i < ctx->count && !error; i++) {
-        const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (!eval->strict || eval->skipped || (weir__eval_enforced(eval) && !eval->quota_mode))
-            continue;
-        error = add_hit(ctx, async, eval, true,
-                        first && grouped && !(eval->shadow && has_enforced_rule(ctx, eval)) &&
-                            !weir__eval_counts_denied(ctx, eval));
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < ctx->count && !error; i++) {
+            const struct weir__rule_eval *eval = &ctx->evals[i];
+            bool alone = !weir__eval_enforced(eval) || eval->quota_mode;
+            if (!eval->strict || eval->skipped || alone != (pass == 1))
+                continue;
+            bool after_first = alone && first && grouped && !(eval->shadow && has_enforced_rule(ctx, eval)) &&
+                               !weir__eval_counts_denied(ctx, eval);
+            error = add_hit(ctx, async, eval, alone || !grouped, after_first);
+            grouped |= !alone;
+        }
     }
     return error;
 }

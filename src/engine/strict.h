@@ -73,14 +73,11 @@ void weir__connection_pool_stats(weir *engine, weir_store_stats *stats);
 
 /* Makes the limit that the functions below use. */
 int weir__negative_cache_init(weir_limit *negative_cache);
-/* The remaining time of a cached denial, in nanoseconds; 0: none. */
-int64_t weir__negative_cache_left(const weir_segment *segment, const weir_limit *negative_cache,
-                                  const weir_request *request, weir_time now);
+/* The remaining time of a cached denial of the eval's key, limit and cost, in nanoseconds; 0: none. */
+int64_t weir__negative_cache_left(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 /* Caches a denial for so long, at most about 71 minutes; of concurrent ones the longest wins. */
-void weir__negative_cache_add(weir_segment *segment, const weir_limit *negative_cache, const weir_request *request,
-                              int64_t for_ns, weir_time now);
-int weir__negative_cache_remove(weir_segment *segment, const weir_limit *negative_cache, const weir_request *request,
-                                weir_time now);
+void weir__negative_cache_add(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, int64_t for_ns);
+int weir__negative_cache_remove(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 
 /* ---- Strict rules in an evaluation (strict.c) ---- */
 

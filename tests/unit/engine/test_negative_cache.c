@@ -18,31 +18,38 @@ int __wrap_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, 
     return error;
 }
 
-static weir_segment *segment;
-static weir_limit negative_cache, limit;
+static weir engine;
+static struct weir__quota quota;
 
 static void begin(void)
 {
     weir_segment_options how = {.size = 1 << 20};
     weir_params params = {.limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 7};
-    CHECK_EQ(weir_segment_open(&how, &segment), 0);
-    CHECK_EQ(weir__negative_cache_init(&negative_cache), 0);
-    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    CHECK_EQ(weir_segment_open(&how, &engine.segment), 0);
+    CHECK_EQ(weir__negative_cache_init(&engine.negative_cache), 0);
+    CHECK_EQ(weir_limit_init(&quota.limit, &params), 0);
 }
 
-static weir_request of(const char *key, int64_t cost)
+static struct weir__rule_eval of(const char *key, int64_t cost)
 {
-    return (weir_request){.limit = &limit, .key = key, .key_len = strlen(key), .cost = cost};
+    return (struct weir__rule_eval){.quota = &quota, .key = key, .key_len = (uint32_t)strlen(key), .cost = cost};
 }
 
-static void remember(weir_request request, int64_t for_ns, double s)
+static struct weir__request_ctx at(double s)
 {
-    weir__negative_cache_add(segment, &negative_cache, &request, for_ns, test_seconds(s));
+    return (struct weir__request_ctx){.engine = &engine, .now = test_seconds(s)};
 }
 
-static int64_t left(weir_request request, double s)
+static void remember(struct weir__rule_eval eval, int64_t for_ns, double s)
 {
-    return weir__negative_cache_left(segment, &negative_cache, &request, test_seconds(s));
+    struct weir__request_ctx ctx = at(s);
+    weir__negative_cache_add(&ctx, &eval, for_ns);
+}
+
+static int64_t left(struct weir__rule_eval eval, double s)
+{
+    struct weir__request_ctx ctx = at(s);
+    return weir__negative_cache_left(&ctx, &eval);
 }
 
 TEST(denial_is_cached_until_its_retry_time)
@@ -58,13 +65,13 @@ TEST(denial_is_cached_until_its_retry_time)
     CHECK_EQ(left(of("b", 1), 0), 0);
     CHECK_EQ(left(of("a", 2), 0), 0);
     weir_params larger = {.limit = 6, .window_ns = 60 * WEIR_SECOND, .id = 7};
-    CHECK_EQ(weir_limit_init(&limit, &larger), 0);
+    CHECK_EQ(weir_limit_init(&quota.limit, &larger), 0);
     CHECK_EQ(left(of("a", 1), 0), 0);
     /* Nor does it change the counter itself. */
     weir_decision decision;
-    CHECK_EQ(weir_peek(segment, &limit, "a", 1, 0, test_seconds(0), &decision), 0);
+    CHECK_EQ(weir_peek(engine.segment, &quota.limit, "a", 1, 0, test_seconds(0), &decision), 0);
     CHECK_EQ(decision.remaining, 6);
-    weir_segment_close(segment);
+    weir_segment_close(engine.segment);
 }
 
 TEST(longest_denial_counts)
@@ -80,7 +87,7 @@ TEST(longest_denial_counts)
     CHECK_EQ(left(of("a", 1), 1), 5 * WEIR_SECOND);
     remember(of("b", 1), 400 * WEIR_DAY, 0);
     CHECK(left(of("b", 1), 0) > 4290 * WEIR_SECOND && left(of("b", 1), 0) < 4300 * WEIR_SECOND);
-    weir_segment_close(segment);
+    weir_segment_close(engine.segment);
 }
 
 TEST(concurrent_insertions_do_not_add_up)
@@ -93,19 +100,20 @@ TEST(concurrent_insertions_do_not_add_up)
     stale = true;
     remember(of("a", 1), 3 * WEIR_SECOND, 0);
     CHECK(left(of("a", 1), 0) <= 3 * WEIR_SECOND);
-    weir_segment_close(segment);
+    weir_segment_close(engine.segment);
 }
 
 TEST(cached_denial_can_be_removed)
 {
     begin();
-    weir_request one = of("a", 1), two = of("a", 2);
+    struct weir__rule_eval one = of("a", 1), two = of("a", 2);
+    struct weir__request_ctx ctx = at(0);
     remember(one, 2 * WEIR_SECOND, 0);
     remember(two, 2 * WEIR_SECOND, 0);
-    CHECK_EQ(weir__negative_cache_remove(segment, &negative_cache, &one, test_seconds(0)), 0);
+    CHECK_EQ(weir__negative_cache_remove(&ctx, &one), 0);
     CHECK_EQ(left(one, 0), 0);
     CHECK_EQ(left(two, 0), 2 * WEIR_SECOND);
-    weir_segment_close(segment);
+    weir_segment_close(engine.segment);
 }
 
 TEST_MAIN
