@@ -31,9 +31,8 @@ void *weir__hazard_acquire(struct weir__hazard_pointers *hazards, int *at);
 void *weir__hazard_acquire_on(struct weir__hazard_pointers *hazards, unsigned cpu, int *at);
 void weir__hazard_release(struct weir__hazard_pointers *hazards, int at);
 
-/* For the only writer. */
-void weir__hazard_publish(struct weir__hazard_pointers *hazards, void *with);
-/* True if no reader holds `what`, which is no longer published: it may be freed. */
+/* For the only writer, which publishes by weir__store64_ordered: true if no reader holds `what`, which is no longer
+ * published: it may be freed. */
 bool weir__hazard_unused(const struct weir__hazard_pointers *hazards, const void *what);
 
 /* ---- The engine ---- */
@@ -108,6 +107,9 @@ static inline struct weir__rule_stats_shard *weir__rule_stats_on(const struct we
 {
     return &ruleset->rule_stats[rule->index]->shard[cpu % WEIR__RULE_STATS_SHARDS];
 }
+
+/* The enforced or the shadow rule of this name; NULL: there is none. */
+const struct weir__rule *weir__rule_named(const weir_rules *rules, const char *name, bool shadow);
 
 /* Sums the counters of a rule over all processors. */
 void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rule_stats *stats);

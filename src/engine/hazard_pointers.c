@@ -41,11 +41,6 @@ __attribute__((hot)) void weir__hazard_release(struct weir__hazard_pointers *haz
         weir__store64(&hazards->slot[at].what, 0);
 }
 
-void weir__hazard_publish(struct weir__hazard_pointers *hazards, void *with)
-{
-    weir__store64_ordered(&hazards->current, (uint64_t)(uintptr_t)with);
-}
-
 bool weir__hazard_unused(const struct weir__hazard_pointers *hazards, const void *what)
 {
     if (weir__load64_ordered(&hazards->overflow))

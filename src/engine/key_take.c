@@ -10,17 +10,11 @@
 /* By its full name, or by the name of a rule with several limits. */
 static const struct weir__rule *enforced_named(const weir_rules *rules, const char *name)
 {
-    const struct weir__rule *by_base = NULL;
-    for (size_t i = 0; i < rules->count; i++) {
-        const struct weir__rule *rule = rules->rules[i];
-        if (rule->shadow)
-            continue;
-        if (weir__text_is(rule->name, name))
-            return rule;
-        if (!by_base && weir__text_is(rule->base, name))
-            by_base = rule;
-    }
-    return by_base;
+    const struct weir__rule *named = weir__rule_named(rules, name, false);
+    for (size_t i = 0; i < rules->count && !named; i++)
+        if (!rules->rules[i]->shadow && weir__text_is(rules->rules[i]->base, name))
+            named = rules->rules[i];
+    return named;
 }
 
 static struct weir__rule_eval eval_of(const weir_rules *rules, const struct weir__rule *rule, const weir_taken *what,

@@ -314,28 +314,13 @@ static int open_zone(const char *name, weir_zone **zone)
     return error == WEIR_EZONE && passing ? WEIR_ESYS : error;
 }
 
-bool weir__store_limit_fits(const weir_limit *limit)
-{
-    /* The bounds within which the script's division, in steps, is exact. weir_limit_init refuses other limits. */
-    return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
-           limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
-}
-
-/* Checks what the compiler cannot know: whether the store can compute the limits. */
-static void check_consistency(const weir_rules *rules, bool storeless, struct weir__diagnostics *report)
+/* Warns about what the compiler cannot know: that there is no store. */
+static void warn_of_storeless(const weir_rules *rules, struct weir__diagnostics *report)
 {
     static const char *const names[] = {"local", "eventual", "strict"};
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
-        if (!rule->consistency_given || rule->consistency == WEIR__LOCAL)
-            continue;
-        bool fits = true;
-        for (size_t j = 0; j < rule->quota_count; j++)
-            fits &= rule->quotas[j].kind != WEIR__LIMITED || weir__store_limit_fits(&rule->quotas[j].limit);
-        if (!fits)
-            weir__report_error(report, rule->consistency_place, "consistency: %s: %s", names[rule->consistency],
-                               weir_strerror(WEIR_ESTORELIMIT));
-        else if (storeless)
+        if (rule->consistency_given && rule->consistency != WEIR__LOCAL)
             weir__report_warning(report, rule->consistency_place, "consistency: %s acts as local: there is no store",
                                  names[rule->consistency]);
     }
@@ -347,30 +332,9 @@ int weir__load_sources(const struct weir__source *sources, size_t count, const s
     struct weir__diagnostics report = {
         .diagnose = sink->diagnose, .context = sink->context, .sources = sources, .source_count = count};
     static const struct weir__surroundings around = {open_zone, weir_zone_close};
-    weir_rules *made;
-    int error = weir__rules_compile(&report, &around, &made);
-    if (error)
-        return error;
-    check_consistency(made, sink->storeless, &report);
-    if (report.errors) {
-        weir_rules_free(made);
-        return WEIR_ERULES;
-    }
-    *rules = made;
-    return 0;
-}
-
-static int load_once(const char *path, const struct weir__diagnostic_sink *sink, struct weir__fingerprint *print,
-                     weir_rules **rules)
-{
-    struct weir__sources sources;
-    int error = weir__sources_read(path, sink->diagnose, sink->context, &sources);
-    if (error)
-        return error;
-    error = weir__load_sources(sources.list, sources.count, sink, rules);
-    if (print)
-        *print = sources.fingerprint;
-    weir__sources_free(&sources);
+    int error = weir__rules_compile(&report, &around, rules);
+    if (!error && sink->storeless)
+        warn_of_storeless(*rules, &report);
     return error;
 }
 
@@ -378,16 +342,21 @@ int weir__load_path(const char *path, const struct weir__diagnostic_sink *sink, 
                     weir_rules **rules)
 {
     enum { TRIES = 50 };
-    for (int try = 1;; try++) {
-        int error = load_once(path, sink, print, rules);
-        if (error != WEIR_ERULESBUSY)
-            return error;
-        if (try == TRIES) {
-            weir__sources_report_busy(path, sink->diagnose, sink->context);
-            return error;
-        }
+    struct weir__sources sources;
+    int error = weir__sources_read(path, sink->diagnose, sink->context, &sources);
+    for (int try = 1; try < TRIES && error == WEIR_ERULESBUSY; try++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        error = weir__sources_read(path, sink->diagnose, sink->context, &sources);
     }
+    if (error == WEIR_ERULESBUSY)
+        weir__sources_report_busy(path, sink->diagnose, sink->context);
+    if (error)
+        return error;
+    error = weir__load_sources(sources.list, sources.count, sink, rules);
+    if (print)
+        *print = sources.fingerprint;
+    weir__sources_free(&sources);
+    return error;
 }
 
 int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, weir_rules **rules)

@@ -52,8 +52,6 @@ int weir__load_sources(const struct weir__source *sources, size_t count, const s
 /* Reads and compiles; retries for a moment while a file is being written. As weir_rules_load. */
 int weir__load_path(const char *path, const struct weir__diagnostic_sink *sink, struct weir__fingerprint *print,
                     weir_rules **rules);
-/* Whether the store's script computes this limit exactly, with doubles. If not, loading the rules fails. */
-bool weir__store_limit_fits(const weir_limit *limit);
 
 /* ---- Time zones: timezone.c ---- */
 

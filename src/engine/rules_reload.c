@@ -24,26 +24,22 @@
 
 /* ---- Sets ---- */
 
-static void free_unused(weir *engine)
+/* Frees the replaced rulesets that no request uses any more. Returns the number of the others. */
+static size_t free_unused(weir *engine)
 {
     struct weir__ruleset **at = &engine->replaced;
+    size_t used = 0;
     while (*at) {
         struct weir__ruleset *old = *at;
         if (!weir__hazard_unused(&engine->hazards, old)) {
             at = &old->older;
+            used++;
             continue;
         }
         *at = old->older;
         weir__ruleset_free(old);
     }
-}
-
-static size_t replaced_count(const weir *engine)
-{
-    size_t count = 0;
-    for (const struct weir__ruleset *old = engine->replaced; old; old = old->older)
-        count++;
-    return count;
+    return used;
 }
 
 static int make_regex_scratch(weir *engine)
@@ -113,7 +109,7 @@ int weir__rules_install(weir *engine, weir_rules *rules, uint64_t checksum)
         weir__ruleset_free(ruleset);
         return error;
     }
-    weir__hazard_publish(&engine->hazards, ruleset);
+    weir__store64_ordered(&engine->hazards.current, (uint64_t)(uintptr_t)ruleset);
     if (before) {
         before->older = engine->replaced;
         engine->replaced = before;
@@ -174,14 +170,14 @@ static int load(weir *engine, const struct weir__sources *sources)
 /* The reloader. Returns 1: replaced, 0: nothing to do (yet), or an error that was reported once. */
 static int reload(weir *engine, bool wait_until_settled)
 {
-    free_unused(engine);
+    size_t still_used = free_unused(engine);
     weir__count(&engine->polls, 1);
     if (engine->hot_sampler && weir__load64(&engine->polls) % SEEK_POLLS == 0)
         weir__hot_sampler_seek(engine, (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current));
     struct weir__fingerprint print = weir__sources_look(engine->path);
     if (same_print(&print, &engine->seen) && !engine->seen.young)
         return 0;
-    if (replaced_count(engine) >= REPLACED_MAX)
+    if (still_used >= REPLACED_MAX)
         return WEIR_ERULESBUSY;
     if (wait_until_settled && !print.error && print.age_ns >= 0 && print.age_ns < SETTLED_NS)
         return 0;

@@ -10,31 +10,27 @@
 
 /* ---- Consistency ---- */
 
-/*
- * Falls back to LOCAL for limits that the store cannot compute and for concurrency limits with EVENTUAL. Where a rule
- * asks for these explicitly, loading has rejected it.
- */
-static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
+/* A concurrency limit cannot be eventual. Where a rule asks for that explicitly, loading has rejected it. */
+static enum weir__consistency fitting(const weir *engine, enum weir__consistency wanted, const weir_limit *limit)
 {
-    bool fits = weir__store_limit_fits(limit) && !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
-    return wanted == WEIR__LOCAL || fits ? wanted : WEIR__LOCAL;
+    bool fits = !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
+    return engine->store && fits ? wanted : WEIR__LOCAL;
 }
 
 static enum weir__consistency consistency_of(const weir *engine, const struct weir__rule *rule)
 {
     enum weir__consistency wanted = rule->consistency_given ? rule->consistency : engine->default_consistency;
-    for (size_t i = 0; i < rule->quota_count && engine->store; i++)
+    for (size_t i = 0; i < rule->quota_count; i++)
         if (rule->quotas[i].kind == WEIR__LIMITED)
-            wanted = fitting(wanted, &rule->quotas[i].limit);
+            wanted = fitting(engine, wanted, &rule->quotas[i].limit);
     return engine->store ? wanted : WEIR__LOCAL;
 }
 
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
                                             const struct weir__rule *rule, const weir_limit *limit)
 {
-    if (rule)
-        return (enum weir__consistency)ruleset->consistency[rule->index];
-    return engine->store ? fitting(engine->default_consistency, limit) : WEIR__LOCAL;
+    return rule ? (enum weir__consistency)ruleset->consistency[rule->index]
+                : fitting(engine, engine->default_consistency, limit);
 }
 
 bool weir__ruleset_is_strict(weir *engine)
@@ -52,6 +48,14 @@ uint64_t weir__rules_checksum(weir *engine)
     uint64_t checksum = ruleset->checksum;
     weir__hazard_release(&engine->hazards, at);
     return checksum;
+}
+
+const struct weir__rule *weir__rule_named(const weir_rules *rules, const char *name, bool shadow)
+{
+    for (size_t i = 0; i < rules->count; i++)
+        if (rules->rules[i]->shadow == shadow && weir__text_is(rules->rules[i]->name, name))
+            return rules->rules[i];
+    return NULL;
 }
 
 struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
@@ -129,13 +133,10 @@ int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_
 {
     if (!engine || !rule || !stats)
         return WEIR_EINVAL;
-    int at, error = WEIR_ENORULE;
+    int at;
     const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
-    for (size_t i = 0; i < ruleset->rules->count && error == WEIR_ENORULE; i++) {
-        const struct weir__rule *r = ruleset->rules->rules[i];
-        if (r->shadow == shadow && weir__text_is(r->name, rule))
-            error = rule_stats(engine, r, stats);
-    }
+    const struct weir__rule *named = weir__rule_named(ruleset->rules, rule, shadow);
+    int error = named ? rule_stats(engine, named, stats) : WEIR_ENORULE;
     weir__hazard_release(&engine->hazards, at);
     return error;
 }
