@@ -55,41 +55,34 @@ static int read_store(weir *engine, const weir_options *options)
     return engine->connection_pool ? 0 : WEIR_ENOMEM;
 }
 
-/* Statistics: a failure does not prevent the start. */
-static void open_hot_sampler(weir *engine, const weir_options *options)
+/*
+ * Opens the files of hot keys and of the load level. Without the former nothing is sampled; without the latter limits
+ * are not scaled and nothing is shed. A failure does not prevent the start.
+ */
+static void open_sidecars(weir *engine, const weir_options *options)
 {
-    if (!options->hot || engine->segment->mapped.read_only)
-        return;
-    struct weir__file_spec where = {.path = *options->hot ? options->hot : NULL,
-                                    .bytes = options->hot_bytes,
-                                    .mode = options->segment.mode,
-                                    .owner = engine->segment->mapped.owner};
-    int error = weir__hot_sampler_open(&where, &engine->hot_sampler);
-    if (error)
-        weir__report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not sampled",
-                             error);
-    else
-        engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
-}
-
-/* The load level: without it limits are not scaled and nothing is shed. */
-static void open_level(weir *engine, const weir_options *options)
-{
+    const char *hot = options->hot, *load = options->load;
     bool read_only = engine->segment->mapped.read_only; /* then no file is made */
-    if (!options->load || (read_only && !*options->load))
-        return;
-    struct weir__file_spec where = {.path = *options->load ? options->load : NULL,
-                                    .mode = options->segment.mode,
-                                    .read_only = read_only,
-                                    .owner = engine->segment->mapped.owner};
-    int error = weir__load_page_open(&where, &engine->level);
-    if (read_only && error == WEIR_ENOENT)
-        return;
+    struct weir__file_spec spec = {
+        .mode = options->segment.mode, .read_only = read_only, .owner = engine->segment->mapped.owner};
+    int error = 0;
+    if (hot && !read_only) {
+        spec.path = *hot ? hot : NULL;
+        spec.bytes = options->hot_bytes;
+        error = weir__hot_sampler_open(&spec, &engine->hot_sampler);
+    }
     if (error)
-        weir__report_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known",
-                             error);
-    else
+        weir__report_without(engine, WEIR_IS_WARNING, *hot ? hot : "hot", "hot keys are not sampled", error);
+    else if (engine->hot_sampler)
+        engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
+    if (!load || (read_only && !*load))
+        return;
+    spec.path = *load ? load : NULL;
+    error = weir__load_page_open(&spec, &engine->level);
+    if (!error)
         engine->load = engine->level.memory;
+    else if (!read_only || error != WEIR_ENOENT)
+        weir__report_without(engine, WEIR_IS_WARNING, *load ? load : "load", "the load level is not known", error);
 }
 
 /* Rules first: faulty ones must not leave a segment behind. */
@@ -107,8 +100,7 @@ static int open_both(weir *engine, const weir_options *options)
         engine->own_segment = !error;
     }
     if (!error) {
-        open_hot_sampler(engine, options);
-        open_level(engine, options);
+        open_sidecars(engine, options);
         error = weir__rules_install(engine, rules, engine->seen.checksum);
     }
     if (error)

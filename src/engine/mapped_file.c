@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,42 +77,28 @@ void weir__mapped_close(struct weir__mapped *mapped)
     *mapped = (struct weir__mapped){0};
 }
 
-/* Whether the file is on a tmpfs mounted with huge=advise. */
-static bool on_huge_advise(int file)
-{
-    char line[4096], device[32];
-    bool found = false;
-    struct stat what;
-    FILE *mounts = fopen("/proc/self/mountinfo", "re");
-    if (!mounts)
-        return false;
-    if (fstat(file, &what) == 0) {
-        snprintf(device, sizeof device, " %u:%u ", major(what.st_dev), minor(what.st_dev));
-        while (!found && fgets(line, sizeof line, mounts))
-            found = strstr(line, device) && strstr(line, "huge=advise");
-    }
-    fclose(mounts);
-    return found;
-}
-
 /*
- * Reserves the blocks of a file through a mapping: with huge=advise, only blocks that are populated through a mapping
- * with MADV_HUGEPAGE get large pages. (Otherwise posix_fallocate takes a third of the time.) Not tried for more than is
- * free: it would use up all memory first. If it fails here, posix_fallocate fails as well, and returns the error.
+ * Reserves the blocks of a file on a tmpfs through a mapping: if that is mounted with huge=advise, only blocks that are
+ * populated through a mapping with MADV_HUGEPAGE get large pages. Not tried for more than is free: it would use up all
+ * memory first. If it fails here, posix_fallocate fails as well, and returns the error.
  */
-static void reserve_mapped(int file, uint64_t bytes)
+static int reserve_mapped(int file, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
     struct statfs where;
     struct weir__mapped complete = {0};
-    if (!on_huge_advise(file) || fstatfs(file, &where) || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
-        ftruncate(file, (off_t)bytes) || map(file, bytes, false, &complete))
-        return;
-    (void)madvise(complete.memory, bytes, MADV_POPULATE_WRITE);
+    if (fstatfs(file, &where) || where.f_type != TMPFS_MAGIC || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
+        ftruncate(file, (off_t)bytes))
+        return 0;
+    int error = map(file, bytes, false, &complete);
+    if (!error)
+        (void)madvise(complete.memory, bytes, MADV_POPULATE_WRITE);
     weir__mapped_close(&complete);
+    return error;
 #else
     (void)file;
     (void)bytes;
+    return 0;
 #endif
 }
 
@@ -211,12 +197,13 @@ static int make(const struct weir__file_spec *spec, bool replace, struct weir__m
     int file = open_unnamed(spec->path, spec->mode ? spec->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
-    reserve_mapped(file, spec->bytes);
-    int number = EINTR;
-    for (int round = 0; round < 16 && number == EINTR; round++)
+    int error = reserve_mapped(file, spec->bytes), number = EINTR;
+    for (int round = 0; round < 16 && number == EINTR && !error; round++)
         number = posix_fallocate(file, 0, (off_t)spec->bytes);
-    errno = number; /* it does not set it */
-    int error = number ? weir__errno_error(number) : fill(spec, file, &made);
+    if (!error && number)
+        error = weir__errno_error(errno = number); /* it does not set it */
+    if (!error)
+        error = fill(spec, file, &made);
     if (!error) {
         error = publish(file, temporary, spec->path, replace);
         if (error)
@@ -293,28 +280,24 @@ bool weir__free_bytes(const char *path, uint64_t *bytes)
 
 const char *weir__mapped_why(const char *path, int error, char *text, size_t size)
 {
-    char owner[128];
+    char owner[128] = "";
     struct stat what;
-    bool refused = error == WEIR_EOWNER || error == WEIR_ENOTSEG || error == WEIR_ELEDGER;
     uint64_t free_bytes;
-    if (error == WEIR_ENOSPC && weir__free_bytes(path, &free_bytes)) {
+    bool there = lstat(path, &what) == 0;
+    if (there)
+        name_owner(what.st_uid, owner, sizeof owner);
+    if (error == WEIR_ENOSPC && weir__free_bytes(path, &free_bytes))
         snprintf(text, size,
                  "no space left for it (%llu KiB are free); use a smaller size or free space on its file system",
                  (unsigned long long)free_bytes >> 10);
-        return text;
-    }
-    if (error == WEIR_EPERM && lstat(path, &what) == 0) {
-        name_owner(what.st_uid, owner, sizeof owner);
+    else if (error == WEIR_EPERM && there)
         snprintf(text, size, "no permission: it belongs to %s and has mode %04o; change that, or remove it", owner,
                  (unsigned)what.st_mode & 07777);
-        return text;
-    }
-    if (error == WEIR_EPERM)
+    else if (error == WEIR_EPERM)
         return "no permission; check owner and mode of its folder, and whether it is mounted read-only";
-    if (!refused || lstat(path, &what) != 0)
+    else if (!there || (error != WEIR_EOWNER && error != WEIR_ENOTSEG && error != WEIR_ELEDGER))
         return weir_strerror(error);
-    name_owner(what.st_uid, owner, sizeof owner);
-    if (S_ISLNK(what.st_mode))
+    else if (S_ISLNK(what.st_mode))
         snprintf(text, size, "it is a symbolic link of %s, which is not followed; remove it", owner);
     else if (!S_ISREG(what.st_mode))
         snprintf(text, size, "it is not a regular file, and belongs to %s; remove it", owner);

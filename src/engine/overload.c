@@ -76,15 +76,6 @@ static bool keeps_reserve(const struct weir__request_ctx *ctx, const struct weir
            eval->quota->kind == WEIR__LIMITED && eval->cost > 0;
 }
 
-/* Draws once for an asynchronous request: its later phases must come to the same decision. */
-static void draw_once(weir_async *async, const struct weir__load_view *view, uint64_t dice)
-{
-    if (async->dice)
-        return;
-    async->dice = dice | 1; /* 0: not drawn yet */
-    memcpy(async->shed, view->shed, sizeof async->shed);
-}
-
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     a = (a ^ b) * UINT64_C(0xd6e8feb86659fd93);
@@ -103,11 +94,15 @@ static void draw(struct weir__request_ctx *ctx, const struct weir__load_view *vi
     }
     ctx->shed = view->shed[ctx->priority];
     ctx->dice = weir__hot_sampler_random(ctx->now, counted);
-    if (!ctx->async || !ctx->ruleset->strict)
+    weir_async *async = ctx->async;
+    if (!async || !ctx->ruleset->strict)
         return;
-    draw_once(ctx->async, view, ctx->dice);
-    ctx->shed = ctx->async->shed[ctx->priority];
-    ctx->dice = ctx->async->dice;
+    if (!async->dice) { /* drawn once: the later phases of the request must come to the same decision */
+        async->dice = ctx->dice | 1;
+        memcpy(async->shed, view->shed, sizeof async->shed);
+    }
+    ctx->shed = async->shed[ctx->priority];
+    ctx->dice = async->dice;
     if (first->key_len)
         ctx->dice = mix(ctx->dice, weir__hot_sampler_hash(ctx->engine->segment, first->key, first->key_len));
 }
@@ -141,21 +136,7 @@ void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *sca
 
 /* ---- Shedding by utilisation ---- */
 
-static bool has_cost(const struct weir__request_ctx *ctx)
-{
-    for (size_t i = 0; i < ctx->count; i++)
-        if (applies(&ctx->evals[i]) && ctx->evals[i].cost > 0)
-            return true;
-    return false;
-}
-
-bool weir__overload_must_shed(const struct weir__request_ctx *ctx)
-{
-    return ctx->shed && !ctx->dry_run && (ctx->dice >> 32) * WEIR__LOAD_FULL >> 32 < ctx->shed && has_cost(ctx) &&
-           !weir__request_denied(ctx);
-}
-
-/* The rule that gives the request its priority, or the first that applies. */
+/* The rule that gives the request its priority, or the first that applies; NULL: the request costs nothing. */
 static struct weir__rule_eval *reported_eval(const struct weir__request_ctx *ctx)
 {
     struct weir__rule_eval *first = NULL;
@@ -168,6 +149,12 @@ static struct weir__rule_eval *reported_eval(const struct weir__request_ctx *ctx
         first = first ? first : eval;
     }
     return first;
+}
+
+bool weir__overload_must_shed(const struct weir__request_ctx *ctx)
+{
+    return ctx->shed && !ctx->dry_run && (ctx->dice >> 32) * WEIR__LOAD_FULL >> 32 < ctx->shed && reported_eval(ctx) &&
+           !weir__request_denied(ctx);
 }
 
 const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx)

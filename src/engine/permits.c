@@ -45,41 +45,33 @@ int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eva
 
 /* ---- Of an allowed request ---- */
 
-/* `async` has the replies for permits in the store. */
-static int release(weir *engine, weir_permits *permits, weir_async *async)
+/*
+ * Releases (WEIR__OP_REFUND) or renews (WEIR__OP_RENEW) all permits; `async` has the replies for those in the store.
+ * Afterwards `permits` has those that were renewed. Returns an error, or the number of permits that were released.
+ */
+static int run(weir *engine, weir_permits *permits, enum weir__store_op_kind kind, bool in_flight, weir_async *async)
 {
     int failed = 0, released = 0;
+    bool renew = kind == WEIR__OP_RENEW;
+    uint32_t count = 0;
     if (!permits->count)
         return 0;
     weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < permits->count; i++) {
-        const weir_lease *lease = &permits->lease[i];
-        int error = weir__is_remote_permit(lease) ? weir__remote_permit_reply(permits, lease, WEIR__OP_REFUND, 1, async)
-                                                  : weir_release(engine->segment, lease, now);
-        failed = error && error != WEIR_ELEASE ? error : failed;
-        released += error == 0;
-    }
-    permits->count = 0;
-    return failed ? failed : released;
-}
-
-static int renew(weir *engine, weir_permits *permits, bool in_flight, weir_async *async)
-{
-    int failed = 0;
-    uint32_t count = 0;
-    weir_time now = weir__clock_fast(engine->segment);
-    for (uint32_t i = 0; i < permits->count; i++) {
         weir_lease *lease = &permits->lease[i];
         bool remote = weir__is_remote_permit(lease);
-        int error = remote ? weir__remote_permit_reply(permits, lease, WEIR__OP_RENEW, in_flight, async)
-                           : weir_renew(engine->segment, lease, now);
-        if (error == WEIR_ELEASE && !(remote && in_flight))
+        int error = remote  ? weir__remote_permit_reply(permits, lease, kind, in_flight, async)
+                    : renew ? weir_renew(engine->segment, lease, now)
+                            : weir_release(engine->segment, lease, now);
+        released += error == 0 && !renew;
+        if (error == WEIR_ELEASE && !(renew && remote && in_flight))
             continue;
         failed = error ? error : failed;
-        permits->lease[count++] = *lease;
+        if (renew)
+            permits->lease[count++] = *lease;
     }
     permits->count = count;
-    return failed;
+    return failed ? failed : released;
 }
 
 static bool is_good(const weir *engine, const weir_permits *permits)
@@ -87,43 +79,36 @@ static bool is_good(const weir *engine, const weir_permits *permits)
     return engine && permits && permits->count <= WEIR_PERMITS_MAX;
 }
 
-/* Sends the ops of permits in the store and waits; the caller releases the connection. NULL: nothing was sent. */
-static struct weir__pooled_connection *query_store(weir *engine, const weir_permits *permits,
-                                                   enum weir__store_op_kind kind)
+/* Sends the ops of permits in the store, if the engine has connections, and waits. */
+static int run_waiting(weir *engine, weir_permits *permits, enum weir__store_op_kind kind)
 {
     int unused;
-    if (!permits->count || !permits->names_len || !weir__load64(&engine->connection_pool))
-        return NULL;
-    struct weir__pooled_connection *pooled = weir__connection_pool_acquire(engine, &unused);
+    struct weir__pooled_connection *pooled = NULL;
+    if (!is_good(engine, permits))
+        return WEIR_EINVAL;
+    if (permits->count && permits->names_len && weir__load64(&engine->connection_pool))
+        pooled = weir__connection_pool_acquire(engine, &unused);
     if (pooled && weir__remote_permit_ops(permits, kind, 1, pooled->async) == 1)
         weir__connection_pool_request(pooled);
-    return pooled;
+    int result = run(engine, permits, kind, true, pooled ? pooled->async : NULL);
+    weir__connection_pool_release(pooled);
+    return result;
 }
 
 int weir_permits_release(weir *engine, weir_permits *permits)
 {
-    if (!is_good(engine, permits))
-        return WEIR_EINVAL;
-    struct weir__pooled_connection *pooled = query_store(engine, permits, WEIR__OP_REFUND);
-    int released = release(engine, permits, pooled ? pooled->async : NULL);
-    weir__connection_pool_release(pooled);
-    return released;
+    return run_waiting(engine, permits, WEIR__OP_REFUND);
 }
 
 int weir_permits_renew(weir *engine, weir_permits *permits)
 {
-    if (!is_good(engine, permits))
-        return WEIR_EINVAL;
-    struct weir__pooled_connection *pooled = query_store(engine, permits, WEIR__OP_RENEW);
-    int error = renew(engine, permits, true, pooled ? pooled->async : NULL);
-    weir__connection_pool_release(pooled);
-    return error;
+    return run_waiting(engine, permits, WEIR__OP_RENEW);
 }
 
 /* ---- For callers that send the requests to the store themselves ---- */
 
-static int prepare(const weir *engine, const weir_permits *permits, enum weir__store_op_kind kind, int64_t cost,
-                   weir_async *async)
+static int begin(const weir *engine, const weir_permits *permits, enum weir__store_op_kind kind, int64_t cost,
+                 weir_async *async)
 {
     if (!is_good(engine, permits) || !async || async->engine != engine)
         return WEIR_EINVAL;
@@ -132,28 +117,28 @@ static int prepare(const weir *engine, const weir_permits *permits, enum weir__s
 
 int weir_permits_release_begin(weir *engine, const weir_permits *permits, weir_async *async)
 {
-    return prepare(engine, permits, WEIR__OP_REFUND, 1, async);
+    return begin(engine, permits, WEIR__OP_REFUND, 1, async);
 }
 
 int weir_permits_release_finish(weir *engine, weir_permits *permits, weir_async *async)
 {
-    return is_good(engine, permits) && async ? release(engine, permits, async) : WEIR_EINVAL;
+    return is_good(engine, permits) && async ? run(engine, permits, WEIR__OP_REFUND, true, async) : WEIR_EINVAL;
 }
 
 int weir_permits_renew_begin(weir *engine, const weir_permits *permits, bool in_flight, weir_async *async)
 {
-    return prepare(engine, permits, WEIR__OP_RENEW, in_flight, async);
+    return begin(engine, permits, WEIR__OP_RENEW, in_flight, async);
 }
 
 int weir_permits_renew_finish(weir *engine, weir_permits *permits, bool in_flight, weir_async *async)
 {
-    return is_good(engine, permits) && async ? renew(engine, permits, in_flight, async) : WEIR_EINVAL;
+    return is_good(engine, permits) && async ? run(engine, permits, WEIR__OP_RENEW, in_flight, async) : WEIR_EINVAL;
 }
 
 /* Adds them as takes that were not kept: weir_async_rollback refunds them. */
 int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_async *async)
 {
-    int error = prepare(engine, permits, WEIR__OP_TAKE, 1, async);
+    int error = begin(engine, permits, WEIR__OP_TAKE, 1, async);
     if (error == WEIR_EINVAL)
         return error;
     uint32_t near = 0;
@@ -161,6 +146,6 @@ int weir_permits_release_detached(weir *engine, weir_permits *permits, weir_asyn
         if (!weir__is_remote_permit(&permits->lease[i]))
             permits->lease[near++] = permits->lease[i];
     permits->count = near;
-    int released = release(engine, permits, NULL); /* also if there is no memory for the ops */
+    int released = run(engine, permits, WEIR__OP_REFUND, true, NULL); /* also if there is no memory for the ops */
     return error < 0 ? error : released;
 }

@@ -40,34 +40,6 @@ uint64_t weir_outcome_id(const weir_outcome *outcome)
     return weir__rule_id((weir_text){outcome->rule, len}, outcome->shadow);
 }
 
-/* The longest delay of all rules. */
-static int64_t longest_delay(const struct weir__request_ctx *ctx)
-{
-    int64_t longest = -1;
-    for (size_t i = 0; i < ctx->count; i++) {
-        const struct weir__rule_eval *eval = &ctx->evals[i];
-        if (weir__eval_enforced(eval) && eval->decision.verdict == WEIR_DELAY && eval->decision.delay_ns > longest)
-            longest = eval->decision.delay_ns;
-    }
-    return longest;
-}
-
-/*
- * The longest wait of all rules that deny: a client that waits that long is not denied by another one. -1, never, is
- * the longest. Not of rules in quota mode, where one that allows suffices.
- */
-static int64_t longest_wait(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by)
-{
-    uint64_t longest = (uint64_t)by->decision.retry_after_ns;
-    for (size_t i = 0; i < ctx->count; i++) {
-        const struct weir__rule_eval *eval = &ctx->evals[i];
-        uint64_t wait = (uint64_t)eval->decision.retry_after_ns;
-        if (weir__eval_enforced(eval) && !eval->quota_mode && weir__eval_denies(eval) && wait > longest)
-            longest = wait;
-    }
-    return (int64_t)longest;
-}
-
 /* True if every rule that denies has on_limit: queue, and waiting helps. */
 static bool may_wait(const struct weir__request_ctx *ctx)
 {
@@ -119,6 +91,28 @@ static void fill_denied(const struct weir__request_ctx *ctx, const struct weir__
     result->body = result->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : result->body;
 }
 
+/*
+ * The longest wait of all rules that deny: a client that waits that long is not denied by another one. -1, never, is
+ * the longest. Not of rules in quota mode, where one that allows suffices. If none denies, the longest delay.
+ */
+static void report_longest(const struct weir__request_ctx *ctx, bool passes, weir_result *result)
+{
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        weir_decision *to = &result->decision;
+        bool denies = weir__eval_denies(eval), enforced = weir__eval_enforced(eval);
+        result->shadow_denied |= passes && eval->shadow && denies;
+        if (!passes && enforced && denies && !eval->quota_mode &&
+            (uint64_t)eval->decision.retry_after_ns > (uint64_t)to->retry_after_ns)
+            to->retry_after_ns = eval->decision.retry_after_ns;
+        if (passes && enforced && eval->decision.verdict == WEIR_DELAY) {
+            bool longer = to->verdict != WEIR_DELAY || eval->decision.delay_ns > to->delay_ns;
+            to->verdict = WEIR_DELAY;
+            to->delay_ns = longer ? eval->decision.delay_ns : to->delay_ns;
+        }
+    }
+}
+
 void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_result *result)
 {
     static const struct weir__rule_eval none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
@@ -142,8 +136,6 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
         result->decision = by->decision;
     }
     bool passes = weir_passes(&result->decision);
-    if (!passes)
-        result->decision.retry_after_ns = longest_wait(ctx, by);
     if (by && by->rule) {
         const struct weir__response *response = &by->rule->response;
         result->headers = response->headers;
@@ -155,11 +147,5 @@ void weir__request_result(const struct weir__request_ctx *ctx, const struct weir
         result->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
         result->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
     }
-    int64_t delay = passes ? longest_delay(ctx) : -1;
-    if (delay >= 0) {
-        result->decision.verdict = WEIR_DELAY;
-        result->decision.delay_ns = delay;
-    }
-    for (size_t i = 0; i < ctx->count; i++)
-        result->shadow_denied |= passes && ctx->evals[i].shadow && weir__eval_denies(&ctx->evals[i]);
+    report_longest(ctx, passes, result);
 }
