@@ -110,9 +110,9 @@ static int set_duration(const struct parser *p, const struct option *option, con
 
 static int set_bool(const struct parser *p, const struct option *option, const char *value, bool *to)
 {
-    static const char *const words[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};
+    static const char *const spellings[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};
     for (size_t i = 0; i < 8; i++)
-        if (strcmp(value, words[i]) == 0) {
+        if (strcmp(value, spellings[i]) == 0) {
             *to = (i >= 4) == option->bound;
             return 0;
         }
