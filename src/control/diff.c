@@ -7,157 +7,140 @@
 #define CONTEXT   3
 #define CELLS_MAX ((size_t)4 << 20) /* of the table below; texts that would need more are shown as replaced */
 
-struct diff_lines {
-    weir_text *list;
-    size_t count;
-};
-
 /* ---- Lines ---- */
-
-static bool split(const char *text, struct diff_lines *lines)
-{
-    size_t room = 1;
-    for (const char *c = text; *c; c++)
-        room += *c == '\n';
-    *lines = (struct diff_lines){malloc(room * sizeof(weir_text)), 0};
-    while (lines->list && *text) {
-        size_t len = strcspn(text, "\n");
-        lines->list[lines->count++] = (weir_text){text, len};
-        text += len + (text[len] == '\n');
-    }
-    return lines->list != NULL;
-}
-
-/* The part that differs: longest[i, k] is the length of the longest common subsequence from line i of a and k of b. */
-struct middle {
-    size_t begin, a_end, b_end;
-    uint32_t *longest; /* (a_end - begin + 1) x (b_end - begin + 1); NULL: too large, taken for different */
-    size_t width;
-};
-
-static void measure(const struct diff_lines *a, const struct diff_lines *b, struct middle *m)
-{
-    *m = (struct middle){0, a->count, b->count, NULL, 0};
-    while (m->begin < m->a_end && m->begin < m->b_end && weir__text_equal(a->list[m->begin], b->list[m->begin]))
-        m->begin++;
-    while (m->a_end > m->begin && m->b_end > m->begin &&
-           weir__text_equal(a->list[m->a_end - 1], b->list[m->b_end - 1])) {
-        m->a_end--;
-        m->b_end--;
-    }
-    size_t rows = m->a_end - m->begin + 1;
-    m->width = m->b_end - m->begin + 1;
-    if (rows > CELLS_MAX / m->width || !(m->longest = calloc(rows * m->width, sizeof *m->longest)))
-        return;
-    for (size_t i = rows - 1; i-- > 0;)
-        for (size_t k = m->width - 1; k-- > 0;) {
-            uint32_t *cell = &m->longest[i * m->width + k], down = cell[m->width], right = cell[1];
-            *cell = weir__text_equal(a->list[m->begin + i], b->list[m->begin + k]) ? cell[m->width + 1] + 1
-                    : down >= right                                                ? down
-                                                                                   : right;
-        }
-}
 
 /* A line of the diff: ' ' in both texts, '-' in the old one, '+' in the new one. */
 struct diff_step {
     char kind;
-    size_t a, b;
+    size_t a, b; /* the next line of each text */
 };
 
-static char next_step(const struct diff_lines *a, const struct diff_lines *b, const struct middle *m, size_t i,
-                      size_t k)
+/* Two texts as lines, and the part of them that differs: from line `begin` to a_end and b_end. */
+struct diff {
+    weir_text *a, *b;
+    size_t a_count, b_count, begin, a_end, b_end;
+    /* longest[i * width + k] is the length of the longest common subsequence from line begin + i of a and begin + k of
+     * b on. NULL: it would be too large, and all lines are taken for different. */
+    uint32_t *longest;
+    size_t width;
+    struct diff_step *steps;
+    size_t count;
+};
+
+static weir_text *split(const char *text, size_t *count)
 {
-    if (i < m->begin || (i >= m->a_end && k >= m->b_end))
-        return ' ';
-    if (i >= m->a_end)
-        return '+';
-    if (k >= m->b_end)
-        return '-';
-    if (!m->longest)
-        return '-';
-    const uint32_t *cell = &m->longest[(i - m->begin) * m->width + (k - m->begin)];
-    if (weir__text_equal(a->list[i], b->list[k]))
-        return ' ';
-    return cell[m->width] >= cell[1] ? '-' : '+';
+    size_t room = 1;
+    for (const char *c = text; *c; c++)
+        room += *c == '\n';
+    weir_text *lines = malloc(room * sizeof *lines);
+    for (*count = 0; lines && *text; ++*count) {
+        size_t len = strcspn(text, "\n");
+        lines[*count] = (weir_text){text, len};
+        text += len + (text[len] == '\n');
+    }
+    return lines;
 }
 
-static struct diff_step *steps_of(const struct diff_lines *a, const struct diff_lines *b, size_t *count)
+static void measure(struct diff *d)
 {
-    struct middle middle;
-    struct diff_step *steps = malloc((a->count + b->count + 1) * sizeof *steps);
-    size_t i = 0, k = 0;
-    *count = 0;
-    measure(a, b, &middle);
-    while (steps && (i < a->count || k < b->count)) {
-        char kind = next_step(a, b, &middle, i, k);
-        steps[(*count)++] = (struct diff_step){kind, i, k};
+    d->a_end = d->a_count;
+    d->b_end = d->b_count;
+    while (d->begin < d->a_end && d->begin < d->b_end && weir__text_equal(d->a[d->begin], d->b[d->begin]))
+        d->begin++;
+    for (; d->a_end > d->begin && d->b_end > d->begin; d->a_end--, d->b_end--)
+        if (!weir__text_equal(d->a[d->a_end - 1], d->b[d->b_end - 1]))
+            break;
+    size_t rows = d->a_end - d->begin + 1;
+    d->width = d->b_end - d->begin + 1;
+    if (rows > CELLS_MAX / d->width || !(d->longest = calloc(rows * d->width, sizeof *d->longest)))
+        return;
+    for (size_t i = rows - 1; i-- > 0;)
+        for (size_t k = d->width - 1; k-- > 0;) {
+            uint32_t *cell = &d->longest[i * d->width + k], down = cell[d->width], right = cell[1];
+            bool equal = weir__text_equal(d->a[d->begin + i], d->b[d->begin + k]);
+            *cell = equal ? cell[d->width + 1] + 1 : down >= right ? down : right;
+        }
+}
+
+static char next_step(const struct diff *d, size_t i, size_t k)
+{
+    if (i < d->begin || (i >= d->a_end && k >= d->b_end))
+        return ' ';
+    if (i >= d->a_end || k >= d->b_end)
+        return i >= d->a_end ? '+' : '-';
+    if (!d->longest)
+        return '-';
+    const uint32_t *cell = &d->longest[(i - d->begin) * d->width + (k - d->begin)];
+    return weir__text_equal(d->a[i], d->b[k]) ? ' ' : cell[d->width] >= cell[1] ? '-' : '+';
+}
+
+static void find_steps(struct diff *d)
+{
+    d->steps = malloc((d->a_count + d->b_count + 1) * sizeof *d->steps);
+    for (size_t i = 0, k = 0; d->steps && (i < d->a_count || k < d->b_count);) {
+        char kind = next_step(d, i, k);
+        d->steps[d->count++] = (struct diff_step){kind, i, k};
         i += kind != '+';
         k += kind != '-';
     }
-    free(middle.longest);
-    return steps;
 }
 
-/* The end of the hunk that begins at `at`: changes that are at most 2 * CONTEXT lines apart belong together. */
-static size_t hunk_end(const struct diff_step *steps, size_t count, size_t at)
+static void put_hunk(FILE *to, const struct diff *d, size_t begin, size_t end)
 {
-    size_t last = at;
-    for (size_t i = at; i < count && i - last <= 2 * (size_t)CONTEXT; i++)
-        if (steps[i].kind != ' ')
-            last = i;
-    return last + 1;
-}
-
-static void put_hunk(FILE *to, const struct diff_lines *a, const struct diff_lines *b, const struct diff_step *steps,
-                     size_t begin, size_t end)
-{
+    const struct diff_step *first = &d->steps[begin];
     size_t olds = 0, news = 0;
     for (size_t i = begin; i < end; i++) {
-        olds += steps[i].kind != '+';
-        news += steps[i].kind != '-';
+        olds += d->steps[i].kind != '+';
+        news += d->steps[i].kind != '-';
     }
-    fprintf(to, "@@ -%zu,%zu +%zu,%zu @@\n", steps[begin].a + (olds > 0), olds, steps[begin].b + (news > 0), news);
+    fprintf(to, "@@ -%zu,%zu +%zu,%zu @@\n", first->a + (olds > 0), olds, first->b + (news > 0), news);
     for (size_t i = begin; i < end; i++) {
-        weir_text line = steps[i].kind == '+' ? b->list[steps[i].b] : a->list[steps[i].a];
-        fprintf(to, "%c%.*s\n", steps[i].kind, (int)line.len, line.data);
+        const struct diff_step *step = &d->steps[i];
+        weir_text line = step->kind == '+' ? d->b[step->b] : d->a[step->a];
+        fprintf(to, "%c%.*s\n", step->kind, (int)line.len, line.data);
     }
 }
 
-static void put_hunks(FILE *to, const struct diff_lines *a, const struct diff_lines *b, const struct diff_step *steps,
-                      size_t count)
+/* Changes that are at most 2 * CONTEXT lines apart are in one hunk. */
+static void put_hunks(FILE *to, const struct diff *d)
 {
-    for (size_t at = 0, done = 0; at < count; at++) {
-        if (steps[at].kind == ' ')
+    for (size_t at = 0, done = 0; at < d->count; at++) {
+        size_t last = at;
+        if (d->steps[at].kind == ' ')
             continue;
-        size_t changed = hunk_end(steps, count, at);
+        for (size_t i = at; i < d->count && i - last <= 2 * (size_t)CONTEXT; i++)
+            last = d->steps[i].kind != ' ' ? i : last;
         size_t begin = at > done + CONTEXT ? at - CONTEXT : done;
-        size_t end = changed + CONTEXT < count ? changed + CONTEXT : count;
-        put_hunk(to, a, b, steps, begin, end);
-        done = end;
-        at = end - 1;
+        done = last + 1 + CONTEXT < d->count ? last + 1 + CONTEXT : d->count;
+        put_hunk(to, d, begin, done);
+        at = done - 1;
     }
 }
 
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label)
 {
-    struct diff_lines a, b;
+    struct diff d = {.longest = NULL};
     char *text = NULL;
-    size_t len = 0, count = 0;
-    bool good = split(from, &a);
-    good &= split(to, &b);
-    struct diff_step *steps = good ? steps_of(&a, &b, &count) : NULL;
-    FILE *out = steps ? open_memstream(&text, &len) : NULL;
+    size_t len = 0;
+    d.a = split(from, &d.a_count);
+    d.b = split(to, &d.b_count);
+    if (d.a && d.b) {
+        measure(&d);
+        find_steps(&d);
+    }
+    FILE *out = d.steps ? open_memstream(&text, &len) : NULL;
     if (out && strcmp(from, to) != 0) {
         fprintf(out, "--- %s\n+++ %s\n", from_label, to_label);
-        put_hunks(out, &a, &b, steps, count);
+        put_hunks(out, &d);
     }
     if (out && fclose(out) != 0) {
         free(text);
         text = NULL;
     }
-    free(steps);
-    free(a.list);
-    free(b.list);
+    free(d.steps);
+    free(d.longest);
+    free(d.a);
+    free(d.b);
     return text;
 }
 
