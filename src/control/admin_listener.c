@@ -62,19 +62,10 @@ static weir_text header(struct MHD_Connection *connection, const char *name)
     return weir__text_of(value ? value : "");
 }
 
-static bool has_word(weir_text text, const char *word)
-{
-    size_t len = strlen(word);
-    for (size_t i = 0; i + len <= text.len; i++)
-        if (strncasecmp(text.data + i, word, len) == 0)
-            return true;
-    return false;
-}
-
 static enum MHD_Result send_file(struct MHD_Connection *connection, const struct weir__dashboard_file *file)
 {
-    bool packed = file->packed && has_word(header(connection, "Accept-Encoding"), "gzip");
-    bool same = has_word(header(connection, "If-None-Match"), file->etag);
+    bool packed = file->packed && strcasestr(header(connection, "Accept-Encoding").data, "gzip");
+    bool same = strcasestr(header(connection, "If-None-Match").data, file->etag);
     const unsigned char *data = packed ? file->packed : file->bytes;
     size_t len = same ? 0 : packed ? file->packed_size : file->size;
     struct MHD_Response *response =
@@ -256,37 +247,27 @@ static void connected(void *context, struct MHD_Connection *connection, void **f
 
 /* ---- Listening ---- */
 
-static bool find_address(const struct weir__listener *listener, struct sockaddr_storage *address)
-{
-    struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *found;
-    if (!listener->host)
-        hints.ai_family = AF_INET;
-    if (getaddrinfo(listener->host, listener->port, &hints, &found) != 0)
-        return false;
-    memcpy(address, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
-    return true;
-}
-
 int weir__admin_bind(const struct weir__listener *listener, char *why, size_t why_size)
 {
-    struct sockaddr_storage address = {0};
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *found;
     const int on = 1;
-    if (!find_address(listener, &address)) {
+    hints.ai_family = listener->host ? AF_UNSPEC : AF_INET;
+    if (getaddrinfo(listener->host, listener->port, &hints, &found) != 0) {
         snprintf(why, why_size, "%s is no address", listener->address);
         return -1;
     }
-    bool six = address.ss_family == AF_INET6;
-    socklen_t len = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        (!six || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0) &&
-        bind(fd, (const struct sockaddr *)&address, len) == 0)
-        return fd;
-    snprintf(why, why_size, "cannot listen on %s: %s", listener->address, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    bool six = found->ai_family == AF_INET6;
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        (six && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
+        bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
+        snprintf(why, why_size, "cannot listen on %s: %s", listener->address, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(found);
+    return fd;
 }
 
 static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
