@@ -1,22 +1,28 @@
 /*
  * Callbacks by which the rules service reads the host's statistics and keys; the agent provides them. Any pointer may
  * be NULL: the service then replies 501.
- *
- * Those that return JSON leave a text from malloc in *json and return 0, or a library error (WEIR_ENORULE: 404; others:
- * 503).
  */
 #ifndef WEIR_BASE_HOST_CALLS_H
 #define WEIR_BASE_HOST_CALLS_H
 
 #include <weir/weir.h>
 
-struct weir__host_hot {
-    const char *rule;
+/* What is read. */
+struct weir__host_query {
+    const char *rule; /* NULL: all */
+    /* Of a key. */
+    weir_text key;
+    /* Of a history. */
+    int64_t seconds, step;
+    /* Of hot keys. */
     bool denied; /* by denied cost; else by admitted */
     bool near;   /* the keys near their limit instead, and how much of it keys use */
     bool hide;   /* hashes instead of the texts of keys */
     int64_t n;   /* 1 to 1000 */
 };
+
+/* Leaves a text from malloc in *json and returns 0, or a library error (WEIR_ENORULE: 404; others: 503). */
+typedef int weir__host_read(void *context, const struct weir__host_query *query, char **json);
 
 /* Filter of deferred requests; 0 and NULL: any. */
 struct weir__host_deferred {
@@ -47,16 +53,11 @@ struct weir__control_queue {
 
 struct weir__control_host {
     void *context;
-    int (*key_state)(void *context, const char *rule, weir_text key, char **json);
+    weir__host_read *key_state, *stats, *history, *hot, *advice;
+    weir__host_read *hosts; /* which hosts there are */
     int (*key_reset)(void *context, const char *rule, weir_text key);
     int (*key_block)(void *context, const char *rule, weir_text key, int64_t for_ns); /* 0 unblocks */
-    uint64_t (*key_hash)(void *context, weir_text key); /* shown in place of a hidden key */
-    int (*stats)(void *context, char **json);
-    /* `rule` NULL: all of them together. */
-    int (*history)(void *context, const char *rule, int64_t seconds, int64_t step, char **json);
-    int (*hot)(void *context, const struct weir__host_hot *what, char **json);
-    int (*advice)(void *context, const char *rule, char **json);  /* `rule` NULL: all */
-    int (*hosts)(void *context, char **json);                     /* which hosts there are */
+    uint64_t (*key_hash)(void *context, weir_text key);           /* shown in place of a hidden key */
     void (*record_heartbeat)(void *context, weir_text heartbeat); /* heartbeat of a host that polls the rules */
     void (*published)(void *context, int64_t revision);           /* called after the file was replaced */
     void (*log)(void *context, const char *message);

@@ -63,6 +63,16 @@ static inline bool weir__text_skip(weir_text *text, const char *start)
     return true;
 }
 
+/* Removes the text up to the first `separator`, and that, from the beginning of a text. Returns it without that. */
+static inline weir_text weir__text_cut(weir_text *text, char separator)
+{
+    const char *end = text->len ? memchr(text->data, separator, text->len) : NULL;
+    weir_text first = {text->data, end ? (size_t)(end - text->data) : text->len};
+    size_t used = first.len + (end != NULL);
+    *text = (weir_text){used ? text->data + used : text->data, text->len - used};
+    return first;
+}
+
 /* ASCII letters in any case: header names, hosts, methods. */
 static inline bool weir__text_equal_nocase(weir_text a, weir_text b)
 {
@@ -89,13 +99,9 @@ static inline weir_text weir__text_trim(weir_text text)
 /* True if one of the words of a list such as "close, X-Hop" is this one, in any case. */
 static inline bool weir__text_listed(weir_text list, weir_text word)
 {
-    while (list.len > 0) {
-        const char *comma = memchr(list.data, ',', list.len);
-        size_t len = comma ? (size_t)(comma - list.data) : list.len, skip = len + (comma != NULL);
-        if (weir__text_equal_nocase(weir__text_trim((weir_text){list.data, len}), word))
+    while (list.len > 0)
+        if (weir__text_equal_nocase(weir__text_trim(weir__text_cut(&list, ',')), word))
             return true;
-        list = (weir_text){list.data + skip, list.len - skip};
-    }
     return false;
 }
 

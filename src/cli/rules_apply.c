@@ -134,7 +134,7 @@ static bool plan(struct apply *apply, const struct weir__rule_document *document
     if (change->action != KEEP)
         change->diff = weir__keep(
             weir__diff(before, after, change->version > 0 ? weir__text("%s@%" PRId64, name, change->version) : none,
-                       document ? apply->documents.files[document->stretches[0].file].path : none));
+                       document ? apply->documents.files[document->origins[0].file].path : none));
     weir__call_free(&call);
     return true;
 }

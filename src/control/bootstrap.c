@@ -13,105 +13,73 @@
 
 #define REASON "imported"
 
-struct import {
-    struct weir__call *call;
-    size_t documents;
-};
-
-static int add(struct import *import, const struct weir__document *document, bool shadow)
+/* Adds a document and sets its stage. True: it is new, and not another stage of one that was added before. */
+static bool add(struct weir__call *call, const struct weir__document *document, bool shadow)
 {
-    struct weir__stored found;
-    int error = weir__stored_find(import->call->db, document->name, &found);
-    if (!error)
-        error = weir__stored_add(import->call, document, found.version + 1, REASON, false);
+    struct weir__stored found = weir__stored_find(call->db, document->name);
+    bool is_new = !found.version;
+    weir__stored_add(call, document, found.version + 1, REASON, false);
     *(shadow ? &found.shadow : &found.enforced) = found.version + 1;
-    if (!error)
-        error = weir__stored_set_stage(import->call->db, &found);
-    import->documents += !error && !found.version;
-    return error;
+    weir__stored_set_stage(call->db, &found);
+    return is_new;
 }
 
 static bool is_shadow(const struct weir__document *document)
 {
     const struct weir__node *shadow =
-        document->kind == WEIR__RULE_DOCUMENT ? weir__node_get(document->root, "shadow") : NULL;
+        document->kind == WEIR__KIND_RULE ? weir__node_get(document->root, "shadow") : NULL;
     return shadow && shadow->kind == WEIR__SCALAR && weir__text_is(shadow->text, "true");
 }
 
-/* A shadow rule is imported into the shadow stage, without its member `shadow`. */
-static int add_shadow(struct import *import, const struct weir__document *document)
+/*
+ * Adds a document if it is of the wanted stage. A shadow rule is imported into the shadow stage, without its member
+ * `shadow`.
+ */
+static bool add_one(struct weir__call *call, const struct weir__rule_document *one, bool shadow)
 {
-    struct weir__document without;
-    json_t *unused = json_array();
-    char *text = weir__yaml_write(document->root, "shadow");
-    int error = WEIR__DB_MEMORY;
-    if (text && weir__document_read((weir_text){text, strlen(text)}, &without, unused))
-        error = add(import, &without, true);
-    if (text)
-        weir__document_close(&without);
-    free(text);
-    json_decref(unused);
-    return error;
-}
-
-/* Adds a document if it is of the wanted stage. */
-static int add_one(struct import *import, const struct weir__rule_document *one, bool shadow)
-{
+    struct weir__arena arena = {0};
     struct weir__document document;
     json_t *problems = json_array();
-    int error = 0;
-    if (!weir__document_read((weir_text){one->text, one->len}, &document, problems)) {
+    bool is_new = false;
+    if (!weir__document_read(&arena, (weir_text){one->text, one->len}, &document, problems)) {
         /* The rules compile: the only error left is a name that the service reserves. */
         const char *why = json_string_value(json_object_get(json_array_get(problems, 0), "message"));
-        weir__control_log(import->call->control, "%s cannot be imported: %s", one->name, why ? why : "");
-        error = WEIR__IMPORT_WRONG + WEIR_ERULES;
+        weir__control_log(call->control, "%s cannot be imported: %s", one->name, why ? why : "");
+        weir__fail_invalid(call, "a document cannot be imported");
     } else if (is_shadow(&document) == shadow) {
-        error = shadow ? add_shadow(import, &document) : add(import, &document, false);
+        char *text = shadow ? weir__yaml_write(document.root, "shadow") : NULL;
+        if (shadow && (!text || !weir__document_read(&arena, weir__text_of(text), &document, problems)))
+            weir__fail_memory(call);
+        is_new = add(call, &document, shadow);
+        free(text);
     }
-    weir__document_close(&document);
+    weir__arena_free(&arena);
     json_decref(problems);
-    return error;
+    return is_new;
 }
 
-/* Enforced rules first: a shadow rule may have the name of one. */
-static int add_all(struct import *import, const struct weir__documents *documents)
+/* Adds all documents and publishes them, if the database is empty. Returns how many they are. */
+static size_t import_all(struct weir__call *call, const char *path, const struct weir__documents *from,
+                         struct weir__publication *made)
 {
-    int error = 0;
-    for (int shadow = 0; shadow < 2; shadow++)
-        for (size_t i = 0; i < documents->count && !error; i++)
-            error = add_one(import, &documents->list[i], shadow == 1);
-    return error;
-}
-
-/* The database lock is held, and a transaction has begun. */
-static int import_all(struct weir__call *call, const char *path, const struct weir__documents *from,
-                      struct weir__publication *made, size_t *documents)
-{
-    struct import import = {.call = call};
-    int64_t before = 0;
-    int error = weir__db_number(call->db, "SELECT count(*) FROM documents", NULL, 0, 0, &before);
-    if (error || before)
-        return error;
-    error = add_all(&import, from);
-    if (!error)
-        error = weir__publication_make(call, REASON, made);
-    if (!error && made->refused)
-        error = WEIR__IMPORT_WRONG + WEIR_ERULES;
-    if (!error)
-        error = weir__publication_changes(call, made);
-    if (!error)
-        error = weir__audit(call, "import", path, json_pack("{s:I}", "documents", (json_int_t)import.documents));
-    *documents = error ? 0 : import.documents;
-    return error;
+    size_t count = 0;
+    if (weir__db_count(call->db, "SELECT count(*) FROM documents"))
+        return 0;
+    for (int shadow = 0; shadow < 2; shadow++) /* enforced rules first: a shadow rule may have the name of one */
+        for (size_t i = 0; i < from->count && !call->failed; i++)
+            count += add_one(call, &from->list[i], shadow == 1);
+    if (call->failed || !weir__publication_make(call, made))
+        return 0;
+    weir__audit(call, "import", path, json_pack("{s:I}", "documents", (json_int_t)count));
+    return count;
 }
 
 int weir__control_import(struct weir__control *control, const char *path, const char *who, weir_diagnose *diagnose,
                          void *context, size_t *documents)
 {
     struct weir__rest_request request = {.address = ""};
-    struct weir__rest_reply reply = {0};
-    struct weir__call call = {.control = control, .request = &request, .reply = &reply, .now_ms = weir__wall_ms()};
-    struct weir__publication made = {.last = true};
+    struct weir__rest_reply reply;
+    struct weir__publication made = {.last = true, .reason = REASON};
     struct weir__documents from = {0};
     weir_rules *rules = NULL;
     *documents = 0;
@@ -123,20 +91,26 @@ int weir__control_import(struct weir__control *control, const char *path, const 
         weir__documents_free(&from);
         return WEIR__IMPORT_WRONG + error;
     }
+    struct weir__call call = weir__call_open(control, &request, &reply);
     snprintf(call.who, sizeof call.who, "%s", who);
     weir__fair_lock_acquire(&control->database_lock);
-    error = weir__control_ready(control) ? 0 : control->error;
-    call.db = control->db;
-    if (!error)
-        error = weir__db_begin(call.db);
-    if (!error) {
-        error = import_all(&call, path, &from, &made, documents);
-        error = weir__db_end(call.db, error);
-        if (!error && *documents)
+    if (weir__control_ready(control)) {
+        call.db = control->db;
+        weir__db_begin(call.db);
+        size_t count = import_all(&call, path, &from, &made);
+        error = weir__db_end(call.db, !call.failed);
+        *documents = error || call.failed ? 0 : count;
+        if (*documents)
             weir__publication_apply(&call, &made);
+        if (!error && call.failed)
+            error = WEIR__IMPORT_WRONG + WEIR_ERULES;
+        call.db = NULL;
+    } else {
+        error = control->error;
     }
     weir__fair_lock_release(&control->database_lock);
-    weir__publication_free(&made);
+    weir__call_close(&call);
+    weir__set_free(&made.set);
     weir__documents_free(&from);
     weir__rest_free(&reply);
     return error;
@@ -243,14 +217,6 @@ static int import_meanwhile(const struct weir__config *config, const struct weir
 
 /* ---- Bootstrap ---- */
 
-static void poll_first(const struct weir__config *config, const struct weir__logger *log)
-{
-    struct weir__rules_poller *poller = weir__rules_poller_new(config, log);
-    if (poller)
-        (void)!weir__rules_poller_poll(poller);
-    weir__rules_poller_free(poller);
-}
-
 /* Writes the database's published rules, or else those that weir.yaml names. Errors of weir__control_import. */
 static int publish_first(const struct weir__config *config, const struct weir__logger *log)
 {
@@ -286,9 +252,15 @@ bool weir__bootstrap(const struct weir__config *config, const struct weir__logge
         return true;
     }
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (config->origin.url)
-        poll_first(config, log);
-    int error = config->origin.url ? WEIR__DB_GONE : publish_first(config, log);
+    int error = WEIR__DB_GONE;
+    if (config->origin.url) {
+        struct weir__rules_poller *poller = weir__rules_poller_new(config, log, NULL, NULL);
+        if (poller)
+            (void)!weir__rules_poller_poll(poller);
+        weir__rules_poller_free(poller);
+    } else {
+        error = publish_first(config, log);
+    }
     if (!error || any_known(config->rules_path))
         return true;
     if (error < WEIR__IMPORT_WRONG)

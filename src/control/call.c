@@ -23,12 +23,12 @@ enum weir__role weir__role_of(const char *name)
 
 /* ---- Requests ---- */
 
-static int hex(char c)
+const char *weir__call_copy(struct weir__call *call, weir_text text)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    unsigned char lower = weir__lower(c);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+    const char *copy = weir__arena_copy(&call->arena, text).data;
+    if (!copy)
+        weir__fail_memory(call);
+    return copy ? copy : "";
 }
 
 int weir__decode(weir_text text, bool plus, char *to, size_t size)
@@ -38,7 +38,8 @@ int weir__decode(weir_text text, bool plus, char *to, size_t size)
         char c = text.data[i];
         if (c == '%') {
             bool complete = text.len - i >= 3;
-            int high = complete ? hex(text.data[i + 1]) : -1, low = complete ? hex(text.data[i + 2]) : -1;
+            int high = complete ? weir__hex_value(text.data[i + 1]) : -1,
+                low = complete ? weir__hex_value(text.data[i + 2]) : -1;
             if (high < 0 || low < 0) {
                 *to = 0;
                 return WEIR__DECODE_BROKEN;
@@ -58,187 +59,117 @@ int weir__decode(weir_text text, bool plus, char *to, size_t size)
     return (int)len;
 }
 
-/* The next NAME=VALUE of a query; false at its end. */
-static bool next_pair(weir_text *rest, weir_text *name, weir_text *value)
-{
-    if (!rest->len)
-        return false;
-    const char *end = memchr(rest->data, '&', rest->len);
-    size_t len = end ? (size_t)(end - rest->data) : rest->len;
-    const char *equals = memchr(rest->data, '=', len);
-    size_t name_len = equals ? (size_t)(equals - rest->data) : len;
-    *name = (weir_text){rest->data, name_len};
-    *value = equals ? (weir_text){equals + 1, len - name_len - 1} : (weir_text){"", 0};
-    rest->data += len + (end != NULL);
-    rest->len -= len + (end != NULL);
-    return true;
-}
-
 #define VALUE_MAX 4096 /* bytes of a parameter's value */
 
-const char *weir__query_wrong(weir_text query)
+bool weir__query_read(struct weir__call *call)
 {
-    weir_text name, value;
-    char decoded[VALUE_MAX];
-    while (next_pair(&query, &name, &value)) {
+    char decoded[VALUE_MAX], plain_name[64];
+    call->query = json_object();
+    for (weir_text rest = call->request->query; rest.len;) {
+        weir_text value = weir__text_cut(&rest, '&'), name = weir__text_cut(&value, '=');
         int len = weir__decode(value, true, decoded, sizeof decoded);
         if (len == WEIR__DECODE_LONG)
-            return "a parameter of the query is longer than 4095 bytes";
+            return weir__fail(call, 400, "bad_query", "a parameter of the query is longer than 4095 bytes");
         if (len < 0 || !weir__text_sound((weir_text){decoded, (size_t)len}))
-            return "the query has broken escapes, control characters or no UTF-8";
+            return weir__fail(call, 400, "bad_query", "the query has broken escapes, control characters or no UTF-8");
+        snprintf(plain_name, sizeof plain_name, "%.*s", (int)name.len, name.data);
+        if (!json_object_get(call->query, plain_name)) /* the first one counts */
+            json_object_set_new(call->query, plain_name, json_stringn(decoded, (size_t)len));
     }
-    return NULL;
-}
-
-/* False: the query does not have it. */
-static bool query_value(const struct weir__call *call, const char *wanted, weir_text *value)
-{
-    weir_text rest = call->request->query, name;
-    while (next_pair(&rest, &name, value))
-        if (weir__text_is(name, wanted))
-            return true;
-    return false;
-}
-
-bool weir__query_text(struct weir__call *call, const char *name, char *to, size_t size)
-{
-    weir_text value;
-    char message[128];
-    *to = 0;
-    int len = query_value(call, name, &value) ? weir__decode(value, true, to, size) : 0;
-    if (len >= 0)
-        return true;
-    if (len == WEIR__DECODE_LONG)
-        snprintf(message, sizeof message, "%s: at most %zu bytes", name, size - 1);
-    else
-        snprintf(message, sizeof message, "%s: broken escapes", name);
-    weir__fail(call, 400, "bad_query", message, NULL);
-    return false;
-}
-
-bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise,
-                        int64_t *number)
-{
-    char text[32], message[128];
-    weir_text value;
-    *number = otherwise;
-    if (!query_value(call, name, &value))
-        return true;
-    bool plain = weir__decode(value, true, text, sizeof text) > 0 && strspn(text, "0123456789") == strlen(text);
-    *number = plain && strlen(text) < 19 ? strtoll(text, NULL, 10) : -1;
-    if (*number >= least && *number <= most)
-        return true;
-    snprintf(message, sizeof message, "%s: a number from %" PRId64 " to %" PRId64, name, least, most);
-    weir__fail(call, 400, "bad_query", message, NULL);
-    return false;
-}
-
-bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1])
-{
-    weir_text given = call->request->reason;
-    *reason = 0;
-    if (given.len && given.len <= WEIR__REASON_MAX && weir__text_sound(given)) {
-        memcpy(reason, given.data, given.len);
-        reason[given.len] = 0;
-        return true;
-    }
-    if (given.len) {
-        weir__fail(call, 400, "bad_reason",
-                   "the reason is longer than 1000 bytes, or not UTF-8; ?reason= takes any text", NULL);
-        return false;
-    }
-    char long_one[VALUE_MAX];
-    if (!weir__query_text(call, "reason", long_one, sizeof long_one))
-        return false;
-    if (strlen(long_one) > WEIR__REASON_MAX) {
-        weir__fail(call, 400, "bad_reason", "the reason is longer than 1000 bytes", NULL);
-        return false;
-    }
-    snprintf(reason, WEIR__REASON_MAX + 1, "%s", long_one);
     return true;
 }
 
-bool weir__body_reason(struct weir__call *call, const json_t *body, char reason[WEIR__REASON_MAX + 1])
+const char *weir__query_text(struct weir__call *call, const char *name, size_t max)
 {
-    const json_t *given = json_object_get(body, "reason");
-    weir_text why = {json_string_value(given), json_string_length(given)};
-    if (!given)
-        return weir__call_reason(call, reason);
-    if (!why.data || why.len > WEIR__REASON_MAX || !weir__text_sound(why)) {
-        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
-        return false;
+    const json_t *value = json_object_get(call->query, name);
+    if (json_string_length(value) > max)
+        weir__fail(call, 400, "bad_query", "%s: at most %zu bytes", name, max);
+    return value ? json_string_value(value) : "";
+}
+
+int64_t weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise)
+{
+    const char *text = json_string_value(json_object_get(call->query, name));
+    if (!text)
+        return otherwise;
+    bool plain = *text && strlen(text) < 19 && strspn(text, "0123456789") == strlen(text);
+    int64_t number = plain ? strtoll(text, NULL, 10) : -1;
+    if (number < least || number > most)
+        weir__fail(call, 400, "bad_query", "%s: a number from %" PRId64 " to %" PRId64, name, least, most);
+    return number;
+}
+
+const char *weir__call_reason(struct weir__call *call)
+{
+    const json_t *member = json_object_get(call->body, "reason");
+    weir_text reason = call->request->reason;
+    const char *wrong = "the reason is longer than 1000 bytes, or not UTF-8; ?reason= takes any text";
+    if (member) {
+        reason = (weir_text){json_string_value(member), json_string_length(member)};
+        wrong = "reason: a text of up to 1000 bytes";
+    } else if (!reason.len) {
+        reason = weir__text_of(weir__query_text(call, "reason", VALUE_MAX - 1));
+        wrong = "the reason is longer than 1000 bytes";
     }
-    memcpy(reason, why.data, why.len + 1);
-    return true;
+    if (reason.data && reason.len <= WEIR__REASON_MAX && weir__text_sound(reason))
+        return weir__call_copy(call, reason);
+    weir__fail(call, 400, "bad_reason", "%s", wrong);
+    return "";
 }
 
 bool weir__parse_span(const char *text, int64_t *ms)
 {
-    static const struct {
-        char unit;
-        int64_t ms;
-    } units[] = {{'s', 1000}, {'m', 60000}, {'h', 3600000}, {'d', 86400000}};
+    static const char units[] = "smhd";
+    static const int64_t unit_ms[] = {1000, 60000, 3600000, 86400000};
     size_t digits = strspn(text, "0123456789");
-    if (!digits || digits >= 10 || strlen(text) != digits + 1)
+    const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
+    if (!digits || digits >= 10 || strlen(text) != digits + 1 || !unit)
         return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (units[i].unit == text[digits]) {
-            *ms = strtoll(text, NULL, 10) * units[i].ms;
-            return *ms > 0;
-        }
-    return false;
+    *ms = strtoll(text, NULL, 10) * unit_ms[unit - units];
+    return *ms > 0;
 }
 
 bool weir__is_yaml(weir_text type)
 {
     static const char *const names[] = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"};
-    if (!type.len)
-        return false;
-    const char *end = memchr(type.data, ';', type.len);
-    weir_text bare = weir__text_trim((weir_text){type.data, end ? (size_t)(end - type.data) : type.len});
+    weir_text bare = weir__text_trim(weir__text_cut(&type, ';'));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (weir__text_equal_nocase(bare, (weir_text){names[i], strlen(names[i])}))
+        if (weir__text_equal_nocase(bare, weir__text_of(names[i])))
             return true;
     return false;
 }
 
-static bool is_member(const char *members, const char *name)
+bool weir__is_one_of(const char *word, const char *list)
 {
-    size_t len = strlen(name);
-    for (const char *at = members; *at;) {
-        size_t part = strcspn(at, "|");
-        if (part == len && memcmp(at, name, len) == 0)
+    for (weir_text rest = weir__text_of(list); rest.len;)
+        if (weir__text_is(weir__text_cut(&rest, '|'), word))
             return true;
-        at += part + (at[part] == '|');
-    }
     return false;
 }
 
-json_t *weir__call_json(struct weir__call *call, const char *members)
+bool weir__call_json(struct weir__call *call, const char *members)
 {
     weir_text body = call->request->body;
-    char message[256], shown[WEIR__SHOWN];
-    json_error_t where;
+    json_error_t where = {.text = ""};
     const char *name;
     json_t *value, *root = body.len ? json_loadb(body.data, body.len, JSON_REJECT_DUPLICATES, &where) : json_object();
-    if (!json_is_object(root)) {
-        snprintf(message, sizeof message, "the body is no object of JSON%s%s", root ? "" : ": ",
-                 root ? "" : where.text);
-        weir__fail(call, 400, "bad_json", message, NULL);
-        json_decref(root);
-        return NULL;
-    }
+    call->body = root;
+    if (!json_is_object(root))
+        return weir__fail(call, 400, "bad_json", "the body is no object of JSON%s%s", root ? "" : ": ", where.text);
     json_object_foreach(root, name, value)
     {
-        if (is_member(members, name))
-            continue;
-        snprintf(message, sizeof message, "there is no \"%s\" here",
-                 weir__printable((weir_text){name, strlen(name)}, shown, sizeof shown));
-        weir__fail(call, 400, "bad_member", message, NULL);
-        json_decref(root);
-        return NULL;
+        char shown[WEIR__SHOWN];
+        weir_text text = weir__text_of(name);
+        if (!weir__is_one_of(name, members))
+            return weir__fail(call, 400, "bad_member", "there is no \"%s\" here",
+                              weir__printable(text, shown, sizeof shown));
     }
-    return root;
+    return true;
+}
+
+const char *weir__body_text(const struct weir__call *call, const char *member)
+{
+    return json_string_value(json_object_get(call->body, member));
 }
 
 /* ---- Replies ---- */
@@ -260,43 +191,71 @@ void weir__reply_etag(struct weir__call *call, int64_t version)
     weir__reply_header(call, "ETag", "\"v%" PRId64 "\"", version);
 }
 
-void weir__reply_text(struct weir__call *call, int status, const char *type, const char *text, size_t len)
+bool weir__reply_status(struct weir__call *call, int status)
+{
+    call->reply->status = status;
+    return true;
+}
+
+bool weir__reply_text(struct weir__call *call, int status, const char *type, weir_text text)
 {
     struct weir__rest_reply *reply = call->reply;
     free(reply->body);
-    reply->status = status;
-    reply->body = malloc(len + 1);
-    reply->len = reply->body ? len : 0;
-    if (!reply->body) {
-        reply->status = 503;
-        return;
-    }
-    memcpy(reply->body, text, len);
-    reply->body[len] = 0;
+    reply->body = malloc(text.len + 1);
+    reply->len = reply->body ? text.len : 0;
+    if (!reply->body)
+        return weir__reply_status(call, 503);
+    if (text.len)
+        memcpy(reply->body, text.data, text.len);
+    reply->body[text.len] = 0;
     weir__reply_header(call, "Content-Type", "%s", type);
+    return weir__reply_status(call, status);
 }
 
-void weir__reply_json(struct weir__call *call, int status, json_t *body)
+bool weir__reply_json(struct weir__call *call, int status, json_t *body)
 {
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     if (text)
-        weir__reply_text(call, status, "application/json", text, strlen(text));
+        weir__reply_text(call, status, "application/json", weir__text_of(text));
     else
-        call->reply->status = 503; /* no memory for a body */
+        weir__reply_status(call, 503); /* no memory for a body */
     free(text);
     json_decref(body);
+    return true;
 }
 
-int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors)
+static bool fail(struct weir__call *call, int status, json_t *error)
 {
-    char shown[1024];
-    weir__printable((weir_text){message, strlen(message)}, shown, sizeof shown);
-    json_t *error = json_pack("{s:s, s:s}", "code", code, "message", shown);
-    if (error && errors)
-        json_object_set(error, "errors", errors);
-    json_decref(errors);
-    weir__reply_json(call, status, json_pack("{s:o}", "error", error));
-    return 0;
+    if (call->failed)
+        json_decref(error);
+    else
+        weir__reply_json(call, status, json_pack("{s:o}", "error", error));
+    call->failed = true;
+    return false;
+}
+
+bool weir__fail(struct weir__call *call, int status, const char *code, const char *message, ...)
+{
+    char text[1024], shown[sizeof text];
+    va_list arguments;
+    va_start(arguments, message);
+    vsnprintf(text, sizeof text, message, arguments);
+    va_end(arguments);
+    weir__printable(weir__text_of(text), shown, sizeof shown);
+    return fail(call, status, json_pack("{s:s, s:s}", "code", code, "message", shown));
+}
+
+bool weir__fail_invalid(struct weir__call *call, const char *message)
+{
+    return fail(call, 422,
+                json_pack("{s:s, s:s, s:O}", "code", "invalid", "message", message, "errors", call->problems));
+}
+
+bool weir__fail_memory(struct weir__call *call)
+{
+    if (call->db)
+        call->db->error = WEIR__DB_MEMORY;
+    return weir__fail(call, 503, "no_memory", "%s", weir__db_strerror(WEIR__DB_MEMORY));
 }
 
 json_t *weir__json_time(int64_t ms)
@@ -312,14 +271,32 @@ json_t *weir__text_json(weir_text text)
     return json ? json : json_string("");
 }
 
-json_t *weir__row_json(const struct weir__db_row *row, int column)
+static json_t *column_json(const struct weir__db *db, int column, char kind)
 {
-    return weir__text_json(weir__row_text(row, column));
+    weir_text text = weir__db_text(db, column);
+    if (kind == 's')
+        return weir__text_json(text);
+    if (weir__db_is_null(db, column))
+        return json_null();
+    if (kind == 'j') {
+        json_t *json = json_loadb(text.data, text.len, 0, NULL);
+        return json ? json : json_object();
+    }
+    int64_t number = weir__db_number(db, column);
+    return kind == 't' ? weir__json_time(number) : kind == 'b' ? json_boolean(number) : json_integer(number);
 }
 
-json_t *weir__row_time(const struct weir__db_row *row, int column)
+json_t *weir__row_object(const struct weir__db *db, const char *columns)
 {
-    return row->null(row, column) ? json_null() : weir__json_time(weir__row_number(row, column));
+    json_t *object = json_object();
+    weir_text rest = weir__text_of(columns);
+    for (int column = 0; rest.len; column++) {
+        char name[32];
+        weir_text word = weir__text_cut(&rest, ' ');
+        snprintf(name, sizeof name, "%.*s", (int)word.len - 2, word.data + 2);
+        json_object_set_new(object, name, column_json(db, column, *word.data));
+    }
+    return object;
 }
 
 json_t *weir__number_or_null(int64_t number)
@@ -335,30 +312,29 @@ bool weir__sees_keys(const struct weir__call *call)
 json_t *weir__hidden_key(const struct weir__call *call, weir_text key)
 {
     const struct weir__control_host *host = call->control->host;
-    return host && host->key_hash ? json_sprintf("~%016" PRIx64, host->key_hash(host->context, key)) : json_string("~");
+    return host->key_hash ? json_sprintf("~%016" PRIx64, host->key_hash(host->context, key)) : json_string("~");
 }
 
-int weir__reply_page(struct weir__call *call, const char *sql, const char *name, weir__db_visit *add,
-                     const char *number, void (*edit)(const struct weir__call *call, json_t *item, void *context),
-                     void *context)
+bool weir__reply_page(struct weir__call *call, const char *sql, const char *name, const char *columns,
+                      void (*edit)(const struct weir__call *call, json_t *item))
 {
-    int64_t limit, after;
-    if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
-        !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
-        return 0;
+    int64_t limit = weir__query_number(call, "limit", 1, 1000, 100);
+    int64_t after = weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX), last = 0;
+    if (call->failed)
+        return false;
     struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit), WEIR__S(name ? name : "")};
-    json_t *items = json_array(), *body = name ? json_pack("{s:s}", "name", name) : json_object();
-    int error = weir__db_run(call->db, sql, by, name ? 3 : 2, add, items);
-    size_t count = json_array_size(items);
-    for (size_t i = 0; edit && i < count; i++)
-        edit(call, json_array_get(items, i), context);
-    json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), number) : NULL;
-    json_object_set(body, "items", items);
-    json_object_set(body, "next", last ? last : json_null());
-    json_decref(items);
-    if (error)
-        json_decref(body);
-    else
-        weir__reply_json(call, 200, body);
-    return error;
+    json_t *items = json_array();
+    weir__db_run_with(call->db, sql, by, name ? 3 : 2);
+    while (weir__db_next(call->db)) {
+        json_t *item = weir__row_object(call->db, columns);
+        if (edit)
+            edit(call, item);
+        json_array_append_new(items, item);
+        last = weir__db_number(call->db, 0);
+    }
+    bool more = (int64_t)json_array_size(items) == limit;
+    json_t *body = name ? json_pack("{s:s}", "name", name) : json_object();
+    json_object_set_new(body, "items", items);
+    json_object_set_new(body, "next", weir__number_or_null(more ? last : 0));
+    return weir__reply_json(call, 200, body);
 }

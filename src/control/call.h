@@ -31,9 +31,9 @@ struct weir__login_throttle;
 
 struct weir__control {
     char *url;
-    const struct weir__control_host *host; /* may be NULL */
-    int64_t session_ms;                    /* how long a session lasts */
-    enum weir__role key_texts;             /* the least role that sees the texts of keys */
+    const struct weir__control_host *host;
+    int64_t session_ms;        /* how long a session lasts */
+    enum weir__role key_texts; /* the least role that sees the texts of keys */
 
     struct weir__fair_lock compile_lock;  /* compiling for requests that write; taken without database_lock */
     struct weir__fair_lock dry_run_lock;  /* compiling for read-only requests, which never delay a publication */
@@ -56,7 +56,7 @@ struct weir__control {
 /* Records for the health check whether the database is available. */
 void weir__control_note(struct weir__control *control, bool up);
 
-/* True if the database is open; opens it if a retry is due. The database lock must be held. */
+/* True if the database is open; opens it if a retry is due. Clears its error. The database lock must be held. */
 bool weir__control_ready(struct weir__control *control);
 
 void weir__control_log(const struct weir__control *control, const char *format, ...)
@@ -71,7 +71,7 @@ void weir__published_set(struct weir__control *control, struct weir__published_r
 /* Writes the file again if the last write failed. */
 void weir__published_retry(struct weir__control *control);
 /* Takes over the database's newest revision if it is newer than the published set. The database lock must be held. */
-int weir__published_follow(struct weir__control *control);
+void weir__published_follow(struct weir__control *control);
 
 /* ---- Requests ---- */
 
@@ -84,7 +84,11 @@ enum weir__role weir__role_of(const char *name);
 #define WEIR__REASON_MAX 1000
 #define WEIR__WHO_MAX    128
 
-/* Handlers return 0 when they have replied, or a WEIR__DB_… error, for which the dispatcher replies. */
+/*
+ * One request. A function that refuses it replies by weir__fail and returns false; only the first refusal counts, so
+ * that a handler may read several parameters and check `failed` once. An error of the database replaces the reply at
+ * the end.
+ */
 struct weir__call {
     struct weir__control *control;
     struct weir__db *db;
@@ -96,72 +100,91 @@ struct weir__call {
     enum weir__role role;
     int64_t session_expires_ms; /* 0: not by a session */
     int64_t now_ms;
-    bool has_database;     /* holds the database lock; `db` must not be used otherwise */
-    bool has_compute_lock; /* holds the compile lock, between weir__work_begin and weir__work_end */
-    bool only_reads;       /* the route writes nothing: it computes under dry_run_lock */
-    char *dry_run;         /* its entry in control->dry_runs; NULL: none */
+    bool failed;              /* a refusal was replied */
+    struct weir__arena arena; /* texts and documents that live as long as the call */
+    json_t *query;            /* parameters of the query, as texts */
+    json_t *body;             /* of the request, if it was read as JSON */
+    json_t *problems;         /* errors and warnings of documents */
+    bool has_database;        /* holds the database lock; `db` must not be used otherwise */
+    bool has_compute_lock;    /* holds a compute lock, between weir__work_begin and weir__work_end */
+    bool only_reads;          /* the route writes nothing: it computes under dry_run_lock */
+    char *dry_run;            /* its entry in control->dry_runs; NULL: none */
 };
+
+/* A call without a route, which the caller closes. It has no lock. */
+struct weir__call weir__call_open(struct weir__control *control, const struct weir__rest_request *request,
+                                  struct weir__rest_reply *reply);
+void weir__call_close(struct weir__call *call);
 
 /*
  * A request must not do slow work (parsing, compiling, comparing, store access) while it holds the database lock.
  * weir__call_release_database releases it. weir__work_begin releases it and takes a compute lock: one writing and one
  * read-only request compute at a time, so that a client with many expensive requests uses one processor and read-only
- * requests never delay a publication. weir__work_end takes the database lock again. False: 503 was replied.
+ * requests never delay a publication. weir__work_end takes the database lock again. False: refused, also earlier.
  */
-void weir__call_release_database(struct weir__call *call);
+bool weir__call_release_database(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_begin(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_end(struct weir__call *call);
 
 /* ---- Reading the request ---- */
 
-/* Decodes a query parameter; "" if it is missing. False: it does not fit, and 400 was replied. */
-WEIR_MUST_CHECK bool weir__query_text(struct weir__call *call, const char *name, char *to, size_t size);
-/* A numeric query parameter, or `otherwise` if it is missing. False: an error was replied. */
-WEIR_MUST_CHECK bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most,
-                                        int64_t otherwise, int64_t *number);
-/*
- * NULL if all query values are well encoded UTF-8 without control characters, and of bounded length; else the reason.
- */
-const char *weir__query_wrong(weir_text query);
+/* A copy that lives as long as the call; "" without memory, which refuses the request. */
+const char *weir__call_copy(struct weir__call *call, weir_text text);
+/* Decodes the query into call->query. Refuses values that are not UTF-8 without control characters, and long ones. */
+WEIR_MUST_CHECK bool weir__query_read(struct weir__call *call);
+/* A query parameter; "" if it is missing. Refuses more than `max` bytes. */
+const char *weir__query_text(struct weir__call *call, const char *name, size_t max);
+/* A numeric query parameter, or `otherwise` if it is missing. Refuses numbers out of bounds. */
+int64_t weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise);
 /*
  * Decodes %XX into `to` (one byte or more), always terminated; empty after an error. Returns the length or one of these
  * errors. `plus`: '+' is a blank.
  */
 enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
 WEIR_MUST_CHECK int weir__decode(weir_text text, bool plus, char *to, size_t size);
-/* Reads the reason from the header or the query. False: an error was replied. */
-WEIR_MUST_CHECK bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
-/* Reads it from the body, if that has one. */
-WEIR_MUST_CHECK bool weir__body_reason(struct weir__call *call, const json_t *body, char reason[WEIR__REASON_MAX + 1]);
+/* The reason of a change: from the body, the header or the query. Refuses a long one. */
+const char *weir__call_reason(struct weir__call *call);
 /* Parses "30d", "12h", "90m" or "45s"; false for anything else and for 0. */
 WEIR_MUST_CHECK bool weir__parse_span(const char *text, int64_t *ms);
-/* The body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. NULL: replied. */
-json_t *weir__call_json(struct weir__call *call, const char *members);
+/* Reads the body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. */
+WEIR_MUST_CHECK bool weir__call_json(struct weir__call *call, const char *members);
+/* A member of the body that is a text; NULL: none. */
+const char *weir__body_text(const struct weir__call *call, const char *member);
+/* True if a word is one of a list: "a|b|c". */
+bool weir__is_one_of(const char *word, const char *list);
 bool weir__is_yaml(weir_text type);
 
 /* ---- Replying ---- */
 
-void weir__reply_json(struct weir__call *call, int status, json_t *body); /* takes the body over */
-void weir__reply_text(struct weir__call *call, int status, const char *type, const char *text, size_t len);
+/* These return true, for handlers. */
+bool weir__reply_json(struct weir__call *call, int status, json_t *body); /* takes the body over */
+bool weir__reply_text(struct weir__call *call, int status, const char *type, weir_text text);
+bool weir__reply_status(struct weir__call *call, int status);
 void weir__reply_header(struct weir__call *call, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* {error: {code, message, errors}}; takes `errors` over, which may be NULL. Always returns 0, for handlers. */
-int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors);
 void weir__reply_etag(struct weir__call *call, int64_t version);
+/* Refuses the request: {error: {code, message}}. Always returns false. */
+bool weir__fail(struct weir__call *call, int status, const char *code, const char *message, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Refuses with 503, and rolls back. */
+bool weir__fail_memory(struct weir__call *call);
+/* 422 with call->problems as error.errors. */
+bool weir__fail_invalid(struct weir__call *call, const char *message);
 /*
  * Replies with a page of a list, newest first. `sql` takes the number to continue below as $1, the page size as $2 and
- * `name` (may be NULL), which the reply repeats, as $3; `add` appends a row's object to the array given as context;
- * `number` is the member that the next page continues from; `edit` (may be NULL) completes each item.
+ * `name` (may be NULL), which the reply repeats, as $3. `columns` are those of weir__row_object; the first one is the
+ * number that the next page continues from. `edit` (may be NULL) changes each item.
  */
-int weir__reply_page(struct weir__call *call, const char *sql, const char *name, weir__db_visit *add,
-                     const char *number, void (*edit)(const struct weir__call *call, json_t *item, void *context),
-                     void *context);
+bool weir__reply_page(struct weir__call *call, const char *sql, const char *name, const char *columns,
+                      void (*edit)(const struct weir__call *call, json_t *item));
 
 json_t *weir__json_time(int64_t ms);
 json_t *weir__text_json(weir_text text);
-/* A column as a string; as a time, or null. */
-json_t *weir__row_json(const struct weir__db_row *row, int column);
-json_t *weir__row_time(const struct weir__db_row *row, int column);
+/*
+ * The row as an object. `columns` has a word for each column: its kind, a colon, and the name of the member. Kinds: s
+ * text, i number, b boolean, t time, j JSON; NULL is null but for texts.
+ */
+json_t *weir__row_object(const struct weir__db *db, const char *columns);
 json_t *weir__number_or_null(int64_t number); /* 0: null */
 
 /* Keys may be personal data: admin.key_texts has the least role that sees them. */
@@ -172,7 +195,7 @@ json_t *weir__hidden_key(const struct weir__call *call, weir_text key);
 /* ---- Documents and publications ---- */
 
 /* Adds an entry to the audit log, within a transaction. Takes `details` over. */
-int weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details);
+void weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details);
 
 struct weir__stored {
     char name[WEIR__DOCUMENT_NAME];
@@ -181,34 +204,32 @@ struct weir__stored {
     bool deleted;
 };
 
-/* Replies 404, and returns 0. */
-int weir__fail_no_document(struct weir__call *call);
-/* found->version 0: no such document. */
-int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found);
+/* Makes ASCII letters small, for searching. */
+void weir__fold(char *text);
+/* Refuses with 404. */
+bool weir__fail_no_document(struct weir__call *call);
+/* `version` is 0 if there is no such document. */
+struct weir__stored weir__stored_find(struct weir__db *db, const char *name);
 /* Adds a version; the document's row is made or changed with it. */
-int weir__stored_add(struct weir__call *call, const struct weir__document *document, int64_t version,
-                     const char *reason, bool deleted);
-/* The text of a version, from malloc; NULL without an error: there is none, or it marks a deletion. */
-int weir__stored_text(struct weir__db *db, const char *name, int64_t version, char **text);
+void weir__stored_add(struct weir__call *call, const struct weir__document *document, int64_t version,
+                      const char *reason, bool deleted);
+/* The text of a version, which lives as long as the call; NULL: there is none, or it marks a deletion. */
+const char *weir__stored_text(struct weir__call *call, const char *name, int64_t version);
 /* Stores the enforced and the shadow version. */
-int weir__stored_set_stage(struct weir__db *db, const struct weir__stored *document);
-weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
-json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
+void weir__stored_set_stage(struct weir__db *db, const struct weir__stored *document);
 
 /*
- * Publishes a new revision of the set. weir__publication_run calls `change` in a transaction: it changes stages, calls
- * weir__publication_make, and adds audit entries if that returned 0 with neither `refused` nor
- * `unchecked`. The first attempt rolls back with `unchecked`; the set is compiled without the database lock, and
- * `change` runs again. That repeats if another publication came between; the last attempt compiles within the
- * transaction.
+ * Publishes a new revision of the set. weir__publication_run calls `change` in a transaction: it changes stages, and
+ * calls weir__publication_make; if that returns true it adds audit entries. The first attempt rolls back with
+ * `unchecked`; the set is compiled without the database lock, and `change` runs again. That repeats if another
+ * publication came between; the last attempt compiles within the transaction.
  */
 struct weir__publication {
     struct weir__set set;
     int64_t revision;
+    const char *reason;
     char digest[WEIR__DIGEST_TEXT];
-    json_t *about; /* documents whose warnings are wanted (weir__set_compile); NULL: none */
-    json_t *warnings;
-    bool refused;                    /* replied */
+    const json_t *about;             /* documents whose warnings are wanted (weir__set_compile); NULL: none */
     bool unchecked;                  /* the set must be compiled first */
     char checked[WEIR__DIGEST_TEXT]; /* digest of the last set that compiled, and its number of rules */
     size_t rules;
@@ -216,58 +237,51 @@ struct weir__publication {
     bool guarded; /* refuse if the database is older than the published set */
 };
 
-typedef int weir__publication_step(struct weir__call *call, struct weir__publication *made, void *context);
-/* 0 and not refused: committed, and published if there is a revision. The caller zeroes and frees `made`. */
-int weir__publication_run(struct weir__call *call, weir__publication_step *change, void *context,
-                          struct weir__publication *made);
-/* Joins the staged documents, and adds the revision if the set is known to compile. */
-int weir__publication_make(struct weir__call *call, const char *reason, struct weir__publication *made);
-/* True if the transaction must be rolled back: error, refused or unchecked. */
-static inline bool weir__publication_stopped(const struct weir__publication *made, int error)
-{
-    return error || made->refused || made->unchecked;
-}
-/* Records that a document's published versions differ from the last revision's. */
-int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name);
-/* Records it for all documents that differ. */
-int weir__publication_changes(struct weir__call *call, const struct weir__publication *made);
+typedef void weir__publication_step(struct weir__call *call, struct weir__publication *made, void *context);
+/* True: committed, and published if there is a revision. The caller frees `made`. */
+bool weir__publication_run(struct weir__call *call, weir__publication_step *change, void *context,
+                           struct weir__publication *made);
+/* Joins the staged documents. True: the set is known to compile; its revision was added, and which documents differ. */
+bool weir__publication_make(struct weir__call *call, struct weir__publication *made);
 /* After the commit: replaces the published set in memory and in the workers' file. */
 void weir__publication_apply(struct weir__call *call, struct weir__publication *made);
-void weir__publication_free(struct weir__publication *made);
 /* The set of a revision; revision 0: of the documents as they are staged now. Not finished if it fails. */
-int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
+void weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
 
 /* ---- Authentication ---- */
 
-/* Sets `who` and `role` by the request's token or cookie. False: replied. */
-bool weir__authenticate(struct weir__call *call, int *error);
+/* Sets `who` and `role` by the request's token or cookie. False: refused. */
+bool weir__authenticate(struct weir__call *call);
 /* False: a page of another site sent the request, by its Origin header. */
 bool weir__is_own_page(const struct weir__call *call);
 /* Checks a token and sets `who` and `role`. False: it is not valid. */
-bool weir__token_check(struct weir__call *call, const char *token, int *error);
+bool weir__token_check(struct weir__call *call, weir_text token);
 /* The value of the session's cookie; empty if there is none. */
 weir_text weir__cookie_of(weir_text cookies);
 /* `hash` has room for WEIR__DIGEST_TEXT; "" if OpenSSL fails. */
 void weir__digest(const char *salt, const char *text, size_t len, char *hash);
-/* `bytes` random bytes in hexadecimal or base64url; false: the system has none. */
-WEIR_MUST_CHECK bool weir__random_hex(char *to, size_t bytes);
-WEIR_MUST_CHECK bool weir__random_word(char *to, size_t bytes);
+/* `bytes` random bytes in hexadecimal or base64url. Refuses the request if the system has none. */
+WEIR_MUST_CHECK bool weir__random_hex(struct weir__call *call, char *to, size_t bytes);
+WEIR_MUST_CHECK bool weir__random_word(struct weir__call *call, char *to, size_t bytes);
 
 /* The login throttle: limits wrong tokens by address and in total. */
 struct weir__login_throttle *weir__login_throttle_open(void);
 void weir__login_throttle_close(struct weir__login_throttle *throttle);
-/* Counts a wrong token. 0: within the limits; else nanoseconds that the client must wait, at most a minute. */
-WEIR_MUST_CHECK int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address);
-/* The wait before the next wrong token, without counting one. */
-WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address);
+/*
+ * The wait in nanoseconds before the next wrong token of an address, which is counted if `counts`: 0 within the limits,
+ * at most a minute.
+ */
+WEIR_MUST_CHECK int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address,
+                                                  bool counts);
 /* Counts a session of a token. 0: within the limit; else nanoseconds until the next one. */
 WEIR_MUST_CHECK int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id);
-/* Counts a wrong token and replies 401, or 429 with a growing delay. Always returns 0. */
-int weir__fail_wrong_token(struct weir__call *call, const char *message);
+/* Counts a wrong token and refuses with 401, or 429 with a growing delay. */
+bool weir__fail_wrong_token(struct weir__call *call, const char *message);
 
 /* ---- Routes ---- */
 
-typedef int weir__handler(struct weir__call *call);
+/* False: refused. */
+typedef bool weir__handler(struct weir__call *call);
 
 struct weir__rest_route {
     const char *method;
@@ -288,11 +302,5 @@ weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_upd
     weir__rest_session_get, weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot,
     weir__rest_advice, weir__rest_hosts, weir__rest_openapi, weir__rest_health, weir__rest_queue_list,
     weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel, weir__rest_queue_requeue;
-
-extern const char weir__control_openapi[];
-size_t weir__control_openapi_len(void);
-
-/* Records the heartbeat of the polling host, if the request has one. */
-void weir__rest_record_heartbeat(const struct weir__call *call);
 
 #endif

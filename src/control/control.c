@@ -14,7 +14,7 @@ void weir__control_log(const struct weir__control *control, const char *format, 
 {
     char line[512], shown[sizeof line];
     va_list arguments;
-    if (!control->host || !control->host->log)
+    if (!control->host->log)
         return;
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
@@ -45,8 +45,10 @@ bool weir__control_ready(struct weir__control *control)
         weir__db_close(control->db);
         control->db = NULL;
     }
-    if (control->db)
+    if (control->db) {
+        weir__db_clear(control->db);
         return true;
+    }
     if (control->tried_ms && now - control->tried_ms < RETRY_MS && now >= control->tried_ms)
         return false;
     /* If a set is published, the database existed: do not create an empty one in its place. */
@@ -60,6 +62,7 @@ bool weir__control_ready(struct weir__control *control)
 
 int weir__control_open(const struct weir__control_options *options, struct weir__control **control)
 {
+    static const struct weir__control_host no_host;
     struct weir__control *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR__DB_MEMORY;
@@ -67,7 +70,7 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     weir__fair_lock_init(&made->compile_lock);
     weir__fair_lock_init(&made->dry_run_lock);
     pthread_mutex_init(&made->published_lock, NULL);
-    made->host = options->host;
+    made->host = options->host ? options->host : &no_host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
     made->key_texts = options->key_texts ? options->key_texts : WEIR__OPERATOR;
     made->url = strdup(options->url);
@@ -107,7 +110,10 @@ void weir__control_close(struct weir__control *control)
 int weir__control_tick(struct weir__control *control)
 {
     weir__fair_lock_acquire(&control->database_lock);
-    int error = weir__control_ready(control) ? weir__published_follow(control) : control->error;
+    bool ready = weir__control_ready(control);
+    if (ready)
+        weir__published_follow(control);
+    int error = ready ? control->db->error : control->error;
     weir__control_note(control, !error);
     weir__published_retry(control);
     weir__fair_lock_release(&control->database_lock);

@@ -129,30 +129,27 @@ struct weir__rule_file {
     size_t line_count;
 };
 
-/* A run of lines of a document, contiguous in a file. */
-struct weir__stretch {
-    size_t file;
-    size_t document_line, file_line, count; /* from 0 */
-    size_t column;                          /* of the first character, in bytes from 0 */
-    size_t head;                            /* bytes before it that are not the file's */
+/* The line of a file that a line of a document was cut out of. */
+struct weir__origin_line {
+    size_t file, line; /* from 0 */
+    int columns;       /* what the file has before the document's first column; below 0: less */
 };
 
-enum weir__kind { WEIR__KIND_SETTINGS, WEIR__KIND_RULE, WEIR__KIND_DOMAIN };
+enum weir__document_kind { WEIR__KIND_SETTINGS, WEIR__KIND_RULE, WEIR__KIND_DOMAIN };
 
 struct weir__rule_document {
-    enum weir__kind kind;
+    enum weir__document_kind kind;
     char *name; /* as the service calls it */
     char *text;
     size_t len, lines;
-    struct weir__stretch *stretches;
-    size_t stretch_count;
+    struct weir__origin_line *origins; /* of each line */
 };
 
 struct weir__documents {
     struct weir__rule_file *files;
     size_t file_count;
     struct weir__rule_document *list; /* as in the files */
-    size_t count, room;
+    size_t count;
 };
 
 /*
@@ -195,8 +192,12 @@ void weir__admin_stop(struct weir__admin *admin);
  */
 struct weir__rules_poller;
 
-/* NULL: no memory. The configuration and the log must outlive it. */
-struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log);
+/* Formats the heartbeat that is sent with each poll: one line, or length 0 for none. */
+typedef size_t weir__format_heartbeat(void *context, char *to, size_t size);
+
+/* NULL: no memory. The configuration and the log must outlive it. `format_heartbeat` may be NULL. */
+struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log,
+                                                  weir__format_heartbeat *format_heartbeat, void *context);
 /*
  * Polls once, for some seconds at most. 1: new rules are on disk; 0: unchanged; -1: no reply, or bad rules; the file is
  * unchanged. Logs each change of that state once.
@@ -204,9 +205,6 @@ struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *con
 int weir__rules_poller_poll(struct weir__rules_poller *poller);
 /* Milliseconds until the next poll: the interval with jitter, longer after failures. */
 int64_t weir__rules_poller_wait_ms(struct weir__rules_poller *poller);
-/* Sets the function that formats the heartbeat sent with each poll: one line, or length 0 for none. */
-void weir__rules_poller_set_heartbeat(struct weir__rules_poller *poller,
-                                      size_t (*format_heartbeat)(void *context, char *to, size_t size), void *context);
 void weir__rules_poller_free(struct weir__rules_poller *poller);
 
 /* ---- Bootstrap: the first rules of a host ---- */

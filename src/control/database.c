@@ -17,11 +17,6 @@ const char *weir__db_strerror(int error)
     }
 }
 
-int64_t weir__row_number(const struct weir__db_row *row, int column)
-{
-    return strtoll(row->text(row, column).data, NULL, 10);
-}
-
 void weir__db_note(struct weir__db *db, const char *why)
 {
     snprintf(db->why, sizeof db->why, "%s", why ? why : "");
@@ -42,8 +37,7 @@ int weir__db_open(const char *url, bool create, struct weir__db **db, char *why)
         error = weir__postgres_open(url, db);
     else
         return WEIR__DB_URL;
-    if (!error)
-        error = weir__schema_update(*db);
+    error = error ? error : weir__schema_update(*db);
     if (error && *db) {
         memcpy(why, (*db)->why, WEIR__DB_WHY_BYTES);
         weir__db_close(*db);
@@ -54,48 +48,83 @@ int weir__db_open(const char *url, bool create, struct weir__db **db, char *why)
 
 void weir__db_close(struct weir__db *db)
 {
-    if (db)
-        db->calls->close(db);
+    if (!db)
+        return;
+    weir__arena_free(&db->arena);
+    db->calls->close(db);
 }
 
-int weir__db_run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-                 weir__db_visit *visit, void *context)
+void weir__db_clear(struct weir__db *db)
 {
-    return db->calls->run(db, sql, values, count, visit, context, NULL);
+    db->error = 0;
 }
 
-int weir__db_change(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-                    int64_t *changed)
+/* ---- Statements ---- */
+
+int weir__db_run_with(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
-    return db->calls->run(db, sql, values, count, NULL, NULL, changed);
+    weir__arena_free(&db->arena);
+    db->arena = (struct weir__arena){0};
+    db->first = db->row = NULL;
+    db->end = &db->first;
+    db->changed = 0;
+    if (!db->error)
+        db->error = db->calls->run(db, sql, values, count);
+    if (!db->error && db->arena.failed)
+        db->error = WEIR__DB_MEMORY;
+    return db->error;
 }
 
-static int keep_number(void *context, const struct weir__db_row *row)
+struct weir__db_row *weir__db_add_row(struct weir__db *db, int columns)
 {
-    if (!row->null(row, 0))
-        *(int64_t *)context = weir__row_number(row, 0);
-    return 0;
+    struct weir__db_row *row = weir__arena_take(&db->arena, sizeof *row + (size_t)columns * sizeof row->cells[0]);
+    if (row)
+        db->end = &(*db->end = row)->next;
+    return row;
 }
 
-int weir__db_number(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-                    int64_t otherwise, int64_t *number)
+bool weir__db_next(struct weir__db *db)
 {
-    *number = otherwise;
-    return weir__db_run(db, sql, values, count, keep_number, number);
+    struct weir__db_row *next = db->row ? db->row->next : db->first;
+    if (next && !db->error)
+        db->row = next;
+    return next && !db->error;
 }
+
+weir_text weir__db_text(const struct weir__db *db, int column)
+{
+    return weir__db_is_null(db, column) ? (weir_text){"", 0} : db->row->cells[column];
+}
+
+int64_t weir__db_number(const struct weir__db *db, int column)
+{
+    return strtoll(weir__db_text(db, column).data, NULL, 10);
+}
+
+int64_t weir__db_count(struct weir__db *db, const char *sql)
+{
+    weir__db_run_with(db, sql, NULL, 0);
+    return weir__db_next(db) ? weir__db_number(db, 0) : 0;
+}
+
+/* ---- Transactions ---- */
 
 int weir__db_begin(struct weir__db *db)
 {
-    return db->calls->begin(db);
+    if (!db->error)
+        db->error = db->calls->begin(db);
+    return db->error;
 }
 
-int weir__db_end(struct weir__db *db, int error)
+int weir__db_end(struct weir__db *db, bool keep)
 {
     char why[WEIR__DB_WHY_BYTES];
-    if (!error && !(error = db->calls->commit(db)))
+    if (!db->error && keep)
+        db->error = db->calls->commit(db);
+    if (!db->error && keep)
         return 0;
     memcpy(why, db->why, sizeof why); /* of the error, not of the rollback */
     db->calls->rollback(db);
     memcpy(db->why, why, sizeof why);
-    return error;
+    return db->error;
 }

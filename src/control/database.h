@@ -7,7 +7,7 @@
 #ifndef WEIR_CONTROL_DATABASE_H
 #define WEIR_CONTROL_DATABASE_H
 
-#include "base/text.h"
+#include "base/arena.h"
 
 /* Code, and the message for the client. */
 #define WEIR__DB_ERRORS(X)                                                                                             \
@@ -40,7 +40,9 @@ struct weir__db_value {
 #define WEIR__N(value) ((struct weir__db_value){.kind = WEIR__DB_NUMBER, .number = (value)})
 #define WEIR__T(value) ((struct weir__db_value){.kind = WEIR__DB_TEXT, .text = (value)})
 #define WEIR__S(value) WEIR__T(((weir_text){(value), strlen(value)}))
-#define WEIR__NOTHING  ((struct weir__db_value){.kind = WEIR__DB_NULL})
+/* 0 is NULL. */
+#define WEIR__N_OR_NULL(value)                                                                                         \
+    ((struct weir__db_value){.kind = (value) ? WEIR__DB_NUMBER : WEIR__DB_NULL, .number = (value)})
 /* The values of a statement and their number: two arguments of the functions below. */
 #define WEIR__DB_VALUES(...)                                                                                           \
     (struct weir__db_value[]){__VA_ARGS__},                                                                            \
@@ -48,29 +50,17 @@ struct weir__db_value {
 #define WEIR__PARAMS_MAX   12
 #define WEIR__DB_WHY_BYTES 256
 
-/* A row of the result; valid during the call. */
+/* A row of a result. A cell is followed by a zero byte; NULL of SQL has no data. */
 struct weir__db_row {
-    const void *from; /* of the backend */
-    int at;
-    weir_text (*text)(const struct weir__db_row *row, int column); /* followed by a zero byte; "" for NULL */
-    bool (*null)(const struct weir__db_row *row, int column);
+    struct weir__db_row *next;
+    weir_text cells[];
 };
-
-int64_t weir__row_number(const struct weir__db_row *row, int column);
-static inline weir_text weir__row_text(const struct weir__db_row *row, int column)
-{
-    return row->text(row, column);
-}
-
-/* Non-zero ends the reading, and is returned by weir__db_run. */
-typedef int weir__db_visit(void *context, const struct weir__db_row *row);
 
 struct weir__db;
 
 struct weir__db_calls {
-    /* Runs one statement. `changed` (may be NULL): how many rows. */
-    int (*run)(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-               weir__db_visit *visit, void *context, int64_t *changed);
+    /* Runs one statement: adds its rows by weir__db_add_row, and sets db->changed. */
+    int (*run)(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count);
     /* A transaction that may write: no other runs beside it. */
     int (*begin)(struct weir__db *db);
     int (*commit)(struct weir__db *db);
@@ -81,37 +71,53 @@ struct weir__db_calls {
     bool is_postgres;
 };
 
+/*
+ * Errors are sticky: after a statement has failed, the following ones do nothing and return the same error, so that a
+ * series of statements needs one check at its end. weir__db_clear ends that.
+ */
 struct weir__db {
     const struct weir__db_calls *calls;
     bool lost;                    /* its file was removed or replaced: close it, and open another */
-    char why[WEIR__DB_WHY_BYTES]; /* the database's message about the last error: for the log, not for clients */
+    int error;                    /* of the first statement that failed; 0: none */
+    char why[WEIR__DB_WHY_BYTES]; /* the database's message about it: for the log, not for clients */
+    int64_t changed;              /* rows that the last statement changed */
+    /* The rows that the last statement returned, and the one that weir__db_next has reached. */
+    struct weir__db_row *first, **end, *row;
+    struct weir__arena arena; /* their memory */
 };
 
 /* Opens, and brings the schema up to date; makes a new one if there is none and `create`. WEIR__DB_… ; `why`
  * (WEIR__DB_WHY_BYTES, may be NULL) gets the reason. */
 int weir__db_open(const char *url, bool create, struct weir__db **db, char *why);
 void weir__db_close(struct weir__db *db);
+void weir__db_clear(struct weir__db *db);
 
-/* Runs a statement; `values` may be NULL with `count` 0, `visit` NULL if no rows are wanted. */
-int weir__db_run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-                 weir__db_visit *visit, void *context);
-/* Runs a statement that returns no rows: weir__db_exec(db, sql, WEIR__S(name), WEIR__N(version)). */
-#define weir__db_exec(db, sql, ...) weir__db_run((db), (sql), WEIR__DB_VALUES(__VA_ARGS__), NULL, NULL)
-/* Runs a statement that changes rows; *changed is their number. */
-int weir__db_change(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-                    int64_t *changed);
-/* The first column of the first row, or `otherwise` if there is none or it is NULL. */
-int weir__db_number(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-                    int64_t otherwise, int64_t *number);
+/* Runs a statement: weir__db_run(db, sql, WEIR__S(name), WEIR__N(version)). Returns db->error. */
+#define weir__db_run(db, sql, ...) weir__db_run_with((db), (sql), WEIR__DB_VALUES(__VA_ARGS__))
+int weir__db_run_with(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count);
+/* Goes to the first or next row of the last statement. False: there is none. The row is valid until the next statement.
+ */
+bool weir__db_next(struct weir__db *db);
+/* A column of the row. NULL is "" and 0. */
+weir_text weir__db_text(const struct weir__db *db, int column);
+int64_t weir__db_number(const struct weir__db *db, int column);
+static inline bool weir__db_is_null(const struct weir__db *db, int column)
+{
+    return !db->row->cells[column].data;
+}
+/* Runs a statement without values. The first column of its first row; 0 if there is none. */
+int64_t weir__db_count(struct weir__db *db, const char *sql);
 
 int weir__db_begin(struct weir__db *db);
-/* Commits if `error` is 0, else rolls back and returns it. */
-int weir__db_end(struct weir__db *db, int error);
+/* Commits, but rolls back after an error or if not `keep`. Returns db->error. */
+int weir__db_end(struct weir__db *db, bool keep);
 
 /* ---- Internal ---- */
 
 /* Records the first line of the database's message. */
 void weir__db_note(struct weir__db *db, const char *why);
+/* Adds a row of `columns` cells to the result; NULL: no memory. */
+struct weir__db_row *weir__db_add_row(struct weir__db *db, int columns);
 /* After an error *db is NULL, or to be closed. */
 int weir__sqlite_open(const char *path, bool create, struct weir__db **db);
 int weir__postgres_open(const char *url, struct weir__db **db);

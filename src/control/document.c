@@ -5,9 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Members of the settings. */
+static const char *const settings[] = {"identity", "allow", "block", "response", "normalize"};
+#define SETTINGS   (sizeof settings / sizeof *settings)
+#define TREE_BYTES ((size_t)64 << 20) /* of a document's tree */
+
 const char *weir__kind_name(enum weir__document_kind kind)
 {
-    return kind == WEIR__RULE_DOCUMENT ? "rule" : kind == WEIR__DOMAIN_DOCUMENT ? "domain" : "settings";
+    static const char *const names[] = {"settings", "rule", "domain"};
+    return names[kind];
 }
 
 /* ---- Diagnostics ---- */
@@ -28,17 +34,24 @@ static void collect_problem(void *context, const weir_diagnostic *what)
     weir__add_problem(context, NULL, NULL, what);
 }
 
-static void add_problem_at(json_t *errors, struct weir__place place, const char *field, const char *message)
+/* Adds an error, and returns false. */
+static bool fail_at(json_t *errors, struct weir__place place, const char *field, const char *message)
 {
     weir_diagnostic what = {WEIR_IS_ERROR, "", (int)place.line, (int)place.column, message, NULL, NULL};
     weir__add_problem(errors, NULL, field, &what);
+    return false;
 }
 
 /* ---- Places ---- */
 
-static bool is_before(struct weir__place a, uint32_t line, uint32_t column)
+size_t weir__column_offset(const char *line, size_t len, uint32_t column)
 {
-    return a.line < line || (a.line == line && a.column <= column);
+    size_t at = 0;
+    for (uint32_t i = 1; i < column && at < len; i++)
+        do
+            at++;
+        while (at < len && ((unsigned char)line[at] & 0xc0) == 0x80);
+    return at;
 }
 
 void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size)
@@ -50,7 +63,8 @@ void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t
         size_t number = 0, at = 0;
         found = NULL;
         for (const struct weir__node *member = node->first; member; member = member->next, number++) {
-            if (!is_before(member->name ? member->name->place : member->place, line, column))
+            struct weir__place begin = member->name ? member->name->place : member->place;
+            if (begin.line > line || (begin.line == line && begin.column > column))
                 break;
             found = member;
             at = number;
@@ -107,18 +121,14 @@ bool weir__has_hidden_break(weir_text text)
     return false;
 }
 
-/*
- * Copies the text with uniform line breaks, one at its end, and without document markers. NULL: an error was reported,
- * or no memory.
- */
-static char *copy_text(weir_text text, size_t *len, json_t *errors)
+/* Copies the text with uniform line breaks, one at its end, and without document markers. */
+static bool copy_text(struct weir__arena *arena, weir_text text, struct weir__document *d, json_t *errors)
 {
     struct weir__place place = {0, 1, 1};
     struct markers markers = {false, false};
-    char *copy = malloc(text.len + 2);
+    char *copy = weir__arena_take(arena, text.len + 2);
     size_t used = 0, line = 0;
-    if (text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0)
-        text = (weir_text){text.data + 3, text.len - 3};
+    (void)weir__text_skip(&text, "\xef\xbb\xbf");
     for (size_t i = 0; copy && i <= text.len; i++) {
         bool end = i == text.len, cr = !end && text.data[i] == '\r';
         if (!end && !cr && text.data[i] != '\n') {
@@ -128,21 +138,16 @@ static char *copy_text(weir_text text, size_t *len, json_t *errors)
         if (cr && i + 1 < text.len && text.data[i + 1] == '\n')
             i++;
         enum line_kind kind = line_kind(&markers, copy + line, used - line);
-        if (kind == WRONG) {
-            add_problem_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
-            free(copy);
-            return NULL;
-        }
+        if (kind == WRONG)
+            return fail_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
         used = kind == LEFT_OUT ? line : used;
         if (!end || used > line)
             copy[used++] = '\n';
         line = used;
         place.line++;
     }
-    if (copy)
-        copy[used] = 0;
-    *len = used;
-    return copy;
+    d->text = (weir_text){copy, used};
+    return copy != NULL;
 }
 
 /* ---- Kind, name and summary ---- */
@@ -161,13 +166,12 @@ static void summarise(struct weir__document *d)
     const struct weir__node *match = weir__node_get(d->root, "match");
     if (match && match->kind == WEIR__MAP)
         path = scalar(match, "path");
-    if (d->kind == WEIR__DOMAIN_DOCUMENT) {
+    if (d->kind == WEIR__KIND_DOMAIN) {
         const struct weir__node *descriptors = weir__node_get(d->root, "descriptors");
         snprintf(raw, sizeof raw, "%zu descriptors", descriptors ? descriptors->count : 0);
-    } else if (d->kind == WEIR__SETTINGS_DOCUMENT) {
+    } else if (d->kind == WEIR__KIND_SETTINGS) {
         size_t used = 0;
-        static const char *const settings[] = {"identity", "allow", "block", "response", "normalize"};
-        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        for (size_t i = 0; i < SETTINGS; i++)
             if (weir__node_get(d->root, settings[i]))
                 used += (size_t)snprintf(raw + used, sizeof raw - used, "%s%s", used ? ", " : "", settings[i]);
     } else {
@@ -189,104 +193,75 @@ static bool is_reserved(const char *name)
 
 static bool name_it(struct weir__document *d, json_t *errors)
 {
-    const char *field = d->kind == WEIR__DOMAIN_DOCUMENT ? "domain" : "name";
+    bool domain = d->kind == WEIR__KIND_DOMAIN;
+    const char *field = domain ? "domain" : "name";
     const struct weir__node *node = weir__node_get(d->root, field);
-    if (d->kind == WEIR__SETTINGS_DOCUMENT) {
+    if (d->kind == WEIR__KIND_SETTINGS) {
         snprintf(d->name, sizeof d->name, WEIR__SETTINGS_NAME);
         return true;
     }
-    if (!node || node->kind != WEIR__SCALAR || !node->text.len) {
-        add_problem_at(errors, node ? node->place : d->root->place, field,
-                       d->kind == WEIR__DOMAIN_DOCUMENT ? "a domain needs a name" : "a rule needs a name");
-        return false;
-    }
-    bool domain = d->kind == WEIR__DOMAIN_DOCUMENT;
-    if (node->text.len > WEIR_NAME_MAX || memchr(node->text.data, 0, node->text.len)) {
-        add_problem_at(errors, node->place, field, "the name is longer than 95 bytes, or has a zero byte in it");
-        return false;
-    }
-    for (size_t i = 0; i < node->text.len; i++) {
-        if ((unsigned char)node->text.data[i] >= 0x20 && node->text.data[i] != 0x7f)
-            continue;
-        add_problem_at(errors, node->place, field, "the name has control characters");
-        return false;
-    }
-    if (!domain && is_reserved(node->text.data)) {
-        add_problem_at(errors, node->place, field, "this name is the rules service's own; choose another");
-        return false;
-    }
+    if (!node || node->kind != WEIR__SCALAR || !node->text.len)
+        return fail_at(errors, node ? node->place : d->root->place, field,
+                       domain ? "a domain needs a name" : "a rule needs a name");
+    if (node->text.len > WEIR_NAME_MAX || memchr(node->text.data, 0, node->text.len))
+        return fail_at(errors, node->place, field, "the name is longer than 95 bytes, or has a zero byte in it");
+    if (!weir__text_sound(node->text))
+        return fail_at(errors, node->place, field, "the name has control characters");
+    if (!domain && is_reserved(node->text.data))
+        return fail_at(errors, node->place, field, "this name is the rules service's own; choose another");
     snprintf(d->name, sizeof d->name, "%s%s", domain ? WEIR__DOMAIN_PREFIX : "", node->text.data);
     return true;
 }
 
 static bool classify(struct weir__document *d, json_t *errors)
 {
-    const struct weir__node *root = d->root, *rules;
-    if (root->kind != WEIR__MAP) {
-        add_problem_at(errors, root->place, NULL, "a document is a map: a rule, a domain or the settings");
-        return false;
-    }
-    rules = weir__node_get(root, "rules") ? weir__node_get(root, "rules") : weir__node_get(root, "domains");
-    if (rules) {
-        add_problem_at(errors, rules->name->place, rules->name->text.data,
+    const struct weir__node *root = d->root;
+    bool has_settings = false;
+    if (root->kind != WEIR__MAP)
+        return fail_at(errors, root->place, NULL, "a document is a map: a rule, a domain or the settings");
+    const struct weir__node *rules = weir__node_get(root, "rules");
+    rules = rules ? rules : weir__node_get(root, "domains");
+    if (rules)
+        return fail_at(errors, rules->name->place, rules->name->text.data,
                        "a document is one rule: send its map alone, or let weir rules apply take the file apart");
-        return false;
-    }
-    bool named = weir__node_get(root, "name") != NULL;
-    bool settings = weir__node_get(root, "identity") || weir__node_get(root, "allow") ||
-                    weir__node_get(root, "block") || weir__node_get(root, "response") ||
-                    weir__node_get(root, "normalize");
-    d->kind = WEIR__RULE_DOCUMENT;
-    if (weir__node_get(root, "domain") || weir__node_get(root, "descriptors"))
-        d->kind = WEIR__DOMAIN_DOCUMENT;
-    else if (!named && settings && !weir__node_get(root, "limit") && !weir__node_get(root, "limits"))
-        d->kind = WEIR__SETTINGS_DOCUMENT;
+    for (size_t i = 0; i < SETTINGS; i++)
+        has_settings |= weir__node_get(root, settings[i]) != NULL;
+    bool is_rule = weir__node_get(root, "name") || weir__node_get(root, "limit") || weir__node_get(root, "limits");
+    d->kind = weir__node_get(root, "domain") || weir__node_get(root, "descriptors") ? WEIR__KIND_DOMAIN
+              : has_settings && !is_rule                                            ? WEIR__KIND_SETTINGS
+                                                                                    : WEIR__KIND_RULE;
     return name_it(d, errors);
 }
 
 /* Settings become members of the set's root: they must be in block style from the first column on. */
-static bool lay_out_settings(struct weir__document *d)
+static bool lay_out_settings(struct weir__arena *arena, struct weir__document *d)
 {
-    bool block = d->root->place.column == 1 && d->text.data[0] != '{';
-    for (size_t i = 0; block && i < d->text.len; i++)
-        if (d->text.data[i] == '{' && (i == 0 || d->text.data[i - 1] == '\n'))
-            block = false;
-    if (block)
+    bool flow = d->root->place.column != 1 || d->text.data[0] == '{' || strstr(d->text.data, "\n{");
+    if (!flow)
         return true;
     char *text = weir__yaml_write(d->root, NULL);
-    if (!text)
-        return false;
-    free(d->own);
-    d->own = text;
-    d->text = (weir_text){text, strlen(text)};
-    return true;
+    d->text = text ? weir__arena_copy(arena, weir__text_of(text)) : (weir_text){NULL, 0};
+    free(text);
+    return d->text.data != NULL;
 }
 
-bool weir__document_read(weir_text text, struct weir__document *d, json_t *errors)
+bool weir__document_read(struct weir__arena *arena, weir_text text, struct weir__document *d, json_t *errors)
 {
     struct weir__place begin = {0, 0, 0};
-    *d = (struct weir__document){.arena = {.bytes_max = (size_t)64 << 20}};
-    if (text.len > WEIR__DOCUMENT_MAX || weir__has_hidden_break(text)) {
-        add_problem_at(errors, begin, NULL,
-                       text.len > WEIR__DOCUMENT_MAX ? "the document is longer than 1 MiB" : WEIR__HIDDEN_BREAK);
-        return false;
-    }
-    d->own = copy_text(text, &d->text.len, errors);
-    d->text.data = d->own;
-    if (!d->own)
+    *d = (struct weir__document){.kind = WEIR__KIND_RULE};
+    arena->bytes_max = arena->bytes + TREE_BYTES;
+    if (text.len > WEIR__DOCUMENT_MAX)
+        return fail_at(errors, begin, NULL, "the document is longer than 1 MiB");
+    if (weir__has_hidden_break(text))
+        return fail_at(errors, begin, NULL, WEIR__HIDDEN_BREAK);
+    if (!copy_text(arena, text, d, errors))
         return false;
     struct weir__source source = {"document", d->text};
-    struct weir__diagnostics report = {collect_problem, errors, &source, 1, 0, 0, {0, 0, 0}};
-    d->root = weir__yaml_read(0, &d->arena, &report);
+    struct weir__diagnostics report = {
+        .diagnose = collect_problem, .context = errors, .sources = &source, .source_count = 1};
+    d->root = weir__yaml_read(0, arena, &report);
     if (!d->root || !classify(d, errors))
         return false;
     summarise(d);
-    return d->kind != WEIR__SETTINGS_DOCUMENT || lay_out_settings(d);
-}
-
-void weir__document_close(struct weir__document *document)
-{
-    weir__arena_free(&document->arena);
-    free(document->own);
-    document->own = NULL;
+    return d->kind != WEIR__KIND_SETTINGS || lay_out_settings(arena, d);
 }

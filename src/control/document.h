@@ -6,6 +6,8 @@
 #ifndef WEIR_CONTROL_DOCUMENT_H
 #define WEIR_CONTROL_DOCUMENT_H
 
+#include "base/buffer.h"
+#include "control/control.h"
 #include "rules/yaml.h"
 
 #include <jansson.h>
@@ -13,8 +15,6 @@
 #define WEIR__DOCUMENT_MAX     ((size_t)1 << 20) /* bytes of one */
 #define WEIR__DOCUMENT_NAME    128               /* bytes of a name with its zero byte: a rule's has at most 95 */
 #define WEIR__DOCUMENT_SUMMARY 160
-
-enum weir__document_kind { WEIR__RULE_DOCUMENT, WEIR__DOMAIN_DOCUMENT, WEIR__SETTINGS_DOCUMENT };
 
 const char *weir__kind_name(enum weir__document_kind kind);
 
@@ -24,20 +24,20 @@ struct weir__document {
     char summary[WEIR__DOCUMENT_SUMMARY]; /* "5 per 1m by ip:${client_ip}" */
     weir_text text;                       /* line breaks are \n, at the end, too */
     const struct weir__node *root;
-    struct weir__arena arena;
-    char *own; /* the memory of `text` */
 };
 
 /*
- * Reads a document. False: errors were added to `errors`, as objects {severity, field, line, column, message,
- * suggestion}. To be closed either way.
+ * Reads a document into the arena. False: errors were added to `errors`, as objects {severity, field, line, column,
+ * message, suggestion}.
  */
-bool weir__document_read(weir_text text, struct weir__document *document, json_t *errors);
-void weir__document_close(struct weir__document *document);
+bool weir__document_read(struct weir__arena *arena, weir_text text, struct weir__document *document, json_t *errors);
 
 /* True for Unicode line breaks: they end a line for YAML, but not in editors, so that places would be wrong. */
 bool weir__has_hidden_break(weir_text text);
 #define WEIR__HIDDEN_BREAK "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes"
+
+/* The byte of a line where a column, counted in characters from 1, begins. */
+size_t weir__column_offset(const char *line, size_t len, uint32_t column);
 
 /* "match.path[1]": the innermost member that begins at or before a place; "" for the document itself. */
 void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size);
@@ -52,24 +52,22 @@ void weir__document_changes(const struct weir__node *from, const struct weir__no
 
 /* The contiguous lines of one document in the set. */
 struct weir__set_piece {
+    struct weir__set_piece *before; /* the piece before this one */
     char name[WEIR__DOCUMENT_NAME];
     uint32_t first_line, lines; /* in the set */
-    uint32_t columns;           /* columns by which its lines are indented */
+    uint32_t columns;           /* columns by which its lines are indented; 0: settings */
     struct {
         uint32_t line, column, len;
-    } added;       /* text inserted into one of its lines; line 0: none */
-    size_t offset; /* of its first line */
-    bool shadow;
+    } added; /* text inserted into one of its lines; line 0: none */
 };
 
+/* Zero it to begin. */
 struct weir__set {
-    char *text;
-    size_t len, room;
-    uint32_t line; /* next line */
-    struct weir__set_piece *pieces;
-    size_t count, piece_room;
+    struct weir__buffer text;
+    uint32_t lines;
+    struct weir__set_piece *last;
+    struct weir__arena arena;    /* of the pieces */
     bool has_rules, has_domains; /* their heading has been written */
-    bool complete;               /* has a rule or a domain, without which the text would be no rule file */
     bool failed;                 /* no memory, or a document that cannot be read */
 };
 

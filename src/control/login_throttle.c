@@ -11,32 +11,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OF_ONE_A_MINUTE   10
-#define OF_ALL_A_MINUTE   300
-#define SESSIONS_A_MINUTE 60
-#define WAIT_MAX_NS       (60 * WEIR_SECOND)
-#define SEGMENT_BYTES     ((uint64_t)1 << 20) /* some 60,000 addresses at once */
+#define WAIT_MAX_NS   (60 * WEIR_SECOND)
+#define SEGMENT_BYTES ((uint64_t)1 << 20) /* some 60,000 addresses at once */
+
+/* Limits per minute. */
+enum { OF_ONE, OF_ALL, SESSIONS, LIMITS };
+static const weir_params params[LIMITS] = {
+    [OF_ONE] = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10, .window_ns = 60 * WEIR_SECOND},
+    [OF_ALL] = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 300, .window_ns = 60 * WEIR_SECOND},
+    [SESSIONS] = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 60, .window_ns = 60 * WEIR_SECOND, .id = 1},
+};
 
 struct weir__login_throttle {
     weir_segment *segment;
-    weir_limit of_one, of_all, sessions;
+    weir_limit limits[LIMITS];
 };
 
 struct weir__login_throttle *weir__login_throttle_open(void)
 {
     weir_segment_options options = {.size = SEGMENT_BYTES, .no_slab = true};
-    weir_params of_one = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ONE_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
-    weir_params of_all = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ALL_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
-    weir_params sessions = {
-        .algorithm = WEIR_TOKEN_BUCKET, .limit = SESSIONS_A_MINUTE, .window_ns = 60 * WEIR_SECOND, .id = 1};
     struct weir__login_throttle *made = calloc(1, sizeof *made);
-    if (made &&
-        (weir_limit_init(&made->of_one, &of_one) != 0 || weir_limit_init(&made->of_all, &of_all) != 0 ||
-         weir_limit_init(&made->sessions, &sessions) != 0 || weir_segment_open(&options, &made->segment) != 0)) {
-        free(made);
-        return NULL;
-    }
-    return made;
+    bool good = made && weir_segment_open(&options, &made->segment) == 0;
+    for (int i = 0; good && i < LIMITS; i++)
+        good = weir_limit_init(&made->limits[i], &params[i]) == 0;
+    if (good)
+        return made;
+    weir__login_throttle_close(made);
+    return NULL;
 }
 
 void weir__login_throttle_close(struct weir__login_throttle *throttle)
@@ -77,29 +78,19 @@ static int64_t wait_of(weir_segment *segment, const weir_limit *limit, const cha
     return wait_ns > 0 ? wait_ns : counts;
 }
 
-static int64_t longest_wait(const struct weir__login_throttle *throttle, const char *address, bool counts)
+int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address, bool counts)
 {
     char key[WEIR__ADDRESS_TEXT + 1];
     size_t len = key_of(address, key);
-    int64_t one = wait_of(throttle->segment, &throttle->of_one, key, len, counts);
-    int64_t all = wait_of(throttle->segment, &throttle->of_all, "all", 3, counts);
+    int64_t one = wait_of(throttle->segment, &throttle->limits[OF_ONE], key, len, counts);
+    int64_t all = wait_of(throttle->segment, &throttle->limits[OF_ALL], "all", 3, counts);
     return one > all ? one : all;
-}
-
-int64_t weir__login_throttle_failed(struct weir__login_throttle *throttle, const char *address)
-{
-    return longest_wait(throttle, address, true);
-}
-
-int64_t weir__login_throttle_wait(const struct weir__login_throttle *throttle, const char *address)
-{
-    return longest_wait(throttle, address, false);
 }
 
 int64_t weir__login_throttle_session(struct weir__login_throttle *throttle, const char *token_id)
 {
     weir_decision decision;
-    int error = weir_take(throttle->segment, &throttle->sessions, token_id, strlen(token_id), 1,
+    int error = weir_take(throttle->segment, &throttle->limits[SESSIONS], token_id, strlen(token_id), 1,
                           weir_clock(throttle->segment), &decision);
     if (!error && weir_passes(&decision))
         return 0;

@@ -168,53 +168,43 @@ static int connected(struct postgres_db *p)
 
 /* ---- Statements ---- */
 
-static weir_text column_text(const struct weir__db_row *row, int column)
-{
-    const PGresult *result = row->from;
-    return (weir_text){PQgetvalue(result, row->at, column), (size_t)PQgetlength(result, row->at, column)};
-}
-
-static bool column_null(const struct weir__db_row *row, int column)
-{
-    return PQgetisnull(row->from, row->at, column);
-}
-
-/* Parameters are sent as terminated texts; their copies share one allocation. */
+/* Parameters are sent as terminated texts. */
 static PGresult *send(struct postgres_db *p, const char *sql, const struct weir__db_value *values, int count)
 {
     char numbers[WEIR__PARAMS_MAX][24];
     const char *texts[WEIR__PARAMS_MAX] = {0};
-    size_t bytes = 1;
-    for (int i = 0; i < count; i++)
-        bytes += values[i].kind == WEIR__DB_TEXT ? values[i].text.len + 1 : 0;
-    char *copies = malloc(bytes), *at = copies;
-    if (!copies)
-        return NULL;
     for (int i = 0; i < count; i++) {
         if (values[i].kind == WEIR__DB_NUMBER) {
             snprintf(numbers[i], sizeof numbers[i], "%" PRId64, values[i].number);
             texts[i] = numbers[i];
         } else if (values[i].kind == WEIR__DB_TEXT) {
-            texts[i] = at;
-            if (values[i].text.len)
-                memcpy(at, values[i].text.data, values[i].text.len);
-            at[values[i].text.len] = 0;
-            at += values[i].text.len + 1;
+            texts[i] = weir__arena_copy(&p->db.arena, values[i].text).data;
         }
     }
-    bool sent = PQsendQueryParams(p->connection, sql, count, NULL, texts, NULL, NULL, 0) == 1;
-    free(copies);
-    return take_result(p, sent);
+    bool good = !p->db.arena.failed;
+    return take_result(p, good && PQsendQueryParams(p->connection, sql, count, NULL, texts, NULL, NULL, 0) == 1);
 }
 
-static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-               weir__db_visit *visit, void *context, int64_t *changed)
+static void add_rows(struct weir__db *db, const PGresult *result)
+{
+    int columns = PQnfields(result);
+    for (int i = 0; i < PQntuples(result); i++) {
+        struct weir__db_row *row = weir__db_add_row(db, columns);
+        for (int k = 0; row && k < columns; k++)
+            if (!PQgetisnull(result, i, k))
+                row->cells[k] = weir__arena_copy(
+                    &db->arena, (weir_text){PQgetvalue(result, i, k), (size_t)PQgetlength(result, i, k)});
+    }
+}
+
+static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
     struct postgres_db *p = own(db);
     PGresult *result = NULL;
     int error = count <= WEIR__PARAMS_MAX ? connected(p) : WEIR__DB_BROKEN;
     /* A restart of the server shows at the first statement after it. Outside of a transaction the statement is sent
-     * again only if it reads: a change may have been made. */
+     * again only if it changes nothing: a change may have been made. */
+    bool repeatable = strncmp(sql, "SELECT", 6) == 0 || strcmp(sql, "BEGIN") == 0;
     for (int attempt = 0; attempt < 2 && !error; attempt++) {
         result = send(p, sql, values, count);
         ExecStatusType status = PQresultStatus(result);
@@ -223,17 +213,15 @@ static int run(struct weir__db *db, const char *sql, const struct weir__db_value
         error = error_of(p, result);
         PQclear(result);
         result = NULL;
-        bool reads = strncmp(sql, "SELECT", 6) == 0;
-        if (error == WEIR__DB_GONE && !p->inside && !reads)
+        if (error == WEIR__DB_GONE && !p->inside && !repeatable)
             error = WEIR__DB_UNKNOWN;
         else if (error == WEIR__DB_GONE && !p->inside && attempt == 0)
             error = connected(p);
     }
-    struct weir__db_row row = {.from = result, .text = column_text, .null = column_null};
-    for (int rows = PQntuples(result); !error && visit && row.at < rows; row.at++)
-        error = visit(context, &row);
-    if (!error && changed)
-        *changed = strtoll(PQcmdTuples(result), NULL, 10);
+    if (!error) {
+        add_rows(db, result);
+        db->changed = strtoll(PQcmdTuples(result), NULL, 10);
+    }
     PQclear(result);
     return error;
 }
@@ -248,15 +236,8 @@ static void rollback(struct weir__db *db)
 
 static int begin(struct weir__db *db)
 {
-    struct postgres_db *p = own(db);
-    int error = connected(p);
-    for (int attempt = 0; attempt < 2 && !error; attempt++) {
-        error = script(db, "BEGIN");
-        if (error != WEIR__DB_GONE)
-            break;
-        error = connected(p); /* nothing was changed yet: retry on a new connection */
-    }
-    p->inside = !error;
+    int error = run(db, "BEGIN", NULL, 0);
+    own(db)->inside = !error;
     if (!error)
         error = script(db, WRITERS_LOCK);
     if (error)

@@ -64,7 +64,7 @@ static void write_file(struct weir__control *control, const struct weir__publish
     pthread_mutex_lock(&control->published_lock);
     control->written = !error;
     pthread_mutex_unlock(&control->published_lock);
-    if (!error && control->host && control->host->published)
+    if (!error && control->host->published)
         control->host->published(control->host->context, set->revision);
 }
 
@@ -88,46 +88,41 @@ void weir__published_retry(struct weir__control *control)
 
 /* ---- The database's newest ---- */
 
-static int keep_newest(void *context, const struct weir__db_row *row)
-{
-    struct weir__published_rules *newest = context;
-    newest->revision = weir__row_number(row, 0);
-    newest->at_ms = weir__row_number(row, 1);
-    snprintf(newest->digest, sizeof newest->digest, "%s", weir__row_text(row, 2).data);
-    return 0;
-}
-
-static int take_over(struct weir__control *control, struct weir__published_rules *newest)
+static void take_over(struct weir__control *control, struct weir__published_rules *newest)
 {
     struct weir__set set = {0};
     size_t rules = 0;
     json_t *problems = json_array();
-    int error = weir__set_of(control->db, newest->revision, &set);
-    bool good = !error && weir__set_compile(&set, NULL, problems, &rules) == 0;
-    if (!error && !good)
+    weir__set_of(control->db, newest->revision, &set);
+    bool read = !control->db->error, good = read && weir__set_compile(&set, NULL, problems, &rules) == 0;
+    if (read && !good)
         weir__control_log(control, "revision %" PRId64 " of the database cannot be used; the old rules stay active",
                           newest->revision);
     if (good) {
-        newest->text = set.text;
-        newest->len = set.len;
+        newest->len = set.text.len;
+        newest->text = set.text.data;
         memcpy(newest->known_as, newest->digest, sizeof newest->known_as);
-        weir__digest("", set.text, set.len, newest->digest);
-        set.text = NULL;
+        weir__digest("", newest->text, newest->len, newest->digest);
+        set.text.data = NULL;
         weir__published_set(control, newest);
         weir__control_log(control, "revision %" PRId64 " is published", newest->revision);
     }
     weir__set_free(&set);
     json_decref(problems);
-    return error;
 }
 
-int weir__published_follow(struct weir__control *control)
+void weir__published_follow(struct weir__control *control)
 {
+    struct weir__db *db = control->db;
     struct weir__published_rules newest = {0};
-    int error = weir__db_run(control->db, "SELECT revision, at, digest FROM revisions ORDER BY revision DESC LIMIT 1",
-                             NULL, 0, keep_newest, &newest);
-    if (error)
-        return error;
+    weir__db_run_with(db, "SELECT revision, at, digest FROM revisions ORDER BY revision DESC LIMIT 1", NULL, 0);
+    if (db->error)
+        return;
+    if (weir__db_next(db)) {
+        newest.revision = weir__db_number(db, 0);
+        newest.at_ms = weir__db_number(db, 1);
+        snprintf(newest.digest, sizeof newest.digest, "%s", weir__db_text(db, 2).data);
+    }
     bool equal = newest.revision == control->published.revision;
     bool same = equal && strcmp(newest.digest, control->published.known_as) == 0;
     /* A restored copy lacks the revisions published after it was made. Revision numbers only grow; times come from
@@ -142,5 +137,6 @@ int weir__published_follow(struct weir__control *control)
     pthread_mutex_lock(&control->published_lock);
     control->stale = older;
     pthread_mutex_unlock(&control->published_lock);
-    return same || older || !newest.revision ? 0 : take_over(control, &newest);
+    if (!same && !older && newest.revision)
+        take_over(control, &newest);
 }

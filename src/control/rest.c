@@ -54,21 +54,19 @@ const size_t weir__route_count = sizeof weir__routes / sizeof *weir__routes;
 
 /* The description of the API, as it is served: openapi.json, included by the assembler. */
 __asm__(".pushsection .rodata\n"
-        ".globl weir__control_openapi\n"
-        ".hidden weir__control_openapi\n"
         "weir__control_openapi:\n"
         ".incbin \"src/control/openapi.json\"\n"
-        ".globl weir__control_openapi_end\n"
-        ".hidden weir__control_openapi_end\n"
         "weir__control_openapi_end:\n"
         ".byte 0\n"
         ".popsection\n");
 
-extern const char weir__control_openapi_end[];
+extern const char weir__control_openapi[] __attribute__((visibility("hidden")));
+extern const char weir__control_openapi_end[] __attribute__((visibility("hidden")));
 
-size_t weir__control_openapi_len(void)
+bool weir__rest_openapi(struct weir__call *call)
 {
-    return (size_t)(weir__control_openapi_end - weir__control_openapi);
+    size_t len = (size_t)(weir__control_openapi_end - weir__control_openapi);
+    return weir__reply_text(call, 200, "application/json", (weir_text){weir__control_openapi, len});
 }
 
 /* ---- Paths ---- */
@@ -80,17 +78,12 @@ static bool decode_param(weir_text part, char *to)
     return len > 0 && weir__text_sound((weir_text){to, (size_t)len});
 }
 
-static bool begins(weir_text path, const char *with, size_t len)
-{
-    return path.len >= len && memcmp(path.data, with, len) == 0;
-}
-
 /* A pattern has literal parts and {names}: each matches one segment, {key} everything up to the pattern's rest. */
 static bool path_matches(const char *pattern, weir_text path, struct weir__call *call)
 {
     for (int params = 0; *pattern;) {
         size_t literal = strcspn(pattern, "{");
-        if (!begins(path, pattern, literal))
+        if (path.len < literal || memcmp(path.data, pattern, literal) != 0)
             return false;
         path = (weir_text){path.data + literal, path.len - literal};
         pattern += literal;
@@ -114,7 +107,7 @@ static bool path_matches(const char *pattern, weir_text path, struct weir__call 
     return path.len == 0;
 }
 
-/* NULL: replied. */
+/* NULL: refused. */
 static const struct weir__rest_route *find_route(struct weir__call *call)
 {
     char allow[ALLOW_MAX] = "";
@@ -131,16 +124,17 @@ static const struct weir__rest_route *find_route(struct weir__call *call)
     }
     if (taken) {
         weir__reply_header(call, "Allow", "%s", allow);
-        weir__fail(call, 405, "no_method", "this path has no such method", NULL);
+        weir__fail(call, 405, "no_method", "this path has no such method");
     } else {
-        weir__fail(call, 404, "no_path", "there is nothing at this path", NULL);
+        weir__fail(call, 404, "no_path", "there is nothing at this path");
     }
     return NULL;
 }
 
 /* ---- Running ---- */
 
-static int fail_database(struct weir__call *call, int error)
+/* Replaces the reply, also one that was made of what a failed statement returned. */
+static bool fail_database(struct weir__call *call, int error)
 {
     static const char *const codes[] = {
         "ok",       "database_busy",   "database_gone",   "database_full",  "database_readonly",
@@ -150,73 +144,60 @@ static int fail_database(struct weir__call *call, int error)
     weir__control_log(call->control, "the rules database: %s (%s)", weir__db_strerror(error),
                       call->db ? call->db->why : "");
     weir__rest_free(call->reply);
+    call->failed = false;
     weir__control_note(call->control, error == WEIR__DB_BUSY || error == WEIR__DB_CONFLICT);
     if (error == WEIR__DB_BUSY || error == WEIR__DB_GONE)
         weir__reply_header(call, "Retry-After", "1");
-    return weir__fail(call, error == WEIR__DB_CONFLICT ? 409 : 503, codes[at], weir__db_strerror(error), NULL);
+    return weir__fail(call, error == WEIR__DB_CONFLICT ? 409 : 503, codes[at], "%s", weir__db_strerror(error));
 }
 
 static bool is_sound(struct weir__call *call)
 {
     const struct weir__rest_request *request = call->request;
-    const char *wrong = weir__query_wrong(request->query);
     if (request->body.len > WEIR__REST_BODY_MAX)
-        weir__fail(call, 413, "too_large", "a body has at most 1 MiB", NULL);
-    else if (request->path.len > 4 * WEIR__PARAM_MAX || request->query.len > 16 * WEIR__PARAM_MAX)
-        weir__fail(call, 414, "too_long", "the path or the query is too long", NULL);
-    else if (wrong)
-        weir__fail(call, 400, "bad_query", wrong, NULL);
-    else
-        return true;
-    return false;
+        return weir__fail(call, 413, "too_large", "a body has at most 1 MiB");
+    if (request->path.len > 4 * WEIR__PARAM_MAX || request->query.len > 16 * WEIR__PARAM_MAX)
+        return weir__fail(call, 414, "too_long", "the path or the query is too long");
+    return weir__query_read(call);
 }
 
 static bool fail_busy(struct weir__call *call)
 {
     weir__reply_header(call, "Retry-After", "1");
-    weir__fail(call, 503, "busy", "others are being served, and it takes long; nothing was changed, try again", NULL);
-    return false;
+    return weir__fail(call, 503, "busy", "others are being served, and it takes long; nothing was changed, try again");
 }
 
 /*
  * One request at a time has the database; the others wait for the lock. If the database did not reply last time, they
- * do not wait, but get 503: otherwise all threads would wait for a database that hangs. False: replied.
+ * do not wait, but get 503: otherwise all threads would wait for a database that hangs. False: refused.
  */
 static bool take_database(struct weir__call *call)
 {
     struct weir__control *control = call->control;
-    call->has_database = weir__fair_lock_acquire_within(&control->database_lock, 0);
-    if (call->has_database)
-        return true;
     pthread_mutex_lock(&control->published_lock);
     bool up = control->up;
     pthread_mutex_unlock(&control->published_lock);
-    call->has_database = up && weir__fair_lock_acquire_within(&control->database_lock, DATABASE_WAIT_MS);
-    if (call->has_database)
-        return true;
-    if (up)
+    call->has_database = weir__fair_lock_acquire_within(&control->database_lock, up ? DATABASE_WAIT_MS : 0);
+    if (!call->has_database && up)
         return fail_busy(call);
-    weir__reply_header(call, "Retry-After", "1");
-    weir__fail(call, 503, "database_gone", weir__db_strerror(WEIR__DB_GONE), NULL);
-    return false;
+    if (!call->has_database) {
+        weir__reply_header(call, "Retry-After", "1");
+        return weir__fail(call, 503, "database_gone", "%s", weir__db_strerror(WEIR__DB_GONE));
+    }
+    bool ready = weir__control_ready(control);
+    call->db = control->db;
+    return ready || fail_database(call, control->error);
 }
 
-/* With the database lock. False: the database is unavailable, and 503 was replied. */
-static bool open_database(struct weir__call *call)
+bool weir__call_release_database(struct weir__call *call)
 {
-    bool ready = weir__control_ready(call->control);
-    call->db = call->control->db;
-    if (!ready)
-        fail_database(call, call->control->error);
-    return ready;
-}
-
-void weir__call_release_database(struct weir__call *call)
-{
+    if (call->db && call->db->error)
+        fail_database(call, call->db->error);
     if (call->has_database)
         weir__fair_lock_release(&call->control->database_lock);
     call->has_database = false;
     call->db = NULL;
+    return !call->failed;
 }
 
 /* False: too many read-only requests of this token, or in total, compute or wait. */
@@ -246,7 +227,8 @@ static struct weir__fair_lock *compute_lock(struct weir__call *call)
 
 bool weir__work_begin(struct weir__call *call)
 {
-    weir__call_release_database(call);
+    if (!weir__call_release_database(call))
+        return false;
     call->has_compute_lock =
         (!call->only_reads || take_dry_run(call)) && weir__fair_lock_acquire_within(compute_lock(call), WORK_MS);
     return call->has_compute_lock || fail_busy(call);
@@ -268,47 +250,54 @@ static void leave_work(struct weir__call *call)
 bool weir__work_end(struct weir__call *call)
 {
     leave_work(call);
-    return take_database(call) && open_database(call);
+    return take_database(call);
 }
 
-/* With the database lock. */
+struct weir__call weir__call_open(struct weir__control *control, const struct weir__rest_request *request,
+                                  struct weir__rest_reply *reply)
+{
+    memset(reply, 0, sizeof *reply);
+    return (struct weir__call){
+        .control = control, .request = request, .reply = reply, .now_ms = weir__wall_ms(), .problems = json_array()};
+}
+
+void weir__call_close(struct weir__call *call)
+{
+    leave_work(call);
+    weir__call_release_database(call);
+    json_decref(call->query);
+    json_decref(call->body);
+    json_decref(call->problems);
+    weir__arena_free(&call->arena);
+}
+
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
-    int error = 0;
-    if (!open_database(call))
+    call->only_reads = route->role < WEIR__EDITOR;
+    if (!route->no_database && !take_database(call))
         return;
-    bool allowed = route->role == WEIR__NOBODY || weir__authenticate(call, &error);
-    if (allowed && call->role < route->role)
-        weir__fail(call, 403, "not_allowed", "this needs a token with more rights", NULL);
-    else if (allowed)
-        error = route->run(call);
-    if (error)
-        fail_database(call, error);
+    if (route->role != WEIR__NOBODY && !weir__authenticate(call))
+        return;
+    if (call->role >= route->role)
+        (void)route->run(call);
+    else
+        weir__fail(call, 403, "not_allowed", "this needs a token with more rights");
 }
 
 void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,
                     struct weir__rest_reply *reply)
 {
-    struct weir__call call = {.control = control, .request = request, .reply = reply};
-    call.now_ms = weir__wall_ms();
-    memset(reply, 0, sizeof *reply);
-    if (!is_sound(&call))
-        return;
-    const struct weir__rest_route *route = find_route(&call);
-    if (!route)
-        return;
-    if (route->role == WEIR__NOBODY && request->body.len > NOBODY_BODY_MAX) {
-        weir__fail(&call, 413, "too_large", "a body has at most 4 KiB here", NULL);
-        return;
+    struct weir__call call = weir__call_open(control, request, reply);
+    const struct weir__rest_route *route = is_sound(&call) ? find_route(&call) : NULL;
+    if (route && route->role == WEIR__NOBODY && request->body.len > NOBODY_BODY_MAX) {
+        weir__fail(&call, 413, "too_large", "a body has at most 4 KiB here");
+        route = NULL;
     }
-    call.only_reads = route->role < WEIR__EDITOR;
-    if (route->no_database) /* never waits for one */
-        (void)route->run(&call);
-    else if (take_database(&call))
+    if (route)
         run(&call, route);
-    leave_work(&call);
-    weir__call_release_database(&call);
-    weir__reply_header(&call, "Cache-Control", "no-store");
+    weir__call_close(&call);
+    if (route)
+        weir__reply_header(&call, "Cache-Control", "no-store");
 }
 
 void weir__rest_free(struct weir__rest_reply *reply)

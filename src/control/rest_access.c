@@ -5,32 +5,22 @@
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define LIFE_MAX_MS INT64_C(315360000000) /* ten years */
 
 /* ---- Tokens ---- */
 
-static int add_token(void *context, const struct weir__db_row *row)
-{
-    json_t *item = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", weir__row_json(row, 0), "name",
-                             weir__row_json(row, 1), "role", weir__row_json(row, 2), "created", weir__row_time(row, 3),
-                             "created_by", weir__row_json(row, 4), "expires", weir__row_time(row, 5), "revoked",
-                             weir__row_time(row, 6), "last_used", weir__row_time(row, 7));
-    return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
-}
-
-int weir__rest_tokens(struct weir__call *call)
+bool weir__rest_tokens(struct weir__call *call)
 {
     json_t *items = json_array();
-    int error = weir__db_run(call->db,
-                             "SELECT id, name, role, created, created_by, expires, revoked, last_used FROM tokens"
-                             " ORDER BY created, id LIMIT 10000",
-                             NULL, 0, add_token, items);
-    if (!error)
-        weir__reply_json(call, 200, json_pack("{s:O}", "items", items));
-    json_decref(items);
-    return error;
+    weir__db_run_with(call->db,
+                      "SELECT id, name, role, created, created_by, expires, revoked, last_used FROM tokens"
+                      " ORDER BY created, id LIMIT 10000",
+                      NULL, 0);
+    while (weir__db_next(call->db))
+        json_array_append_new(items, weir__row_object(call->db, "s:id s:name s:role t:created s:created_by t:expires"
+                                                                " t:revoked t:last_used"));
+    return weir__reply_json(call, 200, json_pack("{s:o}", "items", items));
 }
 
 /* Parses a span such as "30d", or a time. False: neither. */
@@ -43,93 +33,73 @@ static bool read_expiry(const char *text, int64_t now_ms, int64_t *expires_ms)
 }
 
 struct new_token {
-    char name[WEIR__WHO_MAX];
-    enum weir__role role;
-    bool expires;
-    int64_t expires_ms;
+    const char *name, *role;
+    int64_t expires_ms; /* 0: never */
 };
 
-/* False: replied. */
 static bool read_token(struct weir__call *call, struct new_token *token)
 {
-    json_t *body = weir__call_json(call, "name|role|expires");
-    if (!body)
+    if (!weir__call_json(call, "name|role|expires"))
         return false;
-    json_t *name = json_object_get(body, "name"), *expires = json_object_get(body, "expires");
-    const char *text = json_string_value(name), *role = json_string_value(json_object_get(body, "role"));
-    const char *until = json_string_value(expires);
-    size_t len = json_string_length(name);
-    bool good = false;
-    token->role = role ? weir__role_of(role) : WEIR__NOBODY;
-    token->expires = expires && !json_is_null(expires);
-    if (!text || !len || len >= sizeof token->name || !weir__text_sound((weir_text){text, len}))
-        weir__fail(call, 400, "bad_name", "name: who the token is for, a text of 1 to 127 bytes", NULL);
-    else if (token->role == WEIR__NOBODY)
-        weir__fail(call, 400, "bad_role", "role: viewer, editor or operator", NULL);
-    else if (token->expires && (!until || !read_expiry(until, call->now_ms, &token->expires_ms) ||
-                                token->expires_ms <= call->now_ms || token->expires_ms > call->now_ms + LIFE_MAX_MS))
-        weir__fail(call, 400, "bad_expiry",
-                   "expires: such as 30d or 12h, or a time to come such as 2030-01-01T00:00:00Z; at most ten years",
-                   NULL);
-    else
-        good = true;
-    if (good)
-        memcpy(token->name, text, len + 1);
-    json_decref(body);
-    return good;
+    const json_t *name = json_object_get(call->body, "name"), *expires = json_object_get(call->body, "expires");
+    const char *until = weir__body_text(call, "expires");
+    weir_text text = {json_string_value(name), json_string_length(name)};
+    *token = (struct new_token){.name = text.data, .role = weir__body_text(call, "role")};
+    if (!text.len || text.len >= WEIR__WHO_MAX || !weir__text_sound(text))
+        return weir__fail(call, 400, "bad_name", "name: who the token is for, a text of 1 to 127 bytes");
+    if (!token->role || weir__role_of(token->role) == WEIR__NOBODY)
+        return weir__fail(call, 400, "bad_role", "role: viewer, editor or operator");
+    if (!expires || json_is_null(expires))
+        return true;
+    if (!until || !read_expiry(until, call->now_ms, &token->expires_ms) || token->expires_ms <= call->now_ms ||
+        token->expires_ms > call->now_ms + LIFE_MAX_MS)
+        return weir__fail(
+            call, 400, "bad_expiry",
+            "expires: such as 30d or 12h, or a time to come such as 2030-01-01T00:00:00Z; at most ten years");
+    return true;
 }
 
-int weir__rest_token_create(struct weir__call *call)
+bool weir__rest_token_create(struct weir__call *call)
 {
-    struct new_token wanted = {.expires = false};
+    struct new_token wanted;
+    struct weir__db *db = call->db;
     char id[WEIR__TOKEN_ID], salt[40], secret[64], token[128], hash[WEIR__DIGEST_TEXT];
-    if (!read_token(call, &wanted))
-        return 0;
-    if (!weir__random_hex(id, 6) || !weir__random_hex(salt, 16) || !weir__random_word(secret, 32))
-        return weir__fail(call, 503, "no_randomness", "the system gives no random numbers", NULL);
+    if (!read_token(call, &wanted) || !weir__random_hex(call, id, 6) || !weir__random_hex(call, salt, 16) ||
+        !weir__random_word(call, secret, 32))
+        return false;
     snprintf(token, sizeof token, "weir_%s_%s", id, secret);
     weir__digest(salt, token, strlen(token), hash);
-    int error = *hash ? weir__db_begin(call->db) : WEIR__DB_MEMORY;
-    if (error)
-        return error;
-    error = weir__db_exec(call->db,
-                          "INSERT INTO tokens (id, name, role, salt, hash, created, created_by, expires)"
-                          " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-                          WEIR__S(id), WEIR__S(wanted.name), WEIR__S(weir__role_name(wanted.role)), WEIR__S(salt),
-                          WEIR__S(hash), WEIR__N(call->now_ms), WEIR__S(call->who),
-                          wanted.expires ? WEIR__N(wanted.expires_ms) : WEIR__NOTHING);
-    if (!error)
-        error = weir__audit(call, "token_create", id,
-                            json_pack("{s:s, s:s}", "name", wanted.name, "role", weir__role_name(wanted.role)));
-    error = weir__db_end(call->db, error);
-    if (!error)
-        weir__reply_json(call, 201,
-                         json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "name", wanted.name, "role",
-                                   weir__role_name(wanted.role), "token", token, "expires",
-                                   wanted.expires ? weir__json_time(wanted.expires_ms) : json_null()));
+    if (!*hash)
+        db->error = WEIR__DB_MEMORY;
+    weir__db_begin(db);
+    weir__db_run(db,
+                 "INSERT INTO tokens (id, name, role, salt, hash, created, created_by, expires)"
+                 " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+                 WEIR__S(id), WEIR__S(wanted.name), WEIR__S(wanted.role), WEIR__S(salt), WEIR__S(hash),
+                 WEIR__N(call->now_ms), WEIR__S(call->who), WEIR__N_OR_NULL(wanted.expires_ms));
+    weir__audit(call, "token_create", id, json_pack("{s:s, s:s}", "name", wanted.name, "role", wanted.role));
+    weir__db_end(db, true);
+    json_t *expires = wanted.expires_ms ? weir__json_time(wanted.expires_ms) : json_null();
+    weir__reply_json(call, 201,
+                     json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "name", wanted.name, "role", wanted.role, "token",
+                               token, "expires", expires));
     OPENSSL_cleanse(secret, sizeof secret);
     OPENSSL_cleanse(token, sizeof token);
-    return error;
+    return true;
 }
 
-int weir__rest_token_revoke(struct weir__call *call)
+bool weir__rest_token_revoke(struct weir__call *call)
 {
-    int64_t changed = 0;
-    int error = weir__db_begin(call->db);
-    if (error)
-        return error;
-    error = weir__db_change(call->db, "UPDATE tokens SET revoked = $1 WHERE id = $2 AND revoked IS NULL",
-                            WEIR__DB_VALUES(WEIR__N(call->now_ms), WEIR__S(call->param[0])), &changed);
-    if (!error && changed)
-        error = weir__db_exec(call->db, "DELETE FROM sessions WHERE token = $1", WEIR__S(call->param[0]));
-    if (!error && changed)
-        error = weir__audit(call, "token_revoke", call->param[0], NULL);
-    error = weir__db_end(call->db, error);
-    if (!error && !changed)
-        return weir__fail(call, 404, "no_token", "there is no such token, or it has been revoked before", NULL);
-    if (!error)
-        call->reply->status = 204;
-    return error;
+    struct weir__db *db = call->db;
+    weir__db_begin(db);
+    weir__db_run(db, "UPDATE tokens SET revoked = $1 WHERE id = $2 AND revoked IS NULL", WEIR__N(call->now_ms),
+                 WEIR__S(call->param[0]));
+    bool changed = db->changed > 0;
+    weir__db_run(db, "DELETE FROM sessions WHERE token = $1", WEIR__S(call->param[0]));
+    weir__audit(call, "token_revoke", call->param[0], NULL);
+    weir__db_end(db, changed);
+    return changed ? weir__reply_status(call, 204)
+                   : weir__fail(call, 404, "no_token", "there is no such token, or it has been revoked before");
 }
 
 /* ---- Sessions ---- */
@@ -141,102 +111,77 @@ static void set_cookie(struct weir__call *call, const char *value, int64_t secon
                        seconds, call->request->tls ? "; Secure" : "");
 }
 
-static json_t *describe(const struct weir__call *call)
+static bool reply_session(struct weir__call *call, int status)
 {
-    return json_pack("{s:s, s:s, s:o, s:b}", "who", call->who, "role", weir__role_name(call->role), "expires",
-                     call->session_expires_ms ? weir__json_time(call->session_expires_ms) : json_null(), "key_texts",
-                     weir__sees_keys(call));
+    json_t *expires = call->session_expires_ms ? weir__json_time(call->session_expires_ms) : json_null();
+    return weir__reply_json(call, status,
+                            json_pack("{s:s, s:s, s:o, s:b}", "who", call->who, "role", weir__role_name(call->role),
+                                      "expires", expires, "key_texts", weir__sees_keys(call)));
 }
 
-static int add_session(struct weir__call *call, const char *hash)
+static void add_session(struct weir__call *call, const char *session)
 {
-    int error = weir__db_begin(call->db);
-    if (error)
-        return error;
-    error = weir__db_exec(call->db, "DELETE FROM sessions WHERE expires <= $1", WEIR__N(call->now_ms));
-    if (!error)
-        error = weir__db_exec(call->db, "INSERT INTO sessions (hash, token, expires) VALUES ($1, $2, $3)",
-                              WEIR__S(hash), WEIR__S(call->token_id), WEIR__N(call->session_expires_ms));
-    if (!error)
-        error = weir__audit(call, "session_create", call->token_id, NULL);
-    return weir__db_end(call->db, error);
+    char hash[WEIR__DIGEST_TEXT];
+    weir__digest("", session, strlen(session), hash);
+    if (!*hash)
+        call->db->error = WEIR__DB_MEMORY;
+    weir__db_begin(call->db);
+    weir__db_run(call->db, "DELETE FROM sessions WHERE expires <= $1", WEIR__N(call->now_ms));
+    weir__db_run(call->db, "INSERT INTO sessions (hash, token, expires) VALUES ($1, $2, $3)", WEIR__S(hash),
+                 WEIR__S(call->token_id), WEIR__N(call->session_expires_ms));
+    weir__audit(call, "session_create", call->token_id, NULL);
+    weir__db_end(call->db, true);
 }
 
-int weir__rest_session_create(struct weir__call *call)
+bool weir__rest_session_create(struct weir__call *call)
 {
-    char session[64], hash[WEIR__DIGEST_TEXT];
+    char session[64];
     static const char json[] = "application/json";
     weir_text type = call->request->content_type;
     /* Another site's form, which cannot send JSON, would log the browser in with a token of that site. */
     bool is_json = type.len >= sizeof json - 1 &&
                    weir__text_equal_nocase((weir_text){type.data, sizeof json - 1}, WEIR__TEXT(json));
     if (!is_json && !weir__is_own_page(call))
-        return weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages", NULL);
-    json_t *body = weir__call_json(call, "token");
-    if (!body)
-        return 0;
-    const char *token = json_string_value(json_object_get(body, "token"));
-    int error = 0;
-    bool good = token && weir__token_check(call, token, &error);
-    json_decref(body);
-    if (error)
-        return error;
-    if (!good)
-        return weir__fail_wrong_token(call, "the token is wrong, expired or revoked");
+        return weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages");
+    if (!weir__call_json(call, "token"))
+        return false;
+    const char *token = weir__body_text(call, "token");
+    if (!token || !weir__token_check(call, weir__text_of(token)))
+        return !call->db->error && weir__fail_wrong_token(call, "the token is wrong, expired or revoked");
     int64_t wait_ns = weir__login_throttle_session(call->control->throttle, call->token_id);
     if (wait_ns) {
         weir__reply_header(call, "Retry-After", "%" PRId64, (wait_ns + WEIR_SECOND - 1) / WEIR_SECOND);
-        return weir__fail(call, 429, "too_many_sessions", "a token opens at most 60 sessions a minute", NULL);
+        return weir__fail(call, 429, "too_many_sessions", "a token opens at most 60 sessions a minute");
     }
-    if (!weir__random_word(session, 32))
-        return weir__fail(call, 503, "no_randomness", "the system gives no random numbers", NULL);
+    if (!weir__random_word(call, session, 32))
+        return false;
     call->session_expires_ms = call->now_ms + call->control->session_ms;
-    weir__digest("", session, strlen(session), hash);
-    error = *hash ? add_session(call, hash) : WEIR__DB_MEMORY;
-    if (!error) {
-        set_cookie(call, session, call->control->session_ms / 1000);
-        weir__reply_json(call, 201, describe(call));
-    }
+    add_session(call, session);
+    set_cookie(call, session, call->control->session_ms / 1000);
     OPENSSL_cleanse(session, sizeof session);
-    return error;
+    return reply_session(call, 201);
 }
 
-int weir__rest_session_get(struct weir__call *call)
+bool weir__rest_session_get(struct weir__call *call)
 {
-    weir__reply_json(call, 200, describe(call));
-    return 0;
+    return reply_session(call, 200);
 }
 
-int weir__rest_session_delete(struct weir__call *call)
+bool weir__rest_session_delete(struct weir__call *call)
 {
     char hash[WEIR__DIGEST_TEXT];
     weir_text session = weir__cookie_of(call->request->cookie);
     weir__digest("", session.data, session.len, hash);
-    int error = weir__db_exec(call->db, "DELETE FROM sessions WHERE hash = $1", WEIR__S(hash));
-    if (!error) {
-        set_cookie(call, "", 0);
-        call->reply->status = 204;
-    }
-    return error;
+    weir__db_run(call->db, "DELETE FROM sessions WHERE hash = $1", WEIR__S(hash));
+    set_cookie(call, "", 0);
+    return weir__reply_status(call, 204);
 }
 
 /* ---- Audit ---- */
 
-static int add_entry(void *context, const struct weir__db_row *row)
-{
-    weir_text details = weir__row_text(row, 5);
-    json_t *parsed = json_loadb(details.data, details.len, 0, NULL);
-    json_t *item = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "id", (json_int_t)weir__row_number(row, 0), "at",
-                             weir__row_time(row, 1), "who", weir__row_json(row, 2), "action", weir__row_json(row, 3),
-                             "object", weir__row_json(row, 4), "details", parsed ? parsed : json_object(), "address",
-                             weir__row_json(row, 6));
-    return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
-}
-
 /* An action on a key has RULE/KEY as its object; entries of older versions do not have the rule in their details. */
-static void hide_key(const struct weir__call *call, json_t *item, void *context)
+static void hide_key(const struct weir__call *call, json_t *item)
 {
-    (void)context;
     const char *action = json_string_value(json_object_get(item, "action"));
     const char *object = json_string_value(json_object_get(item, "object"));
     const char *rule = json_string_value(json_object_get(json_object_get(item, "details"), "rule"));
@@ -245,16 +190,16 @@ static void hide_key(const struct weir__call *call, json_t *item, void *context)
     const char *key = named ? object + len : object ? strchr(object, '/') : NULL;
     if (weir__sees_keys(call) || !action || strncmp(action, "key_", 4) != 0 || !key)
         return;
-    json_t *hidden = weir__hidden_key(call, (weir_text){key + 1, strlen(key + 1)});
+    json_t *hidden = weir__hidden_key(call, weir__text_of(key + 1));
     json_object_set_new(item, "object",
                         json_sprintf("%.*s/%s", (int)(key - object), object, json_string_value(hidden)));
     json_decref(hidden);
 }
 
-int weir__rest_audit(struct weir__call *call)
+bool weir__rest_audit(struct weir__call *call)
 {
     return weir__reply_page(call,
                             "SELECT id, at, who, action, object, details, address FROM audit WHERE id < $1"
                             " ORDER BY id DESC LIMIT $2",
-                            NULL, add_entry, "id", hide_key, NULL);
+                            NULL, "i:id t:at s:who s:action s:object j:details s:address", hide_key);
 }

@@ -6,10 +6,9 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define BODY_MAX    ((size_t)64 << 20) /* maximal size of rules */
@@ -25,29 +24,26 @@ struct weir__rules_poller {
     char trouble[CURL_ERROR_SIZE + 64]; /* last error, to log each once */
     unsigned failures;                  /* in a row */
     struct weir__buffer body;
-    char new_tag[TAG_MAX];
-    size_t (*format_heartbeat)(void *context, char *to, size_t size); /* NULL: no heartbeat */
+    weir__format_heartbeat *format_heartbeat; /* may be NULL */
     void *heartbeat_context;
 };
 
-struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log)
+struct weir__rules_poller *weir__rules_poller_new(const struct weir__config *config, const struct weir__logger *log,
+                                                  weir__format_heartbeat *format_heartbeat, void *context)
 {
     struct weir__rules_poller *poller = calloc(1, sizeof *poller);
     if (!poller)
         return NULL;
-    *poller = (struct weir__rules_poller){.config = config, .log = log, .curl = curl_easy_init()};
+    *poller = (struct weir__rules_poller){.config = config,
+                                          .log = log,
+                                          .curl = curl_easy_init(),
+                                          .format_heartbeat = format_heartbeat,
+                                          .heartbeat_context = context};
     if (!poller->curl) {
         free(poller);
         return NULL;
     }
     return poller;
-}
-
-void weir__rules_poller_set_heartbeat(struct weir__rules_poller *poller,
-                                      size_t (*format_heartbeat)(void *context, char *to, size_t size), void *context)
-{
-    poller->format_heartbeat = format_heartbeat;
-    poller->heartbeat_context = context;
 }
 
 void weir__rules_poller_free(struct weir__rules_poller *poller)
@@ -59,8 +55,16 @@ void weir__rules_poller_free(struct weir__rules_poller *poller)
     free(poller);
 }
 
-static int trouble(struct weir__rules_poller *poller, const char *what)
+static int trouble(struct weir__rules_poller *poller, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Logs an error, unless it is the last one again. Returns -1. */
+static int trouble(struct weir__rules_poller *poller, const char *format, ...)
 {
+    char what[sizeof poller->trouble];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
     poller->failures++;
     if (strcmp(poller->trouble, what) == 0)
         return -1;
@@ -70,7 +74,7 @@ static int trouble(struct weir__rules_poller *poller, const char *what)
     return -1;
 }
 
-/* ---- Callbacks of curl ---- */
+/* ---- Requests ---- */
 
 static size_t take_body(char *data, size_t one, size_t count, void *context)
 {
@@ -82,56 +86,26 @@ static size_t take_body(char *data, size_t one, size_t count, void *context)
     return r->body.failed ? 0 : more;
 }
 
-static size_t take_header(char *data, size_t one, size_t count, void *context)
-{
-    static const char name[] = "etag:";
-    struct weir__rules_poller *r = context;
-    size_t len = one * count, at = sizeof name - 1;
-    if (len <= at || strncasecmp(data, name, at) != 0)
-        return len;
-    size_t end = len;
-    while (end > at && (data[end - 1] == '\r' || data[end - 1] == '\n'))
-        end--;
-    weir_text tag = weir__text_trim((weir_text){data + at, end - at});
-    if (tag.len < sizeof r->new_tag)
-        snprintf(r->new_tag, sizeof r->new_tag, "%.*s", (int)tag.len, tag.data);
-    return len;
-}
-
-/* ---- Requests ---- */
-
-/* Reads the token file. False: the error was logged. */
-static bool token_read(struct weir__rules_poller *poller, char *to, size_t size)
+/* Reads the token. -1: the error was logged. */
+static int token_read(struct weir__rules_poller *poller, char *to, size_t size)
 {
     const struct weir__origin *origin = &poller->config->origin;
-    *to = 0;
-    if (!origin->token_file && (!origin->token || strlen(origin->token) < size)) {
-        snprintf(to, size, "%s", origin->token ? origin->token : "");
-        return true;
-    }
-    if (!origin->token_file) {
-        trouble(poller, "the token is too long");
-        return false;
-    }
-    char what[256];
-    int file = open(origin->token_file, O_RDONLY | O_CLOEXEC);
-    ssize_t len = file < 0 ? -1 : read(file, to, size - 1);
-    int number = errno;
-    if (file >= 0)
-        close(file);
-    if (len <= 0) {
-        snprintf(what, sizeof what, "token_file cannot be read: %s", len ? strerror(number) : "it is empty");
-        trouble(poller, what);
-        return false;
-    }
-    to[len] = 0;
+    snprintf(to, size, "%s", origin->token && !origin->token_file ? origin->token : "");
+    if (!origin->token_file)
+        return origin->token && strlen(origin->token) >= size ? trouble(poller, "the token is too long") : 0;
+    FILE *file = fopen(origin->token_file, "re");
+    errno = file ? 0 : errno;
+    bool read = file && fgets(to, (int)size, file);
+    int error = errno;
+    if (file)
+        fclose(file);
+    if (!read)
+        return trouble(poller, "token_file cannot be read: %s", error ? strerror(error) : "it is empty");
     size_t end = strcspn(to, " \t\r\n");
-    if (end == size - 1) { /* perhaps cut off */
-        trouble(poller, "token_file: the token is too long");
-        return false;
-    }
+    if (end == size - 1) /* perhaps cut off */
+        return trouble(poller, "token_file: the token is too long");
     to[end] = 0;
-    return true;
+    return 0;
 }
 
 static struct curl_slist *headers_make(const struct weir__rules_poller *poller, const char *token)
@@ -161,7 +135,6 @@ static long fetch(struct weir__rules_poller *r, const char *token, const char **
     struct curl_slist *headers = headers_make(r, token);
     long status = 0;
     weir__buffer_free(&r->body); /* also after a failure for lack of memory */
-    *r->new_tag = 0;
     *reason = 0;
     curl_easy_reset(r->curl);
     curl_easy_setopt(r->curl, CURLOPT_URL, r->config->origin.url);
@@ -172,8 +145,6 @@ static long fetch(struct weir__rules_poller *r, const char *token, const char **
     curl_easy_setopt(r->curl, CURLOPT_ERRORBUFFER, reason);
     curl_easy_setopt(r->curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(r->curl, CURLOPT_WRITEDATA, r);
-    curl_easy_setopt(r->curl, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(r->curl, CURLOPT_HEADERDATA, r);
     if (r->config->origin.ca)
         curl_easy_setopt(r->curl, CURLOPT_CAINFO, r->config->origin.ca);
     CURLcode code = curl_easy_perform(r->curl);
@@ -189,19 +160,18 @@ static long fetch(struct weir__rules_poller *r, const char *token, const char **
 static int replace(struct weir__rules_poller *poller)
 {
     weir_rules *rules;
-    char what[256];
+    struct curl_header *tag;
     const char *text = poller->body.data ? poller->body.data : "";
     int error = weir_rules_parse(poller->config->origin.shown, text, poller->body.len, weir__log_diagnostic,
                                  (void *)(uintptr_t)poller->log, &rules);
     if (error)
-        return trouble(poller, weir_strerror(error));
+        return trouble(poller, "%s", weir_strerror(error));
     size_t count = weir_rules_count(rules);
     weir_rules_free(rules);
-    if (!weir__file_write(poller->config->rules_path, text, poller->body.len)) {
-        snprintf(what, sizeof what, "%s cannot be written: %s", poller->config->rules_path, strerror(errno));
-        return trouble(poller, what);
-    }
-    memcpy(poller->tag, poller->new_tag, sizeof poller->tag);
+    if (!weir__file_write(poller->config->rules_path, text, poller->body.len))
+        return trouble(poller, "%s cannot be written: %s", poller->config->rules_path, strerror(errno));
+    bool tagged = curl_easy_header(poller->curl, "ETag", 0, CURLH_HEADER, -1, &tag) == CURLHE_OK;
+    snprintf(poller->tag, TAG_MAX, "%s", tagged && strlen(tag->value) < TAG_MAX ? tag->value : "");
     weir__logf(poller->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are active", count, count == 1 ? "" : "s",
                poller->config->origin.shown, *poller->tag ? poller->tag : "without a tag");
     return 1;
@@ -209,22 +179,21 @@ static int replace(struct weir__rules_poller *poller)
 
 int weir__rules_poller_poll(struct weir__rules_poller *poller)
 {
-    char token[2048], what[128];
+    char token[2048];
     const char *why = NULL;
-    if (!token_read(poller, token, sizeof token))
+    if (token_read(poller, token, sizeof token) != 0)
         return -1;
     /* If the file was removed, the rules are fetched whatever their tag. */
     if (access(poller->config->rules_path, R_OK) != 0)
         *poller->tag = 0;
     long status = fetch(poller, token, &why);
     if (status == 0)
-        return trouble(poller, why ? why : "no reply");
-    int done = status == 304 ? 0 : status == 200 ? replace(poller) : -1;
-    if (status != 304 && status != 200) {
-        snprintf(what, sizeof what, status == 401 || status == 403 ? "the token is refused (%ld)" : "the reply is %ld",
-                 status);
-        return trouble(poller, what);
-    }
+        return trouble(poller, "%s", why ? why : "no reply");
+    if (status == 401 || status == 403)
+        return trouble(poller, "the token is refused (%ld)", status);
+    if (status != 304 && status != 200)
+        return trouble(poller, "the reply is %ld", status);
+    int done = status == 200 ? replace(poller) : 0;
     if (done < 0)
         return -1;
     if (*poller->trouble)

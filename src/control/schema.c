@@ -51,28 +51,22 @@ static const struct {
 
 #define MIGRATIONS ((int64_t)(sizeof migrations / sizeof *migrations))
 
-static int apply(struct weir__db *db, int64_t number)
-{
-    int error = db->calls->script(db, db->calls->is_postgres ? migrations[number].postgres : migrations[number].sqlite);
-    return error ? error : weir__db_exec(db, "INSERT INTO migrations (number) VALUES ($1)", WEIR__N(number + 1));
-}
-
 /* Of two processes that start at once, the second waits for the first and finds its migrations done. */
 int weir__schema_update(struct weir__db *db)
 {
-    int64_t done = 0;
-    int error = weir__db_number(db, "SELECT max(number) FROM migrations", NULL, 0, 0, &done);
-    if (!error && done == MIGRATIONS)
+    static const char newest[] = "SELECT max(number) FROM migrations";
+    if (weir__db_count(db, newest) == MIGRATIONS)
         return 0; /* works also if the database is read-only */
-    error = weir__db_begin(db);
-    if (error)
-        return error;
-    error = db->calls->script(db, "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY)");
-    if (!error)
-        error = weir__db_number(db, "SELECT max(number) FROM migrations", NULL, 0, 0, &done);
-    if (!error && done > MIGRATIONS)
-        error = WEIR__DB_NEWER;
-    for (int64_t i = done; i < MIGRATIONS && !error; i++)
-        error = apply(db, i);
-    return weir__db_end(db, error);
+    weir__db_clear(db);
+    if (weir__db_begin(db))
+        return db->error;
+    db->error = db->calls->script(db, "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY)");
+    int64_t done = weir__db_count(db, newest);
+    if (!db->error && done > MIGRATIONS)
+        db->error = WEIR__DB_NEWER;
+    for (int64_t i = done; i < MIGRATIONS && !db->error; i++) {
+        db->error = db->calls->script(db, db->calls->is_postgres ? migrations[i].postgres : migrations[i].sqlite);
+        weir__db_run(db, "INSERT INTO migrations (number) VALUES ($1)", WEIR__N(i + 1));
+    }
+    return weir__db_end(db, true);
 }

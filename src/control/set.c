@@ -5,68 +5,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SOURCE          "published" /* name of the set in messages */
-#define INDENT          4
-#define SHADOW          "shadow: true"
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+#define SOURCE     "published" /* name of the set in messages */
+#define INDENT     4
+#define SHADOW     "shadow: true"
+#define SET_MAX    (2 * WEIR__YAML_BYTES) /* a text that is longer than YAML may be cannot be read anyway */
+#define TREE_BYTES ((size_t)256 << 20)
 
 /* ---- Writing ---- */
 
-static void put(struct weir__set *set, const char *data, size_t len)
-{
-    if (set->failed)
-        return;
-    if (set->len + len + 1 > set->room) {
-        size_t room = (set->len + len + 1) * 2;
-        char *text = room <= 4 * WEIR__YAML_BYTES ? realloc(set->text, room) : NULL;
-        if (!text) {
-            set->failed = true;
-            return;
-        }
-        set->text = text;
-        set->room = room;
-    }
-    memcpy(set->text + set->len, data, len);
-    set->len += len;
-    set->text[set->len] = 0;
-    for (size_t i = 0; i < len; i++)
-        set->line += data[i] == '\n';
-}
+static void put_line(struct weir__set *set, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void put_line(struct weir__set *set, const char *line)
+static void put_line(struct weir__set *set, const char *format, ...)
 {
-    put(set, line, strlen(line));
-    put(set, "\n", 1);
-}
-
-static struct weir__set_piece *new_piece(struct weir__set *set, const char *name, bool shadow, uint32_t columns)
-{
-    if (set->count == set->piece_room) {
-        size_t room = set->piece_room ? set->piece_room * 2 : 64;
-        struct weir__set_piece *pieces = realloc(set->pieces, room * sizeof *pieces);
-        if (!pieces) {
-            set->failed = true;
-            return NULL;
-        }
-        set->pieces = pieces;
-        set->piece_room = room;
-    }
-    struct weir__set_piece *piece = &set->pieces[set->count++];
-    *piece =
-        (struct weir__set_piece){.first_line = set->line + 1, .columns = columns, .offset = set->len, .shadow = shadow};
-    snprintf(piece->name, sizeof piece->name, "%s", name);
-    return piece;
-}
-
-/* The byte where a column, counted in characters, begins. */
-static size_t column_offset(const char *line, size_t len, uint32_t column)
-{
-    size_t at = 0;
-    for (uint32_t i = 1; i < column && at < len; i++)
-        do
-            at++;
-        while (at < len && ((unsigned char)line[at] & 0xc0) == 0x80);
-    return at;
+    va_list arguments;
+    va_start(arguments, format);
+    weir__buffer_vprintf(&set->text, format, arguments);
+    va_end(arguments);
+    weir__buffer_printf(&set->text, "\n");
+    set->lines++;
+    set->failed |= set->text.failed || set->text.len > SET_MAX;
 }
 
 /* The edit that makes a rule a shadow rule: cuts `cut` bytes and inserts `text`. */
@@ -81,7 +38,7 @@ struct change {
 static bool find_shadow(weir_text text, struct change *change)
 {
     struct weir__source source = {"document", text};
-    struct weir__diagnostics report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
+    struct weir__diagnostics report = {.sources = &source, .source_count = 1};
     struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
     const struct weir__node *root = weir__yaml_read(0, &arena, &report), *own;
     weir_text rest;
@@ -89,7 +46,7 @@ static bool find_shadow(weir_text text, struct change *change)
     *change = (struct change){.text = SHADOW};
     if (good) {
         own = weir__node_get(root, "shadow");
-        size_t at = column_offset(rest.data, rest.len, root->place.column);
+        size_t at = weir__column_offset(rest.data, rest.len, root->place.column);
         if (own && own->kind == WEIR__SCALAR && !own->quoted)
             *change = (struct change){own->place.line, own->place.column, own->text.len, "true", 0};
         else if (at < rest.len && rest.data[at] == '{')
@@ -105,113 +62,82 @@ static void put_document(struct weir__set *set, weir_text text, struct weir__set
                          const struct change *change)
 {
     uint32_t line = 1;
-    for (size_t i = 0; i < text.len; line++) {
+    for (size_t i = 0; i < text.len && !set->failed; line++) {
         const char *at = text.data + i, *end = memchr(at, '\n', text.len - i);
-        size_t len = end ? (size_t)(end - at) : text.len - i;
-        i += len + 1;
-        if (len)
-            put(set, "                ", piece->columns);
-        if (change && change->line == line) {
-            size_t before = column_offset(at, len, change->column);
-            size_t after = before + change->cut < len ? before + change->cut : len;
-            put(set, at, before);
-            put(set, change->text, strlen(change->text));
-            put(set, at + after, len - after);
-            piece->added.line = line;
-            piece->added.column = change->column;
-            piece->added.len = change->cut ? 0 : (uint32_t)strlen(change->text);
-        } else {
-            put(set, at, len);
+        int len = (int)(end ? (size_t)(end - at) : text.len - i), columns = len ? (int)piece->columns : 0;
+        i += (size_t)len + 1;
+        if (!change || change->line != line) {
+            put_line(set, "%*s%.*s", columns, "", len, at);
+            continue;
         }
-        put(set, "\n", 1);
+        int before = (int)weir__column_offset(at, (size_t)len, change->column);
+        int after = before + (int)change->cut < len ? before + (int)change->cut : len;
+        put_line(set, "%*s%.*s%s%.*s", columns, "", before, at, change->text, len - after, at + after);
+        piece->added.line = line;
+        piece->added.column = change->column;
+        piece->added.len = change->cut ? 0 : (uint32_t)strlen(change->text);
     }
-    piece->lines = line - 1;
-    if (change && !change->line) {
-        put(set, "                ", piece->columns);
-        for (uint32_t i = 0; i < change->indent; i++)
-            put(set, " ", 1);
-        put_line(set, SHADOW);
-        piece->lines++;
-    }
+    if (change && !change->line)
+        put_line(set, "%*s%s", (int)(piece->columns + change->indent), "", SHADOW);
+    piece->lines = set->lines + 1 - piece->first_line;
 }
 
 void weir__set_add(struct weir__set *set, const char *name, enum weir__document_kind kind, weir_text text, bool shadow)
 {
     struct change change;
-    if (shadow && !find_shadow(text, &change)) {
+    struct weir__set_piece *piece = weir__arena_take(&set->arena, sizeof *piece);
+    if (!piece || (shadow && !find_shadow(text, &change))) {
         set->failed = true;
         return;
     }
-    if (kind == WEIR__RULE_DOCUMENT && !set->has_rules)
-        put_line(set, "rules:");
-    if (kind == WEIR__DOMAIN_DOCUMENT && !set->has_domains)
-        put_line(set, "domains:");
-    set->has_rules |= kind == WEIR__RULE_DOCUMENT;
-    set->has_domains |= kind == WEIR__DOMAIN_DOCUMENT;
-    if (kind != WEIR__SETTINGS_DOCUMENT)
+    bool *has = kind == WEIR__KIND_RULE ? &set->has_rules : &set->has_domains;
+    if (kind != WEIR__KIND_SETTINGS) {
+        if (!*has)
+            put_line(set, kind == WEIR__KIND_RULE ? "rules:" : "domains:");
+        *has = true;
         put_line(set, "  -");
-    struct weir__set_piece *piece = new_piece(set, name, shadow, kind == WEIR__SETTINGS_DOCUMENT ? 0 : INDENT);
-    if (piece)
-        put_document(set, text, piece, shadow ? &change : NULL);
-    set->complete |= kind != WEIR__SETTINGS_DOCUMENT;
-}
-
-/* True if the text has this member at its root, in block style. */
-static bool has_member(const struct weir__set *set, const char *name)
-{
-    size_t len = strlen(name);
-    for (const char *at = set->text; at && *at;) {
-        if (strncmp(at, name, len) == 0)
-            return true;
-        at = strchr(at, '\n');
-        at = at ? at + 1 : NULL;
+        piece->columns = INDENT;
     }
-    return false;
+    piece->first_line = set->lines + 1;
+    snprintf(piece->name, sizeof piece->name, "%s", name);
+    put_document(set, text, piece, shadow ? &change : NULL);
+    piece->before = set->last;
+    set->last = piece;
 }
 
 bool weir__set_finish(struct weir__set *set)
 {
-    /* A published set may be empty: an empty list makes the text valid. */
-    if (!set->complete && !has_member(set, "allow:"))
+    /* A published set may be empty: an empty list makes the text valid. Settings are in block style. */
+    const char *text = set->text.data ? set->text.data : "";
+    bool allows = strncmp(text, "allow:", 6) == 0 || strstr(text, "\nallow:");
+    if (!set->has_rules && !set->has_domains && !allows)
         put_line(set, "allow: { networks: [] }");
     return !set->failed;
 }
 
 void weir__set_free(struct weir__set *set)
 {
-    free(set->text);
-    free(set->pieces);
+    weir__buffer_free(&set->text);
+    weir__arena_free(&set->arena);
     *set = (struct weir__set){0};
 }
 
 /* ---- Compiling ---- */
 
-/* A problem whose field is to be named, once all problems are known. */
-struct unnamed {
-    const struct weir__set_piece *piece; /* NULL: done */
-    json_t *problem;                     /* borrowed */
-    uint32_t line, column;               /* in the piece, as the set has it */
-};
-
 struct compiling {
     const struct weir__set *set;
     const json_t *about;
     json_t *problems;
-    struct unnamed unnamed[2 * (WEIR__ERRORS_MAX + 1)]; /* as many as one load reports: errors and warnings */
-    size_t count;
+    struct weir__arena arena;
+    const struct weir__node *root; /* the set as a tree, once a problem was found */
+    bool read;
 };
 
 static const struct weir__set_piece *piece_of(const struct weir__set *set, uint32_t line)
 {
-    size_t low = 0, high = set->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (set->pieces[middle].first_line <= line)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const struct weir__set_piece *piece = low ? &set->pieces[low - 1] : NULL;
+    const struct weir__set_piece *piece = set->last;
+    while (piece && piece->first_line > line)
+        piece = piece->before;
     return piece && line < piece->first_line + piece->lines ? piece : NULL;
 }
 
@@ -236,31 +162,24 @@ static void translate(const struct weir__set *set, const char *message, char *to
     to[used] = 0;
 }
 
-/* Names the fields of all problems of a piece, whose text is parsed once for that. */
-static void name_fields(struct compiling *c, const struct weir__set_piece *piece)
+/* Adds the field at a place of the set. A rule is rules[N] there, and a domain domains[N], which are left out. */
+static void name_field(struct compiling *c, const struct weir__set_piece *piece, uint32_t line, uint32_t column,
+                       json_t *problem)
 {
-    const struct weir__set *set = c->set;
-    size_t index = (size_t)(piece - set->pieces);
-    size_t end = index + 1 < set->count ? set->pieces[index + 1].offset : set->len, len = 0;
-    uint32_t lines = 0;
-    for (size_t i = piece->offset; i < end && lines < piece->lines; i++, len++)
-        lines += set->text[i] == '\n';
-    struct weir__source source = {SOURCE, {set->text + piece->offset, len}};
-    struct weir__diagnostics report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
-    struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
-    const struct weir__node *root = weir__yaml_read(0, &arena, &report);
-    char field[256];
-    for (size_t i = 0; i < c->count; i++) {
-        struct unnamed *one = &c->unnamed[i];
-        if (one->piece != piece)
-            continue;
-        one->piece = NULL;
-        if (root)
-            weir__document_field(root, one->line, one->column, field, sizeof field);
-        if (root && *field)
-            json_object_set_new(one->problem, "field", json_string(field));
+    char field[280];
+    if (!c->read) {
+        struct weir__source source = {SOURCE, {c->set->text.data, c->set->text.len}};
+        struct weir__diagnostics silent = {.sources = &source, .source_count = 1};
+        c->read = true;
+        c->root = weir__yaml_read(0, &c->arena, &silent);
     }
-    weir__arena_free(&arena);
+    if (!c->root)
+        return;
+    weir__document_field(c->root, line, column, field, sizeof field);
+    const char *own = piece->columns ? strchr(field, ']') : field;
+    own = own && piece->columns ? own + 1 + (own[1] == '.') : own;
+    if (own && *own)
+        json_object_set_new(problem, "field", json_string(own));
 }
 
 static void report(void *context, const weir_diagnostic *what)
@@ -285,19 +204,17 @@ static void report(void *context, const weir_diagnostic *what)
         own.column = (int)own_column;
     }
     json_t *problem = weir__add_problem(c->problems, piece ? piece->name : NULL, NULL, &own);
-    if (piece && problem && c->count < COUNT_OF(c->unnamed))
-        c->unnamed[c->count++] = (struct unnamed){piece, problem, own_line, column};
+    if (piece && problem)
+        name_field(c, piece, line, column, problem);
 }
 
 int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *problems, size_t *rules)
 {
-    struct compiling context = {.set = set, .about = about, .problems = problems};
+    struct compiling context = {.set = set, .about = about, .problems = problems, .arena = {.bytes_max = TREE_BYTES}};
     weir_rules *compiled = NULL;
-    int error = weir_rules_parse(SOURCE, set->text, set->len, report, &context, &compiled);
+    int error = weir_rules_parse(SOURCE, set->text.data, set->text.len, report, &context, &compiled);
     *rules = compiled ? weir_rules_count(compiled) : 0;
     weir_rules_free(compiled);
-    for (size_t i = 0; i < context.count; i++)
-        if (context.unnamed[i].piece)
-            name_fields(&context, context.unnamed[i].piece);
+    weir__arena_free(&context.arena);
     return error;
 }

@@ -59,18 +59,6 @@ static bool is_lost(struct weir__db *db)
     return db->lost;
 }
 
-static weir_text column_text(const struct weir__db_row *row, int column)
-{
-    sqlite3_stmt *statement = (sqlite3_stmt *)(uintptr_t)row->from;
-    const unsigned char *text = sqlite3_column_text(statement, column);
-    return text ? (weir_text){(const char *)text, (size_t)sqlite3_column_bytes(statement, column)} : (weir_text){"", 0};
-}
-
-static bool column_null(const struct weir__db_row *row, int column)
-{
-    return sqlite3_column_type((sqlite3_stmt *)(uintptr_t)row->from, column) == SQLITE_NULL;
-}
-
 static int bind(sqlite3_stmt *statement, int at, const struct weir__db_value *value)
 {
     char name[16];
@@ -84,25 +72,29 @@ static int bind(sqlite3_stmt *statement, int at, const struct weir__db_value *va
                                SQLITE_STATIC, SQLITE_UTF8);
 }
 
-static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
-               weir__db_visit *visit, void *context, int64_t *changed)
+static void add_row(struct weir__db *db, sqlite3_stmt *statement)
+{
+    int columns = sqlite3_column_count(statement);
+    struct weir__db_row *row = weir__db_add_row(db, columns);
+    for (int i = 0; row && i < columns; i++) {
+        const char *text = (const char *)sqlite3_column_text(statement, i);
+        if (text)
+            row->cells[i] = weir__arena_copy(&db->arena, (weir_text){text, (size_t)sqlite3_column_bytes(statement, i)});
+    }
+}
+
+static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
     sqlite3_stmt *statement = NULL;
     if (is_lost(db))
         return WEIR__DB_GONE;
-    int code = sqlite3_prepare_v2(handle_of(db), sql, -1, &statement, NULL), stop = 0;
+    int code = sqlite3_prepare_v2(handle_of(db), sql, -1, &statement, NULL);
     for (int i = 0; i < count && code == SQLITE_OK; i++)
         code = bind(statement, i + 1, &values[i]);
-    if (code == SQLITE_OK) {
-        struct weir__db_row row = {.from = statement, .text = column_text, .null = column_null};
-        while (!stop && (code = sqlite3_step(statement)) == SQLITE_ROW)
-            if (visit)
-                stop = visit(context, &row);
-    }
-    bool good = code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE;
-    int error = good ? stop : error_of(db, code);
-    if (changed)
-        *changed = sqlite3_changes(handle_of(db));
+    while ((code == SQLITE_OK || code == SQLITE_ROW) && (code = sqlite3_step(statement)) == SQLITE_ROW)
+        add_row(db, statement);
+    int error = code == SQLITE_DONE ? 0 : error_of(db, code);
+    db->changed = sqlite3_changes(handle_of(db));
     sqlite3_finalize(statement);
     return error;
 }

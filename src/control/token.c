@@ -26,24 +26,28 @@ void weir__digest(const char *salt, const char *text, size_t len, char *hash)
                 EVP_DigestUpdate(context, salt, strlen(salt)) && EVP_DigestUpdate(context, text, len) &&
                 EVP_DigestFinal_ex(context, bytes, &size);
     EVP_MD_CTX_free(context);
-    *hash = 0; /* no hash: OpenSSL failed */
-    for (unsigned int i = 0; good && i < size; i++)
-        snprintf(hash + (size_t)2 * i, 3, "%02x", bytes[i]);
+    *(good ? weir__write_hex(hash, bytes, size) : hash) = 0;
 }
 
-bool weir__random_hex(char *to, size_t bytes)
+static bool fill(struct weir__call *call, unsigned char *random, size_t bytes)
 {
-    unsigned char random[64];
-    bool good = bytes <= sizeof random && RAND_bytes(random, (int)bytes) == 1;
-    for (size_t i = 0; good && i < bytes; i++)
-        snprintf(to + 2 * i, 3, "%02x", random[i]);
-    return good;
+    return RAND_bytes(random, (int)bytes) == 1 ||
+           weir__fail(call, 503, "no_randomness", "the system gives no random numbers");
 }
 
-bool weir__random_word(char *to, size_t bytes)
+bool weir__random_hex(struct weir__call *call, char *to, size_t bytes)
 {
-    unsigned char random[48];
-    if (bytes > sizeof random || RAND_bytes(random, (int)bytes) != 1)
+    unsigned char random[16];
+    if (!fill(call, random, bytes))
+        return false;
+    *weir__write_hex(to, random, bytes) = 0;
+    return true;
+}
+
+bool weir__random_word(struct weir__call *call, char *to, size_t bytes)
+{
+    unsigned char random[32];
+    if (!fill(call, random, bytes))
         return false;
     EVP_EncodeBlock((unsigned char *)to, random, (int)bytes);
     for (; *to; to++)
@@ -53,96 +57,71 @@ bool weir__random_word(char *to, size_t bytes)
 
 /* ---- Looking up ---- */
 
-struct found {
-    struct weir__call *call;
-    const char *token; /* NULL: by session */
-    int64_t last_used_ms;
-    bool good;
-};
-
-/* id, name, role, salt, hash, expires, revoked, last_used, session's expiry */
-static int keep_found(void *context, const struct weir__db_row *row)
+/*
+ * Reads the token that the last statement found: id, name, role, salt, hash, expires, revoked, last_used, the session's
+ * expiry. `token` is empty for a session. True: it is valid, and the call is its owner's.
+ */
+static bool accept_found(struct weir__call *call, weir_text token)
 {
-    struct found *found = context;
-    struct weir__call *call = found->call;
+    struct weir__db *db = call->db;
     char hash[WEIR__DIGEST_TEXT];
-    weir_text kept = weir__row_text(row, 4);
-    bool expired = !row->null(row, 5) && weir__row_number(row, 5) <= call->now_ms;
-    if (!row->null(row, 6) || expired)
-        return 0;
-    if (found->token) {
-        weir__digest(weir__row_text(row, 3).data, found->token, strlen(found->token), hash);
+    if (!weir__db_next(db))
+        return false;
+    weir_text kept = weir__db_text(db, 4);
+    bool expired = !weir__db_is_null(db, 5) && weir__db_number(db, 5) <= call->now_ms;
+    if (expired || !weir__db_is_null(db, 6))
+        return false;
+    if (token.len) {
+        weir__digest(weir__db_text(db, 3).data, token.data, token.len, hash);
         if (kept.len != sizeof hash - 1 || !*hash || CRYPTO_memcmp(hash, kept.data, kept.len) != 0)
-            return 0;
+            return false;
     } else {
-        call->session_expires_ms = weir__row_number(row, 8);
+        call->session_expires_ms = weir__db_number(db, 8);
     }
-    found->good = call->reply->right_token = true;
-    found->last_used_ms = weir__row_number(row, 7);
-    call->role = weir__role_of(weir__row_text(row, 2).data);
-    snprintf(call->token_id, sizeof call->token_id, "%s", weir__row_text(row, 0).data);
-    snprintf(call->who, sizeof call->who, "%s", weir__row_text(row, 1).data);
-    return 0;
+    call->reply->right_token = true;
+    call->role = weir__role_of(weir__db_text(db, 2).data);
+    snprintf(call->token_id, sizeof call->token_id, "%s", weir__db_text(db, 0).data);
+    snprintf(call->who, sizeof call->who, "%s", weir__db_text(db, 1).data);
+    /* Updates last_used now and then. Errors are ignored, so that reading works with a read-only database. */
+    if (call->now_ms - weir__db_number(db, 7) >= USED_MS)
+        weir__db_run(db, "UPDATE tokens SET last_used = $1 WHERE id = $2", WEIR__N(call->now_ms),
+                     WEIR__S(call->token_id));
+    weir__db_clear(db);
+    return true;
 }
 
-/* Updates last_used now and then. Errors are ignored, so that reading works with a read-only database. */
-static void note_use(const struct found *found)
+bool weir__token_check(struct weir__call *call, weir_text token)
 {
-    struct weir__call *call = found->call;
-    if (call->now_ms - found->last_used_ms >= USED_MS)
-        (void)weir__db_exec(call->db, "UPDATE tokens SET last_used = $1 WHERE id = $2", WEIR__N(call->now_ms),
-                            WEIR__S(call->token_id));
-}
-
-bool weir__token_check(struct weir__call *call, const char *token, int *error)
-{
-    struct found found = {.call = call, .token = token};
-    char id[WEIR__TOKEN_ID];
-    size_t prefix = sizeof TOKEN_PREFIX - 1;
-    const char *end = strncmp(token, TOKEN_PREFIX, prefix) == 0 ? strchr(token + prefix, '_') : NULL;
-    *error = 0;
-    if (!end || (size_t)(end - token) - prefix >= sizeof id || strlen(token) > 128)
+    weir_text rest = token;
+    if (token.len > 128 || !weir__text_skip(&rest, TOKEN_PREFIX))
         return false;
-    snprintf(id, sizeof id, "%.*s", (int)((size_t)(end - token) - prefix), token + prefix);
-    if (!weir__text_sound((weir_text){id, strlen(id)}))
+    weir_text id = weir__text_cut(&rest, '_');
+    if (!rest.len || id.len >= WEIR__TOKEN_ID || !weir__text_sound(id))
         return false;
-    *error = weir__db_run(call->db,
-                          "SELECT id, name, role, salt, hash, expires, revoked, coalesce(last_used, 0) FROM tokens"
-                          " WHERE id = $1",
-                          WEIR__DB_VALUES(WEIR__S(id)), keep_found, &found);
-    if (found.good)
-        note_use(&found);
-    return found.good && !*error;
+    weir__db_run(call->db, "SELECT id, name, role, salt, hash, expires, revoked, last_used FROM tokens WHERE id = $1",
+                 WEIR__T(id));
+    return accept_found(call, token);
 }
 
-static bool session_check(struct weir__call *call, weir_text session, int *error)
+static bool session_check(struct weir__call *call, weir_text session)
 {
-    struct found found = {.call = call};
     char hash[WEIR__DIGEST_TEXT];
     weir__digest("", session.data, session.len, hash);
-    *error = weir__db_run(call->db,
-                          "SELECT t.id, t.name, t.role, t.salt, t.hash, t.expires, t.revoked, coalesce(t.last_used, 0),"
-                          " s.expires FROM sessions s JOIN tokens t ON t.id = s.token"
-                          " WHERE s.hash = $1 AND s.expires > $2",
-                          WEIR__DB_VALUES(WEIR__S(hash), WEIR__N(call->now_ms)), keep_found, &found);
-    if (found.good)
-        note_use(&found);
-    return found.good && !*error;
+    weir__db_run(call->db,
+                 "SELECT t.id, t.name, t.role, t.salt, t.hash, t.expires, t.revoked, t.last_used, s.expires"
+                 " FROM sessions s JOIN tokens t ON t.id = s.token WHERE s.hash = $1 AND s.expires > $2",
+                 WEIR__S(hash), WEIR__N(call->now_ms));
+    return accept_found(call, (weir_text){"", 0});
 }
 
 /* ---- The request ---- */
 
 weir_text weir__cookie_of(weir_text cookies)
 {
-    static const char name[] = WEIR__SESSION_COOKIE "=";
     while (cookies.len) {
-        const char *end = memchr(cookies.data, ';', cookies.len);
-        size_t len = end ? (size_t)(end - cookies.data) : cookies.len;
-        weir_text one = weir__text_trim((weir_text){cookies.data, len});
-        if (one.len > sizeof name - 1 && memcmp(one.data, name, sizeof name - 1) == 0)
-            return (weir_text){one.data + sizeof name - 1, one.len - (sizeof name - 1)};
-        cookies.data += len + (end != NULL);
-        cookies.len -= len + (end != NULL);
+        weir_text one = weir__text_trim(weir__text_cut(&cookies, ';'));
+        if (weir__text_skip(&one, WEIR__SESSION_COOKIE "=") && one.len)
+            return one;
     }
     return (weir_text){"", 0};
 }
@@ -160,22 +139,13 @@ bool weir__is_own_page(const struct weir__call *call)
     return weir__text_equal_nocase((weir_text){origin.data + begin, origin.len - begin}, host);
 }
 
-static bool check_request(struct weir__call *call, int *error)
+static bool check_request(struct weir__call *call)
 {
-    static const char bearer[] = "Bearer ";
     weir_text given = call->request->authorization;
-    char token[160];
-    if (given.len) {
-        size_t skip = sizeof bearer - 1;
-        if (given.len <= skip || !weir__text_equal_nocase((weir_text){given.data, skip}, WEIR__TEXT(bearer)))
-            return false;
-        weir_text rest = weir__text_trim((weir_text){given.data + skip, given.len - skip});
-        if (rest.len >= sizeof token || memchr(rest.data, 0, rest.len))
-            return false;
-        snprintf(token, sizeof token, "%.*s", (int)rest.len, rest.data);
-        return weir__token_check(call, token, error);
-    }
-    return session_check(call, weir__cookie_of(call->request->cookie), error);
+    if (!given.len)
+        return session_check(call, weir__cookie_of(call->request->cookie));
+    weir_text scheme = weir__text_cut(&given, ' ');
+    return weir__text_equal_nocase(scheme, WEIR__TEXT("Bearer")) && weir__token_check(call, weir__text_trim(given));
 }
 
 int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request)
@@ -184,47 +154,41 @@ int64_t weir__rest_delay_ms(const struct weir__control *control, const struct we
     bool shown = request->authorization.len || weir__cookie_of(request->cookie).len || session;
     if (request->local_user || !shown)
         return 0;
-    return weir__login_throttle_wait(control->throttle, request->address) / DELAY_PART / 1000000;
+    return weir__login_throttle_wait(control->throttle, request->address, false) / DELAY_PART / 1000000;
 }
 
-int weir__fail_wrong_token(struct weir__call *call, const char *message)
+bool weir__fail_wrong_token(struct weir__call *call, const char *message)
 {
-    int64_t wait_ns = weir__login_throttle_failed(call->control->throttle, call->request->address);
+    int64_t wait_ns = weir__login_throttle_wait(call->control->throttle, call->request->address, true);
     call->reply->wrong_token = true;
     if (!wait_ns) {
         weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
-        return weir__fail(call, 401, "not_authenticated", message, NULL);
+        return weir__fail(call, 401, "not_authenticated", "%s", message);
     }
     weir__reply_header(call, "Retry-After", "%" PRId64, (wait_ns + WEIR_SECOND - 1) / WEIR_SECOND);
     call->reply->last = true;
-    return weir__fail(call, 429, "too_many_failures", "too many wrong tokens; a right one is let in at any time", NULL);
+    return weir__fail(call, 429, "too_many_failures", "too many wrong tokens; a right one is let in at any time");
 }
 
-bool weir__authenticate(struct weir__call *call, int *error)
+bool weir__authenticate(struct weir__call *call)
 {
     const struct weir__rest_request *request = call->request;
-    *error = 0;
     if (request->local_user) {
-        bool sound = weir__text_sound((weir_text){request->local_user, strlen(request->local_user)});
+        bool sound = weir__text_sound(weir__text_of(request->local_user));
         snprintf(call->who, sizeof call->who, "%s", sound ? request->local_user : "?");
         call->role = WEIR__OPERATOR;
         return true;
     }
     bool shown = request->authorization.len || weir__cookie_of(request->cookie).len;
-    bool good = shown && check_request(call, error);
-    if (*error)
+    bool good = shown && check_request(call);
+    if (call->db->error)
         return false;
-    if (good && call->session_expires_ms && !weir__is_own_page(call)) {
-        weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages", NULL);
-        return false;
-    }
-    if (good)
+    if (good && (!call->session_expires_ms || weir__is_own_page(call)))
         return true;
-    if (shown) {
-        weir__fail_wrong_token(call, "the token or the session is wrong, expired or revoked");
-        return false;
-    }
+    if (good)
+        return weir__fail(call, 403, "other_origin", "a session is for the dashboard's own pages");
+    if (shown)
+        return weir__fail_wrong_token(call, "the token or the session is wrong, expired or revoked");
     weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
-    weir__fail(call, 401, "not_authenticated", "send a token: Authorization: Bearer …", NULL);
-    return false;
+    return weir__fail(call, 401, "not_authenticated", "send a token: Authorization: Bearer …");
 }

@@ -27,11 +27,12 @@ static int format_json(json_t *object, char **json)
 
 /* ---- Keys ---- */
 
-static int key_state(void *context, const char *rule, weir_text key, char **json)
+static int key_state(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
+    weir_text key = query->key;
     weir_outcome outcome;
-    int error = weir_key_state(host->engine, rule, key.data, key.len, (weir_time){0, 0}, &outcome);
+    int error = weir_key_state(host->engine, query->rule, key.data, key.len, (weir_time){0, 0}, &outcome);
     if (error)
         return error;
     const weir_decision *decision = &outcome.decision;
@@ -94,38 +95,40 @@ static int unlock(struct weir__host *host, int error)
     return error;
 }
 
-static int stats(void *context, char **json)
+static int stats(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
+    (void)query;
     return unlock(host, weir__stats_json_current(lock_snapshot(host), json));
 }
 
-static int history(void *context, const char *rule, int64_t seconds, int64_t step, char **json)
+static int history(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
-    return unlock(host, weir__stats_json_history(lock_snapshot(host), rule, seconds, step, json));
+    return unlock(host, weir__stats_json_history(lock_snapshot(host), query->rule, query->seconds, query->step, json));
 }
 
-static int hot(void *context, const struct weir__host_hot *what, char **json)
+static int hot(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
     struct weir__stats_json_hot_keys wanted = {
-        .rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n, .hide = what->hide};
+        .rule = query->rule, .denied = query->denied, .near = query->near, .n = query->n, .hide = query->hide};
     return unlock(host, weir__stats_json_hot_keys(lock_snapshot(host), &wanted, json));
 }
 
-static int advice(void *context, const char *rule, char **json)
+static int advice(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
     struct weir__rule_source source = {.path = host->config->rules_path, .text = host->config->rules_text};
-    int error = unlock(host, weir__stats_json_advice(lock_snapshot(host), rule, &source, json));
+    int error = unlock(host, weir__stats_json_advice(lock_snapshot(host), query->rule, &source, json));
     weir__rule_source_free(&source);
     return error;
 }
 
-static int hosts(void *context, char **json)
+static int hosts(void *context, const struct weir__host_query *query, char **json)
 {
     struct weir__host *host = context;
+    (void)query;
     weir__membership_refresh(&host->membership, lock_snapshot(host));
     return unlock(host, weir__stats_json_hosts(&host->membership, json));
 }

@@ -205,11 +205,8 @@ static bool start_poller(struct agent_threads *threads)
 {
     if (!threads->config->origin.url)
         return true;
-    threads->poller = weir__rules_poller_new(threads->config, threads->log);
-    if (!threads->poller)
-        return false;
-    weir__rules_poller_set_heartbeat(threads->poller, format_heartbeat, threads);
-    return start_thread(threads, POLLER, poll_rules);
+    threads->poller = weir__rules_poller_new(threads->config, threads->log, format_heartbeat, threads);
+    return threads->poller && start_thread(threads, POLLER, poll_rules);
 }
 
 static bool start_dispatcher(struct agent_threads *threads)

@@ -65,10 +65,9 @@ BOTH(tokens_can_be_revoked_and_expire)
     CHECK(json_is_string(at(&s, "items[0].last_used")));
     CHECK(strstr(s.reply.body, strchr(s.token + strlen("weir_"), '_') + 1) == NULL); /* shown once */
     /* A token that has expired. */
-    struct weir__db_value of[] = {WEIR__S(id)};
-    CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = 1 WHERE id = $1", of, 1, NULL, NULL), 0);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = 1 WHERE id = $1", WEIR__S(id)), 0);
     CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 401);
-    CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = NULL WHERE id = $1", of, 1, NULL, NULL), 0);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = NULL WHERE id = $1", WEIR__S(id)), 0);
     CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 200);
     char what[64];
     snprintf(what, sizeof what, "DELETE /v1/tokens/%s", id);
@@ -252,14 +251,17 @@ BOTH(sessions)
     CHECK_EQ(service_run(&s, &r), 403);
     /* Only the hash is stored. */
     int64_t found = -1;
-    struct weir__db_value by[] = {WEIR__S(strrchr(cookie, '=') + 1)};
-    CHECK_EQ(weir__db_number(s.control->db, "SELECT count(*) FROM sessions WHERE hash = $1", by, 1, 0, &found), 0);
+    CHECK_EQ(
+        weir__db_run(s.control->db, "SELECT count(*) FROM sessions WHERE hash = $1", WEIR__S(strrchr(cookie, '=') + 1)),
+        0);
+    CHECK(weir__db_next(s.control->db));
+    found = weir__db_number(s.control->db, 0);
     CHECK_EQ(found, 0);
     /* A session ends when it expires, when it is deleted, and with its token. */
     r = request_of(&s, "GET /v1/session", NULL, buffer);
     r.cookie = text_of(cookie);
     CHECK_EQ(service_run(&s, &r), 200);
-    CHECK_EQ(weir__db_run(s.control->db, "UPDATE sessions SET expires = 5", NULL, 0, NULL, NULL), 0);
+    CHECK_EQ(weir__db_run_with(s.control->db, "UPDATE sessions SET expires = 5", NULL, 0), 0);
     CHECK_EQ(service_run(&s, &r), 401);
     for (int way = 0; way < 2; way++) {
         struct weir__rest_request login = request_of(&s, "POST /v1/session", body, buffer);
@@ -294,7 +296,8 @@ TEST(sessions_of_a_token_are_limited)
     CHECK_WORD(&s, "error.code", "too_many_sessions");
     CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
     int64_t found = -1;
-    CHECK_EQ(weir__db_number(s.control->db, "SELECT count(*) FROM sessions", NULL, 0, 0, &found), 0);
+    found = weir__db_count(s.control->db, "SELECT count(*) FROM sessions");
+    CHECK_EQ(s.control->db->error, 0);
     CHECK(found <= 61);
     /* The token itself is good, and so are the sessions of others. */
     struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
@@ -313,11 +316,11 @@ TEST(sessions_of_a_token_are_limited)
 static int64_t blocked_ns;
 static char last_key[256];
 
-static int fake_state(void *context, const char *rule, weir_text key, char **json)
+static int fake_state(void *context, const struct weir__host_query *what, char **json)
 {
-    snprintf(last_key, sizeof last_key, "%s|%.*s", rule, (int)key.len, key.data);
+    snprintf(last_key, sizeof last_key, "%s|%.*s", what->rule, (int)what->key.len, what->key.data);
     *json = strdup("{\"remaining\":5}");
-    return strcmp(rule, "none") == 0 ? WEIR_ENORULE : *(int *)context;
+    return strcmp(what->rule, "none") == 0 ? WEIR_ENORULE : *(int *)context;
 }
 
 static int fake_reset(void *context, const char *rule, weir_text key)
@@ -332,7 +335,7 @@ static int fake_block(void *context, const char *rule, weir_text key, int64_t fo
     return fake_reset(context, rule, key);
 }
 
-static int fake_hot(void *context, const struct weir__host_hot *what, char **json)
+static int fake_hot(void *context, const struct weir__host_query *what, char **json)
 {
     char text[128];
     snprintf(text, sizeof text, "{\"rule\":\"%s\",\"denied\":%d,\"near\":%d,\"n\":%d}", what->rule, what->denied,
@@ -387,7 +390,7 @@ static uint64_t fake_hash(void *context, weir_text key)
     return key.len;
 }
 
-static int fake_hidden(void *context, const struct weir__host_hot *what, char **json)
+static int fake_hidden(void *context, const struct weir__host_query *what, char **json)
 {
     *json = strdup(what->hide ? "{\"hide\":1}" : "{\"hide\":0}");
     return *(int *)context;

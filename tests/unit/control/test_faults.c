@@ -71,7 +71,7 @@ TEST(file_is_not_a_database)
     /* A database of a later version. */
     CHECK_EQ(unlink(s.url + strlen("sqlite:")), 0);
     service_open_again(&s);
-    CHECK_EQ(weir__db_run(s.control->db, "INSERT INTO migrations (number) VALUES (999)", NULL, 0, NULL, NULL), 0);
+    CHECK_EQ(weir__db_run_with(s.control->db, "INSERT INTO migrations (number) VALUES (999)", NULL, 0), 0);
     service_shut(&s);
     service_open_again(&s);
     CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
@@ -217,11 +217,11 @@ TEST(postgres_is_restarted)
     }
     /* Within a transaction: the transaction fails as a whole. */
     CHECK_EQ(weir__db_begin(s.control->db), 0);
-    CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'half'", NULL, 0, NULL, NULL), 0);
+    CHECK_EQ(weir__db_run_with(s.control->db, "UPDATE documents SET author = 'half'", NULL, 0), 0);
     CHECK_EQ(postgres("crash"), 0);
     CHECK_EQ(postgres("start"), 0);
-    CHECK(weir__db_run(s.control->db, "UPDATE documents SET author = 'whole'", NULL, 0, NULL, NULL) != 0);
-    CHECK(weir__db_end(s.control->db, 0) != 0);
+    CHECK(weir__db_run_with(s.control->db, "UPDATE documents SET author = 'whole'", NULL, 0) != 0);
+    CHECK(weir__db_end(s.control->db, true) != 0);
     CHECK_EQ(rest_retrying(&s, "GET /v1/rules", NULL, NULL), 200);
     CHECK_WORD(&s, "items[0].author", "tester");
     service_close(&s);
@@ -313,9 +313,9 @@ TEST(postgres_hangs)
     CHECK_EQ(weir__db_begin(s.control->db), 0); /* also in the middle of a transaction */
     postgres_signal("STOP");
     double begin = awake_seconds();
-    CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'late'", NULL, 0, NULL, NULL), WEIR__DB_GONE);
+    CHECK_EQ(weir__db_run_with(s.control->db, "UPDATE documents SET author = 'late'", NULL, 0), WEIR__DB_GONE);
     CHECK(awake_seconds() - begin < 12);
-    CHECK_EQ(weir__db_end(s.control->db, 0), WEIR__DB_GONE); /* COMMIT was never sent: the outcome is known */
+    CHECK_EQ(weir__db_end(s.control->db, true), WEIR__DB_GONE); /* COMMIT was never sent: the outcome is known */
     begin = awake_seconds();
     CHECK_EQ(rest(&s, "GET /v1/rules", NULL), 503);
     CHECK_WORD(&s, "error.code", "database_gone");
@@ -330,9 +330,9 @@ TEST(postgres_hangs)
     CHECK_WORD(&s, "items[0].author", "tester");
     /* A COMMIT without a reply may have happened. */
     CHECK_EQ(weir__db_begin(s.control->db), 0);
-    CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'perhaps'", NULL, 0, NULL, NULL), 0);
+    CHECK_EQ(weir__db_run_with(s.control->db, "UPDATE documents SET author = 'perhaps'", NULL, 0), 0);
     postgres_signal("STOP");
-    CHECK_EQ(weir__db_end(s.control->db, 0), WEIR__DB_UNKNOWN);
+    CHECK_EQ(weir__db_end(s.control->db, true), WEIR__DB_UNKNOWN);
     postgres_signal("CONT");
     service_close(&s);
 }
@@ -414,11 +414,9 @@ static void wait_for_orphaned_statements(const struct service *s)
         return;
     CHECK_EQ(weir__db_open(s->url, false, &db, NULL), 0);
     for (int i = 0; i < 2000 && left; i++) {
-        CHECK_EQ(weir__db_number(db,
-                                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
-                                 " pid <> pg_backend_pid()",
-                                 NULL, 0, 1, &left),
-                 0);
+        left = weir__db_count(db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
+                                  " pid <> pg_backend_pid()");
+        CHECK_EQ(db->error, 0);
         nanosleep(&wait, NULL);
     }
     CHECK_EQ(left, 0);

@@ -265,10 +265,11 @@ TEST(changed_rules)
     CHECK(document && strcmp(document, "name: flow\nmatch:\n  path:\n    - /a\n    - \"/b{x}\"\n"
                                        "key: \"user:${user_id}\"\nlimit: 9\nwindow: 1m\nburst: 12\n") == 0);
     struct weir__document read;
+    struct weir__arena arena = {0};
     json_t *errors = json_array();
-    CHECK(document && weir__document_read((weir_text){document, strlen(document)}, &read, errors));
-    CHECK(strcmp(read.name, "flow") == 0 && read.kind == WEIR__RULE_DOCUMENT);
-    weir__document_close(&read);
+    CHECK(document && weir__document_read(&arena, (weir_text){document, strlen(document)}, &read, errors));
+    CHECK(strcmp(read.name, "flow") == 0 && read.kind == WEIR__KIND_RULE);
+    weir__arena_free(&arena);
     json_decref(errors);
     free(document);
     weir__rule_source_free(&source);
