@@ -25,24 +25,27 @@ void weir__db_note(struct weir__db *db, const char *why)
 
 int weir__db_open(const char *url, bool create, struct weir__db **db, char *why)
 {
-    static const char sqlite[] = "sqlite:";
-    char unused[WEIR__DB_WHY_BYTES];
-    int error;
-    why = why ? why : unused;
-    *why = 0;
+    weir_text path = weir__text_of(url);
+    bool sqlite = weir__text_skip(&path, "sqlite:") && path.len;
     *db = NULL;
-    if (strncmp(url, sqlite, sizeof sqlite - 1) == 0 && url[sizeof sqlite - 1])
-        error = weir__sqlite_open(url + sizeof sqlite - 1, create, db);
-    else if (strncmp(url, "postgresql://", 13) == 0 || strncmp(url, "postgres://", 11) == 0)
-        error = weir__postgres_open(url, db);
-    else
+    if (why)
+        *why = 0;
+    if (!sqlite && strncmp(url, "postgresql://", 13) != 0 && strncmp(url, "postgres://", 11) != 0)
         return WEIR__DB_URL;
-    error = error ? error : weir__schema_update(*db);
-    if (error && *db) {
-        memcpy(why, (*db)->why, WEIR__DB_WHY_BYTES);
-        weir__db_close(*db);
-        *db = NULL;
+    struct weir__db *made = calloc(1, sizeof *made);
+    if (!made || !(made->address = strdup(path.data))) {
+        free(made);
+        return WEIR__DB_MEMORY;
     }
+    made->calls = sqlite ? &weir__sqlite : &weir__postgres;
+    int error = made->calls->open(made, create);
+    error = error ? error : weir__schema_update(made);
+    if (error && why)
+        memcpy(why, made->why, WEIR__DB_WHY_BYTES);
+    if (error)
+        weir__db_close(made);
+    else
+        *db = made;
     return error;
 }
 
@@ -50,8 +53,10 @@ void weir__db_close(struct weir__db *db)
 {
     if (!db)
         return;
-    weir__arena_free(&db->arena);
     db->calls->close(db);
+    weir__arena_free(&db->arena);
+    free(db->address);
+    free(db);
 }
 
 void weir__db_clear(struct weir__db *db)

@@ -9,6 +9,8 @@
 
 #include "base/arena.h"
 
+#include <sys/types.h>
+
 /* Code, and the message for the client. */
 #define WEIR__DB_ERRORS(X)                                                                                             \
     X(BUSY, 1, "the database is locked by another process; nothing was changed, try again")                            \
@@ -59,6 +61,7 @@ struct weir__db_row {
 struct weir__db;
 
 struct weir__db_calls {
+    int (*open)(struct weir__db *db, bool create);
     /* Runs one statement: adds its rows by weir__db_add_row, and sets db->changed. */
     int (*run)(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count);
     /* A transaction that may write: no other runs beside it. */
@@ -77,6 +80,8 @@ struct weir__db_calls {
  */
 struct weir__db {
     const struct weir__db_calls *calls;
+    void *handle;                 /* sqlite3 or PGconn; NULL: not connected */
+    char *address;                /* path or URL */
     bool lost;                    /* its file was removed or replaced: close it, and open another */
     int error;                    /* of the first statement that failed; 0: none */
     char why[WEIR__DB_WHY_BYTES]; /* the database's message about it: for the log, not for clients */
@@ -84,6 +89,12 @@ struct weir__db {
     /* The rows that the last statement returned, and the one that weir__db_next has reached. */
     struct weir__db_row *first, **end, *row;
     struct weir__arena arena; /* their memory */
+    /* SQLite: which file was opened; 0: none, but memory. */
+    dev_t device;
+    ino_t inode;
+    /* PostgreSQL. */
+    int64_t again_ms; /* no attempt to connect before this time */
+    bool inside;      /* of a transaction */
 };
 
 /* Opens, and brings the schema up to date; makes a new one if there is none and `create`. WEIR__DB_… ; `why`
@@ -118,9 +129,7 @@ int weir__db_end(struct weir__db *db, bool keep);
 void weir__db_note(struct weir__db *db, const char *why);
 /* Adds a row of `columns` cells to the result; NULL: no memory. */
 struct weir__db_row *weir__db_add_row(struct weir__db *db, int columns);
-/* After an error *db is NULL, or to be closed. */
-int weir__sqlite_open(const char *path, bool create, struct weir__db **db);
-int weir__postgres_open(const char *url, struct weir__db **db);
+extern const struct weir__db_calls weir__sqlite, weir__postgres;
 /* Numbered migrations, each in one transaction with its number. */
 int weir__schema_update(struct weir__db *db);
 

@@ -24,26 +24,13 @@
 #define AGAIN_MS    2000 /* until the next attempt, so that not every request waits for one */
 #define RESULTS_MAX 1000
 
-struct postgres_db {
-    struct weir__db db;
-    PGconn *connection; /* NULL: closed after a time-out */
-    char *url;
-    int64_t again_ms; /* no attempt to connect before this time */
-    bool inside;      /* of a transaction */
-};
-
-static struct postgres_db *own(struct weir__db *db)
-{
-    return (struct postgres_db *)(void *)db;
-}
-
-static int error_of(struct postgres_db *p, const PGresult *result)
+static int error_of(struct weir__db *db, const PGresult *result)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
-    weir__db_note(&p->db, !p->connection    ? "no reply in time"
-                          : result && state ? PQresultErrorMessage(result)
-                                            : PQerrorMessage(p->connection));
-    if (!state || PQstatus(p->connection) == CONNECTION_BAD)
+    weir__db_note(db, !db->handle       ? "no reply in time"
+                      : result && state ? PQresultErrorMessage(result)
+                                        : PQerrorMessage(db->handle));
+    if (!state || PQstatus(db->handle) == CONNECTION_BAD)
         return WEIR__DB_GONE;
     static const struct {
         const char *prefix;
@@ -60,38 +47,38 @@ static int error_of(struct postgres_db *p, const PGresult *result)
 
 /* ---- Results ---- */
 
-static void abandon(struct postgres_db *p)
+static void abandon(struct weir__db *db)
 {
-    PQfinish(p->connection);
-    p->connection = NULL;
-    p->again_ms = weir__monotonic_ms() + AGAIN_MS;
+    PQfinish(db->handle);
+    db->handle = NULL;
+    db->again_ms = weir__monotonic_ms() + AGAIN_MS;
 }
 
 /* True when the next result, or the error of a broken connection, can be read without waiting. */
-static bool wait_for_result(struct postgres_db *p, int64_t until_ms)
+static bool wait_for_result(struct weir__db *db, int64_t until_ms)
 {
     int unsent;
-    while ((unsent = PQflush(p->connection)) > 0 || PQisBusy(p->connection)) {
+    while ((unsent = PQflush(db->handle)) > 0 || PQisBusy(db->handle)) {
         int64_t left = until_ms - weir__monotonic_ms();
-        struct pollfd wait = {.fd = PQsocket(p->connection), .events = (short)(unsent > 0 ? POLLIN | POLLOUT : POLLIN)};
+        struct pollfd wait = {.fd = PQsocket(db->handle), .events = (short)(unsent > 0 ? POLLIN | POLLOUT : POLLIN)};
         if (left <= 0 || wait.fd < 0)
             return false;
         int ready = poll(&wait, 1, (int)left);
         if (ready < 0 && errno != EINTR)
             return false;
-        if (ready > 0 && (wait.revents & ~POLLOUT) && !PQconsumeInput(p->connection))
+        if (ready > 0 && (wait.revents & ~POLLOUT) && !PQconsumeInput(db->handle))
             return true;
     }
     return true;
 }
 
 /* The first result that is an error, else the last one. NULL: there is none. */
-static PGresult *take_result(struct postgres_db *p, bool sent)
+static PGresult *take_result(struct weir__db *db, bool sent)
 {
     int64_t until_ms = weir__monotonic_ms() + RESULT_MS;
     PGresult *kept = NULL;
-    for (int i = 0; sent && i < RESULTS_MAX && wait_for_result(p, until_ms); i++) {
-        PGresult *next = PQgetResult(p->connection);
+    for (int i = 0; sent && i < RESULTS_MAX && wait_for_result(db, until_ms); i++) {
+        PGresult *next = PQgetResult(db->handle);
         if (!next)
             return kept;
         if (PQresultStatus(kept) == PGRES_FATAL_ERROR && kept) {
@@ -102,17 +89,16 @@ static PGresult *take_result(struct postgres_db *p, bool sent)
         }
     }
     if (sent)
-        abandon(p); /* a late result must not be taken for that of another statement */
+        abandon(db); /* a late result must not be taken for that of another statement */
     PQclear(kept);
     return NULL;
 }
 
 static int script(struct weir__db *db, const char *sql)
 {
-    struct postgres_db *p = own(db);
-    PGresult *result = take_result(p, PQsendQuery(p->connection, sql) == 1);
+    PGresult *result = take_result(db, PQsendQuery(db->handle, sql) == 1);
     ExecStatusType status = PQresultStatus(result);
-    int error = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : error_of(p, result);
+    int error = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : error_of(db, result);
     PQclear(result);
     return error;
 }
@@ -125,8 +111,10 @@ static void discard_notice(void *context, const char *message)
     (void)message;
 }
 
-static int connect(struct postgres_db *p)
+/* A database of PostgreSQL exists: `create` has no meaning here. */
+static int connect(struct weir__db *db, bool create)
 {
+    (void)create;
     /* Defaults; options of the URL win. */
     static const char *const names[] = {"connect_timeout",
                                         "application_name",
@@ -135,41 +123,41 @@ static int connect(struct postgres_db *p)
                                         "tcp_user_timeout",
                                         "dbname",
                                         NULL};
-    const char *const values[] = {CONNECT_S, "weir", "UTF8", "10", "10000", p->url, NULL};
+    const char *const values[] = {CONNECT_S, "weir", "UTF8", "10", "10000", db->address, NULL};
     int64_t begin_ms = weir__monotonic_ms();
-    PQfinish(p->connection);
-    p->connection = PQconnectdbParams(names, values, 1);
-    if (!p->connection)
+    PQfinish(db->handle);
+    db->handle = PQconnectdbParams(names, values, 1);
+    if (!db->handle)
         return WEIR__DB_MEMORY;
-    if (PQstatus(p->connection) != CONNECTION_OK) {
-        int error = error_of(p, NULL);
+    if (PQstatus(db->handle) != CONNECTION_OK) {
+        int error = error_of(db, NULL);
         if (weir__monotonic_ms() - begin_ms >= SLOW_MS)
-            p->again_ms = weir__monotonic_ms() + AGAIN_MS;
+            db->again_ms = weir__monotonic_ms() + AGAIN_MS;
         return error;
     }
-    PQsetNoticeProcessor(p->connection, discard_notice, NULL);
-    PQsetnonblocking(p->connection, 1);
-    return script(&p->db, SETTINGS);
+    PQsetNoticeProcessor(db->handle, discard_notice, NULL);
+    PQsetnonblocking(db->handle, 1);
+    return script(db, SETTINGS);
 }
 
 /* Ensures a connection that is not known to be broken. */
-static int connected(struct postgres_db *p)
+static int connected(struct weir__db *db)
 {
-    if (PQstatus(p->connection) == CONNECTION_OK)
+    if (PQstatus(db->handle) == CONNECTION_OK)
         return 0;
-    if (p->inside)
+    if (db->inside)
         return WEIR__DB_GONE;
-    if (weir__monotonic_ms() < p->again_ms) {
-        weir__db_note(&p->db, "it did not reply a moment ago");
+    if (weir__monotonic_ms() < db->again_ms) {
+        weir__db_note(db, "it did not reply a moment ago");
         return WEIR__DB_GONE;
     }
-    return connect(p);
+    return connect(db, false);
 }
 
 /* ---- Statements ---- */
 
 /* Parameters are sent as terminated texts. */
-static PGresult *send(struct postgres_db *p, const char *sql, const struct weir__db_value *values, int count)
+static PGresult *send(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
     char numbers[WEIR__PARAMS_MAX][24];
     const char *texts[WEIR__PARAMS_MAX] = {0};
@@ -178,11 +166,11 @@ static PGresult *send(struct postgres_db *p, const char *sql, const struct weir_
             snprintf(numbers[i], sizeof numbers[i], "%" PRId64, values[i].number);
             texts[i] = numbers[i];
         } else if (values[i].kind == WEIR__DB_TEXT) {
-            texts[i] = weir__arena_copy(&p->db.arena, values[i].text).data;
+            texts[i] = weir__arena_copy(&db->arena, values[i].text).data;
         }
     }
-    bool good = !p->db.arena.failed;
-    return take_result(p, good && PQsendQueryParams(p->connection, sql, count, NULL, texts, NULL, NULL, 0) == 1);
+    bool good = !db->arena.failed;
+    return take_result(db, good && PQsendQueryParams(db->handle, sql, count, NULL, texts, NULL, NULL, 0) == 1);
 }
 
 static void add_rows(struct weir__db *db, const PGresult *result)
@@ -199,24 +187,23 @@ static void add_rows(struct weir__db *db, const PGresult *result)
 
 static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count)
 {
-    struct postgres_db *p = own(db);
     PGresult *result = NULL;
-    int error = count <= WEIR__PARAMS_MAX ? connected(p) : WEIR__DB_BROKEN;
+    int error = count <= WEIR__PARAMS_MAX ? connected(db) : WEIR__DB_BROKEN;
     /* A restart of the server shows at the first statement after it. Outside of a transaction the statement is sent
      * again only if it changes nothing: a change may have been made. */
     bool repeatable = strncmp(sql, "SELECT", 6) == 0 || strcmp(sql, "BEGIN") == 0;
     for (int attempt = 0; attempt < 2 && !error; attempt++) {
-        result = send(p, sql, values, count);
+        result = send(db, sql, values, count);
         ExecStatusType status = PQresultStatus(result);
         if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
             break;
-        error = error_of(p, result);
+        error = error_of(db, result);
         PQclear(result);
         result = NULL;
-        if (error == WEIR__DB_GONE && !p->inside && !repeatable)
+        if (error == WEIR__DB_GONE && !db->inside && !repeatable)
             error = WEIR__DB_UNKNOWN;
-        else if (error == WEIR__DB_GONE && !p->inside && attempt == 0)
-            error = connected(p);
+        else if (error == WEIR__DB_GONE && !db->inside && attempt == 0)
+            error = connected(db);
     }
     if (!error) {
         add_rows(db, result);
@@ -228,16 +215,15 @@ static int run(struct weir__db *db, const char *sql, const struct weir__db_value
 
 static void rollback(struct weir__db *db)
 {
-    struct postgres_db *p = own(db);
-    if (p->inside && PQstatus(p->connection) == CONNECTION_OK)
+    if (db->inside && PQstatus(db->handle) == CONNECTION_OK)
         (void)script(db, "ROLLBACK");
-    p->inside = false;
+    db->inside = false;
 }
 
 static int begin(struct weir__db *db)
 {
     int error = run(db, "BEGIN", NULL, 0);
-    own(db)->inside = !error;
+    db->inside = !error;
     if (!error)
         error = script(db, WRITERS_LOCK);
     if (error)
@@ -247,41 +233,28 @@ static int begin(struct weir__db *db)
 
 static int commit(struct weir__db *db)
 {
-    struct postgres_db *p = own(db);
-    bool lost = PQstatus(p->connection) != CONNECTION_OK; /* lost before COMMIT: nothing was committed */
-    PGresult *result = take_result(p, !lost && PQsendQuery(p->connection, "COMMIT") == 1);
+    bool lost = PQstatus(db->handle) != CONNECTION_OK; /* lost before COMMIT: nothing was committed */
+    PGresult *result = take_result(db, !lost && PQsendQuery(db->handle, "COMMIT") == 1);
     /* The reply to COMMIT is ROLLBACK if the transaction had failed. */
     bool good = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
-    int error = good ? 0 : error_of(p, result);
+    int error = good ? 0 : error_of(db, result);
     if (error == WEIR__DB_GONE && !lost)
         error = WEIR__DB_UNKNOWN;
     PQclear(result);
-    p->inside = false;
+    db->inside = false;
     return error;
 }
 
 static void close_connection(struct weir__db *db)
 {
-    PQfinish(own(db)->connection);
-    free(own(db)->url);
-    free(db);
+    PQfinish(db->handle);
 }
 
-static const struct weir__db_calls calls = {.run = run,
-                                            .begin = begin,
-                                            .commit = commit,
-                                            .rollback = rollback,
-                                            .script = script,
-                                            .close = close_connection,
-                                            .is_postgres = true};
-
-int weir__postgres_open(const char *url, struct weir__db **db)
-{
-    struct postgres_db *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR__DB_MEMORY;
-    made->db.calls = &calls;
-    made->url = strdup(url);
-    *db = &made->db;
-    return made->url ? connect(made) : WEIR__DB_MEMORY;
-}
+const struct weir__db_calls weir__postgres = {.open = connect,
+                                              .run = run,
+                                              .begin = begin,
+                                              .commit = commit,
+                                              .rollback = rollback,
+                                              .script = script,
+                                              .close = close_connection,
+                                              .is_postgres = true};

@@ -108,24 +108,24 @@ static int token_read(struct weir__rules_poller *poller, char *to, size_t size)
     return 0;
 }
 
-static struct curl_slist *headers_make(const struct weir__rules_poller *poller, const char *token)
+/* Adds a header, unless its value is empty. */
+static struct curl_slist *header_add(struct curl_slist *list, const char *name, const char *value)
 {
     char line[2200];
-    struct curl_slist *list = curl_slist_append(NULL, "Accept: application/yaml");
-    if (*token) {
-        snprintf(line, sizeof line, "Authorization: Bearer %s", token);
-        list = curl_slist_append(list, line);
-    }
-    static const char host[] = "X-Weir-Host: ";
-    memcpy(line, host, sizeof host);
+    snprintf(line, sizeof line, "%s%s", name, value);
+    return *value ? curl_slist_append(list, line) : list;
+}
+
+static struct curl_slist *headers_make(const struct weir__rules_poller *poller, const char *token)
+{
+    char heartbeat[2186] = "";
     if (poller->format_heartbeat &&
-        poller->format_heartbeat(poller->heartbeat_context, line + sizeof host - 1, sizeof line - sizeof host) > 0)
-        list = curl_slist_append(list, line);
-    if (*poller->tag) {
-        snprintf(line, sizeof line, "If-None-Match: %s", poller->tag);
-        list = curl_slist_append(list, line);
-    }
-    return list;
+        poller->format_heartbeat(poller->heartbeat_context, heartbeat, sizeof heartbeat) == 0)
+        *heartbeat = 0;
+    struct curl_slist *list = header_add(NULL, "Accept: ", "application/yaml");
+    list = header_add(list, "Authorization: Bearer ", token);
+    list = header_add(list, "X-Weir-Host: ", heartbeat);
+    return header_add(list, "If-None-Match: ", poller->tag);
 }
 
 /* The status, or 0 and *why. */

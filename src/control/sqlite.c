@@ -10,21 +10,9 @@
 
 #define BUSY_MS 5000 /* how long to wait for another process that writes */
 
-struct sqlite_db {
-    struct weir__db db;
-    sqlite3 *handle;
-    char *path; /* NULL: in memory */
-    struct stat about;
-};
-
-static sqlite3 *handle_of(struct weir__db *db)
-{
-    return ((struct sqlite_db *)(void *)db)->handle;
-}
-
 static int error_of(struct weir__db *db, int code)
 {
-    weir__db_note(db, sqlite3_errmsg(handle_of(db)));
+    weir__db_note(db, sqlite3_errmsg(db->handle));
     switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -49,11 +37,10 @@ static int error_of(struct weir__db *db, int code)
 /* A commit to a file that was unlinked would be acknowledged and lost. */
 static bool is_lost(struct weir__db *db)
 {
-    struct sqlite_db *s = (struct sqlite_db *)(void *)db;
     struct stat now;
-    if (!s->path || !sqlite3_get_autocommit(s->handle))
+    if (!db->inode || !sqlite3_get_autocommit(db->handle))
         return false;
-    db->lost = stat(s->path, &now) != 0 || now.st_ino != s->about.st_ino || now.st_dev != s->about.st_dev;
+    db->lost = stat(db->address, &now) != 0 || now.st_ino != db->inode || now.st_dev != db->device;
     if (db->lost)
         weir__db_note(db, "the file was removed or replaced");
     return db->lost;
@@ -88,20 +75,20 @@ static int run(struct weir__db *db, const char *sql, const struct weir__db_value
     sqlite3_stmt *statement = NULL;
     if (is_lost(db))
         return WEIR__DB_GONE;
-    int code = sqlite3_prepare_v2(handle_of(db), sql, -1, &statement, NULL);
+    int code = sqlite3_prepare_v2(db->handle, sql, -1, &statement, NULL);
     for (int i = 0; i < count && code == SQLITE_OK; i++)
         code = bind(statement, i + 1, &values[i]);
     while ((code == SQLITE_OK || code == SQLITE_ROW) && (code = sqlite3_step(statement)) == SQLITE_ROW)
         add_row(db, statement);
     int error = code == SQLITE_DONE ? 0 : error_of(db, code);
-    db->changed = sqlite3_changes(handle_of(db));
+    db->changed = sqlite3_changes(db->handle);
     sqlite3_finalize(statement);
     return error;
 }
 
 static int script(struct weir__db *db, const char *sql)
 {
-    int code = sqlite3_exec(handle_of(db), sql, NULL, NULL, NULL);
+    int code = sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
     return code == SQLITE_OK ? 0 : error_of(db, code);
 }
 
@@ -112,7 +99,7 @@ static int begin(struct weir__db *db)
 
 static void rollback(struct weir__db *db)
 {
-    if (!sqlite3_get_autocommit(handle_of(db)))
+    if (!sqlite3_get_autocommit(db->handle))
         (void)script(db, "ROLLBACK");
 }
 
@@ -123,13 +110,8 @@ static int commit(struct weir__db *db)
 
 static void close_handle(struct weir__db *db)
 {
-    sqlite3_close(handle_of(db));
-    free(((struct sqlite_db *)(void *)db)->path);
-    free(db);
+    sqlite3_close(db->handle);
 }
-
-static const struct weir__db_calls calls = {
-    .run = run, .begin = begin, .commit = commit, .rollback = rollback, .script = script, .close = close_handle};
 
 /* Creates the file for its owner alone. SQLite gives its other files the same mode. */
 static void make_private(const char *path)
@@ -139,30 +121,33 @@ static void make_private(const char *path)
         close(file);
 }
 
-static int connect(struct sqlite_db *s, const char *path, bool create)
+static int open_file(struct weir__db *db, bool create)
 {
-    bool memory = strcmp(path, ":memory:") == 0;
+    struct stat about = {0};
+    sqlite3 *handle = NULL;
+    bool memory = strcmp(db->address, ":memory:") == 0;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX | (create ? SQLITE_OPEN_CREATE : 0);
     if (create && !memory)
-        make_private(path);
-    int code = sqlite3_open_v2(path, &s->handle, flags, NULL);
-    if (code != SQLITE_OK || !s->handle)
-        return s->handle ? error_of(&s->db, code) : WEIR__DB_MEMORY;
-    sqlite3_extended_result_codes(s->handle, 1);
-    sqlite3_busy_timeout(s->handle, BUSY_MS);
-    sqlite3_db_config(s->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(s->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (!memory && (stat(path, &s->about) != 0 || !(s->path = strdup(path))))
+        make_private(db->address);
+    int code = sqlite3_open_v2(db->address, &handle, flags, NULL);
+    db->handle = handle;
+    if (code != SQLITE_OK || !handle)
+        return handle ? error_of(db, code) : WEIR__DB_MEMORY;
+    sqlite3_extended_result_codes(handle, 1);
+    sqlite3_busy_timeout(handle, BUSY_MS);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (!memory && stat(db->address, &about) != 0)
         return WEIR__DB_GONE;
-    return script(&s->db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA journal_mode = WAL");
+    db->device = about.st_dev;
+    db->inode = about.st_ino;
+    return script(db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA journal_mode = WAL");
 }
 
-int weir__sqlite_open(const char *path, bool create, struct weir__db **db)
-{
-    struct sqlite_db *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR__DB_MEMORY;
-    made->db.calls = &calls;
-    *db = &made->db;
-    return connect(made, path, create);
-}
+const struct weir__db_calls weir__sqlite = {.open = open_file,
+                                            .run = run,
+                                            .begin = begin,
+                                            .commit = commit,
+                                            .rollback = rollback,
+                                            .script = script,
+                                            .close = close_handle};

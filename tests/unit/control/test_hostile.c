@@ -102,6 +102,40 @@ BOTH(no_field_is_executed_as_sql)
     service_close(&s);
 }
 
+/* After a failed statement the rest of a transaction does nothing, and is rolled back. */
+BOTH(statements_after_a_failed_one_do_nothing)
+{
+    struct service s = {0};
+    service_open(&s, on_postgres);
+    CHECK_EQ(rest(&s, "POST /v1/rules", rule_text("good", 1)), 201);
+    struct weir__db *db = s.control->db;
+    CHECK_EQ(weir__db_begin(db), 0);
+    CHECK_EQ(weir__db_run_with(db, "UPDATE documents SET author = 'first'", NULL, 0), 0);
+    CHECK_EQ(db->changed, 1);
+    int error = weir__db_run_with(db, "UPDATE no_such_table SET author = 'second'", NULL, 0);
+    CHECK(error != 0);
+    CHECK_EQ(weir__db_run(db, "SELECT name FROM documents WHERE version = $1", WEIR__N(1)), error);
+    CHECK(!weir__db_next(db));
+    CHECK_EQ(weir__db_count(db, "SELECT count(*) FROM documents"), 0);
+    CHECK_EQ(weir__db_end(db, true), error);
+    CHECK(*db->why != 0);
+    weir__db_clear(db);
+    /* A transaction that is not kept is no error, but leaves nothing behind. */
+    CHECK_EQ(weir__db_begin(db), 0);
+    CHECK_EQ(weir__db_run_with(db, "UPDATE documents SET author = 'third'", NULL, 0), 0);
+    CHECK_EQ(weir__db_end(db, false), 0);
+    CHECK_EQ(weir__db_run(db, "SELECT author, shadow_version, version FROM documents WHERE name = $1", WEIR__S("good")),
+             0);
+    CHECK(weir__db_next(db));
+    CHECK(weir__text_is(weir__db_text(db, 0), "tester"));
+    CHECK(weir__db_is_null(db, 1) && !weir__db_is_null(db, 2));
+    CHECK(weir__text_is(weir__db_text(db, 1), "") && weir__db_number(db, 1) == 0);
+    CHECK_EQ(weir__db_number(db, 2), 1);
+    CHECK(!weir__db_next(db));
+    CHECK(!weir__db_next(db));
+    service_close(&s);
+}
+
 BOTH(audit_log_is_append_only)
 {
     static const char *const wrongs[] = {"UPDATE audit SET who = 'x'",        "DELETE FROM audit",
