@@ -15,7 +15,7 @@
 struct weir__blocking_client {
     const struct weir__store_options *options;
     struct weir__client *client;
-    struct weir__tls_context *tls;
+    SSL_CTX *tls;
     bool tls_doubted; /* a certificate was refused: read the files again */
     pid_t pid;
     int64_t wake_us;
@@ -39,10 +39,10 @@ static void read_certificates(struct weir__blocking_client *blocking)
 {
     if (!blocking->options->tls || (blocking->tls && !blocking->tls_doubted))
         return;
-    struct weir__tls_context *read = weir__tls_context_new(blocking->options);
+    SSL_CTX *read = weir__tls_context_new(blocking->options);
     if (!read)
         return;
-    weir__tls_context_free(blocking->tls);
+    SSL_CTX_free(blocking->tls);
     blocking->tls = read;
     blocking->tls_doubted = false;
 }
@@ -148,7 +148,7 @@ void weir__blocking_client_free(struct weir__blocking_client *blocking)
     weir__client_free(blocking->client);
     for (unsigned i = 0; i < WEIR__CHANNELS; i++)
         weir__socket_close(&blocking->sockets[i]);
-    weir__tls_context_free(blocking->tls);
+    SSL_CTX_free(blocking->tls);
     free(blocking);
 }
 
@@ -185,7 +185,7 @@ static void send_some(struct weir__blocking_client *blocking, unsigned channel)
 {
     struct weir__socket *to = &blocking->sockets[channel];
 
-    for (int poll_once = 0; poll_once < CHUNKS_MAX && to->state == WEIR__SOCKET_OPEN; poll_once++) {
+    for (int i = 0; i < CHUNKS_MAX && to->state == WEIR__SOCKET_OPEN; i++) {
         size_t len;
         const char *data = weir__client_output(blocking->client, channel, &len);
         long sent = weir__socket_send(to, data, len);
@@ -205,7 +205,7 @@ static void receive_some(struct weir__blocking_client *blocking, unsigned channe
 {
     struct weir__socket *from = &blocking->sockets[channel];
 
-    for (int poll_once = 0; poll_once < CHUNKS_MAX && from->state == WEIR__SOCKET_OPEN; poll_once++) {
+    for (int i = 0; i < CHUNKS_MAX && from->state == WEIR__SOCKET_OPEN; i++) {
         long got = weir__socket_receive(from, blocking->data, sizeof(blocking->data));
         if (got < 0)
             over(blocking, channel, (int)got);
@@ -235,7 +235,8 @@ static void handle(struct weir__blocking_client *blocking, unsigned channel, sho
         over(blocking, channel, with->error);
         return;
     }
-    if (events & (POLLIN | POLLHUP | POLLERR))
+    /* TLS may have to write before it can read. */
+    if (events & (POLLIN | POLLHUP | POLLERR) || (events && with->tls))
         receive_some(blocking, channel);
     if (events & POLLOUT || blocking->output[channel])
         send_some(blocking, channel);
@@ -244,35 +245,30 @@ static void handle(struct weir__blocking_client *blocking, unsigned channel, sho
 /* Polls until `until_us` at most, and handles what happened. */
 static void poll_once(struct weir__blocking_client *blocking, int64_t until_us)
 {
-    struct pollfd polled[WEIR__CHANNELS];
-    unsigned channels[WEIR__CHANNELS];
+    struct pollfd polled[WEIR__CHANNELS]; /* poll ignores those without a socket: their fd is -1 */
     uint64_t opens[WEIR__CHANNELS];
-    nfds_t count = 0;
     int64_t now_us = weir__monotonic_us(), rested_us = now_us - blocking->worked_us;
 
     until_us = blocking->wake_us < until_us ? blocking->wake_us : until_us;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
-        struct weir__socket *with = &blocking->sockets[i];
-        if (with->state == WEIR__SOCKET_NONE)
-            continue;
+        const struct weir__socket *with = &blocking->sockets[i];
         if (with->state == WEIR__SOCKET_FAILED)
             until_us = 0;
-        polled[count] = (struct pollfd){.fd = with->fd, .events = weir__socket_events(with, blocking->output[i])};
-        opens[count] = blocking->opens[i];
-        channels[count++] = i;
+        polled[i] = (struct pollfd){.fd = with->fd, .events = weir__socket_events(with, blocking->output[i])};
+        opens[i] = blocking->opens[i];
     }
     int64_t wait_us = until_us > now_us ? until_us - now_us : 0;
     /* at most a minute, which keeps the arithmetic in range */
     wait_us = wait_us > 60000000 ? 60000000 : wait_us;
     struct timespec wait = {.tv_sec = (time_t)(wait_us / 1000000), .tv_nsec = (long)(wait_us % 1000000) * 1000};
-    if (ppoll(polled, count, &wait, NULL) < 0)
-        for (nfds_t i = 0; i < count; i++)
-            polled[i].revents = 0;
-    for (nfds_t i = 0; i < count; i++) {
-        if (polled[i].revents && blocking->opens[channels[i]] == opens[i])
-            weir__client_paused(blocking->client, channels[i], rested_us);
-        if (blocking->opens[channels[i]] == opens[i])
-            handle(blocking, channels[i], polled[i].revents);
+    bool failed = ppoll(polled, WEIR__CHANNELS, &wait, NULL) < 0;
+    for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
+        short events = failed ? 0 : polled[i].revents;
+        if (blocking->opens[i] != opens[i])
+            continue;
+        if (events)
+            weir__client_paused(blocking->client, i, rested_us);
+        handle(blocking, i, events);
     }
     now_us = weir__monotonic_us();
     if (now_us >= blocking->wake_us)

@@ -1,10 +1,11 @@
 /* Non-blocking sockets. See socket.h. */
 #include "remote/socket.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
 #include <stdio.h>
 #include <string.h>
 #include <linux/sockios.h> /* SIOCOUTQ */
@@ -19,11 +20,6 @@ static void fail(struct weir__socket *to, int error)
     weir__socket_close(to);
     to->state = WEIR__SOCKET_FAILED;
     to->error = error;
-}
-
-static bool would_block(void)
-{
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
 /* Tries the remaining addresses until one connects or is in progress. */
@@ -72,7 +68,7 @@ void weir__socket_open(struct weir__socket *to, const struct weir__store_options
     char service[8];
 
     *to = (struct weir__socket){.fd = -1};
-    snprintf(to->host, sizeof(to->host), "%s", host);
+    snprintf(to->name, sizeof(to->name), "%s", options->server_name[0] ? options->server_name : host);
     if (options->unix_socket) {
         open_unix(to, host);
         return;
@@ -107,7 +103,7 @@ void weir__socket_close(struct weir__socket *to)
 {
     if (to->addresses)
         freeaddrinfo(to->addresses);
-    weir__tls_free(to->tls);
+    SSL_free(to->tls);
     if (to->fd >= 0) {
         drop_unsent(to->fd);
         close(to->fd);
@@ -115,62 +111,33 @@ void weir__socket_close(struct weir__socket *to)
     *to = (struct weir__socket){.fd = -1};
 }
 
-short weir__socket_events(struct weir__socket *from, bool output)
+short weir__socket_events(const struct weir__socket *from, bool output)
 {
-    size_t pending = 0;
-
     switch (from->state) {
     case WEIR__SOCKET_CONNECTING:
         return POLLOUT;
     case WEIR__SOCKET_SHAKING:
     case WEIR__SOCKET_OPEN:
-        if (from->tls)
-            (void)weir__tls_output(from->tls, &pending);
-        return (short)(POLLIN | (output || pending > 0 ? POLLOUT : 0));
+        return (short)(POLLIN | (output || (from->tls && SSL_want_write(from->tls)) ? POLLOUT : 0));
     default:
         return 0;
     }
 }
 
-/* Sends pending TLS records. */
-static bool push(struct weir__socket *to)
-{
-    size_t len;
-    const char *data;
-
-    while ((data = weir__tls_output(to->tls, &len)), len > 0) {
-        ssize_t sent = send(to->fd, data, len, MSG_NOSIGNAL);
-        if (sent < 0)
-            return would_block();
-        weir__tls_sent(to->tls, (size_t)sent);
-    }
-    return true;
-}
-
-/* Feeds received bytes to TLS: 1; 0: would block; negative: error. */
-static int pull(struct weir__socket *from)
-{
-    char data[16384];
-    ssize_t got = recv(from->fd, data, sizeof(data), 0);
-
-    if (got < 0)
-        return would_block() ? 0 : WEIR_ESTOREDOWN;
-    if (got == 0)
-        return WEIR_ESTOREDOWN;
-    return weir__tls_feed(from->tls, data, (size_t)got) ? 1 : WEIR_ENOMEM;
-}
+/* OpenSSL's error queue belongs to the thread: what others left in it must not be taken for an error of a session. */
 
 static void shake(struct weir__socket *with)
 {
-    int got = pull(with), shaken = weir__tls_shake(with->tls);
+    ERR_clear_error();
+    int result = weir__tls_result(with->tls, SSL_do_handshake(with->tls));
 
-    if (!push(with) || shaken < 0 || (got < 0 && shaken == 0))
-        fail(with, shaken < 0 ? shaken : WEIR_ESTOREDOWN);
-    else if (shaken == 1)
+    if (result < 0)
+        fail(with, result);
+    else if (result > 0)
         with->state = WEIR__SOCKET_OPEN;
 }
 
-void weir__socket_ready(struct weir__socket *with, struct weir__tls_context *tls)
+void weir__socket_ready(struct weir__socket *with, SSL_CTX *tls)
 {
     int error = 0;
     socklen_t size = sizeof(error);
@@ -179,8 +146,6 @@ void weir__socket_ready(struct weir__socket *with, struct weir__tls_context *tls
         shake(with);
         return;
     }
-    if (with->state != WEIR__SOCKET_CONNECTING)
-        return;
     if (getsockopt(with->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
         try_next(with);
         return;
@@ -189,7 +154,7 @@ void weir__socket_ready(struct weir__socket *with, struct weir__tls_context *tls
         with->state = WEIR__SOCKET_OPEN;
         return;
     }
-    with->tls = weir__tls_new(tls, with->host);
+    with->tls = weir__tls_new(tls, with->fd, with->name);
     if (!with->tls) {
         fail(with, WEIR_ENOMEM);
         return;
@@ -200,33 +165,20 @@ void weir__socket_ready(struct weir__socket *with, struct weir__tls_context *tls
 
 long weir__socket_send(struct weir__socket *to, const char *data, size_t len)
 {
-    size_t pending;
-
-    if (!to->tls) {
-        ssize_t sent = len > 0 ? send(to->fd, data, len, MSG_NOSIGNAL) : 0;
-        return sent >= 0 ? (long)sent : would_block() ? 0 : WEIR_ESTOREDOWN;
-    }
-    /* Accepts no more while the socket is full, which bounds what TLS buffers. */
-    if (!push(to))
-        return WEIR_ESTOREDOWN;
-    (void)weir__tls_output(to->tls, &pending);
-    if (pending > 0 || len == 0)
+    if (len == 0)
         return 0;
-    len = len > 262144 ? 262144 : len;
-    if (!weir__tls_write(to->tls, data, len) || !push(to))
-        return WEIR_ESTOREDOWN;
-    return (long)len;
+    ERR_clear_error();
+    if (to->tls)
+        return weir__tls_result(to->tls, SSL_write(to->tls, data, len < INT_MAX ? (int)len : INT_MAX));
+    ssize_t sent = send(to->fd, data, len, MSG_NOSIGNAL);
+    return sent >= 0 ? (long)sent : weir__would_block() ? 0 : WEIR_ESTOREDOWN;
 }
 
 long weir__socket_receive(struct weir__socket *from, char *to, size_t size)
 {
-    if (!from->tls) {
-        ssize_t got = recv(from->fd, to, size, 0);
-        return got > 0 ? (long)got : got < 0 && would_block() ? 0 : WEIR_ESTOREDOWN;
-    }
-    long read = weir__tls_read(from->tls, to, size);
-    if (read != 0)
-        return read;
-    int got = pull(from);
-    return got <= 0 ? got : weir__tls_read(from->tls, to, size);
+    ERR_clear_error();
+    if (from->tls)
+        return weir__tls_result(from->tls, SSL_read(from->tls, to, (int)size));
+    ssize_t got = recv(from->fd, to, size, 0);
+    return got > 0 ? (long)got : got < 0 && weir__would_block() ? 0 : WEIR_ESTOREDOWN;
 }

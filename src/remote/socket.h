@@ -1,44 +1,31 @@
-/* Connections of the blocking client: TLS sessions in memory (tls.c), and non-blocking sockets (socket.c). */
+/* Connections of the blocking client: non-blocking sockets (socket.c), with TLS (tls.c). */
 #ifndef WEIR_REMOTE_SOCKET_H
 #define WEIR_REMOTE_SOCKET_H
 
 #include "engine/store_options.h"
 
+#include <errno.h>
 #include <netdb.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 
-/* ---- TLS without sockets: ciphertext on one side, the Redis protocol on the other ---- */
+/* ---- TLS ---- */
 
-struct weir__tls_context;
-struct weir__tls_session;
-
-/* NULL: CAs, certificate or key cannot be read or do not match. */
-struct weir__tls_context *weir__tls_context_new(const struct weir__store_options *options);
+/* To be freed by SSL_CTX_free. NULL: CAs, certificate or key cannot be read or do not match. */
+SSL_CTX *weir__tls_context_new(const struct weir__store_options *options);
 /*
  * Reads a certificate or key file into memory, where weir__tls_context_new finds it afterwards: for a process that then
  * drops its privileges. False: cannot be read.
  */
 bool weir__tls_keep(const char *path);
-void weir__tls_context_free(struct weir__tls_context *context);
-
-/* A session with `host`. The certificate must be valid for it, or for server_name of the options. NULL: no memory. */
-struct weir__tls_session *weir__tls_new(const struct weir__tls_context *context, const char *host);
-void weir__tls_free(struct weir__tls_session *tls);
-
-/* Received ciphertext. False: no memory. */
-bool weir__tls_feed(struct weir__tls_session *tls, const char *data, size_t len);
+/* A session over a connected socket, to be freed by SSL_free. The certificate must be valid for `name`. NULL: no
+ * memory. */
+SSL *weir__tls_new(SSL_CTX *context, int fd, const char *name);
 /*
- * 1: the handshake is complete; 0: in progress; WEIR_ESTOREAUTH: a certificate was refused; WEIR_ESTOREGARBAGE: other
- * errors.
+ * The result of SSL_do_handshake, SSL_read or SSL_write; 0: would block; WEIR_ESTOREAUTH: a certificate was refused;
+ * WEIR_ESTOREGARBAGE: another error of the handshake; WEIR_ESTOREDOWN: the session has ended.
  */
-int weir__tls_shake(struct weir__tls_session *tls);
-/* Bytes of plaintext read; 0: none yet; negative: why the session ended. */
-long weir__tls_read(struct weir__tls_session *tls, char *to, size_t size);
-/* Encrypts all of it. False: error. */
-bool weir__tls_write(struct weir__tls_session *tls, const char *data, size_t len);
-/* Ciphertext to send, and how much of it was sent. */
-const char *weir__tls_output(struct weir__tls_session *tls, size_t *len);
-void weir__tls_sent(struct weir__tls_session *tls, size_t len);
+int weir__tls_result(const SSL *tls, int result);
 
 /* ---- Sockets ---- */
 
@@ -53,8 +40,8 @@ enum weir__socket_state {
 struct weir__socket {
     enum weir__socket_state state;
     int fd, error;
-    struct weir__tls_session *tls;
-    char host[256];
+    SSL *tls;
+    char name[256];                    /* that a certificate must be valid for */
     struct addrinfo *addresses, *next; /* `next` is tried if this one fails */
 };
 
@@ -63,11 +50,17 @@ void weir__socket_open(struct weir__socket *socket, const struct weir__store_opt
                        uint16_t port);
 void weir__socket_close(struct weir__socket *socket);
 /* Events to poll for; `output`: there are bytes to send. */
-short weir__socket_events(struct weir__socket *socket, bool output);
-/* Handles an event while connecting or in the TLS handshake. */
-void weir__socket_ready(struct weir__socket *socket, struct weir__tls_context *tls);
+short weir__socket_events(const struct weir__socket *socket, bool output);
+/* Handles an event while connecting or in the TLS handshake. `tls`: NULL without TLS. */
+void weir__socket_ready(struct weir__socket *socket, SSL_CTX *tls);
 /* Bytes sent or received; 0: would block; negative: error, the connection is closed. */
 long weir__socket_send(struct weir__socket *socket, const char *data, size_t len);
 long weir__socket_receive(struct weir__socket *socket, char *to, size_t size);
+
+/* Whether a call on a non-blocking socket failed because it would block. */
+static inline bool weir__would_block(void)
+{
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
 
 #endif

@@ -1,29 +1,16 @@
-/*
- * TLS with OpenSSL over memory BIOs: OpenSSL touches no socket, so there is no SIGPIPE and poll stays with the caller.
- */
+/* TLS over non-blocking sockets, with OpenSSL: certificates and keys, sessions, and the errors of a session. */
 #include "remote/socket.h"
 
 #include <arpa/inet.h>
-#include <limits.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <weir/weir.h>
-
-struct weir__tls_context {
-    SSL_CTX *context;
-    const struct weir__store_options *options;
-};
-
-struct weir__tls_session {
-    SSL *ssl;
-    BIO *in, *out; /* of `ssl` */
-    size_t out_at;
-};
 
 /* Without it, OpenSSL would prompt on the terminal while a request waits. */
 static int no_pass_phrase(char *to, int size, int writing, void *data)
@@ -105,32 +92,73 @@ static bool load_files(SSL_CTX *context, const struct weir__store_options *optio
            SSL_CTX_check_private_key(context) == 1;
 }
 
-struct weir__tls_context *weir__tls_context_new(const struct weir__store_options *options)
+SSL_CTX *weir__tls_context_new(const struct weir__store_options *options)
 {
-    struct weir__tls_context *context = calloc(1, sizeof(*context));
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
 
-    if (!context)
-        return NULL;
-    context->options = options;
-    context->context = SSL_CTX_new(TLS_client_method());
-    if (!context->context || !SSL_CTX_set_min_proto_version(context->context, TLS1_2_VERSION) ||
-        !load_files(context->context, options)) {
+    if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) || !load_files(context, options)) {
         ERR_clear_error();
-        weir__tls_context_free(context);
+        SSL_CTX_free(context);
         return NULL;
     }
-    SSL_CTX_set_verify(context->context, options->no_verify ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
-    SSL_CTX_set_mode(context->context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_verify(context, options->no_verify ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    /* A write that would block is repeated with a buffer that may have grown and moved. */
+    SSL_CTX_set_mode(context,
+                     SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     return context;
 }
 
-void weir__tls_context_free(struct weir__tls_context *context)
+/* ---- The socket as a BIO: OpenSSL's own would raise SIGPIPE ---- */
+
+static int bio_result(BIO *bio, ssize_t result, int retry)
 {
-    if (!context)
-        return;
-    SSL_CTX_free(context->context);
-    free(context);
+    BIO_clear_retry_flags(bio);
+    if (result < 0 && weir__would_block())
+        BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
+    return (int)result;
 }
+
+static int bio_read(BIO *bio, char *to, int size)
+{
+    return bio_result(bio, recv((int)(intptr_t)BIO_get_data(bio), to, (size_t)size, 0), BIO_FLAGS_READ);
+}
+
+static int bio_write(BIO *bio, const char *data, int len)
+{
+    return bio_result(bio, send((int)(intptr_t)BIO_get_data(bio), data, (size_t)len, MSG_NOSIGNAL), BIO_FLAGS_WRITE);
+}
+
+static long bio_control(BIO *bio, int command, long number, void *data)
+{
+    (void)bio, (void)number, (void)data;
+    return command == BIO_CTRL_FLUSH; /* nothing is buffered */
+}
+
+static BIO_METHOD *method; /* never freed */
+
+static void method_init(void)
+{
+    method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "socket");
+    if (method) {
+        BIO_meth_set_read(method, bio_read);
+        BIO_meth_set_write(method, bio_write);
+        BIO_meth_set_ctrl(method, bio_control);
+    }
+}
+
+static BIO *bio_new(int fd)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, method_init);
+    BIO *bio = method ? BIO_new(method) : NULL;
+    if (bio) {
+        BIO_set_data(bio, (void *)(intptr_t)fd);
+        BIO_set_init(bio, 1);
+    }
+    return bio;
+}
+
+/* ---- Sessions ---- */
 
 /* The name that the certificate must be valid for. Host names are also sent (SNI), addresses are not. */
 static bool expect_name(SSL *ssl, const char *name)
@@ -142,52 +170,28 @@ static bool expect_name(SSL *ssl, const char *name)
     return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
 }
 
-struct weir__tls_session *weir__tls_new(const struct weir__tls_context *context, const char *host)
+SSL *weir__tls_new(SSL_CTX *context, int fd, const char *name)
 {
-    struct weir__tls_session *tls = calloc(1, sizeof(*tls));
+    SSL *tls = SSL_new(context);
+    BIO *bio = bio_new(fd);
 
-    if (!tls)
-        return NULL;
-    tls->ssl = SSL_new(context->context);
-    tls->in = BIO_new(BIO_s_mem());
-    tls->out = BIO_new(BIO_s_mem());
-    if (!tls->ssl || !tls->in || !tls->out) {
-        BIO_free(tls->in);
-        BIO_free(tls->out);
-        SSL_free(tls->ssl);
-        free(tls);
+    if (!tls || !bio || !expect_name(tls, name)) {
+        BIO_free(bio);
+        SSL_free(tls);
+        ERR_clear_error();
         return NULL;
     }
-    BIO_set_mem_eof_return(tls->in, -1);
-    SSL_set_bio(tls->ssl, tls->in, tls->out);
-    SSL_set_connect_state(tls->ssl);
-    if (!expect_name(tls->ssl, context->options->server_name[0] ? context->options->server_name : host)) {
-        weir__tls_free(tls);
-        return NULL;
-    }
+    SSL_set_bio(tls, bio, bio);
+    SSL_set_connect_state(tls);
     return tls;
 }
 
-void weir__tls_free(struct weir__tls_session *tls)
-{
-    if (!tls)
-        return;
-    SSL_free(tls->ssl);
-    free(tls);
-    ERR_clear_error();
-}
-
-bool weir__tls_feed(struct weir__tls_session *tls, const char *data, size_t len)
-{
-    return len <= INT_MAX && BIO_write(tls->in, data, (int)len) == (int)len;
-}
-
-/* Whether one side refused the other's certificate. */
-static bool distrusted(const struct weir__tls_session *tls)
+/* Whether one side refused the other's certificate; with TLS 1.3 the server does so after the handshake. */
+static bool distrusted(const SSL *tls)
 {
     unsigned long error = ERR_peek_error();
 
-    if (SSL_get_verify_result(tls->ssl) != X509_V_OK)
+    if (SSL_get_verify_result(tls) != X509_V_OK)
         return true;
     if (ERR_GET_LIB(error) != ERR_LIB_SSL)
         return false;
@@ -196,67 +200,22 @@ static bool distrusted(const struct weir__tls_session *tls)
     return (alert >= 40 && alert <= 49) || alert == 116;
 }
 
-/* Whether only more bytes are needed. */
-static bool wants_more(const struct weir__tls_session *tls, int result)
+int weir__tls_result(const SSL *tls, int result)
 {
-    int error = SSL_get_error(tls->ssl, result);
+    int error = 0;
 
-    return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
-}
-
-int weir__tls_shake(struct weir__tls_session *tls)
-{
-    ERR_clear_error();
-    int result = SSL_do_handshake(tls->ssl);
-    if (result == 1)
-        return 1;
-    if (wants_more(tls, result))
-        return 0;
-    return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREGARBAGE;
-}
-
-long weir__tls_read(struct weir__tls_session *tls, char *to, size_t size)
-{
-    ERR_clear_error();
-    int result = SSL_read(tls->ssl, to, size > INT_MAX ? INT_MAX : (int)size);
-    if (result > 0)
+    switch (SSL_get_error(tls, result)) {
+    case SSL_ERROR_NONE:
         return result;
-    if (wants_more(tls, result))
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
         return 0;
-    /* With TLS 1.3 the server refuses a client certificate after the handshake. */
-    return distrusted(tls) ? WEIR_ESTOREAUTH : WEIR_ESTOREDOWN;
-}
-
-bool weir__tls_write(struct weir__tls_session *tls, const char *data, size_t len)
-{
-    ERR_clear_error();
-    while (len > 0) {
-        int part = len > 65536 ? 65536 : (int)len, result = SSL_write(tls->ssl, data, part);
-        if (result <= 0)
-            return false;
-        data += result;
-        len -= (size_t)result;
+    case SSL_ERROR_SSL:
+        error = distrusted(tls) ? WEIR_ESTOREAUTH : SSL_is_init_finished(tls) ? 0 : WEIR_ESTOREGARBAGE;
+        break;
+    default:
+        break;
     }
-    return true;
-}
-
-const char *weir__tls_output(struct weir__tls_session *tls, size_t *len)
-{
-    char *data = NULL;
-    long all = BIO_get_mem_data(tls->out, &data);
-
-    *len = all > 0 ? (size_t)all - tls->out_at : 0;
-    return data ? data + tls->out_at : NULL;
-}
-
-void weir__tls_sent(struct weir__tls_session *tls, size_t len)
-{
-    size_t left;
-
-    tls->out_at += len;
-    (void)weir__tls_output(tls, &left);
-    if (left == 0) {
-        (void)BIO_reset(tls->out);
-        tls->out_at = 0;
-    }
+    ERR_clear_error(); /* the next call needs an empty queue */
+    return error ? error : WEIR_ESTOREDOWN;
 }
