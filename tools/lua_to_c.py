@@ -50,8 +50,6 @@ def main():
         name = "weir__script" if decides else "weir__hosts_script"
         print(f'#include "{"remote/script.h" if decides else "stats/membership.h"}"\n')
         print_text("const char", name, data)
-        if decides:
-            print("size_t weir__script_len(void)\n{\n    return sizeof weir__script - 1;\n}\n")
         print(f'const char {name}_sha[41] = "{hashlib.sha1(data).hexdigest()}";')
         return
     print('#include "queue/redis.h"\n')

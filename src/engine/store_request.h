@@ -10,6 +10,7 @@
 
 #include "engine/store_options.h"
 
+#include <sys/queue.h>
 #include <weir/weir.h>
 
 #define WEIR__STORE_NAME_MAX 383 /* bytes of a counter's name */
@@ -84,6 +85,7 @@ struct weir__store_op {
     int error;
 
     uint64_t tag; /* for the caller */
+    uint32_t row; /* for the client: where the command has the parameters of `limit` */
     uint16_t name_len;
     char name[WEIR__STORE_NAME_MAX + 1];
 };
@@ -133,8 +135,8 @@ struct weir__store_request {
 
     /* For the client. */
     struct weir__store_request *next, *previous;
-    void *list;     /* which contains it */
-    uint32_t timer; /* index in the heap of deadlines plus one */
+    void *list; /* which contains it */
+    TAILQ_ENTRY(weir__store_request) timer;
     uint16_t slot;
     uint8_t state, tries;
 };

@@ -10,14 +10,16 @@
 
 /* ---- Commands ---- */
 
-struct weir__command *weir__command_new(enum weir__command_kind kind)
+struct weir__command *weir__command_new(struct weir__channel *channel, enum weir__command_kind kind)
 {
     struct weir__command *command = malloc(sizeof(*command));
 
-    if (command) {
-        *command = (struct weir__command){.kind = kind};
-        command->requests.command = command;
+    if (!command) {
+        weir__channel_close(channel, WEIR_ENOMEM, false);
+        return NULL;
     }
+    *command = (struct weir__command){.kind = kind};
+    command->requests.command = command;
     return command;
 }
 
@@ -176,19 +178,20 @@ bool weir__channel_queued(struct weir__channel *channel, struct weir__command *c
     return true;
 }
 
-bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *arguments,
-                        size_t count)
+bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *name,
+                        const char *first, const char *second)
 {
-    struct weir__command *command = weir__command_new(kind);
+    struct weir__command *command = NULL;
+    const char *const arguments[] = {name, first, second};
+    size_t count = first ? second ? 3 : 2 : 1;
 
-    if (!command) {
-        weir__channel_close(channel, WEIR_ENOMEM, false);
+    if (channel->state >= WEIR__CHANNEL_HANDSHAKE)
+        command = weir__command_new(channel, kind);
+    if (!command)
         return false;
-    }
     weir__redis_add_length(&channel->out, '*', count);
     for (size_t i = 0; i < count; i++)
-        weir__redis_add_text(&channel->out, arguments[i],
-                             arguments[i] == weir__script ? weir__script_len() : strlen(arguments[i]));
+        weir__redis_add_text(&channel->out, arguments[i], strlen(arguments[i]));
     return weir__channel_queued(channel, command, channel->out_total);
 }
 
@@ -196,33 +199,23 @@ bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind k
 
 /* AUTH, SELECT, with Sentinel ROLE; then PING, since a server that is loading accepts connections, too. */
 
-static bool login(struct weir__channel *channel, const char *user, const char *password)
-{
-    const char *with_user[] = {"AUTH", user, password}, *without[] = {"AUTH", password};
-
-    if (!password[0])
-        return true;
-    return user[0] ? weir__channel_send(channel, WEIR__COMMAND_LOGIN, with_user, 3)
-                   : weir__channel_send(channel, WEIR__COMMAND_LOGIN, without, 2);
-}
-
 void weir__handshake_begin(struct weir__channel *channel)
 {
     const struct weir__store_options *options = channel->client->options;
     bool sentinel = options->kind == WEIR__SENTINEL && channel->number == WEIR__TOPOLOGY_CHANNEL;
+    const char *user = sentinel ? options->sentinel_user : options->user;
+    const char *password = sentinel ? options->sentinel_password : options->password;
     char number[16];
-    const char *database[] = {"SELECT", number}, *role[] = {"ROLE"}, *ping[] = {"PING"};
 
     channel->state = WEIR__CHANNEL_HANDSHAKE;
-    if (!login(channel, sentinel ? options->sentinel_user : options->user,
-               sentinel ? options->sentinel_password : options->password))
-        return;
+    if (password[0])
+        weir__channel_send(channel, WEIR__COMMAND_LOGIN, "AUTH", user[0] ? user : password, user[0] ? password : NULL);
     snprintf(number, sizeof(number), "%d", options->database);
-    if (options->database > 0 && !sentinel && !weir__channel_send(channel, WEIR__COMMAND_LOGIN, database, 2))
-        return;
-    if (options->kind == WEIR__SENTINEL && !sentinel && !weir__channel_send(channel, WEIR__COMMAND_ROLE, role, 1))
-        return;
-    (void)weir__channel_send(channel, WEIR__COMMAND_PING, ping, 1);
+    if (options->database > 0 && !sentinel)
+        weir__channel_send(channel, WEIR__COMMAND_LOGIN, "SELECT", number, NULL);
+    if (options->kind == WEIR__SENTINEL && !sentinel)
+        weir__channel_send(channel, WEIR__COMMAND_ROLE, "ROLE", NULL, NULL);
+    weir__channel_send(channel, WEIR__COMMAND_PING, "PING", NULL, NULL);
 }
 
 static bool is_master(const redisReply *reply)

@@ -36,7 +36,7 @@ bool weir__breaker_allows(struct weir__breaker *breaker)
 
 bool weir__breaker_probe(struct weir__breaker *breaker, int64_t now_us)
 {
-    if (breaker->state != WEIR__BREAKER_OPEN || now_us < breaker->retry_us)
+    if (now_us < breaker->retry_us)
         return false;
     breaker->state = WEIR__BREAKER_PROBING;
     breaker->retry_us = INT64_MAX;
@@ -73,23 +73,11 @@ bool weir__breaker_succeeded(struct weir__breaker *breaker)
 
 bool weir__breaker_failed(struct weir__breaker *breaker, int64_t now_us)
 {
-    bool opens = false;
+    bool was_closed = breaker->state == WEIR__BREAKER_CLOSED;
 
-    switch (breaker->state) {
-    case WEIR__BREAKER_CLOSED:
-        opens = ++breaker->failures >= breaker->failures_max;
-        if (opens)
-            open_again(breaker, now_us);
-        break;
-    case WEIR__BREAKER_OPEN:
-        break; /* requests that were in flight when it opened */
-    default:
-        open_again(breaker, now_us);
-    }
-    return opens;
-}
-
-int64_t weir__breaker_due(const struct weir__breaker *breaker)
-{
-    return breaker->state == WEIR__BREAKER_OPEN ? breaker->retry_us : INT64_MAX;
+    /* Open: this is a request that was in flight when it opened. */
+    if (breaker->state == WEIR__BREAKER_OPEN || (was_closed && ++breaker->failures < breaker->failures_max))
+        return false;
+    open_again(breaker, now_us);
+    return was_closed;
 }

@@ -69,6 +69,7 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
     client->random = seed;
     client->now_us = now_us;
     client->wake_us = INT64_MAX;
+    TAILQ_INIT(&client->timers);
     client->seed = (unsigned)(weir__next_random(&client->random) % WEIR__STORE_SEEDS);
     for (unsigned i = 0; i < WEIR__CLUSTER_SLOTS; i++)
         client->owner[i] = WEIR__SLOT_NOBODY;
@@ -95,7 +96,7 @@ static void forget_list(struct weir__client *client, struct weir__request_list *
         weir__request_list_remove(request);
         if (request->state & (WEIR__REQUEST_ORPHAN | WEIR__REQUEST_REFUND))
             weir__native_free(client, request);
-        else if (!(request->state & WEIR__REQUEST_SUB))
+        else
             request->state = 0;
     }
 }
@@ -127,8 +128,12 @@ void weir__client_free(struct weir__client *client)
     forget_list(client, &client->soon);
     forget_list(client, &client->later);
     forget_list(client, &client->unrouted);
-    weir__split_free_all(client);
-    free((void *)client->timers);
+    for (struct weir__store_request *request; (request = TAILQ_FIRST(&client->timers));) {
+        weir__timer_remove(client, request);
+        if (request->state & WEIR__REQUEST_SPLIT)
+            free(request->list);
+        request->state = 0;
+    }
     free(client);
 }
 
@@ -174,7 +179,7 @@ void weir__client_submit(struct weir__client *client, struct weir__store_request
     request->error = 0;
     request->next = request->previous = NULL;
     request->list = NULL;
-    request->timer = 0;
+    request->timer.tqe_prev = NULL;
     request->slot = 0;
     request->tries = 0;
     request->state = WEIR__REQUEST_LIVE;
@@ -184,8 +189,8 @@ void weir__client_submit(struct weir__client *client, struct weir__store_request
         error = WEIR_EINVAL;
     else if (client->timer_count >= REQUESTS_MAX)
         error = WEIR_ESTOREBREAKER;
-    else if (!weir__timer_add(client, request))
-        error = WEIR_ENOMEM;
+    else
+        weir__timer_add(client, request);
     if (error) {
         weir__request_end(client, request, error, true);
     } else if (weir__split_needed(client, request)) {

@@ -83,8 +83,8 @@ struct weir__breaker {
     unsigned failures; /* in a row */
     unsigned failures_max;
     unsigned failed_probes; /* since it opened: each doubles the interval */
-    int64_t min_us, max_us;
-    int64_t retry_us;
+    int64_t min_us, max_us; /* between two probes */
+    int64_t retry_us;       /* when the next probe is due; INT64_MAX: not open */
     uint64_t random;
 };
 
@@ -102,8 +102,6 @@ void weir__breaker_release(struct weir__breaker *breaker);
 bool weir__breaker_succeeded(struct weir__breaker *breaker);
 /* A request or a probe failed. True: that opened the closed breaker. */
 bool weir__breaker_failed(struct weir__breaker *breaker, int64_t now_us);
-/* When the next probe is due; INT64_MAX: none is. */
-int64_t weir__breaker_due(const struct weir__breaker *breaker);
 
 /* ---- Bounds ---- */
 
@@ -207,19 +205,6 @@ struct weir__channel {
     uint64_t generation; /* incremented when the connection changes */
 };
 
-struct weir__subrequest;
-
-/* A request in several commands. */
-struct weir__split {
-    struct weir__store_request *parent;
-    struct weir__split *next, *previous;
-    struct weir__subrequest *subs; /* in flight */
-    uint32_t made, failed;
-    bool second; /* the groups with after_first are in flight */
-    bool starting;
-    int error;
-};
-
 struct weir__client {
     const struct weir__store_options *options;
     struct weir__driver driver;
@@ -228,10 +213,10 @@ struct weir__client {
     unsigned inside; /* nesting of calls: `done` may call the client */
 
     struct weir__channel channels[WEIR__CHANNELS];
-    unsigned nodes_end;                 /* end of the channels of servers */
-    struct weir__request_list finished; /* complete, `done` not yet called */
-    struct weir__store_request **timers;
-    uint32_t timer_count, timer_size;
+    unsigned nodes_end;                                   /* end of the channels of servers */
+    struct weir__request_list finished;                   /* complete, `done` not yet called */
+    TAILQ_HEAD(weir__timers, weir__store_request) timers; /* requests that are not complete, by deadline */
+    uint32_t timer_count;
 
     struct weir__request_list soon, later; /* to be routed again at these times */
     int64_t soon_us, later_us;
@@ -245,7 +230,6 @@ struct weir__client {
     bool have_map;
     uint8_t owner[WEIR__CLUSTER_SLOTS]; /* channel, or WEIR__SLOT_NOBODY */
 
-    struct weir__split *splits;
     uint32_t internal_count;
 
     struct weir__client_stats stats;
@@ -276,12 +260,12 @@ void weir__channel_close(struct weir__channel *channel, int error, bool driver_c
 void weir__channel_finish(struct weir__channel *channel);
 /* The command was appended to the output buffer, at offset `begin`. False: the channel was closed, no memory. */
 bool weir__channel_queued(struct weir__channel *channel, struct weir__command *command, uint64_t begin);
-/* Sends a command without requests. */
-bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *const *arguments,
-                        size_t count);
+/* Sends a command without requests. It has up to two arguments; the others are NULL. False: the channel is closed. */
+bool weir__channel_send(struct weir__channel *channel, enum weir__command_kind kind, const char *name,
+                        const char *first, const char *second);
 void weir__channel_received(struct weir__channel *channel, const char *data, size_t len);
-/* To be freed; NULL: no memory. */
-struct weir__command *weir__command_new(enum weir__command_kind kind);
+/* To be freed. NULL: no memory, and the channel was closed. */
+struct weir__command *weir__command_new(struct weir__channel *channel, enum weir__command_kind kind);
 void weir__handshake_begin(struct weir__channel *channel);
 
 /* command.c */
@@ -317,16 +301,10 @@ void weir__route_probe(struct weir__channel *channel);
 
 /* split.c */
 bool weir__split_needed(const struct weir__client *client, const struct weir__store_request *request);
-/*
- * The first group that the request sends: 1 for a subrequest of one run, whose groups are the parent's first one, which
- * decides whether the run is carried out, and its own; else 0.
- */
-uint32_t weir__split_first_group(const struct weir__store_request *request);
 void weir__split_begin(struct weir__client *client, struct weir__store_request *request);
 void weir__split_sub_ended(struct weir__client *client, struct weir__store_request *piece, int error);
 /* The caller no longer waits: detaches the subrequests and refunds what was taken. */
 void weir__split_drop(struct weir__client *client, struct weir__store_request *parent, bool late);
-void weir__split_free_all(struct weir__client *client);
 
 /* topology.c */
 void weir__topology_refresh(struct weir__client *client);
@@ -343,8 +321,7 @@ void weir__topology_tick(struct weir__client *client);
 int64_t weir__topology_due(const struct weir__client *client);
 
 /* timers.c */
-/* False: no memory. */
-bool weir__timer_add(struct weir__client *client, struct weir__store_request *request);
+void weir__timer_add(struct weir__client *client, struct weir__store_request *request);
 void weir__timer_remove(struct weir__client *client, struct weir__store_request *request);
 /* Its deadline passed: a failure of its server, unless that was counted. */
 void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request);

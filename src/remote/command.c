@@ -43,17 +43,12 @@ static void learn_clock(struct weir__channel *channel, const struct weir__comman
 
 /* ---- Sending ---- */
 
-static uint32_t groups_sent(const struct weir__store_request *request)
-{
-    return request->group_count - weir__split_first_group(request);
-}
-
 static size_t list_groups(const struct weir__command *command, struct weir__group_ref refs[WEIR__BATCH_GROUPS])
 {
     size_t count = 0;
 
     for (struct weir__store_request *request = command->requests.first; request; request = request->next)
-        for (uint32_t group = weir__split_first_group(request); group < request->group_count; group++)
+        for (uint32_t group = 0; group < request->group_count; group++)
             refs[count++] = (struct weir__group_ref){request, group};
     return count;
 }
@@ -66,7 +61,7 @@ static bool fits(const struct weir__client *client, const struct weir__command *
 
     if (!first)
         return true;
-    if (groups + groups_sent(request) > WEIR__BATCH_GROUPS || first->sender || request->sender || first->raw ||
+    if (groups + request->group_count > WEIR__BATCH_GROUPS || first->sender || request->sender || first->raw ||
         request->raw)
         return false;
     if ((first->state | request->state) & WEIR__REQUEST_REDIRECTED)
@@ -98,7 +93,7 @@ static void gather(struct weir__channel *channel, struct weir__command *command)
         }
         weir__request_list_remove(request);
         weir__request_list_add(&command->requests, request);
-        groups += groups_sent(request);
+        groups += request->group_count;
     }
 }
 
@@ -131,18 +126,15 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
 
 void weir__channel_flush(struct weir__channel *channel)
 {
-    static const char *const redirected[] = {"ASKING"};
     uint64_t generation = channel->generation;
 
     while (channel->state == WEIR__CHANNEL_READY && channel->waiting.first && channel->generation == generation) {
         bool op = channel->waiting.first->state & WEIR__REQUEST_REDIRECTED;
-        if (op && !weir__channel_send(channel, WEIR__COMMAND_REDIRECT, redirected, 1))
+        if (op && !weir__channel_send(channel, WEIR__COMMAND_REDIRECT, "ASKING", NULL, NULL))
             return;
-        struct weir__command *command = weir__command_new(WEIR__COMMAND_REQUESTS);
-        if (!command) {
-            weir__channel_close(channel, WEIR_ENOMEM, false);
+        struct weir__command *command = weir__command_new(channel, WEIR__COMMAND_REQUESTS);
+        if (!command)
             return;
-        }
         command->requests.channel = channel;
         gather(channel, command);
         (void)send_command(channel, command);
@@ -186,11 +178,11 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         return;
     }
     const struct weir__raw_command *raw = command->requests.first->raw;
-    const char *const load[] = {"SCRIPT", "LOAD", raw ? raw->script : weir__script};
-    if (channel->loading != load[2]) {
-        channel->loading = load[2];
+    const char *script = raw ? raw->script : weir__script;
+    if (channel->loading != script) {
+        channel->loading = script;
         client->stats.script_loads++;
-        if (!weir__channel_send(channel, WEIR__COMMAND_LOAD, load, 3)) {
+        if (!weir__channel_send(channel, WEIR__COMMAND_LOAD, "SCRIPT", "LOAD", script)) {
             weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
             free(command);
             return;
@@ -289,17 +281,22 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
 void weir__command_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply)
 {
     struct weir__client *client = channel->client;
-    struct weir__group_ref refs[WEIR__BATCH_GROUPS];
+    struct weir__group_ref refs[WEIR__BATCH_GROUPS] = {{0}};
+    struct weir__store_request *first = command->requests.first;
+    int error;
 
     if (reply->type == REDIS_REPLY_ERROR) {
         error_reply(channel, command, reply);
         return;
     }
-    struct weir__store_request *first = command->requests.first;
-    size_t count = first && first->raw ? 0 : list_groups(command, refs);
-    int error = first && first->raw ? first->raw->read(first, reply) : weir__script_read(reply, refs, count);
-    if (!error)
-        learn_clock(channel, command, refs, count);
+    if (first && first->raw) {
+        error = first->raw->read(first, reply);
+    } else {
+        size_t count = list_groups(command, refs);
+        error = weir__script_read(reply, refs, count);
+        if (!error)
+            learn_clock(channel, command, refs, count);
+    }
     if (error) {
         weir__command_fail(client, command, error, false);
         free(command);

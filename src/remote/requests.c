@@ -18,32 +18,30 @@
 
 /* ---- Lists ---- */
 
-void weir__request_list_add(struct weir__request_list *list, struct weir__store_request *request)
+/* Inserts before another request of the list, or at its end. */
+static void insert(struct weir__request_list *list, struct weir__store_request *request,
+                   struct weir__store_request *before)
 {
     request->list = list;
-    request->next = NULL;
-    request->previous = list->last;
-    if (list->last)
-        list->last->next = request;
-    else
-        list->first = request;
-    list->last = request;
+    request->next = before;
+    request->previous = before ? before->previous : list->last;
+    *(request->previous ? &request->previous->next : &list->first) = request;
+    *(before ? &before->previous : &list->last) = request;
     if (list->channel)
         list->channel->in_flight++;
+}
+
+void weir__request_list_add(struct weir__request_list *list, struct weir__store_request *request)
+{
+    insert(list, request, NULL);
 }
 
 void weir__request_list_remove(struct weir__store_request *request)
 {
     struct weir__request_list *list = request->list;
 
-    if (request->previous)
-        request->previous->next = request->next;
-    else
-        list->first = request->next;
-    if (request->next)
-        request->next->previous = request->previous;
-    else
-        list->last = request->previous;
+    *(request->previous ? &request->previous->next : &list->first) = request->next;
+    *(request->next ? &request->next->previous : &list->last) = request->previous;
     if (list->channel)
         list->channel->in_flight--;
     request->list = NULL;
@@ -56,26 +54,6 @@ void weir__request_list_move(struct weir__request_list *from, struct weir__reque
         weir__request_list_remove(request);
         weir__request_list_add(to, request);
     }
-}
-
-/* Puts `with` into the list in place of `request`. */
-static void replace(struct weir__store_request *request, struct weir__store_request *with)
-{
-    struct weir__request_list *list = request->list;
-
-    with->list = list;
-    with->next = request->next;
-    with->previous = request->previous;
-    if (with->previous)
-        with->previous->next = with;
-    else
-        list->first = with;
-    if (with->next)
-        with->next->previous = with;
-    else
-        list->last = with;
-    request->list = NULL;
-    request->next = request->previous = NULL;
 }
 
 /* ---- Internal requests ---- */
@@ -182,7 +160,7 @@ void weir__internal_refund_clear(struct weir__client *client, struct weir__store
 /* Not sent at once: the caller is closing the channel. */
 void weir__internal_release_permits(struct weir__client *client, const struct weir__store_request *request)
 {
-    for (uint32_t i = weir__split_first_group(request); i < request->group_count; i++) {
+    for (uint32_t i = 0; i < request->group_count; i++) {
         const struct weir__group *group = &request->groups[i];
         for (uint32_t at = 0; at < group->count;) {
             struct weir__store_request *back =
@@ -261,24 +239,24 @@ static struct weir__raw_command unwanted = {.read = read_nothing};
 /* Replaces a request that is in flight by an orphan. False: no memory. */
 static bool make_orphan(struct weir__client *client, struct weir__store_request *request)
 {
-    /* Of a run only its own ops: the first group belongs to the parent. */
-    uint32_t from = weir__split_first_group(request), ops = 0, at = 0;
+    uint32_t ops = 0, at = 0;
 
-    for (uint32_t i = from; i < request->group_count; i++)
+    for (uint32_t i = 0; i < request->group_count; i++)
         ops += request->groups[i].count;
-    struct weir__store_request *orphan = internal_new(client, ops, request->group_count - from, WEIR__REQUEST_ORPHAN);
+    struct weir__store_request *orphan = internal_new(client, ops, request->group_count, WEIR__REQUEST_ORPHAN);
     if (!orphan)
         return false;
-    for (uint32_t i = from; i < request->group_count; i++) {
+    for (uint32_t i = 0; i < request->group_count; i++) {
         const struct weir__group *group = &request->groups[i];
-        orphan->groups[i - from] = (struct weir__group){.first = at, .count = group->count};
+        orphan->groups[i] = (struct weir__group){.first = at, .count = group->count};
         memcpy(orphan->ops + at, request->ops + group->first, group->count * sizeof(struct weir__store_op));
         at += group->count;
     }
     orphan->raw = request->raw ? &unwanted : NULL;
     orphan->slot = request->slot;
     orphan->tries = request->tries;
-    replace(request, orphan);
+    insert(request->list, orphan, request);
+    weir__request_list_remove(request);
     return true;
 }
 

@@ -100,12 +100,10 @@ void weir__route_connect(struct weir__channel *channel)
 
 void weir__route_probe(struct weir__channel *channel)
 {
-    static const char *const ping[] = {"PING"};
-
     if (!weir__breaker_probe(&channel->breaker, channel->client->now_us))
         return;
     if (channel->state == WEIR__CHANNEL_READY)
-        (void)weir__channel_send(channel, WEIR__COMMAND_PROBE, ping, 1);
+        weir__channel_send(channel, WEIR__COMMAND_PROBE, "PING", NULL, NULL);
     else
         weir__route_connect(channel);
 }

@@ -103,52 +103,23 @@ static void fill_row(const struct weir__store_op *op, int64_t row[ROW])
     memcpy(row + 3, more, sizeof more);
 }
 
-/* ---- Rows: parameters of limits, deduplicated ---- */
-
-struct rows {
-    int64_t row[ROWS_COMPARED][ROW];
-    uint32_t count;
-};
-
-/* Index of the op's row; *fresh: it is new. */
-static uint32_t row_number(struct rows *rows, const struct weir__store_op *op, bool *fresh)
-{
-    int64_t row[ROW];
-    fill_row(op, row);
-    uint32_t compared = rows->count < ROWS_COMPARED ? rows->count : ROWS_COMPARED;
-    *fresh = false;
-    for (uint32_t i = 1; i <= compared; i++)
-        if (memcmp(rows->row[(rows->count - i) % ROWS_COMPARED], row, sizeof row) == 0)
-            return rows->count - i;
-    *fresh = true;
-    memcpy(rows->row[rows->count % ROWS_COMPARED], row, sizeof row);
-    return rows->count++;
-}
-
 static const struct weir__group *group_of(const struct weir__group_ref *part)
 {
     return &part->request->groups[part->group];
 }
 
 /*
- * Which of `refs` must have passed for this group to be taken rather than peeked at, counted from 1; 0: none. If the
- * request's first group is not among them, it has its replies: if it was denied, the group refers to itself, which
- * cannot have passed.
+ * Which of `refs` must have passed for this group to be taken rather than peeked at, counted from 1; 0: none. A group
+ * whose request has its first group elsewhere (split.c) refers to itself, which cannot have passed.
  */
 static int64_t gate_of(const struct weir__group_ref *refs, size_t index)
 {
-    const struct weir__store_request *request = refs[index].request;
     if (!group_of(&refs[index])->after_first)
         return 0;
     for (size_t i = index; i-- > 0;)
-        if (refs[i].request == request && refs[i].group == 0)
+        if (refs[i].request == refs[index].request && refs[i].group == 0)
             return (int64_t)i + 1;
-    for (uint32_t i = 0; i < request->groups[0].count; i++) {
-        const struct weir__store_op *op = &request->ops[request->groups[0].first + i];
-        if (op->error || !weir_passes(&op->decision))
-            return (int64_t)index + 1;
-    }
-    return 0;
+    return (int64_t)index + 1;
 }
 
 /*
@@ -164,9 +135,9 @@ static int64_t left_of(const struct weir__store_op *op)
     return op->left_us > 0 ? clamp(op->left_us, op->limit.window_us) : op->left_us < 0 ? -2 : -1;
 }
 
-static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op, uint32_t row)
+static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op)
 {
-    add_number(to, 2 + (int64_t)ROW * row);
+    add_number(to, 2 + (int64_t)ROW * op->row);
     add_number(to, op->kind);
     add_number(to, clamp(op->cost, WEIR__EXACT_MAX / 4));
     if (op->limit.algorithm == WEIR_CONCURRENCY) {
@@ -188,37 +159,40 @@ static uint32_t add_op(struct weir__buffer *to, const struct weir__store_op *op,
     return 3;
 }
 
-/* Appends the rows; returns their number. */
+/* Appends the parameters of limits as rows, deduplicated, and sets op->row; returns the number of rows. */
 static uint32_t add_rows(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
-    struct rows rows = {.count = 0};
+    int64_t rows[ROWS_COMPARED][ROW], row[ROW];
+    uint32_t row_count = 0;
     for (size_t p = 0; p < count; p++) {
         const struct weir__group *group = group_of(&refs[p]);
         for (uint32_t i = 0; i < group->count; i++) {
-            bool fresh;
-            uint32_t row = row_number(&rows, &refs[p].request->ops[group->first + i], &fresh);
-            for (int j = 0; j < ROW && fresh; j++)
-                add_number(to, rows.row[row % ROWS_COMPARED][j]);
+            struct weir__store_op *op = &refs[p].request->ops[group->first + i];
+            fill_row(op, row);
+            op->row = row_count < ROWS_COMPARED ? 0 : row_count - ROWS_COMPARED;
+            while (op->row < row_count && memcmp(rows[op->row % ROWS_COMPARED], row, sizeof row) != 0)
+                op->row++;
+            if (op->row < row_count)
+                continue;
+            memcpy(rows[row_count++ % ROWS_COMPARED], row, sizeof row);
+            for (int j = 0; j < ROW; j++)
+                add_number(to, row[j]);
         }
     }
-    return rows.count;
+    return row_count;
 }
 
-/* Appends the groups, with indices of the same rows; returns how many numbers were added. */
+/* Appends the groups; returns how many numbers were added. */
 static uint32_t add_groups(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count)
 {
-    struct rows rows = {.count = 0};
     uint32_t numbers = 0;
     for (size_t p = 0; p < count; p++) {
         const struct weir__group *group = group_of(&refs[p]);
         add_number(to, group->count);
         add_number(to, gate_of(refs, p));
         numbers += 2;
-        for (uint32_t i = 0; i < group->count; i++) {
-            bool fresh;
-            const struct weir__store_op *op = &refs[p].request->ops[group->first + i];
-            numbers += add_op(to, op, row_number(&rows, op, &fresh));
-        }
+        for (uint32_t i = 0; i < group->count; i++)
+            numbers += add_op(to, &refs[p].request->ops[group->first + i]);
     }
     return numbers;
 }
@@ -290,7 +264,7 @@ void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *re
                        const struct weir__exchange_sender *sending)
 {
     const char *sender_key = sending ? sending->key : NULL;
-    uint64_t keys = sender_key ? 1 : 0;
+    uint32_t keys = sender_key ? 1 : 0;
     for (size_t p = 0; p < count; p++)
         keys += group_of(&refs[p])->count;
     /* Only the first command of a batch checks the previous number: small batches do not have the later commands. */

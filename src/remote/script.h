@@ -9,7 +9,6 @@ struct redisReply;
 
 /* The script, and its SHA-1 in hexadecimal. */
 extern const char weir__script[];
-size_t weir__script_len(void);
 extern const char weir__script_sha[41];
 
 /* One group of a request. */
@@ -28,8 +27,8 @@ struct weir__exchange_sender {
 };
 
 /*
- * Appends the EVALSHA command that carries out the groups `refs` in order. A group with after_first must follow its
- * request's first group. `sending`: for EXCHANGE, else NULL.
+ * Appends the EVALSHA command that carries out the groups `refs` in order. A group with after_first is only peeked at
+ * if its request's first group is not among those before it. `sending`: for EXCHANGE, else NULL.
  */
 void weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
                        const struct weir__exchange_sender *sending);

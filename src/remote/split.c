@@ -10,21 +10,23 @@
 #include <string.h>
 
 struct weir__subrequest {
-    struct weir__store_request request; /* first: sub_of casts it back */
-    struct weir__group groups[2];       /* of a run: the parent's first group, and the run */
+    struct weir__store_request request; /* first: weir__split_sub_ended casts it back */
+    struct weir__group run;
     struct weir__split *split;
-    struct weir__subrequest *next, *previous;
 };
 
-static struct weir__subrequest *sub_of(const struct weir__store_request *request)
-{
-    return (struct weir__subrequest *)(uintptr_t)request;
-}
-
-uint32_t weir__split_first_group(const struct weir__store_request *request)
-{
-    return request->state & WEIR__REQUEST_SUB && request->groups == sub_of(request)->groups;
-}
+/* The state of the parent, which refers to it by `list`. */
+struct weir__split {
+    struct weir__store_request *parent;
+    uint32_t made;      /* subrequests, and groups that failed without one */
+    uint32_t failed;    /* of these */
+    uint32_t in_flight; /* subrequests */
+    uint32_t used;      /* of `subs` */
+    bool second;        /* the groups with after_first are in flight */
+    bool busy;          /* subrequests that end now must not advance it */
+    int error;
+    struct weir__subrequest subs[];
+};
 
 static unsigned slot_of(const struct weir__client *client, const struct weir__store_op *op)
 {
@@ -44,86 +46,25 @@ bool weir__split_needed(const struct weir__client *client, const struct weir__st
     return false;
 }
 
-/* ---- Memory ---- */
-
-static struct weir__subrequest *sub_new(struct weir__split *split)
-{
-    struct weir__subrequest *sub = calloc(1, sizeof(*sub));
-
-    if (!sub)
-        return NULL;
-    sub->split = split;
-    sub->next = split->subs;
-    if (sub->next)
-        sub->next->previous = sub;
-    split->subs = sub;
-    split->made++;
-    const struct weir__store_request *parent = split->parent;
-    sub->request = (struct weir__store_request){.ops = parent->ops,
-                                                .op_count = parent->op_count,
-                                                .deadline_us = parent->deadline_us,
-                                                .sender = parent->sender,
-                                                .batch = parent->batch,
-                                                .state = WEIR__REQUEST_SUB};
-    return sub;
-}
-
-static void sub_free(struct weir__split *split, struct weir__subrequest *sub)
-{
-    if (sub->next)
-        sub->next->previous = sub->previous;
-    if (split->subs == sub)
-        split->subs = sub->next;
-    else
-        sub->previous->next = sub->next;
-    free(sub);
-}
-
-static struct weir__split *split_new(struct weir__client *client, struct weir__store_request *parent)
-{
-    struct weir__split *split = malloc(sizeof(*split));
-
-    if (!split)
-        return NULL;
-    *split = (struct weir__split){.parent = parent, .next = client->splits};
-    if (split->next)
-        split->next->previous = split;
-    client->splits = split;
-    parent->list = split;
-    parent->state |= WEIR__REQUEST_SPLIT;
-    return split;
-}
-
-static void split_free(struct weir__client *client, struct weir__split *split)
-{
-    if (split->next)
-        split->next->previous = split->previous;
-    if (client->splits == split)
-        client->splits = split->next;
-    else
-        split->previous->next = split->next;
-    split->parent->list = NULL;
-    split->parent->state &= (uint8_t)~WEIR__REQUEST_SPLIT;
-    free(split);
-}
-
-void weir__split_free_all(struct weir__client *client)
-{
-    for (struct weir__split *split; (split = client->splits);) {
-        while (split->subs)
-            sub_free(split, split->subs);
-        split_free(client, split);
-    }
-}
-
 /* ---- Sending ---- */
 
-static void group_fails(struct weir__split *split, const struct weir__group *group, int error)
+static bool passed(const struct weir__store_request *parent, const struct weir__group *group)
 {
-    for (uint32_t i = 0; i < group->count; i++)
-        split->parent->ops[group->first + i].error = error;
-    split->made++;
-    split->failed++;
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct weir__store_op *op = &parent->ops[group->first + i];
+        if (op->error || !weir_passes(&op->decision))
+            return false;
+    }
+    return true;
+}
+
+static void fail_ops(struct weir__split *split, const struct weir__group *group, int error)
+{
+    for (uint32_t i = 0; i < group->count; i++) {
+        struct weir__store_op *op = &split->parent->ops[group->first + i];
+        op->error = error;
+        op->taken = false; /* a malformed reply may have set it */
+    }
     if (!split->error)
         split->error = error;
 }
@@ -138,31 +79,46 @@ static bool group_open(struct weir__client *client, const struct weir__store_req
     return true;
 }
 
+static void send_sub(struct weir__client *client, struct weir__split *split, struct weir__group *groups, uint32_t count,
+                     unsigned slot)
+{
+    const struct weir__store_request *parent = split->parent;
+    struct weir__subrequest *sub = &split->subs[split->used++];
+
+    sub->split = split;
+    sub->request = (struct weir__store_request){.ops = parent->ops,
+                                                .op_count = parent->op_count,
+                                                .groups = groups ? groups : &sub->run,
+                                                .group_count = count,
+                                                .deadline_us = parent->deadline_us,
+                                                .sender = parent->sender,
+                                                .batch = parent->batch,
+                                                .slot = (uint16_t)slot,
+                                                .state = WEIR__REQUEST_SUB};
+    split->made++;
+    split->in_flight++;
+    weir__route(client, &sub->request);
+}
+
 static void send_group(struct weir__client *client, struct weir__split *split, const struct weir__group *group)
 {
     struct weir__store_request *parent = split->parent;
     uint32_t end = group->first + group->count;
 
     if (!group_open(client, parent, group)) {
-        group_fails(split, group, WEIR_ESTOREBREAKER);
+        fail_ops(split, group, WEIR_ESTOREBREAKER);
+        split->made++;
+        split->failed++;
         return;
     }
     for (uint32_t at = group->first, run; at < end; at += run) {
         unsigned slot = slot_of(client, &parent->ops[at]);
         for (run = 1; at + run < end && slot_of(client, &parent->ops[at + run]) == slot;)
             run++;
-        struct weir__group own = {.first = at, .count = run, .after_first = group->after_first};
-        struct weir__subrequest *sub = sub_new(split);
-        if (!sub) {
-            group_fails(split, &own, WEIR_ENOMEM);
-            continue;
-        }
-        sub->groups[0] = parent->groups[0];
-        sub->groups[1] = own;
-        sub->request.groups = sub->groups;
-        sub->request.group_count = 2;
-        sub->request.slot = (uint16_t)slot;
-        weir__route(client, &sub->request);
+        /* The first group has its replies: a run that must not be taken, as that did not pass, is peeked at. */
+        split->subs[split->used].run = (struct weir__group){
+            .first = at, .count = run, .after_first = group->after_first && !passed(parent, &parent->groups[0])};
+        send_sub(client, split, NULL, 1, slot);
     }
 }
 
@@ -172,31 +128,12 @@ static void send_in_order(struct weir__client *client, struct weir__split *split
     struct weir__store_request *parent = split->parent;
 
     for (uint32_t at = 0, part = 0; at < parent->group_count; at += WEIR__BATCH_GROUPS, part++) {
-        uint32_t left = parent->group_count - at, count = left < WEIR__BATCH_GROUPS ? left : WEIR__BATCH_GROUPS;
-        struct weir__subrequest *sub = sub_new(split);
-        if (!sub) {
-            for (uint32_t i = 0; i < count; i++)
-                group_fails(split, &parent->groups[at + i], WEIR_ENOMEM);
-            continue;
-        }
-        sub->request.groups = parent->groups + at;
-        sub->request.group_count = count;
-        sub->request.slot = (uint16_t)part;
-        weir__route(client, &sub->request);
+        uint32_t left = parent->group_count - at;
+        send_sub(client, split, parent->groups + at, left < WEIR__BATCH_GROUPS ? left : WEIR__BATCH_GROUPS, part);
     }
 }
 
 /* ---- Completion ---- */
-
-static bool passed(const struct weir__store_request *parent, const struct weir__group *group)
-{
-    for (uint32_t i = 0; i < group->count; i++) {
-        const struct weir__store_op *op = &parent->ops[group->first + i];
-        if (op->error || !weir_passes(&op->decision))
-            return false;
-    }
-    return true;
-}
 
 /* All or nothing: refunds the groups that did not pass as a whole. */
 static void settle_groups(struct weir__client *client, struct weir__store_request *parent, bool after_first)
@@ -208,6 +145,13 @@ static void settle_groups(struct weir__client *client, struct weir__store_reques
     }
 }
 
+static void split_free(struct weir__split *split)
+{
+    split->parent->list = NULL;
+    split->parent->state &= (uint8_t)~WEIR__REQUEST_SPLIT;
+    free(split);
+}
+
 static void end_split(struct weir__client *client, struct weir__split *split)
 {
     struct weir__store_request *parent = split->parent;
@@ -215,83 +159,69 @@ static void end_split(struct weir__client *client, struct weir__split *split)
     /* The sender repeats all of it, and the server recognizes the parts that it has carried out. */
     int error = split->failed == split->made || (repeated && split->failed > 0) ? split->error : 0;
 
-    split_free(client, split);
+    split_free(split);
     weir__request_end(client, parent, error, false);
 }
 
-static bool has_more(const struct weir__store_request *parent)
-{
-    for (uint32_t i = 0; i < parent->group_count; i++)
-        if (parent->groups[i].after_first)
-            return true;
-    return false;
-}
-
-/* Continues when no subrequest is in flight: at most twice, for the first group and for those after it. */
-static void advance(struct weir__client *client, struct weir__split *split)
+static void send_groups(struct weir__client *client, struct weir__split *split)
 {
     struct weir__store_request *parent = split->parent;
 
-    if (split->starting || split->subs)
-        return;
-    settle_groups(client, parent, split->second);
-    if (!split->second && has_more(parent)) {
-        split->second = true;
-        split->starting = true;
+    split->busy = true;
+    if (parent->sender && parent->sender[0] && client->options->kind != WEIR__CLUSTER && !split->second)
+        send_in_order(client, split);
+    else
         for (uint32_t i = 0; i < parent->group_count; i++)
-            if (parent->groups[i].after_first)
+            if (parent->groups[i].after_first == split->second)
                 send_group(client, split, &parent->groups[i]);
-        split->starting = false;
-        if (split->subs)
+    split->busy = false;
+}
+
+/* Continues when no subrequest is in flight: first with the groups that have after_first, then it ends. */
+static void advance(struct weir__client *client, struct weir__split *split)
+{
+    while (!split->busy && !split->in_flight) {
+        settle_groups(client, split->parent, split->second);
+        if (split->second) {
+            end_split(client, split);
             return;
-        settle_groups(client, parent, true);
+        }
+        split->second = true;
+        send_groups(client, split);
     }
-    end_split(client, split);
 }
 
 void weir__split_begin(struct weir__client *client, struct weir__store_request *parent)
 {
-    struct weir__split *split = split_new(client, parent);
+    size_t most = 0; /* subrequests */
 
+    for (uint32_t i = 0; i < parent->group_count; i++)
+        most += parent->groups[i].count;
+    struct weir__split *split = calloc(1, sizeof(*split) + most * sizeof(split->subs[0]));
     if (!split) {
         weir__request_end(client, parent, WEIR_ENOMEM, true);
         return;
     }
+    split->parent = parent;
+    parent->list = split;
+    parent->state |= WEIR__REQUEST_SPLIT;
     for (uint32_t i = 0; i < parent->op_count; i++) {
         parent->ops[i].error = 0;
         parent->ops[i].taken = false;
         parent->ops[i].decision = (weir_decision){0};
     }
-    split->starting = true;
-    if (parent->sender && parent->sender[0] && client->options->kind != WEIR__CLUSTER)
-        send_in_order(client, split);
-    else
-        for (uint32_t i = 0; i < parent->group_count; i++)
-            if (!parent->groups[i].after_first)
-                send_group(client, split, &parent->groups[i]);
-    split->starting = false;
+    send_groups(client, split);
     advance(client, split);
 }
 
 void weir__split_sub_ended(struct weir__client *client, struct weir__store_request *request, int error)
 {
-    struct weir__subrequest *sub = sub_of(request);
-    struct weir__split *split = sub->split;
+    struct weir__split *split = ((struct weir__subrequest *)(void *)request)->split;
 
-    if (error) {
-        for (uint32_t i = weir__split_first_group(request); i < request->group_count; i++) {
-            const struct weir__group *group = &request->groups[i];
-            for (uint32_t j = 0; j < group->count; j++) {
-                struct weir__store_op *op = &request->ops[group->first + j];
-                op->error = error;
-                op->taken = false; /* a malformed reply may have set it */
-            }
-        }
-        split->failed++;
-        if (!split->error)
-            split->error = error;
-    }
-    sub_free(split, sub);
+    for (uint32_t i = 0; error && i < request->group_count; i++)
+        fail_ops(split, &request->groups[i], error);
+    split->failed += error != 0;
+    split->in_flight--;
     advance(client, split);
 }
 
@@ -299,14 +229,12 @@ void weir__split_drop(struct weir__client *client, struct weir__store_request *p
 {
     struct weir__split *split = parent->list;
 
-    split->starting = true; /* subrequests that end meanwhile must not advance it */
-    for (struct weir__subrequest *sub; (sub = split->subs);) {
+    split->busy = true;
+    for (uint32_t i = 0; i < split->used; i++) {
         if (late)
-            weir__request_timed_out(client, &sub->request);
-        weir__request_detach(client, &sub->request);
-        if (split->subs == sub)
-            sub_free(split, sub);
+            weir__request_timed_out(client, &split->subs[i].request);
+        weir__request_detach(client, &split->subs[i].request);
     }
     weir__internal_refund_clear(client, parent->ops, parent->op_count);
-    split_free(client, split);
+    split_free(split);
 }

@@ -1,84 +1,33 @@
 /* Timers: deadlines, connections that hang, probes, retries. */
 #include "remote/client_internal.h"
 
-#include <stdlib.h>
-
 #define STALL_US 1000000 /* without a reply for so long, or for ten deadlines: the connection is closed */
 
-/* ---- The heap of deadlines, earliest first ---- */
+/* ---- Deadlines: a list, earliest first ---- */
 
-/* request->timer is its index in the heap plus one; 0: not in the heap. */
-static void put(struct weir__client *client, uint32_t place, struct weir__store_request *request)
+void weir__timer_add(struct weir__client *client, struct weir__store_request *request)
 {
-    client->timers[place] = request;
-    request->timer = place + 1;
-}
+    struct weir__store_request *before;
 
-static void sift_up(struct weir__client *client, uint32_t place)
-{
-    struct weir__store_request *request = client->timers[place];
-
-    while (place > 0) {
-        uint32_t above = (place - 1) / 2;
-        if (client->timers[above]->deadline_us <= request->deadline_us)
-            break;
-        put(client, place, client->timers[above]);
-        place = above;
-    }
-    put(client, place, request);
-}
-
-static void sift_down(struct weir__client *client, uint32_t place)
-{
-    struct weir__store_request *request = client->timers[place];
-
-    for (;;) {
-        uint32_t below = place * 2 + 1;
-        if (below >= client->timer_count)
-            break;
-        if (below + 1 < client->timer_count &&
-            client->timers[below + 1]->deadline_us < client->timers[below]->deadline_us)
-            below++;
-        if (client->timers[below]->deadline_us >= request->deadline_us)
-            break;
-        put(client, place, client->timers[below]);
-        place = below;
-    }
-    put(client, place, request);
-}
-
-bool weir__timer_add(struct weir__client *client, struct weir__store_request *request)
-{
-    if (client->timer_count == client->timer_size) {
-        uint32_t size = client->timer_size ? client->timer_size * 2 : 64;
-        struct weir__store_request **timers =
-            (struct weir__store_request **)realloc((void *)client->timers, size * sizeof(struct weir__store_request *));
-        if (!timers)
-            return false;
-        client->timers = timers;
-        client->timer_size = size;
-    }
-    put(client, client->timer_count++, request);
-    sift_up(client, client->timer_count - 1);
-    return true;
+    /* From the end: nearly all requests of a client have the same timeout. */
+    TAILQ_FOREACH_REVERSE(before, &client->timers, weir__timers, timer)
+    if (before->deadline_us <= request->deadline_us)
+        break;
+    if (before)
+        TAILQ_INSERT_AFTER(&client->timers, before, request, timer);
+    else
+        TAILQ_INSERT_HEAD(&client->timers, request, timer);
+    client->timer_count++;
 }
 
 void weir__timer_remove(struct weir__client *client, struct weir__store_request *request)
 {
-    if (request->timer == 0)
+    if (!request->timer.tqe_prev)
         return;
-    uint32_t place = request->timer - 1;
-    struct weir__store_request *last = client->timers[--client->timer_count];
-
-    request->timer = 0;
-    if (last == request)
-        return;
-    put(client, place, last);
-    sift_up(client, place);
-    sift_down(client, last->timer - 1);
+    TAILQ_REMOVE(&client->timers, request, timer);
+    request->timer.tqe_prev = NULL;
+    client->timer_count--;
 }
-
-/* ---- Deadlines ---- */
 
 void weir__request_timed_out(struct weir__client *client, struct weir__store_request *request)
 {
@@ -107,8 +56,8 @@ static void pass_deadlines(struct weir__client *client)
     for (unsigned i = 0; i < client->nodes_end; i++)
         client->channels[i].lost_time = false;
     weir__topology_channel(client)->lost_time = false;
-    while (client->timer_count > 0 && client->timers[0]->deadline_us <= client->now_us) {
-        struct weir__store_request *request = client->timers[0];
+    for (struct weir__store_request *request;
+         (request = TAILQ_FIRST(&client->timers)) && request->deadline_us <= client->now_us;) {
         weir__timer_remove(client, request);
         if (request->state & WEIR__REQUEST_SPLIT) {
             weir__split_drop(client, request, true);
@@ -200,7 +149,7 @@ int64_t weir__client_next_time(const struct weir__client *client)
     if (client->finished.first)
         return client->now_us;
     if (client->timer_count > 0)
-        earlier(&at_us, client->timers[0]->deadline_us);
+        earlier(&at_us, TAILQ_FIRST(&client->timers)->deadline_us);
     if (client->soon.first)
         earlier(&at_us, client->soon_us);
     if (client->later.first)
@@ -209,7 +158,7 @@ int64_t weir__client_next_time(const struct weir__client *client)
         if (!client->channels[i].used)
             continue;
         earlier(&at_us, channel_limit(&client->channels[i]));
-        earlier(&at_us, weir__breaker_due(&client->channels[i].breaker));
+        earlier(&at_us, client->channels[i].breaker.retry_us);
     }
     earlier(&at_us, channel_limit(&client->channels[WEIR__TOPOLOGY_CHANNEL]));
     earlier(&at_us, weir__topology_due(client));

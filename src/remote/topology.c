@@ -7,43 +7,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AGAIN_US 200000  /* between two queries while a cluster is unhealthy, plus up to as much jitter */
-#define CHECK_US 3000000 /* Sentinel: between two checks, which bounds how long a partitioned old master is used */
+#define AGAIN_US  200000  /* between two queries while a cluster is unhealthy, plus up to as much jitter */
+#define CHECK_US  3000000 /* Sentinel: between two checks, which bounds how long a partitioned old master is used */
+#define HOSTS_MAX (WEIR__STORE_SEEDS + WEIR__NODES)
 
 static int64_t jitter_us(struct weir__client *client, uint64_t bound_us)
 {
     return (int64_t)(weir__next_random(&client->random) % bound_us);
 }
 
-static unsigned host_count(const struct weir__client *client)
+/* Lists the hosts to query: the seeds, then the known servers of a cluster. Returns their number. */
+static unsigned list_hosts(const struct weir__client *client, const struct weir__store_host *hosts[HOSTS_MAX])
 {
-    unsigned count = (unsigned)client->options->seed_count;
+    unsigned count = 0;
 
-    if (client->options->kind == WEIR__CLUSTER)
-        for (unsigned i = 0; i < client->nodes_end; i++)
-            count += client->channels[i].used && client->channels[i].listed;
-    return count;
-}
-
-/* Hosts to query: the seeds, then the known servers. */
-static const struct weir__store_host *host_at(const struct weir__client *client, unsigned number)
-{
-    unsigned count = (unsigned)client->options->seed_count;
-
-    if (number < count)
-        return &client->options->seeds[number];
+    for (size_t i = 0; i < client->options->seed_count; i++)
+        hosts[count++] = &client->options->seeds[i];
     for (unsigned i = 0; i < client->nodes_end; i++)
-        if (client->channels[i].used && client->channels[i].listed && count++ == number)
-            return &client->channels[i].host;
-    return &client->options->seeds[0];
+        if (client->channels[i].used && client->channels[i].listed)
+            hosts[count++] = &client->channels[i].host;
+    return count;
 }
 
 static void try_next_host(struct weir__client *client)
 {
-    struct weir__channel *topology = weir__topology_channel(client);
+    const struct weir__store_host *hosts[HOSTS_MAX];
+    unsigned count = list_hosts(client, hosts);
 
-    topology->host = *host_at(client, client->seed % host_count(client));
-    weir__channel_open(topology);
+    weir__topology_channel(client)->host = *hosts[client->seed % count];
+    weir__channel_open(weir__topology_channel(client));
 }
 
 void weir__topology_refresh(struct weir__client *client)
@@ -74,32 +66,36 @@ void weir__topology_want_refresh(struct weir__client *client)
 void weir__topology_query(struct weir__channel *topology)
 {
     const struct weir__store_options *options = topology->client->options;
-    const char *master[] = {"SENTINEL", "get-master-addr-by-name", options->master}, *slots[] = {"CLUSTER", "SLOTS"};
 
     if (!topology->client->refreshing)
         return;
     topology->since_us = topology->client->now_us;
     if (options->kind == WEIR__SENTINEL)
-        (void)weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, master, 3);
+        weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, "SENTINEL", "get-master-addr-by-name", options->master);
     else
-        (void)weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, slots, 2);
+        weir__channel_send(topology, WEIR__COMMAND_TOPOLOGY, "CLUSTER", "SLOTS", NULL);
 }
 
 /* ---- Results ---- */
+
+/* False: invalid. */
+static bool set_host(struct weir__store_host *host, const char *name, size_t len, long long port)
+{
+    if (len == 0 || len >= sizeof(host->name) || memchr(name, '\0', len) || port < 1 || port > 65535)
+        return false;
+    memcpy(host->name, name, len);
+    host->name[len] = '\0';
+    host->port = (uint16_t)port;
+    return true;
+}
 
 static bool read_master(const redisReply *reply, struct weir__store_host *host)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING ||
         reply->element[1]->type != REDIS_REPLY_STRING)
         return false;
-    const redisReply *name = reply->element[0];
-    long port = strtol(reply->element[1]->str, NULL, 10);
-    if (name->len == 0 || (size_t)name->len >= sizeof(host->name) || memchr(name->str, '\0', (size_t)name->len) ||
-        port < 1 || port > 65535)
-        return false;
-    memcpy(host->name, name->str, (size_t)name->len + 1);
-    host->port = (uint16_t)port;
-    return true;
+    return set_host(host, reply->element[0]->str, (size_t)reply->element[0]->len,
+                    strtol(reply->element[1]->str, NULL, 10));
 }
 
 static void found_master(struct weir__client *client, const struct weir__store_host *host)
@@ -194,14 +190,12 @@ void weir__topology_reply(struct weir__channel *topology, const redisReply *repl
         return;
     }
     map = malloc(sizeof(*map));
-    bool good = map && weir__slots_read(reply, topology->host.name, map);
-    if (good)
+    if (map && weir__slots_read(reply, topology->host.name, map)) {
         found_map(client, map);
-    free(map);
-    if (good) {
         client->refreshing = false;
         client->seed++;
     }
+    free(map);
     weir__channel_close(topology,
                         reply->type == REDIS_REPLY_ERROR ? weir__store_error(reply->str, (size_t)reply->len)
                                                          : WEIR_ESTOREGARBAGE,
@@ -248,8 +242,10 @@ void weir__topology_lost(struct weir__client *client, int error)
 {
     if (!client->refreshing)
         return;
+    const struct weir__store_host *hosts[HOSTS_MAX];
+
     client->seed++;
-    if (++client->tried < host_count(client))
+    if (++client->tried < list_hosts(client, hosts))
         try_next_host(client);
     else
         found_nothing(client, error);
@@ -267,8 +263,7 @@ static bool is_unhealthy(const struct weir__client *client)
 
 int64_t weir__topology_due(const struct weir__client *client)
 {
-    const struct weir__breaker *breaker = &client->channels[WEIR__TOPOLOGY_CHANNEL].breaker;
-    int64_t probe_us = weir__breaker_due(breaker);
+    int64_t probe_us = client->channels[WEIR__TOPOLOGY_CHANNEL].breaker.retry_us;
 
     if (client->options->kind == WEIR__SINGLE || client->refreshing)
         return INT64_MAX;
@@ -276,7 +271,7 @@ int64_t weir__topology_due(const struct weir__client *client)
         return client->channels[0].state == WEIR__CHANNEL_READY ? client->refresh_us : INT64_MAX;
     if (!client->refresh_wanted && !is_unhealthy(client))
         return INT64_MAX;
-    return breaker->state == WEIR__BREAKER_OPEN && probe_us > client->refresh_us ? probe_us : client->refresh_us;
+    return probe_us < INT64_MAX && probe_us > client->refresh_us ? probe_us : client->refresh_us;
 }
 
 void weir__topology_tick(struct weir__client *client)
@@ -321,19 +316,13 @@ static bool read_host(const redisReply *node, const char *queried, struct weir__
     if (node->type != REDIS_REPLY_ARRAY || node->elements < 2)
         return false;
     const redisReply *name = node->element[0], *port = node->element[1];
-    if (port->type != REDIS_REPLY_INTEGER || port->integer < 1 || port->integer > 65535)
+    if (port->type != REDIS_REPLY_INTEGER)
         return false;
-    host->port = (uint16_t)port->integer;
     /* Nil and "" stand for the host that was queried; "?" is unknown. */
-    if (name->type == REDIS_REPLY_NIL || (name->type == REDIS_REPLY_STRING && name->len == 0)) {
-        memcpy(host->name, queried, strlen(queried) + 1);
-        return true;
-    }
-    if (name->type != REDIS_REPLY_STRING || (size_t)name->len >= sizeof(host->name) ||
-        memchr(name->str, '\0', (size_t)name->len) || strcmp(name->str, "?") == 0)
-        return false;
-    memcpy(host->name, name->str, (size_t)name->len + 1);
-    return true;
+    if (name->type == REDIS_REPLY_NIL || (name->type == REDIS_REPLY_STRING && name->len == 0))
+        return set_host(host, queried, strlen(queried), port->integer);
+    return name->type == REDIS_REPLY_STRING && strcmp(name->str, "?") != 0 &&
+           set_host(host, name->str, (size_t)name->len, port->integer);
 }
 
 static bool read_range(const redisReply *range, const char *queried, struct weir__slot_map *map)
@@ -361,7 +350,7 @@ bool weir__slots_read(const struct redisReply *reply, const char *queried, struc
 {
     map->count = 0;
     memset(map->owner, WEIR__SLOT_NOBODY, sizeof(map->owner));
-    if (reply->type != REDIS_REPLY_ARRAY || strlen(queried) >= sizeof(map->nodes[0].name))
+    if (reply->type != REDIS_REPLY_ARRAY)
         return false;
     for (size_t i = 0; i < reply->elements; i++)
         if (!read_range(reply->element[i], queried, map))
@@ -381,17 +370,8 @@ bool weir__slots_redirect(const char *text, const char *queried, unsigned *slot,
         return false;
     size_t len = (size_t)(colon - host);
     unsigned long port = strtoul(colon + 1, &end, 10);
-    if (end == colon + 1 || *end != '\0' || port < 1 || port > 65535)
+    if (end == colon + 1 || *end != '\0' || port > 65535 || memchr(host, ' ', len))
         return false;
-    if (len == 0) {
-        host = queried;
-        len = strlen(queried);
-    }
-    if (len >= sizeof(to->name) || memchr(host, ' ', len))
-        return false;
-    memcpy(to->name, host, len);
-    to->name[len] = '\0';
-    to->port = (uint16_t)port;
     *slot = (unsigned)number;
-    return true;
+    return set_host(to, len ? host : queried, len ? len : strlen(queried), (long long)port);
 }

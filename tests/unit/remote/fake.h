@@ -78,8 +78,8 @@ static void fake_word(struct weir__buffer *to, const char *format, ...)
     weir__buffer_add(to, "\r\n", 2);
 }
 
-/* EVALSHA; one word per group: "(", or "(+" for one after the first, or "(-" after a first that did not pass; one word
- * per op. */
+/* EVALSHA; one word per group: "(", or "(+" for one after the first, or "(-" for one whose first is not in the call;
+ * one word per op. */
 void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__group_ref *refs, size_t count,
                               const struct weir__exchange_sender *sending)
 {
@@ -96,14 +96,10 @@ void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__group_
     for (size_t i = 0; i < count; i++) {
         const struct weir__store_request *request = refs[i].request;
         const struct weir__group *group = &request->groups[refs[i].group];
-        bool inside = false, passed = true;
+        bool inside = false;
         for (size_t j = 0; j < i; j++)
             inside |= refs[j].request == request && refs[j].group == 0;
-        for (uint32_t j = 0; j < request->groups[0].count; j++) {
-            const struct weir__store_op *op = &request->ops[request->groups[0].first + j];
-            passed &= !op->error && weir_passes(&op->decision);
-        }
-        fake_word(to, !group->after_first ? "(" : inside ? "(+" : passed ? "(" : "(-");
+        fake_word(to, !group->after_first ? "(" : inside ? "(+" : "(-");
         for (uint32_t j = 0; j < group->count; j++) {
             const struct weir__store_op *op = &request->ops[group->first + j];
             fake_word(to, "%d %lld %s", (int)op->kind, (long long)op->cost, op->name);

@@ -12,7 +12,7 @@ static bool server_start(void)
         return true;
     if (!server_begin())
         return false;
-    redisReply *reply = redisCommand(server.context, "SCRIPT LOAD %b", weir__script, weir__script_len());
+    redisReply *reply = redisCommand(server.context, "SCRIPT LOAD %s", weir__script);
     CHECK(reply && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, weir__script_sha) == 0);
     if (reply && reply->type == REDIS_REPLY_ERROR)
         printf("  %s\n", reply->str);

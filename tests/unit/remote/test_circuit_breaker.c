@@ -32,12 +32,12 @@ TEST(opens_after_failures_in_a_row_only)
 TEST(one_probe_then_one_request_closes_it)
 {
     open_it(2);
-    int64_t due = weir__breaker_due(&breaker);
+    int64_t due = breaker.retry_us;
     CHECK(due >= 1000 + 25000 && due <= 1000 + 50000);
     CHECK(!weir__breaker_probe(&breaker, due - 1));
     CHECK(weir__breaker_probe(&breaker, due));
     CHECK(!weir__breaker_probe(&breaker, due));
-    CHECK_EQ(weir__breaker_due(&breaker), INT64_MAX);
+    CHECK_EQ(breaker.retry_us, INT64_MAX);
     CHECK(!weir__breaker_allows(&breaker));
     weir__breaker_probed(&breaker);
     CHECK(weir__breaker_allows(&breaker));
@@ -57,7 +57,7 @@ TEST(probes_back_off_with_jitter_up_to_a_bound)
         open_it(seed);
         int64_t now = 1000;
         for (int look = 0; look < 100; look++) {
-            int64_t wait = weir__breaker_due(&breaker) - now, full_wait = look < 5 ? INT64_C(50000) << look : 1000000;
+            int64_t wait = breaker.retry_us - now, full_wait = look < 5 ? INT64_C(50000) << look : 1000000;
             CHECK(wait >= full_wait / 2 && wait <= full_wait);
             if (look == 10) {
                 lowest = wait < lowest ? wait : lowest;
