@@ -52,15 +52,10 @@ bool weir__sync_acquire_rules(struct weir__sync *sync, int *at)
 
 static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t id)
 {
-    size_t low = 0, high = sync->by_id_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (sync->by_id[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < sync->by_id_count && sync->by_id[low]->id == id ? sync->by_id[low] : NULL;
+    struct weir__rule wanted, *key = &wanted;
+    wanted.id = id; /* all that by_id reads */
+    const struct weir__rule **found = bsearch(&key, sync->by_id, sync->by_id_count, sizeof *sync->by_id, by_id);
+    return found ? *found : NULL;
 }
 
 /* The quota of the tier, or the first limited one: a changed rule keeps its counters. */
@@ -95,8 +90,10 @@ bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__l
 
 /* ---- Building ops ---- */
 
-const weir_limit *weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter,
-                                  struct weir__quota *room, weir_decision *here)
+/* Reads the host's counter. Returns the limit in effect (`room` is for a scaled one); NULL: unknown rule, or an error.
+ */
+static const weir_limit *peek(const struct weir__sync *sync, const struct weir__sync_counter *counter,
+                              struct weir__quota *room, weir_decision *here)
 {
     if (!counter->rule)
         return NULL;
@@ -105,7 +102,8 @@ const weir_limit *weir__sync_peek(const struct weir__sync *sync, const struct we
     return weir__counter_move(sync->segment, limit, counter->hash, 0, sync->now, here) == 0 ? limit : NULL;
 }
 
-int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here)
+/* End of the current fixed window, by the wall clock; 0: none, or another algorithm. */
+static int64_t window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here)
 {
     int64_t start, end, now_us = sync->now.wall_ns / 1000;
     if (limit->algorithm != WEIR_FIXED_WINDOW)
@@ -138,15 +136,10 @@ static size_t name_of(const struct weir__sync *sync, const struct weir__rule *ru
     return weir__store_name_cut(&sync->with.naming, rule->name, rule->shadow, key, text->key + WEIR__NAME_KEY_CUT, to);
 }
 
-static void clear(struct weir__store_op *op)
-{
-    memset(op, 0, offsetof(struct weir__store_op, name)); /* the name is written afterwards */
-}
-
 void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__store_op *op)
 {
     weir_params one = {.limit = 1, .window_ns = WEIR_SECOND};
-    clear(op);
+    memset(op, 0, sizeof *op);
     op->kind = WEIR__OP_PEEK;
     if (weir_limit_init(&op->limit, &one) == 0)
         op->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
@@ -160,12 +153,16 @@ static int64_t late_of(const struct weir__sync *sync, const struct weir__sync_en
     return failed_ms > WEIR__SYNC_LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
 }
 
-void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sync_observed *observed)
+/*
+ * Fills op `place` from its entry in flight. `limit`: in effect; `level`: what remains according to the host, without
+ * the units taken after the delta in flight.
+ */
+static void fill(const struct weir__sync *sync, uint64_t place, const struct weir__ledger_text *text,
+                 const weir_limit *limit, int64_t level)
 {
     const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     struct weir__store_op *op = &sync->ops[place];
-    const weir_limit *limit = observed->limit;
-    clear(op);
+    memset(op, 0, offsetof(struct weir__store_op, name)); /* the name is written below */
     op->limit = *limit;
     op->limit.zone = NULL;
     op->kind = WEIR__OP_EXCHANGE;
@@ -173,14 +170,57 @@ void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct
     uint32_t epoch = sync->tracked[note->index].epoch;
     op->reseed = (int32_t)(epoch - sync->reseed_epoch) < 0;
     op->own_delta = !op->reseed && epoch != sync->epoch;
-    op->level = observed->here->remaining + observed->since;
+    op->level = level;
     if (note->window_end_us)
         op->left_us = note->window_end_us - sync->now.wall_ns / 1000;
     else if (limit->algorithm != WEIR_FIXED_WINDOW)
         op->left_us = late_of(sync, &sync->tracked[note->index]);
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(sync, limit, op->bounds_us);
-    op->name_len = (uint16_t)name_of(sync, sync->targets[place].rule, observed->text, op->name);
+    op->name_len = (uint16_t)name_of(sync, sync->targets[place].rule, text, op->name);
+}
+
+/*
+ * The delta to send, given the counter's state `here`, which was read before: a take between the two is part of the
+ * delta, and the store does not count it twice, from the level and from the next delta. Fixed windows: units of earlier
+ * windows limit nothing any more. What exceeds the counter's use belongs to a window that is over, and is dropped.
+ * There the delta is not read again after the counter, since it could include units of the next window, which would be
+ * lost with this one: a take between the two counts twice if the store does not know the counter yet.
+ */
+static int64_t delta_of(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                        const weir_limit *limit, const weir_decision *here)
+{
+    int64_t used = here->limit - here->remaining;
+    if (limit->algorithm != WEIR_FIXED_WINDOW) {
+        struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, index);
+        return cell.identity == entry->identity ? cell.amount : 0;
+    }
+    if (entry->amount <= used)
+        return entry->amount;
+    weir__ledger_discard(sync->ledger, index, entry->identity, entry->amount - used);
+    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount - used));
+    return used;
+}
+
+bool weir__sync_fill(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                     const struct weir__sync_counter *counter, uint64_t place)
+{
+    struct weir__quota room;
+    weir_decision here;
+    const weir_limit *limit = peek(sync, counter, &room, &here);
+    sync->tracked[index].idle = false;
+    if (!limit) {
+        weir__sync_unschedule(sync, index); /* the sweep retries */
+        return false;
+    }
+    sync->tracked[index].orphan = 0;
+    sync->ledger->note[place] = (struct weir__ledger_in_flight){.identity = entry->identity,
+                                                                .amount = delta_of(sync, index, entry, limit, &here),
+                                                                .window_end_us = window_end(sync, limit, &here),
+                                                                .index = index};
+    sync->targets[place] = *counter;
+    fill(sync, place, &entry->text, limit, here.remaining);
+    return weir__ledger_begin_batch(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
 }
 
 void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
@@ -195,7 +235,7 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
     weir__sync_clock(sync);
     const weir_limit *limit = NULL;
     if (entry.identity == note->identity && weir__sync_find_counter(sync, &entry, counter))
-        limit = weir__sync_peek(sync, counter, &room, &here);
+        limit = peek(sync, counter, &room, &here);
     if (!limit) {
         counter->rule = NULL;
         weir__sync_fill_nothing(sync, &sync->ops[place]);
@@ -207,7 +247,7 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
      */
     struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, note->index);
     int64_t since = cell.identity == note->identity ? cell.amount - note->amount : 0;
-    weir__sync_fill(sync, place, &(struct weir__sync_observed){&entry.text, limit, &here, since});
+    fill(sync, place, &entry.text, limit, here.remaining + since);
 }
 
 /* ---- Applying replies ---- */
@@ -221,11 +261,6 @@ static int64_t tolerance(const weir_limit *limit, int64_t took_us)
     return 1 + (refilled < (double)limit->hard ? (int64_t)refilled : limit->hard);
 }
 
-static int64_t within(int64_t amount)
-{
-    return amount > WEIR__USED_MAX ? WEIR__USED_MAX : amount < -WEIR__USED_MAX ? -WEIR__USED_MAX : amount;
-}
-
 /* Moves the host's counter by `difference`, and returns by how much. After a store reset nothing is refunded. */
 static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit, int64_t difference,
                     int64_t took_us)
@@ -235,7 +270,9 @@ static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *li
     if (difference == 0 || (difference < 0 && sync->store_reset) ||
         (difference < 0 && -difference <= tolerance(limit, took_us)))
         return 0;
-    int64_t amount = within(difference);
+    int64_t amount = difference > WEIR__USED_MAX    ? WEIR__USED_MAX
+                     : difference < -WEIR__USED_MAX ? -WEIR__USED_MAX
+                                                    : difference;
     int error = weir__counter_move(sync->segment, limit, hash, amount, sync->now, &unused);
     if (!error && amount > 0)
         weir__count(&header->applied, (uint64_t)amount);
@@ -249,11 +286,6 @@ static bool is_bucket(const weir_limit *limit)
     return limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
 }
 
-static bool is_more(int64_t amount, int64_t than)
-{
-    return amount > than || amount < -than;
-}
-
 /*
  * Whether the counter must be polled. While the use of a bucket is negligible, a missed update does little harm: the
  * next take is exchanged within an interval. Windows do not repay an excess, so there every use counts.
@@ -261,7 +293,7 @@ static bool is_more(int64_t amount, int64_t than)
 static bool is_news(const struct weir__sync_entry *f, const weir_limit *limit, int64_t sent, int64_t moved)
 {
     int64_t little = is_bucket(limit) ? limit->hard / LITTLE : 0;
-    return is_more(sent, little) || is_more(moved, little) || (moved && f->repolls > 0);
+    return llabs(sent) > little || llabs(moved) > little || (moved && f->repolls > 0);
 }
 
 /* Schedules the next poll, if any. */
@@ -372,7 +404,7 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
         reschedule(sync, note->index, note->amount != 0, true);
     } else {
-        const weir_limit *limit = weir__sync_peek(sync, counter, &room, &here);
+        const weir_limit *limit = peek(sync, counter, &room, &here);
         if (limit)
             converge(sync, place, limit, &here, took_us);
     }

@@ -222,68 +222,6 @@ static int exchange(struct weir__sync *sync, uint64_t count)
     return 0;
 }
 
-/* Sends the batch again that an earlier round, or an earlier agent, left in flight. */
-static int exchange_again(struct weir__sync *sync, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++)
-        weir__sync_fill_again(sync, i);
-    return exchange(sync, count);
-}
-
-/* Sends a new batch, whose entries and ops are filled. */
-static int send(struct weir__sync *sync, uint64_t count)
-{
-    struct weir__ledger_header *header = sync->ledger->header;
-    weir__store64(&header->batch, header->batch + 1);
-    weir__store64(&header->in_flight, count);
-    return exchange(sync, count);
-}
-
-/*
- * The delta to send, given the counter's state `here`, which was read before: a take between the two is part of the
- * delta, and the store does not count it twice, from the level and from the next delta. Fixed windows: units of earlier
- * windows limit nothing any more. What exceeds the counter's use belongs to a window that is over, and is dropped.
- * There the delta is not read again after the counter, since it could include units of the next window, which would be
- * lost with this one: a take between the two counts twice if the store does not know the counter yet.
- */
-static int64_t delta_of(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
-                        const weir_limit *limit, const weir_decision *here)
-{
-    int64_t used = here->limit - here->remaining;
-    if (limit->algorithm != WEIR_FIXED_WINDOW) {
-        struct weir__ledger_cell cell = weir__ledger_read_cell(sync->ledger, index);
-        return cell.identity == entry->identity ? cell.amount : 0;
-    }
-    if (entry->amount <= used)
-        return entry->amount;
-    weir__ledger_discard(sync->ledger, index, entry->identity, entry->amount - used);
-    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount - used));
-    return used;
-}
-
-/* Fills entry and op `place` of the batch. False: nothing to send. */
-static bool note(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
-                 const struct weir__sync_counter *counter, uint64_t place)
-{
-    struct weir__quota room;
-    weir_decision here;
-    const weir_limit *limit = weir__sync_peek(sync, counter, &room, &here);
-    sync->tracked[index].idle = false;
-    if (!limit) {
-        weir__sync_unschedule(sync, index); /* the sweep retries */
-        return false;
-    }
-    sync->tracked[index].orphan = 0;
-    sync->ledger->note[place] =
-        (struct weir__ledger_in_flight){.identity = entry->identity,
-                                        .amount = delta_of(sync, index, entry, limit, &here),
-                                        .window_end_us = weir__sync_window_end(sync, limit, &here),
-                                        .index = index};
-    sync->targets[place] = *counter;
-    weir__sync_fill(sync, place, &(struct weir__sync_observed){&entry->text, limit, &here, 0});
-    return weir__ledger_begin_batch(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
-}
-
 /* Entries to be added to the batch, being prefetched. */
 struct gathered {
     uint64_t index[WEIR__SYNC_PREFETCH];
@@ -309,7 +247,7 @@ static void note_gathered(struct weir__sync *sync, struct gathered *g)
     }
     weir__sync_clock(sync);
     for (unsigned i = 0; i < g->count; i++)
-        g->in_flight += note(sync, g->index[i], &entry[i], &counter[i], g->in_flight);
+        g->in_flight += weir__sync_fill(sync, g->index[i], &entry[i], &counter[i], g->in_flight);
     g->count = 0;
 }
 
@@ -321,7 +259,9 @@ static int note_and_send(struct weir__sync *sync, struct gathered *g, bool now)
     if (!count || (!now && count + WEIR__SYNC_PREFETCH <= sync->batch_max))
         return 0;
     g->in_flight = 0;
-    return send(sync, count);
+    weir__store64(&sync->ledger->header->batch, sync->ledger->header->batch + 1);
+    weir__store64(&sync->ledger->header->in_flight, count);
+    return exchange(sync, count);
 }
 
 /*
@@ -423,15 +363,18 @@ static void sweep(struct weir__sync *sync, unsigned slices)
 
 /* ---- Rounds ---- */
 
-/* Completes the batch that an earlier step or an earlier agent left in flight. */
+/* Sends the batch again that an earlier step or an earlier agent left in flight. */
 static int finish_in_flight(struct weir__sync *sync)
 {
     struct weir__ledger_header *header = sync->ledger->header;
     uint64_t in_flight = weir__load64(&header->in_flight);
-    if (in_flight <= WEIR__LEDGER_BATCH_MAX)
-        return in_flight ? exchange_again(sync, in_flight) : 0;
-    weir__store64(&header->in_flight, 0); /* invalid: not written by an agent */
-    return 0;
+    if (in_flight > WEIR__LEDGER_BATCH_MAX) { /* invalid: not written by an agent */
+        weir__store64(&header->in_flight, 0);
+        return 0;
+    }
+    for (uint64_t i = 0; i < in_flight; i++)
+        weir__sync_fill_again(sync, i);
+    return in_flight ? exchange(sync, in_flight) : 0;
 }
 
 /*
@@ -447,22 +390,6 @@ static unsigned next_slices(const struct weir__sync *sync, int error)
     return many && fast ? 2 * sync->slices : sync->slices;
 }
 
-static void begin_round(struct weir__sync *sync, uint64_t now_ms)
-{
-    sync->round++;
-    sync->round_ms = now_ms;
-    sync->counters = 0;
-    sync->busy_us = 0;
-}
-
-static void end_round(struct weir__sync *sync, int error)
-{
-    sync->behind = sync->busy_us > (int64_t)sync->with.interval_ms * 1000;
-    sync->slices = next_slices(sync, error);
-    sync->slice = 0;
-    publish_state(sync, error);
-}
-
 /* Runs the next `count` slices. An error ends the round; entries that were not sent keep their dirty bits. */
 static int run(struct weir__sync *sync, unsigned count)
 {
@@ -473,8 +400,12 @@ static int run(struct weir__sync *sync, unsigned count)
     weir__sync_beat(sync);
     if (!weir__sync_acquire_rules(sync, &at))
         return WEIR_ENOMEM;
-    if (!sync->slice)
-        begin_round(sync, now_ms);
+    if (!sync->slice) {
+        sync->round++;
+        sync->round_ms = now_ms;
+        sync->counters = 0;
+        sync->busy_us = 0;
+    }
     int error = finish_in_flight(sync);
     if (!error)
         error = collect_slices(sync, count);
@@ -489,8 +420,12 @@ static int run(struct weir__sync *sync, unsigned count)
         sweep(sync, count);
     weir__hazard_release(&sync->with.engine->hazards, at);
     sync->busy_us += weir__monotonic_us() - began;
-    if (error || all)
-        end_round(sync, error);
+    if (error || all) {
+        sync->behind = sync->busy_us > (int64_t)sync->with.interval_ms * 1000;
+        sync->slices = next_slices(sync, error);
+        sync->slice = 0;
+        publish_state(sync, error);
+    }
     weir__sync_beat(sync);
     return error;
 }

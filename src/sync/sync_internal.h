@@ -87,25 +87,15 @@ void weir__sync_clock(struct weir__sync *sync);
 /* Finds the counter of an entry. False: its rule or its text is gone; counter->rule is NULL. */
 bool weir__sync_find_counter(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
                              struct weir__sync_counter *counter);
-/* Reads the host's counter. Returns the limit in effect (`room` is for a scaled one); NULL: unknown rule, or an error.
- */
-const weir_limit *weir__sync_peek(const struct weir__sync *sync, const struct weir__sync_counter *counter,
-                                  struct weir__quota *room, weir_decision *here);
-/* End of the current fixed window, by the wall clock; 0: none, or another algorithm. */
-int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here);
-
-/* What an op is built from. */
-struct weir__sync_observed {
-    const struct weir__ledger_text *text;
-    const weir_limit *limit; /* in effect */
-    const weir_decision *here;
-    int64_t since; /* units taken after the delta in flight */
-};
-/* Fills op `place` from its entry in flight; the counter is known. */
-void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sync_observed *observed);
 /*
- * For a batch of an earlier round or agent. An op whose counter is unknown is filled without effect, so that the batch
- * keeps its shape.
+ * Fills entry `place` of the batch from an entry of the ledger, and the op, whose counter is known. False: nothing to
+ * send.
+ */
+bool weir__sync_fill(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                     const struct weir__sync_counter *counter, uint64_t place);
+/*
+ * Fills op `place` of a batch of an earlier round or agent. An op whose counter is unknown is filled without effect, so
+ * that the batch keeps its shape.
  */
 void weir__sync_fill_again(struct weir__sync *sync, uint64_t place);
 /* An op without effect. */
