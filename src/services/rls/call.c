@@ -53,18 +53,20 @@ static bool read_frame(const uint8_t *bytes, size_t len, weir_text *message, str
     return true;
 }
 
-/* Allocates a frame for a message of this length; returns the message's place. NULL: out of memory. */
-static uint8_t *make_frame(struct weir__arena *arena, size_t len, struct weir__rls_reply *reply)
+/* Packs the message of the reply. */
+static bool write_frame(struct weir__arena *arena, const ProtobufCMessage *message, struct weir__rls_reply *reply)
 {
+    size_t len = protobuf_c_message_get_packed_size(message);
     uint8_t *frame = weir__arena_take(arena, PREFIX + len);
     if (!frame)
-        return NULL;
+        return weir__rls_fail_memory(reply);
     frame[0] = 0;
     for (size_t i = 1; i < PREFIX; i++)
         frame[i] = (uint8_t)(len >> 8 * (PREFIX - 1 - i));
+    (void)protobuf_c_message_pack(message, frame + PREFIX);
     reply->body = frame;
     reply->len = PREFIX + len;
-    return frame + PREFIX;
+    return true;
 }
 
 /* ---- gRPC ---- */
@@ -80,24 +82,36 @@ static void leave(void *arena, void *pointer)
     (void)pointer;
 }
 
+/* NULL: the reply has the error. */
+static const void *unpack(struct weir__arena *arena, const ProtobufCMessageDescriptor *kind, weir_text message,
+                          struct weir__rls_reply *reply)
+{
+    ProtobufCAllocator allocator = {take_for_message, leave, arena};
+    const ProtobufCMessage *made =
+        protobuf_c_message_unpack(kind, &allocator, message.len, (const uint8_t *)message.data);
+    if (!made && arena->failed)
+        weir__rls_fail_memory(reply);
+    else if (!made)
+        weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no %s", kind->short_name);
+    return made;
+}
+
 static bool should_rate_limit(const struct weir__rls *service, struct weir__arena *arena, weir_text message,
                               struct weir__rls_reply *reply)
 {
     struct weir__rls_evaluation evaluation = {.arena = arena};
-    ProtobufCAllocator allocator = {take_for_message, leave, arena};
-    const Rls__RateLimitRequest *request =
-        rls__rate_limit_request__unpack(&allocator, message.len, (const uint8_t *)message.data);
-    if (!request)
-        return arena->failed ? weir__rls_fail_memory(reply)
-                             : weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no RateLimitRequest");
-    if (!weir__rls_decide(service, request, &evaluation, reply))
+    const Rls__RateLimitRequest *request = unpack(arena, &rls__rate_limit_request__descriptor, message, reply);
+    if (!request || !weir__rls_decide(service, request, &evaluation, reply))
         return false;
-    const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
-    uint8_t *to = response ? make_frame(arena, rls__rate_limit_response__get_packed_size(response), reply) : NULL;
-    if (!to)
+    Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
+    if (response && service->metadata) {
+        json_t *metadata = weir__rls_metadata(&evaluation);
+        response->dynamic_metadata = metadata ? weir__rls_struct(arena, metadata, 0) : NULL;
+        json_decref(metadata);
+    }
+    if (!response || (service->metadata && !response->dynamic_metadata))
         return weir__rls_fail_memory(reply);
-    (void)rls__rate_limit_response__pack(response, to);
-    return true;
+    return write_frame(arena, &response->base, reply);
 }
 
 /* Services with a health status: the process (""), the service, and its name in envoyproxy/ratelimit. */
@@ -109,23 +123,16 @@ static bool has_health(weir_text name)
 static bool check_health(const struct weir__rls *service, struct weir__arena *arena, weir_text message,
                          struct weir__rls_reply *reply)
 {
-    ProtobufCAllocator allocator = {take_for_message, leave, arena};
     const Health__HealthCheckRequest *request =
-        health__health_check_request__unpack(&allocator, message.len, (const uint8_t *)message.data);
+        unpack(arena, &health__health_check_request__descriptor, message, reply);
     if (!request)
-        return arena->failed
-                   ? weir__rls_fail_memory(reply)
-                   : weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no HealthCheckRequest");
+        return false;
     if (!has_health((weir_text){(const char *)request->service.data, request->service.len}))
         return weir__rls_fail(reply, WEIR__GRPC_NOT_FOUND, "there is no service of this name");
     Health__HealthCheckResponse response = HEALTH__HEALTH_CHECK_RESPONSE__INIT;
     response.status = service->leaving ? HEALTH__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
                                        : HEALTH__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
-    uint8_t *to = make_frame(arena, health__health_check_response__get_packed_size(&response), reply);
-    if (!to)
-        return weir__rls_fail_memory(reply);
-    (void)health__health_check_response__pack(&response, to);
-    return true;
+    return write_frame(arena, &response.base, reply);
 }
 
 void weir__rls_call(const struct weir__rls *service, struct weir__arena *arena, weir_text method, const uint8_t *bytes,
@@ -163,8 +170,10 @@ static bool decide_json(const struct weir__rls *service, struct weir__arena *are
     if (!request || !weir__rls_decide(service, request, &evaluation, reply))
         return false;
     const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
-    if (response)
-        write_body(arena, weir__rls_write_json(response), reply);
+    json_t *made = response ? weir__rls_write_json(&response->base) : NULL;
+    if (service->metadata)
+        made = weir__rls_made(made, json_object_set_new(made, "dynamicMetadata", weir__rls_metadata(&evaluation)));
+    write_body(arena, made, reply);
     return reply->body || weir__rls_fail_memory(reply);
 }
 

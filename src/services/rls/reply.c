@@ -22,7 +22,7 @@ static char *copy_text(struct weir__arena *arena, const char *text)
     return copy ? memcpy(copy, text, size) : NULL;
 }
 
-static Google__Protobuf__Struct *make_struct(struct weir__arena *arena, const json_t *json, int depth)
+Google__Protobuf__Struct *weir__rls_struct(struct weir__arena *arena, const json_t *json, int depth)
 {
     size_t count = json_object_size(json);
     Google__Protobuf__Struct *made = weir__arena_take(arena, sizeof *made);
@@ -74,7 +74,7 @@ static Google__Protobuf__Value *make_value(struct weir__arena *arena, const json
     switch (json_typeof(json)) {
     case JSON_OBJECT:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_STRUCT_VALUE;
-        made->struct_value = make_struct(arena, json, depth + 1);
+        made->struct_value = weir__rls_struct(arena, json, depth + 1);
         return made->struct_value ? made : NULL;
     case JSON_ARRAY:
         made->kind_case = GOOGLE__PROTOBUF__VALUE__KIND_LIST_VALUE;
@@ -125,13 +125,15 @@ static json_t *entry_json(const Rls__RateLimitDescriptor__Entry *entry, struct w
 static json_t *limit_json(const Rls__RateLimitDescriptor__Limit *limit)
 {
     const ProtobufCEnumValue *unit = protobuf_c_enum_descriptor_get_value(&rls__unit__descriptor, (int)limit->unit);
-    char text[64];
-    if (limit->requests_per_unit)
-        (void)snprintf(text, sizeof text, "requests_per_unit:%u unit:%s", limit->requests_per_unit,
-                       unit ? unit->name : "");
-    else
-        (void)snprintf(text, sizeof text, "unit:%s", unit ? unit->name : "");
-    return json_string(text);
+    const char *name = unit ? unit->name : "";
+    return limit->requests_per_unit ? json_sprintf("requests_per_unit:%u unit:%s", limit->requests_per_unit, name)
+                                    : json_sprintf("unit:%s", name);
+}
+
+/* As in a Struct, whose numbers are doubles. */
+static json_t *number_json(uint64_t number)
+{
+    return number <= UINT64_C(1) << 53 ? json_integer((json_int_t)number) : json_real((double)number);
 }
 
 static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struct weir__arena *arena)
@@ -144,7 +146,7 @@ static json_t *descriptor_json(const Rls__RateLimitDescriptor *descriptor, struc
     if (descriptor->limit)
         failed |= json_object_set_new(made, "limit", limit_json(descriptor->limit));
     if (descriptor->hits_addend)
-        failed |= json_object_set_new(made, "hitsAddend", json_real((double)descriptor->hits_addend->value));
+        failed |= json_object_set_new(made, "hitsAddend", number_json(descriptor->hits_addend->value));
     return weir__rls_made(made, failed);
 }
 
@@ -183,7 +185,7 @@ static json_t *passed_json(const struct weir__rls_evaluation *evaluation)
     return made;
 }
 
-static json_t *metadata_json(const struct weir__rls_evaluation *evaluation)
+json_t *weir__rls_metadata(const struct weir__rls_evaluation *evaluation)
 {
     const Rls__RateLimitRequest *request = evaluation->request;
     json_t *made = json_object(), *descriptors = json_array(), *passed = passed_json(evaluation);
@@ -197,14 +199,6 @@ static json_t *metadata_json(const struct weir__rls_evaluation *evaluation)
         failed |= json_object_set(made, "metadata", passed);
     json_decref(passed);
     return weir__rls_made(made, failed);
-}
-
-static bool add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
-{
-    json_t *json = metadata_json(evaluation);
-    response->dynamic_metadata = json ? make_struct(evaluation->arena, json, 0) : NULL;
-    json_decref(json);
-    return response->dynamic_metadata != NULL;
 }
 
 static uint32_t bounded(int64_t number)
@@ -334,8 +328,7 @@ Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
     rls__rate_limit_response__init(response);
     response->overall_code = weir_passes(&evaluation->result.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
                                                                        : RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT;
-    if (!add_statuses(evaluation, response) || (service->headers && !add_headers(evaluation, response)) ||
-        (service->metadata && !add_metadata(evaluation, response)))
+    if (!add_statuses(evaluation, response) || (service->headers && !add_headers(evaluation, response)))
         return NULL;
     return response;
 }

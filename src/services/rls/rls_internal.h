@@ -31,14 +31,18 @@ int64_t weir__rls_unit_ns(Rls__Unit unit);
 /* UNKNOWN: no unit has this length. */
 Rls__Unit weir__rls_unit(int64_t window_ns);
 
-/* The response. NULL: out of memory. */
+/* The response without its metadata. NULL: out of memory. */
 Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
                                            const struct weir__rls_evaluation *evaluation);
+/* The value of dynamic_metadata. NULL: out of memory. */
+json_t *weir__rls_metadata(const struct weir__rls_evaluation *evaluation);
+/* A JSON object, which is itself a value at this depth, as a message. NULL: out of memory, or nested too deeply. */
+Google__Protobuf__Struct *weir__rls_struct(struct weir__arena *arena, const json_t *json, int depth);
 
 /* The texts of the request stay in the JSON tree. */
 Rls__RateLimitRequest *weir__rls_read_json(struct weir__arena *arena, const json_t *json,
                                            struct weir__rls_reply *reply);
-json_t *weir__rls_write_json(const Rls__RateLimitResponse *response);
+json_t *weir__rls_write_json(const ProtobufCMessage *message);
 /* The JSON that was made; frees it and returns NULL if a part of it failed. */
 json_t *weir__rls_made(json_t *made, int failed);
 
