@@ -22,10 +22,13 @@ typedef struct {
     ngx_flag_t load;       /* uses the load level: the sidecar file .load is opened */
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
-    ngx_flag_t rules_by_workers;    /* only workers read them, as another user than root writes them */
-    ngx_flag_t wanted;              /* something in the block needs the engine */
-    ngx_flag_t precontent;          /* some location decides in that phase */
-    ngx_flag_t logs;                /* some location has weir_log_denied or weir_access_log */
+    ngx_flag_t rules_by_workers; /* only workers read them, as another user than root writes them */
+    ngx_flag_t wanted;           /* something in the block needs the engine */
+    ngx_flag_t precontent;       /* some location decides in that phase */
+    ngx_flag_t logs;             /* some location has weir_log_denied or weir_access_log */
+    ngx_flag_t api;              /* some location has weir_api or weir_auth */
+    ngx_int_t reservations_max;  /* of the API; 0: off */
+    struct weir__reservations *reservations;
     struct ngx_weir_store_s *store; /* NULL: none */
 
     weir_segment *segment; /* NULL: neither configured nor needed */
@@ -44,9 +47,13 @@ char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_invalid(ngx_conf_t *cf, ngx_command_t *cmd, const char *what, const ngx_str_t *value, const char *use);
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);
+/* The path of a sidecar file of the segment. */
+#define NGX_WEIR_PATH_MAX 4096
+const char *ngx_weir_sidecar(const ngx_weir_engine_t *conf, const char *ending, char path[NGX_WEIR_PATH_MAX]);
+/* In a worker, whose shutdown does not wait for the timer. */
+void ngx_weir_start_timer(ngx_event_t *event, ngx_event_handler_pt handler, void *data, ngx_msec_t ms);
 /* In a worker: starts the timer that polls for new rules. */
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);
-void ngx_weir_engine_stop(ngx_weir_engine_t *conf);
 /* Counts a wrong password or token; returns the delay of its reply. IPv6 addresses count by their /64. */
 ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c);
 

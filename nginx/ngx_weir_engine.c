@@ -36,17 +36,10 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             engine->rebuild = 1;
             continue;
         }
-        if (ngx_strncmp(value[i].data, "mode=", 5) == 0 && value[i].len > 5 && value[i].len <= 9) {
-            unsigned mode = 0;
-            size_t at = 5;
-            for (; at < value[i].len && value[i].data[at] >= '0' && value[i].data[at] <= '7'; at++)
-                mode = mode * 8 + (unsigned)(value[i].data[at] - '0');
-            if (at == value[i].len && mode > 0 && mode <= 0777) {
-                engine->segment_mode = mode;
-                continue;
-            }
-        }
-        return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "mode=0660 or rebuild");
+        const char *mode = (const char *)value[i].data + 5;
+        if (ngx_strncmp(value[i].data, "mode=", 5) != 0 || value[i].len > 9 || mode[strspn(mode, "01234567")] != '\0' ||
+            (engine->segment_mode = (unsigned)strtoul(mode, NULL, 8)) == 0 || engine->segment_mode > 0777)
+            return ngx_weir_invalid(cf, cmd, "parameter", &value[i], "mode=0660 or rebuild");
     }
     return NGX_CONF_OK;
 }
@@ -91,7 +84,6 @@ char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 #define POLL_MS           250 /* the engine itself polls at most once a second; a longer period would add to that */
 #define LOG_LIMIT_SECONDS 60
-#define NGX_WEIR_PATH_MAX 4096
 
 /* ---- Logging ---- */
 
@@ -153,63 +145,48 @@ static const char *ngx_weir_advice(int error, const char *path, char *room, size
 
 /* ---- Opening ---- */
 
+/* When the configuration is freed. */
 static void ngx_weir_engine_close(void *data)
 {
-    weir_close(data);
+    ngx_weir_engine_t *conf = data;
+    if (conf->engine)
+        weir_close(conf->engine);
+    if (conf->segment)
+        weir_segment_close(conf->segment);
 }
 
-static void ngx_weir_segment_close(void *data)
-{
-    weir_segment_close(data);
-}
-
-/* Registers a cleanup that runs when the configuration is freed. */
-static ngx_int_t ngx_weir_close_later(ngx_conf_t *cf, void (*close)(void *), void *data)
-{
-    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
-    if (cleanup == NULL) {
-        close(data);
-        return NGX_ERROR;
-    }
-    cleanup->handler = close;
-    cleanup->data = data;
-    return NGX_OK;
-}
-
-static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
+static ngx_int_t ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 {
     weir_segment_options options = {.path = (const char *)conf->segment_path.data,
                                     .size = (uint64_t)conf->segment_size,
                                     .flags =
                                         WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED | (conf->rebuild ? WEIR_OPEN_REBUILD : 0),
                                     .mode = conf->segment_mode};
-    weir_segment *segment;
     weir_stats stats;
     char why[256];
     ngx_set_errno(0);
-    int error = weir_segment_open(&options, &segment);
+    int error = weir_segment_open(&options, &conf->segment);
     if (error) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, error == WEIR_ESYS ? ngx_errno : 0, "weir_segment \"%V\": %s (%s)",
                       &conf->segment_path, ngx_weir_advice(error, options.path, why, sizeof(why)),
                       weir_error_name(error));
-        return NULL;
+        conf->segment = NULL;
+        return NGX_ERROR;
     }
-    if (ngx_weir_close_later(cf, ngx_weir_segment_close, segment) != NGX_OK)
-        return NULL;
-    error = weir_segment_guard(segment);
+    error = weir_segment_guard(conf->segment);
     if (error)
         ngx_log_error(NGX_LOG_WARN, cf->log, error == WEIR_ESYS ? ngx_errno : 0,
                       "weir_segment \"%V\" is not guarded against truncation: %s (%s)", &conf->segment_path,
                       weir_strerror(error), weir_error_name(error));
-    if (weir_stats_read(segment, &stats) == 0 && stats.bytes != (uint64_t)conf->segment_size)
+    if (weir_stats_read(conf->segment, &stats) == 0 && stats.bytes != (uint64_t)conf->segment_size)
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "weir_segment \"%V\" exists and keeps its size of %uL bytes; remove the file for %O bytes: the "
                       "counters in it are lost then",
                       &conf->segment_path, stats.bytes, conf->segment_size);
-    return segment;
+    return NGX_OK;
 }
 
-static const char *ngx_weir_sidecar(const ngx_weir_engine_t *conf, const char *ending, char path[NGX_WEIR_PATH_MAX])
+const char *ngx_weir_sidecar(const ngx_weir_engine_t *conf, const char *ending, char path[NGX_WEIR_PATH_MAX])
 {
     (void)snprintf(path, NGX_WEIR_PATH_MAX, "%s%s", (const char *)conf->segment_path.data, ending);
     return path;
@@ -226,11 +203,13 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
                       conf->rules_optional ? "" : " and weir_rules");
         return NGX_ERROR;
     }
-    conf->segment = ngx_weir_segment_open(cf, conf);
-    if (conf->segment == NULL)
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
+    if (cleanup == NULL)
         return NGX_ERROR;
-    if (conf->rules_path.data == NULL)
-        return NGX_OK;
+    cleanup->handler = ngx_weir_engine_close;
+    cleanup->data = conf;
+    if (ngx_weir_segment_open(cf, conf) != NGX_OK || conf->rules_path.data == NULL)
+        return conf->segment ? NGX_OK : NGX_ERROR;
 
     char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX], load[NGX_WEIR_PATH_MAX];
     weir_options options = {.attached = conf->segment,
@@ -264,14 +243,24 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
                       rules ? (const char *)conf->rules_path.data : ledger,
                       rules ? weir_strerror(error) : weir__mapped_why(ledger, error, why, sizeof(why)),
                       weir_error_name(error));
+        conf->engine = NULL;
         return NGX_ERROR;
     }
-    return ngx_weir_close_later(cf, ngx_weir_engine_close, conf->engine);
+    return NGX_OK;
 }
 
 /* ---- While it runs ---- */
 
 static ngx_event_t ngx_weir_poll_event;
+
+void ngx_weir_start_timer(ngx_event_t *event, ngx_event_handler_pt handler, void *data, ngx_msec_t ms)
+{
+    event->handler = handler;
+    event->data = data;
+    event->log = ngx_cycle->log;
+    event->cancelable = 1;
+    ngx_add_timer(event, ms);
+}
 
 /* Once in each worker. */
 static void ngx_weir_log_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
@@ -327,21 +316,10 @@ static void ngx_weir_rules_read(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 {
-    ngx_event_t *event = &ngx_weir_poll_event;
     if (conf->rules_by_workers)
         ngx_weir_rules_read(cycle, conf);
-    event->handler = ngx_weir_poll;
-    event->data = conf;
-    event->log = cycle->log;
-    event->cancelable = 1;   /* does not delay the worker's shutdown */
-    ngx_add_timer(event, 1); /* rules may have changed since the master read them */
+    ngx_weir_start_timer(&ngx_weir_poll_event, ngx_weir_poll, conf, 1); /* rules may have changed meanwhile */
     return conf->store ? ngx_weir_store_start(cycle, conf->store, conf->engine) : NGX_OK;
-}
-
-void ngx_weir_engine_stop(ngx_weir_engine_t *conf)
-{
-    if (conf->store)
-        ngx_weir_store_stop(conf->store);
 }
 
 /* ---- Login throttle ---- */

@@ -21,7 +21,7 @@ const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEI
 
 /* ---- Timer ---- */
 
-void ngx_weir_store_stay(ngx_weir_store_t *store)
+void ngx_weir_store_update_cancelable(ngx_weir_store_t *store)
 {
     store->wake.cancelable = store->waiting == 0 && !weir__client_owes_refunds(store->client);
 }
@@ -53,7 +53,7 @@ static void ngx_weir_store_tick(ngx_event_t *event)
 {
     ngx_weir_store_t *store = event->data;
     weir__client_tick(store->client, weir__monotonic_us());
-    ngx_weir_store_stay(store);
+    ngx_weir_store_update_cancelable(store);
     ngx_weir_store_stats_publish(store);
     if (!event->timer_set)
         ngx_weir_store_arm(store);
@@ -146,41 +146,31 @@ static void ngx_weir_store_done(void *context, struct weir__store_request *reque
     ngx_weir_wait_t *wait = request->owner;
     wait->in_flight = 0;
     store->waiting--;
-    ngx_weir_store_stay(store);
+    ngx_weir_store_update_cancelable(store);
     if (request->error)
         ngx_weir_store_stats_failed(store, request->error);
-    if (wait->on_reply) {
-        ngx_post_event(&wait->event, &ngx_posted_events);
-    }
+    ngx_post_event(&wait->event, &ngx_posted_events);
 }
 
-ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_wait_t *wait))
+void ngx_weir_wait_begin(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait))
 {
     ngx_weir_store_t *store = wait->store;
     struct weir__store_request *request = weir_async_request(wait->async);
+    int64_t now = weir__monotonic_us();
     request->owner = wait;
-    wait->on_reply = NULL; /* a reply at once is reported by the return value */
+    if (ms)
+        request->deadline_us = now + ngx_min((int64_t)ms * 1000, REFUND_US);
+    wait->on_reply = on_reply;
     wait->in_flight = 1;
     store->waiting++;
-    ngx_weir_store_stay(store);
-    weir__client_submit(store->client, request, weir__monotonic_us());
-    if (!wait->in_flight)
-        return NGX_OK;
-    wait->on_reply = on_reply;
+    ngx_weir_store_update_cancelable(store);
+    weir__client_submit(store->client, request, now);
     ngx_weir_store_flush_later(store);
-    return NGX_AGAIN;
-}
-
-ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait))
-{
-    weir_async_request(wait->async)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, REFUND_US);
-    return ngx_weir_wait_begin(wait, on_reply);
 }
 
 void ngx_weir_wait_detached(ngx_weir_wait_t *wait)
 {
-    if (ngx_weir_wait_begin_for(wait, REFUND_US / 1000, ngx_weir_wait_end) == NGX_OK)
-        ngx_weir_wait_end(wait);
+    ngx_weir_wait_begin(wait, REFUND_US / 1000, ngx_weir_wait_end);
 }
 
 void ngx_weir_wait_end(ngx_weir_wait_t *wait)
@@ -200,7 +190,7 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
         weir__client_refund(store->client, refund, weir__monotonic_us());
         ngx_weir_store_flush_later(store);
     }
-    ngx_weir_store_stay(store);
+    ngx_weir_store_update_cancelable(store);
     if (ops > KEEP_OPS || store->idle_count >= KEEP_WAITS) {
         weir_async_free(wait->async);
         ngx_free(wait);
@@ -243,7 +233,7 @@ ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir
 
 void ngx_weir_store_stop(ngx_weir_store_t *store)
 {
-    if (store->client == NULL)
+    if (store == NULL || store->client == NULL)
         return;
     ngx_weir_store_stats_publish(store);
     weir__client_free(store->client);

@@ -31,7 +31,7 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 #define NGX_WEIR_STORE_NAMES_MAX 320
 /* A URL for the engine, which needs prefix and hash_keys only. */
 const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX]);
-/* Starts the client of a worker, which connects at once. And stops it. */
+/* Starts the client of a worker, which connects at once. And stops it; NULL is allowed. */
 ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir *engine);
 void ngx_weir_store_stop(ngx_weir_store_t *store);
 
@@ -55,10 +55,8 @@ struct ngx_weir_wait_s {
 
 /* NULL: no memory. */
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store);
-/* Sends the ops. NGX_AGAIN: `on_reply` is called later; NGX_OK: complete already. */
-ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*on_reply)(ngx_weir_wait_t *wait));
-/* With a timeout of its own, for calls without a waiting client. */
-ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait));
+/* Sends the ops. `on_reply` is called later, from an event, at the latest after `ms`; 0: the store's deadline. */
+void ngx_weir_wait_begin(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*on_reply)(ngx_weir_wait_t *wait));
 /* Without a callback, for refunds: a longer timeout; ends by itself. */
 void ngx_weir_wait_detached(ngx_weir_wait_t *wait);
 /* The checks are done, or the caller leaves: refunds what was taken and not used. */
@@ -79,7 +77,7 @@ typedef struct {
 
 void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum);
 /* "slow", "down" … for failures[reason]. */
-const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32]);
+const char *ngx_weir_store_reason(ngx_uint_t reason);
 
 /* ---- Internal ---- */
 
@@ -113,9 +111,10 @@ struct ngx_weir_store_s {
 };
 
 /*
- * Lets a worker that shuts down stay until no request waits and all refunds are sent, which their timeouts bound.
+ * Makes the timer cancelable while no request waits and all refunds are sent: a worker that shuts down waits for a
+ * timer that is not, at most for the timeouts of these.
  */
-void ngx_weir_store_stay(ngx_weir_store_t *store);
+void ngx_weir_store_update_cancelable(ngx_weir_store_t *store);
 
 /* Functions of struct weir__driver; the context is the store. */
 ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle);
@@ -134,13 +133,11 @@ typedef struct {
 /* Parses a numeric address. False: it is a name. */
 ngx_uint_t ngx_weir_literal(const char *host, uint16_t port, ngx_weir_addresses_t *addresses);
 /*
- * Resolves a name; calls `found` later, never from within. One lookup per `owner` at a time. NGX_ERROR: not possible
- * now.
+ * Resolves a name for a channel. NGX_AGAIN: call again later; NGX_OK: resolved, perhaps to no address; NGX_ERROR: not
+ * possible now. `anew`: a result that is there already is outdated.
  */
-typedef void ngx_weir_found_pt(void *owner, const ngx_weir_addresses_t *addresses);
-ngx_int_t ngx_weir_lookup(const char *host, uint16_t port, ngx_weir_found_pt *found, void *owner, ngx_log_t *log);
-/* Cancels the lookups of an owner. */
-void ngx_weir_lookup_forget(void *owner);
+ngx_int_t ngx_weir_lookup(unsigned channel, const char *host, uint16_t port, ngx_uint_t anew,
+                          ngx_weir_addresses_t *addresses);
 
 ngx_int_t ngx_weir_store_stats_make(ngx_conf_t *cf, ngx_weir_store_t *store);
 void ngx_weir_store_stats_begin(ngx_weir_store_t *store);

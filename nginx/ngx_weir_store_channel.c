@@ -13,6 +13,7 @@
 
 #define READ_BYTES 65536
 #define READ_TURNS 16 /* reads before other events are handled */
+#define LOOKUP_MS  5  /* until the channel polls again for the addresses of a name */
 
 typedef enum { CLOSED, OPENING, RESOLVING, CONNECTING, HANDSHAKE, OPEN } ngx_weir_channel_state_t;
 
@@ -25,7 +26,7 @@ struct ngx_weir_channel_s {
     ngx_weir_addresses_t addresses;
     ngx_uint_t next; /* address to try */
     ngx_peer_connection_t peer;
-    ngx_event_t step; /* work posted by a call of the client */
+    ngx_event_t step; /* work posted by a call of the client, and the timer that polls for addresses */
 };
 
 static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
@@ -64,8 +65,8 @@ void ngx_weir_channel_close(void *context, unsigned number)
 {
     ngx_weir_store_t *store = context;
     ngx_weir_channel_t *channel = &store->channels[number];
-    if (channel->state == RESOLVING)
-        ngx_weir_lookup_forget(channel);
+    if (channel->step.timer_set)
+        ngx_del_timer(&channel->step);
     if (channel->step.posted) {
         ngx_delete_posted_event(&channel->step);
     }
@@ -122,7 +123,7 @@ static void ngx_weir_channel_read_event(ngx_event_t *event)
     for (ngx_uint_t i = 0; i < READ_TURNS; i++) {
         ssize_t got = c->recv(c, room, sizeof(room));
         if (got == NGX_AGAIN) {
-            ngx_weir_store_stay(store);
+            ngx_weir_store_update_cancelable(store);
             ngx_weir_store_stats_publish(store);
             if (ngx_handle_read_event(event, 0) != NGX_OK)
                 ngx_weir_channel_lost(channel);
@@ -165,32 +166,29 @@ static const char *ngx_weir_channel_name(const ngx_weir_channel_t *channel)
     return *given ? given : channel->host;
 }
 
-/* Whether the certificate is valid for the server's name. */
+/* Lets OpenSSL check that the certificate is for the server's name or address. Only names are sent (SNI). */
+static ngx_uint_t ngx_weir_channel_expect(SSL *ssl, const char *name)
+{
+    ngx_weir_addresses_t literal;
+    if (ngx_weir_literal(name, 0, &literal))
+        return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
+    return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
+}
+
+/* Whether the certificate is valid. nginx leaves it to its caller to check that. */
 static ngx_uint_t ngx_weir_channel_verified(ngx_weir_channel_t *channel)
 {
     ngx_connection_t *c = channel->peer.connection;
     const char *name = ngx_weir_channel_name(channel);
     long result = SSL_get_verify_result(c->ssl->connection);
-    if (channel->store->options.no_verify)
+    if (channel->store->options.no_verify || result == X509_V_OK)
         return 1;
-    if (result != X509_V_OK) {
+    if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH) {
+        ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate is not for %s; server_name= names another", name);
+    } else {
         ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate of %s is not valid: %s", name,
                       X509_verify_cert_error_string(result));
-        return 0;
     }
-    ngx_weir_addresses_t literal;
-    ngx_str_t text = {ngx_strlen(name), (u_char *)name};
-    if (!ngx_weir_literal(name, 0, &literal)) {
-        if (ngx_ssl_check_host(c, &text) == NGX_OK)
-            return 1;
-    } else {
-        X509 *certificate = SSL_get_peer_certificate(c->ssl->connection);
-        int good = certificate && X509_check_ip_asc(certificate, name, 0) == 1;
-        X509_free(certificate);
-        if (good)
-            return 1;
-    }
-    ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate is not for %s; server_name= names another", name);
     return 0;
 }
 
@@ -208,12 +206,10 @@ static void ngx_weir_channel_handshaken(ngx_connection_t *c)
 static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
 {
     ngx_connection_t *c = channel->peer.connection;
-    const char *name = ngx_weir_channel_name(channel);
-    ngx_weir_addresses_t literal;
     channel->state = HANDSHAKE;
     c->pool = ngx_create_pool(512, c->log);
     if (c->pool == NULL || ngx_ssl_create_connection(channel->store->ssl, c, NGX_SSL_CLIENT) != NGX_OK ||
-        (!ngx_weir_literal(name, 0, &literal) && SSL_set_tlsext_host_name(c->ssl->connection, name) != 1)) {
+        !ngx_weir_channel_expect(c->ssl->connection, ngx_weir_channel_name(channel))) {
         ngx_weir_channel_lost(channel);
         return;
     }
@@ -289,49 +285,59 @@ static void ngx_weir_channel_connect(ngx_weir_channel_t *channel)
     ngx_weir_channel_lost(channel);
 }
 
-static void ngx_weir_channel_found(void *owner, const ngx_weir_addresses_t *addresses)
-{
-    ngx_weir_channel_t *channel = owner;
-    channel->addresses = *addresses;
-    if (addresses->count == 0)
-        ngx_log_error(NGX_LOG_ERR, &channel->store->quiet, 0, "there is no address of %s", channel->host);
-    ngx_weir_channel_connect(channel);
-}
-
 /* ---- Functions of the driver ---- */
 
-static ngx_uint_t ngx_weir_channel_path(ngx_weir_channel_t *channel)
+/* A Unix socket. A path that is too long leaves no address. */
+static void ngx_weir_channel_path(ngx_weir_channel_t *channel)
 {
     struct sockaddr_un *to = (struct sockaddr_un *)&channel->addresses.list[0];
     if (ngx_strlen(channel->host) >= sizeof(to->sun_path))
-        return 0;
+        return;
     ngx_memzero(to, sizeof(*to));
     to->sun_family = AF_UNIX;
     (void)ngx_cpystrn((u_char *)to->sun_path, (u_char *)channel->host, sizeof(to->sun_path));
     channel->addresses.lens[0] = sizeof(*to);
     channel->addresses.count = 1;
-    return 1;
+}
+
+/* Resolves the name of the server. A channel with state OPENING begins; it is called again while RESOLVING. */
+static void ngx_weir_channel_resolve(ngx_weir_channel_t *channel)
+{
+    ngx_uint_t begins = channel->state == OPENING;
+    channel->state = RESOLVING;
+    ngx_int_t rc = ngx_weir_lookup(channel->number, channel->host, channel->port, begins, &channel->addresses);
+    if (rc == NGX_AGAIN) {
+        ngx_add_timer(&channel->step, LOOKUP_MS);
+        return;
+    }
+    if (rc == NGX_OK && channel->addresses.count == 0)
+        ngx_log_error(NGX_LOG_ERR, &channel->store->quiet, 0, "there is no address of %s", channel->host);
+    ngx_weir_channel_connect(channel);
 }
 
 static void ngx_weir_channel_step(ngx_event_t *event)
 {
     ngx_weir_channel_t *channel = event->data;
-    if (channel->state == OPEN) {
+    switch (channel->state) {
+    case OPEN:
         ngx_weir_channel_write(channel);
-        return;
-    }
-    if (channel->state != OPENING)
-        return;
-    channel->next = channel->addresses.count = 0;
-    if (channel->host[0] == '/' ? ngx_weir_channel_path(channel)
-                                : ngx_weir_literal(channel->host, channel->port, &channel->addresses)) {
+        break;
+    case OPENING:
+        channel->next = channel->addresses.count = 0;
+        if (channel->host[0] == '/')
+            ngx_weir_channel_path(channel);
+        else if (!ngx_weir_literal(channel->host, channel->port, &channel->addresses)) {
+            ngx_weir_channel_resolve(channel);
+            break;
+        }
         ngx_weir_channel_connect(channel);
-        return;
+        break;
+    case RESOLVING:
+        ngx_weir_channel_resolve(channel);
+        break;
+    default:
+        break;
     }
-    channel->state = RESOLVING;
-    if (channel->host[0] == '/' ||
-        ngx_weir_lookup(channel->host, channel->port, ngx_weir_channel_found, channel, ngx_cycle->log) != NGX_OK)
-        ngx_weir_channel_lost(channel);
 }
 
 void ngx_weir_channel_open(void *context, unsigned number, const char *host, uint16_t port)
@@ -366,6 +372,7 @@ ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle)
         channel->step.handler = ngx_weir_channel_step;
         channel->step.data = channel;
         channel->step.log = cycle->log;
+        channel->step.cancelable = 1; /* does not delay the worker's shutdown */
     }
     return NGX_OK;
 }

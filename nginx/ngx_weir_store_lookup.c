@@ -1,33 +1,23 @@
 /*
- * Resolving names. getaddrinfo blocks, so a thread calls it and signals an event descriptor. That way names resolve as
- * in every other program of the host (/etc/hosts, search domains), anew for each connection. At most one thread per
- * name.
+ * Resolving names. getaddrinfo blocks, so a thread calls it, and the channel polls for its result. That way names
+ * resolve as in every other program of the host (/etc/hosts, search domains), anew for each connection. At most one
+ * thread per channel.
  */
 #include "ngx_weir_store.h"
 
 #include <netdb.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
-
-#define LOOKUPS     16 /* names at once */
-#define OWNERS      64 /* of one name */
-#define THREAD_ROOM (256 * 1024)
 
 typedef struct {
     char host[256];
     uint16_t port;
-    int event_fd;
-    ngx_weir_addresses_t addresses; /* written by the thread until it signals */
-
-    ngx_connection_t *connection; /* NULL: free */
-    struct {
-        void *owner; /* NULL: cancelled */
-        ngx_weir_found_pt *found;
-    } owners[OWNERS];
-    ngx_uint_t owner_count;
+    ngx_uint_t running;
+    volatile ngx_uint_t done;       /* set by the thread */
+    ngx_weir_addresses_t addresses; /* written by the thread before `done` */
 } ngx_weir_lookup_t;
 
-static ngx_weir_lookup_t ngx_weir_lookups[LOOKUPS];
+/* Not in the cycle's pool: a thread may outlast it. */
+static ngx_weir_lookup_t ngx_weir_lookups[WEIR__CHANNELS];
 
 static void ngx_weir_addresses_read(const char *host, uint16_t port, int flags, ngx_weir_addresses_t *addresses)
 {
@@ -56,104 +46,41 @@ ngx_uint_t ngx_weir_literal(const char *host, uint16_t port, ngx_weir_addresses_
 static void *ngx_weir_lookup_run(void *data)
 {
     ngx_weir_lookup_t *lookup = data;
-    uint64_t one = 1;
     ngx_weir_addresses_read(lookup->host, lookup->port, AI_ADDRCONFIG, &lookup->addresses);
-    (void)!write(lookup->event_fd, &one, sizeof(one));
+    ngx_memory_barrier();
+    lookup->done = 1;
     return NULL;
 }
 
-/* Runs in the worker. */
-static void ngx_weir_lookup_done(ngx_event_t *event)
+static ngx_int_t ngx_weir_lookup_begin(ngx_weir_lookup_t *lookup)
 {
-    ngx_connection_t *c = event->data;
-    ngx_weir_lookup_t *lookup = c->data;
-    uint64_t count;
-    if (read(c->fd, &count, sizeof(count)) != (ssize_t)sizeof(count))
-        return; /* not yet */
-    ngx_weir_addresses_t addresses = lookup->addresses;
-    ngx_uint_t owners = lookup->owner_count;
-    lookup->connection = NULL;
-    ngx_close_connection(c);
-    for (ngx_uint_t i = 0; i < owners; i++)
-        if (lookup->owners[i].owner)
-            lookup->owners[i].found(lookup->owners[i].owner, &addresses);
-}
-
-static ngx_weir_lookup_t *ngx_weir_lookup_find(const char *host, uint16_t port)
-{
-    ngx_weir_lookup_t *unused = NULL;
-    for (ngx_uint_t i = 0; i < LOOKUPS; i++) {
-        ngx_weir_lookup_t *each = &ngx_weir_lookups[i];
-        if (each->connection && each->port == port && strcmp(each->host, host) == 0)
-            return each;
-        unused = each->connection ? unused : each;
-    }
-    return unused;
-}
-
-static ngx_int_t ngx_weir_lookup_thread(ngx_weir_lookup_t *lookup)
-{
-    pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
-    if (pthread_attr_init(&attributes) != 0)
-        return NGX_ERROR;
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)pthread_attr_setstacksize(&attributes, THREAD_ROOM);
     /* signals are handled by nginx's thread */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&thread, &attributes, ngx_weir_lookup_run, lookup);
+    int error = pthread_create(&thread, NULL, ngx_weir_lookup_run, lookup);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attributes);
-    return error ? NGX_ERROR : NGX_OK;
+    lookup->running = error == 0;
+    return error || pthread_detach(thread) != 0 ? NGX_ERROR : NGX_AGAIN;
 }
 
-static ngx_int_t ngx_weir_lookup_begin(ngx_weir_lookup_t *lookup, const char *host, uint16_t port, ngx_log_t *log)
+ngx_int_t ngx_weir_lookup(unsigned channel, const char *host, uint16_t port, ngx_uint_t anew,
+                          ngx_weir_addresses_t *addresses)
 {
-    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    ngx_connection_t *c = fd < 0 ? NULL : ngx_get_connection(fd, log);
-    if (c == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return NGX_ERROR;
+    ngx_weir_lookup_t *lookup = &ngx_weir_lookups[channel];
+    if (lookup->running) {
+        if (!lookup->done)
+            return NGX_AGAIN;
+        ngx_memory_barrier();
+        lookup->running = 0;
+        if (!anew && lookup->port == port && strcmp(lookup->host, host) == 0) {
+            *addresses = lookup->addresses;
+            return NGX_OK;
+        }
     }
-    c->data = lookup;
-    c->read->handler = ngx_weir_lookup_done;
-    c->read->log = c->write->log = log;
-    c->read->resolver = 1; /* so that a worker that shuts down does not report it as an open connection */
     (void)ngx_cpystrn((u_char *)lookup->host, (u_char *)host, sizeof(lookup->host));
     lookup->port = port;
-    lookup->event_fd = fd;
-    lookup->owner_count = 0;
-    if (ngx_add_event(c->read, NGX_READ_EVENT, NGX_LEVEL_EVENT) != NGX_OK || ngx_weir_lookup_thread(lookup) != NGX_OK) {
-        ngx_close_connection(c);
-        return NGX_ERROR;
-    }
-    lookup->connection = c;
-    return NGX_OK;
-}
-
-ngx_int_t ngx_weir_lookup(const char *host, uint16_t port, ngx_weir_found_pt *found, void *owner, ngx_log_t *log)
-{
-    ngx_weir_lookup_t *lookup = ngx_weir_lookup_find(host, port);
-    if (lookup == NULL || (!lookup->connection && ngx_weir_lookup_begin(lookup, host, port, log) != NGX_OK))
-        return NGX_ERROR;
-    ngx_uint_t at = 0;
-    while (at < lookup->owner_count && lookup->owners[at].owner)
-        at++;
-    if (at == OWNERS)
-        return NGX_ERROR;
-    lookup->owners[at].owner = owner;
-    lookup->owners[at].found = found;
-    lookup->owner_count = ngx_max(lookup->owner_count, at + 1);
-    return NGX_OK;
-}
-
-void ngx_weir_lookup_forget(void *owner)
-{
-    for (ngx_uint_t i = 0; i < LOOKUPS; i++)
-        for (ngx_uint_t j = 0; j < ngx_weir_lookups[i].owner_count; j++)
-            if (ngx_weir_lookups[i].owners[j].owner == owner)
-                ngx_weir_lookups[i].owners[j].owner = NULL;
+    lookup->done = 0;
+    return ngx_weir_lookup_begin(lookup);
 }

@@ -81,37 +81,39 @@ void ngx_weir_store_stats_publish(ngx_weir_store_t *store)
     }
 }
 
-/* The first stands for errors that are not of a store, e.g. no memory. */
-static const int ngx_weir_reasons[NGX_WEIR_STORE_REASONS] = {
-    0,
-    WEIR_ESTOREDOWN,
-    WEIR_ESTORESLOW,
-    WEIR_ESTOREBREAKER,
-    WEIR_ESTOREGARBAGE,
-    WEIR_ESTORELOADING,
-    WEIR_ESTOREREADONLY,
-    WEIR_ESTOREOOM,
-    WEIR_ESTORECROSSSLOT,
-    WEIR_ESTOREWRONGTYPE,
-    WEIR_ESTOREAUTH,
-    WEIR_ESTOREERROR,
-    WEIR_ESTORECLOCK,
-    WEIR_ESTORELIMIT,
-    WEIR_ESTOREDISK,
-    WEIR_ESTORECLIENTS,
+static const struct {
+    int error;
+    const char *name;
+} ngx_weir_reasons[NGX_WEIR_STORE_REASONS] = {
+    {0, "other"}, /* not of a store, e.g. no memory */
+    {WEIR_ESTOREDOWN, "down"},
+    {WEIR_ESTORESLOW, "slow"},
+    {WEIR_ESTOREBREAKER, "breaker"},
+    {WEIR_ESTOREGARBAGE, "garbage"},
+    {WEIR_ESTORELOADING, "loading"},
+    {WEIR_ESTOREREADONLY, "readonly"},
+    {WEIR_ESTOREOOM, "oom"},
+    {WEIR_ESTORECROSSSLOT, "crossslot"},
+    {WEIR_ESTOREWRONGTYPE, "wrongtype"},
+    {WEIR_ESTOREAUTH, "auth"},
+    {WEIR_ESTOREERROR, "error"},
+    {WEIR_ESTORECLOCK, "clock"},
+    {WEIR_ESTORELIMIT, "limit"},
+    {WEIR_ESTOREDISK, "disk"},
+    {WEIR_ESTORECLIENTS, "clients"},
 };
 
-static ngx_uint_t ngx_weir_store_stats_index(int error)
+const char *ngx_weir_store_reason(ngx_uint_t reason)
 {
-    for (ngx_uint_t i = 1; i < NGX_WEIR_STORE_REASONS; i++)
-        if (ngx_weir_reasons[i] == error)
-            return i;
-    return 0;
+    return ngx_weir_reasons[reason].name;
 }
 
 void ngx_weir_store_stats_failed(ngx_weir_store_t *store, int error)
 {
-    (void)ngx_atomic_fetch_add(&store->stats->blocks[store->block].failures[ngx_weir_store_stats_index(error)], 1);
+    ngx_uint_t reason = NGX_WEIR_STORE_REASONS - 1;
+    while (reason && ngx_weir_reasons[reason].error != error)
+        reason--;
+    (void)ngx_atomic_fetch_add(&store->stats->blocks[store->block].failures[reason], 1);
 }
 
 static void ngx_weir_store_stats_states(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
@@ -153,18 +155,4 @@ void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum
             sum->failures[j] += store->stats->blocks[i].failures[j];
     }
     ngx_weir_store_stats_states(store, sum);
-}
-
-/* The error's name without its prefix: "slow" for WEIR_ESTORESLOW. */
-const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32])
-{
-    static const char before[] = "ESTORE";
-    if (reason == 0)
-        return "other";
-    const char *name = weir_error_name(ngx_weir_reasons[reason]), *at = strstr(name, before);
-    at = at ? at + sizeof(before) - 1 : name;
-    size_t len = ngx_min(ngx_strlen(at), 31);
-    ngx_strlow((u_char *)text, (u_char *)at, len);
-    text[len] = '\0';
-    return text;
 }

@@ -8,15 +8,16 @@
  *   deny        replies to denied requests, plain and gRPC
  *   queue       denied requests that are deferred instead
  *   permits     permits of requests in flight: renewed, and released at the end
- *   store       requests that wait for the store
+ *   wait        requests that wait, for a time or for the store
  *   load        reports to the agent: requests in flight, responses of upstreams
  *   filter      response headers
  *   variables   $weir_...
  *   log         weir_log_denied and weir_access_log, written by a thread
  *   status      weir_status and weir_metrics
- *   rls         Envoy's rate-limit service, over gRPC and as JSON; body: reading request bodies
- *   api         the HTTP decision API: from a request to src/services/http and back; login throttle; reservations
- *   api_conf    directives and tokens of the API; api_auth: forward authentication
+ *   rls         Envoy's rate-limit service, over gRPC and as JSON
+ *   api         the HTTP decision API: from a request to src/services/http and back; reservations
+ *   api_auth    forward authentication
+ *   login       tokens of these services, and the login throttle
  *
  * ngx_weir.h has the rules and the segment. docs/nginx.md describes the module for its users.
  */
@@ -29,6 +30,7 @@
 
 #include "ngx_weir.h"
 #include "ngx_weir_store.h"
+#include "base/sha256.h"
 #include "services/http/api.h"
 
 /* Hidden: not for other modules. */
@@ -92,7 +94,6 @@ typedef struct {
     ngx_http_weir_log_t *log; /* NULL: none */
     ngx_http_weir_access_log_t *access_log;
     ngx_http_weir_queue_t *queue;
-    ngx_flag_t rls; /* weir_rls: the location replies to gRPC calls */
     ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
     ngx_flag_t service;        /* weir_api or weir_auth: not limited itself unless `weir on` is set here */
     ngx_array_t *tokens;       /* of ngx_http_weir_token_t; NULL: open */
@@ -103,16 +104,13 @@ typedef struct {
     ngx_array_t *auth_proxies; /* of ngx_cidr_t; NULL: this host, and peers that authenticate */
 } ngx_http_weir_loc_conf_t;
 
-/* Tokens are compared by their keyed digests, in constant time. */
+/* Tokens are compared by their digests, in constant time. */
 typedef struct {
-    u_char digest[32];
+    u_char digest[WEIR__SHA256_BYTES];
     ngx_uint_t is_operator;
 } ngx_http_weir_token_t;
 
 extern ngx_module_t ngx_http_weir_module, ngx_http_weir_filter_module;
-
-/* Sets the content handler of the location that is being configured, and marks the engine as needed. */
-char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler);
 
 /* Adds a handler to a phase of all requests. */
 ngx_int_t ngx_http_weir_add_phase(ngx_conf_t *cf, ngx_uint_t phase, ngx_http_handler_pt handler);
@@ -183,14 +181,19 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
 /* A header to which each proxy or the browser adds lines: X-Forwarded-For, Forwarded, Cookie. Others have one value. */
 ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len);
 
-/* ---- Waiting for the store ---- */
+/* ---- Waiting ---- */
+
+/* Runs `later` after `ms`, unless the client disconnects. Of main requests only. NGX_OK or NGX_ERROR. */
+ngx_int_t ngx_http_weir_pause(ngx_http_request_t *r, ngx_msec_t ms, ngx_http_event_handler_pt later);
+/* For `later`: true if it was called too early, or the request was finalized. */
+ngx_uint_t ngx_http_weir_is_paused(ngx_http_request_t *r);
 
 /* Called when the reply has arrived: repeats the call, which then finds the reply. */
 typedef void ngx_http_weir_go_on_pt(ngx_http_request_t *r, ngx_str_t *body);
 
 /* The request's wait for the store; *replied: the reply has arrived. NULL: there is no store. */
 ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *replied);
-/* Sends the ops. NGX_OK: replied; NGX_AGAIN: `go_on` is called later, with `body` (NULL: an empty one); NGX_ERROR. */
+/* Sends the ops. NGX_AGAIN: `go_on` is called later, with `body` (NULL: an empty one); NGX_ERROR. */
 ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait, ngx_http_weir_go_on_pt *go_on,
                                    const ngx_str_t *body);
 /* After the checks. NULL is allowed. */
@@ -234,6 +237,7 @@ void ngx_http_weir_set_type(ngx_http_request_t *r, const char *type);
 ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const void *body, size_t len, const char *type);
 /* Adds one response header. */
 ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, const char *name, ngx_str_t value);
+ngx_int_t ngx_http_weir_push_text(ngx_http_request_t *r, const char *name, const char *value);
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
 
@@ -245,7 +249,8 @@ ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf);
 char *ngx_http_weir_access_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* `weir_log_denied PATH|off [rate=100] [hash|hash=SALT]` */
 char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-ngx_int_t ngx_http_weir_access_log_init(ngx_conf_t *cf);
+/* Of the log phase. */
+ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r);
 void ngx_http_weir_log_start(ngx_cycle_t *cycle);
 void ngx_http_weir_log_stop(void);
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
@@ -259,16 +264,9 @@ u_char *ngx_http_weir_json_string(u_char *to, u_char *last, const void *text, si
 
 /* ---- Services ---- */
 
-/*
- * The request's body in one piece, once nginx has read it: in place, or a copy. NGX_DECLINED: it has more than `max`
- * bytes.
- */
-ngx_int_t ngx_http_weir_body(ngx_http_request_t *r, size_t max, ngx_str_t *body);
-/* NGX_OK: a POST. Else what the content handler returns. */
-ngx_int_t ngx_http_weir_only_post(ngx_http_request_t *r);
-/* The directives weir_rls and weir_rls_json. */
-char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* The content handlers of weir_rls and weir_rls_json. */
+ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r);
 /* If nginx refuses a gRPC call for its size, replaces the reply by gRPC's. */
 ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r);
 
@@ -278,31 +276,16 @@ ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r);
 
 /* ---- Load ---- */
 
-ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
-void ngx_http_weir_load_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
+/* The handler of the log phase: the request has ended. */
+ngx_int_t ngx_http_weir_load_log(ngx_http_request_t *r);
+void ngx_http_weir_load_start(ngx_http_weir_main_conf_t *mcf);
 void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf);
 /* The request passes, and is in flight until it ends. */
 void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx);
 
 /* ---- The decision API ---- */
 
-/* The main configuration of the filter module. */
-typedef struct {
-    ngx_flag_t wanted; /* some location needs the API */
-    ngx_int_t reservations_max;
-    void *token_mac;                        /* EVP_MAC_CTX of the tokens' digests; NULL: no token yet */
-    struct weir__reservations reservations; /* count 0: off */
-} ngx_http_weir_api_conf_t;
-
-void *ngx_http_weir_api_create_conf(ngx_conf_t *cf);
-char *ngx_http_weir_api_reservations(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-/* Merges the API's part of a location's configuration. */
-void ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf);
 /* After the configuration was read and the engine opened. */
 ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
 /* In a worker. */
@@ -320,20 +303,13 @@ enum {
  */
 ngx_uint_t ngx_http_weir_api_caller(ngx_http_request_t *r, ngx_uint_t bearer);
 /*
- * Must run before anything that depends on the caller: delays a request with a token, valid or not, if its address sent
- * invalid ones, unless the last token of its connection was valid. NGX_DECLINED: continue. NGX_BUSY: too many requests
- * of the address are delayed, and this one must be refused, whatever its token. Else the content handler returns the
- * value; after NGX_DONE it is called again later.
+ * The login throttle; must run before anything that depends on the caller. Delays a request with a token, valid or not,
+ * if its address sent invalid ones, unless the last token of its connection was valid; and delays the reply to an
+ * invalid token. NGX_DECLINED: continue. NGX_BUSY: too many requests of the address are delayed, and this one must be
+ * refused, whatever its token. Else the content handler returns the value; after NGX_DONE it is called again later.
  */
-ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t caller);
+ngx_int_t ngx_http_weir_login(ngx_http_request_t *r, ngx_uint_t caller);
 #define NGX_HTTP_WEIR_LOGIN_BUSY "too many wrong tokens came from this address: try again"
-/*
- * The login throttle: delays the reply to an invalid token. `later` sends it, unless ngx_http_weir_login_is_throttled
- * returns true, in which case it is called again. NGX_DECLINED: no delay, as for subrequests; else the content handler
- * returns the value.
- */
-ngx_int_t ngx_http_weir_login_throttle(ngx_http_request_t *r, ngx_http_event_handler_pt later);
-ngx_uint_t ngx_http_weir_login_is_throttled(ngx_http_request_t *r);
 /* NGX_DECLINED: the location's tokens admit the request. Else it was refused; the content handler returns the value. */
 ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, ngx_uint_t bearer);
 /* Sends an error as JSON, and discards the request's body. */
@@ -341,11 +317,6 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
 
 ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r);
-
-/* Called with the complete body, or with NULL if it is too long. Finalizes the request. */
-typedef void ngx_http_weir_api_body_pt(ngx_http_request_t *r, ngx_str_t *body);
-/* Reads the body of up to WEIR__API_BODY_MAX bytes; returns what the content handler returns. */
-ngx_int_t ngx_http_weir_api_read_body(ngx_http_request_t *r, ngx_http_weir_api_body_pt *done);
 
 #pragma GCC visibility pop
 

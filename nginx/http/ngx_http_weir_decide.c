@@ -7,32 +7,17 @@
 #define COST_MAX     INT64_C(4294967295)
 #define KEY_ROOM     (6 * WEIR_KEY_SHOWN_MAX + 16) /* bytes of a key as JSON, every byte escaped */
 
-/*
- * ---- Delayed requests ----
- *
- * The timer is that of the connection's write event, as in limit_req: nothing else uses it before the reply, a waiting
- * request needs no memory for it, and nginx removes it with the request. Requests leave in the order of the departure
- * times that the segment assigned, across all workers.
- */
+/* ---- Delayed requests: they leave in the order of the departure times of the segment, across all workers ---- */
 
 static void ngx_http_weir_go_on(ngx_http_request_t *r)
 {
-    ngx_event_t *write = r->connection->write;
-    if (write->delayed) {
-        if (ngx_handle_write_event(write, 0) != NGX_OK)
-            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    if (ngx_http_weir_is_paused(r))
         return;
-    }
-    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        return;
-    }
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
     if (ctx) {
         ctx->waiting = 0;
         ngx_http_weir_load_begin(ngx_http_get_module_main_conf(r, ngx_http_weir_module), ctx);
     }
-    r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
     ngx_http_core_run_phases(r);
 }
@@ -73,29 +58,15 @@ static void ngx_http_weir_leave(void *data)
 static ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    ngx_connection_t *c = r->connection;
     ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
     if (cleanup == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     cleanup->handler = ngx_http_weir_leave;
     cleanup->data = r;
-
-    /* Detects a client that disconnects. */
-    if (c->read->ready) {
-        ngx_post_event(c->read, &ngx_posted_events);
-    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
     ctx->waiting = 1;
     ctx->rules = ngx_http_weir_active_rules(mcf->engine);
-    r->read_event_handler = ngx_http_test_reading;
-    r->write_event_handler = ngx_http_weir_go_on;
-
-    /* The timer counts from nginx's cached time, which is that of the beginning of this iteration of the event loop. */
-    ngx_time_update();
-    c->write->delayed = 1;
-    ngx_add_timer(c->write, (ngx_msec_t)(delay_ns / 1000000 + (delay_ns % 1000000 > 0)));
-    return NGX_AGAIN;
+    ngx_msec_t ms = (ngx_msec_t)(delay_ns / 1000000 + (delay_ns % 1000000 > 0));
+    return ngx_http_weir_pause(r, ms, ngx_http_weir_go_on) == NGX_OK ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 /* ---- Decisions ---- */

@@ -30,6 +30,11 @@ ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, const char *name, ngx
     return NGX_OK;
 }
 
+ngx_int_t ngx_http_weir_push_text(ngx_http_request_t *r, const char *name, const char *value)
+{
+    return ngx_http_weir_push_header(r, name, (ngx_str_t){ngx_strlen(value), (u_char *)value});
+}
+
 /* True if the decision has a header of this name. The first letter excludes most others. */
 static ngx_uint_t ngx_http_weir_is_ours(const ngx_http_weir_ctx_t *ctx, const ngx_str_t *name)
 {
@@ -110,8 +115,7 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
     return ngx_http_weir_add_phase(cf, NGX_HTTP_PRECONTENT_PHASE, ngx_http_weir_precontent);
 }
 
-static ngx_http_module_t ngx_http_weir_filter_module_ctx = {.postconfiguration = ngx_http_weir_filter_init,
-                                                            .create_main_conf = ngx_http_weir_api_create_conf};
+static ngx_http_module_t ngx_http_weir_filter_module_ctx = {.postconfiguration = ngx_http_weir_filter_init};
 
 ngx_module_t ngx_http_weir_filter_module = {NGX_MODULE_V1, .ctx = &ngx_http_weir_filter_module_ctx,
                                             .type = NGX_HTTP_MODULE};

@@ -35,7 +35,7 @@ static void ngx_http_weir_load_response(ngx_http_request_t *r, weir *engine, con
     weir_load_upstream(engine, &ngx_http_weir_load_worker, (int64_t)took * 1000000, failed);
 }
 
-static ngx_int_t ngx_http_weir_load_log(ngx_http_request_t *r)
+ngx_int_t ngx_http_weir_load_log(ngx_http_request_t *r)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
@@ -51,11 +51,6 @@ static ngx_int_t ngx_http_weir_load_log(ngx_http_request_t *r)
     return NGX_OK;
 }
 
-ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
-{
-    return mcf->load ? ngx_http_weir_add_phase(cf, NGX_HTTP_LOG_PHASE, ngx_http_weir_load_log) : NGX_OK;
-}
-
 /* A worker that shuts down keeps its heartbeat while it has requests. */
 static void ngx_http_weir_load_heartbeat(ngx_event_t *event)
 {
@@ -63,17 +58,12 @@ static void ngx_http_weir_load_heartbeat(ngx_event_t *event)
     ngx_add_timer(event, HEARTBEAT_MS);
 }
 
-void ngx_http_weir_load_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf)
+void ngx_http_weir_load_start(ngx_http_weir_main_conf_t *mcf)
 {
-    ngx_event_t *event = &ngx_http_weir_load_event;
     if (!mcf->load)
         return;
     weir_load_join(mcf->engine, &ngx_http_weir_load_worker);
-    event->handler = ngx_http_weir_load_heartbeat;
-    event->data = mcf->engine;
-    event->log = cycle->log;
-    event->cancelable = 1;
-    ngx_add_timer(event, HEARTBEAT_MS);
+    ngx_weir_start_timer(&ngx_http_weir_load_event, ngx_http_weir_load_heartbeat, mcf->engine, HEARTBEAT_MS);
 }
 
 void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf)

@@ -358,7 +358,7 @@ static u_char *ngx_http_weir_access_log_value(ngx_http_request_t *r, const ngx_h
                      : ngx_http_weir_access_log_text(to, last, value->data, value->len);
 }
 
-static ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r)
+ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r)
 {
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     ngx_http_weir_access_log_t *log = conf->access_log;
@@ -378,10 +378,4 @@ static ngx_int_t ngx_http_weir_access_log_handler(ngx_http_request_t *r)
     *at++ = '\n';
     (void)ngx_http_weir_log_put(r->connection->log, &log->to, line, (size_t)(at - line));
     return NGX_OK;
-}
-
-ngx_int_t ngx_http_weir_access_log_init(ngx_conf_t *cf)
-{
-    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
-    return mcf->logs ? ngx_http_weir_add_phase(cf, NGX_HTTP_LOG_PHASE, ngx_http_weir_access_log_handler) : NGX_OK;
 }

@@ -1,6 +1,8 @@
 /* Directives, and how configurations inherit. */
 #include "ngx_http_weir.h"
 
+#define BODY_BUFFER_BYTES 16384 /* of the API */
+
 /* ---- Directives ---- */
 
 static void ngx_http_weir_want_engine(ngx_conf_t *cf)
@@ -9,7 +11,8 @@ static void ngx_http_weir_want_engine(ngx_conf_t *cf)
     mcf->wanted = 1;
 }
 
-char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler)
+/* Sets the content handler of the location that is being configured, and marks the engine as needed. */
+static char *ngx_http_weir_set_handler(ngx_conf_t *cf, ngx_http_handler_pt handler)
 {
     ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = handler;
@@ -132,7 +135,87 @@ static char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
-/* weir_status, weir_metrics, weir_denied: `post` points to the content handler. */
+/* `weir_api_reservations NUMBER` */
+static char *ngx_http_weir_api_reservations(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_main_conf_t *mcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (mcf->reservations_max != NGX_CONF_UNSET)
+        return "is duplicate";
+    mcf->reservations_max = ngx_atoi(value[1].data, value[1].len);
+    if (mcf->reservations_max != NGX_ERROR && mcf->reservations_max <= WEIR__RESERVATIONS_MAX)
+        return NGX_CONF_OK;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid number \"%V\" in \"%V\"; use one from 0 to %d", &value[1],
+                       &cmd->name, WEIR__RESERVATIONS_MAX);
+    return NGX_CONF_ERROR;
+}
+
+static char *ngx_http_weir_serve(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_http_handler_pt handler)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    if (lcf->service)
+        return "contradicts another directive of this location, or is duplicate";
+    lcf->service = 1;
+    mcf->api = 1;
+    return ngx_http_weir_set_handler(cf, handler);
+}
+
+/* `weir_api` */
+static char *ngx_http_weir_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    (void)cmd;
+#if (NGX_PCRE)
+    if (clcf->regex)
+        return "needs a location with a path, such as /v1/, not a regular expression";
+#endif
+    if (clcf->named || clcf->exact_match)
+        return "needs a location with a path, such as /v1/";
+    return ngx_http_weir_serve(cf, conf, ngx_http_weir_api_handler);
+}
+
+/* `weir_auth` */
+static char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    (void)cmd;
+    return ngx_http_weir_serve(cf, conf, ngx_http_weir_auth_handler);
+}
+
+/* `weir_auth_status STATUS` */
+static char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    ngx_int_t status = ngx_atoi(value[1].data, value[1].len);
+    if (lcf->auth_status != NGX_CONF_UNSET_UINT)
+        return "is duplicate";
+    if (status < 400 || status > 599)
+        return ngx_weir_invalid(cf, cmd, "status", &value[1], "one from 400 to 599");
+    lcf->auth_status = (ngx_uint_t)status;
+    return NGX_CONF_OK;
+}
+
+/* `weir_auth_trusted_proxies NETWORK …` */
+static char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (lcf->auth_proxies == NULL)
+        lcf->auth_proxies = ngx_array_create(cf->pool, cf->args->nelts, sizeof(ngx_cidr_t));
+    for (ngx_uint_t i = 1; i < cf->args->nelts; i++) {
+        ngx_cidr_t *network = lcf->auth_proxies ? ngx_array_push(lcf->auth_proxies) : NULL;
+        if (network == NULL)
+            return NGX_CONF_ERROR;
+        ngx_int_t rc = ngx_ptocidr(&value[i], network);
+        if (rc == NGX_ERROR)
+            return ngx_weir_invalid(cf, cmd, "network", &value[i], "addresses and networks such as 10.0.0.0/8");
+        if (rc == NGX_DONE)
+            ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "low address bits of %V are meaningless", &value[i]);
+    }
+    return NGX_CONF_OK;
+}
+
+/* A directive that only sets the content handler, to which `post` points. */
 static char *ngx_http_weir_content(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     (void)conf;
@@ -141,7 +224,9 @@ static char *ngx_http_weir_content(ngx_conf_t *cf, ngx_command_t *cmd, void *con
 
 static ngx_http_handler_pt ngx_http_weir_status = ngx_http_weir_status_handler,
                            ngx_http_weir_metrics = ngx_http_weir_metrics_handler,
-                           ngx_http_weir_denied = ngx_http_weir_denied_handler;
+                           ngx_http_weir_denied = ngx_http_weir_denied_handler,
+                           ngx_http_weir_rls = ngx_http_weir_rls_handler,
+                           ngx_http_weir_rls_json = ngx_http_weir_rls_json_handler;
 
 static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_HTTP_WEIR_PREACCESS},
                                                  {ngx_string("precontent"), NGX_HTTP_WEIR_PRECONTENT},
@@ -180,8 +265,8 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {LOCATION("weir_denied", HERE, ngx_http_weir_content, &ngx_http_weir_denied)},
     {LOCATION("weir_metrics", HERE, ngx_http_weir_content, &ngx_http_weir_metrics)},
     {LOCATION("weir_status", HERE, ngx_http_weir_content, &ngx_http_weir_status)},
-    {LOCATION("weir_rls", HERE, ngx_http_weir_rls, NULL)},
-    {LOCATION("weir_rls_json", HERE, ngx_http_weir_rls_json, NULL)},
+    {LOCATION("weir_rls", HERE, ngx_http_weir_content, &ngx_http_weir_rls)},
+    {LOCATION("weir_rls_json", HERE, ngx_http_weir_content, &ngx_http_weir_rls_json)},
     {FIELD("weir_rls_headers", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_headers, NULL)},
     {FIELD("weir_rls_metadata", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_metadata, NULL)},
     {FIELD("weir_rls_count_denied", NGX_CONF_FLAG, ngx_conf_set_flag_slot, rls_count_denied, NULL)},
@@ -202,6 +287,7 @@ static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
         return NULL;
     mcf->block = "http";
     mcf->load = NGX_CONF_UNSET;
+    mcf->reservations_max = NGX_CONF_UNSET;
     return mcf;
 }
 
@@ -247,6 +333,28 @@ static char *ngx_http_weir_merge_attributes(ngx_array_t *outer, ngx_array_t **in
     return NGX_CONF_OK;
 }
 
+/* The part of the API and of forward authentication. */
+static void ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf)
+{
+    ngx_conf_merge_value(conf->operators, prev->operators, 0);
+    ngx_conf_merge_value(conf->open, prev->open, 0);
+    ngx_conf_merge_uint_value(conf->auth_status, prev->auth_status, 0);
+    ngx_conf_merge_uint_value(conf->auth_headers, prev->auth_headers, NGX_HTTP_WEIR_EITHER);
+    if (conf->auth_proxies == NULL)
+        conf->auth_proxies = prev->auth_proxies;
+    if (conf->tokens == NULL)
+        conf->tokens = prev->tokens;
+    if (!conf->service)
+        return;
+    if (conf->mode == NGX_CONF_UNSET_UINT)
+        conf->mode = NGX_HTTP_WEIR_OFF;
+    /* The API bounds bodies itself, so that the error is JSON like all others. */
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->client_max_body_size = 0;
+    clcf->client_body_buffer_size =
+        BODY_BUFFER_BYTES; /* a client that only announces a long body occupies no more than this */
+}
+
 static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
@@ -283,8 +391,11 @@ static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
         return NGX_ERROR;
     if (mcf->engine == NULL)
         return NGX_OK;
-    if (ngx_http_weir_access_log_init(cf) != NGX_OK || ngx_http_weir_api_init(cf, mcf) != NGX_OK ||
-        ngx_http_weir_load_init(cf, mcf) != NGX_OK)
+    if (mcf->logs && ngx_http_weir_add_phase(cf, NGX_HTTP_LOG_PHASE, ngx_http_weir_access_log_handler) != NGX_OK)
+        return NGX_ERROR;
+    if (mcf->load && ngx_http_weir_add_phase(cf, NGX_HTTP_LOG_PHASE, ngx_http_weir_load_log) != NGX_OK)
+        return NGX_ERROR;
+    if (mcf->api && ngx_http_weir_api_init(cf, mcf) != NGX_OK)
         return NGX_ERROR;
     return ngx_http_weir_add_phase(cf, NGX_HTTP_PREACCESS_PHASE, ngx_http_weir_preaccess);
 }
@@ -294,11 +405,11 @@ static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
     ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
     if (mcf == NULL || mcf->engine == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
         return NGX_OK;
-    if (ngx_http_weir_api_start(cycle, mcf) != NGX_OK)
+    if (mcf->api && ngx_http_weir_api_start(cycle, mcf) != NGX_OK)
         return NGX_ERROR;
     if (mcf->logs)
         ngx_http_weir_log_start(cycle);
-    ngx_http_weir_load_start(cycle, mcf);
+    ngx_http_weir_load_start(mcf);
     return ngx_weir_engine_start(cycle, mcf);
 }
 
@@ -309,7 +420,7 @@ static void ngx_http_weir_exit_process(ngx_cycle_t *cycle)
         return;
     ngx_http_weir_log_stop();
     ngx_http_weir_load_stop(mcf);
-    ngx_weir_engine_stop(mcf);
+    ngx_weir_store_stop(mcf->store);
 }
 
 static ngx_http_module_t ngx_http_weir_module_ctx = {.preconfiguration = ngx_http_weir_add_variables,

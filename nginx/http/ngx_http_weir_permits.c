@@ -52,9 +52,7 @@ static void ngx_http_weir_permits_renew(ngx_event_t *event)
     }
     holder->wait = wait;
     wait->data = holder;
-    if (ngx_weir_wait_begin_for(wait, ngx_http_weir_permits_interval(holder), ngx_http_weir_permits_renew_done) ==
-        NGX_OK)
-        ngx_http_weir_permits_renew_done(wait);
+    ngx_weir_wait_begin(wait, ngx_http_weir_permits_interval(holder), ngx_http_weir_permits_renew_done);
 }
 
 static void ngx_http_weir_permits_return(weir *engine, ngx_weir_store_t *store, weir_permits *permits)

@@ -99,15 +99,12 @@ static ngx_int_t ngx_http_weir_rls_reply(ngx_http_request_t *r, ngx_flag_t grpc,
         return ngx_http_weir_rls_send_json(r, reply);
     if (reply->body)
         return ngx_http_weir_rls_send(r, reply->body, reply->len);
-    if (reply->compressed &&
-        ngx_http_weir_push_header(r, "grpc-accept-encoding", (ngx_str_t)ngx_string("identity")) != NGX_OK)
+    if (reply->compressed && ngx_http_weir_push_text(r, "grpc-accept-encoding", "identity") != NGX_OK)
         return NGX_ERROR;
     return ngx_http_weir_rls_fail(r, reply->code, reply->message);
 }
 
 /* ---- Calls: gRPC in locations of weir_rls, JSON in those of weir_rls_json ---- */
-
-static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r);
 
 /* By the handler: an `if` block of the location has a configuration of its own. */
 static ngx_flag_t ngx_http_weir_rls_by_grpc(const ngx_http_request_t *r)
@@ -115,62 +112,92 @@ static ngx_flag_t ngx_http_weir_rls_by_grpc(const ngx_http_request_t *r)
     return r->content_handler == ngx_http_weir_rls_handler;
 }
 
-/* The reply is in the arena, which begins in `first` and which the caller frees. */
-static void ngx_http_weir_rls_run(ngx_http_request_t *r, const struct weir__rls *service, const ngx_str_t *body,
-                                  struct weir__arena *arena, u_char first[FIRST_BLOCK], struct weir__rls_reply *reply)
-{
-    *arena = (struct weir__arena){.bytes_max = WEIR__RLS_MEMORY_MAX};
-    weir__arena_borrow(arena, first, FIRST_BLOCK);
-    if (ngx_http_weir_rls_by_grpc(r))
-        weir__rls_call(service, arena, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
-                       reply);
-    else
-        weir__rls_json(service, arena, body->data, body->len, reply);
-}
-
 /* With the complete body; again when the store has replied. */
 static void ngx_http_weir_rls_call(ngx_http_request_t *r, ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    ngx_flag_t grpc = ngx_http_weir_rls_by_grpc(r);
     struct weir__rls service = {.engine = mcf->engine,
                                 .headers = conf->rls_headers,
                                 .metadata = conf->rls_metadata,
                                 .charge_denied = conf->rls_count_denied,
                                 .leaving = ngx_exiting || ngx_quit || ngx_terminate};
-    struct weir__arena arena;
+    struct weir__arena arena = {.bytes_max = WEIR__RLS_MEMORY_MAX};
     struct weir__rls_reply reply;
     ngx_uint_t store_replied;
     u_char first[FIRST_BLOCK];
     ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &store_replied);
     service.async = wait ? wait->async : NULL;
     service.store_replied = store_replied != 0;
-    ngx_http_weir_rls_run(r, &service, body, &arena, first, &reply);
+    weir__arena_borrow(&arena, first, FIRST_BLOCK);
+    if (grpc)
+        weir__rls_call(&service, &arena, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
+                       &reply);
+    else
+        weir__rls_json(&service, &arena, body->data, body->len, &reply);
     if (reply.needs_store) {
         weir__arena_free(&arena);
-        ngx_int_t waited = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_call, body);
-        if (waited == NGX_ERROR)
+        if (ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_call, body) == NGX_ERROR)
             ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        if (waited != NGX_OK)
-            return;
-        service.store_replied = true;
-        ngx_http_weir_rls_run(r, &service, body, &arena, first, &reply);
+        return;
     }
     ngx_http_weir_wait_over(wait);
     if (reply.error)
         ngx_weir_log_limited(r->connection->log, reply.error,
                              *reply.rule ? "on_store_failure decides for rule" : "a call of weir_rls stays undecided",
                              reply.rule);
-    ngx_int_t rc = ngx_http_weir_rls_reply(r, ngx_http_weir_rls_by_grpc(r), &reply);
+    ngx_int_t rc = ngx_http_weir_rls_reply(r, grpc, &reply);
     weir__arena_free(&arena);
     ngx_http_finalize_request(r, rc);
+}
+
+/* Sums the length; copies the body if `to` is set, from a temporary file if nginx used one. */
+static ngx_int_t ngx_http_weir_gather(ngx_http_request_t *r, u_char *to, size_t max, size_t *total)
+{
+    *total = 0;
+    for (ngx_chain_t *link = r->request_body->bufs; link; link = link->next) {
+        ngx_buf_t *buf = link->buf;
+        off_t size = ngx_buf_size(buf);
+        if (size < 0 || (size_t)size > max - *total)
+            return NGX_DECLINED;
+        if (to && ngx_buf_in_memory(buf)) {
+            ngx_memcpy(to + *total, buf->pos, (size_t)size);
+        } else if (to && buf->in_file) {
+            if (ngx_read_file(buf->file, to + *total, (size_t)size, buf->file_pos) != (ssize_t)size)
+                return NGX_ERROR;
+        }
+        *total += (size_t)size;
+    }
+    return NGX_OK;
+}
+
+/* The body in one piece, once nginx has read it: in place, or a copy. NGX_DECLINED: it has more than `max` bytes. */
+static ngx_int_t ngx_http_weir_rls_body(ngx_http_request_t *r, size_t max, ngx_str_t *body)
+{
+    body->len = 0;
+    body->data = (u_char *)"";
+    if (r->request_body == NULL || r->request_body->bufs == NULL)
+        return NGX_OK;
+    ngx_int_t rc = ngx_http_weir_gather(r, NULL, max, &body->len);
+    if (rc != NGX_OK || body->len == 0)
+        return rc;
+    ngx_chain_t *first = r->request_body->bufs;
+    if (first->next == NULL && ngx_buf_in_memory(first->buf)) {
+        body->data = first->buf->pos;
+        return NGX_OK;
+    }
+    body->data = ngx_pnalloc(r->pool, body->len);
+    if (body->data == NULL)
+        return NGX_ERROR;
+    return ngx_http_weir_gather(r, body->data, max, &body->len);
 }
 
 static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)
 {
     ngx_flag_t grpc = ngx_http_weir_rls_by_grpc(r);
     ngx_str_t body;
-    ngx_int_t rc = ngx_http_weir_body(r, grpc ? WEIR__RLS_FRAME_MAX : WEIR__RLS_JSON_MAX, &body);
+    ngx_int_t rc = ngx_http_weir_rls_body(r, grpc ? WEIR__RLS_FRAME_MAX : WEIR__RLS_JSON_MAX, &body);
     if (rc == NGX_OK) {
         ngx_http_weir_rls_call(r, &body);
         return;
@@ -190,33 +217,25 @@ static ngx_int_t ngx_http_weir_rls_read(ngx_http_request_t *r)
     return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
 }
 
-/* By the location's tokens, if it has any. Health checks need none. */
-static ngx_uint_t ngx_http_weir_rls_admits(ngx_http_request_t *r, ngx_uint_t *caller)
+/* NGX_OK: a POST. Else what the content handler returns. */
+static ngx_int_t ngx_http_weir_only_post(ngx_http_request_t *r)
+{
+    if (r->method == NGX_HTTP_POST)
+        return NGX_OK;
+    if (ngx_http_weir_push_text(r, "Allow", "POST") != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return NGX_HTTP_NOT_ALLOWED;
+}
+
+static ngx_uint_t ngx_http_weir_rls_is_health(const ngx_http_request_t *r)
 {
     static const u_char health[] = "/grpc.health.v1.Health/";
+    return r->uri.len >= sizeof(health) - 1 && ngx_memcmp(r->uri.data, health, sizeof(health) - 1) == 0;
+}
+
+ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
+{
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (conf->tokens == NULL ||
-        (r->uri.len >= sizeof(health) - 1 && ngx_memcmp(r->uri.data, health, sizeof(health) - 1) == 0))
-        return 1;
-    *caller = ngx_http_weir_api_caller(r, 1);
-    return (*caller & NGX_HTTP_WEIR_CALLER) != 0;
-}
-
-static ngx_int_t ngx_http_weir_rls_unauthenticated(ngx_http_request_t *r)
-{
-    return ngx_http_weir_rls_refuse(r, WEIR__GRPC_UNAUTHENTICATED,
-                                    "a token is needed: metadata authorization: Bearer TOKEN");
-}
-
-static void ngx_http_weir_rls_wrong_token(ngx_http_request_t *r)
-{
-    if (!ngx_http_weir_login_is_throttled(r))
-        ngx_http_finalize_request(r, ngx_http_weir_rls_unauthenticated(r));
-}
-
-static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
-{
-    ngx_uint_t caller = NGX_HTTP_WEIR_NO_TOKEN;
     ngx_int_t rc = ngx_http_weir_only_post(r);
     if (rc != NGX_OK)
         return rc;
@@ -224,20 +243,21 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
         return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no reliable trailers */
     if (!ngx_http_weir_rls_is_grpc(r))
         return NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
-    ngx_uint_t admits = ngx_http_weir_rls_admits(r, &caller);
-    rc = ngx_http_weir_check_hold(r, caller);
+    if (conf->tokens == NULL || ngx_http_weir_rls_is_health(r)) /* health checks need no token */
+        return ngx_http_weir_rls_read(r);
+    ngx_uint_t caller = ngx_http_weir_api_caller(r, 1);
+    rc = ngx_http_weir_login(r, caller);
     if (rc == NGX_BUSY)
         return ngx_http_weir_rls_refuse(r, WEIR__GRPC_UNAVAILABLE, NGX_HTTP_WEIR_LOGIN_BUSY);
     if (rc != NGX_DECLINED)
         return rc;
-    if (admits)
-        return ngx_http_weir_rls_read(r);
-    if (caller != NGX_HTTP_WEIR_NO_TOKEN)
-        rc = ngx_http_weir_login_throttle(r, ngx_http_weir_rls_wrong_token);
-    return rc == NGX_DECLINED ? ngx_http_weir_rls_unauthenticated(r) : rc;
+    if (!(caller & NGX_HTTP_WEIR_CALLER))
+        return ngx_http_weir_rls_refuse(r, WEIR__GRPC_UNAUTHENTICATED,
+                                        "a token is needed: metadata authorization: Bearer TOKEN");
+    return ngx_http_weir_rls_read(r);
 }
 
-static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
+ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
 {
     ngx_int_t rc = ngx_http_weir_only_post(r);
     if (rc != NGX_OK)
@@ -249,8 +269,8 @@ static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
 ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
 {
     static const u_char text[] = "the message is longer than client_max_body_size allows";
-    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (!conf->rls || r != r->main || r->http_version < NGX_HTTP_VERSION_20 || !ngx_http_weir_rls_is_grpc(r))
+    if (!ngx_http_weir_rls_by_grpc(r) || r != r->main || r->http_version < NGX_HTTP_VERSION_20 ||
+        !ngx_http_weir_rls_is_grpc(r))
         return NGX_OK;
     ngx_http_clear_content_length(r);
     r->headers_out.content_length_n = -1;
@@ -259,20 +279,4 @@ ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r)
     ngx_http_weir_set_type(r, GRPC_TYPE);
     r->header_only = 1; /* the error page is not sent */
     return ngx_http_weir_grpc_status(r, WEIR__GRPC_RESOURCE_EXHAUSTED, text, sizeof(text) - 1);
-}
-
-/* `weir_rls` */
-char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    (void)cmd;
-    ((ngx_http_weir_loc_conf_t *)conf)->rls = 1;
-    return ngx_http_weir_set_handler(cf, ngx_http_weir_rls_handler);
-}
-
-/* `weir_rls_json` */
-char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    (void)cmd;
-    (void)conf;
-    return ngx_http_weir_set_handler(cf, ngx_http_weir_rls_json_handler);
 }

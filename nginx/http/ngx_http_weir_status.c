@@ -18,16 +18,25 @@
 
 /* ---- Lines of metrics ---- */
 
-static void ngx_http_weir_family(struct weir__buffer *text, const char *name, const char *type, const char *help)
+/* Begins a metric. Counters, and only they, are called …_total. */
+static void ngx_http_weir_family(struct weir__buffer *text, const char *name, const char *help)
 {
+    size_t len = ngx_strlen(name);
+    const char *type = len > 6 && ngx_strcmp(name + len - 6, "_total") == 0 ? "counter" : "gauge";
     weir__buffer_printf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void ngx_http_weir_number(struct weir__buffer *text, const char *name, const char *type, const char *help,
-                                 uint64_t value)
+static void ngx_http_weir_number(struct weir__buffer *text, const char *name, const char *help, uint64_t value)
 {
-    ngx_http_weir_family(text, name, type, help);
+    ngx_http_weir_family(text, name, help);
     weir__buffer_printf(text, "%s %" PRIu64 "\n", name, value);
+}
+
+static void ngx_http_weir_decimal(struct weir__buffer *text, const char *name, const char *help, int decimals,
+                                  double value)
+{
+    ngx_http_weir_family(text, name, help);
+    weir__buffer_printf(text, "%s %.*f\n", name, decimals, value);
 }
 
 /* Escapes a label's value: backslash, double quote and line feed. */
@@ -44,7 +53,7 @@ static void ngx_http_weir_label(const char *value, char to[2 * WEIR_NAME_MAX + 1
 
 /* A number of the statistics: its name in weir_status and its metric, each of which may be NULL. */
 typedef struct {
-    const char *status, *metric, *kind, *help;
+    const char *status, *metric, *help;
     size_t offset; /* of the uint64_t */
 } ngx_http_weir_stat_t;
 
@@ -70,8 +79,7 @@ static void ngx_http_weir_add_metrics(struct weir__buffer *text, const ngx_http_
 {
     for (size_t i = 0; i < count; i++)
         if (table[i].metric)
-            ngx_http_weir_number(text, table[i].metric, table[i].kind, table[i].help,
-                                 ngx_http_weir_value_at(stats, table[i].offset));
+            ngx_http_weir_number(text, table[i].metric, table[i].help, ngx_http_weir_value_at(stats, table[i].offset));
 }
 
 /* ---- Segment ---- */
@@ -86,27 +94,27 @@ static bool ngx_http_weir_fill(const weir_segment *segment, double *ratio)
 }
 
 static const ngx_http_weir_stat_t ngx_http_weir_key_stats[] = {
-    {"created", "weir_keys_created_total", "counter", "Keys that got a slot.", offsetof(weir_stats, created)},
-    {"evicted_live", "weir_evicted_live_total", "counter",
-     "Keys evicted before they expired: the segment is too small.", offsetof(weir_stats, evicted_live)},
-    {"evicted_denied", "weir_evicted_denied_total", "counter",
+    {"bytes", "weir_segment_bytes", "Size of the segment.", offsetof(weir_stats, bytes)},
+    {"slots", "weir_segment_slots", "Keys that the segment has room for.", offsetof(weir_stats, slots)},
+    {"created", "weir_keys_created_total", "Keys that got a slot.", offsetof(weir_stats, created)},
+    {"evicted_live", "weir_evicted_live_total", "Keys evicted before they expired: the segment is too small.",
+     offsetof(weir_stats, evicted_live)},
+    {"evicted_denied", "weir_evicted_denied_total",
      "Evicted keys that were denied or blocked: their limits were reset.", offsetof(weir_stats, evicted_denied)},
-    {"slab_full", "weir_slab_full_total", "counter", "Requests for a log or wide counter that found the slab full.",
+    {"slab_full", "weir_slab_full_total", "Requests for a log or wide counter that found the slab full.",
      offsetof(weir_stats, slab_full)},
-    {"displaced", NULL, NULL, NULL, offsetof(weir_stats, displaced)},
-    {"retries", NULL, NULL, NULL, offsetof(weir_stats, retries)},
+    {"displaced", NULL, NULL, offsetof(weir_stats, displaced)},
+    {"retries", NULL, NULL, offsetof(weir_stats, retries)},
 };
 static const ngx_http_weir_stat_t ngx_http_weir_decision_stats[] = {
-    {"delayed", NULL, NULL, NULL, offsetof(weir_stats, delayed)},
-    {"denied", NULL, NULL, NULL, offsetof(weir_stats, denied)},
-    {"never_fits", "weir_never_fits_total", "counter", "Requests whose cost exceeds the limit's capacity.",
+    {"delayed", NULL, NULL, offsetof(weir_stats, delayed)},
+    {"denied", NULL, NULL, offsetof(weir_stats, denied)},
+    {"never_fits", "weir_never_fits_total", "Requests whose cost exceeds the limit's capacity.",
      offsetof(weir_stats, never_fits)},
-    {"blocked", "weir_blocked_total", "counter", "Requests of keys that an operator blocked.",
-     offsetof(weir_stats, blocked)},
-    {"soft", "weir_soft_total", "counter", "Requests over the limit that `soft` allowed.", offsetof(weir_stats, soft)},
-    {"errors", "weir_errors_total", "counter", "Operations on counters that failed.", offsetof(weir_stats, errors)},
-    {NULL, "weir_auth_failures_total", "counter", "Requests with a wrong password or token.",
-     offsetof(weir_stats, auth_failures)},
+    {"blocked", "weir_blocked_total", "Requests of keys that an operator blocked.", offsetof(weir_stats, blocked)},
+    {"soft", "weir_soft_total", "Requests over the limit that `soft` allowed.", offsetof(weir_stats, soft)},
+    {"errors", "weir_errors_total", "Operations on counters that failed.", offsetof(weir_stats, errors)},
+    {NULL, "weir_auth_failures_total", "Requests with a wrong password or token.", offsetof(weir_stats, auth_failures)},
 };
 
 static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
@@ -116,7 +124,6 @@ static void ngx_http_weir_status_segment(struct weir__buffer *text, const ngx_ht
     weir__buffer_add_literal(text, "\"segment\":{\"path\":");
     weir__json_add_string(text, weir__text_of((const char *)mcf->segment_path.data));
     if (weir_stats_read(mcf->segment, &stats) == 0) {
-        weir__buffer_printf(text, ",\"bytes\":%" PRIu64 ",\"slots\":%" PRIu64, stats.bytes, stats.slots);
         if (ngx_http_weir_fill(mcf->segment, &ratio))
             weir__buffer_printf(text, ",\"fill\":%.6f", ratio);
         if (weir_segment_lost(mcf->segment))
@@ -134,14 +141,10 @@ static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_
     weir_stats stats;
     if (weir_stats_read(segment, &stats) != 0)
         return;
-    ngx_http_weir_number(text, "weir_segment_bytes", "gauge", "Size of the segment.", stats.bytes);
-    ngx_http_weir_number(text, "weir_segment_slots", "gauge", "Keys that the segment has room for.", stats.slots);
-    if (ngx_http_weir_fill(segment, &ratio)) {
-        ngx_http_weir_family(text, "weir_segment_fill_ratio", "gauge",
-                             "Ratio of slots with a key that has not expired, from a sample.");
-        weir__buffer_printf(text, "weir_segment_fill_ratio %.4f\n", ratio);
-    }
-    ngx_http_weir_number(text, "weir_segment_lost", "gauge",
+    if (ngx_http_weir_fill(segment, &ratio))
+        ngx_http_weir_decimal(text, "weir_segment_fill_ratio",
+                              "Ratio of slots with a key that has not expired, from a sample.", 4, ratio);
+    ngx_http_weir_number(text, "weir_segment_lost",
                          "1 if the segment's file was truncated while the responding worker had it mapped.",
                          weir_segment_lost(segment) ? 1 : 0);
     ngx_http_weir_add_metrics(text, ngx_http_weir_key_stats, COUNT(ngx_http_weir_key_stats), &stats);
@@ -152,7 +155,7 @@ static void ngx_http_weir_metrics_segment(struct weir__buffer *text, const weir_
 
 static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
 {
-#define STAT(name) #name, NULL, NULL, NULL, offsetof(weir_rule_stats, name)
+#define STAT(name) #name, NULL, NULL, offsetof(weir_rule_stats, name)
     static const ngx_http_weir_stat_t table[] = {{STAT(allowed)},     {STAT(delayed)},     {STAT(denied)},
                                                  {STAT(listed)},      {STAT(missing_key)}, {STAT(failures)},
                                                  {STAT(rolled_back)}, {STAT(shed)}};
@@ -236,7 +239,7 @@ static int ngx_http_weir_gauge(ngx_http_weir_walk_t *walk, const weir_rule_info 
     const char *name = ngx_http_weir_gauges[walk->index].name;
     char rule[2 * WEIR_NAME_MAX + 1];
     if (!walk->begun)
-        ngx_http_weir_family(walk->text, name, "gauge", ngx_http_weir_gauges[walk->index].help);
+        ngx_http_weir_family(walk->text, name, ngx_http_weir_gauges[walk->index].help);
     walk->begun = 1;
     ngx_http_weir_label(info->name, rule);
     weir__buffer_printf(walk->text, "%s{rule=\"%s\",shadow=\"%s\"} %.6f\n", name, rule, info->shadow ? "true" : "false",
@@ -267,7 +270,7 @@ static void ngx_http_weir_metrics_rules(struct weir__buffer *text, weir *engine)
         ngx_http_weir_walk_t walk = {text, i, 0};
         if (ngx_http_weir_families[i].help == NULL)
             continue;
-        ngx_http_weir_family(text, ngx_http_weir_families[i].name, "counter", ngx_http_weir_families[i].help);
+        ngx_http_weir_family(text, ngx_http_weir_families[i].name, ngx_http_weir_families[i].help);
         (void)weir_rules_each(engine, ngx_http_weir_metrics_rule, &walk);
     }
     for (ngx_uint_t i = 0; i < GAUGES; i++) {
@@ -300,15 +303,14 @@ static void ngx_http_weir_metrics_engine(struct weir__buffer *text, weir *engine
     weir_engine_stats stats;
     if (weir_engine_stats_read(engine, &stats) != 0)
         return;
-    ngx_http_weir_number(text, "weir_rules", "gauge", "Active rules in the responding worker.", stats.rules);
-    ngx_http_weir_number(text, "weir_rules_bytes", "gauge", "Memory used by the active rules.", stats.rule_bytes);
-    ngx_http_weir_family(text, "weir_rules_reloads_total", "counter",
-                         "Reloads of the rules in this worker, by result.");
+    ngx_http_weir_number(text, "weir_rules", "Active rules in the responding worker.", stats.rules);
+    ngx_http_weir_number(text, "weir_rules_bytes", "Memory used by the active rules.", stats.rule_bytes);
+    ngx_http_weir_family(text, "weir_rules_reloads_total", "Reloads of the rules in this worker, by result.");
     weir__buffer_printf(text,
                         "weir_rules_reloads_total{result=\"ok\",worker=\"%lu\"} %" PRIu64 "\n"
                         "weir_rules_reloads_total{result=\"failed\",worker=\"%lu\"} %" PRIu64 "\n",
                         ngx_worker, stats.reloads, ngx_worker, stats.reload_failures);
-    ngx_http_weir_family(text, "weir_regex_limited_total", "counter",
+    ngx_http_weir_family(text, "weir_regex_limited_total",
                          "Regular expressions that exceeded their match limit in this worker and counted as matching.");
     weir__buffer_printf(text, "weir_regex_limited_total{worker=\"%lu\"} %" PRIu64 "\n", ngx_worker,
                         stats.regex_limited);
@@ -323,8 +325,10 @@ static void ngx_http_weir_metrics_times(struct weir__buffer *text, weir *engine)
     int64_t from = 0;
     if (weir_times_read(engine, &times) != 0)
         return;
-    ngx_http_weir_family(text, name, "histogram",
-                         "Duration of a decision; about 1 in 64 is timed, and the sum is estimated from the buckets.");
+    weir__buffer_printf(text,
+                        "# HELP %s Duration of a decision; about 1 in 64 is timed, and the sum is estimated from the "
+                        "buckets.\n# TYPE %s histogram\n",
+                        name, name);
     for (ngx_uint_t i = 0; i < WEIR_TIMES; i++) {
         count += times.count[i];
         if (i + 1 < WEIR_TIMES) {
@@ -343,34 +347,27 @@ static void ngx_http_weir_metrics_times(struct weir__buffer *text, weir *engine)
 /* ---- Store ---- */
 
 /* In the order of struct weir__client_stats. The metrics have failures by reason. */
+#define NTH(index) ((index) * sizeof(uint64_t))
 static const ngx_http_weir_stat_t ngx_http_weir_store_totals[NGX_WEIR_STORE_TOTALS] = {
-    {"requests", "weir_store_requests_total", "counter", "Requests to the store.", 0 * sizeof(uint64_t)},
-    {"replies", "weir_store_replies_total", "counter", "Requests to the store that got a reply.", 1 * sizeof(uint64_t)},
-    {"failed", NULL, NULL, NULL, 2 * sizeof(uint64_t)},
-    {"slow", NULL, NULL, NULL, 3 * sizeof(uint64_t)},
-    {"refused", NULL, NULL, NULL, 4 * sizeof(uint64_t)},
-    {"commands", "weir_store_commands_total", "counter", "Commands sent to the store; one carries many requests.",
-     5 * sizeof(uint64_t)},
-    {"bytes_out", "weir_store_sent_bytes_total", "counter", "Bytes sent to the store.", 6 * sizeof(uint64_t)},
-    {"bytes_in", "weir_store_received_bytes_total", "counter", "Bytes received from the store.", 7 * sizeof(uint64_t)},
-    {"connects", "weir_store_connects_total", "counter", "Connections opened to servers of the store.",
-     8 * sizeof(uint64_t)},
-    {"disconnects", "weir_store_disconnects_total", "counter", "Connections to servers of the store that were closed.",
-     9 * sizeof(uint64_t)},
-    {"script_loads", "weir_store_script_loads_total", "counter", "Times the script was loaded into a server.",
-     10 * sizeof(uint64_t)},
-    {"redirects", "weir_store_redirects_total", "counter", "Requests that a cluster redirected to another server.",
-     11 * sizeof(uint64_t)},
-    {"refunds", "weir_store_refunds_total", "counter", "Counters of the store that were refunded.",
-     12 * sizeof(uint64_t)},
-    {"breaker_opened", "weir_store_breaker_opened_total", "counter", "Times the circuit breaker opened.",
-     13 * sizeof(uint64_t)},
+    {"requests", "weir_store_requests_total", "Requests to the store.", NTH(0)},
+    {"replies", "weir_store_replies_total", "Requests to the store that got a reply.", NTH(1)},
+    {"failed", NULL, NULL, NTH(2)},
+    {"slow", NULL, NULL, NTH(3)},
+    {"refused", NULL, NULL, NTH(4)},
+    {"commands", "weir_store_commands_total", "Commands sent to the store; one carries many requests.", NTH(5)},
+    {"bytes_out", "weir_store_sent_bytes_total", "Bytes sent to the store.", NTH(6)},
+    {"bytes_in", "weir_store_received_bytes_total", "Bytes received from the store.", NTH(7)},
+    {"connects", "weir_store_connects_total", "Connections opened to servers of the store.", NTH(8)},
+    {"disconnects", "weir_store_disconnects_total", "Connections to servers of the store that were closed.", NTH(9)},
+    {"script_loads", "weir_store_script_loads_total", "Times the script was loaded into a server.", NTH(10)},
+    {"redirects", "weir_store_redirects_total", "Requests that a cluster redirected to another server.", NTH(11)},
+    {"refunds", "weir_store_refunds_total", "Counters of the store that were refunded.", NTH(12)},
+    {"breaker_opened", "weir_store_breaker_opened_total", "Times the circuit breaker opened.", NTH(13)},
 };
 
 static void ngx_http_weir_status_store(struct weir__buffer *text, const ngx_weir_store_t *store)
 {
     ngx_weir_store_sum_t sum;
-    char reason[32];
     ngx_weir_store_sum(store, &sum);
     weir__buffer_add_literal(text, ",\n\"store\":{\"url\":");
     weir__json_add_string(text, weir__text_of(store->shown));
@@ -382,7 +379,7 @@ static void ngx_http_weir_status_store(struct weir__buffer *text, const ngx_weir
     weir__buffer_add_literal(text, ",\"failures\":{");
     for (ngx_uint_t i = 0, written = 0; i < NGX_WEIR_STORE_REASONS; i++)
         if (sum.failures[i])
-            weir__buffer_printf(text, "%s\"%s\":%" PRIu64, written++ ? "," : "", ngx_weir_store_reason(i, reason),
+            weir__buffer_printf(text, "%s\"%s\":%" PRIu64, written++ ? "," : "", ngx_weir_store_reason(i),
                                 sum.failures[i]);
     weir__buffer_add_literal(text, "}}");
 }
@@ -391,45 +388,42 @@ static void ngx_http_weir_metrics_store(struct weir__buffer *text, const ngx_wei
 {
     static const char failures[] = "weir_store_failures_total";
     ngx_weir_store_sum_t sum;
-    char reason[32];
     ngx_weir_store_sum(store, &sum);
-    ngx_http_weir_number(text, "weir_store_up", "gauge", "1: no worker has an open circuit breaker.", sum.down == 0);
+    ngx_http_weir_number(text, "weir_store_up", "1: no worker has an open circuit breaker.", sum.down == 0);
     ngx_http_weir_add_metrics(text, ngx_http_weir_store_totals, NGX_WEIR_STORE_TOTALS, sum.totals);
-    ngx_http_weir_family(text, failures, "counter", "Requests to the store without a reply, by reason.");
+    ngx_http_weir_family(text, failures, "Requests to the store without a reply, by reason.");
     for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_REASONS; i++)
-        weir__buffer_printf(text, "%s{reason=\"%s\"} %" PRIu64 "\n", failures, ngx_weir_store_reason(i, reason),
+        weir__buffer_printf(text, "%s{reason=\"%s\"} %" PRIu64 "\n", failures, ngx_weir_store_reason(i),
                             sum.failures[i]);
 }
 
 /* ---- The agent's exchange of the delta ledger with the store ---- */
 
 static const ngx_http_weir_stat_t ngx_http_weir_sync_stats[] = {
-    {"requests", "weir_sync_requests_total", "counter", "Requests of the agent to the store.",
+    {"requests", "weir_sync_requests_total", "Requests of the agent to the store.",
      offsetof(weir_ledger_stats, requests)},
-    {"failures", "weir_sync_failures_total", "counter", "Requests of the agent to the store without a reply.",
+    {"failures", "weir_sync_failures_total", "Requests of the agent to the store without a reply.",
      offsetof(weir_ledger_stats, failures)},
-    {"ops", "weir_sync_ops_total", "counter", "Operations on counters in the agent's requests.",
-     offsetof(weir_ledger_stats, ops)},
-    {"units_sent", "weir_sync_units_sent_total", "counter", "Units that this host admitted and the store acknowledged.",
+    {"ops", "weir_sync_ops_total", "Operations on counters in the agent's requests.", offsetof(weir_ledger_stats, ops)},
+    {"units_sent", "weir_sync_units_sent_total", "Units that this host admitted and the store acknowledged.",
      offsetof(weir_ledger_stats, units_sent)},
-    {"units_received", "weir_sync_units_received_total", "counter",
+    {"units_received", "weir_sync_units_received_total",
      "Units that other hosts admitted and this host charged to its counters.",
      offsetof(weir_ledger_stats, units_received)},
-    {"units_refunded", "weir_sync_units_refunded_total", "counter",
+    {"units_refunded", "weir_sync_units_refunded_total",
      "Units refunded to this host's counters, which had counted more than the store.",
      offsetof(weir_ledger_stats, units_refunded)},
-    {"units_dropped", "weir_sync_units_dropped_total", "counter",
+    {"units_dropped", "weir_sync_units_dropped_total",
      "Units not sent because their window had ended or their rule was removed.",
      offsetof(weir_ledger_stats, units_dropped)},
-    {"full", "weir_ledger_full_total", "counter", "Amounts kept local because the ledger was full.",
+    {"full", "weir_ledger_full_total", "Amounts kept local because the ledger was full.",
      offsetof(weir_ledger_stats, full)},
-    {"bytes_out", "weir_sync_sent_bytes_total", "counter", "Bytes that the agent sent to the store.",
+    {"bytes_out", "weir_sync_sent_bytes_total", "Bytes that the agent sent to the store.",
      offsetof(weir_ledger_stats, bytes_out)},
-    {"bytes_in", "weir_sync_received_bytes_total", "counter", "Bytes that the agent received from the store.",
+    {"bytes_in", "weir_sync_received_bytes_total", "Bytes that the agent received from the store.",
      offsetof(weir_ledger_stats, bytes_in)},
-    {"entries", "weir_ledger_entries", "gauge", "Capacity of the ledger in keys.",
-     offsetof(weir_ledger_stats, entries)},
-    {"used", "weir_ledger_used_entries", "gauge", "Keys in the ledger at the agent's last scan.",
+    {"entries", "weir_ledger_entries", "Capacity of the ledger in keys.", offsetof(weir_ledger_stats, entries)},
+    {"used", "weir_ledger_used_entries", "Keys in the ledger at the agent's last scan.",
      offsetof(weir_ledger_stats, used)},
 };
 
@@ -452,11 +446,11 @@ static void ngx_http_weir_metrics_ledger(struct weir__buffer *text, weir *engine
     weir_ledger_stats stats;
     if (weir_ledger_stats_read(engine, &stats) != 0)
         return;
-    ngx_http_weir_number(text, "weir_agent_up", "gauge", "1 if an agent runs and reaches the store, else 0.",
+    ngx_http_weir_number(text, "weir_agent_up", "1 if an agent runs and reaches the store, else 0.",
                          stats.agent && stats.store == WEIR_STORE_UP);
-    ngx_http_weir_family(text, "weir_sync_lag_seconds", "gauge",
-                         "Age of the oldest amount that the store has not acknowledged.");
-    weir__buffer_printf(text, "weir_sync_lag_seconds %.3f\n", (double)stats.lag_ns / 1e9);
+    ngx_http_weir_decimal(text, "weir_sync_lag_seconds",
+                          "Age of the oldest amount that the store has not acknowledged.", 3,
+                          (double)stats.lag_ns / 1e9);
     ngx_http_weir_add_metrics(text, ngx_http_weir_sync_stats, COUNT(ngx_http_weir_sync_stats), &stats);
 }
 
@@ -496,24 +490,23 @@ static void ngx_http_weir_metrics_load(struct weir__buffer *text, weir *engine)
     weir_load load;
     if (weir_load_read(engine, &load) != 0)
         return;
-    ngx_http_weir_number(text, "weir_load_known", "gauge",
-                         "1 if the agent publishes the load level, 0 if it is unknown.", load.known);
-    ngx_http_weir_family(text, "weir_load_level", "gauge", "Load level of the host, 0 to 100.");
-    weir__buffer_printf(text, "weir_load_level %.1f\n", ngx_http_weir_percent(load.level));
-    ngx_http_weir_family(text, "weir_load_throttle", "gauge",
-                         "Position of adaptive limits between their min (0) and their max (100).");
-    weir__buffer_printf(text, "weir_load_throttle %.1f\n", ngx_http_weir_percent(load.throttle));
-    ngx_http_weir_family(text, "weir_load_signal", "gauge", "Level of each signal, 0 to 100; the highest counts.");
+    ngx_http_weir_number(text, "weir_load_known", "1 if the agent publishes the load level, 0 if it is unknown.",
+                         load.known);
+    ngx_http_weir_decimal(text, "weir_load_level", "Load level of the host, 0 to 100.", 1,
+                          ngx_http_weir_percent(load.level));
+    ngx_http_weir_decimal(text, "weir_load_throttle",
+                          "Position of adaptive limits between their min (0) and their max (100).", 1,
+                          ngx_http_weir_percent(load.throttle));
+    ngx_http_weir_family(text, "weir_load_signal", "Level of each signal, 0 to 100; the highest counts.");
     for (int i = 0; weir_load_signal_name(i); i++)
         if (load.signal[i] >= 0)
             weir__buffer_printf(text, "weir_load_signal{signal=\"%s\"} %.1f\n", weir_load_signal_name(i),
                                 ngx_http_weir_percent(load.signal[i]));
-    ngx_http_weir_family(text, "weir_load_shed", "gauge",
-                         "Share of the requests of a class that is shed, in per cent.");
+    ngx_http_weir_family(text, "weir_load_shed", "Share of the requests of a class that is shed, in per cent.");
     for (int i = 0; weir_load_class_name(i); i++)
         weir__buffer_printf(text, "weir_load_shed{class=\"%s\"} %.1f\n", weir_load_class_name(i),
                             ngx_http_weir_percent(load.shed[i]));
-    ngx_http_weir_number(text, "weir_load_in_flight", "gauge", "Requests in flight.", load.in_flight);
+    ngx_http_weir_number(text, "weir_load_in_flight", "Requests in flight.", load.in_flight);
 }
 
 /* ---- Lines that the agent writes into sidecar files of the segment every second or two ---- */
@@ -521,11 +514,10 @@ static void ngx_http_weir_metrics_load(struct weir__buffer *text, weir *engine)
 /* Opens a sidecar file; refuses one that another user owns, whose lines would pass for the agent's. */
 static ngx_fd_t ngx_http_weir_sidecar_open(const ngx_http_weir_main_conf_t *mcf, const char *ending)
 {
-    char path[NGX_MAX_PATH];
-    if (mcf->segment == NULL || mcf->segment_path.len + ngx_strlen(ending) + 1 > sizeof(path))
+    char path[NGX_WEIR_PATH_MAX];
+    if (mcf->segment == NULL)
         return NGX_INVALID_FILE;
-    (void)ngx_sprintf((u_char *)path, "%V%s%Z", &mcf->segment_path, ending);
-    ngx_fd_t file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ngx_fd_t file = open(ngx_weir_sidecar(mcf, ending, path), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file == NGX_INVALID_FILE || weir__file_is_trusted(file, path, weir__segment_owner(mcf->segment)))
         return file;
     (void)ngx_close_file(file);
@@ -571,7 +563,7 @@ static void ngx_http_weir_status_write(struct weir__buffer *text, const ngx_http
 
 static void ngx_http_weir_metrics_write(struct weir__buffer *text, const ngx_http_weir_main_conf_t *mcf)
 {
-    ngx_http_weir_family(text, "weir_info", "gauge", "Version of weir.");
+    ngx_http_weir_family(text, "weir_info", "Version of weir.");
     weir__buffer_printf(text, "weir_info{version=\"%s\"} 1\n", weir_version());
     ngx_http_weir_metrics_rules(text, mcf->engine);
     ngx_http_weir_metrics_segment(text, mcf->segment);
@@ -601,7 +593,7 @@ static ngx_int_t ngx_http_weir_send_text(ngx_http_request_t *r, const char *type
         return rc;
     write(&text, ngx_http_get_module_main_conf(r, ngx_http_weir_module));
     r->headers_out.status = NGX_HTTP_OK;
-    if (text.failed || ngx_http_weir_push_header(r, "Cache-Control", (ngx_str_t)ngx_string("no-store")) != NGX_OK)
+    if (text.failed || ngx_http_weir_push_text(r, "Cache-Control", "no-store") != NGX_OK)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
     else
         rc = ngx_http_weir_send(r, text.data, text.len, type);

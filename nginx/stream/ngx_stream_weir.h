@@ -17,6 +17,8 @@
 
 #include "ngx_weir.h"
 #include "ngx_weir_store.h"
+#include "base/buffer.h"
+#include "base/sha256.h"
 #include "services/resp/resp.h"
 
 /* Hidden: not for other modules. */
@@ -26,9 +28,9 @@
 
 typedef ngx_weir_engine_t ngx_stream_weir_main_conf_t;
 
+/* Compared by their digests, in constant time. */
 typedef struct {
-    ngx_str_t name;
-    ngx_str_t password;
+    u_char name[WEIR__SHA256_BYTES], password[WEIR__SHA256_BYTES];
     ngx_uint_t is_operator;
 } ngx_stream_weir_user_t;
 
@@ -54,12 +56,11 @@ typedef struct {
     weir *engine; /* NULL: no rules */
 
     /* Input that is not done: an incomplete command, or commands whose replies had no space. */
-    char *in;
-    size_t in_size, in_len;
+    struct weir__buffer in;
     size_t in_need; /* bytes to wait for before parsing */
-    /* Replies that the client has not read. While there are any, nothing is read. */
-    char *out;
-    size_t out_at, out_len;
+    /* Replies that the client has not read; up to out_at they are sent. While there are any, nothing is read. */
+    struct weir__buffer out;
+    size_t out_at;
 
     /* For commands that wait for the store. */
     ngx_weir_store_t *store; /* NULL: none */

@@ -244,7 +244,8 @@ static void ngx_stream_weir_store_replied(ngx_weir_wait_t *wait)
 void ngx_stream_weir_store_begin(ngx_stream_weir_session_t *session)
 {
     session->wait->data = session;
-    session->waiting = ngx_weir_wait_begin(session->wait, ngx_stream_weir_store_replied) == NGX_AGAIN;
+    session->waiting = 1;
+    ngx_weir_wait_begin(session->wait, 0, ngx_stream_weir_store_replied);
 }
 
 void ngx_stream_weir_store_end(ngx_stream_weir_session_t *session)
@@ -345,11 +346,10 @@ void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
     if (!ngx_stream_weir_read_lease(call, &permits))
         return;
     weir_async *async = ngx_stream_weir_permits_async(call, &permits);
-    if (async && !session->prepared) {
-        call->needs_store = weir_permits_release_begin(session->engine, &permits, async) == 1;
-        if (call->needs_store)
-            return;
-    }
+    call->needs_store =
+        async && !session->prepared && weir_permits_release_begin(session->engine, &permits, async) == 1;
+    if (call->needs_store)
+        return;
     int released = async ? weir_permits_release_finish(session->engine, &permits, async)
                          : weir_permits_release(session->engine, &permits);
     if (async)
@@ -369,11 +369,10 @@ void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
     if (!ngx_stream_weir_read_lease(call, &permits))
         return;
     weir_async *async = ngx_stream_weir_permits_async(call, &permits);
-    if (async && !session->prepared) {
-        call->needs_store = weir_permits_renew_begin(session->engine, &permits, false, async) == 1;
-        if (call->needs_store)
-            return;
-    }
+    call->needs_store =
+        async && !session->prepared && weir_permits_renew_begin(session->engine, &permits, false, async) == 1;
+    if (call->needs_store)
+        return;
     int error = async ? weir_permits_renew_finish(session->engine, &permits, false, async)
                       : weir_permits_renew(session->engine, &permits);
     if (async)

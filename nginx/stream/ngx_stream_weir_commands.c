@@ -152,11 +152,10 @@ static void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
     weir_async *async = ngx_stream_weir_session_async(call->session);
-    if (async && !call->session->prepared) {
-        call->needs_store = weir_key_reset_begin(engine, rule, key.data, key.len, now, async) == 1;
-        if (call->needs_store)
-            return;
-    }
+    call->needs_store =
+        async && !call->session->prepared && weir_key_reset_begin(engine, rule, key.data, key.len, now, async) == 1;
+    if (call->needs_store)
+        return;
     int error = async    ? weir_key_reset_finish(engine, rule, key.data, key.len, now, async)
                 : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
                          : WEIR_ENORULE;

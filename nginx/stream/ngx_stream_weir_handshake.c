@@ -25,27 +25,25 @@ char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_stream_weir_user_t *user = scf->users ? ngx_array_push(scf->users) : NULL;
     if (user == NULL)
         return NGX_CONF_ERROR;
-    user->name = cf->args->nelts == 3 ? value[1] : default_name;
-    user->password = value[cf->args->nelts - 1];
+    const ngx_str_t *name = cf->args->nelts == 3 ? &value[1] : &default_name, *password = &value[cf->args->nelts - 1];
+    weir__sha256(name->data, name->len, user->name);
+    weir__sha256(password->data, password->len, user->password);
     user->is_operator = is_operator;
     scf->closed |= !is_operator;
     return NGX_CONF_OK;
 }
 
-static weir_text ngx_stream_weir_text(const ngx_str_t *string)
-{
-    return (weir_text){(const char *)string->data, string->len};
-}
-
-/* Compares all users in constant time, so that timing reveals neither names nor passwords. */
+/* Compares with all users, so that timing reveals neither names nor passwords. */
 static ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password)
 {
     ngx_array_t *users = session->conf->users;
-    ngx_stream_weir_user_t *user = users ? users->elts : NULL;
+    ngx_stream_weir_user_t *user = users ? users->elts : NULL, given;
     ngx_uint_t good = 0, is_operator = 0;
+    weir__sha256(name.data, name.len, given.name);
+    weir__sha256(password.data, password.len, given.password);
     for (ngx_uint_t i = 0; users && i < users->nelts; i++) {
-        ngx_uint_t is_name = weir__secret_is(name, ngx_stream_weir_text(&user[i].name));
-        ngx_uint_t is_password = weir__secret_is(password, ngx_stream_weir_text(&user[i].password));
+        ngx_uint_t is_name = weir__equal_secrets(given.name, user[i].name, sizeof(given.name));
+        ngx_uint_t is_password = weir__equal_secrets(given.password, user[i].password, sizeof(given.password));
         good |= is_name & is_password;
         is_operator |= is_name & is_password & user[i].is_operator;
     }

@@ -83,7 +83,7 @@ static void ngx_stream_weir_exit_process(ngx_cycle_t *cycle)
 {
     ngx_stream_weir_main_conf_t *mcf = ngx_stream_cycle_get_module_main_conf(cycle, ngx_stream_weir_module);
     if (mcf)
-        ngx_weir_engine_stop(mcf);
+        ngx_weir_store_stop(mcf->store);
 }
 
 static ngx_stream_module_t ngx_stream_weir_module_ctx = {.postconfiguration = ngx_stream_weir_init,

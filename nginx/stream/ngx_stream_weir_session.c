@@ -29,89 +29,69 @@ static void ngx_stream_weir_free(void *data)
     if (session->pause.timer_set)
         ngx_del_timer(&session->pause);
     ngx_weir_check_release(&session->check);
-    ngx_free(session->in);
-    ngx_free(session->out);
-    session->in = session->out = NULL;
+    weir__buffer_free(&session->in);
+    weir__buffer_free(&session->out);
 }
 
-/* ---- Kept input ---- */
-
-/* Grows the input buffer to `size` bytes. */
-static ngx_int_t ngx_stream_weir_grow(ngx_stream_weir_session_t *session, size_t size)
-{
-    if (size <= session->in_size)
-        return NGX_OK;
-    char *larger = ngx_alloc(size, session->stream->connection->log);
-    if (larger == NULL)
-        return NGX_ERROR;
-    if (session->in_len)
-        ngx_memcpy(larger, session->in, session->in_len);
-    ngx_free(session->in);
-    session->in = larger;
-    session->in_size = size;
-    return NGX_OK;
-}
-
-static void ngx_stream_weir_drop_in(ngx_stream_weir_session_t *session)
-{
-    ngx_free(session->in);
-    session->in = NULL;
-    session->in_size = session->in_len = 0;
-}
+/* ---- Kept input and output ---- */
 
 /* Keeps unprocessed input. `data` may be in the buffer already. */
 static ngx_int_t ngx_stream_weir_keep_in(ngx_stream_weir_session_t *session, const char *data, size_t len, size_t need)
 {
+    struct weir__buffer *in = &session->in, other = {.data = NULL};
     session->in_need = need;
     if (len == 0) {
-        ngx_stream_weir_drop_in(session);
+        if (in->data)
+            weir__buffer_free(in);
         return NGX_OK;
     }
     /* another buffer if this one is too small, or if the long command that needed it is done */
-    if (session->in_size < len || (session->in_size > IN_ROOM && len <= IN_ROOM)) {
-        size_t size = ngx_max(len, 256);
-        char *other = ngx_alloc(size, session->stream->connection->log);
-        if (other == NULL)
-            return NGX_ERROR;
-        ngx_memcpy(other, data, len);
-        ngx_free(session->in);
-        session->in = other;
-        session->in_size = size;
-    } else if (data != session->in) {
-        ngx_memmove(session->in, data, len);
+    if (in->size < len || (in->size > IN_ROOM && len <= IN_ROOM)) {
+        weir__buffer_add(&other, data, len);
+        weir__buffer_free(in);
+        *in = other;
+    } else if (data != in->data) {
+        ngx_memmove(in->data, data, len);
     }
-    session->in_len = len;
-    return NGX_OK;
+    in->len = len;
+    return in->failed ? NGX_ERROR : NGX_OK;
 }
 
-/* ---- Writing ---- */
+/* Sends what the socket takes; returns its length. */
+static ssize_t ngx_stream_weir_push(ngx_connection_t *c, const char *data, size_t len)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t sent = c->send(c, (u_char *)data + done, len - done);
+        if (sent == NGX_AGAIN)
+            break;
+        if (sent <= 0)
+            return NGX_ERROR;
+        done += (size_t)sent;
+    }
+    return (ssize_t)done;
+}
 
 /* NGX_AGAIN: the client must read first. */
 static ngx_int_t ngx_stream_weir_send_kept(ngx_stream_weir_session_t *session)
 {
-    ngx_connection_t *c = session->stream->connection;
-    while (session->out_at < session->out_len) {
-        ssize_t sent = c->send(c, (u_char *)session->out + session->out_at, session->out_len - session->out_at);
-        if (sent == NGX_AGAIN)
-            return NGX_AGAIN;
-        if (sent <= 0)
-            return NGX_ERROR;
-        session->out_at += (size_t)sent;
-    }
-    ngx_free(session->out);
-    session->out = NULL;
+    struct weir__buffer *out = &session->out;
+    ssize_t sent =
+        ngx_stream_weir_push(session->stream->connection, out->data + session->out_at, out->len - session->out_at);
+    if (sent < 0)
+        return NGX_ERROR;
+    session->out_at += (size_t)sent;
+    if (session->out_at < out->len)
+        return NGX_AGAIN;
+    weir__buffer_free(out);
+    session->out_at = 0;
     return NGX_OK;
 }
 
 static ngx_int_t ngx_stream_weir_keep_out(ngx_stream_weir_session_t *session, const char *data, size_t len)
 {
-    session->out = ngx_alloc(len, session->stream->connection->log);
-    if (session->out == NULL)
-        return NGX_ERROR;
-    ngx_memcpy(session->out, data, len);
-    session->out_at = 0;
-    session->out_len = len;
-    return NGX_OK;
+    weir__buffer_add(&session->out, data, len);
+    return session->out.failed ? NGX_ERROR : NGX_OK;
 }
 
 /* Sends what it can and keeps the rest. Nothing may be kept yet. */
@@ -119,16 +99,10 @@ static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const 
 {
     ngx_connection_t *c = session->stream->connection;
     /* TLS must retry with the same bytes at the same address, so they are kept */
-    while (len && !c->ssl) {
-        ssize_t sent = c->send(c, (u_char *)data, len);
-        if (sent == NGX_AGAIN)
-            break;
-        if (sent <= 0)
-            return NGX_ERROR;
-        data += sent;
-        len -= (size_t)sent;
-    }
-    return len ? ngx_stream_weir_keep_out(session, data, len) : NGX_OK;
+    ssize_t sent = c->ssl ? 0 : ngx_stream_weir_push(c, data, len);
+    if (sent < 0 || (size_t)sent == len)
+        return sent < 0 ? NGX_ERROR : NGX_OK;
+    return ngx_stream_weir_keep_out(session, data + sent, len - (size_t)sent);
 }
 
 /* ---- Running commands ---- */
@@ -236,23 +210,22 @@ static ngx_int_t ngx_stream_weir_read(ngx_stream_weir_session_t *session)
     ngx_connection_t *c = session->stream->connection;
     char *to = ngx_stream_weir_in_room;
     size_t room = IN_ROOM;
-    if (session->in_len > SMALL) {
+    if (session->in.len > SMALL) {
         /* By doubling, whatever length the command announces: memory is allocated for received bytes only. */
-        size_t wanted = ngx_max(ngx_min(session->in_need, 2 * session->in_len), session->in_len + SMALL);
-        if (session->in_len == session->in_size && ngx_stream_weir_grow(session, wanted) != NGX_OK)
+        if (weir__buffer_room(&session->in, 1) == NULL)
             return NGX_ERROR;
-        to = session->in;
-        room = session->in_size;
-    } else if (session->in_len) {
-        ngx_memcpy(to, session->in, session->in_len);
+        to = session->in.data;
+        room = session->in.size;
+    } else if (session->in.len) {
+        ngx_memcpy(to, session->in.data, session->in.len);
     }
-    ssize_t n = c->recv(c, (u_char *)to + session->in_len, room - session->in_len);
+    ssize_t n = c->recv(c, (u_char *)to + session->in.len, room - session->in.len);
     if (n == NGX_AGAIN)
         return NGX_AGAIN;
     if (n <= 0)
         return n == 0 ? NGX_DONE : NGX_ERROR;
     session->stream->received += n;
-    size_t len = session->in_len + (size_t)n;
+    size_t len = session->in.len + (size_t)n;
     if (len < session->in_need)
         return ngx_stream_weir_keep_in(session, to, len, session->in_need);
     return ngx_stream_weir_process(session, to, len);
@@ -275,12 +248,12 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
     ngx_msec_t timeout = session->conf->timeout, stalled = timeout ? timeout : STALLED_MS;
     if (session->pause.timer_set) /* the client is not the one to wait for */
         timeout = stalled = 0;
-    c->idle = session->out == NULL && session->in_len == 0;
+    c->idle = session->out.len == 0 && session->in.len == 0;
     if (c->idle && ngx_exiting)
         return NGX_DONE;
     ngx_reusable_connection(c, c->idle); /* else idle clients could take all connections of the worker, the gateway's */
-    ngx_stream_weir_set_timer(c->write, session->out ? stalled : 0);
-    ngx_stream_weir_set_timer(c->read, session->out ? 0 : session->in_len ? stalled : timeout);
+    ngx_stream_weir_set_timer(c->write, session->out.len ? stalled : 0);
+    ngx_stream_weir_set_timer(c->read, session->out.len ? 0 : session->in.len ? stalled : timeout);
     if (ngx_handle_read_event(c->read, 0) != NGX_OK || ngx_handle_write_event(c->write, 0) != NGX_OK)
         return NGX_ERROR;
     return NGX_AGAIN;
@@ -300,7 +273,7 @@ static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
         return session->check.peer_len && ngx_stream_weir_is_gone(session->stream->connection)
                    ? NGX_DONE
                    : ngx_stream_weir_wait(session);
-    if (session->out) {
+    if (session->out.len) {
         ngx_int_t sent = ngx_stream_weir_send_kept(session);
         return sent == NGX_AGAIN ? ngx_stream_weir_wait(session) : sent;
     }
@@ -308,8 +281,8 @@ static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
         return NGX_DONE;
     if (session->waiting)
         return ngx_stream_weir_wait(session);
-    if (session->in_len && session->in_len >= session->in_need)
-        return ngx_stream_weir_process(session, session->in, session->in_len);
+    if (session->in.len && session->in.len >= session->in_need)
+        return ngx_stream_weir_process(session, session->in.data, session->in.len);
     ngx_int_t result = session->stream->connection->read->ready ? ngx_stream_weir_read(session) : NGX_AGAIN;
     return result == NGX_AGAIN ? ngx_stream_weir_wait(session) : result;
 }

@@ -52,8 +52,6 @@ enum weir__resp_result weir__resp_parse(char *data, size_t len, bool unauthentic
 bool weir__resp_integer(weir_text text, int64_t *value);
 /* Case-insensitive; `word` in lower case. */
 bool weir__resp_is(weir_text text, const char *word);
-/* Compares in constant time: the time depends on the length of `given` alone. */
-bool weir__secret_is(weir_text given, weir_text secret);
 
 /* ---- Replies (write.c) ---- */
 

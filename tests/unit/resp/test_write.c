@@ -53,19 +53,4 @@ TEST(error_is_one_line)
     CHECK_EQ(out.at - room, 512 + 3);
 }
 
-TEST(secret_comparison)
-{
-    static const weir_text secret = {"secret", 6}, empty = {"", 0};
-    CHECK(weir__secret_is((weir_text){"secret", 6}, secret));
-    CHECK(!weir__secret_is((weir_text){"secre", 5}, secret));
-    CHECK(!weir__secret_is((weir_text){"secrets", 7}, secret));
-    CHECK(!weir__secret_is((weir_text){"secretsecret", 12}, secret));
-    CHECK(!weir__secret_is((weir_text){"Secret", 6}, secret));
-    CHECK(!weir__secret_is((weir_text){"secreT", 6}, secret));
-    CHECK(!weir__secret_is(empty, secret));
-    CHECK(!weir__secret_is(secret, empty));
-    CHECK(weir__secret_is(empty, empty));
-    CHECK(!weir__secret_is((weir_text){"\0", 1}, empty));
-}
-
 TEST_MAIN

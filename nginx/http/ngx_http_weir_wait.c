@@ -1,9 +1,54 @@
 /*
- * HTTP requests that wait for the store. When the reply arrives, the handler runs again and finds it: only the wait is
- * kept meanwhile, not the state of the decision.
+ * Requests that wait, for a time or for the store. When the reply of the store arrives, the handler runs again and
+ * finds it: only the wait is kept meanwhile, not the state of the decision.
  */
 #include "ngx_http_weir.h"
 #include "engine/fast_result.h"
+
+/* Detects a client that disconnects. */
+static ngx_int_t ngx_http_weir_watch(ngx_http_request_t *r)
+{
+    ngx_connection_t *c = r->connection;
+    if (r != r->main || r->discard_body)
+        return NGX_OK;
+    r->read_event_handler = ngx_http_test_reading;
+    if (c->read->ready) {
+        ngx_post_event(c->read, &ngx_posted_events);
+        return NGX_OK;
+    }
+    return ngx_handle_read_event(c->read, 0);
+}
+
+/*
+ * The timer is that of the connection's write event, as in limit_req: nothing else uses it before the reply, a waiting
+ * request needs no memory for it, and nginx removes it with the request.
+ */
+ngx_int_t ngx_http_weir_pause(ngx_http_request_t *r, ngx_msec_t ms, ngx_http_event_handler_pt later)
+{
+    ngx_event_t *write = r->connection->write;
+    if (ngx_http_weir_watch(r) != NGX_OK)
+        return NGX_ERROR;
+    r->write_event_handler = later;
+    ngx_time_update(); /* timers count from nginx's cached time, the beginning of this iteration of the event loop */
+    write->delayed = 1;
+    ngx_add_timer(write, ms);
+    return NGX_OK;
+}
+
+ngx_uint_t ngx_http_weir_is_paused(ngx_http_request_t *r)
+{
+    ngx_event_t *write = r->connection->write;
+    ngx_int_t rc = write->delayed ? ngx_handle_write_event(write, 0) : ngx_handle_read_event(r->connection->read, 0);
+    if (rc != NGX_OK)
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    if (rc != NGX_OK || write->delayed)
+        return 1;
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+    return 0;
+}
+
+/* ---- For the store ---- */
 
 /* The data of a cleanup, by which the wait is found again and ended with the request. */
 typedef struct {
@@ -65,20 +110,6 @@ static void ngx_http_weir_store_replied(ngx_weir_wait_t *wait)
     ngx_http_run_posted_requests(c);
 }
 
-/* Detects a client that disconnects. */
-static ngx_int_t ngx_http_weir_watch(ngx_http_request_t *r)
-{
-    ngx_connection_t *c = r->connection;
-    if (r != r->main || r->discard_body)
-        return NGX_OK;
-    r->read_event_handler = ngx_http_test_reading;
-    if (c->read->ready) {
-        ngx_post_event(c->read, &ngx_posted_events);
-        return NGX_OK;
-    }
-    return ngx_handle_read_event(c->read, 0);
-}
-
 ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait, ngx_http_weir_go_on_pt *go_on,
                                    const ngx_str_t *body)
 {
@@ -91,9 +122,9 @@ ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait,
     *pending = (ngx_http_weir_pending_t){r, wait, go_on, body ? *body : (ngx_str_t)ngx_null_string};
     cleanup->handler = ngx_http_weir_pending_cleanup;
     wait->data = pending;
-    ngx_int_t rc = ngx_weir_wait_begin(wait, ngx_http_weir_store_replied);
-    if (rc != NGX_AGAIN || ngx_http_weir_watch(r) == NGX_OK)
-        return rc;
+    ngx_weir_wait_begin(wait, 0, ngx_http_weir_store_replied);
+    if (ngx_http_weir_watch(r) == NGX_OK)
+        return NGX_AGAIN;
     ngx_http_weir_wait_over(wait);
     return NGX_ERROR;
 }
