@@ -192,25 +192,17 @@ void weir__convert_identity(struct weir__convert *convert, const char *name)
 
 enum source { UNKNOWN, DESCRIPTORS, NGINX, OWN };
 
-/* True if a line of the text begins with `word`, after blanks if `indented`. */
-static bool has_line(const char *text, const char *word, bool indented)
+/* True if a line of the text begins with `start`. */
+static bool has_line(const char *text, const char *start)
 {
-    for (const char *at = text; at;) {
-        if (indented)
-            at += strspn(at, " \t");
-        if (strncmp(at, word, strlen(word)) == 0)
-            return true;
-        at = strchr(at, '\n');
-        at = at ? at + 1 : NULL;
-    }
-    return false;
+    return strncmp(text, start, strlen(start)) == 0 || strstr(text, weir__text("\n%s", start));
 }
 
 static enum source source_of(const char *text)
 {
-    if (has_line(text, "domain:", false) || has_line(text, "descriptors:", false))
+    if (has_line(text, "domain:") || has_line(text, "descriptors:"))
         return DESCRIPTORS;
-    if (has_line(text, "rules:", false))
+    if (has_line(text, "rules:"))
         return OWN;
     return strstr(text, "limit_req") ? NGINX : UNKNOWN;
 }

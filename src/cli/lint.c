@@ -11,8 +11,7 @@
 
 /* ---- Output ---- */
 
-enum { NAME, DOMAIN, KEY, LIMIT, WINDOW, ALGORITHM, MEMORY, COLUMNS };
-enum { CELL_MAX = 160, ALGORITHMS = WEIR_CONCURRENCY + 1 };
+enum { COLUMNS = 7, ALGORITHMS = WEIR_CONCURRENCY + 1 };
 
 #define MILLION 1e6
 
@@ -24,36 +23,24 @@ static const struct weir__column columns[COLUMNS] = {{"rule", WEIR__CUT},     {"
 static const char *const algorithms[ALGORITHMS] = {"token_bucket",       "leaky_bucket",           "fixed_window",
                                                    "sliding_window_log", "sliding_window_counter", "concurrency"};
 
-/* The text of a cell, formatted into `buffer` of CELL_MAX bytes if need be. */
-static const char *cell(const weir_rule_info *rule, int column, char *buffer)
+static void add_row(struct weir__text_table *table, const weir_rule_info *rule)
 {
-    char text[WEIR__DURATION_TEXT];
-    switch (column) {
-    case NAME:
-        snprintf(buffer, CELL_MAX, "%s%s", rule->name, rule->shadow ? " (shadow)" : "");
-        return buffer;
-    case DOMAIN:
-        return rule->domain ? rule->domain : "";
-    case KEY:
-        return *rule->key || rule->domain ? rule->key : "(one for all)"; /* the key of a descriptor is the descriptor */
-    case LIMIT:
-        if (rule->limit == 0)
-            snprintf(text, sizeof text, "banned");
-        else if (rule->limit < 0)
-            snprintf(text, sizeof text, "unlimited");
-        else
-            snprintf(text, sizeof text, "%" PRId64, rule->limit);
-        snprintf(buffer, CELL_MAX, "%s%s", text, rule->by_tier ? "/tier" : "");
-        return buffer;
-    case WINDOW:
-        if (!rule->bytes_per_key)
-            return "";
-        return rule->window_ns ? weir__window_text(rule->window_ns, buffer) : "calendar";
-    case ALGORITHM:
-        return !rule->bytes_per_key ? "" : algorithms[rule->algorithm];
-    default:
-        return rule->bytes_per_key > 0 ? weir__bytes_text((double)rule->bytes_per_key * MILLION, buffer) : "";
-    }
+    char window[WEIR__DURATION_TEXT], bytes[WEIR__DURATION_TEXT];
+    bool counted = rule->bytes_per_key > 0;
+    const char *limit = rule->limit == 0  ? "banned"
+                        : rule->limit < 0 ? "unlimited"
+                                          : weir__text("%" PRId64, rule->limit);
+    const char *cells[COLUMNS] = {weir__text("%s%s", rule->name, rule->shadow ? " (shadow)" : ""), rule->domain,
+                                  /* the key of a descriptor is the descriptor */
+                                  *rule->key || rule->domain ? rule->key : "(one for all)",
+                                  weir__text("%s%s", limit, rule->by_tier ? "/tier" : ""),
+                                  !counted          ? ""
+                                  : rule->window_ns ? weir__window_text(rule->window_ns, window)
+                                                    : "calendar",
+                                  counted ? algorithms[rule->algorithm] : "",
+                                  counted ? weir__bytes_text((double)rule->bytes_per_key * MILLION, bytes) : ""};
+    for (int i = 0; i < COLUMNS; i++)
+        weir__text_table_cell(table, cells[i]);
 }
 
 static void print_table(FILE *to, const char *path, const weir_rules *rules, size_t most, size_t warnings)
@@ -62,13 +49,12 @@ static void print_table(FILE *to, const char *path, const weir_rules *rules, siz
     size_t by_algorithm[ALGORITHMS] = {0}, shadow = 0;
     double bytes = 0;
     char text[WEIR__DURATION_TEXT];
-    char buffer[CELL_MAX];
     struct weir__text_table table = {.columns = columns, .column_count = COLUMNS};
     weir_rule_info rule;
     for (size_t i = 0; i < count; i++) {
         weir_rules_info(rules, i, &rule);
-        for (int c = 0; c < COLUMNS && i < most; c++)
-            weir__text_table_cell(&table, cell(&rule, c, buffer));
+        if (i < most)
+            add_row(&table, &rule);
         bytes += (double)rule.bytes_per_key;
         shadow += rule.shadow;
         if (rule.bytes_per_key > 0)

@@ -115,7 +115,7 @@ static size_t terminal_width(FILE *to)
 void weir__text_table_cell(struct weir__text_table *table, const char *text)
 {
     table->cells = weir__grow(table->cells, table->count, sizeof *table->cells);
-    table->cells[table->count++] = weir__must(strdup(text ? text : ""));
+    table->cells[table->count++] = weir__text("%s", text ? text : "");
 }
 
 /* The width of each column; 0: it is left out. */
@@ -175,8 +175,6 @@ void weir__text_table_print(struct weir__text_table *table, FILE *to)
     measure(table, terminal_width(to), widths);
     for (size_t i = 0; i <= rows && rows > 0; i++)
         print_row(table, to, widths, i - 1); /* first the titles */
-    for (size_t i = 0; i < table->count; i++)
-        free(table->cells[i]);
     free(table->cells);
 }
 

@@ -38,7 +38,7 @@ struct weir__column {
 struct weir__text_table {
     const struct weir__column *columns;
     size_t column_count; /* at most WEIR__TABLE_COLUMNS */
-    char **cells;
+    const char **cells;
     size_t count;
 };
 

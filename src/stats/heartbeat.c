@@ -183,9 +183,9 @@ void weir__heartbeat_of_self(struct weir__heartbeat *heartbeat, const struct wei
     weir__printable((weir_text){name, strlen(name)}, heartbeat->name, sizeof heartbeat->name);
     snprintf(heartbeat->version, sizeof heartbeat->version, "%s", weir_version());
     id_make(snapshot->engine->segment, heartbeat->id);
+    heartbeat->rule_count = (int64_t)snapshot->rules.count;
     for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next) {
         struct weir__rates rates = weir__snapshot_rates(snapshot, rule, SPAN_S);
-        heartbeat->rule_count++;
         if (!rule->info.shadow)
             weir__rates_add(&heartbeat->rates, &rates);
     }

@@ -51,6 +51,7 @@ static int add_rule(struct weir__snapshot *snapshot, const weir_rule_info *info,
     rule->info.key = rule->info.file = "";
     *(list->last ? &list->last->next : &list->first) = rule;
     list->last = rule;
+    list->count++;
     return 0;
 }
 

@@ -20,6 +20,7 @@ struct weir__rule_snapshot {
 
 struct weir__rule_list {
     struct weir__rule_snapshot *first, *last;
+    size_t count;
     struct weir__arena arena;
 };
 

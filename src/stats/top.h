@@ -33,6 +33,12 @@ struct weir__top {
     bool paused;
     size_t host;         /* line of the selected host */
     size_t rules, hosts; /* out: numbers of rules and hosts */
+
+    /* While it is drawn. */
+    const struct weir__top_screen *screen;
+    int line; /* next line */
+    struct weir__top_row *rows;
+    bool sheds; /* shows the SHED column: requests were shed, or there is a load level */
 };
 
 struct weir__top_screen {
@@ -46,13 +52,8 @@ void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen
 
 /* ---- Shared by the files that draw ---- */
 
-struct weir__canvas {
-    const struct weir__top_screen *screen;
-    int line; /* next line */
-};
-
 /* Prints one line, cut at the width; `style` is an SGR sequence or "". Lines below the screen are left out. */
-void weir__top_line(struct weir__canvas *canvas, const char *style, const char *format, ...)
+void weir__top_line(struct weir__top *top, const char *style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* "12345", "1.23M": at most six columns. */
 const char *weir__top_number(double value, char buffer[16]);
@@ -62,8 +63,8 @@ double weir__top_value(const struct weir__rates *rates, enum weir__top_sort sort
 int weir__top_compare(double left, double right, const char *left_name, const char *right_name);
 
 /* Draws the list of hosts in `space` lines; 0: all of them. */
-void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t space);
+void weir__top_hosts(struct weir__top *top, size_t space);
 /* Draws one line about all hosts; nothing if this host is alone. */
-void weir__top_membership(const struct weir__top *top, struct weir__canvas *canvas);
+void weir__top_membership(struct weir__top *top);
 
 #endif

@@ -49,7 +49,7 @@ static const char *store_word(enum weir__host_store store)
                                                    : weir__host_store_name(store);
 }
 
-static void draw_host(struct weir__canvas *canvas, const struct weir__host_status *host, bool chosen, int wide)
+static void draw_host(struct weir__top *top, const struct weir__host_status *host, bool chosen, int wide)
 {
     const struct weir__heartbeat *heartbeat = &host->heartbeat;
     const struct weir__rates *rates = &heartbeat->rates;
@@ -67,7 +67,7 @@ static void draw_host(struct weir__canvas *canvas, const struct weir__host_statu
     bool bad = host->silent || heartbeat->store == WEIR__HOST_STORE_UNAVAILABLE;
     bool odd = host->differs || weir__top_value(rates, WEIR__BY_SHARE) > 0.1;
     const char *style = chosen ? "7" : bad ? "31" : odd ? "33" : "";
-    weir__top_line(canvas, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name, ago(host->ago_ms, received),
+    weir__top_line(top, style, "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, name, ago(host->ago_ms, received),
                    rates->known ? weir__top_number(rates->allowed, a) : "-",
                    rates->known ? weir__top_number(rates->denied, b) : "-",
                    rates->known ? weir__top_number(rates->shed, c) : "-",
@@ -75,15 +75,15 @@ static void draw_host(struct weir__canvas *canvas, const struct weir__host_statu
                    host->silent ? "GONE?" : store_word(heartbeat->store), rules, version);
 }
 
-void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t space)
+void weir__top_hosts(struct weir__top *top, size_t space)
 {
     const struct weir__membership *membership = top->membership;
-    int wide = canvas->screen->width - COLUMNS_MORE;
+    int wide = top->screen->width - COLUMNS_MORE;
     wide = wide < NAME_MIN ? NAME_MIN : wide > WEIR__HEARTBEAT_NAME_MAX ? WEIR__HEARTBEAT_NAME_MAX : wide;
     struct order order = {membership->hosts, top->sort};
     size_t *at = calloc(membership->count + 1, sizeof *at);
-    weir__top_line(canvas, "1", "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, "HOST", "SEEN", "ALLOW", "DENY",
-                   "SHED", "DELAY", "LVL", "STORE", "RULES", "WEIR");
+    weir__top_line(top, "1", "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, "HOST", "SEEN", "ALLOW", "DENY", "SHED",
+                   "DELAY", "LVL", "STORE", "RULES", "WEIR");
     for (size_t i = 0; i < membership->count && at; i++)
         at[i] = i;
     if (at && membership->count)
@@ -93,15 +93,15 @@ void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t 
         top->host = top->hosts ? top->hosts - 1 : 0;
     size_t show = space ? space : membership->count, first = space && top->host >= space ? top->host - space + 1 : 0;
     for (size_t i = first; at && i < membership->count && i < first + show; i++)
-        draw_host(canvas, &membership->hosts[at[i]], !canvas->screen->plain && i == top->host, wide);
+        draw_host(top, &membership->hosts[at[i]], !top->screen->plain && i == top->host, wide);
     int64_t more =
         (int64_t)(first + show < membership->count ? membership->count - first - show : 0) + membership->left_out;
     if (more)
-        weir__top_line(canvas, "2", "... %" PRId64 " more", more);
+        weir__top_line(top, "2", "... %" PRId64 " more", more);
     free(at);
 }
 
-void weir__top_membership(const struct weir__top *top, struct weir__canvas *canvas)
+void weir__top_membership(struct weir__top *top)
 {
     const struct weir__membership *membership = top->membership;
     char why[WEIR__HOSTS_WHY], silent[32] = "", differ[48] = "";
@@ -113,7 +113,7 @@ void weir__top_membership(const struct weir__top *top, struct weir__canvas *canv
     if (membership->differ)
         snprintf(differ, sizeof differ, ", other rules on %zu", membership->differ);
     weir__printable((weir_text){membership->why, strlen(membership->why)}, why, sizeof why);
-    weir__top_line(canvas,
+    weir__top_line(top,
                    unavailable || membership->silent ? "31"
                    : membership->differ              ? "33"
                                                      : "",

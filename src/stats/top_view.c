@@ -27,18 +27,18 @@ static void put_cut(FILE *to, const char *line, int width)
     }
 }
 
-void weir__top_line(struct weir__canvas *canvas, const char *style, const char *format, ...)
+void weir__top_line(struct weir__top *top, const char *style, const char *format, ...)
 {
     char text[1024];
     va_list args;
-    const struct weir__top_screen *screen = canvas->screen;
-    if (screen->height && canvas->line >= screen->height)
+    const struct weir__top_screen *screen = top->screen;
+    if (screen->height && top->line >= screen->height)
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     bool styled = *style && !screen->plain;
-    if (canvas->line++ && !screen->plain)
+    if (top->line++ && !screen->plain)
         fputs("\r\n", screen->to);
     if (styled)
         fprintf(screen->to, "\033[%sm", style);
@@ -78,39 +78,29 @@ int weir__top_compare(double left, double right, const char *left_name, const ch
     return strcmp(left_name, right_name);
 }
 
-struct row {
+struct weir__top_row {
     const struct weir__rule_snapshot *rule;
     struct weir__rates rates; /* totals if they are not known */
     uint64_t keys, near;
     bool sampled; /* its hot keys are sampled */
 };
 
-struct picture {
-    struct weir__top *top;
-    struct weir__canvas canvas;
-    struct row *rows;
-    size_t count;
-    bool sheds; /* shows the SHED column: requests were shed, or there is a load level */
-};
-
 /* ---- The rules ---- */
 
-static void gather(struct picture *p)
+static void gather(struct weir__top *top)
 {
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key near[WEIR__HOT_NEAR];
-    const struct weir__snapshot *snapshot = p->top->snapshot;
-    size_t room = 0;
-    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule; rule = rule->next)
-        room++;
-    p->rows = calloc(room + 1, sizeof *p->rows);
-    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && p->rows; rule = rule->next) {
-        struct row *row = &p->rows[p->count++];
+    const struct weir__snapshot *snapshot = top->snapshot;
+    top->rules = 0;
+    top->rows = calloc(snapshot->rules.count + 1, sizeof *top->rows);
+    for (const struct weir__rule_snapshot *rule = snapshot->rules.first; rule && top->rows; rule = rule->next) {
+        struct weir__top_row *row = &top->rows[top->rules++];
         const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, rule->id);
-        *row = (struct row){.rule = rule, .rates = weir__snapshot_rates(snapshot, rule, 10)};
+        *row = (struct weir__top_row){.rule = rule, .rates = weir__snapshot_rates(snapshot, rule, 10)};
         if (!row->rates.known)
             row->rates = weir__snapshot_totals(rule);
-        p->sheds |= rule->stats.shed > 0;
+        top->sheds |= rule->stats.shed > 0;
         if (!rule_slot)
             continue;
         row->sampled = true;
@@ -121,7 +111,7 @@ static void gather(struct picture *p)
 
 static int by_sort(const void *a, const void *b, void *context)
 {
-    const struct row *left = a, *right = b;
+    const struct weir__top_row *left = a, *right = b;
     enum weir__top_sort sort = *(const enum weir__top_sort *)context;
     int names = weir__top_compare(weir__top_value(&left->rates, sort), weir__top_value(&right->rates, sort),
                                   left->rule->info.name, right->rule->info.name);
@@ -129,32 +119,31 @@ static int by_sort(const void *a, const void *b, void *context)
 }
 
 /* Keeps the selected rule selected when the order changes. */
-static void keep_chosen(struct picture *p)
+static void keep_chosen(struct weir__top *top)
 {
-    struct weir__top *top = p->top;
-    for (size_t i = 0; i < p->count && *top->chosen_name; i++)
-        if (p->rows[i].rule->info.shadow == top->chosen_shadow &&
-            strcmp(p->rows[i].rule->info.name, top->chosen_name) == 0)
+    for (size_t i = 0; i < top->rules && *top->chosen_name; i++)
+        if (top->rows[i].rule->info.shadow == top->chosen_shadow &&
+            strcmp(top->rows[i].rule->info.name, top->chosen_name) == 0)
             top->chosen = i;
-    if (top->chosen >= p->count)
-        top->chosen = p->count ? p->count - 1 : 0;
-    if (p->count) {
-        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", p->rows[top->chosen].rule->info.name);
-        top->chosen_shadow = p->rows[top->chosen].rule->info.shadow;
+    if (top->chosen >= top->rules)
+        top->chosen = top->rules ? top->rules - 1 : 0;
+    if (top->rules) {
+        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", top->rows[top->chosen].rule->info.name);
+        top->chosen_shadow = top->rows[top->chosen].rule->info.shadow;
     }
 }
 
 /* The SHED column exists only where there is a load level. */
-static int name_width(const struct picture *p)
+static int name_width(const struct weir__top *top)
 {
-    int wide = p->canvas.screen->width - (p->sheds ? 58 : 50);
+    int wide = top->screen->width - (top->sheds ? 58 : 50);
     return wide < 16 ? 16 : wide > 60 ? 60 : wide;
 }
 
-static void draw_rule(struct picture *p, const struct row *row, bool chosen)
+static void draw_rule(struct weir__top *top, const struct weir__top_row *row, bool chosen)
 {
     char name[64], shown[WEIR_NAME_MAX + 16], shed[24] = "", a[16], b[16], c[16], d[16], e[16];
-    int wide = name_width(p);
+    int wide = name_width(top);
     snprintf(shown, sizeof shown, "%s%s", row->rule->info.name, row->rule->info.shadow ? " (shadow)" : "");
     weir__printable((weir_text){shown, strlen(shown)}, name,
                     (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
@@ -162,100 +151,100 @@ static void draw_rule(struct picture *p, const struct row *row, bool chosen)
                         : row->rule->info.shadow                             ? "2"
                         : weir__top_value(&row->rates, WEIR__BY_SHARE) > 0.1 ? "33"
                                                                              : "";
-    if (p->sheds)
+    if (top->sheds)
         snprintf(shed, sizeof shed, " %7s", weir__top_number(row->rates.shed, a));
-    weir__top_line(&p->canvas, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name,
+    weir__top_line(top, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name,
                    weir__top_number(row->rates.allowed, a), weir__top_number(row->rates.denied, b), shed,
                    weir__top_number(row->rates.delayed, c), 100 * weir__top_value(&row->rates, WEIR__BY_SHARE),
                    row->sampled ? weir__top_number((double)row->keys, d) : "-",
                    row->sampled ? weir__top_number((double)row->near, e) : "-");
 }
 
-static void draw_rules(struct picture *p)
+static void draw_rules(struct weir__top *top)
 {
-    bool known = p->count && p->rows[0].rates.known;
-    weir__top_line(&p->canvas, "1", "%-*s %7s %7s%s %7s %7s %7s %6s", name_width(p), "RULE",
-                   known ? "ALLOW/s" : "ALLOWED", known ? "DENY/s" : "DENIED",
-                   !p->sheds ? ""
-                   : known   ? "  SHED/s"
-                             : "    SHED",
+    bool known = top->rules && top->rows[0].rates.known;
+    weir__top_line(top, "1", "%-*s %7s %7s%s %7s %7s %7s %6s", name_width(top), "RULE", known ? "ALLOW/s" : "ALLOWED",
+                   known ? "DENY/s" : "DENIED",
+                   !top->sheds ? ""
+                   : known     ? "  SHED/s"
+                               : "    SHED",
                    known ? "DELAY/s" : "DELAYED", "DENIED", "KEYS", "NEAR");
     /* Keys get a third of the screen; the selected rule is always visible. */
-    size_t space =
-        p->canvas.screen->height
-            ? (size_t)(p->canvas.screen->height > HEAD_LINES + 9 ? (p->canvas.screen->height - HEAD_LINES) * 2 / 3 : 3)
-            : p->count;
-    size_t first = p->top->chosen >= space ? p->top->chosen - space + 1 : 0;
-    for (size_t i = first; i < p->count && i < first + space; i++)
-        draw_rule(p, &p->rows[i], !p->canvas.screen->plain && i == p->top->chosen);
-    if (first + space < p->count)
-        weir__top_line(&p->canvas, "2", "... %zu more", p->count - first - space);
+    size_t space = top->screen->height
+                       ? (size_t)(top->screen->height > HEAD_LINES + 9 ? (top->screen->height - HEAD_LINES) * 2 / 3 : 3)
+                       : top->rules;
+    size_t first = top->chosen >= space ? top->chosen - space + 1 : 0;
+    for (size_t i = first; i < top->rules && i < first + space; i++)
+        draw_rule(top, &top->rows[i], !top->screen->plain && i == top->chosen);
+    if (first + space < top->rules)
+        weir__top_line(top, "2", "... %zu more", top->rules - first - space);
 }
 
 /* ---- Keys ---- */
 
-static int key_width(const struct picture *p)
+static int key_width(const struct weir__top *top)
 {
-    int wide = p->canvas.screen->width - 24;
+    int wide = top->screen->width - 24;
     return wide < 20 ? 20 : wide > 100 ? 100 : wide;
 }
 
-static void draw_key(struct picture *p, const weir_segment *segment, const struct weir__hot_key *key, uint64_t seconds)
+static void draw_key(struct weir__top *top, const weir_segment *segment, const struct weir__hot_key *key,
+                     uint64_t seconds)
 {
     char text[WEIR__HOT_TEXT_MAX + 8], shown[128], a[16], b[16];
     double per = seconds ? (double)seconds : 1; /* totals if the time that they cover is unknown */
-    int wide = key_width(p);
+    int wide = key_width(top);
     if (key->len)
         snprintf(text, sizeof text, "%.*s%s", (int)key->shown, key->text, key->shown < key->len ? "..." : "");
     else
         snprintf(text, sizeof text, "~%016" PRIx64, weir__pseudonym(segment, key->hash));
     weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
-    if (p->top->list == WEIR__KEYS_NEAR)
-        weir__top_line(&p->canvas, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
+    if (top->list == WEIR__KEYS_NEAR)
+        weir__top_line(top, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
     else
-        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight / per, a),
+        weir__top_line(top, "", "  %-*s %9s %9s", wide, shown, weir__top_number((double)key->weight / per, a),
                        weir__top_number((double)key->error / per, b));
 }
 
-static void draw_keys(struct picture *p, const struct row *row, size_t max)
+static void draw_keys(struct weir__top *top, const struct weir__top_row *row, size_t max)
 {
     static const char *const titles[] = {"most denied", "most admitted", "near their limit"};
     struct weir__hot_key keys[KEYS_SHOWN];
     char name[64];
-    const struct weir__snapshot *snapshot = p->top->snapshot;
+    const struct weir__snapshot *snapshot = top->snapshot;
     const struct weir__hot_rule *rule_slot = weir__snapshot_hot_keys(snapshot, row->rule->id);
-    int wide = key_width(p);
+    int wide = key_width(top);
     uint64_t seconds = snapshot->hot.rule_slots ? weir__load64(&snapshot->hot.header->seconds) : 0;
     char title[128];
     snprintf(title, sizeof title, "KEYS of %s, %s", weir__printable(weir__text_of(row->rule->info.name), name, 32),
-             titles[p->top->list]);
-    weir__top_line(&p->canvas, "1", "%-*s %s", wide + 2, title,
-                   p->top->list == WEIR__KEYS_NEAR ? "     USED"
-                   : seconds                       ? "   COST/s        +-"
-                                                   : "     COST        +-");
+             titles[top->list]);
+    weir__top_line(top, "1", "%-*s %s", wide + 2, title,
+                   top->list == WEIR__KEYS_NEAR ? "     USED"
+                   : seconds                    ? "   COST/s        +-"
+                                                : "     COST        +-");
     if (!rule_slot) {
-        weir__top_line(&p->canvas, "2", "  %s",
+        weir__top_line(top, "2", "  %s",
                        snapshot->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
                                                 : "they are not noted; hot_keys in weir.yaml");
         return;
     }
-    size_t count = weir__snapshot_keys(snapshot, rule_slot, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
+    size_t count = weir__snapshot_keys(snapshot, rule_slot, top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
     for (size_t i = 0; i < count; i++)
-        draw_key(p, snapshot->engine->segment, &keys[i], seconds);
+        draw_key(top, snapshot->engine->segment, &keys[i], seconds);
     if (!count)
-        weir__top_line(&p->canvas, "2", "  none");
+        weir__top_line(top, "2", "  none");
 }
 
 /* ---- The head ---- */
 
-static void draw_store(struct picture *p)
+static void draw_store(struct weir__top *top)
 {
     static const char *const states[] = {"not seen yet", "up", "DOWN"};
-    const struct weir__snapshot *snapshot = p->top->snapshot;
+    const struct weir__snapshot *snapshot = top->snapshot;
     weir_ledger_stats s;
     if (!weir__snapshot_has_ledger(snapshot)) { /* no rule is eventual */
-        enum weir__host_store store = p->top->membership->store;
-        weir__top_line(&p->canvas, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
+        enum weir__host_store store = top->membership->store;
+        weir__top_line(top, store == WEIR__HOST_STORE_UNAVAILABLE ? "31" : "", "store    %s; history: %s",
                        store == WEIR__HOST_STORE_NONE          ? "none"
                        : store == WEIR__HOST_STORE_UP          ? "up"
                        : store == WEIR__HOST_STORE_UNAVAILABLE ? "DOWN"
@@ -264,24 +253,24 @@ static void draw_store(struct picture *p)
         return;
     }
     weir__delta_ledger_stats(&snapshot->deltas, &s);
-    weir__top_line(&p->canvas, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
+    weir__top_line(top, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
                    "store    %s, agent %s, lag %.2f s, %" PRIu64 " requests, %" PRIu64 " failed, %" PRIu64 " keys",
                    states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.requests, s.failures,
                    s.used);
 }
 
 /* One line of at most 80 columns; none without a load level. */
-static void draw_load(struct picture *p)
+static void draw_load(struct weir__top *top)
 {
     struct weir__load_view view;
     struct weir__upstream_sums sums;
     char signals[64] = "", shed[24] = "";
     size_t len = 0;
-    bool known = weir__snapshot_load(p->top->snapshot, &view, &sums);
-    if (!p->top->snapshot->load)
+    bool known = weir__snapshot_load(top->snapshot, &view, &sums);
+    if (!top->snapshot->load)
         return;
     if (!known) {
-        weir__top_line(&p->canvas, "31", "level    the agent says nothing: limits are as they are written");
+        weir__top_line(top, "31", "level    the agent says nothing: limits are as they are written");
         return;
     }
     /* The two highest signals explain the level. */
@@ -299,14 +288,14 @@ static void draw_load(struct picture *p)
     uint32_t shares = view.shed[1] + view.shed[2] + view.shed[3];
     if (shares)
         snprintf(shed, sizeof shed, ", sheds %s", view.shed[1] ? "high" : view.shed[2] ? "normal" : "low");
-    weir__top_line(&p->canvas, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
+    weir__top_line(top, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
                    "level    %u of 100 (%s), limits %u %%, %" PRIu64 " in flight%s", view.level / 10, signals,
                    view.throttle / 10, sums.in_flight, shed);
 }
 
-static void draw_head(struct picture *p)
+static void draw_head(struct weir__top *top)
 {
-    const struct weir__snapshot *snapshot = p->top->snapshot;
+    const struct weir__snapshot *snapshot = top->snapshot;
     char host[48] = "", clock[16] = "", shed[32] = "", a[16], b[16], c[16], d[16];
     double load[3] = {0};
     struct weir__rates all = {0};
@@ -314,66 +303,66 @@ static void draw_head(struct picture *p)
     weir_stats stats = {0};
     time_t now = (time_t)(snapshot->now.wall_ns / WEIR_SECOND);
     struct tm local;
-    const char *name = p->top->membership->count ? p->top->membership->hosts[0].heartbeat.name : "";
+    const char *name = top->membership->count ? top->membership->hosts[0].heartbeat.name : "";
     weir__printable((weir_text){name, strlen(name)}, host, sizeof host);
     (void)!getloadavg(load, 3);
     if (localtime_r(&now, &local))
         strftime(clock, sizeof clock, "%H:%M:%S", &local);
-    for (size_t i = 0; i < p->count; i++)
-        if (!p->rows[i].rule->info.shadow)
-            weir__rates_add(&all, &p->rows[i].rates);
+    for (size_t i = 0; i < top->rules; i++)
+        if (!top->rows[i].rule->info.shadow)
+            weir__rates_add(&all, &top->rows[i].rates);
     (void)!weir_stats_read(snapshot->engine->segment, &stats);
     (void)!weir_segment_sample(snapshot->engine->segment, snapshot->now, SAMPLED_SLOTS, &looked, &live);
-    weir__top_line(&p->canvas, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
-                   load[1], load[2], p->top->paused ? "   PAUSED" : "");
-    if (p->sheds)
+    weir__top_line(top, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
+                   load[1], load[2], top->paused ? "   PAUSED" : "");
+    if (top->sheds)
         snprintf(shed, sizeof shed, ", shed %s", weir__top_number(all.shed, d));
-    weir__top_line(&p->canvas, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
+    weir__top_line(top, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
                    all.known ? " a second" : " so far", weir__top_number(all.allowed, a),
                    weir__top_number(all.denied, b), 100 * weir__top_value(&all, WEIR__BY_SHARE), shed,
                    weir__top_number(all.delayed, c));
-    weir__top_line(&p->canvas, stats.evicted_live ? "33" : "",
+    weir__top_line(top, stats.evicted_live ? "33" : "",
                    "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s",
                    (double)stats.bytes / (1 << 20), looked ? 100.0 * (double)live / (double)looked : 0,
                    stats.evicted_live, weir_segment_lost(snapshot->engine->segment) ? ", FILE LOST" : "");
-    draw_store(p);
-    draw_load(p);
-    weir__top_membership(p->top, &p->canvas);
-    weir__top_line(&p->canvas, "", "%s", "");
+    draw_store(top);
+    draw_load(top);
+    weir__top_membership(top);
+    weir__top_line(top, "", "%s", "");
 }
 
-static void draw_rules_and_keys(struct picture *p)
+static void draw_rules_and_keys(struct weir__top *top)
 {
-    draw_rules(p);
-    if (!p->count)
+    draw_rules(top);
+    if (!top->rules)
         return;
-    int left = p->canvas.screen->height - p->canvas.line - 3;
-    weir__top_line(&p->canvas, "", "%s", "");
-    draw_keys(p, &p->rows[p->top->chosen], left > 1 ? (size_t)left - 1 : 1);
+    int left = top->screen->height - top->line - 3;
+    weir__top_line(top, "", "%s", "");
+    draw_keys(top, &top->rows[top->chosen], left > 1 ? (size_t)left - 1 : 1);
 }
 
 /* --once: everything, one section below the other. */
-static void draw_plain(struct picture *p)
+static void draw_plain(struct weir__top *top)
 {
-    draw_rules(p);
-    for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].sampled && p->rows[i].keys) {
-            weir__top_line(&p->canvas, "", "%s", "");
-            draw_keys(p, &p->rows[i], KEYS_ONCE);
+    draw_rules(top);
+    for (size_t i = 0; i < top->rules; i++)
+        if (top->rows[i].sampled && top->rows[i].keys) {
+            weir__top_line(top, "", "%s", "");
+            draw_keys(top, &top->rows[i], KEYS_ONCE);
         }
-    weir__top_line(&p->canvas, "", "%s", "");
-    weir__top_hosts(p->top, &p->canvas, 0);
+    weir__top_line(top, "", "%s", "");
+    weir__top_hosts(top, 0);
 }
 
-static void draw_page(struct picture *p)
+static void draw_page(struct weir__top *top)
 {
-    const struct weir__top_screen *screen = p->canvas.screen;
-    bool hosts = p->top->page == WEIR__TOP_HOSTS;
-    int left = screen->height - p->canvas.line - 3;
+    const struct weir__top_screen *screen = top->screen;
+    bool hosts = top->page == WEIR__TOP_HOSTS;
+    int left = screen->height - top->line - 3;
     if (hosts)
-        weir__top_hosts(p->top, &p->canvas, left > 1 ? (size_t)left : 1);
+        weir__top_hosts(top, left > 1 ? (size_t)left : 1);
     else
-        draw_rules_and_keys(p);
+        draw_rules_and_keys(top);
     fputs("\033[J", screen->to);
     fprintf(screen->to, "\033[%d;1H\033[7m", screen->height);
     put_cut(screen->to,
@@ -385,18 +374,20 @@ static void draw_page(struct picture *p)
 
 void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen)
 {
-    struct picture p = {.top = top, .canvas = {.screen = screen}, .sheds = top->snapshot->load != NULL};
-    gather(&p);
-    if (p.count)
-        qsort_r(p.rows, p.count, sizeof *p.rows, by_sort, &top->sort);
-    keep_chosen(&p);
-    top->rules = p.count;
+    top->screen = screen;
+    top->line = 0;
+    top->sheds = top->snapshot->load != NULL;
+    gather(top);
+    if (top->rules)
+        qsort_r(top->rows, top->rules, sizeof *top->rows, by_sort, &top->sort);
+    keep_chosen(top);
     if (!screen->plain)
         fputs("\033[H", screen->to);
-    draw_head(&p);
+    draw_head(top);
     if (screen->plain)
-        draw_plain(&p);
+        draw_plain(top);
     else
-        draw_page(&p);
-    free(p.rows);
+        draw_page(top);
+    free(top->rows);
+    top->rows = NULL;
 }
