@@ -62,7 +62,7 @@ static int check_once(struct play *play, int64_t number)
 static void show_line(struct play *play, int64_t number, bool changed)
 {
     const struct weir__check *check = play->check;
-    if (check->all || number < SHOWN_LINES / 2 || number == check->repeat - 1 || changed ||
+    if (weir__option(check->given, "all") || number < SHOWN_LINES / 2 || number == check->repeat - 1 || changed ||
         check->repeat <= SHOWN_LINES) {
         if (play->skipped)
             printf("%7s\n", "...");
@@ -87,7 +87,7 @@ static int play_all(struct play *play, FILE *lines)
             play->allowed++;
         else
             play->denied++;
-        if (check->json) {
+        if (check->given->json) {
             json_t *line = weir__check_line_json(&play->result);
             fputc(',', lines);
             json_dumpf(line, lines, WEIR__JSON_FORM);
@@ -103,7 +103,7 @@ static int play_all(struct play *play, FILE *lines)
 static void print_summary(struct play *play)
 {
     const struct weir__check *check = play->check;
-    if (!check->json) {
+    if (!check->given->json) {
         if (check->repeat > 1) {
             printf("\n%" PRId64 " allowed, %" PRId64 " denied", play->allowed, play->denied);
             printf("%s\n\nthe last one: ", play->dry ? " (dry run: all saw the same counters; --take takes)" : "");
@@ -191,7 +191,7 @@ static int open_segment(struct play *play, struct weir__findings *findings)
 /* False after the findings were shown. */
 static bool open_engine(struct play *play, struct weir__findings *findings)
 {
-    struct weir__input input = {.findings = findings, .errors_only = play->check->json};
+    struct weir__input input = {.findings = findings, .errors_only = play->check->given->json};
     bool opened = weir__input_open(&input, play->check->rules);
     weir_options options = {.attached = play->segment,
                             .rules_path = input.path,
@@ -216,14 +216,16 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
 static int run(const struct weir__check *check)
 {
     struct weir__findings findings = {.to = stderr};
-    struct play play = {.check = check, .dry = check->segment && !check->take};
+    struct play play = {.check = check, .dry = check->segment && !weir__option(check->given, "take")};
     size_t room = check->descriptor_count > WEIR__CHECK_OUTCOMES ? check->descriptor_count : WEIR__CHECK_OUTCOMES;
     int code = 1;
     play.result.outcomes = weir__keep(calloc(room, sizeof *play.result.outcomes));
     int error = 0;
     if (open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
         error = run_checks(&play);
-        code = error ? 1 : check->exit_code && !weir_passes(&play.result.result.decision) ? 1 : 0;
+        code = error                                                                                   ? 1
+               : weir__option(check->given, "exit-code") && !weir_passes(&play.result.result.decision) ? 1
+                                                                                                       : 0;
     }
     if (error)
         fprintf(stderr, "weir check: %s (%s)\n", weir_strerror(error), weir_error_name(error));

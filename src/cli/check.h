@@ -12,8 +12,8 @@ enum { WEIR__CHECK_OUTCOMES = 256, WEIR__CHECK_TEXT = 16384 };
 
 /* The parsed command line of weir check. */
 struct weir__check {
+    const struct weir__given *given;
     const char *rules, *segment;
-    bool json, take, exit_code, all;
     bool has_at, has_cost;
     int64_t at_ns, every_ns, repeat, cost;
 
@@ -31,9 +31,6 @@ struct weir__check {
     int64_t hits;       /* 0: not given */
     weir_descriptor *descriptors;
     size_t descriptor_count;
-
-    const char **arguments; /* as given: METHOD URL, or descriptors */
-    size_t argument_count;
 };
 
 /* False after an error was printed. Free the attributes in any case. */

@@ -97,12 +97,12 @@ static bool take_url(struct weir__check *check)
 
 static bool finish_request(struct weir__check *check)
 {
-    check->method = check->argument_count > 1 ? check->arguments[0] : "GET";
-    if (check->argument_count > 2)
-        return reject("argument", check->arguments[2], "one METHOD and one URL");
-    if (check->argument_count > 1 && check->method[token_length(check->method)] != '\0')
+    check->method = check->given->argument_count > 1 ? check->given->arguments[0] : "GET";
+    if (check->given->argument_count > 2)
+        return reject("argument", check->given->arguments[2], "one METHOD and one URL");
+    if (check->given->argument_count > 1 && check->method[token_length(check->method)] != '\0')
         return reject("METHOD", check->method, "not a method; write it before the URL, such as POST");
-    check->url = check->arguments[check->argument_count - 1];
+    check->url = check->given->arguments[check->given->argument_count - 1];
     if (!strchr(check->url, '/') && strchr(check->url, '='))
         return reject("URL", check->url, "a descriptor needs --domain");
     if (!take_url(check))
@@ -153,9 +153,9 @@ static bool finish(struct weir__check *check)
 {
     if (!check->domain)
         return finish_request(check);
-    check->descriptors = weir__keep(calloc(check->argument_count, sizeof *check->descriptors));
-    for (size_t i = 0; i < check->argument_count; i++)
-        if (!add_descriptor(check, check->arguments[i]))
+    check->descriptors = weir__keep(calloc(check->given->argument_count, sizeof *check->descriptors));
+    for (size_t i = 0; i < check->given->argument_count; i++)
+        if (!add_descriptor(check, check->given->arguments[i]))
             return false;
     return true;
 }
@@ -177,13 +177,13 @@ static bool makes_sense(const struct weir__check *check)
     const char *why = NULL;
     if (!check->rules)
         why = "which rules? give --rules FILE; there is no weir.yaml in this directory";
-    else if (check->take && !check->segment)
+    else if (weir__option(check->given, "take") && !check->segment)
         why = "--take is for --segment; without one the counters are discarded";
     else if (check->domain && (check->has_cost || check->ip || check->attribute_count > 0))
         why = "--cost, --ip, -H and -A are of requests; with --domain give descriptors and --hits";
     else if (!check->domain && check->hits > 0)
         why = "--hits is for descriptors (--domain); requests have --cost";
-    else if (check->argument_count == 0)
+    else if (check->given->argument_count == 0)
         why = check->domain ? "which descriptor? give KEY=VALUE,KEY=VALUE" : "which request? give METHOD URL";
     if (why)
         fprintf(stderr, "weir check: %s\n'weir check --help' explains them\n", why);
@@ -218,13 +218,8 @@ bool weir__check_parse(struct weir__check *check, const struct weir__given *give
                                   .segment = weir__option(given, "segment"),
                                   .domain = weir__option(given, "domain"),
                                   .ip = weir__option(given, "ip"),
-                                  .take = weir__option(given, "take"),
-                                  .exit_code = weir__option(given, "exit-code"),
-                                  .all = weir__option(given, "all"),
-                                  .json = given->json,
                                   .repeat = 1,
-                                  .arguments = given->arguments,
-                                  .argument_count = given->argument_count};
+                                  .given = given};
     for (size_t i = 0; i < given->option_count; i++) {
         const struct weir__given_option *option = &given->options[i];
         if ((weir__text_is(option->name, "header") && !add_header(check, option->value)) ||

@@ -189,9 +189,9 @@ static void print_request(FILE *to, const struct weir__check *check, const struc
     }
     fputs("domain ", to);
     weir__print_text(to, check->domain);
-    for (size_t i = 0; i < check->argument_count; i++) {
+    for (size_t i = 0; i < check->given->argument_count; i++) {
         fputc(' ', to);
-        weir__print_text(to, check->arguments[i]);
+        weir__print_text(to, check->given->arguments[i]);
     }
     fprintf(to, " at %s\n", text);
 }
@@ -223,9 +223,9 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
     for (size_t i = 0; i < result->outcome_count; i++) {
         const weir_outcome *outcome = &result->outcomes[i];
         if (outcome->reason != WEIR_BY_NOTHING) {
-            print_outcome(to, outcome, check->domain ? check->arguments[i] : NULL);
+            print_outcome(to, outcome, check->domain ? check->given->arguments[i] : NULL);
         } else {
-            weir__print_line(to, "  %s", check->arguments[i]);
+            weir__print_line(to, "  %s", check->given->arguments[i]);
             fputs("    no rule matches\n", to);
         }
         lacks_address |= outcome->reason == WEIR_BY_MISSING_KEY;
@@ -354,7 +354,8 @@ json_t *weir__check_json(const struct weir__check *check, const struct weir__che
     char text[TIME_TEXT];
     json_t *rules = json_array(), *headers = json_object();
     for (size_t i = 0; i < result->outcome_count; i++)
-        json_array_append_new(rules, outcome_json(&result->outcomes[i], check->domain ? check->arguments[i] : NULL));
+        json_array_append_new(rules,
+                              outcome_json(&result->outcomes[i], check->domain ? check->given->arguments[i] : NULL));
     weir_result_headers(reply, result->outcomes, add_header, headers);
     json_t *all = decision_json(&reply->decided_by, &reply->decision);
     json_object_update_new(all, json_pack("{s:s, s:b, s:o, s:o?, s:o}", "at", time_text(reply->now.wall_ns, text),

@@ -47,38 +47,25 @@ void weir__convert_identity(struct weir__convert *convert, const char *name);
 void weir__convert_descriptors(struct weir__convert *convert, const char *text, size_t len);
 void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t len);
 
-/* ---- Attributes: other limiters' names for them, and conditions on them ---- */
-
-enum weir__name_kind {
-    WEIR__NAME_CLIENT_IP,
-    WEIR__NAME_PATH,
-    WEIR__NAME_METHOD,
-    WEIR__NAME_HOST,
-    WEIR__NAME_HEADER,
-    WEIR__NAME_COOKIE,
-    WEIR__NAME_QUERY,
-    WEIR__NAME_NAMED
-};
-
-struct weir__attribute_name {
-    enum weir__name_kind kind;
-    char text[64]; /* of a header, cookie, argument or named attribute */
-};
+/*
+ * ---- Attributes, as the text between "${" and "}": client_ip, path, method, host, header:NAME, cookie:NAME,
+ * query:NAME, or a name that the application gives; and conditions on them ----
+ */
 
 /* The attribute for a descriptor's key; `number` counts the entries of one key, from 1. */
-void weir__attribute_for_key(const char *key, int number, struct weir__attribute_name *name);
-/* The attribute for a variable of nginx, without the dollar. False: nginx computes it (map, geo, set …): a named one.
- */
-bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name);
-
-/* "${client_ip}" */
-const char *weir__template(const struct weir__attribute_name *name);
+const char *weir__attribute_for_key(const char *key, int number);
+/* The attribute for a variable of nginx, without the dollar. *known false: nginx computes it (map, geo, set …). */
+const char *weir__attribute_for_variable(const char *variable, size_t len, bool *known);
+/* True for those that every request has. */
+bool weir__attribute_is_always(const char *attribute);
+/* True for a name that the application gives. */
+bool weir__attribute_is_named(const char *attribute);
 
 /*
  * Writes a line of `match`: a value with '*' anywhere ("": any), except its rivals, which other rules count. Nothing if
  * any value matches. False if this attribute cannot have the condition.
  */
-bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name, const char *value,
+bool weir__put_condition(struct weir__buffer *match, const char *attribute, const char *value,
                          const char *const *rivals, size_t rival_count);
 
 /* "10.0.0.0/8" or "2001:db8::1" */

@@ -10,129 +10,102 @@
 
 /* ---- Names ---- */
 
-static void name_it(struct weir__attribute_name *name, enum weir__name_kind kind, const char *text, size_t len)
+enum { NAME_MAX_BYTES = 56, HEADER_MAX = 64 };
+
+bool weir__attribute_is_always(const char *attribute)
 {
-    name->kind = kind;
-    if (len >= sizeof name->text)
-        len = sizeof name->text - 1;
-    memcpy(name->text, text, len);
-    name->text[len] = '\0';
+    static const char *const always[] = {"client_ip", "path", "method", "host"};
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        if (strcmp(attribute, always[i]) == 0)
+            return true;
+    return false;
+}
+
+bool weir__attribute_is_named(const char *attribute)
+{
+    return !weir__attribute_is_always(attribute) && !strchr(attribute, ':');
 }
 
 /* An attribute of the application: [a-z_][a-z0-9_]*, and not a field of `match`. */
-static void name_named(struct weir__attribute_name *name, const char *text, size_t len)
+static const char *named(const char *text, size_t len)
 {
-    static const char *const taken[] = {"path", "method", "host", "header", "query", "network", "cookie", "client_ip"};
-    size_t used = 0;
-    name->kind = WEIR__NAME_NAMED;
-    if (len == 0 || isdigit((unsigned char)text[0]))
-        name->text[used++] = '_';
-    for (size_t i = 0; i < len && used + 8 < sizeof name->text; i++) {
-        int c = tolower((unsigned char)text[i]);
-        name->text[used++] = (char)(c < 0x80 && isalnum(c) ? c : '_');
-    }
-    name->text[used] = '\0';
+    static const char *const taken[] = {"header", "query", "network", "cookie"};
+    char *name = weir__text("%s%.*s", len == 0 || isdigit((unsigned char)text[0]) ? "_" : "",
+                            (int)(len < NAME_MAX_BYTES ? len : NAME_MAX_BYTES), text);
+    name[strnlen(name, NAME_MAX_BYTES)] = '\0';
+    for (char *c = name; *c; c++)
+        *c = weir__is_letter(*c) || weir__is_digit(*c) ? (char)weir__lower(*c) : '_';
+    bool is_taken = weir__attribute_is_always(name);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        if (strcmp(name->text, taken[i]) == 0) {
-            name->text[used] = '_';
-            name->text[used + 1] = '\0';
-        }
+        is_taken |= strcmp(name, taken[i]) == 0;
+    return is_taken ? weir__text("%s_", name) : name;
 }
 
-/* Names with a fixed meaning. */
-struct known {
-    const char *text;
-    enum weir__name_kind kind;
-};
+/* Names with a fixed meaning, and their attributes. */
+typedef const char *const known_name[2];
 
-static bool look_up(const struct known *list, size_t count, const char *text, size_t len,
-                    struct weir__attribute_name *name)
+static const char *look_up(known_name *list, size_t count, const char *text, size_t len)
 {
     for (size_t i = 0; i < count; i++)
-        if (strlen(list[i].text) == len && memcmp(list[i].text, text, len) == 0) {
-            name_it(name, list[i].kind, "", 0);
-            return true;
-        }
-    return false;
+        if (strlen(list[i][0]) == len && memcmp(list[i][0], text, len) == 0)
+            return list[i][1];
+    return NULL;
 }
 
 /* True if it may be the name of a header: other names have no dashes. */
 static bool is_header(const char *text)
 {
-    bool dash = false;
-    for (const char *c = text; *c; c++) {
+    for (const char *c = text; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_')
             return false;
-        dash |= *c == '-';
-    }
-    return dash && strlen(text) < sizeof((struct weir__attribute_name *)0)->text;
+    return strchr(text, '-') && strlen(text) < HEADER_MAX;
 }
 
-void weir__attribute_for_key(const char *key, int number, struct weir__attribute_name *name)
+const char *weir__attribute_for_key(const char *key, int number)
 {
-    static const struct known keys[] = {
-        {"remote_address", WEIR__NAME_CLIENT_IP},
-        {"masked_remote_address", WEIR__NAME_CLIENT_IP},
-        {"client_ip", WEIR__NAME_CLIENT_IP},
-        {"path", WEIR__NAME_PATH},
-        {":path", WEIR__NAME_PATH},
-        {"request_path", WEIR__NAME_PATH},
-        {"method", WEIR__NAME_METHOD},
-        {":method", WEIR__NAME_METHOD},
-        {"request_method", WEIR__NAME_METHOD},
-        {"host", WEIR__NAME_HOST},
-        {"authority", WEIR__NAME_HOST},
-        {":authority", WEIR__NAME_HOST},
-    };
-    size_t len = strlen(key);
-    if (number == 1 && look_up(keys, sizeof keys / sizeof *keys, key, len, name))
-        return;
-    if (number == 1 && is_header(key)) {
-        name_it(name, WEIR__NAME_HEADER, key, len);
-        return;
-    }
-    name_named(name, key, len);
-    if (number > 1) {
-        size_t used = strlen(name->text);
-        snprintf(name->text + used, sizeof name->text - used, "_%d", number);
-    }
+    static known_name keys[] = {{"remote_address", "client_ip"},
+                                {"masked_remote_address", "client_ip"},
+                                {"client_ip", "client_ip"},
+                                {"path", "path"},
+                                {":path", "path"},
+                                {"request_path", "path"},
+                                {"method", "method"},
+                                {":method", "method"},
+                                {"request_method", "method"},
+                                {"host", "host"},
+                                {"authority", "host"},
+                                {":authority", "host"}};
+    const char *known = look_up(keys, sizeof keys / sizeof *keys, key, strlen(key));
+    if (number > 1)
+        return weir__text("%s_%d", named(key, strlen(key)), number);
+    return known ? known : is_header(key) ? weir__text("header:%s", key) : named(key, strlen(key));
 }
 
-bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name)
+const char *weir__attribute_for_variable(const char *variable, size_t len, bool *known)
 {
-    static const struct known variables[] = {
-        {"binary_remote_addr", WEIR__NAME_CLIENT_IP},
-        {"remote_addr", WEIR__NAME_CLIENT_IP},
-        {"realip_remote_addr", WEIR__NAME_CLIENT_IP},
-        {"uri", WEIR__NAME_PATH},
-        {"document_uri", WEIR__NAME_PATH},
-        {"request_uri", WEIR__NAME_PATH},
-        {"request_method", WEIR__NAME_METHOD},
-        {"host", WEIR__NAME_HOST},
-        {"server_name", WEIR__NAME_HOST},
-        {"http_host", WEIR__NAME_HOST},
-    };
-    static const struct known prefixes[] = {
-        {"http_", WEIR__NAME_HEADER}, {"cookie_", WEIR__NAME_COOKIE}, {"arg_", WEIR__NAME_QUERY}};
-    if (look_up(variables, sizeof variables / sizeof *variables, variable, len, name))
-        return true;
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        size_t skip = strlen(prefixes[i].text);
-        if (len <= skip || len - skip >= sizeof name->text || memcmp(variable, prefixes[i].text, skip) != 0)
+    static known_name variables[] = {{"binary_remote_addr", "client_ip"},
+                                     {"remote_addr", "client_ip"},
+                                     {"realip_remote_addr", "client_ip"},
+                                     {"uri", "path"},
+                                     {"document_uri", "path"},
+                                     {"request_uri", "path"},
+                                     {"request_method", "method"},
+                                     {"host", "host"},
+                                     {"server_name", "host"},
+                                     {"http_host", "host"}};
+    static known_name prefixes[] = {{"http_", "header:"}, {"cookie_", "cookie:"}, {"arg_", "query:"}};
+    const char *attribute = look_up(variables, sizeof variables / sizeof *variables, variable, len);
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !attribute; i++) {
+        size_t skip = strlen(prefixes[i][0]);
+        if (len <= skip || len - skip >= HEADER_MAX || memcmp(variable, prefixes[i][0], skip) != 0)
             continue;
-        name_it(name, prefixes[i].kind, variable + skip, len - skip);
-        for (char *c = name->text; *c && name->kind == WEIR__NAME_HEADER; c++)
+        char *made = weir__text("%s%.*s", prefixes[i][1], (int)(len - skip), variable + skip);
+        for (char *c = made; *c && i == 0; c++)
             *c = *c == '_' ? '-' : *c;
-        return true;
+        attribute = made;
     }
-    name_named(name, variable, len);
-    return false;
-}
-
-const char *weir__template(const struct weir__attribute_name *name)
-{
-    static const char *const prefixes[] = {"client_ip", "path", "method", "host", "header:", "cookie:", "query:", ""};
-    return weir__text("${%s%s}", prefixes[name->kind], name->text);
+    *known = attribute != NULL;
+    return attribute ? attribute : named(variable, len);
 }
 
 /* ---- Conditions ---- */
@@ -169,12 +142,12 @@ bool weir__is_network(const char *text)
 }
 
 /* A value as a pattern: in paths '*' stops at '/', so it becomes "**" unless it is the last segment. */
-static const char *pattern_of(const struct weir__attribute_name *name, const char *value)
+static const char *pattern_of(const char *attribute, const char *value)
 {
     struct weir__buffer pattern = {0};
     for (const char *c = value; *c; c++) {
         bool last = c[1] == '\0' && c > value && c[-1] == '/';
-        weir__buffer_printf(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
+        weir__buffer_printf(&pattern, "%s%c", *c == '*' && strcmp(attribute, "path") == 0 && !last ? "*" : "", *c);
     }
     const char *scalar = weir__scalar(weir__buffer_text(&pattern));
     weir__buffer_free(&pattern);
@@ -200,10 +173,11 @@ static void put_member(struct weir__buffer *match, const char *field, const char
     *match = all;
 }
 
-bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name, const char *value,
+bool weir__put_condition(struct weir__buffer *match, const char *attribute, const char *value,
                          const char *const *rivals, size_t rival_count)
 {
-    static const char *const fields[] = {"network", "path", "method", "host", "header", "", "query", ""};
+    const char *colon = strchr(attribute, ':');
+    bool address = strcmp(attribute, "client_ip") == 0;
     struct weir__buffer others = {0};
     bool networks = !*value || weir__is_network(value);
     for (size_t i = 0; i < rival_count; i++) {
@@ -211,9 +185,9 @@ bool weir__put_condition(struct weir__buffer *match, const struct weir__attribut
         if (*value) /* in a regular expression, which matches the pattern without its rivals */
             weir__buffer_printf(&others, "%s%s", i ? "|" : "", weir__regex(rivals[i], true));
         else
-            weir__buffer_printf(&others, "%s%s", i ? ", " : "", pattern_of(name, rivals[i]));
+            weir__buffer_printf(&others, "%s%s", i ? ", " : "", pattern_of(attribute, rivals[i]));
     }
-    const char *text = pattern_of(name, value), *but = weir__buffer_text(&others);
+    const char *text = pattern_of(attribute, value), *but = weir__buffer_text(&others);
     if (!*value)
         text = weir__text("{ not: [%s] }", but);
     else if (rival_count > 0)
@@ -222,11 +196,11 @@ bool weir__put_condition(struct weir__buffer *match, const struct weir__attribut
     weir__buffer_free(&others);
     if (!*value && rival_count == 0)
         return true;
-    if (name->kind == WEIR__NAME_CLIENT_IP && !networks)
+    if (address && !networks)
         return false;
-    if (name->kind == WEIR__NAME_HEADER || name->kind == WEIR__NAME_QUERY)
-        put_member(match, fields[name->kind], name->text, text);
+    if (colon)
+        put_member(match, weir__text("%.*s", (int)(colon - attribute), attribute), colon + 1, text);
     else
-        weir__buffer_printf(match, "%s: %s\n", name->kind == WEIR__NAME_NAMED ? name->text : fields[name->kind], text);
+        weir__buffer_printf(match, "%s: %s\n", address ? "network" : attribute, text);
     return true;
 }

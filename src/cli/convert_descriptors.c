@@ -93,22 +93,21 @@ static size_t find_rivals(struct descriptor_walk *walk, const struct descriptor_
 /* False if a rule cannot express it. */
 static bool add_step(struct descriptor_walk *walk, struct weir__new_rule *rule, const struct descriptor_step *step)
 {
-    struct weir__attribute_name name;
+    const char *attribute = weir__attribute_for_key(step->key, step->number);
     bool any = strchr(step->value, '*') || !*step->value;
     size_t siblings = (size_t)(step->siblings->data.sequence.items.top - step->siblings->data.sequence.items.start);
     const char **rivals = weir__must(calloc(siblings, sizeof *rivals));
-    weir__attribute_for_key(step->key, step->number, &name);
-    if (name.kind == WEIR__NAME_NAMED)
-        weir__convert_identity(walk->convert, name.text);
+    if (weir__attribute_is_named(attribute))
+        weir__convert_identity(walk->convert, attribute);
     bool expressed =
-        weir__put_condition(&rule->match, &name, step->value, rivals, any ? find_rivals(walk, step, rivals) : 0);
+        weir__put_condition(&rule->match, attribute, step->value, rivals, any ? find_rivals(walk, step, rivals) : 0);
     free(rivals);
     if (!expressed)
         weir__convert_warn(walk->convert, rule, line_of(step->entry),
                            "not converted: '%s: %s' is not a network, and addresses are matched by network only",
                            step->key, step->value);
     if (any && !step->share)
-        weir__buffer_printf(&rule->key, "%s%s", rule->key.len > 0 ? ":" : "", weir__template(&name));
+        weir__buffer_printf(&rule->key, "%s${%s}", rule->key.len > 0 ? ":" : "", attribute);
     return expressed;
 }
 

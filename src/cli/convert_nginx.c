@@ -296,21 +296,20 @@ static void put_key(struct nginx *nginx, const struct weir__directive *zone)
             pieces++;
             continue;
         }
-        struct weir__attribute_name name;
-        bool braced = at[1] == '{';
+        bool braced = at[1] == '{', known;
         at += 1 + braced;
         size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-        bool known = weir__attribute_for_variable(at, len, &name);
+        const char *attribute = weir__attribute_for_variable(at, len, &known);
         if (!known) {
             weir__convert_warn(nginx->convert, rule, zone->line,
                                "$%.*s is computed by nginx (map, geo, set): pass it to weir as the attribute %s, or "
                                "express it with match, allow and block",
-                               (int)len, at, name.text);
+                               (int)len, at, attribute);
         } else if (len == strlen("request_uri") && strncmp(at, "request_uri", len) == 0) {
             weir__buffer_printf(&rule->notes, "$request_uri has the query, too; ${path} has not\n");
         }
-        weir__buffer_printf(&rule->key, "%s%s", after_value ? ":" : "", weir__template(&name));
-        may_miss |= name.kind >= WEIR__NAME_HEADER;
+        weir__buffer_printf(&rule->key, "%s${%s}", after_value ? ":" : "", attribute);
+        may_miss |= !weir__attribute_is_always(attribute);
         after_value = true;
         pieces++;
         at += len;

@@ -15,10 +15,13 @@ enum { COLUMNS = 7, ALGORITHMS = WEIR_CONCURRENCY + 1 };
 
 #define MILLION 1e6
 
-static const struct weir__column columns[COLUMNS] = {{"rule", WEIR__CUT},     {"domain", WEIR__CUT | WEIR__OPTIONAL},
-                                                     {"key", WEIR__CUT},      {"limit", 0},
-                                                     {"window", 0},           {"algorithm", 0},
-                                                     {"1M keys", WEIR__RIGHT}};
+static const struct weir__column columns[COLUMNS] = {{.title = "rule", WEIR__CUT},
+                                                     {.title = "domain", WEIR__CUT | WEIR__OPTIONAL},
+                                                     {.title = "key", WEIR__CUT},
+                                                     {.title = "limit"},
+                                                     {.title = "window"},
+                                                     {.title = "algorithm"},
+                                                     {.title = "1M keys", WEIR__RIGHT}};
 
 static const char *const algorithms[ALGORITHMS] = {"token_bucket",       "leaky_bucket",           "fixed_window",
                                                    "sliding_window_log", "sliding_window_counter", "concurrency"};
@@ -95,12 +98,6 @@ static json_t *rule_json(const weir_rule_info *rule)
 
 enum { SHOWN = 50 };
 
-struct lint {
-    bool strict;
-    size_t most;
-    struct weir__findings findings;
-};
-
 /* Loads one argument; NULL after findings. *shown becomes the name of the file for messages. */
 static weir_rules *load(struct weir__findings *findings, const char *path, const char **shown)
 {
@@ -119,27 +116,24 @@ static weir_rules *load(struct weir__findings *findings, const char *path, const
 }
 
 /* Checks one argument and prints it as text; false if it has errors. */
-static bool lint(struct lint *lint, const char *path)
+static bool lint(struct weir__findings *findings, const char *path, size_t most)
 {
-    struct weir__findings *findings = &lint->findings;
     findings->errors = findings->warnings = 0;
     const char *shown;
     weir_rules *rules = load(findings, path, &shown);
-    bool good = rules && !(lint->strict && findings->warnings > 0);
-    if (good) {
-        print_table(stdout, shown, rules, lint->most, findings->warnings);
-    } else {
-        size_t errors = findings->errors + (lint->strict ? findings->warnings : 0);
+    size_t errors = findings->errors + (findings->strict ? findings->warnings : 0);
+    bool good = rules && !(findings->strict && findings->warnings > 0);
+    if (good)
+        print_table(stdout, shown, rules, most, findings->warnings);
+    else
         weir__print_line(stderr, "%s: %zu error%s", shown, errors, errors == 1 ? "" : "s");
-    }
     weir_rules_free(rules);
     return good;
 }
 
 /* All arguments as one object. */
-static bool lint_json(struct lint *lint, const char *const *paths, size_t count)
+static bool lint_json(struct weir__findings *findings, const char *const *paths, size_t count)
 {
-    struct weir__findings *findings = &lint->findings;
     json_t *list = json_array();
     bool good = true;
     for (size_t i = 0; i < count; i++) {
@@ -154,7 +148,7 @@ static bool lint_json(struct lint *lint, const char *const *paths, size_t count)
         }
         weir_rules_free(rules);
     }
-    good &= !(lint->strict && findings->warnings > 0);
+    good &= !(findings->strict && findings->warnings > 0);
     return weir__print_json(json_pack("{s:b, s:o, s:o, s:o}", "ok", good, "errors",
                                       weir__findings_json(findings, WEIR_IS_ERROR), "warnings",
                                       weir__findings_json(findings, WEIR_IS_WARNING), "rules", list)) &&
@@ -163,10 +157,7 @@ static bool lint_json(struct lint *lint, const char *const *paths, size_t count)
 
 int weir__cmd_lint(struct weir__given *given)
 {
-    struct lint all = {.strict = weir__option(given, "strict"),
-                       .most = weir__option(given, "all") ? SIZE_MAX : SHOWN,
-                       .findings = {.to = given->json ? NULL : stderr}};
-    all.findings.strict = all.strict;
+    struct weir__findings findings = {.to = given->json ? NULL : stderr, .strict = weir__option(given, "strict")};
     if (given->argument_count == 0)
         given->arguments[given->argument_count++] = weir__input_default();
     if (!given->arguments[0]) {
@@ -174,12 +165,12 @@ int weir__cmd_lint(struct weir__given *given)
         weir__help(stderr, "lint");
         return 2;
     }
-    bool good = !given->json || lint_json(&all, given->arguments, given->argument_count);
+    bool good = !given->json || lint_json(&findings, given->arguments, given->argument_count);
     for (size_t i = 0; i < given->argument_count && !given->json; i++) {
         if (i > 0)
             putchar('\n');
-        good &= lint(&all, given->arguments[i]);
+        good &= lint(&findings, given->arguments[i], weir__option(given, "all") ? SIZE_MAX : SHOWN);
     }
-    weir__findings_free(&all.findings);
+    weir__findings_free(&findings);
     return good ? 0 : 1;
 }

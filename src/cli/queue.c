@@ -19,17 +19,16 @@ static const char *wait_cell(const json_t *item, const char *member, char *buffe
     return json_is_number(seconds) ? weir__wait_text((int64_t)(json_number_value(seconds) * 1e9), buffer) : "";
 }
 
-static void print_stats(const struct weir__given *given, const json_t *stats)
+static void print_stats(const json_t *stats)
 {
-    static const struct weir__item_column columns[] = {
-        {{"rule", WEIR__CUT}, "rule", NULL},
-        {{"waiting", WEIR__RIGHT}, "waiting", weir__member_number},
-        {{"under way", WEIR__RIGHT}, "under_way", weir__member_number},
-        {{"dead", WEIR__RIGHT}, "dead", weir__member_number},
-        {{"bytes", WEIR__RIGHT}, "bytes", bytes_cell},
-        {{"oldest", WEIR__RIGHT}, "oldest_s", wait_cell},
+    static const struct weir__column columns[] = {
+        {"rule", WEIR__CUT, "rule", NULL},
+        {"waiting", WEIR__RIGHT, "waiting", weir__member_number},
+        {"under way", WEIR__RIGHT, "under_way", weir__member_number},
+        {"dead", WEIR__RIGHT, "dead", weir__member_number},
+        {"bytes", WEIR__RIGHT, "bytes", bytes_cell},
+        {"oldest", WEIR__RIGHT, "oldest_s", wait_cell},
     };
-    (void)given;
     json_t *rows = json_copy(json_object_get(stats, "rules"));
     if (json_array_size(rows) > 1) {
         json_t *sum = json_copy((json_t *)(uintptr_t)stats);
@@ -73,20 +72,19 @@ static const char *request_cell(const json_t *item, const char *member, char *bu
     return buffer;
 }
 
-static void print_list(const struct weir__given *given, const json_t *reply)
+static void print_list(const json_t *reply)
 {
-    static const struct weir__item_column columns[] = {
-        {{"ticket", 0}, "ticket", NULL},
-        {{"state", 0}, "state", NULL},
-        {{"rule", WEIR__CUT}, "rule", NULL},
-        {{"key", WEIR__CUT}, "key", key_cell},
-        {{"request", WEIR__CUT}, "path", request_cell},
-        {{"accepted", 0}, "accepted", weir__member_time},
-        {{"tries", WEIR__RIGHT}, "attempts", weir__member_number},
-        {{"why", WEIR__CUT | WEIR__OPTIONAL}, "why", NULL},
+    static const struct weir__column columns[] = {
+        {"ticket", 0, "ticket", NULL},
+        {"state", 0, "state", NULL},
+        {"rule", WEIR__CUT, "rule", NULL},
+        {"key", WEIR__CUT, "key", key_cell},
+        {"request", WEIR__CUT, "path", request_cell},
+        {"accepted", 0, "accepted", weir__member_time},
+        {"tries", WEIR__RIGHT, "attempts", weir__member_number},
+        {"why", WEIR__CUT | WEIR__OPTIONAL, "why", NULL},
     };
     const json_t *items = json_object_get(reply, "items");
-    (void)given;
     weir__print_items(items, columns, sizeof columns / sizeof *columns, "no requests");
     if (json_is_integer(json_object_get(reply, "next")))
         fputs("there are more: --limit, --state, --rule\n", stderr);
@@ -112,7 +110,7 @@ static void line(const char *name, const char *value)
         weir__print_line(stdout, "%-12s %s", name, value);
 }
 
-static void print_one(const struct weir__given *given, const json_t *item)
+static void print_one(const json_t *item)
 {
     static const char *const members[] = {"ticket", "state", "why", "rule", "key", "key_hex", "method", "path"};
     static const char *const numbers[] = {"cost", "attempts", "last_status", "body_bytes"};
@@ -120,7 +118,6 @@ static void print_one(const struct weir__given *given, const json_t *item)
     const json_t *names = json_object_get(item, "headers"), *name;
     char text[TEXT];
     size_t i;
-    (void)given;
     for (i = 0; i < sizeof members / sizeof *members; i++)
         line(members[i], weir__member(item, members[i]));
     for (i = 0; i < sizeof numbers / sizeof *numbers; i++)

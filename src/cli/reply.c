@@ -44,12 +44,12 @@ json_t *weir__list_all(const struct weir__given *given, const char *path)
 /* ---- Output ---- */
 
 int weir__call_end(const struct weir__given *given, struct weir__service_call *call, bool good,
-                   void (*print)(const struct weir__given *given, const json_t *reply))
+                   void (*print)(const json_t *reply))
 {
     if (good && given->json)
         good = weir__print_json(json_incref(call->json));
     else if (good)
-        print(given, call->json);
+        print(call->json);
     weir__call_free(call);
     return good ? 0 : 1;
 }
@@ -82,15 +82,12 @@ const char *weir__member_time(const json_t *object, const char *name, char *buff
     return buffer;
 }
 
-void weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none)
+void weir__print_items(const json_t *items, const struct weir__column *columns, size_t count, const char *none)
 {
-    struct weir__column shown[WEIR__TABLE_COLUMNS];
-    struct weir__text_table table = {.columns = shown, .column_count = count};
+    struct weir__text_table table = {.columns = columns, .column_count = count};
     char buffer[WEIR__ITEM_CELL];
     const json_t *item;
     size_t i;
-    for (size_t c = 0; c < count; c++)
-        shown[c] = columns[c].column;
     json_array_foreach(items, i, item) for (size_t c = 0; c < count; c++)
         weir__text_table_cell(&table, columns[c].format ? columns[c].format(item, columns[c].member, buffer)
                                                         : weir__member(item, columns[c].member));

@@ -62,8 +62,10 @@ static bool is_undone(const struct apply *apply, const struct document_change *c
 /* Prints the documents that changed or failed, and the sum. */
 static void print_text(const struct apply *apply)
 {
-    static const struct weir__column columns[] = {
-        {"name", WEIR__CUT}, {"change", 0}, {"version", WEIR__OPTIONAL}, {"published", WEIR__OPTIONAL}};
+    static const struct weir__column columns[] = {{.title = "name", WEIR__CUT},
+                                                  {.title = "change"},
+                                                  {.title = "version", WEIR__OPTIONAL},
+                                                  {.title = "published", WEIR__OPTIONAL}};
     static const char *const will[] = {"unchanged", "to be created", "to be changed", "to be deleted"};
     static const char *const was[] = {"unchanged", "created", "changed", "deleted"};
     struct weir__text_table table = {.columns = columns, .column_count = sizeof columns / sizeof *columns};

@@ -29,8 +29,8 @@ static const char *day_cell(const json_t *item, const char *member, char *buffer
 }
 
 /* Prints a list, which it takes over, as JSON or as a table. Returns the exit code. */
-static int print_list(const struct weir__given *given, json_t *items, const struct weir__item_column *columns,
-                      size_t count, const char *none)
+static int print_list(const struct weir__given *given, json_t *items, const struct weir__column *columns, size_t count,
+                      const char *none)
 {
     bool good = items != NULL;
     if (good && given->json)
@@ -43,14 +43,14 @@ static int print_list(const struct weir__given *given, json_t *items, const stru
 
 int weir__cmd_rules_list(struct weir__given *given)
 {
-    static const struct weir__item_column columns[] = {
-        {{"name", WEIR__CUT}, "name", NULL},
-        {{"version", 0}, "version", current_cell},
-        {{"enforced", 0}, "enforced_version", version_cell},
-        {{"shadow", 0}, "shadow_version", version_cell},
-        {{"changed", 0}, "at", day_cell},
-        {{"by", WEIR__CUT}, "author", NULL},
-        {{"summary", WEIR__CUT}, "summary", NULL},
+    static const struct weir__column columns[] = {
+        {"name", WEIR__CUT, "name", NULL},
+        {"version", 0, "version", current_cell},
+        {"enforced", 0, "enforced_version", version_cell},
+        {"shadow", 0, "shadow_version", version_cell},
+        {"changed", 0, "at", day_cell},
+        {"by", WEIR__CUT, "author", NULL},
+        {"summary", WEIR__CUT, "summary", NULL},
     };
     const char *path = weir__path("/v1/rules?stage=%&kind=%&q=%", weir__option(given, "stage"),
                                   weir__option(given, "kind"), weir__option(given, "search"));
@@ -75,9 +75,8 @@ int weir__cmd_rules_get(struct weir__given *given)
     return good ? 0 : 1;
 }
 
-static void print_diff(const struct weir__given *given, const json_t *reply)
+static void print_diff(const json_t *reply)
 {
-    (void)given;
     fputs(weir__member(reply, "unified"), stdout);
 }
 
@@ -95,14 +94,14 @@ int weir__cmd_rules_diff(struct weir__given *given)
 
 int weir__cmd_rules_history(struct weir__given *given)
 {
-    static const struct weir__item_column columns[] = {
-        {{"version", WEIR__OPTIONAL}, "version", version_cell},
-        {{"revision", WEIR__OPTIONAL}, "revision", weir__member_number},
-        {{"stage", WEIR__OPTIONAL}, "stage", stage_cell},
-        {{"rules", WEIR__RIGHT | WEIR__OPTIONAL}, "rules", weir__member_number},
-        {{"at", 0}, "at", weir__member_time},
-        {{"by", WEIR__CUT}, "author", NULL},
-        {{"reason", WEIR__CUT}, "reason", NULL},
+    static const struct weir__column columns[] = {
+        {"version", WEIR__OPTIONAL, "version", version_cell},
+        {"revision", WEIR__OPTIONAL, "revision", weir__member_number},
+        {"stage", WEIR__OPTIONAL, "stage", stage_cell},
+        {"rules", WEIR__RIGHT | WEIR__OPTIONAL, "rules", weir__member_number},
+        {"at", 0, "at", weir__member_time},
+        {"by", WEIR__CUT, "author", NULL},
+        {"reason", WEIR__CUT, "reason", NULL},
     };
     const char *name = weir__argument(given, NULL);
     json_t *items = weir__list_all(given, name ? weir__path("/v1/rules/%/versions", name) : "/v1/revisions");

@@ -83,18 +83,18 @@ int weir__cmd_rules_publish(struct weir__given *given)
 
 /* ---- rollback ---- */
 
-static void print_revision(const struct weir__given *given, const json_t *reply)
-{
-    printf("revision %" PRId64 " is published, as revision %" PRId64 " was\n", weir__member_int(reply, "revision"),
-           weir__option_number(given, "revision"));
-}
-
 static int roll_back_revision(struct weir__given *given, int64_t number)
 {
     struct weir__service_call call = {.method = "POST",
                                       .json_body = json_pack("{s:s*}", "reason", weir__option(given, "reason"))};
     bool good = weir__call(given, &call, weir__path("/v1/revisions/%/rollback", weir__digits(number)));
-    return weir__call_end(given, &call, good, print_revision);
+    if (good && given->json)
+        good = weir__print_json(json_incref(call.json));
+    else if (good)
+        printf("revision %" PRId64 " is published, as revision %" PRId64 " was\n",
+               weir__member_int(call.json, "revision"), number);
+    weir__call_free(&call);
+    return good ? 0 : 1;
 }
 
 static int roll_back_document(struct weir__given *given, const char *name, int64_t to)

@@ -52,7 +52,7 @@ void weir__call_free(struct weir__service_call *call);
 /* Frees a call. Before that, if it is good, prints the reply: by `print`, or with --json as it is. Returns the exit
  * code. */
 int weir__call_end(const struct weir__given *given, struct weir__service_call *call, bool good,
-                   void (*print)(const struct weir__given *given, const json_t *reply));
+                   void (*print)(const json_t *reply));
 
 /* The list of errors in documents, or NULL. */
 const json_t *weir__call_problems(const struct weir__service_call *call);
@@ -75,16 +75,8 @@ const char *weir__member_time(const json_t *object, const char *name, char *buff
 /* 0 if there is no such integer. */
 int64_t weir__member_int(const json_t *object, const char *name);
 
-/* A column of a table of objects. */
-struct weir__item_column {
-    struct weir__column column;
-    const char *member;
-    /* Formats the member into a buffer of WEIR__ITEM_CELL bytes, or returns another text. NULL: the member is text. */
-    const char *(*format)(const json_t *item, const char *member, char *buffer);
-};
-enum { WEIR__ITEM_CELL = 256 };
 /* Prints a table of objects, or the line `none` if there are none. */
-void weir__print_items(const json_t *items, const struct weir__item_column *columns, size_t count, const char *none);
+void weir__print_items(const json_t *items, const struct weir__column *columns, size_t count, const char *none);
 
 /* ---- Between the files ---- */
 

@@ -2,6 +2,7 @@
 #include "cli/text.h"
 #include "base/buffer.h"
 #include "base/duration.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
@@ -182,18 +183,12 @@ void weir__text_table_print(struct weir__text_table *table, FILE *to)
 
 json_t *weir__json_of_text(const char *text)
 {
-    json_t *json = text ? json_string(text) : json_null();
-    struct weir__buffer valid = {0};
-    for (size_t left = json ? 0 : strlen(text); left > 0;) {
-        uint32_t point;
-        size_t bytes = weir__utf8_decode(text, left, &point), step = bytes ? bytes : 1;
-        weir__buffer_printf(&valid, "%.*s", bytes ? (int)bytes : 3, bytes ? text : "\xef\xbf\xbd");
-        text += step;
-        left -= step;
-    }
-    if (!json)
-        json = json_string(weir__buffer_text(&valid));
-    weir__buffer_free(&valid);
+    struct weir__buffer string = {0};
+    if (!text)
+        return json_null();
+    weir__json_add_string(&string, weir__text_of(text));
+    json_t *json = json_loadb(weir__must(string.data), string.len, JSON_DECODE_ANY, NULL);
+    weir__buffer_free(&string);
     return json;
 }
 

@@ -32,7 +32,13 @@ enum {
 struct weir__column {
     const char *title;
     unsigned flags;
+
+    /* For weir__print_items: */
+    const char *member;
+    /* Formats the member into a buffer of WEIR__ITEM_CELL bytes, or returns another text. NULL: the member is text. */
+    const char *(*format)(const json_t *item, const char *member, char *buffer);
 };
+enum { WEIR__ITEM_CELL = 256 };
 
 /* Set the first two, zero the rest. */
 struct weir__text_table {

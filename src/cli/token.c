@@ -2,9 +2,8 @@
 #include "cli/service.h"
 
 /* Prints only the token on standard output, so that it can be redirected to a file. */
-static void print_token(const struct weir__given *given, const json_t *reply)
+static void print_token(const json_t *reply)
 {
-    (void)given;
     puts(weir__member(reply, "token"));
     fprintf(stderr, "keep it: it is not shown again (its ID is %s)\n", weir__member(reply, "id"));
 }
@@ -37,15 +36,14 @@ static const char *expires_cell(const json_t *token, const char *member, char *b
     return *weir__member(token, "revoked") ? "revoked" : time_or_never(token, member, buffer);
 }
 
-static void print_tokens(const struct weir__given *given, const json_t *reply)
+static void print_tokens(const json_t *reply)
 {
-    static const struct weir__item_column columns[] = {{{"id", 0}, "id", NULL},
-                                                       {{"name", WEIR__CUT}, "name", NULL},
-                                                       {{"role", 0}, "role", NULL},
-                                                       {{"by", WEIR__CUT}, "created_by", NULL},
-                                                       {{"expires", 0}, "expires", expires_cell},
-                                                       {{"last used", 0}, "last_used", time_or_never}};
-    (void)given;
+    static const struct weir__column columns[] = {{"id", 0, "id", NULL},
+                                                  {"name", WEIR__CUT, "name", NULL},
+                                                  {"role", 0, "role", NULL},
+                                                  {"by", WEIR__CUT, "created_by", NULL},
+                                                  {"expires", 0, "expires", expires_cell},
+                                                  {"last used", 0, "last_used", time_or_never}};
     weir__print_items(json_object_get(reply, "items"), columns, sizeof columns / sizeof *columns, "no tokens");
 }
 

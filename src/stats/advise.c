@@ -2,6 +2,7 @@
 #include "stats/advise.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,12 +29,16 @@ const char *weir__advice_kind_name(enum weir__advice_kind kind)
     return names[kind];
 }
 
-static void add_number(struct weir__advice *advice, const char *name, double value)
+/* Adds pairs of a name and a double, until NULL. */
+static void add_numbers(struct weir__advice *advice, const char *name, ...)
 {
-    if (advice->number_count < WEIR__ADVICE_NUMBERS) {
+    va_list pairs;
+    va_start(pairs, name);
+    for (; name && advice->number_count < WEIR__ADVICE_NUMBERS; name = va_arg(pairs, const char *)) {
         advice->numbers[advice->number_count].name = name;
-        advice->numbers[advice->number_count++].value = value;
+        advice->numbers[advice->number_count++].value = va_arg(pairs, double);
     }
+    va_end(pairs);
 }
 
 /* Rounds up to two significant digits: 1037 becomes 1100. */
@@ -114,11 +119,8 @@ static bool denies_many(const struct weir__evidence *e, const struct recent *r)
 
 static void add_recent_numbers(const struct weir__evidence *e, const struct recent *r, struct weir__advice *advice)
 {
-    add_number(advice, "minutes", (double)e->second_count / 60);
-    add_number(advice, "denied", (double)r->denied);
-    add_number(advice, "denied_percent", 100 * r->denied_share);
-    add_number(advice, "denied_keys", (double)e->key_count);
-    add_number(advice, "keys", (double)e->keys);
+    add_numbers(advice, "minutes", (double)e->second_count / 60, "denied", (double)r->denied, "denied_percent",
+                100 * r->denied_share, "denied_keys", (double)e->key_count, "keys", (double)e->keys, NULL);
 }
 
 static const char *at_least(const struct weir__evidence *e)
@@ -137,8 +139,7 @@ static bool too_strict(const struct weir__evidence *e, const struct recent *r, s
     if (e->hard < e->limit && (e->algorithm == WEIR_TOKEN_BUCKET || e->algorithm == WEIR_LEAKY_BUCKET))
         advice->change.burst = round_up((double)e->hard * advice->change.limit_factor);
     add_recent_numbers(e, r, advice);
-    add_number(advice, "steady_percent", 100 * r->steady_share);
-    add_number(advice, "demand_90", r->demand_90);
+    add_numbers(advice, "steady_percent", 100 * r->steady_share, "demand_90", r->demand_90, NULL);
     snprintf(
         advice->message, sizeof advice->message,
         "too strict: %.1f %% of the requests were denied in the last %zu minutes, to %s%zu of about %llu keys, and "
@@ -159,8 +160,7 @@ static bool bursts(const struct weir__evidence *e, const struct recent *r, struc
     advice->change.burst = round_up((double)e->hard * r->over_burst * 1.25);
     advice->change.algorithm = bucket ? NULL : "token_bucket";
     add_recent_numbers(e, r, advice);
-    add_number(advice, "burst_percent", 100 * r->burst_share);
-    add_number(advice, "wanted_of_got", r->over_burst);
+    add_numbers(advice, "burst_percent", 100 * r->burst_share, "wanted_of_got", r->over_burst, NULL);
     snprintf(
         advice->message, sizeof advice->message,
         "short bursts are denied: %.1f %% of the requests in the last %zu minutes, to %s%zu of about %llu keys, and "
@@ -193,10 +193,8 @@ static bool edge_bursts(const struct weir__evidence *e, const struct recent *r, 
     if (first_share < EDGE_SHARE_MIN || late_share < EDGE_LATE_MIN)
         return false;
     *advice = (struct weir__advice){.kind = WEIR__EDGE_BURSTS, .change = {.algorithm = "sliding_window_counter"}};
-    add_number(advice, "minutes", (double)e->second_count / 60);
-    add_number(advice, "first_tenth_percent", 100 * first_share);
-    add_number(advice, "denied", (double)r->denied);
-    add_number(advice, "denied_late_percent", 100 * late_share);
+    add_numbers(advice, "minutes", (double)e->second_count / 60, "first_tenth_percent", 100 * first_share, "denied",
+                (double)r->denied, "denied_late_percent", 100 * late_share, NULL);
     snprintf(
         advice->message, sizeof advice->message,
         "bursts pass at the edge of the windows: %.0f %% of what passes comes in the first tenth of them, and %.0f %% "
@@ -233,9 +231,7 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
     advice->change.limit_factor = (double)needed / (double)e->limit;
     if (e->hard != e->limit)
         advice->change.burst = round_up((double)e->hard * most / 1000 * 2);
-    add_number(advice, "days", LOOSE_HOURS / 24.0);
-    add_number(advice, "passed", (double)passed);
-    add_number(advice, "most_percent", (double)most / 10);
+    add_numbers(advice, "days", LOOSE_HOURS / 24.0, "passed", (double)passed, "most_percent", (double)most / 10, NULL);
     snprintf(
         advice->message, sizeof advice->message,
         "too loose: in the last 7 days %llu requests passed, none was denied, and no key used more than %.1f %% of the "

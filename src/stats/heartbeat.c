@@ -17,10 +17,31 @@
 #define PRINT_DIGITS 16
 
 static const char *const store_names[] = {"none", "unknown", "up", "away"};
+const char *const weir__host_via_names[3] = {"here", "store", "rules"};
 
 const char *weir__host_store_name(enum weir__host_store store)
 {
     return store_names[store];
+}
+
+/* The number of the name that is a member of an object; `otherwise`: it is not one. */
+static int index_of(const json_t *object, const char *member, const char *const *names, int count, int otherwise)
+{
+    const char *text = json_string_value(json_object_get(object, member));
+    for (int i = 0; text && i < count; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return otherwise;
+}
+
+enum weir__host_store weir__host_store_of(const json_t *object)
+{
+    return (enum weir__host_store)index_of(object, "store", store_names, 4, WEIR__HOST_STORE_UNKNOWN);
+}
+
+enum weir__host_via weir__host_via_of(const json_t *object)
+{
+    return (enum weir__host_via)index_of(object, "via", weir__host_via_names, 3, WEIR__HOST_VIA_STORE);
 }
 
 int64_t weir__heartbeat_timeout_ms(const struct weir__heartbeat *heartbeat)
@@ -115,20 +136,16 @@ static void rates_of(const json_t *rates, struct weir__rates *to)
 
 bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *heartbeat)
 {
-    char store[16], print[PRINT_DIGITS + 2], id[WEIR__HOST_ID + 2];
+    char print[PRINT_DIGITS + 2], id[WEIR__HOST_ID + 2];
     text_of(object, "id", id, sizeof id);
     if (!json_is_object(object) || !is_hex(id, WEIR__HOST_ID))
         return false;
     *heartbeat = (struct weir__heartbeat){.level = number_of(object, "level", 100, -1),
-                                          .store = WEIR__HOST_STORE_UNKNOWN,
+                                          .store = weir__host_store_of(object),
                                           .rule_count = (int64_t)number_of(object, "rule_count", (double)RULES_MAX, 0)};
     memcpy(heartbeat->id, id, sizeof heartbeat->id);
     text_of(object, "name", heartbeat->name, sizeof heartbeat->name);
     text_of(object, "version", heartbeat->version, sizeof heartbeat->version);
-    text_of(object, "store", store, sizeof store);
-    for (size_t i = 0; i < sizeof store_names / sizeof *store_names; i++)
-        if (strcmp(store, store_names[i]) == 0)
-            heartbeat->store = (enum weir__host_store)i;
     text_of(object, "rules", print, sizeof print);
     if (is_hex(print, PRINT_DIGITS))
         heartbeat->rules = strtoull(print, NULL, 16);

@@ -11,8 +11,6 @@
 
 #define FILE_MAX ((off_t)4 << 20)
 
-const char *const weir__host_via_names[3] = {"here", "store", "rules"};
-
 /* ---- The .hosts file, in JSON ---- */
 
 void weir__host_list_free(struct weir__host_list *list)
@@ -51,12 +49,8 @@ static int64_t integer_of(const json_t *object, const char *name)
 
 static bool host_from(const json_t *object, struct weir__host_status *received)
 {
-    const char *via = json_string_value(json_object_get(object, "via"));
     received->ago_ms = integer_of(object, "ago_ms");
-    received->via = WEIR__HOST_VIA_STORE;
-    for (size_t i = 0; via && i < sizeof weir__host_via_names / sizeof *weir__host_via_names; i++)
-        if (strcmp(via, weir__host_via_names[i]) == 0)
-            received->via = (enum weir__host_via)i;
+    received->via = weir__host_via_of(object);
     return weir__heartbeat_from_json(object, &received->heartbeat);
 }
 
@@ -64,7 +58,6 @@ static bool list_from(const json_t *root, struct weir__host_list *list)
 {
     const json_t *hosts = json_object_get(root, "hosts"), *host;
     const char *why = json_string_value(json_object_get(root, "why"));
-    const char *store = json_string_value(json_object_get(root, "store"));
     size_t count = json_array_size(hosts), i;
     if (!json_is_array(hosts))
         return false;
@@ -73,10 +66,7 @@ static bool list_from(const json_t *root, struct weir__host_list *list)
         return false;
     list->written_ms = integer_of(root, "written_ms");
     list->left_out = integer_of(root, "left_out");
-    list->store = WEIR__HOST_STORE_UNKNOWN;
-    for (int s = WEIR__HOST_STORE_NONE; store && s <= WEIR__HOST_STORE_UNAVAILABLE; s++)
-        if (strcmp(store, weir__host_store_name((enum weir__host_store)s)) == 0)
-            list->store = (enum weir__host_store)s;
+    list->store = weir__host_store_of(root);
     weir__heartbeat_truncate(why ? why : "", list->why, sizeof list->why);
     json_array_foreach(hosts, i, host)
     {

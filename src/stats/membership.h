@@ -154,6 +154,9 @@ bool weir__heartbeat_from_json(const json_t *object, struct weir__heartbeat *hea
 /* Rates rounded to hundredths, or null if they are unknown. */
 json_t *weir__rates_json(const struct weir__rates *rates);
 extern const char *const weir__host_via_names[3]; /* by enum weir__host_via */
+/* The members "store" and "via" of an object; UNKNOWN and STORE if there is no such name. */
+enum weir__host_store weir__host_store_of(const json_t *object);
+enum weir__host_via weir__host_via_of(const json_t *object);
 /* Copies UTF-8, truncated between characters. */
 void weir__heartbeat_truncate(const char *text, char *to, size_t size);
 
