@@ -10,120 +10,90 @@
 
 enum { SHOWN_LINES = 40, SEGMENT_BYTES = 64 << 20 };
 
-/* One play: the engine, its time, and where the results go. */
-struct play {
-    const struct weir__check *check;
-    weir *engine;
-    weir_segment *segment;
-    const char *path; /* of the segment; NULL: fresh counters */
-    bool dry;
-    weir_time start;
-    struct weir__check_result result;
-    char text[WEIR__CHECK_TEXT];
-    int64_t allowed, denied;
-    bool skipped; /* lines were left out since the last one shown */
-    char *lines;  /* of --json: all requests, each after a comma */
-    size_t lines_len;
-};
-
-static int check_once(struct play *play, int64_t number)
+static int check_once(struct weir__check *check, int64_t number)
 {
-    const struct weir__check *check = play->check;
-    struct weir__check_result *result = &play->result;
     int64_t since_ns = number * check->every_ns;
-    weir_time now = {play->start.mono_ns + since_ns, play->start.wall_ns + since_ns};
+    weir_time now = {check->start.mono_ns + since_ns, check->start.wall_ns + since_ns};
     if (check->domain) {
-        weir_descriptor_query query = {.domain = {check->domain, strlen(check->domain)},
+        weir_descriptor_query query = {.domain = weir__text_of(check->domain),
                                        .descriptors = check->descriptors,
                                        .descriptor_count = check->descriptor_count,
                                        .hits = check->hits,
-                                       .dry_run = play->dry,
+                                       .dry_run = check->dry,
                                        .now = now,
-                                       .outcomes = result->outcomes};
-        result->outcome_count = check->descriptor_count;
-        return weir_check_descriptors(play->engine, &query, &result->result);
+                                       .outcomes = check->outcomes};
+        check->outcome_count = check->descriptor_count;
+        return weir_check_descriptors(check->engine, &query, &check->result);
     }
     weir_query query = {.attributes = check->attributes,
                         .attribute_count = check->attribute_count,
                         .has_cost = check->has_cost,
                         .cost = check->cost,
-                        .dry_run = play->dry,
+                        .dry_run = check->dry,
                         .now = now,
-                        .outcomes = result->outcomes,
+                        .outcomes = check->outcomes,
                         .outcomes_max = WEIR__CHECK_OUTCOMES,
-                        .text = play->text,
-                        .text_size = sizeof play->text};
-    int error = weir_check(play->engine, &query, &result->result);
-    result->outcome_count = error ? 0 : result->result.outcomes;
+                        .text = check->text,
+                        .text_size = sizeof check->text};
+    int error = weir_check(check->engine, &query, &check->result);
+    check->outcome_count = error ? 0 : check->result.outcomes;
     return error;
 }
 
-/* A line of --repeat. Of many, the first, the last and each that differs from the one before are shown. */
-static void show_line(struct play *play, int64_t number, bool changed)
+static void print_summary(const struct weir__check *check, int64_t allowed, const char *lines)
 {
-    const struct weir__check *check = play->check;
-    if (weir__option(check->given, "all") || number < SHOWN_LINES / 2 || number == check->repeat - 1 || changed ||
-        check->repeat <= SHOWN_LINES) {
-        if (play->skipped)
-            printf("%7s\n", "...");
-        play->skipped = false;
-        weir__check_line(stdout, number + 1, number * check->every_ns, &play->result);
-    } else {
-        play->skipped = true;
-    }
-}
-
-/* Plays all; 0, or the library's error. */
-static int play_all(struct play *play, FILE *lines)
-{
-    const struct weir__check *check = play->check;
-    enum weir_verdict before = WEIR_ALLOW;
-    for (int64_t i = 0; i < check->repeat; i++) {
-        int error = check_once(play, i);
-        if (error)
-            return error;
-        enum weir_verdict verdict = play->result.result.decision.verdict;
-        if (weir_passes(&play->result.result.decision))
-            play->allowed++;
-        else
-            play->denied++;
-        if (check->given->json) {
-            json_t *line = weir__check_line_json(&play->result);
-            fputc(',', lines);
-            json_dumpf(line, lines, WEIR__JSON_FORM);
-            json_decref(line);
-        } else if (check->repeat > 1) {
-            show_line(play, i, i == 0 || verdict != before);
-        }
-        before = verdict;
-    }
-    return 0;
-}
-
-static void print_summary(struct play *play)
-{
-    const struct weir__check *check = play->check;
+    int64_t denied = check->repeat - allowed;
     if (!check->given->json) {
-        if (check->repeat > 1) {
-            printf("\n%" PRId64 " allowed, %" PRId64 " denied", play->allowed, play->denied);
-            printf("%s\n\nthe last one: ", play->dry ? " (dry run: all saw the same counters; --take takes)" : "");
-        }
-        weir__check_print(stdout, check, &play->result);
+        if (check->repeat > 1)
+            printf("\n%" PRId64 " allowed, %" PRId64 " denied%s\n\nthe last one: ", allowed, denied,
+                   check->dry ? " (dry run: all saw the same counters; --take takes)" : "");
+        weir__check_print(check);
         return;
     }
-    json_t *all = weir__check_json(check, &play->result);
-    json_object_set_new(all, "dry_run", json_boolean(play->dry));
+    json_t *all = weir__check_json(check);
+    json_object_set_new(all, "dry_run", json_boolean(check->dry));
     if (check->repeat > 1) {
-        json_object_set_new(all, "allowed", json_integer(play->allowed));
-        json_object_set_new(all, "denied", json_integer(play->denied));
+        json_object_set_new(all, "allowed", json_integer(allowed));
+        json_object_set_new(all, "denied", json_integer(denied));
     }
     char *text = weir__must(json_dumps(all, WEIR__JSON_FORM));
     if (check->repeat > 1) /* the requests are text already: as objects, a million of them would need gigabytes */
-        printf("%.*s,\"requests\":[%s]}\n", (int)strlen(text) - 1, text, play->lines + 1);
+        printf("%.*s,\"requests\":[%s]}\n", (int)strlen(text) - 1, text, lines + 1);
     else
         puts(text);
     free(text);
     json_decref(all);
+}
+
+/*
+ * Plays all requests and prints them; with --json they go to `lines`, each after a comma. Of many lines the first, the
+ * last and each that differs from the one before are shown. 0, or the library's error.
+ */
+static int play_all(struct weir__check *check, FILE *lines, int64_t *allowed)
+{
+    enum weir_verdict before = WEIR_ALLOW;
+    bool all = weir__option(check->given, "all") || check->repeat <= SHOWN_LINES, skipped = false;
+    for (int64_t i = 0; i < check->repeat; i++) {
+        int error = check_once(check, i);
+        if (error)
+            return error;
+        enum weir_verdict verdict = check->result.decision.verdict;
+        bool shown = all || i < SHOWN_LINES / 2 || i == check->repeat - 1 || verdict != before;
+        *allowed += weir_passes(&check->result.decision);
+        before = verdict;
+        if (check->given->json) {
+            json_t *line = weir__check_line_json(check);
+            fputc(',', lines);
+            json_dumpf(line, lines, WEIR__JSON_FORM);
+            json_decref(line);
+        } else if (check->repeat > 1 && shown) {
+            if (skipped)
+                printf("%7s\n", "...");
+            weir__check_line(i + 1, i * check->every_ns, check);
+        }
+        skipped = !shown;
+    }
+    return 0;
 }
 
 /* True (which ends the visit) for a rule of the dialect, and domain, of the request. */
@@ -134,77 +104,73 @@ static int rule_applies(void *context, const weir_rule_info *rule, const weir_ru
     return check->domain ? rule->domain && strcmp(rule->domain, check->domain) == 0 : !rule->domain;
 }
 
-/* A misspelt domain, or the wrong dialect, looks like a request that is allowed. */
-static void warn_if_pointless(const struct play *play)
-{
-    const struct weir__check *check = play->check;
-    if (weir_rules_each(play->engine, rule_applies, (void *)(uintptr_t)check) != 0)
-        return;
-    if (check->domain)
-        fprintf(stderr, "weir check: warning: the rules have no limits of the domain '%s'\n", check->domain);
-    else if (play->result.rules > 0)
-        fputs("weir check: warning: all rules are descriptors; --domain D KEY=VALUE plays them\n", stderr);
-}
-
-static int run_checks(struct play *play)
+static int play(struct weir__check *check)
 {
     weir_engine_stats stats;
-    int error = weir_engine_stats_read(play->engine, &stats);
+    char *text = NULL;
+    size_t len;
+    int64_t allowed = 0;
+    int error = weir_engine_stats_read(check->engine, &stats);
     if (error)
         return error;
-    play->result.rules = stats.rules;
-    warn_if_pointless(play);
-    FILE *lines = weir__must(open_memstream(&play->lines, &play->lines_len));
-    error = play_all(play, lines);
+    check->rule_count = stats.rules;
+    /* A misspelt domain, or the wrong dialect, looks like a request that is allowed. */
+    bool pointless = weir_rules_each(check->engine, rule_applies, check) == 0;
+    if (pointless && check->domain)
+        fprintf(stderr, "weir check: warning: the rules have no limits of the domain '%s'\n", check->domain);
+    else if (pointless && stats.rules > 0)
+        fputs("weir check: warning: all rules are descriptors; --domain D KEY=VALUE plays them\n", stderr);
+    FILE *lines = weir__must(open_memstream(&text, &len));
+    error = play_all(check, lines, &allowed);
     if (fclose(lines) != 0)
         weir__must(NULL);
     if (!error)
-        print_summary(play);
+        print_summary(check, allowed, text);
+    free(text);
     return error;
 }
 
 /* The counters: those of --segment, or fresh ones. */
-static int open_segment(struct play *play, struct weir__findings *findings)
+static bool open_counters(struct weir__check *check, struct weir__findings *findings)
 {
-    const struct weir__check *check = play->check;
-    if (check->segment && !(play->path = weir__input_segment(check->segment, findings)))
-        return WEIR_ERULES;
-    weir_segment_options how = {.path = play->path,
+    if (check->segment && !(check->path = weir__input_segment(check->segment, findings)))
+        return false;
+    weir_segment_options how = {.path = check->path,
                                 .size = SEGMENT_BYTES,
                                 .slab_bytes = SEGMENT_BYTES / 2,
-                                .flags = play->dry ? WEIR_OPEN_READONLY : 0};
-    int error = weir_segment_open(&how, &play->segment);
+                                .flags = check->dry ? WEIR_OPEN_READONLY : 0};
+    int error = weir_segment_open(&how, &check->counters);
     if (error) {
-        fprintf(stderr, "weir check: %s: %s (%s)\n", play->path ? play->path : "segment", weir_strerror(error),
+        fprintf(stderr, "weir check: %s: %s (%s)\n", check->path ? check->path : "segment", weir_strerror(error),
                 weir_error_name(error));
-        return error;
+        return false;
     }
-    play->start = weir_clock(play->segment);
+    check->start = weir_clock(check->counters);
     if (check->has_at) {
         /* The monotonic clock of a segment has another origin: shift it as far as the wall clock. */
-        int64_t mono = check->segment ? play->start.mono_ns + (check->at_ns - play->start.wall_ns) : check->at_ns;
-        play->start = (weir_time){mono < 0 ? 0 : mono, check->at_ns};
+        int64_t mono = check->segment ? check->start.mono_ns + (check->at_ns - check->start.wall_ns) : check->at_ns;
+        check->start = (weir_time){mono < 0 ? 0 : mono, check->at_ns};
     }
-    return 0;
+    return true;
 }
 
 /* False after the findings were shown. */
-static bool open_engine(struct play *play, struct weir__findings *findings)
+static bool open_engine(struct weir__check *check, struct weir__findings *findings)
 {
-    struct weir__input input = {.findings = findings, .errors_only = play->check->given->json};
-    bool opened = weir__input_open(&input, play->check->rules);
-    weir_options options = {.attached = play->segment,
+    struct weir__input input = {.findings = findings, .errors_only = check->given->json};
+    bool opened = weir__input_open(&input, check->rules);
+    weir_options options = {.attached = check->counters,
                             .rules_path = input.path,
                             .rules_text = input.text,
                             .diagnose = weir__input_find,
                             .diagnose_context = &input,
                             .flags = WEIR_NO_WATCH};
-    const char *load = play->path ? weir__text("%s.load", play->path) : NULL; /* a host's load may scale the limits */
+    const char *load = check->path ? weir__text("%s.load", check->path) : NULL; /* a host's load may scale the limits */
     if (load && access(load, F_OK) == 0)
         options.load = load;
     if (opened) {
         errno = 0;
-        int error = weir_open(&options, &play->engine);
+        int error = weir_open(&options, &check->engine);
         if (error)
             weir__find_failure(findings, input.path ? input.path : input.name, error);
         opened = error == 0;
@@ -213,33 +179,29 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
     return opened;
 }
 
-static int run(const struct weir__check *check)
+static int run(struct weir__check *check)
 {
     struct weir__findings findings = {.to = stderr};
-    struct play play = {.check = check, .dry = check->segment && !weir__option(check->given, "take")};
     size_t room = check->descriptor_count > WEIR__CHECK_OUTCOMES ? check->descriptor_count : WEIR__CHECK_OUTCOMES;
     int code = 1;
-    play.result.outcomes = weir__keep(calloc(room, sizeof *play.result.outcomes));
-    int error = 0;
-    if (open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
-        error = run_checks(&play);
-        code = error                                                                                   ? 1
-               : weir__option(check->given, "exit-code") && !weir_passes(&play.result.result.decision) ? 1
-                                                                                                       : 0;
+    check->dry = check->segment && !weir__option(check->given, "take");
+    check->outcomes = weir__keep(calloc(room, sizeof *check->outcomes));
+    if (open_counters(check, &findings) && open_engine(check, &findings)) {
+        int error = play(check);
+        code = error || (weir__option(check->given, "exit-code") && !weir_passes(&check->result.decision));
+        if (error)
+            fprintf(stderr, "weir check: %s (%s)\n", weir_strerror(error), weir_error_name(error));
     }
-    if (error)
-        fprintf(stderr, "weir check: %s (%s)\n", weir_strerror(error), weir_error_name(error));
-    weir_close(play.engine);
-    weir_segment_close(play.segment);
+    weir_close(check->engine);
+    weir_segment_close(check->counters);
     weir__findings_free(&findings);
-    free(play.lines);
     return code;
 }
 
 int weir__cmd_check(struct weir__given *given)
 {
-    struct weir__check check;
-    int code = weir__check_parse(&check, given) ? run(&check) : 2;
-    free(check.attributes);
+    struct weir__check *check = weir__keep(calloc(1, sizeof *check));
+    int code = weir__check_parse(check, given) ? run(check) : 2;
+    free(check->attributes);
     return code;
 }

@@ -10,7 +10,7 @@
 
 enum { WEIR__CHECK_OUTCOMES = 256, WEIR__CHECK_TEXT = 16384 };
 
-/* The parsed command line of weir check. */
+/* The command line of weir check, and what is played. */
 struct weir__check {
     const struct weir__given *given;
     const char *rules, *segment;
@@ -31,28 +31,34 @@ struct weir__check {
     int64_t hits;       /* 0: not given */
     weir_descriptor *descriptors;
     size_t descriptor_count;
+
+    /* Where it is played */
+    weir *engine;
+    weir_segment *counters;
+    const char *path; /* of the counters; NULL: fresh ones */
+    bool dry;
+    weir_time start;
+    size_t rule_count;
+
+    /* The last decision */
+    weir_result result;
+    weir_outcome *outcomes; /* one a rule that matched, or one a descriptor */
+    size_t outcome_count;
+    char text[WEIR__CHECK_TEXT]; /* of the outcomes */
 };
 
 /* False after an error was printed. Free the attributes in any case. */
 bool weir__check_parse(struct weir__check *check, const struct weir__given *given);
 
-/* ---- check_print.c ---- */
-
-/* The decision about one request. */
-struct weir__check_result {
-    weir_result result;
-    weir_outcome *outcomes; /* one a rule that matched, or one a descriptor */
-    size_t outcome_count;
-    size_t rules; /* in the set */
-};
+/* ---- check_print.c: the last decision ---- */
 
 /* One line, for --repeat; `number` from 1. */
-void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result);
+void weir__check_line(int64_t number, int64_t since_ns, const struct weir__check *check);
 /* One request of --repeat. */
-json_t *weir__check_line_json(const struct weir__check_result *result);
+json_t *weir__check_line_json(const struct weir__check *check);
 /* Prints a request, its decision and the reasons. */
-void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result);
+void weir__check_print(const struct weir__check *check);
 /* The decision and the reasons. */
-json_t *weir__check_json(const struct weir__check *check, const struct weir__check_result *result);
+json_t *weir__check_json(const struct weir__check *check);
 
 #endif

@@ -110,94 +110,94 @@ static bool is_skipped(const weir_outcome *outcome)
 }
 
 /* "allow, 4 of 5 left, all back in 12 s" */
-static void print_decision(FILE *to, const weir_outcome *outcome, const weir_decision *d)
+static void print_decision(const weir_outcome *outcome, const weir_decision *d)
 {
     char text[WEIR__DURATION_TEXT];
-    fputs(verdict_name(d->verdict), to);
+    fputs(verdict_name(d->verdict), stdout);
     if (d->verdict == WEIR_DELAY)
-        fprintf(to, " by %s s", weir__wait_text(d->delay_ns, text));
+        printf(" by %s s", weir__wait_text(d->delay_ns, text));
     if (!has_counter(outcome))
         return;
-    fprintf(to, ", %" PRId64 " of %" PRId64 " left", d->remaining, d->limit);
+    printf(", %" PRId64 " of %" PRId64 " left", d->remaining, d->limit);
     if (!weir_passes(d) && d->retry_after_ns >= 0)
-        fprintf(to, ", retry in %s s", weir__wait_text(d->retry_after_ns, text));
+        printf(", retry in %s s", weir__wait_text(d->retry_after_ns, text));
     if (d->reset_after_ns > 0)
-        fprintf(to, ", all back in %s s", weir__wait_text(d->reset_after_ns, text));
+        printf(", all back in %s s", weir__wait_text(d->reset_after_ns, text));
 }
 
-void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result)
+void weir__check_line(int64_t number, int64_t since_ns, const struct weir__check *check)
 {
     char text[WEIR__DURATION_TEXT];
-    const weir_result *reply = &result->result;
-    fprintf(to, "%7" PRId64 "  +%-8s  ", number, weir__seconds_text(since_ns, text));
-    print_decision(to, &reply->decided_by, &reply->decision);
-    weir__print_line(to, "%s%s%s", reply->decided_by.rule[0] ? "  " : "", reply->decided_by.rule,
+    const weir_result *reply = &check->result;
+    printf("%7" PRId64 "  +%-8s  ", number, weir__seconds_text(since_ns, text));
+    print_decision(&reply->decided_by, &reply->decision);
+    weir__print_line(stdout, "%s%s%s", reply->decided_by.rule[0] ? "  " : "", reply->decided_by.rule,
                      reply->shadow_denied ? "  (denied in shadow)" : "");
 }
 
-static void print_label(FILE *to, const char *label)
+static void print_label(const char *label)
 {
-    fprintf(to, "    %-10s", label);
+    printf("    %-10s", label);
 }
 
 /* Prints the outcome of a rule, below the descriptor that found it, or NULL. */
-static void print_outcome(FILE *to, const weir_outcome *outcome, const char *descriptor)
+static void print_outcome(const weir_outcome *outcome, const char *descriptor)
 {
     char text[WEIR__DURATION_TEXT];
     if (descriptor)
-        weir__print_line(to, "  %s", descriptor);
-    weir__print_line(to, "  %s%s%s", descriptor ? "  rule      " : "", outcome->rule,
+        weir__print_line(stdout, "  %s", descriptor);
+    weir__print_line(stdout, "  %s%s%s", descriptor ? "  rule      " : "", outcome->rule,
                      outcome->shadow ? " (shadow: counted, not enforced)" : "");
     if (outcome->key[0])
-        weir__print_line(to, "    key       %s%s", outcome->key,
+        weir__print_line(stdout, "    key       %s%s", outcome->key,
                          outcome->key_cut                 ? "…"
                          : strcmp(outcome->key, "*") == 0 ? " (one counter for all)"
                                                           : "");
     if (outcome->quota >= 0 && outcome->window_ns > 0) {
-        print_label(to, "limit");
+        print_label("limit");
         bool in_flight = is_in_flight(outcome);
-        fprintf(to, in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
-                weir__window_text(outcome->window_ns, text));
+        printf(in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
+               weir__window_text(outcome->window_ns, text));
         if (outcome->effective_limit != outcome->quota)
-            fprintf(to, ", %" PRId64 " effective", outcome->effective_limit);
+            printf(", %" PRId64 " effective", outcome->effective_limit);
         if (outcome->cost != 1)
-            fprintf(to, ", this costs %" PRId64, outcome->cost);
-        fputc('\n', to);
+            printf(", this costs %" PRId64, outcome->cost);
+        putchar('\n');
     }
-    print_label(to, "decision");
+    print_label("decision");
     if (is_skipped(outcome))
-        fputs("none, the rule does not apply", to);
+        fputs("none, the rule does not apply", stdout);
     else
-        print_decision(to, outcome, &outcome->decision);
-    fputc('\n', to);
-    print_label(to, "why");
-    fputs(reason_of(outcome).text, to);
+        print_decision(outcome, &outcome->decision);
+    putchar('\n');
+    print_label("why");
+    fputs(reason_of(outcome).text, stdout);
     if (outcome->reason == WEIR_BY_FAILURE)
-        fprintf(to, " (%s)", weir_strerror(outcome->error));
-    fputc('\n', to);
+        printf(" (%s)", weir_strerror(outcome->error));
+    putchar('\n');
 }
 
 /* Prints the request or the descriptors as they were given. */
-static void print_request(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+static void print_request(const struct weir__check *check)
 {
     char text[TIME_TEXT];
-    time_text(result->result.now.wall_ns, text);
+    time_text(check->result.now.wall_ns, text);
     if (!check->domain) {
-        weir__print_line(to, "%s %s%s%s%s%s at %s", check->method, check->target, check->host ? " of " : "",
+        weir__print_line(stdout, "%s %s%s%s%s%s at %s", check->method, check->target, check->host ? " of " : "",
                          check->host ? check->host : "", check->ip ? " from " : "", check->ip ? check->ip : "", text);
         return;
     }
-    fputs("domain ", to);
-    weir__print_text(to, check->domain);
+    fputs("domain ", stdout);
+    weir__print_text(stdout, check->domain);
     for (size_t i = 0; i < check->given->argument_count; i++) {
-        fputc(' ', to);
-        weir__print_text(to, check->given->arguments[i]);
+        putchar(' ');
+        weir__print_text(stdout, check->given->arguments[i]);
     }
-    fprintf(to, " at %s\n", text);
+    printf(" at %s\n", text);
 }
 
 /* Prints the normal form of the path, which most rules match as well, if it differs. */
-static void print_normal(FILE *to, const struct weir__check *check)
+static void print_normal(const struct weir__check *check)
 {
     enum { ROOM = 4096 };
     char sent[ROOM], normal[ROOM + 1];
@@ -208,99 +208,94 @@ static void print_normal(FILE *to, const struct weir__check *check)
     if (check->domain || !check->target || (len == sent_len && memcmp(sent, normal, len) == 0))
         return;
     normal[len] = 0;
-    weir__print_line(to, "normal form %s: rules match it, too, unless their normalize is different", normal);
+    weir__print_line(stdout, "normal form %s: rules match it, too, unless their normalize is different", normal);
 }
 
-static void print_outcomes(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+static void print_outcomes(const struct weir__check *check)
 {
     bool lacks_address = false;
     if (check->domain)
-        fprintf(to, "\n%zu descriptor%s against %zu rule%s\n", result->outcome_count,
-                result->outcome_count == 1 ? "" : "s", result->rules, result->rules == 1 ? "" : "s");
+        printf("\n%zu descriptor%s against %zu rule%s\n", check->outcome_count, check->outcome_count == 1 ? "" : "s",
+               check->rule_count, check->rule_count == 1 ? "" : "s");
     else
-        fprintf(to, "\n%zu of %zu rule%s match%s\n", result->result.matched, result->rules,
-                result->rules == 1 ? "" : "s", result->result.matched == 1 ? "es" : "");
-    for (size_t i = 0; i < result->outcome_count; i++) {
-        const weir_outcome *outcome = &result->outcomes[i];
+        printf("\n%zu of %zu rule%s match%s\n", check->result.matched, check->rule_count,
+               check->rule_count == 1 ? "" : "s", check->result.matched == 1 ? "es" : "");
+    for (size_t i = 0; i < check->outcome_count; i++) {
+        const weir_outcome *outcome = &check->outcomes[i];
         if (outcome->reason != WEIR_BY_NOTHING) {
-            print_outcome(to, outcome, check->domain ? check->given->arguments[i] : NULL);
+            print_outcome(outcome, check->domain ? check->given->arguments[i] : NULL);
         } else {
-            weir__print_line(to, "  %s", check->given->arguments[i]);
-            fputs("    no rule matches\n", to);
+            weir__print_line(stdout, "  %s", check->given->arguments[i]);
+            fputs("    no rule matches\n", stdout);
         }
         lacks_address |= outcome->reason == WEIR_BY_MISSING_KEY;
     }
     if (lacks_address)
-        fprintf(to, "  (-H, -A and%s give what keys need)\n", check->ip ? " the URL" : " --ip");
+        printf("  (-H, -A and%s give what keys need)\n", check->ip ? " the URL" : " --ip");
 }
 
-/* Headers, below a title that is printed only if there are any. */
-struct printed_headers {
-    FILE *to;
-    const char *title;
-};
-
+/* `context` is a title that is printed before the first header. */
 static void print_header(void *context, enum weir_header header, const char *value, size_t len)
 {
-    struct printed_headers *headers = context;
+    const char **title = context;
     (void)len;
-    fputs(headers->title, headers->to);
-    headers->title = "";
-    weir__print_line(headers->to, "  %s: %s", weir_header_name(header), value);
+    fputs(*title, stdout);
+    *title = "";
+    weir__print_line(stdout, "  %s: %s", weir_header_name(header), value);
 }
 
-static void print_body(FILE *to, const char *body)
+static void print_body(const char *body)
 {
     while (*body) {
         size_t len = strcspn(body, "\n");
-        weir__print_line(to, "%s%.*s", len ? "  " : "", (int)len, body);
+        weir__print_line(stdout, "%s%.*s", len ? "  " : "", (int)len, body);
         body += len + (body[len] == '\n');
     }
 }
 
-static void print_client(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+static void print_client(const struct weir__check *check)
 {
-    const weir_result *reply = &result->result;
+    const weir_result *reply = &check->result;
     bool passes = weir_passes(&reply->decision);
     char body[WEIR__CHECK_TEXT];
     const char *type = NULL;
-    struct printed_headers headers = {to, ""};
+    const char *title = "";
     if (check->domain) {
-        fprintf(to, "\nEnvoy gets %s", passes ? "OK" : "OVER_LIMIT");
-        headers.title = ", with\n";
+        printf("\nEnvoy gets %s", passes ? "OK" : "OVER_LIMIT");
+        title = ", with\n";
     } else if (passes) {
-        fputs("\nthe client sees the application's response", to);
-        headers.title = ", with\n";
+        fputs("\nthe client sees the application's response", stdout);
+        title = ", with\n";
     } else {
         const char *phrase = status_phrase(reply->status);
-        fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", reply->status, *phrase ? " " : "", phrase);
+        printf("\nthe client sees\n  HTTP/1.1 %d%s%s\n", reply->status, *phrase ? " " : "", phrase);
     }
-    weir_result_headers(reply, result->outcomes, print_header, &headers);
-    if (*headers.title)
-        fputc('\n', to);
+    weir_result_headers(reply, check->outcomes, print_header, &title);
+    if (*title)
+        putchar('\n');
     if (passes || check->domain)
         return;
     size_t len = weir_result_body(reply, check->accepts_problem, body, sizeof body, &type);
     if (len == 0)
         return;
-    fprintf(to, "  Content-Type: %s\n\n", type);
-    print_body(to, body);
+    printf("  Content-Type: %s\n\n", type);
+    print_body(body);
 }
 
-void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+void weir__check_print(const struct weir__check *check)
 {
-    const weir_result *reply = &result->result;
-    print_request(to, check, result);
-    print_normal(to, check);
-    print_outcomes(to, check, result);
-    fputs("\ndecision: ", to);
-    print_decision(to, &reply->decided_by, &reply->decision);
+    const weir_result *reply = &check->result;
+    print_request(check);
+    print_normal(check);
+    print_outcomes(check);
+    fputs("\ndecision: ", stdout);
+    print_decision(&reply->decided_by, &reply->decision);
     bool skipped = is_skipped(&reply->decided_by), named = reply->decided_by.rule[0] && !skipped;
-    weir__print_line(to, " (%s%s%s)", skipped ? "no rule applies" : reason_of(&reply->decided_by).text,
+    weir__print_line(stdout, " (%s%s%s)", skipped ? "no rule applies" : reason_of(&reply->decided_by).text,
                      named ? ", " : "", named ? reply->decided_by.rule : "");
     if (reply->shadow_denied)
-        fputs("a shadow rule would have denied it\n", to);
-    print_client(to, check, result);
+        fputs("a shadow rule would have denied it\n", stdout);
+    print_client(check);
 }
 
 /* ---- JSON ---- */
@@ -318,10 +313,10 @@ static json_t *decision_json(const weir_outcome *outcome, const weir_decision *d
                      weir__json_of_seconds(d->verdict == WEIR_DELAY ? d->delay_ns : 0));
 }
 
-json_t *weir__check_line_json(const struct weir__check_result *result)
+json_t *weir__check_line_json(const struct weir__check *check)
 {
     char text[TIME_TEXT];
-    const weir_result *reply = &result->result;
+    const weir_result *reply = &check->result;
     json_t *line = json_pack("{s:s}", "at", time_text(reply->now.wall_ns, text));
     json_object_update_new(line, decision_json(&reply->decided_by, &reply->decision));
     json_object_set_new(line, "shadow_denied", json_boolean(reply->shadow_denied));
@@ -347,16 +342,16 @@ static void add_header(void *context, enum weir_header header, const char *value
     json_object_set_new(context, weir_header_name(header), weir__json_of_text(value));
 }
 
-json_t *weir__check_json(const struct weir__check *check, const struct weir__check_result *result)
+json_t *weir__check_json(const struct weir__check *check)
 {
-    const weir_result *reply = &result->result;
+    const weir_result *reply = &check->result;
     bool denied = !weir_passes(&reply->decision) && !check->domain;
     char text[TIME_TEXT];
     json_t *rules = json_array(), *headers = json_object();
-    for (size_t i = 0; i < result->outcome_count; i++)
+    for (size_t i = 0; i < check->outcome_count; i++)
         json_array_append_new(rules,
-                              outcome_json(&result->outcomes[i], check->domain ? check->given->arguments[i] : NULL));
-    weir_result_headers(reply, result->outcomes, add_header, headers);
+                              outcome_json(&check->outcomes[i], check->domain ? check->given->arguments[i] : NULL));
+    weir_result_headers(reply, check->outcomes, add_header, headers);
     json_t *all = decision_json(&reply->decided_by, &reply->decision);
     json_object_update_new(all, json_pack("{s:s, s:b, s:o, s:o?, s:o}", "at", time_text(reply->now.wall_ns, text),
                                           "shadow_denied", reply->shadow_denied, "rules", rules, "status",

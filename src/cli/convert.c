@@ -110,14 +110,6 @@ static void put_fields(struct weir__buffer *to, const struct weir__buffer *field
     }
 }
 
-static bool is_taken(const struct weir__convert *convert, const char *name)
-{
-    for (size_t i = 0; i < convert->name_count; i++)
-        if (strcmp(convert->names[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* Makes a unique and valid name for a rule: cut at the end of a character, numbered if need be. */
 static void choose_name(struct weir__convert *convert, const char *wanted, char *name)
 {
@@ -137,10 +129,9 @@ static void choose_name(struct weir__convert *convert, const char *wanted, char 
     name[cut] = '\0';
     if (cut == 0)
         cut = (size_t)snprintf(name, WEIR_NAME_MAX + 1, "rule");
-    for (size_t i = 2; is_taken(convert, name) && i < convert->name_count + 3; i++)
+    for (size_t i = 2; json_object_get(convert->names, name) && i < json_object_size(convert->names) + 3; i++)
         snprintf(name + cut, WEIR_NAME_MAX + 1 - cut, "-%zu", i);
-    convert->names = weir__grow(convert->names, convert->name_count, sizeof *convert->names);
-    convert->names[convert->name_count++] = weir__text("%s", name);
+    json_object_set_new(convert->names, name, json_true());
 }
 
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
@@ -244,17 +235,17 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
     put_fields(to, &convert->identity, 2);
     if (convert->trusted.len > 0)
         weir__buffer_printf(to, "  client_ip: { trusted_proxies: [%s] }\n", convert->trusted.data);
-    weir__buffer_printf(to, "rules:%s\n%s", convert->name_count ? "" : " []", weir__buffer_text(&convert->rules));
+    weir__buffer_printf(to, "rules:%s\n%s", json_object_size(convert->names) ? "" : " []",
+                        weir__buffer_text(&convert->rules));
 }
 
-/* The result must be valid rules: the library checks them. Its warnings are left to weir lint. */
-static bool is_good(const struct weir__buffer *result)
+bool weir__convert_check(const char *name, const char *text, size_t len, weir_diagnose *diagnose)
 {
     struct weir__findings findings = {.to = stderr};
     weir_rules *rules = NULL;
-    int error = weir_rules_parse("<converted>", result->data, result->len, weir__find_errors, &findings, &rules);
+    int error = weir_rules_parse(name, text, len, diagnose, &findings, &rules);
     if (error)
-        weir__find_failure(&findings, "<converted>", error);
+        weir__find_failure(&findings, name, error);
     weir_rules_free(rules);
     weir__findings_free(&findings);
     return error == 0;
@@ -262,12 +253,13 @@ static bool is_good(const struct weir__buffer *result)
 
 static int convert_all(const char **paths, size_t count, enum source from)
 {
-    struct weir__convert convert = {0};
+    struct weir__convert convert = {.names = json_object()};
     struct weir__buffer result = {0};
     bool good = true;
     for (size_t i = 0; i < count; i++)
         good &= convert_file(&convert, paths[i], from);
-    if (good && convert.name_count == 0) {
+    size_t rules = json_object_size(convert.names);
+    if (good && rules == 0) {
         fprintf(stderr, "weir convert: no limit found\n");
         good = false;
     }
@@ -275,14 +267,15 @@ static int convert_all(const char **paths, size_t count, enum source from)
     if (convert.failed) {
         fprintf(stderr, "weir convert: nothing was converted\n");
         good = false;
-    } else if (convert.name_count > 0) {
+    } else if (rules > 0) {
         fputs(weir__buffer_text(&result), stdout);
-        good &= is_good(&result);
+        /* The result must be valid rules. Warnings about them are left to weir lint. */
+        good &= weir__convert_check("<converted>", result.data, result.len, weir__find_errors);
     }
     if (convert.warnings > 0)
-        fprintf(stderr, "weir convert: %zu rule%s, %d warning%s; read the comments\n", convert.name_count,
-                convert.name_count == 1 ? "" : "s", convert.warnings, convert.warnings == 1 ? "" : "s");
-    free(convert.names);
+        fprintf(stderr, "weir convert: %zu rule%s, %d warning%s; read the comments\n", rules, rules == 1 ? "" : "s",
+                convert.warnings, convert.warnings == 1 ? "" : "s");
+    json_decref(convert.names);
     weir__buffer_free(&convert.rules);
     weir__buffer_free(&convert.identity);
     weir__buffer_free(&convert.trusted);

@@ -8,6 +8,8 @@
 
 #include "cli/cli.h"
 
+#include <jansson.h>
+
 /* A YAML scalar that is read as this text again: bare where that is safe, else in quotes. */
 const char *weir__scalar(const char *text);
 
@@ -27,8 +29,7 @@ struct weir__convert {
     struct weir__buffer identity; /* "name: source\n" */
     struct weir__buffer trusted;  /* networks, "a, b" */
     struct weir__buffer head;     /* comments for the top */
-    const char **names;           /* of the rules, to keep them apart */
-    size_t name_count;
+    json_t *names;                /* of the rules, to keep them apart */
     int warnings;
     bool failed; /* the input cannot be read: reported */
 };
@@ -42,6 +43,9 @@ void weir__convert_head(struct weir__convert *convert, const char *text);
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept);
 /* Adds the name to identity, with a header as its source, if it is not there. */
 void weir__convert_identity(struct weir__convert *convert, const char *name);
+
+/* Checks rules by the library. False after errors were printed. */
+bool weir__convert_check(const char *name, const char *text, size_t len, weir_diagnose *diagnose);
 
 /* Each adds the rules of one text, and warns of what it cannot convert. */
 void weir__convert_descriptors(struct weir__convert *convert, const char *text, size_t len);

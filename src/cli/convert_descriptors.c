@@ -240,24 +240,12 @@ static void visit(struct descriptor_walk *walk, yaml_node_t *list)
     }
 }
 
-/* The library checks the file first, and reports its errors as everywhere. */
-static bool is_sound(struct weir__convert *convert, const char *source, size_t len)
-{
-    struct weir__findings findings = {.to = stderr};
-    weir_rules *rules = NULL;
-    int error = weir_rules_parse(convert->file, source, len, weir__add_finding, &findings, &rules);
-    if (error)
-        weir__find_failure(&findings, convert->file, error);
-    weir_rules_free(rules);
-    weir__findings_free(&findings);
-    return error == 0;
-}
-
 void weir__convert_descriptors(struct weir__convert *convert, const char *source, size_t len)
 {
     struct descriptor_walk walk = {.convert = convert};
     yaml_parser_t parser;
-    if (!is_sound(convert, source, len) || !yaml_parser_initialize(&parser)) {
+    /* The library checks the file first, and reports its errors as everywhere. */
+    if (!weir__convert_check(convert->file, source, len, weir__add_finding) || !yaml_parser_initialize(&parser)) {
         convert->failed = true;
         return;
     }

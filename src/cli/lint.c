@@ -46,7 +46,7 @@ static void add_row(struct weir__text_table *table, const weir_rule_info *rule)
         weir__text_table_cell(table, cells[i]);
 }
 
-static void print_table(FILE *to, const char *path, const weir_rules *rules, size_t most, size_t warnings)
+static void print_table(const char *path, const weir_rules *rules, size_t most, size_t warnings)
 {
     size_t count = weir_rules_count(rules);
     size_t by_algorithm[ALGORITHMS] = {0}, shadow = 0;
@@ -63,24 +63,24 @@ static void print_table(FILE *to, const char *path, const weir_rules *rules, siz
         if (rule.bytes_per_key > 0)
             by_algorithm[rule.algorithm]++;
     }
-    weir__text_table_print(&table, to);
+    weir__text_table_print(&table, stdout);
     if (count > most)
-        fprintf(to, "and %zu more (--all shows them)\n", count - most);
-    fprintf(to, "%s", count ? "\n" : "");
-    weir__print_text(to, path);
-    fprintf(to, ": %zu rule%s", count, count == 1 ? "" : "s");
+        printf("and %zu more (--all shows them)\n", count - most);
+    printf("%s", count ? "\n" : "");
+    weir__print_text(stdout, path);
+    printf(": %zu rule%s", count, count == 1 ? "" : "s");
     if (shadow > 0)
-        fprintf(to, ", %zu of them in shadow", shadow);
+        printf(", %zu of them in shadow", shadow);
     if (warnings > 0)
-        fprintf(to, "; %zu warning%s\n", warnings, warnings == 1 ? "" : "s");
+        printf("; %zu warning%s\n", warnings, warnings == 1 ? "" : "s");
     else
-        fprintf(to, "; no warnings\n");
+        printf("; no warnings\n");
     int shown = 0;
     for (int i = 0; i < ALGORITHMS; i++)
         if (by_algorithm[i] > 0)
-            fprintf(to, "%s%zu %s", shown++ ? ", " : "", by_algorithm[i], algorithms[i]);
+            printf("%s%zu %s", shown++ ? ", " : "", by_algorithm[i], algorithms[i]);
     if (shown)
-        fprintf(to, "\na million keys of each need %s\n", weir__bytes_text(bytes * MILLION, text));
+        printf("\na million keys of each need %s\n", weir__bytes_text(bytes * MILLION, text));
 }
 
 static json_t *rule_json(const weir_rule_info *rule)
@@ -124,7 +124,7 @@ static bool lint(struct weir__findings *findings, const char *path, size_t most)
     size_t errors = findings->errors + (findings->strict ? findings->warnings : 0);
     bool good = rules && !(findings->strict && findings->warnings > 0);
     if (good)
-        print_table(stdout, shown, rules, most, findings->warnings);
+        print_table(shown, rules, most, findings->warnings);
     else
         weir__print_line(stderr, "%s: %zu error%s", shown, errors, errors == 1 ? "" : "s");
     weir_rules_free(rules);

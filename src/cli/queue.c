@@ -112,18 +112,16 @@ static void line(const char *name, const char *value)
 
 static void print_one(const json_t *item)
 {
-    static const char *const members[] = {"ticket", "state", "why", "rule", "key", "key_hex", "method", "path"};
-    static const char *const numbers[] = {"cost", "attempts", "last_status", "body_bytes"};
-    static const char *const times[] = {"accepted", "due", "expires", "ended"};
+    static const char *const members[] = {"ticket",   "state", "why",     "rule",     "key",         "key_hex",
+                                          "method",   "path",  "cost",    "attempts", "last_status", "body_bytes",
+                                          "accepted", "due",   "expires", "ended"};
     const json_t *names = json_object_get(item, "headers"), *name;
-    char text[TEXT];
+    char number[TEXT];
     size_t i;
-    for (i = 0; i < sizeof members / sizeof *members; i++)
+    for (i = 0; i < sizeof members / sizeof *members; i++) {
         line(members[i], weir__member(item, members[i]));
-    for (i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        line(numbers[i], weir__member_number(item, numbers[i], text));
-    for (i = 0; i < sizeof times / sizeof *times; i++)
-        line(times[i], weir__member(item, times[i]));
+        line(members[i], weir__member_number(item, members[i], number));
+    }
     json_array_foreach(names, i, name) line(i ? "" : "headers", json_string_value(name));
 }
 

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,18 +35,12 @@ static void scalar(struct weir__node *node, const char *text)
     *node = (struct weir__node){.kind = WEIR__SCALAR, .name = node->name, .text = {text, strlen(text)}};
 }
 
-static void number(struct copy *copy, struct weir__node *node, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void number(struct copy *copy, struct weir__node *node, const char *format, ...)
+static void number(struct copy *copy, struct weir__node *node, int64_t value)
 {
-    va_list arguments;
     char *text = weir__arena_take(copy->arena, NUMBER_TEXT);
     if (!text)
         return;
-    va_start(arguments, format);
-    vsnprintf(text, NUMBER_TEXT, format, arguments);
-    va_end(arguments);
+    snprintf(text, NUMBER_TEXT, "%" PRId64, value);
     scalar(node, text);
 }
 
@@ -71,7 +64,7 @@ static void change_tiers(struct copy *copy, struct weir__node *limit, double fac
         struct weir__node *changed = &tiers[count++];
         *changed = *tier;
         if (units > 0 && end && !*end)
-            number(copy, changed, "%.0f", ceil(units * factor));
+            number(copy, changed, (int64_t)ceil(units * factor));
         changed->next = tier->next ? &tiers[count] : NULL;
     }
     limit->first = tiers;
@@ -91,12 +84,12 @@ static void change_members(struct copy *copy, const struct weir__node *rule, con
         if (strcmp(name, "limit") == 0 && member->kind == WEIR__MAP && change->limit_factor > 0)
             change_tiers(copy, changed, change->limit_factor);
         else if (strcmp(name, "limit") == 0 && change->limit)
-            number(copy, changed, "%" PRId64, change->limit);
+            number(copy, changed, change->limit);
     }
     if (change->algorithm)
         scalar(add(copy, "algorithm"), change->algorithm);
     if (change->burst)
-        number(copy, add(copy, "burst"), "%" PRId64, change->burst);
+        number(copy, add(copy, "burst"), change->burst);
 }
 
 /* NULL: no memory. */

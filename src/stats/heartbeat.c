@@ -68,20 +68,12 @@ json_t *weir__heartbeat_to_json(const struct weir__heartbeat *heartbeat)
 {
     char print[PRINT_DIGITS + 1];
     snprintf(print, sizeof print, "%016" PRIx64, heartbeat->rules);
-    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I}", "id", heartbeat->id, "name", heartbeat->name, "version",
-                               heartbeat->version, "store", store_names[heartbeat->store], "rule_count",
-                               (json_int_t)heartbeat->rule_count, "every_ms", (json_int_t)heartbeat->every_ms);
-    if (!object)
-        return NULL;
-    bool good = !heartbeat->rules || json_object_set_new(object, "rules", json_string(print)) == 0;
-    if (heartbeat->level >= 0)
-        good &= json_object_set_new(object, "level", hundredths(heartbeat->level)) == 0;
-    if (heartbeat->rates.known)
-        good &= json_object_set_new(object, "rates", weir__rates_json(&heartbeat->rates)) == 0;
-    if (good)
-        return object;
-    json_decref(object);
-    return NULL;
+    return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s*,s:o*,s:o*}", "id", heartbeat->id, "name", heartbeat->name,
+                     "version", heartbeat->version, "store", store_names[heartbeat->store], "rule_count",
+                     (json_int_t)heartbeat->rule_count, "every_ms", (json_int_t)heartbeat->every_ms, "rules",
+                     heartbeat->rules ? print : NULL, "level",
+                     heartbeat->level >= 0 ? hundredths(heartbeat->level) : NULL, "rates",
+                     heartbeat->rates.known ? weir__rates_json(&heartbeat->rates) : NULL);
 }
 
 size_t weir__heartbeat_format(const struct weir__heartbeat *heartbeat, char *to, size_t size)

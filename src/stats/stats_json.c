@@ -217,12 +217,9 @@ static json_t *load_json(const struct weir__snapshot *snapshot)
     struct weir__load_view view;
     struct weir__upstream_sums sums;
     bool known = weir__snapshot_load(snapshot, &view, &sums);
-    json_t *signals = json_object(), *shed = json_object();
-    if (!snapshot->load) {
-        json_decref(signals);
-        json_decref(shed);
+    if (!snapshot->load)
         return json_null();
-    }
+    json_t *signals = json_object(), *shed = json_object();
     for (int i = 0; i < WEIR__SIGNALS; i++)
         if (view.signal[i] != WEIR__SIGNAL_NONE)
             (void)json_object_set_new(signals, weir_load_signal_name(i), percent(view.signal[i]));

@@ -89,14 +89,12 @@ static void draw(struct weir__top *top)
 
 static void choose(struct weir__top *top, int step)
 {
-    if (top->page == WEIR__TOP_HOSTS) {
-        if (step < 0 ? top->host > 0 : top->host + 1 < top->hosts)
-            top->host = step < 0 ? top->host - 1 : top->host + 1;
-        return;
-    }
-    if (step < 0 ? top->chosen > 0 : top->chosen + 1 < top->rules)
-        top->chosen = step < 0 ? top->chosen - 1 : top->chosen + 1;
-    top->chosen_name[0] = 0; /* selected by line from now on */
+    bool hosts = top->page == WEIR__TOP_HOSTS;
+    size_t *line = hosts ? &top->host : &top->chosen;
+    if (step < 0 ? *line > 0 : *line + 1 < (hosts ? top->hosts : top->rules))
+        *line = step < 0 ? *line - 1 : *line + 1;
+    if (!hosts)
+        top->chosen_name[0] = 0; /* selected by line from now on */
 }
 
 /* False: quit. */
