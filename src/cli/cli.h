@@ -87,6 +87,8 @@ void *weir__grow(void *list, size_t count, size_t element_bytes);
 void *weir__keep(void *memory);
 /* Formatted text that is kept until the command ends. */
 char *weir__text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Makes the text in a buffer, "" if there is none, kept text, and empties the buffer. */
+char *weir__buffer_keep(struct weir__buffer *buffer);
 /* The text in a buffer; "" if there is none. Exits like weir__must if the buffer had no memory. */
 const char *weir__buffer_text(const struct weir__buffer *buffer);
 

@@ -51,7 +51,7 @@ const char *weir__scalar(const char *text)
         at += bytes ? bytes : 1;
     }
     weir__buffer_printf(to, "%c", control ? '"' : '\'');
-    return weir__keep(scalar.failed ? NULL : scalar.data);
+    return weir__buffer_keep(&scalar);
 }
 
 void weir__convert_warn(struct weir__convert *convert, struct weir__new_rule *rule, int line, const char *format, ...)
@@ -92,11 +92,11 @@ static void put_comment(struct weir__buffer *to, const char *text, int indent)
 
 void weir__convert_head(struct weir__convert *convert, const char *text)
 {
-    struct weir__buffer line = {0};
-    put_comment(&line, text, 0);
-    if (!strstr(weir__buffer_text(&convert->head), weir__buffer_text(&line)))
-        weir__buffer_printf(&convert->head, "%s", line.data);
-    weir__buffer_free(&line);
+    struct weir__buffer comment = {0};
+    put_comment(&comment, text, 0);
+    const char *line = weir__buffer_keep(&comment);
+    if (!strstr(weir__buffer_text(&convert->head), line))
+        weir__buffer_printf(&convert->head, "%s", line);
 }
 
 /* Writes lines of fields, indented. */
@@ -159,24 +159,16 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
 
 void weir__convert_identity(struct weir__convert *convert, const char *name)
 {
-    struct weir__buffer *to = &convert->identity;
-    struct weir__buffer line = {0};
+    struct weir__buffer header = {0};
     bool begins = true;
-    weir__buffer_printf(&line, "%s: header:X-", name);
     for (const char *c = name; *c; c++) {
         if (*c != '_')
-            weir__buffer_printf(&line, "%c", begins ? toupper((unsigned char)*c) : *c);
+            weir__buffer_printf(&header, "%c", begins ? toupper((unsigned char)*c) : *c);
         else if (!begins && c[1])
-            weir__buffer_printf(&line, "-");
+            weir__buffer_printf(&header, "-");
         begins = *c == '_';
     }
-    weir__buffer_printf(&line, "\n");
-    const char *at = weir__buffer_text(to);
-    while ((at = strstr(at, weir__buffer_text(&line))) && at > to->data && at[-1] != '\n')
-        at++;
-    if (!at)
-        weir__buffer_printf(to, "%s", line.data);
-    weir__buffer_free(&line);
+    json_object_set_new(convert->identity, name, json_string(weir__text("header:X-%s", weir__buffer_keep(&header))));
 }
 
 /* ---- The command ---- */
@@ -226,13 +218,17 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
 {
     if (convert->head.len > 0)
         weir__buffer_printf(to, "%s\n", convert->head.data);
-    if (convert->identity.len > 0 || convert->trusted.len > 0)
+    const char *name;
+    const json_t *source;
+    bool named = json_object_size(convert->identity) > 0;
+    if (named || convert->trusted.len > 0)
         weir__buffer_printf(to, "identity:\n");
-    if (convert->identity.len > 0)
+    if (named)
         weir__buffer_printf(
             to, "  # Where an attribute comes from if the application does not give it. These are guesses: set\n"
                 "  # them right, and let only a trusted proxy set such headers.\n");
-    put_fields(to, &convert->identity, 2);
+    json_object_foreach(convert->identity, name, source)
+        weir__buffer_printf(to, "  %s: %s\n", name, json_string_value(source));
     if (convert->trusted.len > 0)
         weir__buffer_printf(to, "  client_ip: { trusted_proxies: [%s] }\n", convert->trusted.data);
     weir__buffer_printf(to, "rules:%s\n%s", json_object_size(convert->names) ? "" : " []",
@@ -253,7 +249,7 @@ bool weir__convert_check(const char *name, const char *text, size_t len, weir_di
 
 static int convert_all(const char **paths, size_t count, enum source from)
 {
-    struct weir__convert convert = {.names = json_object()};
+    struct weir__convert convert = {.names = json_object(), .identity = json_object()};
     struct weir__buffer result = {0};
     bool good = true;
     for (size_t i = 0; i < count; i++)
@@ -276,8 +272,8 @@ static int convert_all(const char **paths, size_t count, enum source from)
         fprintf(stderr, "weir convert: %zu rule%s, %d warning%s; read the comments\n", rules, rules == 1 ? "" : "s",
                 convert.warnings, convert.warnings == 1 ? "" : "s");
     json_decref(convert.names);
+    json_decref(convert.identity);
     weir__buffer_free(&convert.rules);
-    weir__buffer_free(&convert.identity);
     weir__buffer_free(&convert.trusted);
     weir__buffer_free(&convert.head);
     weir__buffer_free(&result);

@@ -24,12 +24,12 @@ struct weir__new_rule {
 
 /* The state of a conversion. */
 struct weir__convert {
-    const char *file;             /* for messages */
-    struct weir__buffer rules;    /* all that were made */
-    struct weir__buffer identity; /* "name: source\n" */
-    struct weir__buffer trusted;  /* networks, "a, b" */
-    struct weir__buffer head;     /* comments for the top */
-    json_t *names;                /* of the rules, to keep them apart */
+    const char *file;            /* for messages */
+    struct weir__buffer rules;   /* all that were made */
+    json_t *identity;            /* names and their sources */
+    struct weir__buffer trusted; /* networks, "a, b" */
+    struct weir__buffer head;    /* comments for the top */
+    json_t *names;               /* of the rules, to keep them apart */
     int warnings;
     bool failed; /* the input cannot be read: reported */
 };

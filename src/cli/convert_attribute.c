@@ -113,14 +113,13 @@ const char *weir__attribute_for_variable(const char *variable, size_t len, bool 
 const char *weir__regex(const char *text, bool stars)
 {
     struct weir__buffer to = {0};
-    weir__buffer_printf(&to, "%s", "");
     for (; *text; text++) {
         if (*text == '*' && stars)
             weir__buffer_printf(&to, ".*");
         else
             weir__buffer_printf(&to, "%s%c", strchr("\\^$.[]|()?*+{}", *text) ? "\\" : "", *text);
     }
-    return weir__keep(to.failed ? NULL : to.data);
+    return weir__buffer_keep(&to);
 }
 
 bool weir__is_network(const char *text)
@@ -149,9 +148,7 @@ static const char *pattern_of(const char *attribute, const char *value)
         bool last = c[1] == '\0' && c > value && c[-1] == '/';
         weir__buffer_printf(&pattern, "%s%c", *c == '*' && strcmp(attribute, "path") == 0 && !last ? "*" : "", *c);
     }
-    const char *scalar = weir__scalar(weir__buffer_text(&pattern));
-    weir__buffer_free(&pattern);
-    return scalar;
+    return weir__scalar(weir__buffer_keep(&pattern));
 }
 
 /* Adds a member to a map such as `header: { a: x }`, which may exist: `match` has each field once. */
@@ -187,13 +184,12 @@ bool weir__put_condition(struct weir__buffer *match, const char *attribute, cons
         else
             weir__buffer_printf(&others, "%s%s", i ? ", " : "", pattern_of(attribute, rivals[i]));
     }
-    const char *text = pattern_of(attribute, value), *but = weir__buffer_text(&others);
+    const char *text = pattern_of(attribute, value), *but = weir__buffer_keep(&others);
     if (!*value)
         text = weir__text("{ not: [%s] }", but);
     else if (rival_count > 0)
         text =
             weir__text("{ regex: %s }", weir__scalar(weir__text("(?s)^(?!(?:%s)$)%s$", but, weir__regex(value, true))));
-    weir__buffer_free(&others);
     if (!*value && rival_count == 0)
         return true;
     if (address && !networks)

@@ -165,8 +165,7 @@ static void add_notes(struct descriptor_walk *walk, struct weir__new_rule *rule,
         weir__convert_warn(convert, rule, line_of(replaces),
                            "replaces has no counterpart: here the limits it replaces (%s) count, too, unless their "
                            "match leaves these requests out",
-                           weir__buffer_text(&names));
-        weir__buffer_free(&names);
+                           weir__buffer_keep(&names));
     }
     if (is_true(walk, entry, "quota_mode"))
         weir__convert_warn(

@@ -80,9 +80,7 @@ static const char *hosts_of(const struct weir__directive *block)
             weir__buffer_printf(&list, "%s%s", list.len ? ", " : "", host_pattern(d->arguments[i]));
         }
     }
-    const char *hosts = weir__text(several ? "[%s]" : "%s", weir__buffer_text(&list));
-    weir__buffer_free(&list);
-    return hosts;
+    return weir__text(several ? "[%s]" : "%s", weir__buffer_keep(&list));
 }
 
 static void add_place(struct nginx *nginx, const struct weir__directive *block)
@@ -168,11 +166,9 @@ static const char *path_pattern_but(const struct nginx *nginx, const struct ngin
             weir__buffer_printf(&others, "%s%s%s", others.len ? "|" : "", weir__regex(other->path, false),
                                 other->kind == PLACE_EXACT ? "$" : "");
     }
-    const char *pattern = others.len
-                              ? regex_pattern(weir__text("^(?!(?:%s))%s", others.data, weir__regex(place->path, false)))
-                              : path_pattern(place);
-    weir__buffer_free(&others);
-    return pattern;
+    if (others.len == 0)
+        return path_pattern(place);
+    return regex_pattern(weir__text("^(?!(?:%s))%s", weir__buffer_keep(&others), weir__regex(place->path, false)));
 }
 
 /* Everything but the other places. One that is inside another is left out with that. */
@@ -193,8 +189,7 @@ static void put_all_but(struct nginx *nginx)
                      nginx->places[k].path, other->path);
     }
     if (others.len > 0)
-        weir__buffer_printf(&nginx->rule.match, "path: { not: [%s] }\n", others.data);
-    weir__buffer_free(&others);
+        weir__buffer_printf(&nginx->rule.match, "path: { not: [%s] }\n", weir__buffer_keep(&others));
 }
 
 /* False: no request comes to these places. */
@@ -216,7 +211,7 @@ static bool put_paths(struct nginx *nginx)
     else if (count == 0)
         WARN(nginx, "not converted: no request comes to a named location by itself");
     else
-        weir__buffer_printf(&nginx->rule.match, count > 1 ? "path: [%s]\n" : "path: %s\n", paths.data);
+        weir__buffer_printf(&nginx->rule.match, count > 1 ? "path: [%s]\n" : "path: %s\n", weir__buffer_keep(&paths));
     if (regex && prefix && !all)
         weir__buffer_printf(&nginx->rule.notes,
                             "where a regular expression's location takes a request from this one in nginx, here "

@@ -55,6 +55,13 @@ const char *weir__buffer_text(const struct weir__buffer *buffer)
     return buffer->len ? buffer->data : "";
 }
 
+char *weir__buffer_keep(struct weir__buffer *buffer)
+{
+    char *text = weir__text("%s", weir__buffer_text(buffer)); /* without the buffer's spare room */
+    weir__buffer_free(buffer);
+    return text;
+}
+
 /* ---- Help ---- */
 
 WEIR__EMBED(help_texts, "src/cli/help.txt");

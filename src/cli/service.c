@@ -303,7 +303,7 @@ const char *weir__path(const char *form, ...)
         }
     }
     va_end(texts);
-    return weir__keep(path.failed ? NULL : path.data);
+    return weir__buffer_keep(&path);
 }
 
 const char *weir__digits(int64_t number)
