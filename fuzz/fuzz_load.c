@@ -34,9 +34,9 @@ static void use(struct weir__load_page *load)
     check(weir__load_page_baseline(load, NOW + 3 * WEIR__LOAD_BASELINE_NS) == 0 ||
           weir__load_page_baseline(load, NOW) == 0);
     unsigned shard = weir__load_page_join(load, 7, NOW);
-    weir__load_page_begin(load, shard);
+    weir__load_page_in_flight(load, shard, 1);
     weir__load_page_upstream(load, shard, 5, true);
-    weir__load_page_end(load, shard);
+    weir__load_page_in_flight(load, shard, -1);
     check(weir__load_page_heartbeat(load, shard, 7, NOW, 3) == (shard < WEIR__LOAD_SHARDS));
     weir__load_page_sum(load, NOW, &sums);
     check(sums.workers <= WEIR__LOAD_SHARDS && (shard == WEIR__LOAD_NO_SHARD || sums.workers > 0));

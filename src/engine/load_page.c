@@ -110,14 +110,14 @@ void weir_load_begin(weir *engine, weir_load_worker *worker)
 {
     worker->in_flight++;
     if (engine->load)
-        weir__load_page_begin(engine->load, worker->shard);
+        weir__load_page_in_flight(engine->load, worker->shard, 1);
 }
 
 void weir_load_end(weir *engine, weir_load_worker *worker)
 {
     worker->in_flight--;
     if (engine->load)
-        weir__load_page_end(engine->load, worker->shard);
+        weir__load_page_in_flight(engine->load, worker->shard, -1);
 }
 
 void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error)

@@ -75,7 +75,7 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->mapped.read_only;
         struct weir__rule_stats *stats_of_rule =
-            writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
+            writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id, true) : NULL;
         ruleset->rule_stats[i] = stats_of_rule ? stats_of_rule : &engine->unread_stats;
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
@@ -114,13 +114,13 @@ void weir__rule_stats_sum(const struct weir__rule_stats *stats_of_rule, weir_rul
         stats->failures += weir__load64(&from->failures);
         stats->rolled_back += weir__load64(&from->rolled_back);
         if (i > 0 && i < WEIR__RULE_STATS_CLASSES) /* see weir__rule_stats_shed */
-            stats->shed += stats->shed_of[i] = weir__load64(&from->word);
+            stats->shed += stats->shed_of[i] = weir__load64(&from->shed);
     }
 }
 
 static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
 {
-    const struct weir__rule_stats *stats_of_rule = weir__rule_stats_lookup(&engine->segment->table, rule->id);
+    const struct weir__rule_stats *stats_of_rule = weir__rule_stats_find(&engine->segment->table, rule->id, false);
     if (!stats_of_rule && !engine->segment->mapped.read_only)
         return WEIR_ENOSTATS;
     *stats = (weir_rule_stats){0};

@@ -211,7 +211,7 @@ static void add_rule(struct weir__history_writer *o, const struct weir__rule_sna
     struct weir__rule_stats_shard sums = {.allowed = rule->stats.allowed,
                                           .delayed = rule->stats.delayed,
                                           .denied = rule->stats.denied,
-                                          .word = rule->stats.shed};
+                                          .shed = rule->stats.shed};
     weir__history_add(&o->history, o->last, rule->id, &sums,
                       rule_slot ? weir__hot_peak(rule_slot, weir__snapshot_minute(&o->snapshot))
                                 : WEIR__HISTORY_UNSEEN);

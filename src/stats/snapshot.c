@@ -66,7 +66,7 @@ static void add_unnamed(struct weir__snapshot *snapshot)
     const struct weir__table *table = &snapshot->engine->segment->table;
     for (uint64_t i = 0; i < table->rule_stats_count; i++) {
         char name[24];
-        uint64_t id = weir__load64(&table->rule_stats[i].shard[0].word);
+        uint64_t id = weir__load64(&table->rule_stats[i].shard[0].rule_id);
         weir_rule_stats stats = {0};
         snprintf(name, sizeof name, "#%016" PRIx64, id);
         weir__rule_stats_sum(&table->rule_stats[i], &stats);

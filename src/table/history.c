@@ -121,7 +121,7 @@ static void add_to_hour(struct weir__history_row *row, uint64_t second, const st
 void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,
                        const struct weir__rule_stats_shard *sums, uint32_t most)
 {
-    const uint64_t now[4] = {sums->allowed, sums->delayed, sums->denied, sums->word};
+    const uint64_t now[4] = {sums->allowed, sums->delayed, sums->denied, sums->shed};
     struct weir__history_row *row = rule ? row_for(history, second, rule, now) : NULL;
     if (!row)
         return;

@@ -61,8 +61,8 @@ bool weir__history_attach(void *memory, size_t bytes, struct weir__history *hist
 
 /*
  * For the only writer. For each second: begin, add each rule with the sums of its counters, end. Seconds of any
- * monotonic clock; counts of skipped seconds are added to the next one that is written. Shed requests are in `word` of
- * the sums (weir__rule_stats_shed).
+ * monotonic clock; counts of skipped seconds are added to the next one that is written. `shed` of the sums is that of
+ * all priority classes.
  */
 void weir__history_begin(struct weir__history *history, uint64_t second);
 /* `most`: the largest share of its limit that a key used recently; WEIR__HISTORY_UNSEEN if unknown. */

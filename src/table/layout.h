@@ -1,16 +1,16 @@
 /*
  * The layout of a segment.
  *
- *     header      4 KiB    constant fields, verified on attach; then the variable ones
- *     stats       8 KiB    counters, two cache lines a shard, WEIR__STATS_SHARDS shards chosen by processor
- *     moves       8 KiB    displacement generations, by tag
- *     times       2 KiB    histogram of check durations, two cache lines a shard
- *     rule stats  t x 256  counters of each rule, by the rule's id
- *     buckets     n x 64   four slots of 16 bytes each
- *     leases      m x 4    one word a chunk of the slab
- *     chunks      m x 32   the slab: logs and wide counters
+ *     header      4 KiB    struct weir__header: constant fields, verified on attach; then the variable ones
+ *     stats       8 KiB    struct weir__stats_shard: counters of the whole segment, in shards chosen by processor
+ *     moves       8 KiB    displacement generations, chosen by tag (cuckoo.c)
+ *     times       2 KiB    struct weir__times: histograms of check durations, in shards
+ *     rule stats  t x 256  struct weir__rule_stats: open addressing by the rule's id
+ *     buckets     n x 64   struct weir__bucket: four slots of 16 bytes (slot.h)
+ *     leases      m x 4    when each chunk of the slab is free again (slab.c)
+ *     chunks      m x 32   the slab: state of keys that does not fit into a slot (slab.h)
  *
- * Everything is addressed by index; no pointer is stored.
+ * Offsets are in the header. Buckets and chunks are addressed by index; no pointer is stored.
  */
 #ifndef WEIR_TABLE_LAYOUT_H
 #define WEIR_TABLE_LAYOUT_H
@@ -45,14 +45,15 @@ struct weir__times {
     uint64_t count[WEIR__TIMES];
 } __attribute__((aligned(128)));
 
-/*
- * Counters of one rule, on four cache lines. `word` of the first shard is the rule's id, or 0 if free; of the others
- * the number of shed requests of a priority class (weir__rule_stats_shed).
- */
+/* Counters of one rule, in shards of a cache line each, chosen by processor. The sum over the shards is the count. */
 struct weir__rule_stats {
     struct weir__rule_stats_shard {
         uint64_t allowed, delayed, denied, listed, missing_key, failures, rolled_back;
-        uint64_t word;
+        /* The last word is not sharded: shard 0 has the rule's id, each other shard the count of one priority class. */
+        union {
+            uint64_t rule_id; /* 0: these counters are free */
+            uint64_t shed;    /* requests of the class that were shed; see weir__rule_stats_shed */
+        };
     } shard[WEIR__RULE_STATS_SHARDS];
 } __attribute__((aligned(64)));
 

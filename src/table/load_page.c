@@ -143,16 +143,10 @@ void weir__load_page_upstream(struct weir__load_page *load, unsigned shard, int6
     weir__count(&to->done, 1);
 }
 
-void weir__load_page_begin(struct weir__load_page *load, unsigned shard)
+void weir__load_page_in_flight(struct weir__load_page *load, unsigned shard, int more)
 {
     if (shard < WEIR__LOAD_SHARDS)
-        weir__count(&load->shard[shard].in_flight, 1);
-}
-
-void weir__load_page_end(struct weir__load_page *load, unsigned shard)
-{
-    if (shard < WEIR__LOAD_SHARDS)
-        weir__count(&load->shard[shard].in_flight, UINT64_MAX);
+        weir__count(&load->shard[shard].in_flight, (uint64_t)more);
 }
 
 void weir__load_page_sum(const struct weir__load_page *load, int64_t mono_ns, struct weir__upstream_sums *sums)

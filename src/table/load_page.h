@@ -109,9 +109,8 @@ void weir__load_page_leave(struct weir__load_page *load, unsigned shard, uint64_
 
 /* Reports a response of an upstream, or its failure to respond. */
 void weir__load_page_upstream(struct weir__load_page *load, unsigned shard, int64_t took_us, bool error);
-/* A request starts, or ends: updates the number in flight between two heartbeats. */
-void weir__load_page_begin(struct weir__load_page *load, unsigned shard);
-void weir__load_page_end(struct weir__load_page *load, unsigned shard);
+/* A request starts (1) or ends (-1): updates the number in flight between two heartbeats. */
+void weir__load_page_in_flight(struct weir__load_page *load, unsigned shard, int more);
 
 /* Totals of all shards, since the page was created. */
 struct weir__upstream_sums {

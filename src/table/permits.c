@@ -47,16 +47,16 @@ static bool fill(const struct weir__op *op, const struct weir__key_record *key, 
 static int grow(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
                 int64_t room, int64_t reach, int64_t for_us)
 {
-    struct weir__record record, old = key->record;
-    bool had = key->found;
-    if (had) {
-        int64_t capacity = weir__permit_slots_of(op, old, key->head).capacity;
+    struct weir__record record;
+    if (key->found) {
+        int64_t capacity = weir__permit_slots_of(op, key->record, key->head).capacity;
         room = room > capacity ? room : capacity;
         reach = reach > weir__permit_reach(key->head) ? reach : weir__permit_reach(key->head);
     }
     int64_t word_count = room + (room + WEIR__PERMIT_MAP_SLOTS - 1) / WEIR__PERMIT_MAP_SLOTS;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * (uint64_t)word_count);
-    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, false, &record);
+    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, key->found ? &key->record : NULL,
+                                  false, &record);
     if (error)
         return error;
     weir__cell head = {WEIR__PERMIT_USE | (uint64_t)reach, (uint32_t)op->mono_us};
@@ -67,9 +67,8 @@ static int grow(const struct weir__op *op, const struct weir__key_location *wher
         weir__record_release(op, record);
         return 0;
     }
-    if (weir__key_record_link(op, where, key, record, for_us, &error) && had)
-        weir__record_release(op, old);
-    return error;
+    error = weir__key_record_link(op, where, key, record, for_us);
+    return error < 0 ? error : 0;
 }
 
 #define RETRY_NS   WEIR_SECOND /* Retry-After of a denial: the time of the next release is unknown */

@@ -126,11 +126,21 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
     *stats = sum;
 }
 
-static weir_entry entry_of(const struct weir__op *op, uint64_t at, int slot, weir__cell seen)
+/* Slot `number` of the table, counted over all buckets. */
+static weir__cell slot_read(const struct weir__op *op, uint64_t number)
+{
+    return weir__cell_read(&op->table->bucket[number / WEIR__BUCKET_SLOTS].slot[number % WEIR__BUCKET_SLOTS]);
+}
+
+static weir_entry entry_of(const struct weir__op *op, uint64_t number, weir__cell seen)
 {
     struct weir__slot_fields p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
-    weir_entry e = {.bucket = at, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
+    weir_entry e = {.bucket = number / WEIR__BUCKET_SLOTS,
+                    .slot = (int)(number % WEIR__BUCKET_SLOTS),
+                    .tag = p.tag,
+                    .wall = p.wall,
+                    .used = p.used};
     e.kind = p.state == WEIR__TENTATIVE ? WEIR_ENTRY_TENTATIVE
              : p.state == WEIR__NORMAL  ? WEIR_ENTRY_COUNTER
                                         : WEIR_ENTRY_MOVING;
@@ -142,28 +152,21 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t at, int slot, wei
 
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context)
 {
-    for (uint64_t at = 0; at < op->table->buckets; at++) {
-        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->bucket[at].slot[i]);
-            if (!weir__cell_tag(seen.lo))
-                continue;
-            weir_entry entry = entry_of(op, at, i, seen);
-            int stop = visit(context, &entry);
-            if (stop)
-                return stop;
-        }
+    int stop = 0;
+    for (uint64_t i = 0; i < op->table->buckets * WEIR__BUCKET_SLOTS && !stop; i++) {
+        weir__cell seen = slot_read(op, i);
+        weir_entry entry = entry_of(op, i, seen);
+        stop = weir__cell_tag(seen.lo) ? visit(context, &entry) : 0;
     }
-    return 0;
+    return stop;
 }
 
 uint64_t weir__segment_sample(const struct weir__op *op, uint64_t buckets, uint64_t *live)
 {
     uint64_t all = op->table->buckets, step = buckets && all > buckets ? all / buckets : 1, looked = 0, found = 0;
     for (uint64_t at = 0; at < all && looked < buckets; at += step, looked++)
-        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->bucket[at].slot[i]);
-            found += weir__cell_tag(seen.lo) && weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
-        }
+        for (uint64_t i = 0; i < WEIR__BUCKET_SLOTS; i++) /* of an empty slot it is negative */
+            found += weir__cell_life(slot_read(op, at * WEIR__BUCKET_SLOTS + i), op->mono_us, op->wall_us) > 0;
     *live = found;
     return looked * WEIR__BUCKET_SLOTS;
 }
@@ -172,34 +175,30 @@ uint64_t weir__segment_sample(const struct weir__op *op, uint64_t buckets, uint6
 static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_t b)
 {
     int count = 0;
-    for (int i = 0; i < (a == b ? 1 : 2) * WEIR__BUCKET_SLOTS; i++) {
-        weir__cell seen =
-            weir__cell_read(&op->table->bucket[i < WEIR__BUCKET_SLOTS ? a : b].slot[i % WEIR__BUCKET_SLOTS]);
-        count += weir__cell_tag(seen.lo) == tag && weir__is_normal(seen.lo);
-    }
+    for (uint64_t i = 0; i < WEIR__BUCKET_SLOTS; i++)
+        count += weir__is_entry_of(slot_read(op, a * WEIR__BUCKET_SLOTS + i).lo, tag) +
+                 (a != b && weir__is_entry_of(slot_read(op, b * WEIR__BUCKET_SLOTS + i).lo, tag));
     return count;
 }
 
 int weir__segment_validate(const struct weir__op *op, weir_report *report)
 {
     weir_report r = {0};
-    for (uint64_t at = 0; at < op->table->buckets; at++) {
-        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->bucket[at].slot[i]);
-            struct weir__slot_fields p = weir__cell_unpack(seen);
-            if (!p.tag)
-                continue;
-            bool aba_tag = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
-            r.bad_state += p.tag == 1 || (aba_tag && p.version != 0);
-            r.tentative += p.state == WEIR__TENTATIVE;
-            r.moving += p.state >= WEIR__RESERVED;
-            r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >
-                        (p.wall ? op->wall_us : op->mono_us) + HOUR_US;
-            r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
-            uint64_t other = weir__alternate_bucket(p.tag, at, op->table->buckets);
-            if (weir__is_normal(seen.lo) && counting(op, p.tag, at, other) > 1)
-                r.duplicates++;
-        }
+    for (uint64_t i = 0; i < op->table->buckets * WEIR__BUCKET_SLOTS; i++) {
+        weir__cell seen = slot_read(op, i);
+        struct weir__slot_fields p = weir__cell_unpack(seen);
+        if (!p.tag)
+            continue;
+        int64_t now_us = p.wall ? op->wall_us : op->mono_us;
+        bool aba_tag = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
+        r.bad_state += p.tag == 1 || (aba_tag && p.version != 0);
+        r.tentative += p.state == WEIR__TENTATIVE;
+        r.moving += p.state >= WEIR__RESERVED;
+        r.future += weir__anchor_expand(p.anchor, now_us) > now_us + HOUR_US;
+        r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
+        uint64_t at = i / WEIR__BUCKET_SLOTS, other = weir__alternate_bucket(p.tag, at, op->table->buckets);
+        if (weir__is_normal(seen.lo) && counting(op, p.tag, at, other) > 1)
+            r.duplicates++;
     }
     *report = r;
     return r.duplicates || r.bad_state ? WEIR_EDAMAGED : 0;
@@ -209,11 +208,11 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
 
 #define PROBES 64 /* probes before the area counts as full */
 
-static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t id, bool claim)
+struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, uint64_t id, bool claim)
 {
     for (uint64_t i = 0; id && i < PROBES && i < table->rule_stats_count; i++) {
         struct weir__rule_stats *entry = &table->rule_stats[(id + i) % table->rule_stats_count];
-        uint64_t *word = &entry->shard[0].word, known = weir__load64(word);
+        uint64_t *word = &entry->shard[0].rule_id, known = weir__load64(word);
         if (known == id)
             return entry;
         if (known)
@@ -225,16 +224,6 @@ static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t 
             return entry;
     }
     return NULL;
-}
-
-struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, uint64_t id)
-{
-    return probe(table, id, true);
-}
-
-const struct weir__rule_stats *weir__rule_stats_lookup(const struct weir__table *table, uint64_t id)
-{
-    return probe(table, id, false);
 }
 
 void weir__times_add(const struct weir__table *table, unsigned shard, int64_t ns)

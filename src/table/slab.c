@@ -347,44 +347,29 @@ bool weir__record_publish(const struct weir__op *op, const struct weir__key_loca
     return false;
 }
 
-/* One attempt; *again if the slot changed while the record was read. */
-static int find_once(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
-                     bool *again)
-{
-    *key = (struct weir__key_record){0};
-    *again = false;
-    key->slot = weir__lookup(op->table, where, &key->seen);
-    if (key->slot)
-        key->seen = weir__cell_read(key->slot);
-    if (!key->slot || !weir__is_entry_of(key->seen.lo, where->tag)) {
-        int error = weir__lookup_helping(op, where, &key->slot, &key->seen);
-        if (error || !key->slot)
-            return error;
-    }
-    struct weir__slot_fields current = weir__cell_unpack(key->seen);
-    key->record = weir__record_unpack(current.used);
-    /* Shared memory is not trusted: a reference out of range counts as none. */
-    if (current.state == WEIR__TENTATIVE ||
-        (uint64_t)key->record.chunk + weir__class_chunks(key->record.size_class) > op->table->chunks)
-        return 0;
-    /* The lease is read before the head: if a later swap of the lease succeeds, the owner was the same. */
-    key->record.lease = weir__load32(&op->table->lease[key->record.chunk]);
-    key->head = weir__cell_read(weir__record_head(op, key->record));
-    key->found = lease_left(op, key->record.lease) && (key->record.lease & LEASE_FIRST) &&
-                 !(key->record.lease & LEASE_TAKING) && key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where);
-    /* The head belongs to the slot only if the slot still refers to the record. */
-    *again = !weir__cell_equal(weir__cell_read(key->slot), key->seen);
-    return 0;
-}
-
 int weir__key_record_find(const struct weir__op *op, const struct weir__key_location *where,
                           struct weir__key_record *key)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        bool again;
-        int error = find_once(op, where, key, &again);
-        if (error || !again)
+        *key = (struct weir__key_record){0};
+        key->slot = weir__lookup(op->table, where, &key->seen);
+        int error = key->slot ? 0 : weir__lookup_helping(op, where, &key->slot, &key->seen);
+        if (error || !key->slot)
             return error;
+        key->record = weir__record_unpack(weir__cell_unpack(key->seen).used);
+        /* Shared memory is not trusted: a reference out of range counts as none. */
+        if (weir__cell_state(key->seen.lo) != WEIR__TENTATIVE &&
+            (uint64_t)key->record.chunk + weir__class_chunks(key->record.size_class) <= op->table->chunks) {
+            /* The lease is read before the head: if a later swap of the lease succeeds, the owner was the same. */
+            uint32_t lease = weir__load32(&op->table->lease[key->record.chunk]);
+            key->record.lease = lease;
+            key->head = weir__cell_read(weir__record_head(op, key->record));
+            key->found = lease_left(op, lease) && (lease & (LEASE_FIRST | LEASE_TAKING)) == LEASE_FIRST &&
+                         key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where);
+        }
+        /* The head belongs to the slot only if the slot still refers to the record; a torn `seen` is detected, too. */
+        if (weir__cell_equal(weir__cell_read(key->slot), key->seen))
+            return 0;
     }
     return WEIR_EBUSY;
 }
@@ -429,21 +414,18 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
     return true;
 }
 
-bool weir__key_record_link(const struct weir__op *op, const struct weir__key_location *where,
-                           struct weir__key_record *key, struct weir__record record, int64_t for_us, int *error)
+int weir__key_record_link(const struct weir__op *op, const struct weir__key_location *where,
+                          struct weir__key_record *key, struct weir__record record, int64_t for_us)
 {
-    *error = 0;
-    if (!key->slot) {
-        *error = weir__slot_claim(op, where, weir__cell_tentative(op, where->tag), &key->slot, &key->seen);
-        if (*error || weir__cell_state(key->seen.lo) != WEIR__TENTATIVE) {
-            weir__record_release(op, record);
-            return false;
-        }
-    }
-    if (weir__cell_cas(key->slot, &key->seen, link_cell(op, where->tag, key->seen, record, for_us)))
-        return true;
-    weir__record_release(op, record);
-    return false;
+    bool vacant = !key->slot;
+    int error = vacant ? weir__slot_claim(op, where, weir__cell_tentative(op, where->tag), &key->slot, &key->seen) : 0;
+    bool linked = !error && (!vacant || weir__cell_state(key->seen.lo) == WEIR__TENTATIVE) &&
+                  weir__cell_cas(key->slot, &key->seen, link_cell(op, where->tag, key->seen, record, for_us));
+    if (!linked)
+        weir__record_release(op, record);
+    else if (key->found)
+        weir__record_release(op, key->record);
+    return error ? error : linked;
 }
 
 bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_record *key, bool denied)

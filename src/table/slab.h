@@ -150,11 +150,11 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__key_loca
 bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *key, int64_t for_us);
 
 /*
- * Links a record that the caller has filled, in place of what `key` found. If it returns false or sets *error, the
- * record was released; without an error the caller retries.
+ * Links a record that the caller has filled, and releases the one that `key` found. Returns 1, or 0 (a concurrent
+ * change) or an error: then the new record was released instead.
  */
-bool weir__key_record_link(const struct weir__op *op, const struct weir__key_location *where,
-                           struct weir__key_record *key, struct weir__record record, int64_t for_us, int *error);
+int weir__key_record_link(const struct weir__op *op, const struct weir__key_location *where,
+                          struct weir__key_record *key, struct weir__record record, int64_t for_us);
 
 /* Ends a decision that leaves the record unchanged; a denial marks it. False: a concurrent change, retry. */
 bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_record *key, bool denied);

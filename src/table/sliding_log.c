@@ -225,11 +225,8 @@ static int make(const struct weir__op *op, const struct weir__key_location *wher
         return 0;
     }
 
-    struct weir__record old = key->record;
-    bool had = key->found;
-    if (weir__key_record_link(op, where, key, record, lease, &error) && had)
-        weir__record_release(op, old);
-    return error;
+    error = weir__key_record_link(op, where, key, record, lease);
+    return error < 0 ? error : 0;
 }
 
 /* The head after the change; `denied`: a request that is logged although it was denied. */

@@ -1,22 +1,25 @@
 /*
- * The 128 bits of a slot.
+ * A slot of the hash table: the state of one key in 128 bits. One compare-and-swap replaces all of it, so that key,
+ * count and time always belong together.
  *
- *     lo:  tag 34 | state 3 | version 3 | wall 1 | expiry 8 | used, high 15
- *     hi:  anchor 47 | used, low 17
+ *     lo:  tag 34 | state 3 | version 3 | wall 1 | expiry 8 | used, upper 15 bits
+ *     hi:  anchor 47 | used, lower 17 bits
  *
- * tag     part of the key's hash; 0 marks an empty slot, whose other bits are an ABA tag: no two empty states of a slot
- *         are equal, so a late compare-and-swap cannot succeed on a slot that was filled and emptied in between
- * state   see enum weir__cell_state
- * version number of displacements modulo 8, the ABA tag of an entry; an entry that is displaced exactly 8 times while a
- *         helper is preempted can still suffer ABA
- * wall    the anchor is on the wall clock, not on the monotonic one
- * expiry  time from the anchor until the entry equals no entry: an 8-bit float, rounded up; a second range of codes
- *         means the same times for entries of keys that were denied
- * used    units counted since the anchor; for keys in the slab, the reference to their record
- * anchor  microseconds, modulo 2^47 (4.4 years)
+ * tag      34 bits of the key's hash; 0: the slot is empty
+ * state    enum weir__cell_state: NORMAL, or a step of an insertion or displacement
+ * version  how often the entry was displaced, modulo 8
+ * wall     the anchor is a time of the wall clock; else of the segment's monotonic clock
+ * expiry   duration from the anchor until the counter has recovered completely and the slot is free; an 8-bit float
+ * used     units counted since the anchor; of a key whose state is in the slab, the reference to its record
+ * anchor   time that the count refers to (e.g. start of the window), in microseconds modulo 2^47 (4.4 years)
  *
- * One compare-and-swap replaces all of it, so a key, its count and its time always belong together. Whether a slot is
- * free follows from the slot alone, without its limit.
+ * Whether a slot is free follows from the slot alone, without the limit of its key.
+ *
+ * ABA: a NORMAL entry that returns to an earlier state (a take, then its refund) does no harm, as a decision depends on
+ * nothing but the slot. Insertion and displacement do depend on other slots. There the bits that have no other meaning
+ * (an empty slot without its tag, `used` of TENTATIVE and RESERVED) are an ABA tag: a number derived from the previous
+ * content, so that no two such states of a slot are equal. A displaced entry has its version instead: an entry that is
+ * displaced exactly 8 times while a helper is preempted can still suffer ABA.
  */
 #ifndef WEIR_TABLE_SLOT_H
 #define WEIR_TABLE_SLOT_H
@@ -28,21 +31,12 @@
 #define WEIR__TIME_BITS 47
 #define WEIR__TIME_MASK ((UINT64_C(1) << WEIR__TIME_BITS) - 1)
 
-/*
- * NORMAL     counts
- * TENTATIVE  claimed for a key, until the claimant has checked for a duplicate; counts nothing
- * RESERVED   destination of a displacement that is about to begin; counts nothing
- * FROZEN     being displaced to slot `state & 3` of its alternate bucket; immutable until the displacement ends
- * LANDED     the copy at the destination; immutable until the FROZEN original is gone
- *
- * TENTATIVE and RESERVED have an ABA tag in place of a count.
- */
 enum weir__cell_state {
-    WEIR__NORMAL = 0,
-    WEIR__TENTATIVE,
-    WEIR__RESERVED,
-    WEIR__LANDED,
-    WEIR__FROZEN /* | destination */
+    WEIR__NORMAL = 0, /* the entry counts */
+    WEIR__TENTATIVE,  /* claimed for a key; counts nothing until the claimant has checked for a duplicate */
+    WEIR__RESERVED,   /* destination of a displacement that is about to begin; counts nothing */
+    WEIR__LANDED,     /* the copy at the destination; immutable until the FROZEN original is gone */
+    WEIR__FROZEN /* 4 to 7: being displaced to slot `state & 3` of its alternate bucket; immutable until that ends */
 };
 
 #define WEIR__VERSIONS 8
@@ -127,7 +121,7 @@ static inline bool weir__is_landed(uint64_t lo)
     return weir__cell_state(lo) == WEIR__LANDED;
 }
 
-/* The version that an entry keeps when it is rewritten in place. */
+/* The version of an entry that replaces `seen` in the same slot: that of a NORMAL one, else 0. */
 static inline unsigned weir__version_kept(weir__cell seen)
 {
     return weir__is_normal(seen.lo) ? weir__cell_version(seen.lo) : 0;
@@ -163,8 +157,11 @@ static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
 }
 
 /*
- * Encodes a duration of more than 4 us as an 8-bit float: a mantissa of 4 to 7 times a power of two, rounded up. It
- * rounds us - 1 down and adds 1; a mantissa that becomes 8 carries into the exponent.
+ * Durations are stored as an 8-bit code, rounded up: codes 0 to 4 are microseconds, a code above is a float with a
+ * mantissa of 4 to 7: (4 + code % 4) << (code / 4 - 1).
+ *
+ * Encodes more than 4 us. To round up, it truncates us - 1 and adds 1 to the code, which carries from mantissa 7 into
+ * the exponent.
  */
 static inline unsigned weir__expiry_encode_long(int64_t us)
 {
@@ -173,7 +170,7 @@ static inline unsigned weir__expiry_encode_long(int64_t us)
     return power * 4 + (unsigned)(less >> power) + 1;
 }
 
-/* Longer durations never expire: anchors are at most 3.9 years old, and this is 4.4 years. */
+/* 4.4 years. Longer durations are stored as this one, which never ends: anchors are at most 3.9 years old. */
 #define WEIR__EXPIRY_LONGEST (INT64_C(1) << WEIR__TIME_BITS)
 
 static inline unsigned weir__expiry_encode(int64_t us)
@@ -183,12 +180,13 @@ static inline unsigned weir__expiry_encode(int64_t us)
 }
 
 /*
- * Codes from WEIR__EXPIRY_DENIED on mean the durations of those from WEIR__EXPIRY_MARKED on (33 s to 86 days), for
- * entries whose keys were denied. Shorter and longer durations cannot be marked: short ones recover before a flood of
- * keys fills a table, long ones are evicted last anyway.
+ * An entry whose key was denied is marked, so that it is evicted last. The mark has no bit of its own: codes 185 to
+ * 255, which no duration needs, mean the durations of codes 96 to 166 (34 s to 76 days) and the mark. Entries with
+ * shorter or longer durations cannot be marked: short ones recover before a flood of keys fills a table, long ones are
+ * evicted last anyway.
  */
-#define WEIR__EXPIRY_DENIED 185 /* the code of WEIR__EXPIRY_LONGEST is the one before */
-#define WEIR__EXPIRY_MARKED 96  /* 2^25 us */
+#define WEIR__EXPIRY_DENIED 185 /* first marked code; 184 is the code of WEIR__EXPIRY_LONGEST */
+#define WEIR__EXPIRY_MARKED 96  /* the code that it stands for: 2^25 us */
 
 static inline uint64_t weir__expiry_unmarked(uint64_t code)
 {
@@ -206,7 +204,7 @@ static inline bool weir__cell_is_denied(weir__cell cell)
     return (cell.lo >> 15 & 0xff) >= WEIR__EXPIRY_DENIED;
 }
 
-/* The entry with the mark of a denied key, if its duration has a marked code; otherwise unchanged. */
+/* The entry with the mark of a denied key; unchanged if its duration has no marked code. */
 static inline weir__cell weir__cell_denied(weir__cell cell)
 {
     uint64_t code = cell.lo >> 15 & 0xff, marked = code + (WEIR__EXPIRY_DENIED - WEIR__EXPIRY_MARKED);

@@ -85,25 +85,22 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report);
 /* ---- Counters of each rule, shared by all processes ---- */
 
 /*
- * The counters of the rule with this id, claimed on first use. NULL: all are taken. Never freed: a rule that returns
- * continues its counters.
+ * The counters of the rule with this id. NULL: it has none, or, with `claim`, which gives it some, all are taken. Never
+ * freed: a rule that returns continues its counters.
  */
-struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, uint64_t id);
-/* For read-only access: NULL if the rule has none. */
-const struct weir__rule_stats *weir__rule_stats_lookup(const struct weir__table *table, uint64_t id);
+struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, uint64_t id, bool claim);
 
 #define WEIR__RULE_STATS_CLASSES 4 /* priority classes: critical, high, normal, low */
-_Static_assert(WEIR__RULE_STATS_CLASSES <= WEIR__RULE_STATS_SHARDS, "a word for each class that may be shed");
+_Static_assert(WEIR__RULE_STATS_CLASSES <= WEIR__RULE_STATS_SHARDS, "a shard for each class");
 
 /*
- * Shed requests of a priority class. Few rules shed, so these counters have no fields of their own: they are in `word`
- * of the shards after the first, whose `word` is the rule's id. There is one for each class but critical, which is
- * never shed; an invalid class must not reach the id.
+ * The number of shed requests of a priority class: `shed` of the shard with the number of the class. Class 0, critical,
+ * is never shed, and shard 0 has the rule's id in that place; an invalid class counts as the last one.
  */
 static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *entry, int priority)
 {
     return &entry->shard[priority > 0 && priority < WEIR__RULE_STATS_CLASSES ? priority : WEIR__RULE_STATS_CLASSES - 1]
-                .word;
+                .shed;
 }
 
 /* Adds a duration to the histogram; `shard` is the processor, or any number. */

@@ -80,8 +80,8 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     uint64_t *word = weir__record_body(op, record);
     for (int i = 0; i < limit->buckets; i++)
         weir__store64(&word[i], 0);
-    weir__key_record_link(op, where, key, record, for_us, &error);
-    return error;
+    error = weir__key_record_link(op, where, key, record, for_us);
+    return error < 0 ? error : 0;
 }
 
 /* One attempt. Returns 1 when decided, 0 to retry, or a negative error. */

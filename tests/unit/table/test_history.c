@@ -17,7 +17,7 @@ static struct weir__history made(uint32_t rows)
 static void write_second(struct weir__history *history, uint64_t second, uint64_t rule, uint64_t allowed,
                          uint64_t denied)
 {
-    struct weir__rule_stats_shard sums = {.allowed = allowed, .denied = denied, .word = 2 * denied};
+    struct weir__rule_stats_shard sums = {.allowed = allowed, .denied = denied, .shed = 2 * denied};
     weir__history_begin(history, second);
     weir__history_add(history, second, rule, &sums, WEIR__HISTORY_UNSEEN);
     weir__history_end(history, second);

@@ -148,13 +148,13 @@ TEST(silent_worker_has_nothing_in_flight)
     struct weir__load_page *load = made();
     unsigned a = weir__load_page_join(load, 11, NOW), b = weir__load_page_join(load, 12, NOW);
     CHECK(a != b && a < WEIR__LOAD_SHARDS && b < WEIR__LOAD_SHARDS);
-    weir__load_page_begin(load, a);
-    weir__load_page_begin(load, a);
-    weir__load_page_begin(load, b);
+    weir__load_page_in_flight(load, a, 1);
+    weir__load_page_in_flight(load, a, 1);
+    weir__load_page_in_flight(load, b, 1);
     weir__load_page_upstream(load, a, 5000, false);
     weir__load_page_upstream(load, b, 7000, true);
     weir__load_page_upstream(load, b, -5, false);
-    weir__load_page_end(load, a);
+    weir__load_page_in_flight(load, a, -1);
     struct weir__upstream_sums sums = sums_at(load, NOW);
     CHECK(sums.done == 3 && sums.took_us == 5000 && sums.failed_us == 7000 && sums.errors == 1 && sums.in_flight == 2 &&
           sums.workers == 2);
@@ -176,21 +176,21 @@ TEST(shard_of_a_silent_worker_is_reused)
     for (uint64_t i = 0; i < WEIR__LOAD_SHARDS; i++)
         CHECK_EQ(weir__load_page_join(load, 100 + i, NOW), i);
     CHECK_EQ(weir__load_page_join(load, 1, NOW), WEIR__LOAD_NO_SHARD);
-    weir__load_page_begin(load,
-                          WEIR__LOAD_NO_SHARD); /* a worker without a shard counts nothing, and corrupts nothing */
-    weir__load_page_end(load, WEIR__LOAD_NO_SHARD);
+    /* a worker without a shard counts nothing, and corrupts nothing */
+    weir__load_page_in_flight(load, WEIR__LOAD_NO_SHARD, 1);
+    weir__load_page_in_flight(load, WEIR__LOAD_NO_SHARD, -1);
     CHECK(!weir__load_page_heartbeat(load, WEIR__LOAD_NO_SHARD, 1, NOW, 0));
     weir__load_page_leave(load, WEIR__LOAD_NO_SHARD, 1);
     weir__load_page_upstream(load, WEIR__LOAD_NO_SHARD, 1000, false);
     CHECK_EQ(sums_at(load, NOW).done, 1);
 
     int64_t later = NOW + 60 * SECOND;
-    weir__load_page_begin(load, 0);
+    weir__load_page_in_flight(load, 0, 1);
     CHECK_EQ(weir__load_page_join(load, 1, later), 0);
     CHECK_EQ(sums_at(load, later).in_flight, 0);
     CHECK_EQ(sums_at(load, later).done, 1);
     /* The old owner continues: it may not disturb the new one for longer than until the next heartbeat. */
-    weir__load_page_end(load, 0);
+    weir__load_page_in_flight(load, 0, -1);
     CHECK(!weir__load_page_heartbeat(load, 0, 100, later, 7));
     weir__load_page_leave(load, 0, 100);
     CHECK(weir__load_page_heartbeat(load, 0, 1, later, 3));
@@ -210,7 +210,7 @@ TEST(killed_workers_leave_nothing_in_flight)
         if (child == 0) {
             unsigned shard = weir__load_page_join(load, (uint64_t)round + 1, now);
             for (;;) {
-                weir__load_page_begin(load, shard);
+                weir__load_page_in_flight(load, shard, 1);
                 weir__load_page_upstream(load, shard, 1, false);
                 __atomic_fetch_add(reported, 1, __ATOMIC_RELAXED);
             }

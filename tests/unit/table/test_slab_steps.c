@@ -46,8 +46,7 @@ static struct weir__key_record link_mine(unsigned size_class, int64_t for_us)
 {
     struct weir__key_record key = {0};
     struct weir__record record = own(&mine, size_class, for_us);
-    int error;
-    CHECK(weir__key_record_link(&f->op, &mine, &key, record, 3600 * SECOND_US, &error));
+    CHECK_EQ(weir__key_record_link(&f->op, &mine, &key, record, 3600 * SECOND_US), 1);
     CHECK_EQ(weir__key_record_find(&f->op, &mine, &key), 0);
     CHECK(key.found);
     return key;
@@ -277,9 +276,8 @@ static struct weir__record moved_to;
 
 static void move_mine(void)
 {
-    int error;
     moved_to = own(&mine, 0, 10 * SECOND_US);
-    CHECK(weir__key_record_link(&f->op, &mine, &linked, moved_to, 3600 * SECOND_US, &error));
+    CHECK_EQ(weir__key_record_link(&f->op, &mine, &linked, moved_to, 3600 * SECOND_US), 1);
 }
 
 /* The contents read are the key's only if its slot refers to the record afterwards, too. */
