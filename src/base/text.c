@@ -132,6 +132,71 @@ char *weir__write_hex(char *to, const void *bytes, size_t len)
     return to;
 }
 
+/* ---- Encodings ---- */
+
+int weir__percent_decode(weir_text text, bool plus, char *to, size_t size)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (c == '%') {
+            bool complete = text.len - i >= 3;
+            int high = complete ? weir__hex_value(text.data[i + 1]) : -1,
+                low = complete ? weir__hex_value(text.data[i + 2]) : -1;
+            if (high < 0 || low < 0) {
+                *to = 0;
+                return WEIR__DECODE_BROKEN;
+            }
+            c = (char)(high << 4 | low);
+            i += 2;
+        } else if (plus && c == '+') {
+            c = ' ';
+        }
+        if (len + 1 >= size) {
+            *to = 0;
+            return WEIR__DECODE_LONG;
+        }
+        to[len++] = c;
+    }
+    to[len] = 0;
+    return (int)len;
+}
+
+/* Of base64url (RFC 4648). */
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+size_t weir__write_base64url(char *to, const void *bytes, size_t len)
+{
+    const uint8_t *from = bytes;
+    size_t written = 0;
+    for (size_t i = 0; i < len; i += 3) {
+        size_t some = len - i < 3 ? len - i : 3;
+        uint32_t word =
+            (uint32_t)from[i] << 16 | (some > 1 ? (uint32_t)from[i + 1] << 8 : 0) | (some > 2 ? from[i + 2] : 0);
+        for (size_t j = 0; j <= some; j++)
+            to[written++] = alphabet[word >> (18 - 6 * j) & 63];
+    }
+    to[written] = 0;
+    return written;
+}
+
+size_t weir__read_base64url(weir_text text, uint8_t *bytes, size_t max)
+{
+    size_t to = 0;
+    uint32_t word = 0;
+    if (text.len % 4 == 1 || text.len / 4 * 3 + (text.len % 4 ? text.len % 4 - 1 : 0) > max)
+        return 0;
+    for (size_t i = 0; i < text.len; i++) {
+        const char *found = text.data[i] ? strchr(alphabet, text.data[i]) : NULL;
+        if (!found)
+            return 0;
+        word = word << 6 | (uint32_t)(found - alphabet);
+        if (i % 4)
+            bytes[to++] = (uint8_t)(word >> (6 - 2 * (i % 4)));
+    }
+    return to;
+}
+
 /* ---- Suggestions ---- */
 
 static size_t least(size_t a, size_t b)

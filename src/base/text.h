@@ -133,6 +133,22 @@ bool weir__parse_int(weir_text text, int64_t *value);
 /* Writes two hexadecimal digits for each byte; returns their end. */
 char *weir__write_hex(char *to, const void *bytes, size_t len);
 
+/* ---- Encodings ---- */
+
+/*
+ * Decodes %XX into `to` (one byte or more), always terminated; empty after an error. Returns the length or one of these
+ * errors. `plus`: '+' is a blank.
+ */
+enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
+WEIR_MUST_CHECK int weir__percent_decode(weir_text text, bool plus, char *to, size_t size);
+
+/* base64url without padding. */
+#define WEIR__BASE64URL_MAX(bytes) (((bytes) + 2) / 3 * 4)
+/* Writes at most WEIR__BASE64URL_MAX(len) characters and a zero byte; returns their number. */
+size_t weir__write_base64url(char *to, const void *bytes, size_t len);
+/* Returns the number of bytes; 0: the text is malformed, or has more than `max`. */
+size_t weir__read_base64url(weir_text text, uint8_t *bytes, size_t max);
+
 /* ---- Suggestions ---- */
 
 #define WEIR__SUGGEST_MAX 64 /* bytes of the longest word that is compared */

@@ -31,34 +31,6 @@ const char *weir__call_copy(struct weir__call *call, weir_text text)
     return copy ? copy : "";
 }
 
-int weir__decode(weir_text text, bool plus, char *to, size_t size)
-{
-    size_t len = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (c == '%') {
-            bool complete = text.len - i >= 3;
-            int high = complete ? weir__hex_value(text.data[i + 1]) : -1,
-                low = complete ? weir__hex_value(text.data[i + 2]) : -1;
-            if (high < 0 || low < 0) {
-                *to = 0;
-                return WEIR__DECODE_BROKEN;
-            }
-            c = (char)(high << 4 | low);
-            i += 2;
-        } else if (plus && c == '+') {
-            c = ' ';
-        }
-        if (len + 1 >= size) {
-            *to = 0;
-            return WEIR__DECODE_LONG;
-        }
-        to[len++] = c;
-    }
-    to[len] = 0;
-    return (int)len;
-}
-
 #define VALUE_MAX 4096 /* bytes of a parameter's value */
 
 bool weir__query_read(struct weir__call *call)
@@ -67,7 +39,7 @@ bool weir__query_read(struct weir__call *call)
     call->query = json_object();
     for (weir_text rest = call->request->query; rest.len;) {
         weir_text value = weir__text_cut(&rest, '&'), name = weir__text_cut(&value, '=');
-        int len = weir__decode(value, true, decoded, sizeof decoded);
+        int len = weir__percent_decode(value, true, decoded, sizeof decoded);
         if (len == WEIR__DECODE_LONG)
             return weir__fail(call, 400, "bad_query", "a parameter of the query is longer than 4095 bytes");
         if (len < 0 || !weir__text_sound((weir_text){decoded, (size_t)len}))

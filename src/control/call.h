@@ -136,12 +136,6 @@ WEIR_MUST_CHECK bool weir__query_read(struct weir__call *call);
 const char *weir__query_text(struct weir__call *call, const char *name, size_t max);
 /* A numeric query parameter, or `otherwise` if it is missing. Refuses numbers out of bounds. */
 int64_t weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise);
-/*
- * Decodes %XX into `to` (one byte or more), always terminated; empty after an error. Returns the length or one of these
- * errors. `plus`: '+' is a blank.
- */
-enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
-WEIR_MUST_CHECK int weir__decode(weir_text text, bool plus, char *to, size_t size);
 /* The reason of a change: from the body, the header or the query. Refuses a long one. */
 const char *weir__call_reason(struct weir__call *call);
 /* Parses "30d", "12h", "90m" or "45s"; false for anything else and for 0. */

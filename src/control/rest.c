@@ -74,7 +74,7 @@ bool weir__rest_openapi(struct weir__call *call)
 /* False unless it is UTF-8 without control characters. */
 static bool decode_param(weir_text part, char *to)
 {
-    int len = weir__decode(part, false, to, WEIR__PARAM_MAX + 1);
+    int len = weir__percent_decode(part, false, to, WEIR__PARAM_MAX + 1);
     return len > 0 && weir__text_sound((weir_text){to, (size_t)len});
 }
 

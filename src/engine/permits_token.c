@@ -6,13 +6,15 @@
  */
 #include "engine/permits.h"
 #include "base/sha256.h"
+#include "base/text.h"
 
 #define FORMAT    1
 #define MAC_BYTES 16 /* of HMAC-SHA256's 32 */
 #define HEAD      2  /* the format, and the number of leases */
 #define BYTES_MAX (HEAD + WEIR_PERMITS_MAX * sizeof(weir_lease) + WEIR_PERMITS_NAMES_MAX + MAC_BYTES)
 
-_Static_assert((BYTES_MAX + 2) / 3 * 4 <= WEIR_PERMITS_TEXT_MAX, "the public constant promises that everything fits");
+_Static_assert(WEIR__BASE64URL_MAX(BYTES_MAX) <= WEIR_PERMITS_TEXT_MAX,
+               "the public constant promises that everything fits");
 _Static_assert(sizeof(weir_lease) == 48, "no padding");
 
 static bool mac_of(const weir *engine, const uint8_t *bytes, size_t len, uint8_t mac[MAC_BYTES])
@@ -23,42 +25,6 @@ static bool mac_of(const weir *engine, const uint8_t *bytes, size_t len, uint8_t
     weir__hmac_sha256(key, sizeof key, bytes, len, complete);
     memcpy(mac, complete, MAC_BYTES);
     return true;
-}
-
-/* ---- base64url without padding ---- */
-
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-static size_t encode(const uint8_t *bytes, size_t len, char *text)
-{
-    size_t to = 0;
-    for (size_t i = 0; i < len; i += 3) {
-        size_t some = len - i < 3 ? len - i : 3;
-        uint32_t word =
-            (uint32_t)bytes[i] << 16 | (some > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (some > 2 ? bytes[i + 2] : 0);
-        for (size_t j = 0; j <= some; j++)
-            text[to++] = alphabet[word >> (18 - 6 * j) & 63];
-    }
-    text[to] = 0;
-    return to;
-}
-
-/* Returns the number of bytes; 0: the text is malformed. */
-static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX])
-{
-    size_t to = 0;
-    uint32_t word = 0;
-    if (text.len % 4 == 1 || text.len / 4 * 3 + (text.len % 4 ? text.len % 4 - 1 : 0) > BYTES_MAX)
-        return 0;
-    for (size_t i = 0; i < text.len; i++) {
-        const char *found = text.data[i] ? strchr(alphabet, text.data[i]) : NULL;
-        if (!found)
-            return 0;
-        word = word << 6 | (uint32_t)(found - alphabet);
-        if (i % 4)
-            bytes[to++] = (uint8_t)(word >> (6 - 2 * (i % 4)));
-    }
-    return to;
 }
 
 size_t weir_permits_to_text(weir *engine, const weir_permits *permits, char text[WEIR_PERMITS_TEXT_MAX + 1])
@@ -74,7 +40,7 @@ size_t weir_permits_to_text(weir *engine, const weir_permits *permits, char text
     memcpy(bytes + HEAD + leases, permits->names, permits->names_len);
     if (!mac_of(engine, bytes, len, bytes + len))
         return 0;
-    return encode(bytes, len + MAC_BYTES, text);
+    return weir__write_base64url(text, bytes, len + MAC_BYTES);
 }
 
 /* Reads the leases that this engine may release. `ours`: the code is that of this host. */
@@ -93,7 +59,7 @@ int weir_permits_from_text(weir *engine, weir_text text, weir_permits *permits)
     uint8_t bytes[BYTES_MAX] = {0}, mac[MAC_BYTES];
     if (!engine || !permits || (!text.data && text.len))
         return WEIR_EINVAL;
-    size_t len = decode(text, bytes);
+    size_t len = weir__read_base64url(text, bytes, sizeof bytes);
     uint32_t count = len > HEAD ? bytes[1] : 0;
     size_t around = HEAD + count * sizeof(weir_lease) + MAC_BYTES;
     if (!count || count > WEIR_PERMITS_MAX || bytes[0] != FORMAT || len < around ||

@@ -32,23 +32,8 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct parser *p, c
 /* Decodes %XX. False: malformed, too long, or a zero byte. */
 static bool unescape(weir_text text, char *to, size_t size)
 {
-    size_t len = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (c == '%') {
-            int high = text.len - i < 3 ? -1 : weir__hex_value(text.data[i + 1]);
-            int low = text.len - i < 3 ? -1 : weir__hex_value(text.data[i + 2]);
-            if (high < 0 || low < 0)
-                return false;
-            c = (char)(high * 16 + low);
-            i += 2;
-        }
-        if (c == '\0' || len + 1 >= size)
-            return false;
-        to[len++] = c;
-    }
-    to[len] = '\0';
-    return true;
+    int len = weir__percent_decode(text, false, to, size);
+    return len >= 0 && strlen(to) == (size_t)len;
 }
 
 /* Removes what is before the first of `marks` from `rest` and returns it; the mark stays in `rest`. */

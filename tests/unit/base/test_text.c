@@ -95,4 +95,26 @@ TEST(printable_of_random_bytes)
     }
 }
 
+TEST(base64url_there_and_back)
+{
+    static const struct {
+        const char *bytes, *text;
+    } cases[] = {{"", ""},           {"f", "Zg"},          {"fo", "Zm8"},          {"foo", "Zm9v"},
+                 {"foob", "Zm9vYg"}, {"fooba", "Zm9vYmE"}, {"foobar", "Zm9vYmFy"}, {"\xfb\xff\xfe", "-__-"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[16];
+        uint8_t bytes[16];
+        size_t len = strlen(cases[i].bytes), written = weir__write_base64url(text, cases[i].bytes, len);
+        CHECK(written == strlen(cases[i].text) && strcmp(text, cases[i].text) == 0);
+        CHECK_EQ(weir__read_base64url((weir_text){text, written}, bytes, len), len);
+        CHECK(memcmp(bytes, cases[i].bytes, len) == 0);
+        CHECK_EQ(weir__read_base64url((weir_text){text, written}, bytes, len - (len > 0)), 0);
+    }
+    static const char *const wrong[] = {"Z", "Zm9vY", "Zg==", "Zm 8", "+//+", "Zm9v\n", "Zm\xff"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t bytes[16];
+        CHECK_EQ(weir__read_base64url((weir_text){wrong[i], strlen(wrong[i])}, bytes, sizeof bytes), 0);
+    }
+}
+
 TEST_MAIN
