@@ -11,26 +11,8 @@
 static inline unsigned weir__digit_count(uint64_t number)
 {
     /* The least number with one digit more than the index; 0 itself has one. */
-    static const uint64_t least[WEIR__DIGITS_MAX] = {0,
-                                                     10,
-                                                     100,
-                                                     1000,
-                                                     10000,
-                                                     100000,
-                                                     1000000,
-                                                     10000000,
-                                                     100000000,
-                                                     1000000000,
-                                                     10000000000,
-                                                     100000000000,
-                                                     1000000000000,
-                                                     10000000000000,
-                                                     100000000000000,
-                                                     1000000000000000,
-                                                     10000000000000000,
-                                                     100000000000000000,
-                                                     1000000000000000000,
-                                                     10000000000000000000U};
+    static const uint64_t least[WEIR__DIGITS_MAX] = {0,    1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,
+                                                     1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19};
     /* 1233 / 4096 is the logarithm of 2 to the base 10, closely enough for up to 64 bits. */
     unsigned bits = 64 - (unsigned)__builtin_clzll(number | 1), about = bits * 1233 >> 12;
     return about + (number >= least[about]);
