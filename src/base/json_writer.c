@@ -107,24 +107,50 @@ void weir__json_add_string(struct weir__buffer *to, weir_text text)
         to->len = (size_t)(weir__json_put_string(at, max, text) - to->data);
 }
 
-void weir__json_add_name(struct weir__buffer *to, const char *text)
+static void add_string_or_null(struct weir__buffer *to, const char *text)
 {
-    if (text[0])
-        weir__json_add_string(to, (weir_text){text, strlen(text)});
+    if (text && *text)
+        weir__json_add_string(to, weir__text_of(text));
     else
         weir__buffer_add_literal(to, "null");
 }
 
-void weir__json_add_bool(struct weir__buffer *to, bool value)
-{
-    weir__buffer_add(to, value ? "true" : "false", value ? 4 : 5);
-}
-
-void weir__json_add_seconds(struct weir__buffer *to, int64_t ns)
+static void add_seconds(struct weir__buffer *to, int64_t ns)
 {
     char *at = weir__buffer_room(to, WEIR__JSON_SECONDS_MAX);
     if (at)
         to->len = (size_t)(weir__json_put_seconds(at, ns) - to->data);
+}
+
+void weir__json_add(struct weir__buffer *to, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    for (const char *at = format; *at;) {
+        size_t literal = strcspn(at, "%");
+        weir__buffer_add(to, at, literal);
+        at += literal;
+        if (!*at)
+            break;
+        switch (at[1]) {
+        case 't':
+            weir__json_add_string(to, va_arg(values, weir_text));
+            break;
+        case 's':
+            add_string_or_null(to, va_arg(values, const char *));
+            break;
+        case 'd':
+            weir__buffer_printf(to, "%" PRId64, va_arg(values, int64_t));
+            break;
+        case 'b':
+            weir__buffer_printf(to, "%s", va_arg(values, int) ? "true" : "false");
+            break;
+        default: /* 'n' */
+            add_seconds(to, va_arg(values, int64_t));
+        }
+        at += 2;
+    }
+    va_end(values);
 }
 
 /* ---- Documents ---- */

@@ -22,10 +22,11 @@ char *weir__json_put_seconds(char *to, int64_t ns);
 /* ---- At the end of a buffer ---- */
 
 void weir__json_add_string(struct weir__buffer *to, weir_text text);
-/* A string, or null if it is empty. */
-void weir__json_add_name(struct weir__buffer *to, const char *text);
-void weir__json_add_bool(struct weir__buffer *to, bool value);
-void weir__json_add_seconds(struct weir__buffer *to, int64_t ns);
+/*
+ * JSON as text, in which these stand for values: %t a weir_text as a string; %s a const char * as a string, null if it
+ * is NULL or empty; %d an int64_t; %b a bool; %n an int64_t of nanoseconds as weir__json_put_seconds writes them.
+ */
+void weir__json_add(struct weir__buffer *to, const char *format, ...);
 
 /* ---- To a stream ---- */
 

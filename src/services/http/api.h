@@ -34,16 +34,21 @@
 #define WEIR__API_KEY_MAX         1024 /* bytes of a direct item's key */
 #define WEIR__API_COST_MAX        INT64_C(4294967295)
 
-/* What is wrong with a request, and in which field. */
-struct weir__api_fault {
-    const char *code;
-    char message[160];
-    char field[96]; /* "": the body */
+/* Kinds of bodies: which fields they have. */
+enum weir__api_kind {
+    WEIR__API_RULES = 1, /* kinds of items */
+    WEIR__API_DESCRIPTORS = 2,
+    WEIR__API_DIRECT = 4,
+    WEIR__API_ANY_ITEM = 7,
+    WEIR__API_TO_RESERVE = 8, /* in addition to the kind of an item */
+    WEIR__API_BATCH = 16,
+    WEIR__API_LEASE = 32,
+    WEIR__API_TO_COMMIT = 64,
+    WEIR__API_TO_CANCEL = 128,
+    WEIR__API_TO_BLOCK = 256
 };
 
-enum weir__api_kind { WEIR__API_RULES, WEIR__API_DESCRIPTORS, WEIR__API_DIRECT };
-
-/* A request of the body; its texts point into the JSON tree. */
+/* A body, or an item of a batch; its texts point into the JSON tree. */
 struct weir__api_item {
     enum weir__api_kind kind;
     bool dry_run;
@@ -51,52 +56,53 @@ struct weir__api_item {
     bool has_cost; /* given by the caller */
     int64_t cost;  /* default 1 */
 
-    const json_t *attributes, *headers; /* RULES; may be NULL */
+    json_t *attributes;    /* RULES; may be NULL */
+    const json_t *headers; /* of the attributes; may be NULL */
     uint8_t peer[16];
     size_t peer_len;
 
-    weir_text domain; /* DESCRIPTORS */
-    const json_t *descriptors;
+    weir_text domain;   /* DESCRIPTORS */
+    const json_t *list; /* descriptors; BATCH: items */
 
-    weir_text key; /* DIRECT */
+    weir_text text; /* DIRECT: the key; LEASE, TO_COMMIT, TO_CANCEL: the token */
     weir_limit limit;
     weir_params params; /* of the limit */
+
+    int64_t expires_s; /* TO_RESERVE */
+    int64_t for_ns;    /* TO_BLOCK */
 };
 
 /* Initializes the limit of a direct item, or of a direct charge in a token. 0 or an error of the library. */
 int weir__api_direct_limit(weir_params *params, weir_limit *limit);
 
-/* Parses a JSON object; NULL, and the fault. The caller frees it by json_decref. */
-json_t *weir__api_parse(weir_text body, struct weir__api_fault *fault);
+struct weir__api_reply;
+/* Parses a JSON object; NULL: the reply has the error. The caller frees it by json_decref. */
+json_t *weir__api_parse(weir_text body, struct weir__api_reply *reply);
 /*
- * Reads one item; `index` is its place in a batch, or -1. Rejects unknown fields, as a mistyped "cost" must not pass as
- * 1; `more` lists further allowed ones, NULL-terminated.
+ * Reads the fields of these kinds (enum weir__api_kind). Rejects others, as a mistyped "cost" must not pass as 1.
+ * False: the reply has the error.
  */
-bool weir__api_read_item(json_t *object, int index, const char *const *more, struct weir__api_item *item,
-                         struct weir__api_fault *fault);
+bool weir__api_read(json_t *object, unsigned kinds, struct weir__api_item *item, struct weir__api_reply *reply);
+/* Reads an item whose kind is found by its fields; `more`: WEIR__API_TO_RESERVE or 0. False: the reply has the error.
+ */
+bool weir__api_read_item(json_t *object, unsigned more, struct weir__api_item *item, struct weir__api_reply *reply);
 /* Fills in arrays of WEIR__API_DESCRIPTORS_MAX and WEIR__API_ENTRIES_MAX elements. */
 size_t weir__api_descriptors(const struct weir__api_item *item, weir_descriptor *descriptors,
                              weir_descriptor_entry *entries);
 /* The engine's attribute lookup in an item (weir_lookup). */
 bool weir__api_lookup(void *item, enum weir_attribute_kind kind, weir_text name, weir_text *value);
 
-/* True if the object has only fields of these NULL-terminated lists; `more` may be NULL. */
-bool weir__api_only(const json_t *object, const char *const *known, const char *const *more, int index,
-                    struct weir__api_fault *fault);
-/* True if absent (*value is unchanged) or valid. */
-bool weir__api_read_int(const json_t *object, const char *name, int64_t min, int64_t max, int index, int64_t *value,
-                        struct weir__api_fault *fault);
-/* Seconds, or a text such as "10m". */
-bool weir__api_read_duration(const json_t *object, const char *name, int index, int64_t *ns,
-                             struct weir__api_fault *fault);
-/* Sets the fault. Always false. */
-bool weir__api_wrong(struct weir__api_fault *fault, int index, const char *field, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* Replies 400: a field of the body, or of the item at reply->index, is wrong. Always false. */
+bool weir__api_wrong(struct weir__api_reply *reply, const char *field, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- Replies (write.c) ---- */
 
 /* Replaces the content by {"error":{"code","message","field"}}; `field` may be NULL. */
 void weir__api_write_error(struct weir__buffer *out, const char *code, const char *message, const char *field);
+/* Replies with an error. Always false. */
+bool weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message,
+                    const char *field);
 
 /* ---- The API ---- */
 
@@ -116,6 +122,9 @@ struct weir__api {
     struct weir__reservations *reservations; /* NULL: reservations are off */
     uint8_t token_key[WEIR_SECRET_BYTES];
     struct weir__api_scratch *scratch;
+    const struct weir__api_route *route; /* of the call */
+    json_t *body;                        /* parsed; NULL: the action takes none */
+    bool status_wanted;                  /* as of weir__api_run */
     weir_async *async;                   /* requests to the store, for strict rules; or NULL */
     bool store_replied;                  /* their replies are in `async` */
     int failure;                         /* error of the last call's unavailable counter, for the log */
@@ -154,7 +163,7 @@ struct weir__api_route {
     unsigned allowed; /* methods, for NO_METHOD */
     /* Of actions on a key; percent-decoded. */
     char rule[WEIR__API_RULE_MAX + 1];
-    char key[WEIR__API_KEY_MAX];
+    char key[WEIR__API_KEY_MAX + 1];
     size_t key_len;
 };
 
@@ -164,6 +173,7 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
 struct weir__api_reply {
     int status;
     bool needs_store; /* nothing was done: send api->async to the store, then run the call again */
+    int index;        /* of the item that is read, in the batch; -1: there is no batch */
     struct weir__buffer out;
     /* With `http`: the decision, for the headers. */
     bool has_result;
@@ -174,8 +184,6 @@ struct weir__api_reply {
 /* Runs the action. `status_wanted`: ?status=1, as `http` in the body. reply->out must have begun. */
 void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,
                    struct weir__api_reply *reply);
-void weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message,
-                    const char *field);
 
 /*
  * Refunds expired reservations, a bounded number at once; returns how many. Refunds in the store are added to
@@ -192,31 +200,31 @@ void weir__api_memory_use(void);
 void weir__api_memory_begin(void);
 void weir__api_memory_end(void);
 
-/* ---- What the files share ---- */
+/* ---- Actions on api->route and api->body ---- */
 
-void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool status_wanted,
-                     struct weir__api_reply *reply);
-/* Decides one item; the outcomes are in the scratch memory. */
-int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *result);
+void weir__api_check(struct weir__api *api, struct weir__api_reply *reply); /* and refund */
+void weir__api_release(struct weir__api *api, struct weir__api_reply *reply);
+void weir__api_renew(struct weir__api *api, struct weir__api_reply *reply);
+void weir__api_reserve(struct weir__api *api, struct weir__api_reply *reply);
+void weir__api_settle(struct weir__api *api, struct weir__api_reply *reply); /* commit, cancel */
+
+/* True if requests to the store are to be collected in api->async. */
+static inline bool weir__api_collects(const struct weir__api *api)
+{
+    return api->async && !api->store_replied;
+}
 /* True if the store must reply before the item can be decided; the request is in api->async. */
 bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item);
-/* The result of a direct item. */
-void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
-                             weir_result *result);
+/* Decides one item; the outcomes are in the scratch memory. */
+int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_result *result);
 /* Sets status and decision of the reply, for `http`. */
 void weir__api_set_http(struct weir__api *api, const weir_result *result, struct weir__api_reply *reply);
 
-void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply);
-void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply);
-
-void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
-void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
-/* The members "lease" and "lease_s", if scratch->permits has any. */
-void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out);
-
 /* The members of a decision's object, without the braces. */
 void weir__api_write_decision(struct weir__buffer *out, const weir_outcome *by, const weir_decision *decision);
-/* An object of the decision and its rules, left open for more members. */
-void weir__api_write_result(struct weir__buffer *out, const weir_result *result, const weir_outcome *outcomes);
+/* An object of the decision, its rules, and its lease if there is one; left open for more members. */
+void weir__api_write_result(struct weir__api *api, struct weir__buffer *out, const weir_result *result);
+/* The members "lease" and "lease_s", if scratch->permits has any. */
+void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out);
 
 #endif

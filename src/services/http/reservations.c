@@ -1,10 +1,8 @@
 /* Reservation tokens and the file of pending reservations: see reservations.h. */
 #include "services/http/reservations.h"
 #include "base/atomic.h"
+#include "base/sha256.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <string.h>
 
 /* ---- Tokens. Native byte order: a segment does not leave its host either ---- */
@@ -12,14 +10,11 @@
 #define FORMAT    1
 #define MAC_BYTES 16 /* of HMAC-SHA256's 32 */
 
-static bool mac_of(const uint8_t *bytes, size_t len, const uint8_t key[WEIR_SECRET_BYTES], uint8_t mac[MAC_BYTES])
+static void mac_of(const uint8_t *bytes, size_t len, const uint8_t key[WEIR_SECRET_BYTES], uint8_t mac[MAC_BYTES])
 {
-    uint8_t mac_bytes[EVP_MAX_MD_SIZE];
-    unsigned mac_len = 0;
-    if (!HMAC(EVP_sha256(), key, WEIR_SECRET_BYTES, bytes, len, mac_bytes, &mac_len) || mac_len < MAC_BYTES)
-        return false;
-    memcpy(mac, mac_bytes, MAC_BYTES);
-    return true;
+    uint8_t complete[WEIR__SHA256_BYTES];
+    weir__hmac_sha256(key, WEIR_SECRET_BYTES, bytes, len, complete);
+    memcpy(mac, complete, MAC_BYTES);
 }
 
 /* ---- Packing and unpacking: one function walks the format in both directions ---- */
@@ -105,8 +100,9 @@ size_t weir__reservation_token_pack(const struct weir__reservation_token *token,
     struct weir__reservation_token copy = *token;
     struct packer packer = {.to = bytes, .end = WEIR__RESERVATION_TOKEN_MAX - MAC_BYTES};
     pass_token(&packer, &copy);
-    if (packer.failed || !mac_of(bytes, packer.at, key, bytes + packer.at))
+    if (packer.failed)
         return 0;
+    mac_of(bytes, packer.at, key, bytes + packer.at);
     return packer.at + MAC_BYTES;
 }
 
@@ -114,49 +110,15 @@ bool weir__reservation_token_unpack(const uint8_t *bytes, size_t len, const uint
                                     struct weir__reservation_token *token)
 {
     uint8_t mac[MAC_BYTES];
-    if (len <= MAC_BYTES || len > WEIR__RESERVATION_TOKEN_MAX || !mac_of(bytes, len - MAC_BYTES, key, mac) ||
-        CRYPTO_memcmp(mac, bytes + len - MAC_BYTES, MAC_BYTES) != 0)
+    if (len <= MAC_BYTES || len > WEIR__RESERVATION_TOKEN_MAX)
+        return false;
+    mac_of(bytes, len - MAC_BYTES, key, mac);
+    if (!weir__equal_secrets(mac, bytes + len - MAC_BYTES, MAC_BYTES))
         return false;
     struct packer packer = {.from = bytes, .end = len - MAC_BYTES};
     memset(token, 0, sizeof *token);
     pass_token(&packer, token);
     return !packer.failed && packer.at == packer.end;
-}
-
-/* ---- Text ---- */
-
-static void replace(char *text, size_t len, const char *from, const char *to)
-{
-    for (size_t i = 0; i < len; i++)
-        text[i] = text[i] == from[0] ? to[0] : text[i] == from[1] ? to[1] : text[i];
-}
-
-size_t weir__reservation_token_to_text(const uint8_t *bytes, size_t len, char *to)
-{
-    size_t text_len = (size_t)EVP_EncodeBlock((unsigned char *)to, bytes, (int)len);
-    while (text_len && to[text_len - 1] == '=')
-        text_len--;
-    replace(to, text_len, "+/", "-_");
-    return text_len;
-}
-
-size_t weir__reservation_token_from_text(weir_text text, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX])
-{
-    char padded[WEIR__RESERVATION_TOKEN_TEXT_MAX + 4];
-    uint8_t decoded[WEIR__RESERVATION_TOKEN_MAX + 4];
-    size_t missing = (4 - text.len % 4) % 4;
-    /* EVP_DecodeBlock accepts white space and the standard alphabet; a token must have exactly one text. */
-    if (!text.len || text.len > WEIR__RESERVATION_TOKEN_TEXT_MAX || missing == 3 || memchr(text.data, '+', text.len) ||
-        memchr(text.data, '/', text.len) || memchr(text.data, '=', text.len) || memchr(text.data, '\n', text.len))
-        return 0;
-    memcpy(padded, text.data, text.len);
-    memset(padded + text.len, '=', missing);
-    replace(padded, text.len, "-_", "+/");
-    int len = EVP_DecodeBlock(decoded, (unsigned char *)padded, (int)(text.len + missing));
-    if (len <= (int)missing || len - (int)missing > WEIR__RESERVATION_TOKEN_MAX)
-        return 0;
-    memcpy(bytes, decoded, (size_t)len - missing);
-    return (size_t)len - missing;
 }
 
 /* ---- The file ---- */

@@ -1,8 +1,8 @@
 /*
  * Reservations of the HTTP API.
  *
- * Token: what a reservation took, from which counters and when, authenticated by HMAC. It is self-contained: any worker
- * on the segment can settle it.
+ * Token: what a reservation took, from which counters and when, authenticated by HMAC, and base64url as text. It is
+ * self-contained: any worker on the segment can settle it.
  *
  * File of pending reservations: fixed size, a sidecar of the segment, mapped by every worker, so that a reservation
  * that is never settled expires, even if the worker that made it died. A slot is a state word and a token. Any worker
@@ -17,10 +17,9 @@
 
 /* ---- Tokens ---- */
 
-#define WEIR__RESERVATION_TOKEN_MAX      1016 /* bytes; fits a slot of the file */
-#define WEIR__RESERVATION_TOKEN_TEXT_MAX ((WEIR__RESERVATION_TOKEN_MAX + 2) / 3 * 4)
-#define WEIR__RESERVATION_CHARGES_MAX    32
-#define WEIR__RESERVATION_ID_BYTES       16
+#define WEIR__RESERVATION_TOKEN_MAX   1016 /* bytes; fits a slot of the file */
+#define WEIR__RESERVATION_CHARGES_MAX 32
+#define WEIR__RESERVATION_ID_BYTES    16
 
 /* What was taken from one counter, of a rule or of a direct limit. */
 struct weir__reservation_charge {
@@ -48,10 +47,6 @@ size_t weir__reservation_token_pack(const struct weir__reservation_token *token,
 /* False: not authentic. The charges point into `bytes`. */
 bool weir__reservation_token_unpack(const uint8_t *bytes, size_t len, const uint8_t key[WEIR_SECRET_BYTES],
                                     struct weir__reservation_token *token);
-
-/* To base64url and back; the length of the result, or 0. `to` needs WEIR__RESERVATION_TOKEN_TEXT_MAX + 1 bytes. */
-size_t weir__reservation_token_to_text(const uint8_t *bytes, size_t len, char *to);
-size_t weir__reservation_token_from_text(weir_text text, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX]);
 
 /* ---- The file of pending reservations ---- */
 

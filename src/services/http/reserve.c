@@ -5,15 +5,11 @@
 #include "base/json_writer.h"
 #include "services/http/api.h"
 
-#include <inttypes.h>
-#include <openssl/rand.h>
-#include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
-#define EXPIRES_DEFAULT_S 60
-#define EXPIRES_MAX_S     3600
-#define MARKER_MORE_NS    (60 * WEIR_SECOND) /* a marker outlives its token by this */
-#define AT_ONCE_MAX       1000               /* reservations that one weir__api_expire refunds */
+#define MARKER_MORE_NS (60 * WEIR_SECOND) /* a marker outlives its token by this */
+#define AT_ONCE_MAX    1000               /* reservations that one weir__api_expire refunds */
 
 /* ---- The marker: a counter with one unit, named by the token's id; the caller that takes it settles the token ---- */
 
@@ -36,11 +32,26 @@ static int take_marker(struct weir__api *api, const struct weir__reservation_tok
 
 /* ---- Settling ---- */
 
-/* Settles under a rule. `decision` NULL: only collects the request to the store; 1: there is one. */
-static int settle_rule(struct weir__api *api, const struct weir__reservation_charge *charge, int64_t amount,
-                       weir_time when, weir_decision *decision)
+/*
+ * Corrects one counter to the actual cost. `decision` NULL: only collects the request to the store; 1: there is one.
+ */
+static int settle_charge(struct weir__api *api, const struct weir__reservation_token *token,
+                         const struct weir__reservation_charge *charge, int64_t actual, weir_time now,
+                         weir_decision *decision)
 {
+    int64_t amount = actual - charge->cost;
+    weir_time when = amount < 0 ? token->taken : now;
     char rule[WEIR_NAME_MAX + 1];
+    if (charge->direct) {
+        weir_segment *segment = weir_engine_segment(api->engine);
+        weir_params params = charge->params;
+        weir_limit limit;
+        int error = decision ? weir__api_direct_limit(&params, &limit) : 0;
+        if (error || !decision)
+            return error;
+        return amount < 0 ? weir_refund(segment, &limit, charge->key.data, charge->key.len, -amount, when, decision)
+                          : weir_charge(segment, &limit, charge->key.data, charge->key.len, amount, when, decision);
+    }
     if (charge->rule.len > WEIR_NAME_MAX)
         return WEIR_ENORULE;
     memcpy(rule, charge->rule.data, charge->rule.len);
@@ -61,28 +72,7 @@ static int settle_rule(struct weir__api *api, const struct weir__reservation_cha
 static bool charge_needs_store(struct weir__api *api, const struct weir__reservation_token *token,
                                const struct weir__reservation_charge *charge, int64_t actual, weir_time now)
 {
-    int64_t amount = actual - charge->cost;
-    return api->async && !api->store_replied && !charge->direct &&
-           settle_rule(api, charge, amount, amount < 0 ? token->taken : now, NULL) == 1;
-}
-
-/* Corrects one counter to the actual cost. */
-static int settle_charge(struct weir__api *api, const struct weir__reservation_token *token,
-                         const struct weir__reservation_charge *charge, int64_t actual, weir_time now,
-                         weir_decision *decision)
-{
-    int64_t amount = actual - charge->cost;
-    weir_time when = amount < 0 ? token->taken : now;
-    if (!charge->direct)
-        return settle_rule(api, charge, amount, when, decision);
-    weir_segment *segment = weir_engine_segment(api->engine);
-    weir_params params = charge->params;
-    weir_limit limit;
-    int error = weir__api_direct_limit(&params, &limit);
-    if (error)
-        return error;
-    return amount < 0 ? weir_refund(segment, &limit, charge->key.data, charge->key.len, -amount, when, decision)
-                      : weir_charge(segment, &limit, charge->key.data, charge->key.len, amount, when, decision);
+    return weir__api_collects(api) && settle_charge(api, token, charge, actual, now, NULL) == 1;
 }
 
 static void write_charge(struct weir__buffer *out, const struct weir__reservation_charge *charge, int64_t actual,
@@ -93,14 +83,11 @@ static void write_charge(struct weir__buffer *out, const struct weir__reservatio
         weir__buffer_add_literal(out, "null");
     else
         weir__json_add_string(out, charge->rule);
-    weir__buffer_add_literal(out, ",\"key\":");
-    weir__json_add_string(out, charge->key);
-    weir__buffer_printf(out, ",\"reserved\":%" PRId64 ",\"cost\":%" PRId64, charge->cost, actual);
+    weir__json_add(out, ",\"key\":%t,\"reserved\":%d,\"cost\":%d", charge->key, charge->cost, actual);
     if (error)
         weir__buffer_add_literal(out, ",\"limit\":null,\"remaining\":null}");
     else
-        weir__buffer_printf(out, ",\"limit\":%" PRId64 ",\"remaining\":%" PRId64 "}", decision->limit,
-                            decision->remaining);
+        weir__json_add(out, ",\"limit\":%d,\"remaining\":%d}", decision->limit, decision->remaining);
 }
 
 /*
@@ -125,24 +112,6 @@ static void settle_all(struct weir__api *api, const struct weir__reservation_tok
     }
 }
 
-/* Reads {"reservation", "cost"}. False: the fault is set. */
-static bool read_settlement(const json_t *root, bool cancel, uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], size_t *len,
-                            int64_t *actual, struct weir__api_fault *fault)
-{
-    static const char *const of_commit[] = {"reservation", "cost", NULL}, *const of_cancel[] = {"reservation", NULL};
-    const json_t *text = json_object_get(root, "reservation");
-    if (!weir__api_only(root, cancel ? of_cancel : of_commit, NULL, -1, fault))
-        return false;
-    if (!json_is_string(text))
-        return weir__api_wrong(fault, -1, "reservation", "is needed: the text that reserve returned");
-    if (!cancel && !json_object_get(root, "cost"))
-        return weir__api_wrong(fault, -1, "cost", "is needed: what it cost in the end");
-    if (!weir__api_read_int(root, "cost", 0, WEIR__API_COST_MAX, -1, actual, fault))
-        return false;
-    *len = weir__reservation_token_from_text((weir_text){json_string_value(text), json_string_length(text)}, bytes);
-    return true;
-}
-
 /*
  * Takes the marker, before the store is involved, so that only one of several callers sends the request to it; the same
  * caller continues after the store's reply. False: the reply has the error.
@@ -151,34 +120,27 @@ static bool begin_settling(struct weir__api *api, const struct weir__reservation
                            struct weir__api_reply *reply)
 {
     bool first = false;
-    if (now.mono_ns >= token->due_ns) {
-        weir__api_fail(reply, 410, "expired", "the reservation has expired: its estimate is refunded", "reservation");
-        return false;
-    }
+    if (now.mono_ns >= token->due_ns)
+        return weir__api_fail(reply, 410, "expired", "the reservation has expired: its estimate is refunded",
+                              "reservation");
     int error = take_marker(api, token, now, &first);
     if (error)
-        weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
-    else if (!first)
-        weir__api_fail(reply, 409, "already_settled", "the reservation was committed or cancelled before",
-                       "reservation");
-    return first;
+        return weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
+    return first || weir__api_fail(reply, 409, "already_settled", "the reservation was committed or cancelled before",
+                                   "reservation");
 }
 
-void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply)
+void weir__api_settle(struct weir__api *api, struct weir__api_reply *reply)
 {
-    struct weir__api_fault fault = {.code = ""};
+    bool cancel = api->route->action == WEIR__API_CANCEL;
     struct weir__reservation_token token;
+    struct weir__api_item item;
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
-    size_t len = 0;
-    int64_t actual = 0;
-    json_t *root = weir__api_parse(body, &fault);
-    bool read = root && read_settlement(root, cancel, bytes, &len, &actual, &fault);
-    json_decref(root);
-    if (!read) {
-        weir__api_fail(reply, 400, fault.code, fault.message, fault.field);
+    if (!weir__api_read(api->body, cancel ? WEIR__API_TO_CANCEL : WEIR__API_TO_COMMIT, &item, reply))
         return;
-    }
+    int64_t actual = cancel ? 0 : item.cost;
     weir_time now = weir_clock(weir_engine_segment(api->engine));
+    size_t len = weir__read_base64url(item.text, bytes, sizeof bytes);
     if (!len || !weir__reservation_token_unpack(bytes, len, api->token_key, &token)) {
         weir__api_fail(reply, 400, "bad_reservation", "not a reservation token of this segment", "reservation");
         return;
@@ -189,7 +151,7 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
         reply->needs_store |= charge_needs_store(api, &token, &token.charges[i], actual, now);
     if (reply->needs_store)
         return;
-    weir__buffer_printf(&reply->out, "{\"settled\":true,\"cost\":%" PRId64 ",\"rules\":[", actual);
+    weir__json_add(&reply->out, "{\"settled\":true,\"cost\":%d,\"rules\":[", actual);
     settle_all(api, &token, actual, now, &reply->out);
     weir__buffer_add_literal(&reply->out, "]}\n");
 }
@@ -251,7 +213,7 @@ static size_t make_token(struct weir__api *api, const struct weir__api_item *ite
     } else {
         token->charges[0] = (struct weir__reservation_charge){.cost = item->cost,
                                                               .direct = true,
-                                                              .key = item->key,
+                                                              .key = item->text,
                                                               .quota = item->params.limit,
                                                               .window_ns = item->params.window_ns,
                                                               .params = item->params};
@@ -268,27 +230,21 @@ static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, 
                             uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX], weir_result *result,
                             struct weir__api_reply *reply)
 {
-    size_t len = 1;
+    size_t len = 0;
     for (int round = 0; round < 2; round++) {
         item->dry_run = round == 0;
         int error = weir__api_decide(api, item, token->taken, result);
-        if (error) {
-            weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
-            return 0;
-        }
+        if (error)
+            return (size_t)weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
         len = make_token(api, item, result, token, bytes);
-        if (!len) {
-            weir__api_fail(
+        if (!len)
+            return (size_t)weir__api_fail(
                 reply, 422, "too_large",
                 "the rules' names and keys do not fit into a reservation token (keys of at most 191 bytes, about 1000 "
                 "bytes in all)",
                 NULL);
-            return 0;
-        }
-        if (!weir_passes(&result->decision) && round == 1)
-            return 0;
     }
-    return len;
+    return weir_passes(&result->decision) ? len : 0;
 }
 
 /* Collects the requests to the store of both rounds. */
@@ -302,34 +258,15 @@ static bool needs_store(struct weir__api *api, struct weir__api_item *item)
     return needs;
 }
 
-static void write_reservation(struct weir__api *api, const weir_result *result, const uint8_t *bytes, size_t len,
-                              int64_t expires_s, struct weir__buffer *out)
+static void reserve_item(struct weir__api *api, struct weir__api_item *item, struct weir__api_reply *reply)
 {
-    char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
-    weir__api_write_result(out, result, api->scratch->outcomes);
-    weir__api_write_lease(api, out);
-    if (!len) {
-        weir__buffer_add_literal(out, ",\"reservation\":null,\"expires_s\":null}\n");
-        return;
-    }
-    weir__buffer_add_literal(out, ",\"reservation\":");
-    weir__json_add_string(out, (weir_text){text, weir__reservation_token_to_text(bytes, len, text)});
-    weir__buffer_printf(out, ",\"expires_s\":%" PRId64 "}\n", expires_s);
-}
-
-static void reserve_item(struct weir__api *api, struct weir__api_item *item, int64_t expires_s,
-                         struct weir__api_reply *reply)
-{
+    struct weir__reservation_token token = {.taken = weir_clock(weir_engine_segment(api->engine))};
     weir_result result;
     uint64_t first_slot;
     uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
-    if (needs_store(api, item)) {
-        reply->needs_store = true;
-        return;
-    }
-    struct weir__reservation_token token = {.taken = weir_clock(weir_engine_segment(api->engine))};
-    token.due_ns = token.taken.mono_ns + expires_s * WEIR_SECOND;
-    if (RAND_bytes(token.id, sizeof token.id) != 1) {
+    char text[WEIR__BASE64URL_MAX(WEIR__RESERVATION_TOKEN_MAX) + 1];
+    token.due_ns = token.taken.mono_ns + item->expires_s * WEIR_SECOND;
+    if (getrandom(token.id, sizeof token.id, 0) != (ssize_t)sizeof token.id) {
         weir__api_fail(reply, 503, "failed", "no random bytes are to be had", NULL);
         return;
     }
@@ -348,35 +285,34 @@ static void reserve_item(struct weir__api *api, struct weir__api_item *item, int
         weir__reservations_release(api->reservations, token.slot, token.due_ns / 1000);
     if (reply->status != 200)
         return;
-    write_reservation(api, &result, bytes, len, expires_s, &reply->out);
+    weir__api_write_result(api, &reply->out, &result);
+    if (len)
+        weir__json_add(&reply->out, ",\"reservation\":%t,\"expires_s\":%d}\n",
+                       (weir_text){text, weir__write_base64url(text, bytes, len)}, item->expires_s);
+    else
+        weir__buffer_add_literal(&reply->out, ",\"reservation\":null,\"expires_s\":null}\n");
     if (item->http)
         weir__api_set_http(api, &result, reply);
 }
 
-void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply)
+void weir__api_reserve(struct weir__api *api, struct weir__api_reply *reply)
 {
-    static const char *const more[] = {"expires_s", NULL};
-    struct weir__api_fault fault = {.code = ""};
     struct weir__api_item *item = &api->scratch->items[0];
-    int64_t expires_s = EXPIRES_DEFAULT_S;
     if (!api->reservations) {
         weir__api_fail(reply, 503, "no_reservations", "reservations are switched off (weir_api_reservations)", NULL);
         return;
     }
-    json_t *root = weir__api_parse(body, &fault);
-    if (root && weir__api_read_item(root, -1, more, item, &fault) &&
-        weir__api_read_int(root, "expires_s", 1, EXPIRES_MAX_S, -1, &expires_s, &fault)) {
-        if (item->dry_run)
-            weir__api_wrong(&fault, -1, "dry_run", "has no meaning for a reservation");
-        else if (item->cost < 1)
-            weir__api_wrong(&fault, -1, item->kind == WEIR__API_DESCRIPTORS ? "hits" : "cost",
-                            "must be at least 1: an estimate");
-    }
-    if (*fault.code) {
-        weir__api_fail(reply, 400, fault.code, fault.message, fault.field);
+    if (!weir__api_read_item(api->body, WEIR__API_TO_RESERVE, item, reply))
+        return;
+    if (item->dry_run) {
+        weir__api_wrong(reply, "dry_run", "has no meaning for a reservation");
+    } else if (item->cost < 1) {
+        weir__api_wrong(reply, item->kind == WEIR__API_DESCRIPTORS ? "hits" : "cost",
+                        "must be at least 1: an estimate");
+    } else if (needs_store(api, item)) {
+        reply->needs_store = true;
     } else {
-        item->http |= status_wanted;
-        reserve_item(api, item, expires_s, reply);
+        item->http |= api->status_wanted;
+        reserve_item(api, item, reply);
     }
-    json_decref(root);
 }

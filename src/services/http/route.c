@@ -42,27 +42,6 @@ void weir__api_close(struct weir__api *api)
 
 /* ---- Routes ---- */
 
-/* Percent-decodes; -1: malformed, or longer than `size`. */
-static int decode(weir_text text, char *to, size_t size)
-{
-    size_t len = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (len == size)
-            return -1;
-        if (c == '%') {
-            int high = i + 2 < text.len ? weir__hex_value(text.data[i + 1]) : -1,
-                low = i + 2 < text.len ? weir__hex_value(text.data[i + 2]) : -1;
-            if (high < 0 || low < 0)
-                return -1;
-            c = (char)(high << 4 | low);
-            i += 2;
-        }
-        to[len++] = c;
-    }
-    return (int)len;
-}
-
 static bool ends_in(weir_text text, const char *end)
 {
     size_t len = strlen(end);
@@ -78,10 +57,10 @@ static void find_key_route(enum weir__api_method method, weir_text path, struct 
     if (!slash || slash >= path.data + path.len)
         return;
     weir_text rule = {path.data, (size_t)(slash - path.data)}, key = {slash + 1, path.len - rule.len - 1};
-    int rule_len = decode(rule, route->rule, WEIR__API_RULE_MAX), key_len = decode(key, route->key, sizeof route->key);
+    int rule_len = weir__percent_decode(rule, false, route->rule, sizeof route->rule);
+    int key_len = weir__percent_decode(key, false, route->key, sizeof route->key);
     if (rule_len <= 0 || key_len <= 0 || memchr(route->rule, 0, (size_t)rule_len))
         return;
-    route->rule[rule_len] = 0;
     route->key_len = (size_t)key_len;
     route->allowed = block ? WEIR__PUT | WEIR__DELETE : WEIR__GET | WEIR__DELETE;
     route->action = WEIR__API_NO_METHOD;
@@ -124,12 +103,6 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
 
 /* ---- Keys ---- */
 
-void weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message, const char *field)
-{
-    reply->status = status;
-    weir__api_write_error(&reply->out, code, message, field);
-}
-
 static void fail_key(struct weir__api_reply *reply, int error)
 {
     if (error == WEIR_ENORULE)
@@ -140,32 +113,20 @@ static void fail_key(struct weir__api_reply *reply, int error)
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
 }
 
-static void write_key(struct weir__api_reply *reply, const struct weir__api_route *route)
+static void state(struct weir__api *api, struct weir__api_reply *reply)
 {
-    weir__buffer_add_literal(&reply->out, "{\"rule\":");
-    weir__json_add_name(&reply->out, route->rule);
-    weir__buffer_add_literal(&reply->out, ",\"key\":");
-    weir__json_add_string(&reply->out, (weir_text){route->key, route->key_len});
-}
-
-static void state(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
-{
+    const struct weir__api_route *route = api->route;
     weir_time now = {0, 0};
     weir_outcome outcome;
-    if (api->async && !api->store_replied &&
-        weir_key_state_begin(api->engine, route->rule, route->key, route->key_len, now, api->async) == 1) {
-        reply->needs_store = true;
+    reply->needs_store = weir__api_collects(api) && weir_key_state_begin(api->engine, route->rule, route->key,
+                                                                         route->key_len, now, api->async) == 1;
+    if (reply->needs_store)
         return;
-    }
     int error = api->async ? weir_key_state_finish(api->engine, route->rule, route->key, route->key_len, now,
                                                    api->async, &outcome)
                            : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
-    if (error) {
-        fail_key(reply, error);
-        return;
-    }
-    if (outcome.error) { /* the host's own state instead of the store's would mislead */
-        fail_key(reply, outcome.error);
+    if (error || outcome.error) { /* the host's own state instead of the store's would mislead */
+        fail_key(reply, error ? error : outcome.error);
         return;
     }
     weir__buffer_add_literal(&reply->out, "{");
@@ -173,109 +134,79 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
     weir__buffer_add_literal(&reply->out, "}\n");
 }
 
-static void reset(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
+static void reset(struct weir__api *api, struct weir__api_reply *reply)
 {
+    const struct weir__api_route *route = api->route;
     weir_time now = {0, 0};
-    if (api->async && !api->store_replied &&
-        weir_key_reset_begin(api->engine, route->rule, route->key, route->key_len, now, api->async) == 1) {
-        reply->needs_store = true;
+    reply->needs_store = weir__api_collects(api) && weir_key_reset_begin(api->engine, route->rule, route->key,
+                                                                         route->key_len, now, api->async) == 1;
+    if (reply->needs_store)
         return;
-    }
     int error = api->async
                     ? weir_key_reset_finish(api->engine, route->rule, route->key, route->key_len, now, api->async)
                     : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
-    if (error) {
+    if (error)
         fail_key(reply, error);
-        return;
-    }
-    write_key(reply, route);
-    weir__buffer_add_literal(&reply->out, ",\"reset\":true}\n");
+    else
+        weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"reset\":true}\n", route->rule,
+                       (weir_text){route->key, route->key_len});
 }
 
-/* Reads {"for": "10m"}; 0: the reply has the error. */
-static int64_t read_block(weir_text body, struct weir__api_reply *reply)
+/* Also unblocks, without a body. */
+static void block(struct weir__api *api, struct weir__api_reply *reply)
 {
-    static const char *const known[] = {"for", NULL};
-    struct weir__api_fault fault = {.code = ""};
-    int64_t for_ns = 0;
-    json_t *root = weir__api_parse(body, &fault);
-    if (root && weir__api_only(root, known, NULL, -1, &fault) &&
-        weir__api_read_duration(root, "for", -1, &for_ns, &fault) && !for_ns)
-        weir__api_wrong(&fault, -1, "for", "is needed: how long to block, such as \"10m\"");
-    json_decref(root);
-    if (*fault.code) {
-        weir__api_fail(reply, 400, fault.code, fault.message, fault.field);
-        return 0;
-    }
-    return for_ns;
-}
-
-static void block(struct weir__api *api, const struct weir__api_route *route, int64_t for_ns,
-                  struct weir__api_reply *reply)
-{
-    int error = weir_key_block(api->engine, route->rule, route->key, route->key_len, for_ns, (weir_time){0, 0});
-    if (error) {
-        fail_key(reply, error);
+    const struct weir__api_route *route = api->route;
+    struct weir__api_item item = {.for_ns = 0};
+    if (api->body && !weir__api_read(api->body, WEIR__API_TO_BLOCK, &item, reply))
         return;
-    }
-    write_key(reply, route);
-    weir__buffer_add_literal(&reply->out, ",\"blocked_for_s\":");
-    weir__json_add_seconds(&reply->out, for_ns);
-    weir__buffer_add_literal(&reply->out, "}\n");
+    int error = weir_key_block(api->engine, route->rule, route->key, route->key_len, item.for_ns, (weir_time){0, 0});
+    if (error)
+        fail_key(reply, error);
+    else
+        weir__json_add(&reply->out, "{\"rule\":%s,\"key\":%t,\"blocked_for_s\":%n}\n", route->rule,
+                       (weir_text){route->key, route->key_len}, item.for_ns);
 }
 
 /* ---- Run ---- */
 
+static void send_openapi(struct weir__api *api, struct weir__api_reply *reply)
+{
+    (void)api;
+    weir__buffer_add(&reply->out, weir__openapi, (size_t)(weir__openapi_end - weir__openapi));
+}
+
 void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,
                    struct weir__api_reply *reply)
 {
-    int64_t for_ns = 0;
+    static void (*const actions[])(struct weir__api *,
+                                   struct weir__api_reply *) = {[WEIR__API_CHECK] = weir__api_check,
+                                                                [WEIR__API_REFUND] = weir__api_check,
+                                                                [WEIR__API_RESERVE] = weir__api_reserve,
+                                                                [WEIR__API_COMMIT] = weir__api_settle,
+                                                                [WEIR__API_CANCEL] = weir__api_settle,
+                                                                [WEIR__API_RELEASE] = weir__api_release,
+                                                                [WEIR__API_RENEW] = weir__api_renew,
+                                                                [WEIR__API_OPENAPI] = send_openapi,
+                                                                [WEIR__API_STATE] = state,
+                                                                [WEIR__API_RESET] = reset,
+                                                                [WEIR__API_BLOCK] = block,
+                                                                [WEIR__API_UNBLOCK] = block};
     reply->status = 200;
-    reply->has_result = false;
-    reply->needs_store = false;
+    reply->index = -1;
+    reply->has_result = reply->needs_store = false;
     api->failure = 0;
+    api->route = route;
+    api->status_wanted = status_wanted;
     weir__api_memory_begin();
-    switch (route->action) {
-    case WEIR__API_CHECK:
-    case WEIR__API_REFUND:
-        weir__api_check(api, body, route->action == WEIR__API_REFUND, status_wanted, reply);
-        break;
-    case WEIR__API_RESERVE:
-        weir__api_reserve(api, body, status_wanted, reply);
-        break;
-    case WEIR__API_COMMIT:
-    case WEIR__API_CANCEL:
-        weir__api_settle(api, body, route->action == WEIR__API_CANCEL, reply);
-        break;
-    case WEIR__API_RELEASE:
-        weir__api_release(api, body, reply);
-        break;
-    case WEIR__API_RENEW:
-        weir__api_renew(api, body, reply);
-        break;
-    case WEIR__API_OPENAPI:
-        weir__buffer_add(&reply->out, weir__openapi, (size_t)(weir__openapi_end - weir__openapi));
-        break;
-    case WEIR__API_STATE:
-        state(api, route, reply);
-        break;
-    case WEIR__API_RESET:
-        reset(api, route, reply);
-        break;
-    case WEIR__API_BLOCK:
-        for_ns = read_block(body, reply);
-        if (for_ns)
-            block(api, route, for_ns, reply);
-        break;
-    case WEIR__API_UNBLOCK:
-        block(api, route, 0, reply);
-        break;
-    case WEIR__API_NO_PATH:
+    if (route->action == WEIR__API_NO_PATH) {
         weir__api_fail(reply, 404, "not_found", "there is nothing at this path; see openapi.json beside it", NULL);
-        break;
-    case WEIR__API_NO_METHOD:
+    } else if (route->action == WEIR__API_NO_METHOD) {
         weir__api_fail(reply, 405, "method_not_allowed", "this path has other methods", NULL);
-        break;
+    } else {
+        api->body = route->takes_body ? weir__api_parse(body, reply) : NULL;
+        if (api->body || !route->takes_body)
+            actions[route->action](api, reply);
+        json_decref(api->body);
     }
     weir__api_memory_end();
     if (reply->out.failed) {

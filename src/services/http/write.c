@@ -7,39 +7,28 @@
 void weir__api_write_error(struct weir__buffer *out, const char *code, const char *message, const char *field)
 {
     out->len = 0;
-    weir__buffer_add_literal(out, "{\"error\":{\"code\":");
-    weir__json_add_name(out, code);
-    weir__buffer_add_literal(out, ",\"message\":");
-    weir__json_add_name(out, message);
-    weir__buffer_add_literal(out, ",\"field\":");
-    weir__json_add_name(out, field ? field : "");
-    weir__buffer_add_literal(out, "}}\n");
+    weir__json_add(out, "{\"error\":{\"code\":%s,\"message\":%s,\"field\":%s}}\n", code, message, field);
+}
+
+bool weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message, const char *field)
+{
+    reply->status = status;
+    weir__api_write_error(&reply->out, code, message, field);
+    return false;
 }
 
 /* ---- Decisions ---- */
 
 static const char *reason(const weir_outcome *by, const weir_decision *decision)
 {
-    switch (by->reason) {
-    case WEIR_BY_NOTHING:
-        return "no_rule";
-    case WEIR_BY_ALLOW_LIST:
-        return "allow_list";
-    case WEIR_BY_BLOCK_LIST:
-        return "block_list";
-    case WEIR_BY_BAN:
-        return "ban";
-    case WEIR_BY_UNLIMITED:
-        return "unlimited";
-    case WEIR_BY_MISSING_KEY:
-        return "missing_key";
-    case WEIR_BY_FAILURE:
-        return "store_failure";
-    case WEIR_BY_SHED:
-        return "shed";
-    case WEIR_BY_LIMIT:
-        break;
-    }
+    static const char *const names[] = {
+        [WEIR_BY_NOTHING] = "no_rule",       [WEIR_BY_ALLOW_LIST] = "allow_list",
+        [WEIR_BY_BLOCK_LIST] = "block_list", [WEIR_BY_BAN] = "ban",
+        [WEIR_BY_UNLIMITED] = "unlimited",   [WEIR_BY_MISSING_KEY] = "missing_key",
+        [WEIR_BY_FAILURE] = "store_failure", [WEIR_BY_SHED] = "shed",
+    };
+    if (by->reason != WEIR_BY_LIMIT)
+        return names[by->reason];
     if (decision->verdict == WEIR_NEVER_FITS)
         return "never_fits";
     if (decision->verdict == WEIR_BLOCKED)
@@ -121,7 +110,16 @@ static void write_rule(struct weir__buffer *out, const weir_outcome *outcome)
     out->len = (size_t)(to - out->data);
 }
 
-void weir__api_write_result(struct weir__buffer *out, const weir_result *result, const weir_outcome *outcomes)
+void weir__api_write_lease(struct weir__api *api, struct weir__buffer *out)
+{
+    char text[WEIR_PERMITS_TEXT_MAX + 1];
+    const weir_permits *permits = &api->scratch->permits;
+    size_t len = permits->count ? weir_permits_to_text(api->engine, permits, text) : 0;
+    if (len)
+        weir__json_add(out, ",\"lease\":%t,\"lease_s\":%n", (weir_text){text, len}, permits->lease_ns);
+}
+
+void weir__api_write_result(struct weir__api *api, struct weir__buffer *out, const weir_result *result)
 {
     weir__buffer_add_literal(out, "{");
     weir__api_write_decision(out, &result->decided_by, &result->decision);
@@ -129,7 +127,8 @@ void weir__api_write_result(struct weir__buffer *out, const weir_result *result,
     for (size_t i = 0; i < result->outcomes; i++) {
         if (i)
             weir__buffer_add_literal(out, ",");
-        write_rule(out, &outcomes[i]);
+        write_rule(out, &api->scratch->outcomes[i]);
     }
     weir__buffer_add_literal(out, "]");
+    weir__api_write_lease(api, out);
 }

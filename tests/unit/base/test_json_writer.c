@@ -26,11 +26,23 @@ TEST(any_bytes_become_valid_json)
                    {12010 * INT64_C(1000000), "12.01"}};
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
         weir__buffer_borrow(&out, room, sizeof room);
-        weir__json_add_seconds(&out, seconds[i].ns);
+        weir__json_add(&out, "%n", seconds[i].ns);
         weir__buffer_add(&out, "", 1);
         CHECK(strcmp(out.data, seconds[i].text) == 0);
         weir__buffer_free(&out);
     }
+}
+
+TEST(format_stands_for_values)
+{
+    char room[8];
+    struct weir__buffer out;
+    weir__buffer_borrow(&out, room, sizeof room);
+    weir__json_add(&out, "%s,%s,%s,[%t,%d", "", NULL, "a\"", WEIR__TEXT(""), INT64_MIN);
+    weir__json_add(&out, ",%b,%b]", true, false);
+    weir__buffer_add(&out, "", 1);
+    CHECK(strcmp(out.data, "null,null,\"a\\\"\",[\"\",-9223372036854775808,true,false]") == 0);
+    weir__buffer_free(&out);
 }
 
 TEST(string_is_cut_between_characters)
