@@ -66,6 +66,25 @@ int weir__write_fully(int file, const void *data, size_t len)
     return 0;
 }
 
+bool weir__file_swap(const char *path, const char *text, size_t len, unsigned mode, unsigned group)
+{
+    char temporary[4200];
+    if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    unlink(temporary); /* left by a killed process, or by another user */
+    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool good = file >= 0 && fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, mode) == 0;
+    if (good) {
+        errno = weir__write_fully(file, text, len);
+        good = errno == 0;
+    }
+    if (file >= 0)
+        close(file);
+    return good && rename(temporary, path) == 0;
+}
+
 /* Makes a rename durable: a name is on the disk once its folder is. */
 static int sync_folder(const char *path)
 {

@@ -12,6 +12,9 @@ ssize_t weir__read_fully(int file, void *to, size_t size);
 int weir__write_fully(int file, const void *data, size_t len);
 /* Reads a regular file of less than 64 MiB, from malloc and terminated; NULL: it cannot be read. */
 char *weir__file_read(const char *path, size_t *len);
+/* Replaces a file atomically, without fsync, by a new one of this mode and group (-1: this process's). False: errno has
+ * the reason. */
+bool weir__file_swap(const char *path, const char *text, size_t len, unsigned mode, unsigned group);
 /* Replaces a file by `head` and `text`, atomically and durably. 0 or -errno. */
 int weir__file_replace(const char *path, const char *head, const char *text, size_t len);
 /* Creates the folder of a file, and those above it, readable for every user. False: errno has the reason. */

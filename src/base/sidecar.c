@@ -1,16 +1,14 @@
 /* Small sidecar files of the segment, and the agent's channel for them. See sidecar.h. */
 #include "base/sidecar.h"
+#include "base/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Kinds of messages: the text of one of these files, or a number of rules (HISTORY). */
 static const char *const endings[] = {".hosts", ".hosts.lines", ".queue"};
@@ -37,21 +35,6 @@ static struct {
 
 /* ---- Writing ---- */
 
-/* `group` may read the file; -1: the group that new files of this process have. */
-static bool replace(const char *path, unsigned group, const char *text, size_t len)
-{
-    char temporary[4200];
-    if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary)
-        return false;
-    unlink(temporary); /* left by a killed process, or by another user */
-    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool written = file >= 0 && fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0 &&
-                   write(file, text, len) == (ssize_t)len;
-    if (file >= 0)
-        close(file);
-    return written && rename(temporary, path) == 0;
-}
-
 /* Does not block: a text that does not fit into the socket is lost; the next one follows in a few seconds. */
 static bool send_text(uint8_t what, const char *text, size_t len)
 {
@@ -73,7 +56,7 @@ bool weir__sidecar_write(const char *path, const char *text, size_t len)
 {
     size_t segment = strlen(sender.segment);
     if (!sender.on)
-        return replace(path, (unsigned)-1, text, len);
+        return weir__file_swap(path, text, len, 0640, (unsigned)-1);
     for (size_t i = 0; i < FILES; i++)
         if (strncmp(path, sender.segment, segment) == 0 && strcmp(path + segment, endings[i]) == 0)
             return send_text((uint8_t)i, text, len);
@@ -88,11 +71,6 @@ bool weir__sidecar_request_history(size_t rules)
 }
 
 /* ---- The channel ---- */
-
-bool weir__sidecar_channel(int ends[2])
-{
-    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
-}
 
 void weir__sidecar_send_by(int channel, const char *segment_path)
 {
@@ -125,7 +103,7 @@ bool weir__sidecar_receive(int channel, const char *segment_path, unsigned group
         return true;
     if (message.head.what < FILES) {
         snprintf(path, sizeof path, "%s%s", segment_path, endings[message.head.what]);
-        (void)!replace(path, group, inbox->text, inbox->len);
+        (void)!weir__file_swap(path, inbox->text, inbox->len, 0640, group);
     } else if (message.head.what == HISTORY && inbox->len == sizeof count) {
         memcpy(&count, inbox->text, sizeof count);
         *rules = count;

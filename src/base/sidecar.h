@@ -15,9 +15,7 @@ bool weir__sidecar_write(const char *path, const char *text, size_t len);
 
 /* ---- The channel ---- */
 
-/* Creates a channel: ends[0] for the supervisor, ends[1] for the agent. False: errno has the reason. */
-bool weir__sidecar_channel(int ends[2]);
-/* In the agent: from now on weir__sidecar_write sends to the channel. */
+/* The channel is a socketpair of SOCK_SEQPACKET. In the agent: from now on weir__sidecar_write sends to the channel. */
 void weir__sidecar_send_by(int channel, const char *segment_path);
 /* Requests a history with room for `rules` from the supervisor. False: there is no channel, or the request was not
  * sent. */

@@ -2,6 +2,7 @@
 #include "serve/agent.h"
 #include "control/control.h"
 #include "stats/stats.h"
+#include "base/clock.h"
 #include "base/signals.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,31 +42,29 @@ static bool become_agent(struct weir__config *config, const struct weir__agent_u
 
 /* The agent's process. It has its own session: Ctrl-C at a terminal does not reach it, and it cannot insert input into
  * that terminal. It dies with its parent. */
-_Noreturn static void agent_main(const struct weir__agent_process *agent, const struct weir__config *config,
-                                 const struct weir__logger *root_log, pid_t parent, int channel, int output)
+_Noreturn static void agent_main(const struct weir__agent_process *agent, pid_t parent, int channel, int output)
 {
-    struct weir__config own = *config;
-    struct weir__logger own_log = *root_log;
-    const struct weir__logger *log = &own_log;
+    struct weir__config own = *agent->config;
+    struct weir__logger log = *agent->log;
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) /* it could read what is typed at the terminal */
         _exit(1);
     if (output > 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0)
-        own_log.file = STDERR_FILENO; /* not the log file, which it could truncate */
-    weir__close_descriptors(log->file, channel);
+        log.file = STDERR_FILENO; /* not the log file, which it could truncate */
+    weir__close_descriptors(log.file, channel);
     setsid();
     if (agent->nginx_conf)
         explicit_bzero(agent->nginx_conf, strlen(agent->nginx_conf));
     if (channel > 0)
-        weir__sidecar_send_by(channel, config->segment_path);
-    if (!become_agent(&own, &agent->user, log))
+        weir__sidecar_send_by(channel, own.segment_path);
+    if (!become_agent(&own, &agent->user, &log))
         _exit(1);
     prctl(PR_SET_NAME, "weir-agent"); /* set after privileges are dropped; tests rely on it */
     prctl(PR_SET_PDEATHSIG, agent->death ? agent->death : SIGTERM); /* a change of user clears it */
     int signals = weir__signals_open();
     if (signals < 0 || getppid() != parent)
         _exit(1);
-    enum weir__exchange_end end = weir__agent_run(&own, log, signals, NULL);
+    enum weir__exchange_end end = weir__agent_run(&own, &log, signals, NULL);
     _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
 }
 
@@ -86,39 +86,25 @@ bool weir__agent_become(struct weir__config *config, const struct weir__logger *
     return find_user_and_share(&user, config, log) && become_agent(config, &user, log);
 }
 
-struct preparation {
-    const struct weir__config *config;
-    const struct weir__logger *log;
-    struct weir__agent_user user;
-};
-
-/* In a helper process. */
-static int prepare_as_agent(void *context)
-{
-    const struct preparation *preparation = context;
-    struct weir__config own = *preparation->config;
-    own.admin.listener = NULL; /* only the agent binds the admin port */
-    if (!become_agent(&own, &preparation->user, preparation->log))
-        return 1;
-    own.admin.listener = preparation->config->admin.listener;
-    return weir__bootstrap(&own, preparation->log) ? 0 : 1;
-}
-
 bool weir__agent_prepare(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct preparation preparation = {config, log, {0}};
-    const struct weir__helper helper = {
-        .work = prepare_as_agent, .context = &preparation, .keep = {log->file}, .deadline_ms = PREPARE_MS};
+    struct weir__agent_user user;
     if (geteuid() != 0 || !config->published)
         return weir__bootstrap(config, log);
-    if (!find_user_and_share(&preparation.user, config, log))
+    if (!find_user_and_share(&user, config, log))
         return false;
-    int code = weir__helper_run(&helper);
+    int code = weir__helper_fork(PREPARE_MS, log->file, 0);
+    if (code == WEIR__IN_HELPER) {
+        struct weir__config own = *config;
+        own.admin.listener = NULL; /* only the agent binds the admin port */
+        bool good = become_agent(&own, &user, log);
+        own.admin.listener = config->admin.listener;
+        _exit(good && weir__bootstrap(&own, log) ? 0 : 1);
+    }
     if (code < 0)
-        weir__logf(log, WEIR__LOG_ERROR, "cannot prepare the rules as user %s: %s", preparation.user.name,
-                   strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "cannot prepare the rules as user %s: %s", user.name, strerror(errno));
     if (code != 0)
-        weir__handover_warn(config, &preparation.user, false, log);
+        weir__handover_warn(config, &user, false, log);
     return code == 0;
 }
 
@@ -131,7 +117,7 @@ static void close_if_open(int *descriptor)
 }
 
 /* Copies complete lines of the agent to the log, and lines over 4 KiB in pieces. */
-static void output_copy(struct weir__agent_process *agent, const struct weir__logger *log)
+static void output_copy(struct weir__agent_process *agent)
 {
     for (int i = 0; agent->output > 0 && i < MESSAGES_MAX; i++) {
         char *line = agent->line;
@@ -144,17 +130,17 @@ static void output_copy(struct weir__agent_process *agent, const struct weir__lo
         const char *end = memrchr(line, '\n', len);
         size_t complete = end ? (size_t)(end - line) + 1 : len == sizeof agent->line ? len : 0;
         if (complete)
-            weir__log_raw(log, (weir_text){line, complete});
+            weir__log_raw(agent->log, (weir_text){line, complete});
         memmove(line, line + complete, len - complete);
         agent->line_len = len - complete;
     }
 }
 
-static void output_close(struct weir__agent_process *agent, const struct weir__logger *log)
+static void output_close(struct weir__agent_process *agent)
 {
-    output_copy(agent, log);
+    output_copy(agent);
     if (agent->line_len)
-        weir__log_raw(log, (weir_text){agent->line, agent->line_len});
+        weir__log_raw(agent->log, (weir_text){agent->line, agent->line_len});
     close_if_open(&agent->output);
     agent->line_len = 0;
 }
@@ -180,96 +166,85 @@ static bool port_is_taken(const struct weir__config *config)
 }
 
 /* Restarts an agent that lacks the admin port once the port is free. */
-static void port_look(struct weir__agent_process *agent, const struct weir__config *config, int64_t now_ms)
+static void port_look(struct weir__agent_process *agent, int64_t now_ms)
 {
     if (!agent->portless || now_ms < agent->port_due_ms)
         return;
     agent->port_due_ms = now_ms + PAUSE_MAX_MS;
-    agent->portless = port_is_taken(config);
+    agent->portless = port_is_taken(agent->config);
     if (!agent->portless)
-        weir__agent_restart(agent, now_ms);
+        weir__agent_restart(agent);
 }
 
-void weir__agent_start_if_due(struct weir__agent_process *agent, const struct weir__config *config,
-                              const struct weir__logger *log, int64_t now_ms)
+void weir__agent_start_if_due(struct weir__agent_process *agent)
 {
-    if (agent->pid || !weir__agent_needed(config) || now_ms < agent->due_ms)
+    int64_t now_ms = weir__monotonic_ms();
+    if (agent->pid || !weir__agent_needed(agent->config) || now_ms < agent->due_ms)
         return;
     int ends[2] = {0, 0}, output[2] = {0, 0};
     agent->due_ms = now_ms + PAUSE_MAX_MS; /* in case starting fails */
-    if (!find_user_and_share(&agent->user, config, log))
+    if (!find_user_and_share(&agent->user, agent->config, agent->log))
         return;
-    if (agent->user.drops && (!weir__sidecar_channel(ends) || pipe2(output, O_CLOEXEC) != 0)) {
-        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
+    if (agent->user.drops &&
+        (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 || pipe2(output, O_CLOEXEC) != 0)) {
+        weir__logf(agent->log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
         close_if_open(&ends[0]);
         close_if_open(&ends[1]);
         return;
     }
     if (output[0] > 0)
         fcntl(output[0], F_SETFL, O_NONBLOCK);
-    agent->portless = port_is_taken(config);
+    agent->portless = port_is_taken(agent->config);
     agent->port_due_ms = now_ms + PAUSE_MAX_MS;
     pid_t parent = getpid(), child = fork();
     if (child == 0)
-        agent_main(agent, config, log, parent, ends[1], output[1]);
+        agent_main(agent, parent, ends[1], output[1]);
     close_if_open(&ends[1]);
     close_if_open(&output[1]);
     agent->channel = ends[0];
     agent->output = output[0];
     if (child < 0) {
-        weir__logf(log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
+        weir__logf(agent->log, WEIR__LOG_ERROR, "agent failed to start: %s; retrying in 5 s", strerror(errno));
         channel_close(agent);
-        output_close(agent, log);
+        output_close(agent);
         return;
     }
     agent->pid = child;
     agent->started_ms = now_ms;
 }
 
-struct history {
-    const char *segment_path;
-    size_t rules;
-};
-
-/* In a helper process, as the agent can write to the file. */
-static int history_make(void *context)
-{
-    const struct history *history = context;
-    return -weir__history_writer_prepare(history->segment_path, history->rules);
-}
-
 /* Creates a history with room for `rules`. Rate-limited: the agent repeats a request that has no effect. */
-static void history_prepare(struct weir__agent_process *agent, const struct weir__config *config, size_t rules,
-                            int64_t now_ms)
+static void history_prepare(struct weir__agent_process *agent, size_t rules, int64_t now_ms)
 {
+    const char *segment = agent->config->segment_path;
     char path[4200];
-    struct history history = {config->segment_path, rules};
-    const struct weir__helper helper = {.work = history_make, .context = &history, .deadline_ms = HISTORY_MS};
     if (now_ms < agent->history_due_ms)
         return;
-    bool made = weir__helper_run(&helper) == 0;
-    agent->history_due_ms = now_ms + (made ? HISTORY_PAUSE_MS : HISTORY_MS + 10 * HISTORY_PAUSE_MS);
-    snprintf(path, sizeof path, "%s.history", config->segment_path);
-    if (made)
+    int code = weir__helper_fork(HISTORY_MS, 0, 0); /* as the agent can write to the file */
+    if (code == WEIR__IN_HELPER)
+        _exit(-weir__history_writer_prepare(segment, rules));
+    agent->history_due_ms = now_ms + (code == 0 ? HISTORY_PAUSE_MS : HISTORY_MS + 10 * HISTORY_PAUSE_MS);
+    snprintf(path, sizeof path, "%s.history", segment);
+    if (code == 0)
         (void)!weir__handover_file(path, &agent->user);
 }
 
 /* Kills an agent that did not exit in time after weir__agent_restart. */
-static void renew_late(struct weir__agent_process *agent, const struct weir__logger *log, int64_t now_ms)
+static void renew_late(struct weir__agent_process *agent, int64_t now_ms)
 {
     if (!agent->pid || !agent->renewing || now_ms < agent->renew_due_ms)
         return;
-    weir__logf(log, WEIR__LOG_WARNING, "agent did not exit within %d s; killing it and starting another",
+    weir__logf(agent->log, WEIR__LOG_WARNING, "agent did not exit within %d s; killing it and starting another",
                RENEW_MS / 1000);
     kill(agent->pid, SIGKILL);
     agent->renew_due_ms = now_ms + RENEW_MS;
 }
 
-void weir__agent_poll(struct weir__agent_process *agent, const struct weir__config *config,
-                      const struct weir__logger *log, int64_t now_ms)
+void weir__agent_poll(struct weir__agent_process *agent)
 {
-    renew_late(agent, log, now_ms);
-    output_copy(agent, log);
+    int64_t now_ms = weir__monotonic_ms();
+    renew_late(agent, now_ms);
+    output_copy(agent);
     if (!agent->pid || agent->channel <= 0)
         return;
     for (int i = 0; i < MESSAGES_MAX; i++) {
@@ -277,24 +252,24 @@ void weir__agent_poll(struct weir__agent_process *agent, const struct weir__conf
         if (poll(&wait, 1, 0) <= 0)
             break;
         size_t rules = 0;
-        if (!(wait.revents & POLLIN) ||
-            !weir__sidecar_receive(agent->channel, config->segment_path, agent->user.workers, &agent->inbox, &rules)) {
+        if (!(wait.revents & POLLIN) || !weir__sidecar_receive(agent->channel, agent->config->segment_path,
+                                                               agent->user.workers, &agent->inbox, &rules)) {
             channel_close(agent); /* the agent has closed its end */
             return;
         }
         if (rules)
-            history_prepare(agent, config, rules, now_ms);
+            history_prepare(agent, rules, now_ms);
     }
-    port_look(agent, config, now_ms);
+    port_look(agent, now_ms);
     if (now_ms - agent->shared_ms < SHARE_MS)
         return;
     agent->shared_ms = now_ms;
-    agent->foreign = weir__handover_warn(config, &agent->user, agent->foreign, log);
+    agent->foreign = weir__handover_warn(agent->config, &agent->user, agent->foreign, agent->log);
 }
 
-void weir__agent_restart(struct weir__agent_process *agent, int64_t now_ms)
+void weir__agent_restart(struct weir__agent_process *agent)
 {
-    agent->renew_due_ms = now_ms + RENEW_MS;
+    agent->renew_due_ms = weir__monotonic_ms() + RENEW_MS;
     agent->due_ms = 0;
     agent->pause_ms = 0;
     agent->renewing = agent->pid != 0;
@@ -302,41 +277,40 @@ void weir__agent_restart(struct weir__agent_process *agent, int64_t now_ms)
         kill(agent->pid, SIGTERM);
 }
 
-bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int status, const struct weir__logger *log,
-                        int64_t now_ms)
+void weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int status)
 {
+    int64_t now_ms = weir__monotonic_ms();
     if (!agent->pid || child != agent->pid)
-        return false;
+        return;
     agent->pid = 0;
     channel_close(agent);
-    output_close(agent, log);
+    output_close(agent);
     if (agent->renewing) {
         agent->renewing = false;
-        return true;
+        return;
     }
     if (now_ms - agent->started_ms >= STEADY_MS)
         agent->pause_ms = 0;
-    agent->pause_ms = !agent->pause_ms                     ? PAUSE_MS
-                      : agent->pause_ms * 2 < PAUSE_MAX_MS ? agent->pause_ms * 2
-                                                           : PAUSE_MAX_MS;
+    agent->pause_ms = agent->pause_ms ? agent->pause_ms * 2 : PAUSE_MS;
+    if (agent->pause_ms > PAUSE_MAX_MS)
+        agent->pause_ms = PAUSE_MAX_MS;
     agent->due_ms = now_ms + agent->pause_ms;
     if (WIFSIGNALED(status))
-        weir__logf(log, WEIR__LOG_WARNING, "agent killed by signal %d (%s); restarting in %d ms", WTERMSIG(status),
-                   strsignal(WTERMSIG(status)), (int)agent->pause_ms);
+        weir__logf(agent->log, WEIR__LOG_WARNING, "agent killed by signal %d (%s); restarting in %d ms",
+                   WTERMSIG(status), strsignal(WTERMSIG(status)), (int)agent->pause_ms);
     else
-        weir__logf(log, WEIR__LOG_WARNING, "agent exited (exit code %d); restarting in %d ms", WEXITSTATUS(status),
-                   (int)agent->pause_ms);
-    return true;
+        weir__logf(agent->log, WEIR__LOG_WARNING, "agent exited (exit code %d); restarting in %d ms",
+                   WEXITSTATUS(status), (int)agent->pause_ms);
 }
 
-void weir__agent_stop(struct weir__agent_process *agent, const struct weir__logger *log)
+void weir__agent_stop(struct weir__agent_process *agent)
 {
     bool ended = agent->pid == 0;
     if (!ended)
         kill(agent->pid, SIGTERM);
     for (int waited = 0; waited < LAST_MS && !ended; waited += 10) {
         ended = waitpid(agent->pid, NULL, WNOHANG) != 0;
-        output_copy(agent, log);
+        output_copy(agent);
         if (!ended)
             poll(NULL, 0, 10);
     }
@@ -346,5 +320,5 @@ void weir__agent_stop(struct weir__agent_process *agent, const struct weir__logg
     }
     agent->pid = 0;
     channel_close(agent);
-    output_close(agent, log);
+    output_close(agent);
 }

@@ -1,5 +1,6 @@
 /* The runtime directory: nginx.conf, rules, sockets and temporary files of one weir serve. See deployment.h. */
 #include "serve/deployment.h"
+#include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -172,22 +173,7 @@ bool weir__runtime_dir_restore(struct weir__runtime_dir *folder, unsigned group)
 bool weir__runtime_dir_write(const struct weir__runtime_dir *folder, const char *name, const char *text,
                              unsigned long len, unsigned group)
 {
-    char path[512], temporary[520];
+    char path[512];
     snprintf(path, sizeof path, "%s/%s", folder->path, name);
-    snprintf(temporary, sizeof temporary, "%s.new", path);
-    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file < 0)
-        return false;
-    bool good = true;
-    for (unsigned long done = 0; good && done < len;) {
-        ssize_t wrote = write(file, text + done, len - done);
-        if (wrote > 0)
-            done += (unsigned long)wrote;
-        else
-            good = wrote < 0 && errno == EINTR;
-    }
-    if (good && group)
-        good = fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0;
-    good &= close(file) == 0;
-    return good && rename(temporary, path) == 0;
+    return weir__file_swap(path, text, len, group ? 0640 : 0600, group ? group : (unsigned)-1);
 }

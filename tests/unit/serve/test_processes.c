@@ -24,6 +24,15 @@ static int64_t now_ms(void)
     return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
+/* Runs `work` in a helper. */
+static int helper_run(int (*work)(void *context), void *context, int keep, int64_t deadline_ms)
+{
+    int code = weir__helper_fork(deadline_ms, keep, 0);
+    if (code == WEIR__IN_HELPER)
+        _exit(work(context));
+    return code;
+}
+
 static int number(void *context)
 {
     return *(int *)context;
@@ -67,15 +76,15 @@ static int look(void *context)
 TEST(helper_returns_the_result_of_its_work)
 {
     for (int code = 0; code < 60; code += 7)
-        CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = number, .context = &code, .deadline_ms = 5000}), code);
-    CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = die, .deadline_ms = 5000}), -1);
+        CHECK_EQ(helper_run(number, &code, 0, 5000), code);
+    CHECK_EQ(helper_run(die, NULL, 0, 5000), -1);
 }
 
 TEST(stopped_helper_is_killed_at_its_deadline)
 {
     int64_t before = now_ms();
     errno = 0;
-    CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = stop, .deadline_ms = 100}), -1);
+    CHECK_EQ(helper_run(stop, NULL, 0, 100), -1);
     CHECK_EQ(errno, ETIMEDOUT);
     CHECK(now_ms() - before >= 100 && now_ms() - before < 4000);
 }
@@ -85,11 +94,9 @@ TEST(helper_has_its_own_session_and_only_kept_descriptors)
     int ends[2], others[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0 && pipe2(others, O_CLOEXEC) == 0);
     struct descriptors seen = {ends[1], others[1], getsid(0)};
-    CHECK_EQ(weir__helper_run(
-                 &(struct weir__helper){.work = look, .context = &seen, .keep = {ends[1]}, .deadline_ms = 5000}),
-             0);
+    CHECK_EQ(helper_run(look, &seen, ends[1], 5000), 0);
     /* The child processes it leaves behind are killed: then the pipe has no other end. */
-    CHECK_EQ(weir__helper_run(&(struct weir__helper){.work = leave_child, .keep = {ends[1]}, .deadline_ms = 5000}), 0);
+    CHECK_EQ(helper_run(leave_child, NULL, ends[1], 5000), 0);
     char byte;
     close(ends[1]);
     CHECK_EQ(read(ends[0], &byte, 1), 0);
@@ -116,7 +123,7 @@ TEST(closed_channel_and_repeated_text)
     struct stat at;
     size_t rules;
     int ends[2];
-    CHECK(mkdtemp(folder) && weir__sidecar_channel(ends));
+    CHECK(mkdtemp(folder) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     snprintf(segment, sizeof segment, "%s/segment", folder);
     snprintf(path, sizeof path, "%s.hosts", segment);
     static const char hosts[] = "\0\1\1hosts", more[] = "\0\0\1";
@@ -159,9 +166,7 @@ TEST(agent_cannot_inject_terminal_input)
 {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-    CHECK_EQ(weir__helper_run(&(struct weir__helper){
-                 .work = terminal_calls, .context = &ends[1], .keep = {ends[1]}, .deadline_ms = 5000}),
-             0);
+    CHECK_EQ(helper_run(terminal_calls, &ends[1], ends[1], 5000), 0);
     close(ends[0]);
     close(ends[1]);
 }
