@@ -192,19 +192,19 @@ bool weir__input_open(struct weir__input *input, const char *path)
         input->path = path;
         return true;
     }
-    input->file = weir__file_rules_open(path, weir__input_find, input);
+    input->file = weir__file_open(path, WEIR__FILE_RULES, weir__input_find, input);
     if (!input->file)
         return false;
-    input->path = input->file->path;
-    input->text = input->file->text;
-    input->len = input->file->len;
+    input->path = input->file->rules_path;
+    input->text = input->file->rules_text.data;
+    input->len = input->file->rules_text.len;
     return true;
 }
 
 void weir__input_close(struct weir__input *input)
 {
     free(input->read);
-    weir__file_rules_close(input->file);
+    weir__file_close(input->file);
 }
 
 const char *weir__input_default(void)
@@ -216,8 +216,8 @@ const char *weir__input_segment(const char *path, struct weir__findings *finding
 {
     if (!weir__is_weir_yaml(path))
         return path;
-    struct weir__file_rules *file = weir__file_rules_open(path, weir__find_errors, findings);
+    struct weir__file *file = weir__file_open(path, WEIR__FILE_RULES, weir__find_errors, findings);
     const char *segment = file ? weir__text("%s", file->segment) : NULL;
-    weir__file_rules_close(file);
+    weir__file_close(file);
     return segment;
 }

@@ -40,9 +40,9 @@ struct weir__input {
     const char *text;
     size_t len;
     struct weir__findings *findings;
-    bool errors_only;              /* leaves warnings to weir lint */
-    char *read;                    /* of a stream */
-    struct weir__file_rules *file; /* of a weir.yaml */
+    bool errors_only;        /* leaves warnings to weir lint */
+    char *read;              /* of a stream */
+    struct weir__file *file; /* of a weir.yaml */
 };
 
 /* Zero it except `findings` and `errors_only`. False after findings were added. Close it in any case. */

@@ -11,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_MAX_BYTES = 256, URL_MAX = 4096 };
+enum { NAME_MAX_BYTES = 256 };
 
 struct weir__service {
     struct weir__http *http; /* or, in this process: */
     struct weir__control *control;
-    struct weir__file_queue *queue; /* NULL: not needed */
+    struct weir__file *file; /* weir.yaml; NULL: the database is given */
     struct weir__control_host host;
     struct weir__database_owner owner;
     char user[NAME_MAX_BYTES];
@@ -37,39 +37,33 @@ static void name_user(char *name, size_t size)
 }
 
 /* Finds the database, and opens the queue if it is needed. False: the error was printed. */
-static bool places_find(struct weir__service *service, const char *file, bool queue, char *url)
+static bool places_find(struct weir__service *service, const char *file, bool queue, const char **url)
 {
     struct weir__findings findings = {.to = stderr};
-    bool found = true;
-    if (file && queue) {
-        service->queue = weir__file_queue_open(file, weir__find_errors, &findings);
-        found = service->queue != NULL;
-        const char *rules = found ? weir__file_queue_rules(service->queue) : NULL;
-        snprintf(url, URL_MAX, "%s",
-                 rules ? rules : "sqlite::memory:"); /* without a rules service there is no audit log */
-    } else if (file) {
-        found = weir__rules_database(file, weir__find_errors, &findings, url, URL_MAX);
+    if (file) {
+        service->file =
+            weir__file_open(file, queue ? WEIR__FILE_QUEUE : WEIR__FILE_DATABASE, weir__find_errors, &findings);
+        weir__findings_free(&findings);
+        if (!service->file)
+            return false;
+        *url = service->file->database ? service->file->database : "sqlite::memory:"; /* there is no audit log */
+        service->host.queue = service->file->queue;
     }
-    weir__findings_free(&findings);
-    if (found)
-        service->owner = weir__database_owner(url);
-    if (service->queue && !service->owner.user)
-        service->owner = weir__database_owner(weir__file_queue_database(service->queue));
-    return found;
+    service->owner = weir__database_owner(*url);
+    if (service->host.queue && !service->owner.user)
+        service->owner = weir__database_owner(service->file->queue_database);
+    return true;
 }
 
 /* Opens the database, or with `file` the one that it names. False: the error was printed. */
 static bool open_here(struct weir__service *service, const struct weir__given *given, const char *database,
                       const char *file, bool queue)
 {
-    char url[URL_MAX];
-    snprintf(url, sizeof url, "%s", database ? database : "");
-    if (!places_find(service, file, queue, url))
+    const char *url = database;
+    if (!places_find(service, file, queue, &url))
         return false;
     name_user(service->user, sizeof service->user);
-    if (service->queue)
-        service->host.queue = weir__file_queue_calls(service->queue);
-    struct weir__control_options open = {.url = url, .host = service->queue ? &service->host : NULL};
+    struct weir__control_options open = {.url = url, .host = service->host.queue ? &service->host : NULL};
     int error = weir__act_as_owner(&service->owner) ? weir__control_open(&open, &service->control) : WEIR__DB_GONE;
     weir__act_as_self(&service->owner);
     if (error == 0)
@@ -173,7 +167,7 @@ void weir__service_close(struct weir__service *service)
     if (!service->http && weir__act_as_owner(&service->owner)) {
         if (service->control)
             weir__control_close(service->control);
-        weir__file_queue_close(service->queue);
+        weir__file_close(service->file);
         weir__act_as_self(&service->owner);
     }
     free(service);

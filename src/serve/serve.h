@@ -33,6 +33,8 @@
 
 #include <weir/weir.h>
 
+struct weir__control_queue;
+
 enum weir__serve_mode {
     WEIR__SERVE_RUN,
     WEIR__SERVE_CHECK, /* reports whether it would run; changes nothing */
@@ -48,38 +50,25 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
  */
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
 
-/* Opens the queue of a weir.yaml, for commands. NULL after a report to `diagnose`. */
-struct weir__file_queue;
-struct weir__control_queue;
-struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context);
-const struct weir__control_queue *weir__file_queue_calls(const struct weir__file_queue *queue);
-/* NULL is allowed. */
-void weir__file_queue_close(struct weir__file_queue *queue);
-
-/* The URL of the rules service's database; NULL: the file has no rules service. */
-const char *weir__file_queue_rules(const struct weir__file_queue *queue);
-/* The URL of the queue's own database; NULL: it is in the store. */
-const char *weir__file_queue_database(const struct weir__file_queue *queue);
-
-/*
- * The rules of a weir.yaml and the path of its counters: the published rules if it has a rules service; before the
- * first publication, the rules that the file names.
- */
-struct weir__file_rules {
-    const char *path; /* of a file or directory; NULL: the rules are `text` */
-    const char *text; /* weir.yaml with everything else blanked out */
-    size_t len;
-    const char *segment;
-};
 /* True if the file has members that only a weir.yaml has. False for a rule file and an unreadable one. */
 bool weir__is_weir_yaml(const char *path);
-/* NULL after a report to `diagnose`. */
-struct weir__file_rules *weir__file_rules_open(const char *file, weir_diagnose *diagnose, void *context);
-/* NULL is allowed. */
-void weir__file_rules_close(struct weir__file_rules *rules);
 
-/* Copies the URL of the rules service's database to `url`. False after a report to `diagnose`. */
-bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size);
+/* A weir.yaml that a command has opened. */
+struct weir__file {
+    /* FILE_RULES: those published if it has a rules service; before the first publication, those that the file names */
+    const char *rules_path; /* of a file or directory; NULL: the rules are rules_text */
+    weir_text rules_text;   /* weir.yaml with everything else blanked out */
+    const char *segment;
+    const char *database;                    /* URL of the rules service's; NULL: the file has no rules service */
+    const struct weir__control_queue *queue; /* FILE_QUEUE */
+    const char *queue_database;              /* URL of its own; NULL: the queue is in the store */
+};
+enum weir__file_part { WEIR__FILE_RULES, WEIR__FILE_DATABASE, WEIR__FILE_QUEUE };
+/* NULL after a report to `diagnose`, also if the file does not have the part that is needed. */
+struct weir__file *weir__file_open(const char *path, enum weir__file_part needed, weir_diagnose *diagnose,
+                                   void *context);
+/* NULL is allowed. */
+void weir__file_close(struct weir__file *file);
 
 /*
  * For commands that root runs. SQLite replays a journal that lies beside a database, and the journal names another file

@@ -11,11 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- Rules and counters ---- */
-
 struct opened {
-    struct weir__file_rules rules; /* must be first: the caller's pointer */
+    struct weir__file file; /* must be first: the caller's pointer */
     struct weir__config config;
+    struct weir__queue_admin *queue_admin; /* NULL: not needed */
 };
 
 bool weir__is_weir_yaml(const char *path)
@@ -33,120 +32,65 @@ bool weir__is_weir_yaml(const char *path)
     return is;
 }
 
-/* The published rules; before the first publication, those that the file names. */
-static bool find_rules(struct opened *opened)
+/* The published rules; before the first publication, those that the file names. NULL, or what is missing. */
+static const char *find_rules(struct opened *opened)
 {
     const struct weir__config *config = &opened->config;
+    struct weir__file *file = &opened->file;
     bool first = config->published && access(config->rules_path, F_OK) != 0;
     weir_text text = first ? config->import_text : config->rules_text;
-    opened->rules.path = first ? config->import_path : config->rules_path;
-    opened->rules.text = opened->rules.path ? NULL : text.data;
-    opened->rules.len = opened->rules.path ? 0 : text.len;
-    opened->rules.segment = config->segment_path;
-    return opened->rules.path || text.len > 0;
+    file->rules_path = first ? config->import_path : config->rules_path;
+    file->rules_text = file->rules_path ? (weir_text){NULL, 0} : text;
+    return file->rules_path || text.len > 0 ? NULL
+                                            : "nothing was published yet in the rules service that it takes its rules "
+                                              "from: weir rules get published";
 }
 
-struct weir__file_rules *weir__file_rules_open(const char *file, weir_diagnose *diagnose, void *context)
+static const char *find_database(const struct opened *opened)
 {
-    struct opened *opened = calloc(1, sizeof *opened);
-    if (!opened)
-        return NULL;
-    if (weir__config_load(&opened->config, file, diagnose, context) == 0 &&
-        (find_rules(opened) ||
-         weir__config_report(
-             file,
-             "nothing was published yet in the rules service that it takes its rules from: weir rules get published",
-             diagnose, context)))
-        return &opened->rules;
-    weir__file_rules_close(&opened->rules);
+    if (!opened->config.admin.database)
+        return "it has no rules service; the field admin adds one";
+    /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
+    (void)mkdir(opened->config.state_path, 0755);
     return NULL;
 }
 
-void weir__file_rules_close(struct weir__file_rules *rules)
+struct weir__file *weir__file_open(const char *path, enum weir__file_part needed, weir_diagnose *diagnose,
+                                   void *context)
 {
-    struct opened *opened = (struct opened *)rules;
+    static const struct weir__logger terminal = {.file = 2, .plain = true};
+    struct opened *opened = calloc(1, sizeof *opened);
+    if (!opened || weir__config_load(&opened->config, path, diagnose, context) != 0)
+        goto failed;
+    struct weir__config *config = &opened->config;
+    opened->file = (struct weir__file){
+        .segment = config->segment_path, .database = config->admin.database, .queue_database = config->queue.database};
+    const char *missing = needed == WEIR__FILE_RULES      ? find_rules(opened)
+                          : needed == WEIR__FILE_DATABASE ? find_database(opened)
+                          : config->queue.wanted          ? NULL
+                                                          : "there is no queue in it: nothing is deferred here";
+    if (missing) {
+        weir__config_report(path, missing, diagnose, context);
+        goto failed;
+    }
+    if (needed != WEIR__FILE_QUEUE)
+        return &opened->file;
+    weir__handover_take_store(config); /* another user may not read its files: see weir__act_as_owner */
+    opened->queue_admin = weir__queue_admin_open(config, &terminal);
+    opened->file.queue = weir__queue_admin_calls(opened->queue_admin);
+    if (opened->queue_admin)
+        return &opened->file;
+failed:
+    weir__file_close(opened ? &opened->file : NULL);
+    return NULL;
+}
+
+void weir__file_close(struct weir__file *file)
+{
+    struct opened *opened = (struct opened *)file;
     if (!opened)
         return;
+    weir__queue_admin_close(opened->queue_admin);
     weir__config_free(&opened->config);
     free(opened);
-}
-
-/* ---- The database of the rules service ---- */
-
-static bool database_find(const struct weir__config *config, weir_diagnose *diagnose, void *context, char *url,
-                          size_t size)
-{
-    const char *database = config->admin.database;
-    if (!database)
-        return weir__config_report(config->file, "it has no rules service; the field admin adds one", diagnose,
-                                   context);
-    if (strlen(database) >= size)
-        return weir__config_report(config->file, "the address of the database is too long", diagnose, context);
-    /* `weir token create` may run before weir serve ever did. If this fails, opening the database reports why. */
-    (void)mkdir(config->state_path, 0755);
-    snprintf(url, size, "%s", database);
-    return true;
-}
-
-bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size)
-{
-    struct weir__config *config = calloc(1, sizeof *config);
-    if (!config)
-        return false;
-    bool found =
-        weir__config_load(config, file, diagnose, context) == 0 && database_find(config, diagnose, context, url, size);
-    weir__config_free(config);
-    free(config);
-    return found;
-}
-
-/* ---- The queue ---- */
-
-static const struct weir__logger terminal = {.file = 2, .plain = true};
-
-struct weir__file_queue {
-    struct weir__config config;
-    struct weir__queue_admin *admin;
-};
-
-struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context)
-{
-    struct weir__file_queue *queue = calloc(1, sizeof *queue);
-    if (!queue)
-        return NULL;
-    const struct weir__queue_config *config = &queue->config.queue;
-    if (weir__config_load(&queue->config, file, diagnose, context) == 0 &&
-        (config->wanted ||
-         weir__config_report(file, "there is no queue in it: nothing is deferred here", diagnose, context))) {
-        weir__handover_take_store(&queue->config); /* another user may not read its files: see weir__act_as_owner */
-        queue->admin = weir__queue_admin_open(&queue->config, &terminal);
-    }
-    if (queue->admin)
-        return queue;
-    weir__file_queue_close(queue);
-    return NULL;
-}
-
-const struct weir__control_queue *weir__file_queue_calls(const struct weir__file_queue *queue)
-{
-    return weir__queue_admin_calls(queue->admin);
-}
-
-const char *weir__file_queue_rules(const struct weir__file_queue *queue)
-{
-    return queue->config.admin.database;
-}
-
-const char *weir__file_queue_database(const struct weir__file_queue *queue)
-{
-    return queue->config.queue.database;
-}
-
-void weir__file_queue_close(struct weir__file_queue *queue)
-{
-    if (!queue)
-        return;
-    weir__queue_admin_close(queue->admin);
-    weir__config_free(&queue->config);
-    free(queue);
 }
