@@ -203,6 +203,8 @@ $B/libweir-api.a: $(API_OBJ)
 
 $B/src/services/http/route.o: src/services/http/openapi.json
 
+$B/src/serve/nginx_conf.o: src/serve/nginx.conf.in
+
 $B/src/control/rest.o: src/control/openapi.json
 
 $B/src/cli/options.o: src/cli/help.txt

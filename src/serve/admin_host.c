@@ -17,14 +17,6 @@ static json_t *seconds(int64_t ns)
     return ns < 0 ? json_null() : json_real((double)ms / 1000);
 }
 
-/* Formats the object, and frees it. */
-static int format_json(json_t *object, char **json)
-{
-    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    return *json ? 0 : WEIR_ENOMEM;
-}
-
 /* ---- Keys ---- */
 
 static int key_state(void *context, const struct weir__host_query *query, char **json)
@@ -38,13 +30,12 @@ static int key_state(void *context, const struct weir__host_query *query, char *
     const weir_decision *decision = &outcome.decision;
     const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : "limit"; /* as in the HTTP API */
     json_t *object =
-        json_pack("{s:s, s:s%, s:s, s:I, s:I}", "rule", outcome.rule, "key", key.data, key.len, "reason", reason,
-                  "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining);
-    if (object) {
-        json_object_set_new(object, "retry_after_s", seconds(decision->retry_after_ns));
-        json_object_set_new(object, "reset_s", seconds(decision->reset_after_ns));
-    }
-    return format_json(object, json);
+        json_pack("{s:s, s:s%, s:s, s:I, s:I, s:o, s:o}", "rule", outcome.rule, "key", key.data, key.len, "reason",
+                  reason, "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining,
+                  "retry_after_s", seconds(decision->retry_after_ns), "reset_s", seconds(decision->reset_after_ns));
+    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return *json ? 0 : WEIR_ENOMEM;
 }
 
 static int key_reset(void *context, const char *rule, weir_text key)

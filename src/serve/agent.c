@@ -82,16 +82,15 @@ static void log_start(const struct watched *w)
 }
 
 /* Reaps children. False: the agent exited by itself, after it logged why. */
-static bool reap(struct weir__agent_process *agent, const struct weir__logger *log)
+static bool reap(struct weir__agent_process *agent)
 {
     int status;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
-        bool failed = child == agent->pid && !agent->renewing && WIFEXITED(status);
-        if (failed) {
+        if (child == agent->pid && !agent->renewing && WIFEXITED(status)) {
             agent->pid = 0;
             return false;
         }
-        weir__agent_reaped(agent, child, status, log, weir__monotonic_ms());
+        weir__agent_reaped(agent, child, status);
     }
     return true;
 }
@@ -100,7 +99,8 @@ static bool reap(struct weir__agent_process *agent, const struct weir__logger *l
  * root can read changes. */
 static int run_child(struct watched *w, int signals)
 {
-    struct weir__agent_process agent = {.death = SIGKILL}; /* SIGKILL of the supervisor kills the agent, too */
+    /* SIGKILL of the supervisor kills the agent, too */
+    struct weir__agent_process agent = {.config = w->config, .log = w->log, .death = SIGKILL};
     bool stopping = false;
     weir__privilege_limit(w->log);
     bool good = weir__agent_prepare(w->config, w->log);
@@ -111,10 +111,10 @@ static int run_child(struct watched *w, int signals)
                                 {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN},
                                 {.fd = agent.output > 0 ? agent.output : -1, .events = POLLIN}};
         bool requested = false;
-        weir__agent_start_if_due(&agent, w->config, w->log, weir__monotonic_ms());
+        weir__agent_start_if_due(&agent);
         poll(wait, sizeof wait / sizeof *wait, POLL_MS);
-        weir__agent_poll(&agent, w->config, w->log, weir__monotonic_ms());
-        good = reap(&agent, w->log);
+        weir__agent_poll(&agent);
+        good = reap(&agent);
         for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE;
              requested = true)
             stopping |= action == WEIR__ACTION_STOP;
@@ -124,12 +124,13 @@ static int run_child(struct watched *w, int signals)
         if (!changed(w, requested))
             continue;
         take_next(w);
+        agent.config = w->config;
         w->fingerprint = w->last_seen = weir__config_fingerprint(w->config);
         log_start(w);
         good = weir__agent_prepare(w->config, w->log);
-        weir__agent_restart(&agent, weir__monotonic_ms());
+        weir__agent_restart(&agent);
     }
-    weir__agent_stop(&agent, w->log);
+    weir__agent_stop(&agent);
     if (good)
         weir__logf(w->log, WEIR__LOG_INFO, "stopped");
     return good ? 0 : 1;

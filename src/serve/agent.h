@@ -15,6 +15,8 @@
 /* ---- The process (agent_process.c): starting, restarting, serving its requests, stopping ---- */
 
 struct weir__agent_process {
+    const struct weir__config *config; /* set by the supervisor, also when it changes */
+    const struct weir__logger *log;
     pid_t pid;              /* 0: not running */
     int64_t started_ms;     /* time of the last start */
     int64_t due_ms;         /* not started again before this time */
@@ -45,19 +47,16 @@ bool weir__agent_prepare(const struct weir__config *config, const struct weir__l
 
 /* Starts the agent unless it runs, waits for its back-off, or has nothing to do. To be called several times a second.
  */
-void weir__agent_start_if_due(struct weir__agent_process *agent, const struct weir__config *config,
-                              const struct weir__logger *log, int64_t now_ms);
+void weir__agent_start_if_due(struct weir__agent_process *agent);
 /* Serves requests of the agent, copies its log lines, enforces the deadline of a restart, and warns of root's files in
  * the state folder. To be called several times a second. */
-void weir__agent_poll(struct weir__agent_process *agent, const struct weir__config *config,
-                      const struct weir__logger *log, int64_t now_ms);
+void weir__agent_poll(struct weir__agent_process *agent);
 /* Sends SIGTERM, as the configuration has changed; weir__agent_start_if_due starts the next agent. */
-void weir__agent_restart(struct weir__agent_process *agent, int64_t now_ms);
-/* Handles the exit of a child. False: the child is not the agent. */
-bool weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int status, const struct weir__logger *log,
-                        int64_t now_ms);
+void weir__agent_restart(struct weir__agent_process *agent);
+/* Handles the exit of a child, which need not be the agent. */
+void weir__agent_reaped(struct weir__agent_process *agent, pid_t child, int status);
 /* Sends SIGTERM, waits 3 s for the last exchange with the store, then kills the agent. */
-void weir__agent_stop(struct weir__agent_process *agent, const struct weir__logger *log);
+void weir__agent_stop(struct weir__agent_process *agent);
 
 /* ---- The threads (agent_threads.c) ---- */
 

@@ -20,22 +20,22 @@
 #define SAMPLER_NICE    (-10)
 #define SERVICE_RETRY   5 /* polls between two attempts to open the admin listener: 5 s */
 
-enum { POLLER, HISTORY, SERVICE, SAMPLER, HEARTBEATS, THREADS };
+enum { THREADS_MAX = 5 };
 
 struct agent_threads {
     const struct weir__config *config;
     const struct weir__logger *log;
-    struct weir__rules_poller *poller;     /* NULL: no origin */
-    struct weir__host *host;               /* NULL: not open */
-    struct weir__control *control;         /* NULL: no rules service, or not open yet; for the thread SERVICE alone */
-    struct weir__admin *admin;             /* NULL: not listening yet; for the thread SERVICE alone */
-    int socket;                            /* bound by root for the admin listener; 0: none, or in use */
-    struct weir__ingest *ingest;           /* NULL: no queue, or not listening yet; for the thread HISTORY alone */
-    struct weir__load_sampler *sampler;    /* NULL: no overload control */
-    struct weir__dispatcher *dispatcher;   /* NULL: no queue */
+    struct weir__rules_poller *poller;   /* NULL: no origin */
+    struct weir__host *host;             /* NULL: not open */
+    struct weir__control *control;       /* NULL: no rules service, or not open yet; for its thread alone */
+    struct weir__admin *admin;           /* NULL: not listening yet; for its thread alone */
+    int socket;                          /* bound by root for the admin listener; 0: none, or in use */
+    struct weir__ingest *ingest;         /* NULL: no queue, or not listening yet; for the thread of the history alone */
+    struct weir__load_sampler *sampler;  /* NULL: no overload control */
+    struct weir__dispatcher *dispatcher; /* NULL: no queue */
     struct weir__heartbeat_sender *sender; /* NULL: no other hosts */
-    pthread_t threads[THREADS];
-    bool started[THREADS];
+    pthread_t threads[THREADS_MAX];
+    size_t started;
 
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -45,12 +45,6 @@ struct agent_threads {
 bool weir__agent_needed(const struct weir__config *config)
 {
     return config->published || config->store.url || config->hot_bytes || config->load.on || config->queue.wanted;
-}
-
-static bool start_thread(struct agent_threads *threads, int which, void *(*run)(void *threads))
-{
-    threads->started[which] = pthread_create(&threads->threads[which], NULL, run, threads) == 0;
-    return threads->started[which];
 }
 
 /* Waits `ms` of the monotonic clock. True: the threads must end. */
@@ -161,16 +155,6 @@ static void *sample_load(void *context)
     return NULL;
 }
 
-static bool start_sampler(struct agent_threads *threads)
-{
-    if (!threads->config->load.on)
-        return true;
-    threads->sampler = weir__load_sampler_open(threads->config, threads->host->engine, threads->log);
-    if (!threads->sampler)
-        return true; /* it has logged why; limits are not scaled */
-    return start_thread(threads, SAMPLER, sample_load);
-}
-
 /* Thread: sends heartbeats. Its own, as the store may block it. */
 static void *send_heartbeats(void *context)
 {
@@ -183,14 +167,6 @@ static void *send_heartbeats(void *context)
     return NULL;
 }
 
-static bool start_heartbeats(struct agent_threads *threads)
-{
-    if (!weir__heartbeat_sender_wanted(threads->config))
-        return true;
-    threads->sender = weir__heartbeat_sender_new(threads->config, threads->log);
-    return threads->sender && start_thread(threads, HEARTBEATS, send_heartbeats);
-}
-
 /* Formats the heartbeat that goes along with each poll of the origin. */
 static size_t format_heartbeat(void *context, char *to, size_t size)
 {
@@ -201,32 +177,40 @@ static size_t format_heartbeat(void *context, char *to, size_t size)
     return weir__heartbeat_format(&heartbeat, to, size);
 }
 
-static bool start_poller(struct agent_threads *threads)
-{
-    if (!threads->config->origin.url)
-        return true;
-    threads->poller = weir__rules_poller_new(threads->config, threads->log, format_heartbeat, threads);
-    return threads->poller && start_thread(threads, POLLER, poll_rules);
-}
-
-static bool start_dispatcher(struct agent_threads *threads)
-{
-    if (!threads->config->queue.wanted)
-        return true;
-    threads->dispatcher = weir__dispatcher_start(threads->config, threads->host->engine, threads->log);
-    return threads->dispatcher != NULL;
-}
-
 static bool start(struct agent_threads *threads)
 {
+    const struct weir__config *config = threads->config;
+    const struct weir__logger *log = threads->log;
     weir__deadline_cond(&threads->end);
     pthread_mutex_init(&threads->lock, NULL);
-    threads->host = weir__host_open(threads->config, threads->log);
-    return threads->host && start_poller(threads) &&
-           start_dispatcher(threads) && /* before the queue's listener, which reports to it */
-           start_thread(threads, HISTORY, record_history) &&
-           (!threads->config->admin.listener || start_thread(threads, SERVICE, run_rules_service)) &&
-           start_sampler(threads) && start_heartbeats(threads);
+    threads->host = weir__host_open(config, log);
+    if (!threads->host)
+        return false;
+    if (config->origin.url)
+        threads->poller = weir__rules_poller_new(config, log, format_heartbeat, threads);
+    if (config->queue.wanted) /* before the queue's listener, which reports to it */
+        threads->dispatcher = weir__dispatcher_start(config, threads->host->engine, log);
+    if (config->load.on) /* NULL: it has logged why; limits are not scaled */
+        threads->sampler = weir__load_sampler_open(config, threads->host->engine, log);
+    if (weir__heartbeat_sender_wanted(config))
+        threads->sender = weir__heartbeat_sender_new(config, log);
+    if ((config->origin.url && !threads->poller) || (config->queue.wanted && !threads->dispatcher) ||
+        (weir__heartbeat_sender_wanted(config) && !threads->sender))
+        return false;
+    const struct {
+        bool wanted;
+        void *(*run)(void *threads);
+    } list[THREADS_MAX] = {{threads->poller != NULL, poll_rules},
+                           {true, record_history},
+                           {config->admin.listener != NULL, run_rules_service},
+                           {threads->sampler != NULL, sample_load},
+                           {threads->sender != NULL, send_heartbeats}};
+    for (size_t i = 0; i < THREADS_MAX; i++) {
+        if (list[i].wanted && pthread_create(&threads->threads[threads->started], NULL, list[i].run, threads) != 0)
+            return false;
+        threads->started += list[i].wanted;
+    }
+    return true;
 }
 
 static void stop(struct agent_threads *threads)
@@ -235,9 +219,8 @@ static void stop(struct agent_threads *threads)
     threads->ending = true;
     pthread_cond_broadcast(&threads->end);
     pthread_mutex_unlock(&threads->lock);
-    for (int i = 0; i < THREADS; i++)
-        if (threads->started[i])
-            pthread_join(threads->threads[i], NULL);
+    for (size_t i = 0; i < threads->started; i++)
+        pthread_join(threads->threads[i], NULL);
     weir__heartbeat_sender_free(threads->sender);
     weir__load_sampler_close(threads->sampler);
     weir__dispatcher_finish(threads->dispatcher);

@@ -66,15 +66,16 @@ static bool delivery_prepare(struct weir__deployment *deployment, const struct w
     return deployment->config.queue.gateway != NULL;
 }
 
-bool weir__deployment_write(struct weir__deployment *deployment, const struct weir__nginx *nginx,
-                            const struct weir__runtime_dir *folder, unsigned number, bool test_only,
-                            const struct weir__logger *log)
+bool weir__deployment_write(struct weir__deployment *deployment, const struct weir__serving *serving, unsigned number,
+                            bool test_only)
 {
     static const char none[] = "rules: []\n";
+    const struct weir__runtime_dir *folder = &serving->folder;
+    const struct weir__logger *log = &serving->log;
     const struct weir__config *config = &deployment->config;
     struct rlimit files = {.rlim_max = 1024};
     char rules_name[64];
-    if (weir__speaks_resp(config) && !*nginx->stream_module) {
+    if (weir__has_listener(config, WEIR__RESP) && !*serving->nginx.stream_module) {
         weir__logf(log, WEIR__LOG_ERROR,
                    "resp needs ngx_stream_weir_module.so, which is missing beside ngx_http_weir_module.so");
         return false;
@@ -102,7 +103,7 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     }
     getrlimit(RLIMIT_NOFILE, &files);
     struct weir__nginx_setting setting = {
-        .nginx = nginx,
+        .nginx = &serving->nginx,
         .rules_file = *deployment->rules_file ? deployment->rules_file : config->rules_path,
         .rules_by_workers = by_workers,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
@@ -117,19 +118,20 @@ bool weir__deployment_write(struct weir__deployment *deployment, const struct we
     return good;
 }
 
-enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deployment, const struct weir__nginx *nginx,
-                                            const struct weir__runtime_dir *folder, int interrupt,
-                                            const struct weir__logger *log)
+enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deployment,
+                                            const struct weir__serving *serving, int interrupt)
 {
+    const char *folder = serving->folder.path;
     char path[512], output[16384], formatted[WEIR__LOG_MESSAGE_MAX];
-    snprintf(path, sizeof path, "%s/" WEIR__NGINX_CONF_NEXT, folder->path);
-    enum weir__nginx_test result = weir__nginx_test_conf(nginx, folder->path, path, interrupt, output, sizeof output);
+    snprintf(path, sizeof path, "%s/" WEIR__NGINX_CONF_NEXT, folder);
+    enum weir__nginx_test result =
+        weir__nginx_test_conf(&serving->nginx, folder, path, interrupt, output, sizeof output);
     for (const char *at = output; result == WEIR__NGINX_TEST_FAILED && *at;) {
         size_t len = strcspn(at, "\n");
         struct weir__nginx_message line = weir__nginx_message_parse((weir_text){at, len});
         if (line.level == WEIR__NGINX_ERROR || line.level == WEIR__NGINX_FATAL || line.level == WEIR__NGINX_OTHER) {
             weir__nginx_message_format(line.message, deployment->conf, formatted, sizeof formatted);
-            weir__logf(log, WEIR__LOG_ERROR, "%s", formatted);
+            weir__logf(&serving->log, WEIR__LOG_ERROR, "%s", formatted);
         }
         at += len + (at[len] == '\n');
     }

@@ -71,15 +71,21 @@ void weir__deployment_free(struct weir__deployment *deployment);
 #define WEIR__NGINX_CONF_NEXT "next-nginx.conf"
 #define WEIR__NGINX_CONF_FILE "nginx.conf"
 
+/* What a weir serve has from its start to its end. */
+struct weir__serving {
+    struct weir__nginx nginx;
+    struct weir__runtime_dir folder;
+    struct weir__logger log;
+    int signals; /* of weir__signals_open */
+};
+
 /* Writes nginx.conf (as WEIR__NGINX_CONF_NEXT) and the rules into the runtime directory. `number`: unique for each
  * deployment. False after a logged error. */
-bool weir__deployment_write(struct weir__deployment *deployment, const struct weir__nginx *nginx,
-                            const struct weir__runtime_dir *folder, unsigned number, bool test_only,
-                            const struct weir__logger *log);
-/* Runs nginx -t on what was written; logs nginx's errors. */
-enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deployment, const struct weir__nginx *nginx,
-                                            const struct weir__runtime_dir *folder, int interrupt,
-                                            const struct weir__logger *log);
+bool weir__deployment_write(struct weir__deployment *deployment, const struct weir__serving *serving, unsigned number,
+                            bool test_only);
+/* Runs nginx -t on what was written, until `interrupt` (-1: none) becomes readable; logs nginx's errors. */
+enum weir__nginx_test weir__deployment_test(const struct weir__deployment *deployment,
+                                            const struct weir__serving *serving, int interrupt);
 /* Logs listeners, routes, rules and services, one a line. */
 void weir__deployment_log(const struct weir__deployment *deployment, const struct weir__logger *log);
 
@@ -90,7 +96,6 @@ uint64_t weir__config_fingerprint(const struct weir__config *config);
 
 /* Runs a tested deployment, and frees it, until a signal stops it. `print`: the fingerprint from when it was read.
  * Returns the exit code. */
-int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, const struct weir__nginx *nginx,
-                         struct weir__runtime_dir *folder, struct weir__logger *log, int signals);
+int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, struct weir__serving *serving);
 
 #endif

@@ -48,10 +48,11 @@ static bool is_made_by_weir(const char *path, int file, const struct stat *at)
            (pread(file, magic, sizeof magic, 0) == (ssize_t)sizeof magic && magic[0] == 0xf7 && magic[7] == 0x0a);
 }
 
-bool weir__handover_file(const char *path, const struct weir__agent_user *user)
+/* `create`: O_CREAT or 0. */
+static bool share_file(const char *path, const struct weir__agent_user *user, int create)
 {
     struct stat at;
-    int file = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int file = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | create, 0600);
     if (file < 0)
         return errno == ENOENT;
     bool good = fstat(file, &at) == 0;
@@ -63,18 +64,15 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user)
     return good;
 }
 
-static void lock_make(const char *path)
+bool weir__handover_file(const char *path, const struct weir__agent_user *user)
 {
-    int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (file >= 0)
-        close(file);
+    return share_file(path, user, 0);
 }
 
 /* Creates the segment and its mapped sidecar files. In a helper process: the agent may have locked or truncated
  * existing ones. Ignores errors, as the agent reports them. */
-static int segment_make(void *context)
+static void segment_make(const struct weir__config *config)
 {
-    const struct weir__config *config = context;
     static const char none[] = "rules: []\n";
     char ledger[4200], load[4200];
     weir *engine = NULL;
@@ -90,26 +88,25 @@ static int segment_make(void *context)
                             .load = config->load.on ? load : NULL};
     (void)!weir_open(&options, &engine);
     (void)!weir__history_writer_prepare(config->segment_path, 0);
-    return 0;
 }
 
 static void segment_share(const struct weir__config *config, const struct weir__agent_user *user,
                           const struct weir__logger *log)
 {
     static const char *const files[] = {"", ".ledger", ".hot", ".load", ".history", ".observer", ".load.lock"};
-    enum { LOCKS = 5 }; /* files from here on are empty, for locks */
+    enum { FIRST_LOCK_FILE = 5 }; /* files from here on are empty, for locks */
     char path[4200];
-    const struct weir__helper helper = {.work = segment_make,
-                                        .context = (void *)(uintptr_t)config,
-                                        .deadline_ms = MAKE_MS + (config->segment_bytes >> 30) * MAKE_GIB_MS};
-    if (weir__helper_run(&helper) != 0)
+    int code = weir__helper_fork(MAKE_MS + (config->segment_bytes >> 30) * MAKE_GIB_MS, 0, 0);
+    if (code == WEIR__IN_HELPER) {
+        segment_make(config);
+        _exit(0);
+    }
+    if (code != 0)
         weir__logf(log, WEIR__LOG_WARNING, "cannot prepare segment %s for the agent: %s; the agent opens it as it is",
                    config->segment_path, strerror(errno));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, files[i]);
-        if (i >= LOCKS)
-            lock_make(path);
-        if (!weir__handover_file(path, user))
+        if (!share_file(path, user, i >= FIRST_LOCK_FILE ? O_CREAT : 0))
             weir__logf(log, WEIR__LOG_WARNING, "cannot share %s with the agent's user %s: %s", path, user->name,
                        strerror(errno));
     }

@@ -49,7 +49,7 @@ static bool wait_for(pid_t child, int64_t ms, int *status)
     return waitpid(child, status, 0) == child;
 }
 
-int weir__helper_run(const struct weir__helper *helper)
+int weir__helper_fork(int64_t deadline_ms, int keep, int keep_too)
 {
     int status = 0;
     pid_t child = fork();
@@ -58,11 +58,10 @@ int weir__helper_run(const struct weir__helper *helper)
     if (child == 0) {
         setsid(); /* without the terminal of the user who started weir serve */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        weir__close_descriptors(helper->keep[0], helper->keep[1]);
-        _exit(helper->work(helper->context));
+        weir__close_descriptors(keep, keep_too);
+        return WEIR__IN_HELPER;
     }
-    bool ended = wait_for(child, helper->deadline_ms, &status);
-    if (!ended) {
+    if (!wait_for(child, deadline_ms, &status)) {
         kill(child, SIGKILL);
         wait_for(child, KILLED_MS, &status);
         errno = ETIMEDOUT;

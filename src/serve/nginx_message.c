@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- Parsing ---- */
 
@@ -30,23 +31,14 @@ static bool skip(weir_text *text, const char *accept)
     return i > 0;
 }
 
-static bool begins(weir_text *text, const char *with)
-{
-    size_t len = strlen(with);
-    if (text->len < len || memcmp(text->data, with, len) != 0)
-        return false;
-    *text = (weir_text){text->data + len, text->len - len};
-    return true;
-}
-
 /* `2026/11/15 06:41:31 [emerg] 12#12: *3 message`, or `nginx: [emerg] message` before nginx opens its log. */
 struct weir__nginx_message weir__nginx_message_parse(weir_text line)
 {
     struct weir__nginx_message other = {WEIR__NGINX_OTHER, line};
     weir_text rest = line, behind;
-    bool early = begins(&rest, "nginx: ");
-    if (!early &&
-        !(skip(&rest, "0123456789/") && begins(&rest, " ") && skip(&rest, "0123456789:") && begins(&rest, " ")))
+    bool early = weir__text_skip(&rest, "nginx: ");
+    if (!early && !(skip(&rest, "0123456789/") && weir__text_skip(&rest, " ") && skip(&rest, "0123456789:") &&
+                    weir__text_skip(&rest, " ")))
         return other;
     const char *end = rest.len && rest.data[0] == '[' ? memchr(rest.data, ']', rest.len) : NULL;
     if (!end)
@@ -55,10 +47,10 @@ struct weir__nginx_message weir__nginx_message_parse(weir_text line)
     rest = (weir_text){end + 1, rest.len - (size_t)(end - rest.data) - 1};
     skip(&rest, " ");
     behind = rest;
-    if (!early && level && skip(&behind, "0123456789#") && begins(&behind, ": "))
+    if (!early && level && skip(&behind, "0123456789#") && weir__text_skip(&behind, ": "))
         rest = behind;
     behind = rest;
-    if (begins(&behind, "*") && skip(&behind, "0123456789") && begins(&behind, " "))
+    if (weir__text_skip(&behind, "*") && skip(&behind, "0123456789") && weir__text_skip(&behind, " "))
         rest = behind;
     return (struct weir__nginx_message){level, rest};
 }
@@ -68,14 +60,12 @@ struct weir__nginx_message weir__nginx_message_parse(weir_text line)
 /* The comment at the end of a line of nginx.conf: the place in weir.yaml. */
 static weir_text place_of(const char *conf, long number)
 {
+    weir_text found = {"", 0};
     for (long i = 1; i < number && conf; i++) {
         conf = strchr(conf, '\n');
         conf += conf != NULL;
     }
-    weir_text none = {NULL, 0}, found = none;
-    if (!conf)
-        return none;
-    size_t len = strcspn(conf, "\n");
+    size_t len = conf && number ? strcspn(conf, "\n") : 0;
     for (size_t i = 0; i + 3 < len; i++)
         if (memcmp(conf + i, " # ", 3) == 0)
             found = (weir_text){conf + i + 3, len - i - 3};
@@ -83,25 +73,22 @@ static weir_text place_of(const char *conf, long number)
 }
 
 /* The text between `before` and the next `after`. */
-static bool between(weir_text text, const char *before, const char *after, weir_text *found)
+static bool between(const char *text, const char *before, const char *after, weir_text *found)
 {
-    const char *from = memmem(text.data, text.len, before, strlen(before));
-    if (!from)
-        return false;
-    from += strlen(before);
-    size_t left = text.len - (size_t)(from - text.data);
-    const char *to = memmem(from, left, after, strlen(after));
+    const char *from = strstr(text, before), *to = from ? strstr(from + strlen(before), after) : NULL;
     if (!to)
         return false;
+    from += strlen(before);
     *found = (weir_text){from, (size_t)(to - from)};
     return true;
 }
 
 /* Messages about certificates and keys have only a path: the number of the line that names it, or 0. */
-static long line_of_file(const char *conf, weir_text message)
+static long line_of_file(const char *conf, const char *message)
 {
-    weir_text path, about = message;
-    if (!(begins(&about, "cannot load ") || begins(&about, "SSL_CTX_")) || !between(message, "\"", "\"", &path))
+    weir_text path, about = weir__text_of(message);
+    if (!(weir__text_skip(&about, "cannot load ") || weir__text_skip(&about, "SSL_CTX_")) ||
+        !between(message, "\"", "\"", &path))
         return 0;
     const char *at = memmem(conf, strlen(conf), path.data, path.len);
     long number = at != NULL;
@@ -112,74 +99,60 @@ static long line_of_file(const char *conf, weir_text message)
 
 /* Cuts ` in /…/nginx.conf:33` off the end of a message and returns 33; 0: not at its end. Elsewhere it may come from a
  * client. */
-static long cut_place(weir_text *message)
+static long cut_place(char *message)
 {
     static const char mark[] = "nginx.conf:"; /* also matches next-nginx.conf */
-    const char *at = memmem(message->data, message->len, mark, sizeof mark - 1), *in = NULL;
-    if (!at)
+    char *at = strstr(message, mark), *in = NULL;
+    for (char *c = message; at && (c = strstr(c, " in ")) && c < at; c++)
+        in = c;
+    const char *digits = in ? at + sizeof mark - 1 : "";
+    if (!*digits || digits[strspn(digits, "0123456789")])
         return 0;
-    for (const char *c = message->data; c + 4 < at; c++)
-        if (memcmp(c, " in ", 4) == 0)
-            in = c;
-    if (!in)
-        return 0;
-    long number = 0;
-    const char *end = message->data + message->len;
-    const char *c = at + sizeof mark - 1;
-    for (; c < end && *c >= '0' && *c <= '9' && number < 1000000; c++)
-        number = number * 10 + (*c - '0');
-    if (c < end)
-        return 0;
-    message->len = (size_t)(in - message->data);
-    return number;
-}
-
-static bool has(weir_text text, const char *part)
-{
-    return memmem(text.data, text.len, part, strlen(part)) != NULL;
+    *in = 0;
+    return strtol(digits, NULL, 10);
 }
 
 /* Rewords a known message. False: unknown. */
-static bool reword(weir_text message, char *buffer, size_t size)
+static bool reword(const char *message, char *buffer, size_t size)
 {
+    static const struct {
+        const char *has;            /* anywhere in the message */
+        const char *before, *after; /* around what it is about */
+        const char *begin, *end;    /* the new message around that */
+    } known[] = {
+        {"(13:", "bind() to ", " failed", "no permission to listen on ",
+         "; ports below 1024 are for root: choose another"},
+        {"(99:", "bind() to ", " failed", "this machine has no address ", ""},
+        {"", "host not found in upstream \"", "\"", "no host is known by the name of the upstream ", ""},
+        {"is not binary compatible", "module \"", "\"", "the module ",
+         " was built for another nginx; build it again with make nginx"},
+    };
     weir_text what;
-    if (between(message, "bind() to ", " failed", &what)) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(message, known[i].has) && between(message, known[i].before, known[i].after, &what)) {
+            snprintf(buffer, size, "%s%.*s%s", known[i].begin, (int)what.len, what.data, known[i].end);
+            return true;
+        }
+    if (strstr(message, "(98:") && between(message, "bind() to ", " failed", &what)) {
         const char *colon = memrchr(what.data, ':', what.len);
         int port = colon ? (int)(what.data + what.len - colon) - 1 : 0;
-        if (has(message, "(98:"))
-            snprintf(buffer, size, "%.*s is in use already; ss -ltnp 'sport = :%.*s' shows by which process",
-                     (int)what.len, what.data, port, colon ? colon + 1 : "");
-        else if (has(message, "(13:"))
-            snprintf(buffer, size, "no permission to listen on %.*s; ports below 1024 are for root: choose another",
-                     (int)what.len, what.data);
-        else if (has(message, "(99:"))
-            snprintf(buffer, size, "this machine has no address %.*s", (int)what.len, what.data);
-        else
-            return false;
-        return true;
-    }
-    if (between(message, "host not found in upstream \"", "\"", &what))
-        snprintf(buffer, size, "no host is known by the name of the upstream %.*s", (int)what.len, what.data);
-    else if (has(message, "is not binary compatible") && between(message, "module \"", "\"", &what))
-        snprintf(buffer, size, "the module %.*s was built for another nginx; build it again with make nginx",
-                 (int)what.len, what.data);
-    else if (between(message, "dlopen() \"", "\"", &what))
-        snprintf(buffer, size, "the module %.*s cannot be loaded: %.*s", (int)what.len, what.data, (int)message.len,
-                 message.data);
-    else
+        snprintf(buffer, size, "%.*s is in use already; ss -ltnp 'sport = :%.*s' shows by which process", (int)what.len,
+                 what.data, port, colon ? colon + 1 : "");
+    } else if (between(message, "dlopen() \"", "\"", &what)) {
+        snprintf(buffer, size, "the module %.*s cannot be loaded: %s", (int)what.len, what.data, message);
+    } else {
         return false;
+    }
     return true;
 }
 
-void weir__nginx_message_format(weir_text message, const char *conf, char *buffer, size_t size)
+void weir__nginx_message_format(weir_text text, const char *conf, char *buffer, size_t size)
 {
-    char better[WEIR__LOG_MESSAGE_MAX];
-    long number = cut_place(&message);
-    number = number ? number : line_of_file(conf, message);
-    weir_text place = place_of(conf, number);
+    char message[WEIR__LOG_MESSAGE_MAX], better[WEIR__LOG_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%.*s", (int)text.len, text.data);
+    long number = cut_place(message);
+    weir_text place = place_of(conf, number ? number : line_of_file(conf, message));
     if (!reword(message, better, sizeof better))
-        snprintf(better, sizeof better, "nginx: %.*s", (int)message.len, message.data);
-    if (number == 0)
-        place.len = 0;
-    snprintf(buffer, size, "%.*s%s%s", (int)place.len, place.len ? place.data : "", place.len ? ": " : "", better);
+        snprintf(better, sizeof better, "nginx: %s", message);
+    snprintf(buffer, size, "%.*s%s%s", (int)place.len, place.data, place.len ? ": " : "", better);
 }

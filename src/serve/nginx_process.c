@@ -21,69 +21,50 @@
 
 /* ---- Finding ---- */
 
-/* True if `folder`/`name` is a regular file with access `how`; `path` gets its absolute path. Not a directory: the
- * build has one named nginx next to the command. */
-static bool is_there(const char *folder, size_t len, const char *name, int how, char path[4096])
+/* Finds a regular file with access `how` in one of several folders, separated by colons; `path` gets its absolute path.
+ * False: `path` is empty. Not a directory: the build has one named nginx next to the command. */
+static bool find_in(const char *folders, const char *name, int how, char path[4096])
 {
     char given[4096];
     struct stat at;
-    int used = snprintf(given, sizeof given, "%.*s/%s", (int)len, folder, name);
-    if (used > 0 && used < (int)sizeof given && len > 0 && access(given, how) == 0 && stat(given, &at) == 0 &&
-        S_ISREG(at.st_mode) && realpath(given, path))
-        return true;
+    for (; folders && *folders; folders += strspn(folders, ":")) {
+        int len = (int)strcspn(folders, ":"), used = snprintf(given, sizeof given, "%.*s/%s", len, folders, name);
+        if (len > 0 && used < (int)sizeof given && access(given, how) == 0 && stat(given, &at) == 0 &&
+            S_ISREG(at.st_mode) && realpath(given, path))
+            return true;
+        folders += len;
+    }
     path[0] = 0;
     return false;
 }
 
 static bool find_program(char path[4096])
 {
-    static const char defaults[] = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin";
-    const char *given = getenv("WEIR_NGINX"), *lists[] = {getenv("PATH"), defaults};
-    if (given) {
-        snprintf(path, 4096, "%s", given);
-        return access(given, X_OK) == 0;
-    }
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        for (const char *at = lists[i]; at && *at;) {
-            size_t len = strcspn(at, ":");
-            if (is_there(at, len, "nginx", X_OK, path))
-                return true;
-            at += len + (at[len] == ':');
-        }
-    }
-    return false;
+    const char *given = getenv("WEIR_NGINX");
+    if (!given)
+        return find_in(getenv("PATH"), "nginx", X_OK, path) ||
+               find_in("/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin", "nginx", X_OK, path);
+    snprintf(path, 4096, "%s", given);
+    return access(given, X_OK) == 0;
 }
 
+/* A module of weir: beside this command, where it was built or installed, or among nginx's. */
 static bool find_module(const char *name, char path[4096])
 {
+    static const char *const folders[] = {"/nginx", "/../lib/weir", "/../lib/nginx/modules"};
     const char *given = getenv("WEIR_MODULES");
     char own[4000];
     if (given)
-        return is_there(given, strlen(given), name, R_OK, path);
+        return find_in(given, name, R_OK, path);
     ssize_t len = readlink("/proc/self/exe", own, sizeof own - 32);
-    if (len > 0) {
-        own[len] = 0;
-        char *slash = strrchr(own, '/');
-        static const char *const folders[] = {"/nginx", "/../lib/weir", "/../lib/nginx/modules"};
-        for (size_t i = 0; slash && i < sizeof folders / sizeof *folders; i++) {
-            strcpy(slash, folders[i]);
-            if (is_there(own, strlen(own), name, R_OK, path))
-                return true;
-        }
-    }
-    static const char defaults[] = "/usr/lib/nginx/modules";
-    return is_there(defaults, sizeof defaults - 1, name, R_OK, path);
-}
-
-/* Distributions build stream as a dynamic module; compiled into nginx, there is no such file. */
-static bool find_stream(char path[4096])
-{
-    static const char *const folders[] = {"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules",
-                                          "/usr/share/nginx/modules"};
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        if (is_there(folders[i], strlen(folders[i]), "ngx_stream_module.so", R_OK, path))
+    own[len > 0 ? len : 0] = 0;
+    char *slash = strrchr(own, '/');
+    for (size_t i = 0; slash && i < sizeof folders / sizeof *folders; i++) {
+        strcpy(slash, folders[i]);
+        if (find_in(own, name, R_OK, path))
             return true;
-    return false;
+    }
+    return find_in("/usr/lib/nginx/modules", name, R_OK, path);
 }
 
 /* ---- Running ---- */
@@ -217,13 +198,8 @@ static bool find_version(struct weir__nginx *nginx)
     const char *at = strstr(output, "nginx/");
     if (code != 0 || !at)
         return false;
-    at += strlen("nginx/");
     int part[3] = {0};
-    for (int i = 0; i < 3; i++) {
-        char *end;
-        part[i] = (int)strtol(at, &end, 10) % 1000;
-        at = *end == '.' ? end + 1 : end;
-    }
+    sscanf(at, "nginx/%3d.%3d.%3d", &part[0], &part[1], &part[2]);
     nginx->version = part[0] * 1000000 + part[1] * 1000 + part[2];
     snprintf(nginx->version_text, sizeof nginx->version_text, "%d.%d.%d", part[0], part[1], part[2]);
     return true;
@@ -233,10 +209,10 @@ bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size)
 {
     *nginx = (struct weir__nginx){0};
     bool module = find_module(MODULE_NAME, nginx->module);
-    if (!find_module(STREAM_MODULE_NAME, nginx->stream_module))
-        nginx->stream_module[0] = 0;
-    if (!find_stream(nginx->stream_core))
-        nginx->stream_core[0] = 0;
+    find_module(STREAM_MODULE_NAME, nginx->stream_module);
+    /* Distributions build stream as a dynamic module; compiled into nginx, there is no such file. */
+    find_in("/usr/lib/nginx/modules:/usr/lib64/nginx/modules:/usr/share/nginx/modules", "ngx_stream_module.so", R_OK,
+            nginx->stream_core);
     if (!find_program(nginx->program))
         snprintf(why, size, "nginx was not found%s%s; install it, or set WEIR_NGINX to its path",
                  nginx->program[0] ? " at " : "", nginx->program);

@@ -31,46 +31,45 @@ struct preflight {
 
 /* ---- Files ---- */
 
-static void check_readable(struct preflight *preflight, struct weir__place place, const char *what, const char *path)
-{
-    struct stat at;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0)
-        weir__report_error(preflight->report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
-    else if (fstat(file, &at) != 0 || !S_ISREG(at.st_mode)) /* nginx would block on a FIFO */
-        weir__report_error(preflight->report, place, "%s %s is not a file", what, path);
-    if (file >= 0)
-        close(file);
-}
-
 void weir__folder_of(const char *path, char *folder, size_t size)
 {
     const char *slash = strrchr(path, '/');
     snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, path);
 }
 
-static void check_writable(struct preflight *preflight, struct weir__place place, const char *what, const char *path)
+enum { READABLE = 1, WRITABLE = 2, SECRET = 4 };
+
+/* Checks a file that weir.yaml names; `path` NULL: it names none. */
+static void check_file(struct preflight *preflight, struct weir__place place, const char *what, const char *path,
+                       unsigned checks)
 {
+    struct weir__diagnostics *report = preflight->report;
     char folder[4096];
-    struct stat at;
+    struct stat at = {0};
+    if (!path)
+        return;
+    bool exists = stat(path, &at) == 0;
+    if (checks & READABLE) {
+        int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (file < 0)
+            weir__report_error(report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
+        else if (fstat(file, &at) != 0 || !S_ISREG(at.st_mode)) /* nginx would block on a FIFO */
+            weir__report_error(report, place, "%s %s is not a file", what, path);
+        if (file >= 0)
+            close(file);
+    }
     weir__folder_of(path, folder, sizeof folder);
-    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
-        weir__report_error(preflight->report, place, "%s %s is a directory; name a file in it", what, path);
-    else if (access(path, F_OK) == 0 ? access(path, W_OK) != 0 : access(folder, W_OK | X_OK) != 0)
-        weir__report_error(preflight->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
+    if (checks & WRITABLE && exists && S_ISDIR(at.st_mode))
+        weir__report_error(report, place, "%s %s is a directory; name a file in it", what, path);
+    else if (checks & WRITABLE &&
+             (access(path, F_OK) == 0 ? access(path, W_OK) != 0 : access(folder, W_OK | X_OK) != 0))
+        weir__report_error(report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
+    if (checks & SECRET && exists && S_ISREG(at.st_mode) && (at.st_mode & (S_IROTH | S_IWOTH)))
+        weir__report_warning(report, place, "%s %s: every user of this host may %s it (mode %04o); chmod o= %s", what,
+                             path, at.st_mode & S_IROTH ? "read" : "change", at.st_mode & 07777u, path);
 }
 
 /* ---- Secrets ---- */
-
-/* Warns of a file with a secret that every user of this host may read or change. */
-static void check_mode(struct preflight *preflight, struct weir__place place, const char *what, const char *path)
-{
-    struct stat at;
-    if (path && stat(path, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & (S_IROTH | S_IWOTH)))
-        weir__report_warning(preflight->report, place,
-                             "%s %s: every user of this host may %s it (mode %04o); chmod o= %s", what, path,
-                             at.st_mode & S_IROTH ? "read" : "change", at.st_mode & 07777u, path);
-}
 
 /* True for scheme://user:password@host and ?password=… */
 static bool has_password(const char *url)
@@ -91,25 +90,21 @@ static void check_secrets(struct preflight *preflight)
     for (size_t i = 0; i < config->store.setting_count; i++) {
         const struct weir__store_setting *setting = &config->store.settings[i];
         if (strcmp(setting->name, "password_file") == 0)
-            check_mode(preflight, setting->place, "password_file", setting->value);
+            check_file(preflight, setting->place, "password_file", setting->value, SECRET);
         else if (strcmp(setting->name, "key") == 0)
-            check_mode(preflight, setting->place, "the key", setting->value);
+            check_file(preflight, setting->place, "the key", setting->value, SECRET);
         inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
     }
-    check_mode(preflight, config->origin.place, "token_file", config->origin.token_file);
+    check_file(preflight, config->origin.place, "token_file", config->origin.token_file, SECRET);
     if (inside)
-        check_mode(preflight, top, "it has secrets:", config->file);
+        check_file(preflight, top, "it has secrets:", config->file, SECRET);
 }
 
 static void check_certificate(struct preflight *preflight, const struct weir__tls *tls)
 {
-    if (tls->client_ca)
-        check_readable(preflight, tls->client_ca_place, "the CA file", tls->client_ca);
-    if (tls->certificate) {
-        check_readable(preflight, tls->certificate_place, "the certificate", tls->certificate);
-        check_readable(preflight, tls->key_place, "the key", tls->key);
-        check_mode(preflight, tls->key_place, "the key", tls->key);
-    }
+    check_file(preflight, tls->client_ca_place, "the CA file", tls->client_ca, READABLE);
+    check_file(preflight, tls->certificate_place, "the certificate", tls->certificate, READABLE);
+    check_file(preflight, tls->key_place, "the key", tls->certificate ? tls->key : NULL, READABLE | SECRET);
 }
 
 static void check_tls(struct preflight *preflight)
@@ -136,7 +131,7 @@ static void check_upstream_ca(struct preflight *preflight)
         return;
     preflight->facts->upstream_ca = config->upstream_ca;
     if (config->upstream_ca) {
-        check_readable(preflight, config->upstream_ca_place, "the CA file", config->upstream_ca);
+        check_file(preflight, config->upstream_ca_place, "the CA file", config->upstream_ca, READABLE);
         return;
     }
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults && !preflight->facts->upstream_ca; i++)
@@ -149,14 +144,6 @@ static void check_upstream_ca(struct preflight *preflight)
 
 /* ---- The segment ---- */
 
-/* In a helper process: the agent can truncate the segment, which raises SIGBUS. */
-static int segment_try(void *context)
-{
-    weir_segment_options how = {.path = context, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
-    weir_segment *segment;
-    return -weir_segment_open(&how, &segment);
-}
-
 static void check_segment(struct preflight *preflight)
 {
     const struct weir__config *config = preflight->config;
@@ -164,15 +151,18 @@ static void check_segment(struct preflight *preflight)
     struct stat at;
     char folder[4096];
     if (stat(config->segment_path, &at) == 0) {
-        const struct weir__helper helper = {
-            .work = segment_try, .context = (void *)(uintptr_t)config->segment_path, .deadline_ms = HELPER_MS};
         char why[256];
         if (config->segment_is_ours && at.st_uid != geteuid()) {
             weir__report_error(preflight->report, place, "the segment %s belongs to another user; choose another path",
                                config->segment_path);
             return;
         }
-        int code = weir__helper_run(&helper), error = code < 0 ? WEIR_EDAMAGED : -code;
+        int code = weir__helper_fork(HELPER_MS, 0, 0), error = code < 0 ? WEIR_EDAMAGED : -code;
+        if (code == WEIR__IN_HELPER) { /* the agent can truncate the segment, which raises SIGBUS */
+            weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
+            weir_segment *segment;
+            _exit(-weir_segment_open(&how, &segment));
+        }
         if (error)
             weir__report_error(preflight->report, place, "the segment %s: %s", config->segment_path,
                                error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
@@ -245,26 +235,19 @@ static void check_user(struct preflight *preflight)
         weir__report_error(preflight->report, config->agent_user_place, "%s", why);
 }
 
-struct read_check {
-    const char *user, *path;
-};
-
-/* In a helper process: 1 if the user cannot read the path. */
-static int read_as_user(void *context)
-{
-    const struct read_check *reading = context;
-    const struct passwd *user = getpwnam(reading->user);
-    struct weir__sources sources;
-    if (!user || initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)
-        return 0; /* unknown: no warning */
-    return weir__sources_read(reading->path, NULL, NULL, &sources) == WEIR_ERULESPATH;
-}
-
 bool weir__workers_can_read(const struct weir__facts *facts, const char *path)
 {
-    struct read_check reading = {facts->user, path};
-    const struct weir__helper helper = {.work = read_as_user, .context = &reading, .deadline_ms = HELPER_MS};
-    return !*facts->user || weir__helper_run(&helper) <= 0;
+    struct weir__sources sources;
+    if (!*facts->user)
+        return true;
+    int code = weir__helper_fork(HELPER_MS, 0, 0);
+    if (code == WEIR__IN_HELPER) {
+        const struct passwd *user = getpwnam(facts->user);
+        bool known = user && initgroups(user->pw_name, user->pw_gid) == 0 && setgid(user->pw_gid) == 0 &&
+                     setuid(user->pw_uid) == 0; /* otherwise no warning */
+        _exit(known && weir__sources_read(path, NULL, NULL, &sources) == WEIR_ERULESPATH ? 1 : 0);
+    }
+    return code <= 0;
 }
 
 /* ---- Rules ---- */
@@ -306,63 +289,40 @@ static void rules_compile(struct preflight *preflight, const char *path, weir_te
     weir_rules_free(rules);
 }
 
-struct compilation {
-    struct preflight *preflight;
-    const char *path;
-    struct weir__agent_user user;
-    int to; /* pipe; gets a struct compiled */
-};
-
-struct compiled {
-    int errors;
-    size_t rules;
-};
-
-/* In a helper process. */
-static int compile_as_agent(void *context)
-{
-    static const struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
-    const struct compilation *compilation = context;
-    struct preflight *preflight = compilation->preflight;
-    weir__config_wipe((struct weir__config *)(uintptr_t)preflight->config);
-    weir__wipe_inherited_memory();
-    if (!weir__privilege_drop(&compilation->user, &log))
-        return 1;
-    rules_compile(preflight, compilation->path, (weir_text){"", 0});
-    const struct compiled compiled = {preflight->report->errors, preflight->facts->rules};
-    return write(compilation->to, &compiled, sizeof compiled) == (ssize_t)sizeof compiled ? 0 : 1;
-}
-
 /* Compiles rules that the agent wrote, in a helper process as the agent's user: root neither follows links in the
  * agent's folder nor parses its files. */
 static void rules_compile_as_agent(struct preflight *preflight, const char *path)
 {
-    struct compilation compilation = {preflight, path, {0}, -1};
-    struct compiled compiled = {0};
-    const struct weir__logger *log =
-        preflight->report->diagnose == weir__log_diagnostic ? preflight->report->context : NULL;
+    static const struct weir__logger terminal = {.file = STDERR_FILENO, .plain = true};
+    struct weir__diagnostics *report = preflight->report;
+    const struct weir__logger *log = report->diagnose == weir__log_diagnostic ? report->context : NULL;
+    struct weir__agent_user user;
+    size_t found[2] = {0, 0}; /* errors and rules */
     char why[256];
-    int ends[2];
-    if (!weir__agent_user_find(preflight->config, &compilation.user, why, sizeof why))
+    int ends[2] = {-1, -1}, code = -1;
+    if (!weir__agent_user_find(preflight->config, &user, why, sizeof why))
         return; /* reported already */
-    bool good = pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0;
-    if (good) {
-        compilation.to = ends[1];
-        const struct weir__helper helper = {.work = compile_as_agent,
-                                            .context = &compilation,
-                                            .keep = {ends[1], log ? log->file : 0},
-                                            .deadline_ms = HELPER_MS};
-        good = weir__helper_run(&helper) == 0 && read(ends[0], &compiled, sizeof compiled) == (ssize_t)sizeof compiled;
-        close(ends[0]);
-        close(ends[1]);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0)
+        code = weir__helper_fork(HELPER_MS, ends[1], log ? log->file : 0);
+    if (code == WEIR__IN_HELPER) {
+        weir__config_wipe((struct weir__config *)(uintptr_t)preflight->config);
+        weir__wipe_inherited_memory();
+        if (!weir__privilege_drop(&user, &terminal))
+            _exit(1);
+        rules_compile(preflight, path, (weir_text){"", 0});
+        found[0] = (size_t)report->errors;
+        found[1] = preflight->facts->rules;
+        _exit(write(ends[1], found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
     }
-    if (good) {
-        preflight->report->errors = compiled.errors;
-        preflight->facts->rules = compiled.rules;
+    if (code == 0 && read(ends[0], found, sizeof found) == (ssize_t)sizeof found) {
+        report->errors = (int)found[0];
+        preflight->facts->rules = found[1];
     } else {
-        weir__report_error(preflight->report, preflight->config->rules_place,
-                           "the rules %s cannot be checked as user %s", path, compilation.user.name);
+        weir__report_error(report, preflight->config->rules_place, "the rules %s cannot be checked as user %s", path,
+                           user.name);
     }
+    for (int i = 0; i < 2 && ends[i] >= 0; i++)
+        close(ends[i]);
 }
 
 static void check_rules(struct preflight *preflight)
@@ -470,14 +430,6 @@ struct wanted {
     uint64_t bytes;    /* 0: not needed */
 };
 
-static bool has_http(const struct weir__config *config)
-{
-    for (size_t i = 0; i < config->listener_count; i++)
-        if (config->listeners[i].kind == WEIR__HTTP_API)
-            return true;
-    return false;
-}
-
 static void check_space(const struct weir__config *config, const struct weir__facts *facts,
                         struct weir__diagnostics *report)
 {
@@ -487,7 +439,8 @@ static void check_space(const struct weir__config *config, const struct weir__fa
         {".hot", "hot_keys", (uint64_t)config->hot_bytes},
         {".load", "load", config->load.on ? sizeof(struct weir__load_page) : 0},
         {".ledger", "segment", config->store.url ? weir__delta_ledger_bytes(segment) : 0},
-        {".reservations", "service", has_http(config) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
+        {".reservations", "service",
+         weir__has_listener(config, WEIR__HTTP_API) ? weir__reservations_bytes(WEIR__RESERVATIONS_DEFAULT) : 0},
         {".history", "rules", weir__agent_needed(config) ? weir__history_writer_bytes(facts->rules) : 0},
     };
     char path[4200], folder[4096];
@@ -537,12 +490,9 @@ bool weir__preflight(const struct weir__config *config, const struct weir__confi
     check_segment(&preflight);
     if (!report.errors)
         check_space(config, facts, &report);
-    if (config->log_path)
-        check_writable(&preflight, config->log_place, "the log", config->log_path);
-    if (config->access_path)
-        check_writable(&preflight, config->access_place, "the access log", config->access_path);
-    if (config->denied_path)
-        check_writable(&preflight, config->denied_place, "the log of denied requests", config->denied_path);
+    check_file(&preflight, config->log_place, "the log", config->log_path, WRITABLE);
+    check_file(&preflight, config->access_place, "the access log", config->access_path, WRITABLE);
+    check_file(&preflight, config->denied_place, "the log of denied requests", config->denied_path, WRITABLE);
     check_ports(&preflight, running);
     return report.errors == 0;
 }

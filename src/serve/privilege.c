@@ -86,73 +86,27 @@ void weir__privilege_limit(const struct weir__logger *log)
 /* Installs the filter: system calls that the agent never makes fail with EPERM. Returns 0 or an errno. */
 static int filter_calls(void)
 {
-    static const int never[] = {SCMP_SYS(execve),
-                                SCMP_SYS(execveat),
-                                SCMP_SYS(ptrace),
-                                SCMP_SYS(process_vm_readv),
-                                SCMP_SYS(process_vm_writev),
-                                SCMP_SYS(pidfd_getfd),
-                                SCMP_SYS(kcmp),
-                                SCMP_SYS(mount),
-                                SCMP_SYS(umount2),
-                                SCMP_SYS(pivot_root),
-                                SCMP_SYS(chroot),
-                                SCMP_SYS(move_mount),
-                                SCMP_SYS(open_tree),
-                                SCMP_SYS(fsopen),
-                                SCMP_SYS(fsconfig),
-                                SCMP_SYS(fsmount),
-                                SCMP_SYS(fspick),
-                                SCMP_SYS(mount_setattr),
-                                SCMP_SYS(setns),
-                                SCMP_SYS(unshare),
-                                SCMP_SYS(bpf),
-                                SCMP_SYS(perf_event_open),
-                                SCMP_SYS(userfaultfd),
-                                SCMP_SYS(io_uring_setup),
-                                SCMP_SYS(io_uring_enter),
-                                SCMP_SYS(io_uring_register),
-                                SCMP_SYS(keyctl),
-                                SCMP_SYS(add_key),
-                                SCMP_SYS(request_key),
-                                SCMP_SYS(init_module),
-                                SCMP_SYS(finit_module),
-                                SCMP_SYS(delete_module),
-                                SCMP_SYS(kexec_load),
-                                SCMP_SYS(kexec_file_load),
-                                SCMP_SYS(reboot),
-                                SCMP_SYS(swapon),
-                                SCMP_SYS(swapoff),
-                                SCMP_SYS(acct),
-                                SCMP_SYS(quotactl),
-                                SCMP_SYS(settimeofday),
-                                SCMP_SYS(clock_settime),
-                                SCMP_SYS(adjtimex),
-                                SCMP_SYS(clock_adjtime),
-                                SCMP_SYS(sethostname),
-                                SCMP_SYS(setdomainname),
-                                SCMP_SYS(syslog),
-                                SCMP_SYS(iopl),
-                                SCMP_SYS(ioperm),
-                                SCMP_SYS(modify_ldt),
-                                SCMP_SYS(personality),
-                                SCMP_SYS(name_to_handle_at),
-                                SCMP_SYS(open_by_handle_at),
-                                SCMP_SYS(vhangup),
-                                SCMP_SYS(mknod),
-                                SCMP_SYS(mknodat),
-                                SCMP_SYS(setuid),
-                                SCMP_SYS(setreuid),
-                                SCMP_SYS(setresuid),
-                                SCMP_SYS(setgid),
-                                SCMP_SYS(setregid),
-                                SCMP_SYS(setresgid),
-                                SCMP_SYS(setgroups),
-                                SCMP_SYS(capset)};
+    static const char never[] =
+        /* other programs and processes */
+        "execve execveat ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp "
+        /* mounts and namespaces */
+        "mount umount2 pivot_root chroot move_mount open_tree fsopen fsconfig fsmount fspick mount_setattr setns "
+        "unshare "
+        /* interfaces with a history of holes in the kernel */
+        "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key "
+        /* the machine: modules, boot, swap, clocks, names, hardware */
+        "init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl "
+        "settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname syslog iopl ioperm modify_ldt "
+        "personality vhangup "
+        /* files past their permissions, and devices */
+        "name_to_handle_at open_by_handle_at mknod mknodat "
+        /* users, groups and capabilities */
+        "setuid setreuid setresuid setgid setregid setresgid setgroups capset";
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
-    int error = filter ? 0 : -ENOMEM;
-    for (size_t i = 0; i < sizeof never / sizeof *never && !error; i++)
-        error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), never[i], 0);
+    int error = filter ? 0 : -ENOMEM, len;
+    char name[32];
+    for (const char *at = never; !error && sscanf(at, " %31s%n", name, &len) == 1; at += len)
+        error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), seccomp_syscall_resolve_name(name), 0);
     /* Threads, but no user namespaces. A filter cannot see clone3's flags: libc falls back to clone on ENOSYS. */
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,

@@ -32,21 +32,19 @@ static int print(struct weir__deployment *deployment, struct weir__nginx *nginx)
     return 0;
 }
 
-/* --check: runs nginx -t in a runtime directory of its own; changes nothing else. */
-static int check(struct weir__deployment *deployment, const struct weir__nginx *nginx, const char *missing,
-                 const struct weir__logger *log)
+/* --check: runs nginx -t in a runtime directory of its own; changes nothing else. `missing`: why it cannot, or NULL. */
+static int check(struct weir__deployment *deployment, struct weir__serving *serving, const char *missing)
 {
-    struct weir__runtime_dir folder;
     const struct weir__config *config = &deployment->config;
     if (missing) {
-        weir__logf(log, WEIR__LOG_WARNING, "%s; skipped nginx -t", missing);
-    } else if (!weir__runtime_dir_make(&folder, deployment->facts.group_id)) {
-        weir__logf(log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
+        weir__logf(&serving->log, WEIR__LOG_WARNING, "%s; skipped nginx -t", missing);
+    } else if (!weir__runtime_dir_make(&serving->folder, deployment->facts.group_id)) {
+        weir__logf(&serving->log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
         return 1;
     } else {
-        bool good = weir__deployment_write(deployment, nginx, &folder, 0, true, log) &&
-                    weir__deployment_test(deployment, nginx, &folder, -1, log) == WEIR__NGINX_TEST_PASSED;
-        weir__runtime_dir_remove(&folder);
+        bool good = weir__deployment_write(deployment, serving, 0, true) &&
+                    weir__deployment_test(deployment, serving, -1) == WEIR__NGINX_TEST_PASSED;
+        weir__runtime_dir_remove(&serving->folder);
         if (!good)
             return 1;
     }
@@ -57,16 +55,15 @@ static int check(struct weir__deployment *deployment, const struct weir__nginx *
 }
 
 /* Runs nginx -t. A signal interrupts it: one that stops ends it, others are raised again once nginx -t has finished. */
-static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment, const struct weir__nginx *nginx,
-                                            const struct weir__runtime_dir *folder, int signals,
-                                            const struct weir__logger *log)
+static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment, const struct weir__serving *serving)
 {
     enum weir__nginx_test tried = WEIR__NGINX_TEST_INTERRUPTED;
     bool reload = false;
     for (int left = 3; tried == WEIR__NGINX_TEST_INTERRUPTED; left--) {
-        tried = weir__deployment_test(deployment, nginx, folder, left > 0 ? signals : -1,
-                                      log); /* the last attempt ignores signals */
-        for (enum weir__signal_action action; (action = weir__signal_next(signals)) != WEIR__ACTION_NONE; reload = true)
+        /* the last attempt ignores signals */
+        tried = weir__deployment_test(deployment, serving, left > 0 ? serving->signals : -1);
+        for (enum weir__signal_action action; (action = weir__signal_next(serving->signals)) != WEIR__ACTION_NONE;
+             reload = true)
             if (action == WEIR__ACTION_STOP)
                 return WEIR__NGINX_TEST_INTERRUPTED;
     }
@@ -76,55 +73,53 @@ static enum weir__nginx_test try_to_the_end(struct weir__deployment *deployment,
 }
 
 /* Frees the deployment. */
-static int run(struct weir__deployment *deployment, const struct weir__nginx *nginx, int signals,
-               struct weir__logger *log)
+static int run(struct weir__deployment *deployment, struct weir__serving *serving)
 {
-    struct weir__runtime_dir folder;
     const struct weir__config *config = &deployment->config;
+    struct weir__logger *log = &serving->log;
     uint64_t print = weir__config_fingerprint(config); /* before nginx -t, which may take long */
     int code = 1;
     signal(SIGPIPE, SIG_IGN);
     weir__privilege_limit(log);
-    if (!weir__runtime_dir_make(&folder, deployment->facts.group_id)) {
+    if (!weir__runtime_dir_make(&serving->folder, deployment->facts.group_id)) {
         weir__logf(log, WEIR__LOG_ERROR, "cannot create a runtime directory: %s", strerror(errno));
         weir__deployment_free(deployment);
         return 1;
     }
     enum weir__nginx_test tried = WEIR__NGINX_TEST_FAILED;
-    if (weir__deployment_write(deployment, nginx, &folder, 0, false, log))
-        tried = try_to_the_end(deployment, nginx, &folder, signals, log);
+    if (weir__deployment_write(deployment, serving, 0, false))
+        tried = try_to_the_end(deployment, serving);
     if (tried == WEIR__NGINX_TEST_PASSED && !weir__logger_open(log, config->log_path, config->log_json)) {
         weir__logf(log, WEIR__LOG_ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
         tried = WEIR__NGINX_TEST_FAILED;
     }
     if (tried == WEIR__NGINX_TEST_PASSED)
-        code = weir__supervisor_run(deployment, print, nginx, &folder, log, signals);
+        code = weir__supervisor_run(deployment, print, serving);
     else
         weir__deployment_free(deployment);
-    weir__runtime_dir_remove(&folder);
+    weir__runtime_dir_remove(&serving->folder);
     weir__logger_close(log);
     return tried == WEIR__NGINX_TEST_INTERRUPTED ? 0 : code;
 }
 
 static int serve(const char *file, enum weir__serve_mode mode, int signals, weir_diagnose *diagnose, void *context)
 {
-    struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
-    struct weir__nginx nginx;
+    struct weir__serving serving = {.log = {.file = STDERR_FILENO, .plain = true}, .signals = signals};
     char missing[512];
     signal(SIGCHLD, SIG_DFL); /* if the parent ignored it, children could not be waited for */
     struct weir__deployment *deployment = weir__deployment_read(file, NULL, mode == WEIR__SERVE_RUN, diagnose, context);
     if (!deployment)
         return 1;
-    bool found = weir__nginx_find(&nginx, missing, sizeof missing);
+    bool found = weir__nginx_find(&serving.nginx, missing, sizeof missing);
     if (mode == WEIR__SERVE_RUN && found)
-        return run(deployment, &nginx, signals, &log);
+        return run(deployment, &serving);
     int code = 1;
     if (mode == WEIR__SERVE_RUN)
-        weir__logf(&log, WEIR__LOG_ERROR, "%s", missing);
+        weir__logf(&serving.log, WEIR__LOG_ERROR, "%s", missing);
     else if (mode == WEIR__SERVE_PRINT)
-        code = print(deployment, &nginx);
+        code = print(deployment, &serving.nginx);
     else
-        code = check(deployment, &nginx, found ? NULL : missing, &log);
+        code = check(deployment, &serving, found ? NULL : missing);
     weir__deployment_free(deployment);
     return code;
 }

@@ -34,11 +34,11 @@ enum phase { STARTING, RUNNING, RELOADING, STOPPING };
 
 struct supervisor {
     struct weir__deployment *deployment, *next; /* the running one; the one that nginx is loading, or NULL */
-    const struct weir__nginx *nginx;
-    struct weir__runtime_dir *folder;
-    struct weir__logger *log;
+    struct weir__serving *serving;
+    struct weir__runtime_dir *folder; /* its runtime directory */
+    struct weir__logger *log;         /* its log */
     struct weir__agent_process agent;
-    int signals, children, output;
+    int children, output;
     pid_t master; /* 0: it has exited */
     pid_t group;
     enum phase phase;
@@ -153,8 +153,8 @@ static void reload(struct supervisor *s)
     if (s->next)
         s->next->number = ++s->number;
     enum weir__nginx_test tried = WEIR__NGINX_TEST_FAILED;
-    if (s->next && weir__deployment_write(s->next, s->nginx, s->folder, s->number, false, s->log))
-        tried = weir__deployment_test(s->next, s->nginx, s->folder, s->signals, s->log);
+    if (s->next && weir__deployment_write(s->next, s->serving, s->number, false))
+        tried = weir__deployment_test(s->next, s->serving, s->serving->signals);
     if (tried == WEIR__NGINX_TEST_INTERRUPTED) {
         drop_next(s);
         s->reload_requested = true;
@@ -186,7 +186,7 @@ static void restore(struct supervisor *s)
     s->folder_logged = false;
     weir__logf(s->log, WEIR__LOG_WARNING, "runtime directory %s was removed; created again%s", path,
                s->deployment->config.queue.gateway ? ", but deferred requests wait until weir serve restarts" : "");
-    if (!weir__deployment_write(s->deployment, s->nginx, s->folder, ++s->number, false, s->log) ||
+    if (!weir__deployment_write(s->deployment, s->serving, ++s->number, false) ||
         !weir__runtime_dir_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
         weir__logf(s->log, WEIR__LOG_ERROR, "runtime directory %s is incomplete: %s; the next reload retries", path,
                    strerror(errno));
@@ -211,7 +211,7 @@ static void reloaded(struct supervisor *s)
     s->deployment = s->next;
     s->next = NULL;
     s->phase = RUNNING;
-    weir__agent_restart(&s->agent, weir__monotonic_ms());
+    weir__agent_restart(&s->agent);
     weir__logf(s->log, WEIR__LOG_INFO, "reloaded %s", config->file);
     weir__deployment_log(s->deployment, s->log);
 }
@@ -241,16 +241,10 @@ static void watch_files(struct supervisor *s)
 
 /* ---- nginx's messages ---- */
 
-static bool begins(weir_text text, const char *with)
-{
-    size_t len = strlen(with);
-    return text.len >= len && memcmp(text.data, with, len) == 0;
-}
-
 /* True for messages about the rules: preflight has reported those. */
 static bool about_rules(const struct weir__deployment *deployment, weir_text message)
 {
-    return begins(message, *deployment->rules_file ? deployment->rules_file : deployment->config.rules_path);
+    return weir__text_skip(&message, *deployment->rules_file ? deployment->rules_file : deployment->config.rules_path);
 }
 
 static void started(struct supervisor *s)
@@ -260,7 +254,8 @@ static void started(struct supervisor *s)
     } else if (s->phase == STARTING) {
         s->phase = RUNNING;
         s->log->plain = false;
-        weir__logf(s->log, WEIR__LOG_INFO, "weir %s with nginx %s is running", weir_version(), s->nginx->version_text);
+        weir__logf(s->log, WEIR__LOG_INFO, "weir %s with nginx %s is running", weir_version(),
+                   s->serving->nginx.version_text);
         weir__deployment_log(s->deployment, s->log);
     }
 }
@@ -268,8 +263,8 @@ static void started(struct supervisor *s)
 /* True for nginx's warnings that every large request or response causes. */
 static bool is_expected(weir_text message)
 {
-    return begins(message, "a client request body is buffered to a temporary file") ||
-           begins(message, "an upstream response is buffered to a temporary file");
+    return weir__text_skip(&message, "a client request body is buffered to a temporary file") ||
+           weir__text_skip(&message, "an upstream response is buffered to a temporary file");
 }
 
 /* Handles one line; `text` includes its newline. */
@@ -370,13 +365,13 @@ static bool reap(struct supervisor *s)
         if (child == s->master)
             master_ended(s, status);
         else
-            weir__agent_reaped(&s->agent, child, status, s->log, weir__monotonic_ms());
+            weir__agent_reaped(&s->agent, child, status);
     }
 }
 
 static void handle_signals(struct supervisor *s)
 {
-    for (enum weir__signal_action action; (action = weir__signal_next(s->signals)) != WEIR__ACTION_NONE;) {
+    for (enum weir__signal_action action; (action = weir__signal_next(s->serving->signals)) != WEIR__ACTION_NONE;) {
         if (action == WEIR__ACTION_RELOAD) {
             s->reload_requested = s->phase != STOPPING;
             continue;
@@ -402,7 +397,7 @@ static void phase_timeout(struct supervisor *s)
 static void loop(struct supervisor *s)
 {
     for (;;) {
-        struct pollfd wait[] = {{.fd = s->signals, .events = POLLIN},
+        struct pollfd wait[] = {{.fd = s->serving->signals, .events = POLLIN},
                                 {.fd = s->children, .events = POLLIN},
                                 {.fd = s->output, .events = POLLIN},
                                 {.fd = s->agent.channel > 0 ? s->agent.channel : -1, .events = POLLIN},
@@ -419,10 +414,11 @@ static void loop(struct supervisor *s)
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && weir__monotonic_ms() > s->deadline)
             phase_timeout(s);
         watch_files(s);
-        weir__agent_poll(&s->agent, &s->deployment->config, s->log, weir__monotonic_ms());
+        s->agent.config = &s->deployment->config;
         s->agent.nginx_conf = s->deployment->conf;
+        weir__agent_poll(&s->agent);
         if (s->phase == RUNNING)
-            weir__agent_start_if_due(&s->agent, &s->deployment->config, s->log, weir__monotonic_ms());
+            weir__agent_start_if_due(&s->agent);
     }
 }
 
@@ -438,17 +434,22 @@ static int take_children(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-int weir__supervisor_run(struct weir__deployment *deployment, uint64_t fingerprint, const struct weir__nginx *nginx,
-                         struct weir__runtime_dir *folder, struct weir__logger *log, int signals)
+int weir__supervisor_run(struct weir__deployment *deployment, uint64_t print, struct weir__serving *serving)
 {
-    struct supervisor s = {.deployment = deployment, .nginx = nginx, .folder = folder, .log = log, .signals = signals};
+    struct weir__logger *log = &serving->log;
+    struct supervisor s = {.deployment = deployment,
+                           .serving = serving,
+                           .folder = &serving->folder,
+                           .log = log,
+                           .agent = {.log = log},
+                           .output = -1,
+                           .fingerprint = print,
+                           .last_seen = print};
     char conf[512];
-    s.output = -1;
-    s.fingerprint = s.last_seen = fingerprint;
     s.children = take_children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (s.children >= 0 && conf_activate(folder, conf))
-        s.master = s.group = weir__nginx_start(nginx, folder->path, conf, &s.output);
+    if (s.children >= 0 && conf_activate(s.folder, conf))
+        s.master = s.group = weir__nginx_start(&serving->nginx, s.folder->path, conf, &s.output);
     if (s.group > 0) {
         fcntl(s.output, F_SETFL, O_NONBLOCK);
         fcntl(s.output, F_SETPIPE_SZ, PIPE); /* best effort: nginx writes on while a reload is tested */
@@ -457,7 +458,7 @@ int weir__supervisor_run(struct weir__deployment *deployment, uint64_t fingerpri
         weir__logf(log, WEIR__LOG_ERROR, "nginx failed to start: %s", strerror(errno));
         s.code = 1;
     }
-    weir__agent_stop(&s.agent, log); /* after the workers, so that the last exchange has all their deltas */
+    weir__agent_stop(&s.agent); /* after the workers, so that the last exchange has all their deltas */
     if (s.code == 0)
         weir__logf(log, WEIR__LOG_INFO, "stopped");
     if (s.output >= 0)
