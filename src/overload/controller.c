@@ -7,16 +7,16 @@
  * Hägglund, "Advanced PID Control". docs/decisions/0002-overload-controller.md has the design.
  *
  * The controlled variable is ln(admitted share): a relative change of the admitted rate has the same effect on the
- * level at any multiple of the capacity, so one pair of gains serves all. With the level y, the set point r, the
- * highest signal b and the error e, which is (y - r) / (1 - r) above the set point and (y - r) / r below it:
+ * level at any multiple of the capacity, so one pair of gains serves all. Levels, signals and shares have no unit: 1 is
+ * what the configuration calls full, and "level 100" below is the level 1 as operators see it. Times are in seconds.
+ * With the level y, the set point r, the highest signal b and the error e, which is (y - r) / (1 - r) above the set
+ * point and (y - r) / r below it:
  *
  *     ln(share) = integral - kp (y + max(0, b - 1) - r)
  *     d integral / dt = -ki e^3 max(1, b)           above the set point, unless the signal or the sojourn time falls
- *     d integral / dt = regrowth t |e|              below it, t being the time since the level was at the set point
+ *     d integral / dt = regrowth t |e|              below it, t: seconds since the level was at the set point
  */
 #include "overload/overload.h"
-
-#include <math.h>
 
 static const struct {
     double kp;          /* 1: proportional gain, relative change of the admitted rate per unit of level */
@@ -29,35 +29,20 @@ static const struct {
     double shed_rate;   /* classes/s: shedding at level 100 */
     double shed_return; /* classes/s: shedding just above shed_above, and return */
 } params = {
-    .kp = 0.22,       /* damps a queue of 0.1 s of work between empty and full: kp / 0.1 s * 0.7 s of delay < pi/2 */
-    .ki = 0.3,        /* cuts to a fifth in 5 s at level 100, and in 1 s at 5 times full */
-    .excess_max = 5,  /* more buys no shorter overload, and cuts too deep */
-    .regrowth = 0.02, /* from floor to 1 in 14 s: sqrt(2 * -ln(floor) / regrowth) */
-    .floor = 0.14,    /* of the order of the rules' `min`, which the controller does not know */
-    .dead_band = 0.05,
-    .shed_rate = 1,     /* slower than the level, which shows the effect of a class within 2 * smooth */
-    .shed_return = 0.1, /* a class returns in 10 s, so that the level shows that the host bears it */
+    .kp = 0.22,         /* damps a queue of 0.1 s of work between empty and full: kp / 0.1 s * 0.7 s of delay < pi/2 */
+    .ki = 0.3,          /* cuts the share to a fifth in 5 s at level 100, and in 1 s at 5 times full */
+    .excess_max = 5,    /* a higher bound shortens no overload, and cuts the share too far */
+    .regrowth = 0.02,   /* share from floor to 1 in 14 s: sqrt(2 * -ln(floor) / regrowth) */
+    .floor = 0.14,      /* of the order of the rules' `min`, which the controller does not know */
+    .dead_band = 0.05,  /* 5 points of the level that operators see */
+    .shed_rate = 1,     /* a class in 1 s: slower than the level, which shows its effect within 2 * smooth_s */
+    .shed_return = 0.1, /* a class in 10 s: the level shows meanwhile whether the host bears it */
 };
 
 /* Not tuned, but promised in docs/overload.md. */
-#define HYSTERESIS     0.01 /* smaller changes of the level are not published */
-#define ELASTIC_RETURN 0.02 /* level a second: how fast the level of elastic limits falls */
-#define SHED_CLASSES   3.0  /* low, normal, high */
-
-static double clamp(double value, double low, double high)
-{
-    return value < low ? low : value > high ? high : value;
-}
-
-static double ewma(double mean, double now, double time_constant_s, double elapsed_s)
-{
-    return mean + (now - mean) * (1 - exp(-elapsed_s / time_constant_s));
-}
-
-void weir__controller_init(struct weir__controller *controller)
-{
-    *controller = (struct weir__controller){0};
-}
+#define HYSTERESIS     0.01 /* level: smaller changes are not published */
+#define ELASTIC_RETURN 0.02 /* level/s: how fast the level of elastic limits falls */
+#define SHED_CLASSES   3.0  /* classes: low, normal, high */
 
 /* ---- Level ---- */
 
@@ -65,7 +50,7 @@ static void level_step(struct weir__controller *controller, double smooth_s, dou
 {
     double now = fmin(controller->excess, 1);
     /* The further a signal is beyond full, the faster the level follows. */
-    controller->mean = ewma(controller->mean, now, smooth_s / fmax(1, controller->excess), elapsed_s);
+    controller->mean = weir__ewma(controller->mean, now, smooth_s / fmax(1, controller->excess), elapsed_s);
     /* An EWMA never quite reaches 0 or 1. */
     if (fabs(now - controller->mean) < HYSTERESIS / 2 && (now <= 0 || now >= 1))
         controller->mean = now;
@@ -84,7 +69,7 @@ static double proportional(const struct weir__controller *controller, double set
 /* True if the value is below its own recent mean. */
 static bool falls(double *mean, double now, double smooth_s, double elapsed_s)
 {
-    *mean = ewma(*mean, now, smooth_s, elapsed_s);
+    *mean = weir__ewma(*mean, now, smooth_s, elapsed_s);
     return now < *mean * (1 - params.dead_band);
 }
 
@@ -110,14 +95,14 @@ static void integral_step(struct weir__controller *controller, double set_point,
         if (!shrinks)
             controller->integral -= params.ki * error * error * error * fmax(1, controller->excess) * elapsed_s;
     }
-    controller->integral = clamp(controller->integral, log(params.floor), 0);
+    controller->integral = weir__clamp(controller->integral, log(params.floor), 0);
 }
 
 double weir__controller_throttle(const struct weir__controller *controller,
                                  const struct weir__controller_settings *settings)
 {
     double share = exp(controller->integral - proportional(controller, settings->adapt_to));
-    return clamp((share - params.floor) / (1 - params.floor), 0, 1);
+    return weir__clamp((share - params.floor) / (1 - params.floor), 0, 1);
 }
 
 /* ---- Shedding ---- */
@@ -131,12 +116,12 @@ static void shed_step(struct weir__controller *controller, double shed_above, bo
         controller->shed += elapsed_s * (params.shed_return + (params.shed_rate - params.shed_return) * error);
     else if (controller->level < shed_above - params.dead_band)
         controller->shed -= elapsed_s * params.shed_return;
-    controller->shed = clamp(controller->shed, 0, SHED_CLASSES);
+    controller->shed = weir__clamp(controller->shed, 0, SHED_CLASSES);
 }
 
 double weir__controller_shed(const struct weir__controller *controller, int priority)
 {
-    return clamp(controller->shed - (SHED_CLASSES - priority), 0, 1);
+    return weir__clamp(controller->shed - (SHED_CLASSES - priority), 0, 1);
 }
 
 /* ---- Both ---- */
@@ -144,8 +129,8 @@ double weir__controller_shed(const struct weir__controller *controller, int prio
 void weir__controller_resume(struct weir__controller *controller, const struct weir__controller_settings *settings,
                              const struct weir__load_view *view, double highest)
 {
-    weir__controller_init(controller);
-    controller->last = controller->signal_mean = clamp(highest, 0, WEIR__SIGNAL_MAX);
+    *controller = (struct weir__controller){0};
+    controller->last = controller->signal_mean = weir__clamp(highest, 0, WEIR__SIGNAL_MAX);
     controller->excess = fmin(controller->last, params.excess_max);
     controller->level = view->known ? (double)view->level / WEIR__LOAD_FULL : fmin(controller->last, 1);
     controller->mean = controller->elastic_level = controller->level;
@@ -154,7 +139,7 @@ void weir__controller_resume(struct weir__controller *controller, const struct w
     controller->elastic_level = fmax(controller->level, (double)view->elastic_level / WEIR__LOAD_FULL);
     /* The inverse of weir__controller_throttle and weir__controller_shed. */
     double share = params.floor + (1 - params.floor) * view->throttle / WEIR__LOAD_FULL;
-    controller->integral = clamp(log(share) + proportional(controller, settings->adapt_to), log(params.floor), 0);
+    controller->integral = weir__clamp(log(share) + proportional(controller, settings->adapt_to), log(params.floor), 0);
     for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
         controller->shed += (double)view->shed[i] / WEIR__LOAD_FULL;
 }
@@ -162,7 +147,7 @@ void weir__controller_resume(struct weir__controller *controller, const struct w
 void weir__controller_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
                            double highest, double sojourn_s, double elapsed_s)
 {
-    double seconds = clamp(elapsed_s, 0, WEIR__STEP_MAX_S), signal = clamp(highest, 0, WEIR__SIGNAL_MAX);
+    double seconds = weir__clamp(elapsed_s, 0, WEIR__STEP_MAX_S), signal = weir__clamp(highest, 0, WEIR__SIGNAL_MAX);
     /* A single sample beyond full counts as full. */
     controller->excess = fmin(fmin(signal, fmax(1, controller->last)), params.excess_max);
     controller->last = signal;
@@ -172,6 +157,7 @@ void weir__controller_step(struct weir__controller *controller, const struct wei
     shed_step(controller, settings->shed_above, shrinks, seconds);
 }
 
+/* A share in thousandths, the unit of the load page. */
 static uint32_t per_mille(double share)
 {
     return (uint32_t)(share * WEIR__LOAD_FULL + 0.5);

@@ -10,6 +10,8 @@
 #include "config/config.h"
 #include "table/load_page.h"
 
+#include <math.h>
+
 /*
  * ---- The load sampler of the agent ----
  *
@@ -70,8 +72,8 @@ struct weir__signals {
 /* Starts with the baseline of the previous agent, instead of learning it from what may be an overload. */
 void weir__signals_resume(struct weir__signals *signals, double baseline_s);
 
-/* Adds a sample. Each signal is 0 to WEIR__SIGNAL_MAX, or WEIR__SIGNAL_ABSENT. Returns the highest; 0 if all are
- * absent. */
+/* Adds a sample. Each signal is 0 to WEIR__SIGNAL_MAX, or WEIR__SIGNAL_ABSENT. Returns the highest, or
+ * WEIR__SIGNAL_ABSENT if all are absent. */
 double weir__signals_update(struct weir__signals *signals, const struct weir__load_config *config,
                             const struct weir__load_sample *sample, double signal[WEIR__SIGNALS]);
 
@@ -84,11 +86,11 @@ double weir__signals_sojourn(const struct weir__signals *signals);
 /* ---- Figures of the kernel: false if the text of the file does not have them ---- */
 
 /* /proc/pressure/…: microseconds since boot in which some task was stalled. */
-bool weir__procfs_stalled(weir_text text, uint64_t *total_us);
+bool weir__procfs_stalled(const char *text, uint64_t *total_us);
 /* /proc/stat: ticks of all processors since boot; busy ones and all. */
-bool weir__procfs_busy(weir_text text, uint64_t *busy, uint64_t *all);
+bool weir__procfs_busy(const char *text, uint64_t *busy, uint64_t *all);
 /* /proc/loadavg: runnable tasks, this one included. */
-bool weir__procfs_running(weir_text text, uint64_t *running);
+bool weir__procfs_running(const char *text, uint64_t *running);
 
 /*
  * ---- The controller ----
@@ -100,6 +102,17 @@ bool weir__procfs_running(weir_text text, uint64_t *running);
 
 #define WEIR__SIGNAL_MAX 100.0 /* signals are clamped to this multiple of full */
 #define WEIR__STEP_MAX_S 1.0   /* a longer pause between two samples (a stopped process) counts as one second */
+
+static inline double weir__clamp(double value, double low, double high)
+{
+    return fmin(fmax(value, low), high);
+}
+
+/* One step of an exponentially weighted moving average. */
+static inline double weir__ewma(double mean, double now, double time_constant_s, double elapsed_s)
+{
+    return mean + (now - mean) * (1 - exp(-elapsed_s / time_constant_s));
+}
 
 /* From weir.yaml. */
 struct weir__controller_settings {
@@ -121,8 +134,6 @@ struct weir__controller {
     double shed;          /* classes that are shed, 0 to 3: low, then normal, then high */
 };
 
-/* No load has been seen. */
-void weir__controller_init(struct weir__controller *controller);
 /*
  * Continues from the values that the previous agent published, so that a restart changes no limit. If there are none
  * (view->known is false), the level starts at the first sample instead of rising to it from 0.

@@ -92,10 +92,11 @@ void weir__load_sampler_close(struct weir__load_sampler *sampler)
 }
 
 /* The start of the file; empty if it cannot be read. */
-static weir_text text_of(int file, char buffer[TEXT_MAX])
+static const char *text_of(int file, char buffer[TEXT_MAX])
 {
-    ssize_t len = file >= 0 ? pread(file, buffer, TEXT_MAX, 0) : -1;
-    return (weir_text){buffer, len > 0 ? (size_t)len : 0};
+    ssize_t len = file >= 0 ? pread(file, buffer, TEXT_MAX - 1, 0) : -1;
+    buffer[len > 0 ? len : 0] = 0;
+    return buffer;
 }
 
 static struct weir__load_sample take_sample(const struct weir__load_sampler *sampler)
@@ -121,14 +122,6 @@ static bool may_write(struct weir__load_sampler *sampler)
     return sampler->writes;
 }
 
-static bool any_of(const double signal[WEIR__SIGNALS])
-{
-    for (int i = 0; i < WEIR__SIGNALS; i++)
-        if (signal[i] >= 0)
-            return true;
-    return false;
-}
-
 void weir__load_sampler_step(struct weir__load_sampler *sampler)
 {
     double signal[WEIR__SIGNALS];
@@ -141,7 +134,7 @@ void weir__load_sampler_step(struct weir__load_sampler *sampler)
         weir__signals_resume(&sampler->signals,
                              (double)weir__load_page_baseline(sampler->engine->load, sample.mono_ns) / 1e6);
     double highest = weir__signals_update(&sampler->signals, sampler->config, &sample, signal);
-    if (!any_of(signal))
+    if (highest < 0)
         return; /* no signal is available, or this is the first sample: nothing to publish */
     if (!sampler->resumed) {
         weir__load_page_read(sampler->engine->load, sample.mono_ns, &view);

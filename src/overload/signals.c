@@ -1,8 +1,6 @@
 /* Load signals: see overload.h. */
 #include "overload/overload.h"
 
-#include <math.h>
-
 #define RECENT_S 1.0 /* time constant of the means over responses of upstreams */
 #define RESPONSES_MIN                                                                                                  \
     10.0 /* in about a second: fewer weigh proportionally less, so that one slow response is no overload */
@@ -17,13 +15,13 @@
 
 static double share(double value)
 {
-    return value < 0 ? 0 : value > 1 ? 1 : value;
+    return weir__clamp(value, 0, 1);
 }
 
 /* A signal may exceed 1: the controller uses how far. */
 static double clamp_signal(double value)
 {
-    return value < 0 ? 0 : value > WEIR__SIGNAL_MAX ? WEIR__SIGNAL_MAX : value;
+    return weir__clamp(value, 0, WEIR__SIGNAL_MAX);
 }
 
 /* Increase of a counter; 0 if it was reset. */
@@ -85,11 +83,6 @@ static double weighted(const struct weir__signals *signals, double value)
     return confidence(signals) < 1 ? share(value) * confidence(signals) : clamp_signal(value);
 }
 
-static double ewma(double mean, double now, double time_constant_s, double elapsed_s)
-{
-    return mean + (now - mean) * (1 - exp(-elapsed_s / time_constant_s));
-}
-
 /* Adds the current mean to the ring, and returns the maximum of all slots. */
 static double window_max(struct weir__baseline *baseline, double seconds)
 {
@@ -108,12 +101,12 @@ static double window_max(struct weir__baseline *baseline, double seconds)
 
 static void baseline_step(struct weir__baseline *baseline, double latency_s, double responses, double elapsed_s)
 {
-    double now_s = fmin(fmax(latency_s, BASELINE_MIN_S), BASELINE_MAX_S);
+    double now_s = weir__clamp(latency_s, BASELINE_MIN_S, BASELINE_MAX_S);
     double seconds = fmin(elapsed_s, WEIR__STEP_MAX_S) * share(responses / RESPONSES_MIN);
     baseline->seen_s += seconds;
     if (baseline->mean_s <= 0)
         baseline->mean_s = now_s;
-    baseline->mean_s = ewma(baseline->mean_s, now_s, fmin(baseline->seen_s, BASELINE_MEAN_S), seconds);
+    baseline->mean_s = weir__ewma(baseline->mean_s, now_s, fmin(baseline->seen_s, BASELINE_MEAN_S), seconds);
     if (baseline->seen_s < BASELINE_MEAN_S) { /* too short a mean for the maximum */
         baseline->baseline_s = baseline->mean_s;
         return;
@@ -122,14 +115,14 @@ static void baseline_step(struct weir__baseline *baseline, double latency_s, dou
     if (baseline->seen_s < LEARN_S || max_s < baseline->baseline_s)
         baseline->baseline_s = max_s;
     else if (now_s > baseline->baseline_s)
-        baseline->baseline_s = ewma(baseline->baseline_s, now_s, BASELINE_RISE_S, seconds);
+        baseline->baseline_s = weir__ewma(baseline->baseline_s, now_s, BASELINE_RISE_S, seconds);
 }
 
 void weir__signals_resume(struct weir__signals *signals, double baseline_s)
 {
     if (baseline_s <= 0)
         return;
-    double clamped_s = fmin(fmax(baseline_s, BASELINE_MIN_S), BASELINE_MAX_S);
+    double clamped_s = weir__clamp(baseline_s, BASELINE_MIN_S, BASELINE_MAX_S);
     signals->baseline = (struct weir__baseline){.baseline_s = clamped_s, .seen_s = LEARN_S, .max_s = {clamped_s}};
 }
 
@@ -187,7 +180,7 @@ double weir__signals_sojourn(const struct weir__signals *signals)
 double weir__signals_update(struct weir__signals *signals, const struct weir__load_config *config,
                             const struct weir__load_sample *sample, double signal[WEIR__SIGNALS])
 {
-    double highest = 0, elapsed_s = (double)(sample->mono_ns - signals->last.mono_ns) / 1e9;
+    double highest = WEIR__SIGNAL_ABSENT, elapsed_s = (double)(sample->mono_ns - signals->last.mono_ns) / 1e9;
     bool known = signals->begun && elapsed_s > 0;
     if (known)
         upstream_add(signals, &sample->upstream, elapsed_s);
@@ -195,7 +188,7 @@ double weir__signals_update(struct weir__signals *signals, const struct weir__lo
         signal[i] = WEIR__SIGNAL_ABSENT;
         if (known && config->target[i] > 0)
             signal[i] = signal_value(signals, (enum weir__signal)i, config->target[i], sample, elapsed_s);
-        highest = signal[i] > highest ? signal[i] : highest;
+        highest = fmax(highest, signal[i]);
     }
     signals->last = *sample;
     signals->begun = true;

@@ -72,7 +72,7 @@ static inline void plant_begin(struct plant *plant)
         exit(1);
     plant->reading.mono_ns = 1000000000;
     plant->view = weir__load_view_neutral();
-    weir__controller_init(&plant->controller);
+    plant->controller = (struct weir__controller){0};
 }
 
 static inline void plant_end(struct plant *plant)

@@ -74,7 +74,7 @@ static bool has_sojourn; /* false: no nginx reports requests in flight */
 static void run(struct course *course, const char *name, struct host *host, double seconds, double (*offered)(double))
 {
     struct weir__controller controller;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     course->count = STEPS(seconds);
     for (int i = 0; i < course->count; i++) {
         double before = host->served, load = offered(i * DT);
@@ -223,7 +223,7 @@ TEST(noise_moves_nothing)
     struct weir__controller controller;
     uint64_t seed = 7;
     double low = 1, high = 0;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     controller.integral = -0.5;
     for (int i = 0; i < STEPS(120); i++) {
         double noise = (double)(test_random(&seed) % 1000) / 1000 - 0.5;
@@ -240,8 +240,8 @@ TEST(noise_moves_nothing)
 TEST(a_long_overload_is_forgotten)
 {
     struct weir__controller after, fresh;
-    weir__controller_init(&after);
-    weir__controller_init(&fresh);
+    after = (struct weir__controller){0};
+    fresh = (struct weir__controller){0};
     for (int i = 0; i < STEPS(3600); i++)
         weir__controller_step(&after, &defaults, 1, 0, DT);
     for (int i = 0; i < STEPS(60); i++) {
@@ -260,7 +260,7 @@ TEST(a_long_overload_is_forgotten)
 TEST(level_follows_within_a_second)
 {
     struct weir__controller controller;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     CHECK(weir__controller_throttle(&controller, &defaults) >= 1);
     for (int i = 0; i < STEPS(0.8); i++)
         weir__controller_step(&controller, &defaults, 1, 0, DT);
@@ -280,7 +280,7 @@ TEST(level_follows_within_a_second)
 TEST(elastic_level_falls_slowly)
 {
     struct weir__controller controller;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     for (int i = 0; i < STEPS(3); i++) {
         weir__controller_step(&controller, &defaults, 0.7, 0, DT);
         CHECK(controller.elastic_level >= controller.level && controller.elastic_level <= controller.level);
@@ -298,7 +298,7 @@ TEST(level_does_not_flicker)
     struct weir__controller controller;
     uint64_t seed = 3;
     int changes = 0;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     for (int i = 0; i < 200; i++) {
         double before = controller.level;
         weir__controller_step(&controller, &defaults, 0.5 + (double)(test_random(&seed) % 1000) / 1000 * 0.02, 0, DT);
@@ -314,7 +314,7 @@ TEST(resumes_from_published_values)
     struct weir__controller controller, after;
     struct weir__load_view published, view;
     sheds.shed_above = 0.9;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     for (int i = 0; i < STEPS(10); i++) {
         weir__controller_step(&controller, &sheds, i < STEPS(4) ? 2 : 0.7, 0, DT);
         weir__controller_view(&controller, &sheds, &published);
@@ -346,7 +346,7 @@ TEST(bad_steps)
     struct weir__load_view view;
     uint64_t seed = 1;
     sheds.shed_above = 0.9;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     for (int i = 0; i < 10000; i++) {
         weir__controller_step(&controller, &sheds, highest[test_random(&seed) % 6], 0, passed[test_random(&seed) % 6]);
         weir__controller_view(&controller, &sheds, &view);
@@ -363,7 +363,7 @@ TEST(sheds_the_lowest_first)
     struct weir__controller_settings sheds = defaults;
     struct weir__controller controller;
     sheds.shed_above = 0.9;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     int i = 0;
     for (; i < STEPS(10) && weir__controller_shed(&controller, 3) < 1; i++) {
         weir__controller_step(&controller, &sheds, 1, 0, DT);
@@ -388,7 +388,7 @@ TEST(sheds_the_lowest_first)
 TEST(sheds_nothing_unless_configured)
 {
     struct weir__controller controller;
-    weir__controller_init(&controller);
+    controller = (struct weir__controller){0};
     for (int i = 0; i < STEPS(60); i++)
         weir__controller_step(&controller, &defaults, 1, 0, DT);
     CHECK(weir__controller_shed(&controller, 3) <= 0);

@@ -36,7 +36,7 @@ static void begin(struct host *host, double capacity)
     *host = (struct host){.capacity = capacity};
     if (weir_open(&how, &host->engine) != 0 || !host->engine->load)
         exit(1);
-    weir__controller_init(&host->controller);
+    host->controller = (struct weir__controller){0};
 }
 
 static void agent_sample(struct host *host)

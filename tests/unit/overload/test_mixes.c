@@ -30,7 +30,7 @@ struct agent {
 static void agent_begin(struct agent *agent)
 {
     *agent = (struct agent){.reading = {.mono_ns = 1000 * SECOND}, .lowest = 1, .seed = 11};
-    weir__controller_init(&agent->controller);
+    agent->controller = (struct weir__controller){0};
 }
 
 static void reset_extremes(struct agent *agent)
