@@ -25,12 +25,12 @@ def seeing(program, quick):
 def instructions(program, mode, count):
     """Instructions of so many checks, and of what comes before them."""
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, mode, str(count)]
-    told = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
-    return int(re.search(r"Collected : (\d+)", told)[1])
+    report = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
+    return int(re.search(r"Collected : (\d+)", report)[1])
 
 
 def counted(program):
-    """A noisy machine says little about time: the same by instructions, of which there are as many each time."""
+    """Times are noisy: the same in instructions, whose number is reproducible."""
     if not shutil.which("valgrind"):
         return
     few, many = 10000, 30000

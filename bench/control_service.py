@@ -70,7 +70,7 @@ def publishing(host, rounds):
 
 
 def asking(host, path, expected, rounds):
-    """Milliseconds of an answer with so many items, over HTTP."""
+    """Milliseconds of a response with so many items, over HTTP."""
     took = []
     for _ in range(rounds):
         begin = time.monotonic()

@@ -61,8 +61,8 @@ class Printer:
 
     def finish(self):
         if not self.as_json:
-            held = sum(result["holds"] for result in self.bars)
-            print(f"\n{held} of {len(self.bars)} bars hold")
+            passed = sum(result["holds"] for result in self.bars)
+            print(f"\n{passed} of {len(self.bars)} bars hold")
 
 
 def core_lines(core, *arguments):
@@ -102,7 +102,7 @@ class Redis:
             if self.server.poll() is None and self.cli("PING", check=False) == "PONG":
                 return
             time.sleep(0.1)
-        raise RuntimeError("redis-server does not answer")
+        raise RuntimeError("redis-server does not reply")
 
     def cli(self, *command, check=True):
         done = subprocess.run(["redis-cli", "-h", "127.0.0.1", "-p", self.port, *command], capture_output=True,
@@ -127,10 +127,10 @@ class Redis:
 
     def check(self, sha):
         """The script must do its work, or its speed means nothing."""
-        answers = [self.cli("EVALSHA", sha, "1", "check", "0.001", "2", "1").split()[0] for _ in range(3)]
+        replies = [self.cli("EVALSHA", sha, "1", "check", "0.001", "2", "1").split()[0] for _ in range(3)]
         self.cli("DEL", "check")
-        if answers != ["1", "1", "0"]:
-            raise RuntimeError(f"the Lua token bucket answered {answers} instead of 1, 1, 0")
+        if replies != ["1", "1", "0"]:
+            raise RuntimeError(f"the Lua token bucket replied {replies} instead of 1, 1, 0")
 
 
 def compare_with_redis(core, quick, printer):
@@ -151,7 +151,7 @@ def compare_with_redis(core, quick, printer):
         redis.rate(sha, requests // 4)  # does not count: tables grow
         for _ in range(rounds):
             redis_rates.append(redis.rate(sha, requests))
-            weir_rates += [told["value"] for told in core_lines(core, *only_batch) if told["case"] == "batch"]
+            weir_rates += [line["value"] for line in core_lines(core, *only_batch) if line["case"] == "batch"]
         keys = int(redis.cli("DBSIZE"))
         bytes_a_key = (redis.memory() - empty) / keys
 

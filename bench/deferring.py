@@ -51,10 +51,10 @@ def accepted(weir, seconds, redis):
                 time.sleep(0.5)
             (folder / "weir.yaml").write_text(YAML.format(folder=folder, store=store, port=port))
             (folder / "wrk.lua").write_text(WRK)
-            with open(folder / "said", "wb") as said:
+            with open(folder / "log", "wb") as log:
                 modules = str((pathlib.Path(weir).parent / "nginx").resolve())
-                running.append(subprocess.Popen([weir, "serve", folder / "weir.yaml"], stdin=subprocess.DEVNULL, stdout=said,
-                                                stderr=said, env={**os.environ, "WEIR_MODULES": modules}))
+                running.append(subprocess.Popen([weir, "serve", folder / "weir.yaml"], stdin=subprocess.DEVNULL, stdout=log,
+                                                stderr=log, env={**os.environ, "WEIR_MODULES": modules}))
             time.sleep(2)
             run = subprocess.run(["wrk", "-t1", "-c256", f"-d{seconds}s", "-s", folder / "wrk.lua", f"http://127.0.0.1:{port}/"],
                                  stdout=subprocess.PIPE, text=True, check=True)

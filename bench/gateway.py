@@ -9,7 +9,7 @@ standard error. Besides the rates, which depend on the whole machine, the proces
 reported, inverted, so that more is better there, too: it varies less.
 
 weir and limit_req are closer to each other than two servers of the same kind: these differ by a hundredth or two, for as
-long as they run. So the two are compared by duels, a turn each, of servers started for that. They are level if one is not
+long as they run. So the two are compared in pairs of runs of servers started for that. They are level if one is not
 slower than the other by more than twice the standard error, and that is known to a hundredth at least.
 
 What a delayed request costs is the private memory of a worker that holds many of them, beside nginx's own limit_req
@@ -35,7 +35,7 @@ SERVER_CPU, CLIENT_CPU = "0", "1"
 CONNECTIONS = 32
 FEW = 4  # connections when the added latency is measured: at full load the 99th percentile is the scheduler's
 DUELS = 2  # of the closest two, in each round
-PRECISE = 0.01  # the standard error of a ratio that is told level
+PRECISE = 0.01  # the standard error of a ratio that counts as level
 DELAYED = 800  # requests that wait at once, for the memory they cost
 COLUMNS = "{:<36} {:>8} {:<15} {:>7} {:>7} {:>9} {:>10}  {}"
 
@@ -151,7 +151,7 @@ class Servers:
         return log.read_text()[-2000:] if log.exists() else ""
 
     def processor_ns(self, name):
-        """What the contestant's worker has had of the processor so far."""
+        """Processor time of the contestant's worker so far."""
         pid = self.worker(name) if (self.folder / name / "pid").exists() else self.processes[name].pid
         return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
@@ -212,22 +212,22 @@ class Printer:
     def show(self, case, value, unit, bar=None, at_least=True, within=0, **more):
         """`within`: how far a value that is level with the bar may be from it."""
         line = {"bench": "gateway", "case": case, **more, "value": value, "unit": unit}
-        told = ""
+        verdict = ""
         if bar is not None:
             line.update(bar=bar, holds=value >= bar - within if at_least else value <= bar + within)
             if within:
                 line["within"] = within
             near = f" within {within:.4f}" if within else ""
-            told = f"{'at least' if at_least else 'at most'} {bar:g}{near}: {'holds' if line['holds'] else 'MISSED'}"
+            verdict = f"{'at least' if at_least else 'at most'} {bar:g}{near}: {'holds' if line['holds'] else 'MISSED'}"
             self.bars.append(line["holds"])
         if self.as_json:
             print(json.dumps(line), flush=True)
         else:
             number = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
             unit += f" +-{more['error']:.4f}" if "error" in more else ""
-            told = f"{more['beyond_bare']:+,}" if "beyond_bare" in more else told
+            verdict = f"{more['beyond_bare']:+,}" if "beyond_bare" in more else verdict
             cells = [f"{more[key]:,.0f}" if key in more else "" for key in ("p50_us", "p99_us", "p999_us", "worker_ns")]
-            print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
+            print(COLUMNS.format(case, number, unit, *cells, verdict).rstrip(), flush=True)
 
 
 def contestants(servers):
@@ -283,7 +283,7 @@ def take_turns(servers, script, rounds, seconds):
     results, calm = {name: [] for name in ports}, {"bare nginx": [], WEIR: []}
     duels = {WEIR: [], LIMIT_REQ: []}
 
-    def turn(name, server, port):
+    def measure_one(name, server, port):
         before = servers.processor_ns(server)
         figures = wrk(script, port, seconds)
         figures["ns"] = max(servers.processor_ns(server) - before, 1) / figures["total"]
@@ -297,16 +297,16 @@ def take_turns(servers, script, rounds, seconds):
         fresh = {name: f"{names[name]}_{len(duels[name])}" for name in order(duels)}
         started = {name: makers[name](server) for name, server in fresh.items()}
         for port in started.values():
-            ask(port, 500)  # so that neither is measured while it touches its memory for the first time
+            send_requests(port, 500)  # so that neither is measured while it touches its memory for the first time
         for name, server in fresh.items():
-            duels[name].append(turn(name, server, started[name]))
+            duels[name].append(measure_one(name, server, started[name]))
         servers.stop(*fresh.values())
 
     for round_number in range(-1, rounds):  # the first is to warm up
-        # There and back: whoever follows whom, and at what end of a round the machine is slower, evens out.
+        # In both orders, so that the position within a round cancels out.
         order = list if round_number % 2 else reversed
         for name in order(ports):
-            figures = turn(name, names[name], ports[name])
+            figures = measure_one(name, names[name], ports[name])
             if round_number >= 0:
                 results[name].append(figures)
         for number in range(DUELS if round_number >= 0 else 0):
@@ -348,33 +348,33 @@ def contest(servers, script, rounds, seconds, printer):
     ratio("denied / return 429", "nginx, weir, all denied", "nginx, return 429", 0.9)
 
 
-def ask(port, times):
+def send_requests(port, times):
     """Asks one after the other on one connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        answers = connection.makefile("rb")
+        responses = connection.makefile("rb")
         for _ in range(times):
             connection.sendall(b"GET /api/items HTTP/1.1\r\nHost: bench\r\n\r\n")
             length = 0
-            while (line := answers.readline().lower()).strip():
+            while (line := responses.readline().lower()).strip():
                 length = int(line.split(b":")[1]) if line.startswith(b"content-length:") else length
-            if len(answers.read(length)) != length:
-                sys.exit("bench gateway: an answer was cut short")
+            if len(responses.read(length)) != length:
+                sys.exit("bench gateway: a response was cut short")
 
 
 def counted(servers, make, times, keep):
-    """Instructions of a server that starts, answers so many requests and ends."""
+    """Instructions of a server that starts, serves so many requests and ends."""
     name = f"counted{len(servers.processes)}"
     out = keep / f"{name}.callgrind" if keep else "/dev/null"
     servers.under = ["valgrind", "--tool=callgrind", "--dump-instr=yes", f"--callgrind-out-file={out}"]
     port = make(name)
-    ask(port, times)
+    send_requests(port, times)
     process = servers.processes[name]
     while process.poll() is None:  # one signal may come just before it waits for events, and go unseen
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)
-    told = (servers.folder / f"{name}.log").read_text()
-    return int(re.search(r"Collected : (\d+)", told).group(1))
+    log = (servers.folder / f"{name}.log").read_text()
+    return int(re.search(r"Collected : (\d+)", log).group(1))
 
 
 def instructions(servers, printer, keep):

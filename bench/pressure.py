@@ -10,7 +10,7 @@ half again; the results are of the last seconds of the overload, in the steady s
 Also: how many denied requests a second are deferred (512 bytes each, on SQLite with its default fsync policy, and on a
 Redis with appendfsync always), and the cost of a permit compared with a token.
 
-With --plots the plots of docs/overload.md are written anew, those of the control laws' simulated response among them.
+With --plots the plots of docs/overload.md are written anew, among them the simulated step response of the controller.
 """
 import argparse
 import contextlib
@@ -34,9 +34,9 @@ CRITICAL = 0.1  # of the capacity
 TENANTS = {"a": 4, "b": 2, "c": 1, "d": 1}
 BATCH = 0.3
 DEADLINE_MS = 1000
-# A virtual machine's disk may have a budget that comes back with time: right after SQLite had written all it could, Redis kept
-# 3,000 requests a second, and 12,400 after a rest.
-DISK_REST_S = 25
+# A virtual machine's disk may have a burst budget that refills with time: right after SQLite had used it up, Redis accepted
+# 3,000 requests a second, and 12,400 after a pause.
+DISK_PAUSE_S = 25
 BUILD = pathlib.Path("build/gcc")
 COLUMNS = "{:<52} {:>10} {:<10} {}"
 
@@ -80,22 +80,22 @@ class Host:
         self.folder = tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/dev/shm")
         os.chmod(self.folder.name, 0o755)  # workers and the agent are other users where root starts it
         self.port, upstream = free_port(), free_port()
-        file, said = pathlib.Path(self.folder.name) / "weir.yaml", pathlib.Path(self.folder.name) / "said"
+        file, log_file = pathlib.Path(self.folder.name) / "weir.yaml", pathlib.Path(self.folder.name) / "log"
         file.write_text(YAML.format(folder=self.folder.name, load=load, limit=limit, port=self.port, upstream=upstream,
                                     metrics=free_port()))
         modules = str((pathlib.Path(weir).parent / "nginx").resolve())
         self.processes = [subprocess.Popen([BUILD / "bench" / "upstream", str(upstream), str(SLOTS), str(SERVICE_MS),
                                             str(QUEUE)])]
-        with open(said, "wb") as log:
+        with open(log_file, "wb") as log:
             self.processes.append(subprocess.Popen([weir, "serve", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                    env={**os.environ, "WEIR_MODULES": modules}))
         for _ in range(200):
-            if "is running" in said.read_text():
+            if "is running" in log_file.read_text():
                 break
             if self.processes[-1].poll() is not None:
-                sys.exit("bench pressure: weir serve does not start:\n" + said.read_text())
+                sys.exit("bench pressure: weir serve does not start:\n" + log_file.read_text())
             time.sleep(0.05)
-        time.sleep(0.5)  # the agent's first turns
+        time.sleep(0.5)  # the load sampler's first steps
 
     def __enter__(self):
         return self
@@ -132,7 +132,7 @@ def goodput(rows, seconds):
 
 
 def percentile_ms(rows, share):
-    """Of all that were sent: one that had no answer took at least as long as its client waited."""
+    """Of all requests sent: one without a response counts as the timeout of its client."""
     took = sorted(us for row in rows for us in row["took_us"])
     at = int(sum(row["sent"] for row in rows) * share)
     return took[at] / 1000 if at < len(took) else float(DEADLINE_MS)
@@ -144,7 +144,7 @@ def jain(rows):
 
 
 def recovered_after(rows, since, until):
-    """Seconds until 95 % of every later second's requests are answered in time."""
+    """Seconds until 95 % of every later second's requests get a response in time."""
     for second in range(until - 1, since - 1, -1):
         now = within(rows, second, second + 1)
         if sum(row["ok"] for row in now) < 0.95 * sum(row["sent"] for row in now):
@@ -160,20 +160,20 @@ class Printer:
 
     def show(self, case, value, unit, bar=None, at_least=True, **more):
         line = {"bench": "pressure", "case": case, **more, "value": round(value, 4), "unit": unit}
-        told = ""
+        verdict = ""
         if bar is not None:
             line.update(bar=bar, holds=value >= bar if at_least else value <= bar)
-            told = f"{'at least' if at_least else 'at most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
+            verdict = f"{'at least' if at_least else 'at most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
             self.bars.append(line["holds"])
-        print(json.dumps(line) if self.as_json else COLUMNS.format(case, f"{value:.4g}", unit, told).rstrip(), flush=True)
+        print(json.dumps(line) if self.as_json else COLUMNS.format(case, f"{value:.4g}", unit, verdict).rstrip(), flush=True)
 
 
 class Overload:
-    """All modes and factors, and what came of them."""
+    """All modes and factors, and their results."""
 
     def __init__(self, weir, printer, quick):
         self.weir, self.printer = weir, printer
-        self.before, self.during, self.after, self.told = (4, 26, 6, 6) if quick else (4, 32, 12, 12)
+        self.before, self.during, self.after, self.measured = (4, 26, 6, 6) if quick else (4, 32, 12, 12)
         self.results, self.rows = {}, {}
 
     def calm(self):
@@ -184,13 +184,13 @@ class Overload:
         self.printer.show("critical traffic alone, p99", self.unloaded, "ms")
 
     def measure(self, mode, times):
-        during = self.during if times > 1 else self.told + 3  # without an overload nothing has to settle
+        during = self.during if times > 1 else self.measured + 3  # without an overload nothing has to settle
         with Host(self.weir, *MODES[mode]) as host:
             rows = offer(host, [(self.before, 0.5), (during, times), (self.after, 0.5)])
         end = self.before + during
-        told = within(rows, end - self.told, end)
-        result = {"goodput": goodput(told, self.told), "fairness": jain(told),
-                  "p99_ms": percentile_ms([row for row in told if row["name"] == "critical"], 0.99),
+        steady = within(rows, end - self.measured, end)
+        result = {"goodput": goodput(steady, self.measured), "fairness": jain(steady),
+                  "p99_ms": percentile_ms([row for row in steady if row["name"] == "critical"], 0.99),
                   "recovery_s": recovered_after(rows, end, end + self.after)}
         self.results[mode, times], self.rows[mode, times] = result, rows
         behind = sum(row["behind"] for row in rows) / sum(row["sent"] for row in rows)
@@ -209,33 +209,33 @@ class Overload:
 
 
 def elastic(weir, printer):
-    """One tenant asks for three times its share while the others sleep, and then all ask for much."""
-    calm, storm, told = 15, 40, 15
+    """One tenant offers three times its share while the others are idle; then all offer more than the capacity."""
+    calm, overload, measured = 15, 40, 15
     for name, more in (("without", ""), ("with", ", elastic: { up_to: 400%, while: 60% }")):
         with Host(weir, f"load: {{ {SIGNAL} }}", SHARE + more) as host:
             rows = offer(host, [(calm, 0.7)], {"a": 1})
-            printer.show(f"{name} elastic, one tenant asks for 3 shares: its goodput", goodput(within(rows, 2, calm, name="a"), calm - 2),
+            printer.show(f"{name} elastic, one tenant offers 3 shares: its goodput", goodput(within(rows, 2, calm, name="a"), calm - 2),
                          "of capacity")
-            rows = offer(host, [(storm, 5)])
-            now = within(rows, storm - told, storm)
-            printer.show(f"{name} elastic, all ask for much: its goodput", goodput(within(now, 0, storm, name="a"), told), "of capacity")
-            printer.show(f"{name} elastic, all ask for much: fairness", jain(now), "Jain")
+            rows = offer(host, [(overload, 5)])
+            steady = within(rows, overload - measured, overload)
+            printer.show(f"{name} elastic, all overloaded: its goodput", goodput(within(steady, 0, overload, name="a"), measured), "of capacity")
+            printer.show(f"{name} elastic, all overloaded: fairness", jain(steady), "Jain")
 
 
 def costs(printer, quick):
     run = subprocess.run([BUILD / "bench/flight", "9" if quick else "41"], stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(run.stdout)
+    costs_ns = json.loads(run.stdout)
     for name in ("token_ns", "slot_ns", "check_ns", "check_knowing_ns"):
-        printer.show({"token_ns": "a token taken", "slot_ns": "a slot taken and given back", "check_ns": "a check",
-                      "check_knowing_ns": "a check that could know the load"}[name], told[name], "ns")
-    printer.show("a slot taken and given back / a token taken", told["slot_per_token"], "ratio", 2, at_least=False)
-    printer.show("rate of checks that could know the load / without", told["rate_knowing"], "ratio", 0.98)
+        printer.show({"token_ns": "a token taken", "slot_ns": "a permit taken and released", "check_ns": "a check",
+                      "check_knowing_ns": "a check with a load page"}[name], costs_ns[name], "ns")
+    printer.show("a permit taken and released / a token taken", costs_ns["slot_per_token"], "ratio", 2, at_least=False)
+    printer.show("rate of checks with a load page / without", costs_ns["rate_knowing"], "ratio", 0.98)
 
 
 def deferring(weir, printer, quick):
     seconds = 5 if quick else 15
     for name, bar in (("SQLite", 2000), ("Redis", 10000)):
-        time.sleep(DISK_REST_S)
+        time.sleep(DISK_PAUSE_S)
         printer.show(f"deferred requests accepted, {name}", accepted(weir, seconds, name == "Redis"), "requests/s", bar)
 
 
@@ -245,7 +245,7 @@ def plots(overload, folder):
     for what, title, y in (
             ("goodput", "Goodput in the overload", Axis("of the capacity", 0, 1.1)),
             ("p99_ms", "Critical traffic: 99th percentile", Axis("milliseconds", 50, 1000, [50, 100, 200, 500, 1000], log=True)),
-            ("fairness", "Fairness between tenants that ask 4:2:1:1", Axis("Jain's index", 0.2, 1.05))):
+            ("fairness", "Fairness between tenants that offer 4:2:1:1", Axis("Jain's index", 0.2, 1.05))):
         plot(folder / f"overload-{what.replace('_ms', '')}.svg", title, x, y,
              {mode: [(times, overload.results[mode, times][what]) for times in factors if (mode, times) in overload.results]
               for mode in MODES})
@@ -256,7 +256,7 @@ def plots(overload, folder):
           for mode in MODES if (mode, 5) in overload.rows})
 
 
-def law_plots(folder):
+def controller_plots(folder):
     """The simulated response of the throttle, as tests/unit/overload/test_controller.c has it."""
     test = BUILD / "tests/unit/overload/test_controller"
     subprocess.run(["make", "-s", test], check=True, stdout=sys.stderr)
@@ -295,7 +295,7 @@ def main():
         elastic(options.weir, printer)
     if options.plots:
         folder = pathlib.Path("docs/images")
-        law_plots(folder)
+        controller_plots(folder)
         if not options.quick:
             plots(overload, folder)
     if not options.json:

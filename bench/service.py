@@ -146,7 +146,7 @@ class Servers:
                                            "--log-level", "error"], port)
 
     def cpu_ns(self, name):
-        """What a server's processes have used of the processor so far."""
+        """Processor time of a server's processes so far."""
         def below(process):
             for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split():
                 yield from below(child)
@@ -178,13 +178,13 @@ def percentiles(microseconds):
 
 
 def h2load(port, seconds, log, path="/", body=None):
-    """The rate; and from a run of its own, since h2load tells every call's time in a file only, the latencies."""
+    """The rate; and from a run of its own, since h2load writes the time of every call to a file only, the latencies."""
     more = ["-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers"] if body else []
     command = ["h2load", "-c", 8, "-m", 50, *more, f"http://127.0.0.1:{port}{path}"]
     text = run(*command, "-D", seconds)
     good, total = (int(re.search(pattern, text).group(1)) for pattern in (r"(\d+) 2xx", r"requests: (\d+) total"))
     if good < total * 0.9:
-        sys.exit(f"bench service: only {good} of {total} calls were answered:\n{text}")
+        sys.exit(f"bench service: only {good} of {total} calls got a response:\n{text}")
     log.unlink(missing_ok=True)
     run(*command, "-D", 1, f"--log-file={log}")
     return {"rate": float(re.search(r"finished in .*?, ([\d.]+) req/s", text).group(1)),
@@ -200,7 +200,7 @@ def resp_load(servers, name, port, pipeline, seconds, lines, *command):
 
 
 def redis_benchmark(port, pipeline, seconds, *command):
-    """As many requests as take about so long; the first guess sets the count."""
+    """As many requests as take about so long; the first estimate sets the count."""
     words = [f"{word[1:]}:__rand_int__" if str(word).startswith("@") else word for word in command]
 
     def measure(count):
@@ -226,17 +226,17 @@ class Printer:
 
     def show(self, case, value, unit, bar=None, **more):
         line = {"bench": "service", "case": case, **more, "value": value, "unit": unit}
-        told = ""
+        verdict = ""
         if bar is not None:
             line.update(bar=bar, holds=value >= bar)
-            told = f"at least {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
+            verdict = f"at least {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
             self.bars.append(line["holds"])
         if self.as_json:
             print(json.dumps(line), flush=True)
         else:
             number = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
             cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50", "p99", "p99.9", "cpu")]
-            print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
+            print(COLUMNS.format(case, number, unit, *cells, verdict).rstrip(), flush=True)
 
 
 def resp_cases(servers, weir, redis, throttlecrab):
@@ -249,12 +249,12 @@ def resp_cases(servers, weir, redis, throttlecrab):
     if throttlecrab:
         contestants["throttlecrab"] = ("throttlecrab", throttlecrab, 6, "THROTTLE", "@key", 16, 30, 60)
     for pipeline in (64, 1):
-        for who, (name, port, lines, *command) in contestants.items():
-            yield (f"RESP, {who}, pipeline {pipeline}", lambda s, args=(name, port, pipeline), more=(lines, *command):
+        for contestant, (name, port, lines, *command) in contestants.items():
+            yield (f"RESP, {contestant}, pipeline {pipeline}", lambda s, args=(name, port, pipeline), more=(lines, *command):
                    resp_load(servers, *args, s, *more))
-        for who in ("weir", "Redis INCR"):
-            _, port, _, *command = contestants[who]
-            yield (f"redis-benchmark, {who}, pipeline {pipeline}", lambda s, args=(port, pipeline), command=command:
+        for contestant in ("weir", "Redis INCR"):
+            _, port, _, *command = contestants[contestant]
+            yield (f"redis-benchmark, {contestant}, pipeline {pipeline}", lambda s, args=(port, pipeline), command=command:
                    redis_benchmark(*args, s, *command))
 
 

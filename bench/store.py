@@ -9,7 +9,7 @@ another common one, which has two keys a counter (token_bucket_two_keys.lua).
 eventual: a gateway (one worker) with its agent on the first processor, before the API's server as in `./dev bench gateway`,
 once with `consistency: local` and once with `eventual`; wrk and Redis, which would be other machines, on the second. On a
 machine of its own Redis would not hold up the client: so it runs when wrk leaves it the processor (SCHED_IDLE). What it is when
-Redis takes turns with wrk as an equal is told, too. The first round with many keys is long enough for the kernel to give out
+Redis at the priority of wrk is measured, too. The first round with many keys is long enough for the kernel to give out
 the pages of segment and ledger, and does not count.
 
 A figure is the median of the rounds, a bar the median of the rounds' ratios.
@@ -69,8 +69,8 @@ class Servers:
         self.folder, self.server, self.processes = pathlib.Path(folder), server, {}
 
     def start(self, name, command, port, cpu):
-        with open(self.folder / f"{name}.log", "w") as said:
-            process = subprocess.Popen(["taskset", "-c", cpu, *map(str, command)], stdout=said, stderr=said,
+        with open(self.folder / f"{name}.log", "w") as log:
+            process = subprocess.Popen(["taskset", "-c", cpu, *map(str, command)], stdout=log, stderr=log,
                                        stdin=subprocess.DEVNULL, env={**os.environ, "WEIR_MODULES": str(MODULES)})
         self.processes[name] = process
         for _ in range(200):
@@ -197,18 +197,18 @@ class Printer:
 
     def show(self, case, value, unit, least=None, most=None, **more):
         line = {"bench": "store", "case": case, **more, "value": value, "unit": unit}
-        told = ""
+        verdict = ""
         if least is not None or most is not None:
             bar = least if least is not None else most
             line.update(bar=bar, holds=value >= bar if least is not None else value <= bar)
-            told = f"at {'least' if least is not None else 'most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
+            verdict = f"at {'least' if least is not None else 'most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
             self.bars.append(line["holds"])
         if self.as_json:
             print(json.dumps(line), flush=True)
         else:
             number = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
             cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50", "p99")]
-            print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
+            print(COLUMNS.format(case, number, unit, *cells, verdict).rstrip(), flush=True)
 
 
 def middle(figures):
@@ -230,14 +230,14 @@ def strict(servers, options, printer):
     for name, figures in seen.items():
         one = middle(figures)
         printer.show(name, one.pop("rate"), "a second", keys=KEYS, **one)
-    ours, usual = seen.values()
-    printer.show("strict / the usual Lua", statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, usual)),
+    ours, common = seen.values()
+    printer.show("strict / the usual Lua", statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, common)),
                  "ratio", least=1.5)
     servers.stop("redis")
 
 
 def memory(servers, options, printer):
-    """What is used a counter that was asked for twice, all that a server has for it: entry, name, value, expiry."""
+    """Memory of a counter after two requests, all that a server has for it: entry, name, value, expiry."""
     program, used = "build/gcc/bench/store", {}
     cases = {  # how to fill it, the keys a counter, and the first of them
         "weir": (lambda redis: run(program, "127.0.0.1", redis.port, PIPELINE, STORED, "fill"), 1, "NAME"),
@@ -273,20 +273,20 @@ def wrk(servers, port, seconds, keys, connections=32):
     return {"rate": total / duration * 1e6, "p50": p50, "p99": p99, "denied": status, "total": total}
 
 
-STORES = {"local": "far-redis", "eventual": "far-redis", "eventual, Redis equal": "equal-redis"}  # by case
+STORES = {"local": "remote-redis", "eventual": "remote-redis", "eventual, Redis equal": "equal-redis"}  # by case
 
 
 def shares(servers, how):
-    """Seconds of processor so far: of the first one, what of that had whom, and Redis'."""
-    gateway, api, far = servers.used(how), servers.used("api"), servers.used(STORES[how])
-    split = {f"{who}, {kind}": of[name, kind] for kind in ("user", "system")
-             for who, of, name in (("worker", gateway, "nginx"), ("agent", gateway, "weir-agent"), ("API", api, "nginx"))}
-    return {"cpu": sum(gateway.values()) + sum(api.values()), "far": sum(far.values()), **split}
+    """Processor seconds so far: of the gateway and the API, by process and mode, and of Redis."""
+    gateway, api, remote = servers.used(how), servers.used("api"), servers.used(STORES[how])
+    split = {f"{process}, {kind}": of[name, kind] for kind in ("user", "system")
+             for process, of, name in (("worker", gateway, "nginx"), ("agent", gateway, "weir-agent"), ("API", api, "nginx"))}
+    return {"cpu": sum(gateway.values()) + sum(api.values()), "remote": sum(remote.values()), **split}
 
 
 def gateway_rounds(servers, options, printer, redis, ports, keys):
     seen, costs = {how: [] for how in ports}, []
-    warm_up = 1 if options.quick or keys < 10_000 else 8  # until the kernel has given out most pages of the tables
+    warm_up = 1 if options.quick or keys < 10_000 else 8  # until the kernel has mapped most pages of the tables
     for number in range(-1, 3 if options.quick else 11):
         for how in seen:
             before, begun, used = redis.work(), time.monotonic(), shares(servers, how)
@@ -305,7 +305,7 @@ def gateway_rounds(servers, options, printer, redis, ports, keys):
         printer.show("    processor, with agent and API", one["cpu"], "us a request", keys=keys, how=how)
         for name in (name for name in one if ", " in name):
             printer.show(f"        {name}", one[name], "us a request", keys=keys, how=how)
-        printer.show("    Redis' processor", one["far"], "us a request", keys=keys, how=how)
+        printer.show("    Redis' processor", one["remote"], "us a request", keys=keys, how=how)
     runs, ops, received, sent = (statistics.median(column) for column in zip(*costs))
     printer.show(f"Redis for eventual, {keys:,} keys: scripts", runs, "a second", keys=keys)
     printer.show(f"Redis for eventual, {keys:,} keys: operations, theirs too", ops, "a second", keys=keys)
@@ -321,30 +321,30 @@ def gateway_rounds(servers, options, printer, redis, ports, keys):
 
 
 def eventual(servers, options, printer):
-    redis = {"far-redis": servers.redis("far-redis", CLIENT_CPU, leftovers=True),
+    redis = {"remote-redis": servers.redis("remote-redis", CLIENT_CPU, leftovers=True),
              "equal-redis": servers.redis("equal-redis", CLIENT_CPU)}
     api = servers.api()
     ports = {how: servers.gateway(options.weir, how, api, redis[store].port, f"{PLENTY}, consistency: {how.split(',')[0]}")
              for how, store in STORES.items()}
     for keys in (1_000, 1_000_000):
-        gateway_rounds(servers, options, printer, redis["far-redis"], ports, keys)
+        gateway_rounds(servers, options, printer, redis["remote-redis"], ports, keys)
     servers.stop("api", *redis, *ports)
 
 
 def strict_gateway(servers, options, printer):
-    redis, api = servers.redis("far-redis", CLIENT_CPU), servers.api()
+    redis, api = servers.redis("remote-redis", CLIENT_CPU), servers.api()
     port = servers.gateway(options.weir, "strict", api, redis.port, f"{PLENTY}, consistency: strict")
     one = wrk(servers, port, 1 if options.quick else 5, 1_000)
     printer.show("gateway, strict, 1,000 keys", one["rate"], "a second", p50=one["p50"], p99=one["p99"])
     servers.stop("strict")
     denied(servers, options, printer, api, redis)
-    servers.stop("far-redis", "api", "denying")
+    servers.stop("remote-redis", "api", "denying")
 
 
 def denied(servers, options, printer, api, redis):
     port = servers.gateway(options.weir, "denying", api, redis.port, "limit: 1, window: 1d, consistency: strict")
     wrk(servers, port, 1, 1, 2)  # one passes, and the next is the first that is denied
-    # Without those by which the agent tells every other second that its host is there, with one HEXISTS each.
+    # Without the agent's heartbeats, one HEXISTS each every other second.
     decisions = lambda: redis.calls("evalsha") - redis.calls("hexists")  # noqa: E731
     before = decisions()
     figures = wrk(servers, port, 2, 1)

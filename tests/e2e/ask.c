@@ -2,11 +2,11 @@
  * Sends requests to a store by the library's blocking client, for test_store_client.py: a line in, a line of JSON out.
  *
  *   take LIMIT COST NAME…   one group of token buckets of LIMIT an hour
- *   back                    refunds what the last one took
- *   work MS                 lets the client work
- *   fork                    goes on in a child
- *   hammer MS LIMIT KEYS    takes of 1 from KEYS counters in turn, in groups of two names every third time
- *   stats
+ *   refund                  refunds what the last request took
+ *   work MS                 polls the client for so long: late replies, refunds, probes
+ *   fork                    continues in a child process
+ *   hammer MS LIMIT KEYS    takes of 1 from KEYS counters, round robin; every third request has a group of two
+ *   stats                   statistics of the client
  */
 #include "base/clock.h"
 #include "../unit/remote/test_request.h"
@@ -31,7 +31,7 @@ static void take(struct weir__blocking_client *link, char *words)
     weir_limit limit = token_bucket(strtoll(words, &words, 10), 3600);
     int64_t cost = strtoll(words, &words, 10), begun_us = weir__monotonic_us();
     bool passes = true, taken = false;
-    int of_one = 0;
+    int op_error = 0;
 
     begin();
     for (char *name = strtok(words, " \n"); name; name = strtok(NULL, " \n"))
@@ -40,10 +40,10 @@ static void take(struct weir__blocking_client *link, char *words)
     for (uint32_t i = 0; i < storage.request.op_count && !error; i++) {
         passes &= !storage.ops[i].error && weir_passes(&storage.ops[i].decision);
         taken |= storage.ops[i].taken;
-        of_one = storage.ops[i].error ? storage.ops[i].error : of_one;
+        op_error = storage.ops[i].error ? storage.ops[i].error : op_error;
     }
-    printf("{\"error\": \"%s\", \"of_one\": \"%s\", \"passes\": %s, \"taken\": %s, \"us\": %" PRId64 "}\n",
-           error ? weir_error_name(error) : "", of_one ? weir_error_name(of_one) : "",
+    printf("{\"error\": \"%s\", \"op_error\": \"%s\", \"passes\": %s, \"taken\": %s, \"us\": %" PRId64 "}\n",
+           error ? weir_error_name(error) : "", op_error ? weir_error_name(op_error) : "",
            !error && passes ? "true" : "false", taken ? "true" : "false", weir__monotonic_us() - begun_us);
 }
 
@@ -66,10 +66,10 @@ static void hammer(struct weir__blocking_client *link, char *words)
     enum { CODES = 64, KEYS = 2000 };
     static uint64_t errors[CODES], passed[KEYS];
     int64_t end_us = weir__monotonic_us() + strtoll(words, &words, 10) * 1000;
-    weir_limit limit = token_bucket(strtoll(words, &words, 10), 86400); /* nothing comes back while a test lasts */
+    weir_limit limit = token_bucket(strtoll(words, &words, 10), 86400); /* nothing is refilled during a test */
     long keys = strtol(words, &words, 10);
     uint64_t count = 0;
-    int64_t longest_us = 0, last_bad_us = 0, begun_us = weir__monotonic_us();
+    int64_t longest_us = 0, last_error_us = 0, begun_us = weir__monotonic_us();
 
     memset(errors, 0, sizeof(errors));
     memset(passed, 0, sizeof(passed));
@@ -91,15 +91,15 @@ static void hammer(struct weir__blocking_client *link, char *words)
         count++;
         if (error) {
             errors[-error]++;
-            last_bad_us = now_us - begun_us;
+            last_error_us = now_us - begun_us;
             usleep(200);
             continue;
         }
         for (int i = 0; i < 1 + both; i++)
             passed[names[i]] += storage.ops[i].taken;
     }
-    printf("{\"count\": %" PRIu64 ", \"longest_us\": %" PRId64 ", \"last_bad_us\": %" PRId64 ", ", count, longest_us,
-           last_bad_us);
+    printf("{\"count\": %" PRIu64 ", \"longest_us\": %" PRId64 ", \"last_error_us\": %" PRId64 ", ", count, longest_us,
+           last_error_us);
     print_errors(errors, CODES);
     printf(", \"passed\": [");
     for (long i = 0; i < keys; i++)
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
         } else if (strncmp(line, "work ", 5) == 0) {
             weir__blocking_client_work(link, strtoll(line + 5, NULL, 10) * 1000);
             printf("{}\n");
-        } else if (strcmp(line, "back\n") == 0) {
+        } else if (strcmp(line, "refund\n") == 0) {
             weir__blocking_client_refund(link, &storage.request);
             weir__blocking_client_work(link, 20000);
             printf("{}\n");

@@ -1,11 +1,11 @@
 /*
- * Plays the agent's part in the load level: writes the load page beside a segment ten times a second.
+ * Simulates the agent's load sampler: writes the load page of a segment ten times a second.
  *
  *   press SEGMENT
  *
- * Each line on standard input is the state from then on, in per mille: LEVEL THROTTLE HIGH NORMAL LOW, the last three
- * being the shares that are shed; or "silent": nothing is written any more, as if the agent had died. Each is answered
- * by "ok" when it is in place.
+ * Each line on standard input sets the published state, in per mille: LEVEL THROTTLE HIGH NORMAL LOW, where the last
+ * three are the shares that are shed; or "silent": stops writing, as if the agent had died. The program acknowledges
+ * each line by "ok" after the load page has it.
  */
 #include "engine/engine.h"
 
@@ -17,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TURN_MS 100
+#define INTERVAL_MS 100
 
-/* What a line says. False: it makes no sense. */
+/* Parses a line. False: malformed. */
 static bool read_line(const char *line, struct weir__load_view *view, bool *silent)
 {
     uint32_t *numbers[] = {&view->level, &view->throttle, &view->shed[WEIR_HIGH], &view->shed[WEIR_NORMAL],
@@ -50,8 +50,8 @@ int main(int argc, char **argv)
         return 1;
     for (;;) {
         struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-        bool told = poll(&input, 1, TURN_MS) > 0;
-        if (told) {
+        bool received = poll(&input, 1, INTERVAL_MS) > 0;
+        if (received) {
             ssize_t len = read(STDIN_FILENO, line, sizeof line - 1);
             if (len <= 0)
                 break;
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
         }
         if (!silent)
             weir__load_page_write(mapped.memory, weir_clock(segment).mono_ns, &view);
-        if (told && write(STDOUT_FILENO, "ok\n", 3) != 3)
+        if (received && write(STDOUT_FILENO, "ok\n", 3) != 3)
             return 1;
     }
     weir__mapped_close(&mapped);

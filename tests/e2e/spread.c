@@ -1,12 +1,13 @@
 /*
- * Sends requests to several hosts, each to one at random, as a load balancer would, and writes down what came of each.
+ * Sends requests to several hosts, each to one at random, as a load balancer would, and records the outcome of each.
  *
  *   spread OUT CLIENTS SECONDS COUNT RATE KEYS SEED PREFIX[,PREFIX…] ADDRESS:PORT…
  *
  * A path is a prefix and a key. COUNT requests go through the keys in turn, and then through them again with the next
- * prefix, so that each path is asked for equally often; or, COUNT being 0, paths are drawn at random until SECONDS have
- * passed, or SIGTERM comes. RATE requests a second are begun (0: each client sends its next at once); then the time of
- * each counts from when it was due, not from when a client was free for it. OUT gets a record for each request.
+ * prefix, so that each path is requested equally often; if COUNT is 0, paths are drawn at random until SECONDS have
+ * passed, or SIGTERM comes. RATE is the number of requests sent a second (0: a closed loop, each client sends its next
+ * request at once); the latency of each then counts from when it was due, not from when a client was free for it, which
+ * avoids coordinated omission. OUT gets a record for each request.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,26 +25,26 @@
 
 #define HOSTS      16
 #define PREFIXES   16
-#define GIVE_UP_US 10000000 /* without an answer it has failed; a busy machine may stand still for some seconds */
+#define TIMEOUT_US 10000000 /* of a response; a busy machine may stall for some seconds */
 
 struct record {
     uint64_t begun_us; /* CLOCK_MONOTONIC */
     uint32_t took_us;
     uint32_t key;
-    uint16_t status; /* 0: no answer */
+    uint16_t status; /* 0: no response */
     uint16_t host;
     uint16_t prefix;
     uint16_t padding;
 };
 
-/* Who sends one request at a time, over a connection to each host. */
+/* A client: one request at a time, over one connection to each host. */
 struct client {
     int sockets[HOSTS];
     bool busy;
     unsigned host;
     uint64_t sent_us;
     struct record record;
-    size_t have, want; /* of the answer; want 0: its headers are not complete */
+    size_t have, want; /* bytes of the response; want 0: its headers are not complete */
     char buffer[8192];
 };
 
@@ -56,7 +57,7 @@ static int poller;
 static FILE *out;
 static uint32_t keys;
 static uint64_t failed;
-static volatile sig_atomic_t enough;
+static volatile sig_atomic_t stopping;
 
 static uint64_t now_us(void)
 {
@@ -121,8 +122,8 @@ static void begin(struct client *clients, unsigned at, uint32_t key, unsigned pr
         finish(c, 0);
 }
 
-/* How long the answer in the buffer is, headers and all; 0: that is not known yet. */
-static size_t answer_len(const char *text, size_t len)
+/* Length of the response in the buffer, with its headers; 0: not known yet. */
+static size_t response_len(const char *text, size_t len)
 {
     const char *end = memmem(text, len, "\r\n\r\n", 4);
     if (!end)
@@ -134,7 +135,7 @@ static size_t answer_len(const char *text, size_t len)
 
 static void receive(struct client *c, unsigned host)
 {
-    if (!c->busy || host != c->host) { /* closed while nothing was asked: another is opened for the next request */
+    if (!c->busy || host != c->host) { /* closed while idle: the next request opens another connection */
         char byte;
         if (read(c->sockets[host], &byte, 1) <= 0 && errno != EAGAIN) {
             close(c->sockets[host]);
@@ -152,7 +153,7 @@ static void receive(struct client *c, unsigned host)
     c->have += (size_t)got;
     c->buffer[c->have] = 0;
     if (!c->want)
-        c->want = answer_len(c->buffer, c->have);
+        c->want = response_len(c->buffer, c->have);
     if (c->want && c->have >= c->want)
         finish(c, (unsigned)strtoul(c->buffer + 9, NULL, 10));
     else if (c->have == sizeof c->buffer - 1)
@@ -176,21 +177,21 @@ struct plan {
     unsigned clients;
 };
 
-/* Begins what is due with the clients that are free; returns how many are busy after that. */
+/* Sends the requests that are due by free clients; returns how many clients are busy then. */
 static unsigned begin_due(struct client *clients, struct plan *plan)
 {
     unsigned busy = 0;
     for (unsigned i = 0; i < plan->clients; i++) {
         struct client *c = &clients[i];
         uint64_t now = now_us();
-        if (c->busy && now - c->sent_us > GIVE_UP_US)
+        if (c->busy && now - c->sent_us > TIMEOUT_US)
             finish(c, 0);
         bool more = plan->count ? plan->begun < plan->count : now < plan->end_us;
         uint64_t due = plan->rate ? plan->begun_us + plan->begun * 1000000 / plan->rate : now;
         if (!c->busy && more && due <= now) {
-            uint64_t turn = plan->begun++;
+            uint64_t number = plan->begun++;
             if (plan->count)
-                begin(clients, i, (uint32_t)(turn % keys), (unsigned)(turn / keys % prefix_count), due);
+                begin(clients, i, (uint32_t)(number % keys), (unsigned)(number / keys % prefix_count), due);
             else
                 begin(clients, i, draw(keys), draw(prefix_count), due);
         }
@@ -199,10 +200,10 @@ static unsigned begin_due(struct client *clients, struct plan *plan)
     return busy;
 }
 
-static void on_enough(int number)
+static void on_sigterm(int number)
 {
     (void)number;
-    enough = 1;
+    stopping = 1;
 }
 
 int main(int argc, char **argv)
@@ -224,18 +225,18 @@ int main(int argc, char **argv)
         return 2;
     for (unsigned i = 0; i < plan.clients; i++)
         memset(clients[i].sockets, -1, sizeof clients[i].sockets);
-    signal(SIGTERM, on_enough);
+    signal(SIGTERM, on_sigterm);
     plan.begun_us = now_us();
     plan.end_us = plan.begun_us + (uint64_t)(atof(argv[3]) * 1e6);
     unsigned busy;
     while ((busy = begin_due(clients, &plan)) > 0 || (plan.count ? plan.begun < plan.count : now_us() < plan.end_us)) {
         struct epoll_event events[64];
-        plan.end_us = enough ? 0 : plan.end_us;
+        plan.end_us = stopping ? 0 : plan.end_us;
         int got = epoll_wait(poller, events, 64, plan.rate || busy < plan.clients ? 1 : 100);
         for (int i = 0; i < got; i++)
             receive(&clients[events[i].data.u64 >> 8], (unsigned)(events[i].data.u64 & 255));
     }
     fclose(out);
-    printf("%llu requests, %llu without an answer\n", (unsigned long long)plan.begun, (unsigned long long)failed);
+    printf("%llu requests, %llu without a response\n", (unsigned long long)plan.begun, (unsigned long long)failed);
     return 0;
 }
