@@ -3,7 +3,7 @@
 --   BASE              hash: sequence, count and bytes of waiting and under-way requests, dead, dead_bytes, ended
 --   BASE:t:TICKET     hash: s state, r rule, k key, q sequence, c cost, m method, u target, a accepted, d due, x expires,
 --                     e ended, n attempts, w why, h status, b bytes, o session that claimed it
---   BASE:p:TICKET     headers and body
+--   BASE:p:TICKET     length of the headers (4 bytes, big endian), headers, body
 --   BASE:s:RULE       stream: requests neither delivered nor cancelled, ID sequence-0; pending in its group
 --                     'weir': the under-way ones
 --   BASE:r:RULE       hash: waiting, under_way, dead, bytes, from (nothing older waits or is under way)
@@ -122,6 +122,11 @@ local function to_over(one, state, now)
         call('XDEL', base .. ':s:' .. one.rule, id_of(one.sequence))
     end
 end
-local function fields_of(ticket)
-    return call('HMGET', base .. ':t:' .. ticket, 'q', 'r', 'k', 'c', 'm', 'u', 'a', 'd', 'x', 'e', 'n', 's', 'w', 'h')
+-- A request as the agent reads it: ticket, headers, body, then texts and numbers of its hash. `payload` is that of
+-- BASE:p:TICKET, or ''.
+local function item_of(ticket, payload)
+    local f = call('HMGET', base .. ':t:' .. ticket, 'r', 'k', 'm', 'u', 'w', 'q', 'c', 'a', 'd', 'x', 'e', 'n', 's', 'h')
+    local headers = #payload < 4 and 0 or struct.unpack('>I4', payload)
+    return {ticket, string.sub(payload, 5, 4 + headers), string.sub(payload, 5 + headers), unpack(f)}
 end
+local SEQUENCE = 9 -- its place in item_of

@@ -1,7 +1,7 @@
 -- Claims due heads. ARGV: now, claim duration, maximum number (0: release the lease), maximum bytes, name,
 -- session, lease duration, 1 for the handle's first claim, latest valid due time, 1 for fair shares, how many groups set
 -- aside return one request each, and pairs of a rule and its number under way. Reply: 1 if another agent has the lease,
--- else for each claimed request its ticket, payload and fields.
+-- else each claimed request (item_of).
 --@queue.lua
 local PROMOTED = 128
 local now, claim_ms, left, most, name, session = ARGV[1], number(ARGV[2]), number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
@@ -117,7 +117,7 @@ for _ = 1, 2 * left do
         count(one.rule, 1, 1, one.bytes)
         call('HSET', base .. ':t:' .. ticket, 's', 1, 'o', session)
         call('XCLAIM', base .. ':s:' .. one.rule, 'weir', name, 0, id_of(one.sequence), 'FORCE', 'JUSTID')
-        reply[#reply + 1] = {ticket, call('GET', base .. ':p:' .. ticket) or '', fields_of(ticket)}
+        reply[#reply + 1] = item_of(ticket, call('GET', base .. ':p:' .. ticket) or '')
         turn.in_use, left = turn.in_use + 1, left - 1
     else
         -- Its hash is gone (removed from outside): it must not block its lane.
@@ -126,5 +126,5 @@ for _ = 1, 2 * left do
     end
     look(turn)
 end
-table.sort(reply, function(one, other) return number(one[3][1]) < number(other[3][1]) end)
+table.sort(reply, function(one, other) return number(one[SEQUENCE]) < number(other[SEQUENCE]) end)
 return reply

@@ -1,4 +1,4 @@
--- Find, list, stats. ARGV[1] 'find': ARGV[2] ticket. Reply: ticket, payload, fields; or empty.
+-- Find, list, stats. ARGV[1] 'find': ARGV[2] ticket. Reply: 0; then the request (item_of), if there is one.
 -- 'list': state (-1: any), rule ('': any), after, maximum number, maximum bytes. Reply: the sequence to
 -- continue after, or 0 at the end; then the requests.
 -- 'stats': stats. Reply: 1 if another call is needed to find all ages; then for each rule its name, waiting, under way,
@@ -7,8 +7,8 @@
 -- Entries scanned by one call, which blocks the server.
 local SCANNED_MAX = 1000
 if ARGV[1] == 'find' then
-    local item = fields_of(ARGV[2])
-    return item[1] and {ARGV[2], call('GET', base .. ':p:' .. ARGV[2]) or '', item} or {}
+    local item = item_of(ARGV[2], call('GET', base .. ':p:' .. ARGV[2]) or '')
+    return item[SEQUENCE] and {0, item} or {0}
 end
 local function share_of(sources)
     return math.max(math.floor(SCANNED_MAX / sources), 16)
@@ -115,12 +115,12 @@ for i = 1, math.min(limit, #found) do
     if found[i][1] > edge then
         break
     end
-    local item = fields_of(found[i][2])
-    bytes = bytes + 512 + #item[2] + #item[3] + #item[5] + #item[6]
+    local item = item_of(found[i][2], '')
+    bytes = bytes + 512 + #item[4] + #item[5] + #item[6] + #item[7]
     if bytes > most and i > 1 then
         reply[1] = found[i - 1][1]
         break
     end
-    reply[#reply + 1] = {found[i][2], '', item}
+    reply[#reply + 1] = item
 end
 return reply

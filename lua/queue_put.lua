@@ -1,5 +1,5 @@
 -- Enqueues the requests that fit their bounds. ARGV: bounds of all (count, bytes), then for each: ticket, rule, key, cost, method, target,
--- headers and body, accepted, due, expires, bytes, bounds of the rule (count, bytes). Reply: for each its sequence, or 0 if it does not fit.
+-- headers, body, accepted, due, expires, bytes, bounds of the rule (count, bytes). Reply: for each its sequence, or 0 if it does not fit.
 --@queue.lua
 local max, max_bytes = number(ARGV[1]), number(ARGV[2])
 local all = call('HMGET', base, 'count', 'bytes', 'sequence')
@@ -12,12 +12,12 @@ local function figures_of(name)
     local f = call('HMGET', base .. ':r:' .. name, 'waiting', 'under_way', 'bytes')
     return {count = number(f[1] or 0) + number(f[2] or 0), bytes = number(f[3] or 0), new = not f[1], more = 0, more_bytes = 0}
 end
-for i = 3, #ARGV, 13 do
-    local ticket, name, bytes = ARGV[i], ARGV[i + 1], number(ARGV[i + 10])
+for i = 3, #ARGV, 14 do
+    local ticket, name, bytes = ARGV[i], ARGV[i + 1], number(ARGV[i + 11])
     local rule = rules[name] or figures_of(name)
     rules[name] = rule
     if fits(in_use, held_bytes, max, max_bytes, bytes) and
-        fits(rule.count + rule.more, rule.bytes + rule.more_bytes, number(ARGV[i + 11]), number(ARGV[i + 12]), bytes) then
+        fits(rule.count + rule.more, rule.bytes + rule.more_bytes, number(ARGV[i + 12]), number(ARGV[i + 13]), bytes) then
         sequence = sequence + 1
         in_use, held_bytes = in_use + 1, held_bytes + bytes
         if rule.new and rule.more == 0 then
@@ -27,15 +27,15 @@ for i = 3, #ARGV, 13 do
         rule.more, rule.more_bytes = rule.more + 1, rule.more_bytes + bytes
         local lane = lane_of(name, ARGV[i + 2])
         call('HSET', base .. ':t:' .. ticket, 's', 0, 'r', name, 'k', ARGV[i + 2], 'q', sequence, 'c', ARGV[i + 3],
-             'm', ARGV[i + 4], 'u', ARGV[i + 5], 'a', ARGV[i + 7], 'd', ARGV[i + 8], 'x', ARGV[i + 9], 'n', 0, 'b', bytes)
-        call('SET', base .. ':p:' .. ticket, ARGV[i + 6])
+             'm', ARGV[i + 4], 'u', ARGV[i + 5], 'a', ARGV[i + 8], 'd', ARGV[i + 9], 'x', ARGV[i + 10], 'n', 0, 'b', bytes)
+        call('SET', base .. ':p:' .. ticket, struct.pack('>I4', #ARGV[i + 6]) .. ARGV[i + 6] .. ARGV[i + 7])
         call('XADD', base .. ':s:' .. name, id_of(sequence), 't', ticket)
         call('ZADD', base .. ':l:' .. lane, sequence, ticket)
-        if number(ARGV[i + 9]) < FOREVER then
-            call('ZADD', base .. ':expires', ARGV[i + 9], ticket)
+        if number(ARGV[i + 10]) < FOREVER then
+            call('ZADD', base .. ':expires', ARGV[i + 10], ticket)
         end
         if call('ZCARD', base .. ':l:' .. lane) == 1 and call('HEXISTS', base .. ':busy', lane) == 0 then
-            call('ZADD', base .. ':later:' .. name, ARGV[i + 8], lane)
+            call('ZADD', base .. ':later:' .. name, ARGV[i + 9], lane)
         end
         reply[#reply + 1] = sequence
     else

@@ -52,7 +52,7 @@ def main():
         print_text("const char", name, data)
         print(f'const char {name}_sha[41] = "{hashlib.sha1(data).hexdigest()}";')
         return
-    print('#include "queue/redis.h"\n')
+    print('#include "queue/queue_internal.h"\n')
     scripts = [script(path) for path in paths]
     for number, data in enumerate(scripts):
         print_text("static const char", f"text_{number}", data)

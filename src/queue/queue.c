@@ -9,6 +9,7 @@
 #include <time.h>
 
 #define LIST_MAX 1000
+#define DEAD_MAX 10000
 #define URL_MAX  8192
 
 const char *weir__queue_strerror(int error)
@@ -82,12 +83,12 @@ int weir__queue_open(const struct weir__queue_options *options, struct weir__que
     *queue = NULL;
     snprintf(made.name, sizeof made.name, "%s", name);
     made.options.url = made.options.name = NULL;
-    set_default(&made.options.keep_ms, WEIR__QUEUE_KEEP_MS);
-    set_default(&made.options.keep_max, WEIR__QUEUE_KEEP_MAX);
-    set_default(&made.options.dead_ms, WEIR__QUEUE_DEAD_MS);
-    set_default(&made.options.dead_max, WEIR__QUEUE_DEAD_MAX);
-    set_default(&made.options.lease_ms, WEIR__QUEUE_LEASE_MS);
-    set_default(&made.options.wait_ms, WEIR__QUEUE_WAIT_MS);
+    set_default(&made.options.keep_ms, 3600 * 1000);
+    set_default(&made.options.keep_max, 100000);
+    set_default(&made.options.dead_ms, 7 * 86400 * INT64_C(1000));
+    set_default(&made.options.dead_max, DEAD_MAX);
+    set_default(&made.options.lease_ms, 5000);
+    set_default(&made.options.wait_ms, 3000);
     if (getrandom(&made.session, sizeof made.session, 0) != sizeof made.session)
         return WEIR__QUEUE_UNAVAILABLE;
     made.session &= INT64_MAX; /* SQLite's integers are signed */
@@ -106,17 +107,6 @@ void weir__queue_close(struct weir__queue *queue)
 
 /* ---- Opening by configuration ---- */
 
-/* One list for all handles of the process: none may deliver a put that another has in doubt. */
-static struct weir__in_doubt in_doubt = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void log_set_aside(const void *log, const char *path)
-{
-    weir__logf(log, WEIR__LOG_WARNING,
-               "queue: the file was removed or moved, and its write-ahead log could not be checkpointed; the log is "
-               "kept as %s",
-               path);
-}
-
 int weir__queue_open_configured(const struct weir__config *config, const char *name, const struct weir__logger *log,
                                 struct weir__queue **queue, char *why)
 {
@@ -126,11 +116,9 @@ int weir__queue_open_configured(const struct weir__config *config, const char *n
                                           .sync_second = wanted->sync_second,
                                           .bounds = {wanted->max, wanted->max_bytes, wanted->max_age_ms},
                                           /* so that all waiting requests can become dead without one being dropped */
-                                          .dead_max = wanted->max > WEIR__QUEUE_DEAD_MAX ? wanted->max : 0,
+                                          .dead_max = wanted->max > DEAD_MAX ? wanted->max : 0,
                                           .name = name,
-                                          .in_doubt = &in_doubt,
-                                          .set_aside = log_set_aside,
-                                          .context = log};
+                                          .log = log};
     *why = 0;
     if (wanted->database && !weir__file_make_folder(wanted->socket)) {
         snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));
@@ -148,17 +136,6 @@ static int item_error(const struct weir__deferred *item)
     if (weir__deferred_bytes(item) > WEIR__QUEUE_ITEM_MAX)
         return WEIR__QUEUE_TOO_LARGE;
     return item->rule.len == 0 || item->method.len == 0 || item->target.len == 0 ? WEIR__QUEUE_INVALID : 0;
-}
-
-void weir__ticket_format(weir_text bits, char ticket[WEIR__TICKET_LEN + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-    size_t len = bits.len < WEIR__TICKET_LEN / 2 ? bits.len : WEIR__TICKET_LEN / 2;
-    for (size_t i = 0; i < len; i++) {
-        ticket[2 * i] = digits[(unsigned char)bits.data[i] >> 4];
-        ticket[2 * i + 1] = digits[(unsigned char)bits.data[i] & 15];
-    }
-    ticket[2 * len] = '\0';
 }
 
 bool weir__is_ticket(const char *text)
@@ -208,7 +185,7 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
         good++;
         if (getrandom(bits, sizeof bits, 0) != sizeof bits)
             return same_for_all(errors, count, WEIR__QUEUE_UNAVAILABLE);
-        weir__ticket_format((weir_text){bits, sizeof bits}, item->ticket);
+        *weir__write_hex(item->ticket, bits, sizeof bits) = 0;
         if (item->accepted_ms <= 0)
             item->accepted_ms = now_ms;
         item->due_ms = due_at(item->due_ms, now_ms);
@@ -241,59 +218,37 @@ int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_m
     return claim.room.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
 }
 
-static struct weir__transition change_of(const struct weir__queue_ending *ending, int64_t now_ms)
-{
-    bool again = ending->kind == WEIR__ENDED_RETRY;
-    return (struct weir__transition){.kind = (enum weir__transition_kind)ending->kind,
-                                     .ticket = ending->ticket,
-                                     .now_ms = now_ms,
-                                     .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
-                                     .why = {ending->why, ending->why ? strnlen(ending->why, WEIR__QUEUE_WHY_MAX) : 0},
-                                     .status = ending->status,
-                                     .counts = !again || ending->attempt_counts,
-                                     .aside = again ? ending->aside : 0};
-}
-
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count)
 {
-    struct weir__transition changes[WEIR__QUEUE_CHANGES];
-    int *results[WEIR__QUEUE_CHANGES];
     int64_t now_ms = weir__queue_now(queue);
-    int failed = 0;
-    for (size_t at = 0, some; at < count; at += some) {
-        size_t made = 0;
-        for (some = 0; at + some < count && made < WEIR__QUEUE_CHANGES; some++) {
-            endings[at + some].error = WEIR__QUEUE_GONE;
-            if (!weir__is_ticket(endings[at + some].ticket))
-                continue;
-            results[made] = &endings[at + some].error;
-            changes[made++] = change_of(&endings[at + some], now_ms);
-        }
-        int error = made && !failed ? queue->calls->change(queue, changes, made) : failed;
-        failed = error ? error : failed;
-        for (size_t i = 0; i < made; i++)
-            *results[i] = error ? error : changes[i].error;
+    for (size_t i = 0; i < count; i++) {
+        struct weir__queue_ending *ending = &endings[i];
+        bool again = ending->kind == WEIR__ENDED_RETRY;
+        ending->due_ms = again ? due_at(ending->due_ms, now_ms) : 0;
+        ending->aside = again ? ending->aside : 0;
+        ending->attempt_counts = again ? ending->attempt_counts : ending->kind < WEIR__ENDED_CANCELLED;
     }
-    return failed;
+    int error = count ? queue->calls->change(queue, endings, count, now_ms) : 0;
+    for (size_t i = 0; i < count && error; i++)
+        endings[i].error = error;
+    return error;
 }
 
-static int change_one(struct weir__queue *queue, const char *ticket, enum weir__transition_kind kind)
+static int change_one(struct weir__queue *queue, const char *ticket, enum weir__queue_end_kind kind)
 {
-    struct weir__transition change = {.kind = kind, .ticket = ticket, .now_ms = weir__queue_now(queue)};
-    if (!weir__is_ticket(ticket))
-        return WEIR__QUEUE_GONE;
-    int error = queue->calls->change(queue, &change, 1);
-    return error ? error : change.error;
+    struct weir__queue_ending ending = {.ticket = ticket, .kind = kind};
+    (void)weir__queue_end(queue, &ending, 1);
+    return ending.error;
 }
 
 int weir__queue_cancel(struct weir__queue *queue, const char *ticket)
 {
-    return change_one(queue, ticket, WEIR__TRANSITION_CANCEL);
+    return change_one(queue, ticket, WEIR__ENDED_CANCELLED);
 }
 
 int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
 {
-    return change_one(queue, ticket, WEIR__TRANSITION_REQUEUE);
+    return change_one(queue, ticket, WEIR__ENDED_REQUEUED);
 }
 
 /* ---- Find, list, stats ---- */

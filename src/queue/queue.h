@@ -63,19 +63,13 @@ enum weir__queue_error {
 
 const char *weir__queue_strerror(int error);
 
-#define WEIR__TICKET_LEN        32               /* lower-case hexadecimal digits */
-#define WEIR__QUEUE_ITEM_MAX    (4u << 20)       /* maximum of weir__deferred_bytes */
-#define WEIR__QUEUE_OVERHEAD    512              /* bytes charged for a request besides its texts */
-#define WEIR__QUEUE_WHY_MAX     255              /* bytes of a reason; longer ones are cut */
-#define WEIR__QUEUE_CLAIM_MAX   1024             /* requests of one claim */
-#define WEIR__QUEUE_EXPIRE_MAX  1000             /* changes of each kind in one weir__queue_expire */
-#define WEIR__QUEUE_KEEP_MS     (3600 * 1000ll)  /* default of keep_ms */
-#define WEIR__QUEUE_KEEP_MAX    100000           /* default of keep_max */
-#define WEIR__QUEUE_DEAD_MS     (7 * 86400000ll) /* default of dead_ms */
-#define WEIR__QUEUE_DEAD_MAX    10000            /* default of dead_max */
-#define WEIR__QUEUE_LEASE_MS    5000             /* default of lease_ms */
-#define WEIR__QUEUE_WAIT_MS     3000             /* default of wait_ms */
-#define WEIR__QUEUE_AHEAD_MS    (6 * 60000ll)    /* a request is due at most this far in the future */
+#define WEIR__TICKET_LEN        32            /* lower-case hexadecimal digits */
+#define WEIR__QUEUE_ITEM_MAX    (4u << 20)    /* maximum of weir__deferred_bytes */
+#define WEIR__QUEUE_OVERHEAD    512           /* bytes charged for a request besides its texts */
+#define WEIR__QUEUE_WHY_MAX     255           /* bytes of a reason; longer ones are cut */
+#define WEIR__QUEUE_CLAIM_MAX   1024          /* requests of one claim */
+#define WEIR__QUEUE_EXPIRE_MAX  1000          /* changes of each kind in one weir__queue_expire */
+#define WEIR__QUEUE_AHEAD_MS    (6 * 60000ll) /* a request is due at most this far in the future */
 #define WEIR__QUEUE_SOURCE_TEXT 256
 
 enum weir__deferred_state { WEIR__WAITING, WEIR__UNDER_WAY, WEIR__DELIVERED, WEIR__DEAD, WEIR__CANCELLED };
@@ -120,7 +114,7 @@ struct weir__queue_options {
     struct weir__queue_bounds bounds; /* of all rules together */
     /*
      * Retention. Delivered and cancelled requests are kept without headers and body for keep_ms, at most keep_max.
-     * Dead ones are kept whole for dead_ms, at most dead_max and bounds.max_bytes. 0: the default.
+     * Dead ones are kept whole for dead_ms, at most dead_max and bounds.max_bytes. 0: the default, in queue.c.
      */
     int64_t keep_ms, keep_max, dead_ms, dead_max;
     /*
@@ -131,13 +125,8 @@ struct weir__queue_options {
     int64_t lease_ms;          /* Redis: the dispatching agent's lease, renewed by each claim; 0: the default */
     int64_t wait_ms;           /* Redis: reply timeout, which must cover an fsync of the server; 0: the default */
     int64_t (*clock_ms)(void); /* wall clock; NULL: the system's */
-    /* Redis: list of in-doubt puts, shared by the process's handles; must outlive them. NULL: the handle has its own.
-     */
-    struct weir__in_doubt *in_doubt;
-    /* SQLite: called when close could not checkpoint the WAL of a removed file and kept it under `path`. May be NULL.
-     */
-    void (*set_aside)(const void *context, const char *path);
-    const void *context;
+    /* SQLite: for a warning when close could not checkpoint the WAL of a removed file and kept it. May be NULL. */
+    const struct weir__logger *log;
 };
 
 struct weir__queue;
@@ -165,8 +154,8 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
 
 /*
  * Cancels puts that returned WEIR__QUEUE_UNKNOWN. Returns how many are still in doubt, because the storage is
- * unavailable or they are under way: call again soon. Each put does this too, and no handle that shares `in_doubt`
- * delivers them.
+ * unavailable or they are under way: call again soon. Each put does this too, and no handle of the process delivers
+ * them.
  */
 size_t weir__queue_cancel_in_doubt(struct weir__queue *queue);
 
@@ -203,16 +192,19 @@ int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_m
 enum weir__queue_end_kind {
     WEIR__ENDED_DELIVERED,
     WEIR__ENDED_RETRY, /* waits again until due_ms: the attempt failed (attempt_counts), or the limit denied it */
-    WEIR__ENDED_DEAD
+    WEIR__ENDED_DEAD,
+    /* Not deliveries: weir__queue_cancel and weir__queue_requeue. */
+    WEIR__ENDED_CANCELLED,
+    WEIR__ENDED_REQUEUED
 };
 
 struct weir__queue_ending {
     const char *ticket;
     enum weir__queue_end_kind kind;
-    int64_t due_ms; /* RETRY */
+    int64_t due_ms; /* RETRY; clamped by the call */
     const char *why;
     int status;
-    bool attempt_counts; /* RETRY; the others always count */
+    bool attempt_counts; /* RETRY; set by the call for the others: DELIVERED and DEAD always count */
     /*
      * RETRY: 0, or the group in which the request is set aside, so that it does not block the others of its rule and
      * key. From the due_ms of the group's last request on, each claim first returns the group's oldest to its lane.

@@ -1,46 +1,76 @@
-/* The Redis storage: calls of its scripts through the store's client, puts, open and close. */
-#include "queue/redis.h"
+/*
+ * The Redis storage: each call is a script (lua/queue_*.lua; lua/queue.lua describes the keys), sent through the
+ * store's client. The scripts decide and count; this file packs their arguments and parses their replies.
+ */
 #include "base/clock.h"
 #include "queue/queue_internal.h"
+#include "remote/client.h"
+#include "remote/script.h"
 
+#include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CALLS 64
+#define CALLS 64 /* pipelined */
 
-/* ---- Commands ---- */
+struct weir__rq {
+    struct weir__queue queue;
+    struct weir__store_options store;
+    struct weir__blocking_client *link;
+    char base[96];  /* KEYS[1]: what all keys begin with */
+    bool claimed;   /* this handle has claimed: earlier claims under its name have ended */
+    bool has_lease; /* it has the lease, as far as it knows */
+};
 
-void weir__rq_text(struct weir__rq_call *call, weir_text text)
+static struct weir__rq *rq_of(struct weir__queue *queue)
 {
-    weir__redis_add_text(&call->command, text.data, text.len);
+    return (struct weir__rq *)(void *)queue;
 }
 
-void weir__rq_numbers(struct weir__rq_call *call, const int64_t *numbers, size_t count)
+/* ---- Calls of scripts ---- */
+
+struct call {
+    struct weir__raw_command raw;
+    struct weir__store_request request;
+    struct weir__buffer command;
+    void *context; /* for raw.read */
+    int error;     /* out */
+};
+
+/* Parses the reply of a call. 0, or WEIR_ESTOREGARBAGE: malformed. */
+typedef int reply_reader(struct weir__store_request *request, const redisReply *reply);
+
+static void *context_of(const struct weir__store_request *request)
 {
-    for (size_t i = 0; i < count; i++)
-        weir__redis_add_int(&call->command, numbers[i]);
+    return ((const struct call *)request->owner)->context;
 }
 
-void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments)
+static void add_arguments(struct call *call, const struct weir__queue_value *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (values[i].kind == WEIR__IS_NUMBER)
+            weir__redis_add_int(&call->command, values[i].number);
+        else
+            weir__redis_add_text(&call->command, values[i].bytes.data, values[i].bytes.len);
+    }
+}
+
+/* Begins a call with so many arguments, which the caller adds next. */
+static void begin_call(struct weir__rq *q, struct call *call, enum weir__rq_which which, size_t arguments,
+                       reply_reader *read, void *context)
 {
     const struct weir__rq_script *script = &weir__rq_scripts[which];
-    *call = (struct weir__rq_call){.raw = {.slot = q->base, .script = script->text}};
+    *call = (struct call){.raw = {.slot = q->base, .script = script->text, .read = read}, .context = context};
     weir__redis_add_length(&call->command, '*', arguments + 4);
-    weir__rq_text(call, weir__text_of("EVALSHA"));
-    weir__rq_text(call, weir__text_of(script->sha));
-    weir__rq_text(call, weir__text_of("1"));
-    weir__rq_text(call, weir__text_of(q->base));
+    add_arguments(call, WEIR__VALUES(WEIR__V(WEIR__TEXT("EVALSHA")), WEIR__V(weir__text_of(script->sha)), WEIR__V(1),
+                                     WEIR__V(weir__text_of(q->base))));
 }
 
-/* ---- Replies ---- */
-
-static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
+static int error_of(struct weir__rq *q, const struct call *call)
 {
     int error = call->request.error;
     weir__queue_set_why(&q->queue, call->raw.why[0] ? call->raw.why : weir_strerror(error));
     switch (error) {
-    case WEIR_ENOMEM:
-        return call->raw.in_doubt ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_MEMORY;
     case WEIR_ESTOREOOM:
         return WEIR__QUEUE_SPACE;
     case WEIR_ESTOREREADONLY:
@@ -48,208 +78,353 @@ static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
         return WEIR__QUEUE_READONLY;
     case WEIR_ESTOREWRONGTYPE:
         return WEIR__QUEUE_BROKEN;
-    case WEIR_ESTOREERROR:
-        return call->raw.in_doubt ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_BROKEN;
     default:
-        return call->raw.in_doubt ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_UNAVAILABLE;
+        return call->raw.in_doubt          ? WEIR__QUEUE_UNKNOWN
+               : error == WEIR_ENOMEM      ? WEIR__QUEUE_MEMORY
+               : error == WEIR_ESTOREERROR ? WEIR__QUEUE_BROKEN
+                                           : WEIR__QUEUE_UNAVAILABLE;
     }
 }
 
-void weir__rq_call_scripts(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count,
-                           weir__rq_read *read)
+/* Sends at most CALLS calls in one pipeline and waits for the replies. Returns the first error. */
+static int send_calls(struct weir__rq *q, struct call *calls, size_t count)
 {
-    struct weir__store_request *requests[CALLS];
-    for (size_t at = 0, some; at < count; at += some) {
-        size_t sent = 0;
-        some = count - at < CALLS ? count - at : CALLS;
-        for (size_t i = at; i < at + some; i++) {
-            struct weir__rq_call *call = &calls[i];
-            call->raw.command = call->command.data;
-            call->raw.command_len = call->command.len;
-            call->raw.read = read;
-            call->request = (struct weir__store_request){
-                .raw = &call->raw, .owner = call, .deadline_us = weir__monotonic_us() + q->store.deadline_us};
-            if (call->command.failed)
-                call->request.error = WEIR_ENOMEM;
-            else
-                requests[sent++] = &call->request;
+    struct weir__store_request *requests[CALLS] = {0};
+    size_t sent = 0;
+    int first = 0;
+    for (struct call *call = calls; call < calls + count; call++) {
+        call->raw.command = call->command.data;
+        call->raw.command_len = call->command.len;
+        call->request = (struct weir__store_request){
+            .raw = &call->raw, .owner = call, .deadline_us = weir__monotonic_us() + q->store.deadline_us};
+        if (call->command.failed)
+            call->request.error = WEIR_ENOMEM;
+        else
+            requests[sent++] = &call->request;
+    }
+    (void)weir__blocking_client_request_all(q->link, requests, sent);
+    for (struct call *call = calls; call < calls + count; call++) {
+        call->error = call->request.error ? error_of(q, call) : 0;
+        first = first ? first : call->error;
+        weir__buffer_free(&call->command);
+    }
+    return first;
+}
+
+/* One call with all its arguments. */
+static int call_script(struct weir__rq *q, enum weir__rq_which which, reply_reader *read, void *context,
+                       const struct weir__queue_value *values, size_t count)
+{
+    struct call call;
+    begin_call(q, &call, which, count, read, context);
+    add_arguments(&call, values, count);
+    return send_calls(q, &call, 1);
+}
+
+/* ---- Replies ---- */
+
+static weir_text text_of(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STRING ? (weir_text){reply->str, (size_t)reply->len} : (weir_text){"", 0};
+}
+
+/* nil is 0. False: not a number. */
+static bool number_of(const redisReply *reply, int64_t *number)
+{
+    char *end;
+    *number = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    if (reply->type != REDIS_REPLY_STRING || reply->len == 0)
+        return reply->type == REDIS_REPLY_INTEGER || reply->type == REDIS_REPLY_NIL;
+    *number = strtoll(reply->str, &end, 10);
+    return end == reply->str + reply->len;
+}
+
+/* An array of texts, then numbers. */
+static bool read_array(const redisReply *reply, weir_text *texts, size_t text_count, int64_t *numbers,
+                       size_t number_count)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != text_count + number_count)
+        return false;
+    for (size_t i = 0; i < text_count; i++)
+        texts[i] = text_of(reply->element[i]);
+    for (size_t i = 0; i < number_count; i++)
+        if (!number_of(reply->element[text_count + i], &numbers[i]))
+            return false;
+    return true;
+}
+
+/* A request: item_of in lua/queue.lua. */
+static bool read_item(const redisReply *reply, struct weir__deferred *item)
+{
+    enum { TICKET, HEADERS, BODY, RULE, KEY, METHOD, TARGET, WHY, TEXTS };
+    enum { SEQUENCE, COST, ACCEPTED, DUE, EXPIRES, ENDED, ATTEMPTS, STATE, STATUS, NUMBERS };
+    weir_text text[TEXTS];
+    int64_t number[NUMBERS];
+    if (!read_array(reply, text, TEXTS, number, NUMBERS) || text[TICKET].len != WEIR__TICKET_LEN ||
+        number[SEQUENCE] <= 0 || number[STATE] < 0 || number[STATE] >= WEIR__DEFERRED_STATES)
+        return false;
+    *item = (struct weir__deferred){.rule = text[RULE],
+                                    .key = text[KEY],
+                                    .cost = number[COST],
+                                    .method = text[METHOD],
+                                    .target = text[TARGET],
+                                    .headers = text[HEADERS],
+                                    .body = text[BODY],
+                                    .accepted_ms = number[ACCEPTED],
+                                    .due_ms = number[DUE],
+                                    .expires_ms = number[EXPIRES],
+                                    .ended_ms = number[ENDED],
+                                    .attempts = (int)number[ATTEMPTS],
+                                    .state = (enum weir__deferred_state)number[STATE],
+                                    .why = text[WHY],
+                                    .last_status = (int)number[STATUS],
+                                    .sequence = (uint64_t)number[SEQUENCE]};
+    memcpy(item->ticket, text[TICKET].data, WEIR__TICKET_LEN);
+    return true;
+}
+
+static int read_number(struct weir__store_request *request, const redisReply *reply)
+{
+    int *number = context_of(request);
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < INT32_MIN || reply->integer > INT32_MAX)
+        return WEIR_ESTOREGARBAGE;
+    *number = (int)reply->integer;
+    return 0;
+}
+
+/* ---- Find and list ---- */
+
+#define LIST_BYTES (2 << 20) /* of one reply with more than one request */
+
+struct item_reader {
+    weir__deferred_visit *visit;
+    void *context;
+    int result;     /* the visit's, or an error */
+    size_t left;    /* of a list */
+    uint64_t after; /* sequence up to which the script has scanned; a call scans a bounded number */
+    bool more;
+};
+
+static int read_list(struct weir__store_request *request, const redisReply *reply)
+{
+    struct item_reader *reader = context_of(request);
+    struct weir__deferred item;
+    int64_t next;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !number_of(reply->element[0], &next))
+        return WEIR_ESTOREGARBAGE;
+    if (next && (next < 0 || (uint64_t)next <= reader->after))
+        return WEIR_ESTOREGARBAGE; /* no progress: it would never end */
+    for (size_t i = 1; i < reply->elements && !reader->result && reader->left > 0; i++, reader->left--) {
+        if (!read_item(reply->element[i], &item))
+            return WEIR_ESTOREGARBAGE;
+        reader->result = reader->visit(reader->context, &item);
+    }
+    reader->more = next > 0;
+    reader->after = (uint64_t)next;
+    return 0;
+}
+
+static int find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context)
+{
+    struct item_reader reader = {.visit = visit, .context = context, .left = 1};
+    int error = call_script(rq_of(queue), WEIR__RQ_LIST, read_list, &reader,
+                            WEIR__VALUES(WEIR__V(WEIR__TEXT("find")), WEIR__V(weir__text_of(ticket))));
+    return error ? error : reader.left ? WEIR__QUEUE_GONE : reader.result;
+}
+
+static int list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
+                void *context)
+{
+    struct item_reader reader = {
+        .visit = visit, .context = context, .left = filter->limit, .after = filter->after, .more = true};
+    while (reader.more && reader.left > 0 && !reader.result) {
+        int error = call_script(rq_of(queue), WEIR__RQ_LIST, read_list, &reader,
+                                WEIR__VALUES(WEIR__V(WEIR__TEXT("list")), WEIR__V(filter->state), WEIR__V(filter->rule),
+                                             WEIR__V((int64_t)reader.after), WEIR__V((int64_t)reader.left),
+                                             WEIR__V(LIST_BYTES)));
+        if (error)
+            return error;
+    }
+    return reader.result;
+}
+
+/* ---- Stats ---- */
+
+/* Calls for one result: each skips some of the dead requests before the oldest waiting one. */
+#define STATS_CALLS 10000
+
+struct stats_reader {
+    weir__queue_stats_visit *visit;
+    void *context;
+    int result;
+    bool more; /* another call is needed */
+};
+
+static int read_stats(struct weir__store_request *request, const redisReply *reply)
+{
+    enum { WAITING, UNDER_WAY, DEAD, BYTES, OLDEST, NUMBERS };
+    struct stats_reader *reader = context_of(request);
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->element[0]->type != REDIS_REPLY_INTEGER)
+        return WEIR_ESTOREGARBAGE;
+    reader->more = reader->more && reply->element[0]->integer != 0;
+    for (size_t i = 1; i < reply->elements && !reader->result && !reader->more; i++) {
+        int64_t n[NUMBERS];
+        weir_text rule;
+        if (!read_array(reply->element[i], &rule, 1, n, NUMBERS))
+            return WEIR_ESTOREGARBAGE;
+        if (n[WAITING] + n[UNDER_WAY] + n[DEAD] > 0)
+            reader->result = reader->visit(reader->context, &(struct weir__queue_stats){rule, n[WAITING], n[UNDER_WAY],
+                                                                                        n[DEAD], n[BYTES], n[OLDEST]});
+    }
+    return 0;
+}
+
+static int stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
+{
+    struct stats_reader reader = {.visit = visit, .context = context, .more = true};
+    int error = 0;
+    for (int calls = 1; reader.more && !error; calls++) {
+        reader.more = calls < STATS_CALLS; /* give up: the age of some rules stays unknown */
+        error =
+            call_script(rq_of(queue), WEIR__RQ_LIST, read_stats, &reader, WEIR__VALUES(WEIR__V(WEIR__TEXT("stats"))));
+    }
+    return error ? error : reader.result;
+}
+
+/* ---- Changes ---- */
+
+static int change(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count, int64_t now_ms)
+{
+    struct weir__rq *q = rq_of(queue);
+    const struct weir__queue_bounds *bounds = &queue->options.bounds;
+    struct call calls[CALLS];
+    int error = 0;
+    for (size_t done = 0, some; done < count && !error; done += some) {
+        some = count - done < CALLS ? count - done : CALLS;
+        for (size_t i = 0; i < some; i++) {
+            struct weir__queue_ending *ending = &endings[done + i];
+            begin_call(q, &calls[i], WEIR__RQ_CHANGE, 11, read_number, &ending->error);
+            add_arguments(&calls[i],
+                          WEIR__VALUES(WEIR__V(ending->kind), WEIR__V(weir__text_of(ending->ticket)), WEIR__V(now_ms),
+                                       WEIR__V(ending->due_ms), WEIR__V(weir__ending_why(ending)),
+                                       WEIR__V(ending->status), WEIR__V(ending->attempt_counts),
+                                       WEIR__V((int64_t)queue->session), WEIR__V(bounds->max),
+                                       WEIR__V(bounds->max_bytes), WEIR__V((int64_t)ending->aside)));
         }
-        (void)weir__blocking_client_request_all(q->link, requests, sent);
-        for (size_t i = at; i < at + some; i++)
-            errors[i] = calls[i].request.error ? error_of(q, &calls[i]) : 0;
+        error = send_calls(q, calls, some);
     }
-    for (size_t i = 0; i < count; i++)
-        weir__buffer_free(&calls[i].command);
-}
-
-int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context)
-{
-    int error;
-    call->context = context;
-    weir__rq_call_scripts(q, call, &error, 1, read);
     return error;
 }
 
 /* ---- In-doubt puts ---- */
 
-static void remove_at(struct weir__in_doubt *all, size_t at)
+static int copy_state(void *context, const struct weir__deferred *item)
 {
-    all->open -= all->list[at].until_ms == 0;
-    all->count--;
-    memmove(&all->list[at], &all->list[at + 1], (all->count - at) * sizeof all->list[0]);
+    *(enum weir__deferred_state *)context = item->state;
+    return 0;
 }
 
-/* Removes expired entries; if there are none, the oldest. */
-static void make_room(struct weir__in_doubt *all, int64_t now_ms)
+/* True if the request is under way: it may wait again soon. */
+static bool may_wait_again(struct weir__queue *queue, const char *ticket)
 {
-    for (size_t i = all->count; i-- > 0;)
-        if (all->list[i].until_ms && all->list[i].until_ms <= now_ms)
-            remove_at(all, i);
-    if (all->count == WEIR__IN_DOUBT_MAX)
-        remove_at(all, 0);
+    enum weir__deferred_state state = WEIR__UNDER_WAY;
+    int error = find(queue, ticket, copy_state, &state);
+    return error != WEIR__QUEUE_GONE && state == WEIR__UNDER_WAY;
 }
 
-static struct weir__in_doubt_put *find(struct weir__in_doubt *all, const char *ticket)
+static size_t cancel_in_doubt(struct weir__queue *queue)
 {
-    for (size_t i = 0; i < all->count; i++)
-        if (strcmp(all->list[i].ticket, ticket) == 0)
-            return &all->list[i];
-    return NULL;
-}
-
-void weir__in_doubt_add(struct weir__in_doubt *all, const char *ticket, int64_t now_ms)
-{
-    pthread_mutex_lock(&all->lock);
-    if (all->count == WEIR__IN_DOUBT_MAX)
-        make_room(all, now_ms);
-    struct weir__in_doubt_put *one = &all->list[all->count++];
-    memcpy(one->ticket, ticket, sizeof one->ticket);
-    one->until_ms = 0;
-    all->open++;
-    pthread_mutex_unlock(&all->lock);
-}
-
-bool weir__in_doubt_has(struct weir__in_doubt *all, const char *ticket)
-{
-    pthread_mutex_lock(&all->lock);
-    bool has = find(all, ticket) != NULL;
-    pthread_mutex_unlock(&all->lock);
-    return has;
-}
-
-void weir__in_doubt_resolve(struct weir__in_doubt *all, const char *ticket, int64_t now_ms)
-{
-    pthread_mutex_lock(&all->lock);
-    struct weir__in_doubt_put *one = find(all, ticket);
-    if (one && !one->until_ms) {
-        one->until_ms = now_ms + WEIR__IN_DOUBT_LATE_MS;
-        all->open--;
+    char tickets[CALLS][WEIR__TICKET_LEN + 1];
+    struct weir__queue_ending endings[CALLS];
+    size_t left = 0, count;
+    while ((count = weir__in_doubt_pending(&weir__in_doubt_puts, left, tickets, CALLS)) > 0) {
+        for (size_t i = 0; i < count; i++)
+            endings[i] = (struct weir__queue_ending){.kind = WEIR__ENDED_CANCELLED, .ticket = tickets[i]};
+        if (change(queue, endings, count, weir__queue_now(queue)))
+            return left + count;
+        for (size_t i = 0; i < count; i++) {
+            if (endings[i].error == WEIR__QUEUE_STATE && may_wait_again(queue, tickets[i]))
+                left++;
+            else
+                weir__in_doubt_resolve(&weir__in_doubt_puts, tickets[i], weir__monotonic_ms());
+        }
     }
-    pthread_mutex_unlock(&all->lock);
-}
-
-size_t weir__in_doubt_pending(struct weir__in_doubt *all, size_t skip, char (*tickets)[WEIR__TICKET_LEN + 1],
-                              size_t max)
-{
-    size_t found = 0;
-    pthread_mutex_lock(&all->lock);
-    for (size_t i = 0; i < all->count && all->open > 0 && found < max; i++) {
-        if (all->list[i].until_ms)
-            continue;
-        if (skip > 0)
-            skip--;
-        else
-            memcpy(tickets[found++], all->list[i].ticket, sizeof all->list[i].ticket);
-    }
-    pthread_mutex_unlock(&all->lock);
-    return found;
+    return left;
 }
 
 /* ---- Put ---- */
 
 #define CHUNK_ITEMS    64        /* of one script call, which blocks the server; larger ones are no faster */
 #define CHUNK_BYTES    (1 << 20) /* of one script call with more than one request */
-#define ITEM_ARGUMENTS 13
+#define ITEM_ARGUMENTS 14
 #define PUT_CALLS      16        /* pipelined */
 #define FLIGHT_MAX     (6 << 20) /* bytes pipelined: the client's buffer is bounded */
 
+/* The items of one call. */
 struct chunk {
     struct weir__deferred *items;
     int *errors;
     size_t count; /* items, including those with an error */
+    size_t good;  /* those without one */
+    int64_t bytes;
 };
 
-/* Payload: length of the headers (4 bytes, big endian), headers, body. */
-static void add_payload(struct weir__rq_call *call, const struct weir__deferred *item)
+static struct chunk next_chunk(struct weir__deferred *items, int *errors, size_t count)
 {
-    char bytes[4];
-    size_t headers = item->headers.len;
-    for (int i = 0; i < 4; i++)
-        bytes[i] = (char)(headers >> (24 - 8 * i));
-    weir__redis_add_length(&call->command, '$', sizeof bytes + headers + item->body.len);
-    weir__buffer_add(&call->command, bytes, sizeof bytes);
-    if (headers > 0)
-        weir__buffer_add(&call->command, item->headers.data, headers);
-    if (item->body.len > 0)
-        weir__buffer_add(&call->command, item->body.data, item->body.len);
-    weir__buffer_add(&call->command, "\r\n", 2);
-}
-
-static void add_item(struct weir__rq_call *call, const struct weir__deferred *item,
-                     const struct weir__queue_bounds *bounds)
-{
-    weir__rq_text(call, weir__text_of(item->ticket));
-    weir__rq_text(call, item->rule);
-    weir__rq_text(call, item->key);
-    WEIR__RQ_NUMBERS(call, item->cost);
-    weir__rq_text(call, item->method);
-    weir__rq_text(call, item->target);
-    add_payload(call, item);
-    WEIR__RQ_NUMBERS(call, item->accepted_ms, item->due_ms, item->expires_ms, weir__deferred_bytes(item), bounds->max,
-                     bounds->max_bytes);
-}
-
-/* How many of the items go into one call; *bytes and *good: size and number of those without an error. */
-static size_t chunk_of(const struct weir__deferred *items, const int *errors, size_t count, int64_t *bytes,
-                       size_t *good)
-{
-    size_t taken = 0;
-    *bytes = 0;
-    *good = 0;
-    for (; taken < count && *good < CHUNK_ITEMS; taken++) {
-        int64_t more = errors[taken] ? 0 : weir__deferred_bytes(&items[taken]);
-        if (*good > 0 && *bytes + more > CHUNK_BYTES)
+    struct chunk chunk = {.items = items, .errors = errors};
+    for (; chunk.count < count && chunk.good < CHUNK_ITEMS; chunk.count++) {
+        int64_t more = errors[chunk.count] ? 0 : weir__deferred_bytes(&items[chunk.count]);
+        if (chunk.good > 0 && chunk.bytes + more > CHUNK_BYTES)
             break;
-        *bytes += more;
-        *good += errors[taken] == 0;
+        chunk.bytes += more;
+        chunk.good += errors[chunk.count] == 0;
     }
-    return taken;
+    return chunk;
 }
 
 static int read_put(struct weir__store_request *request, const redisReply *reply)
 {
-    struct chunk *chunk = weir__rq_context(request);
+    struct chunk *chunk = context_of(request);
     size_t at = 0;
-    if (reply->type != REDIS_REPLY_ARRAY)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != chunk->good)
         return WEIR_ESTOREGARBAGE;
     for (size_t i = 0; i < chunk->count; i++) {
         if (chunk->errors[i])
             continue;
-        if (at == reply->elements || reply->element[at]->type != REDIS_REPLY_INTEGER || reply->element[at]->integer < 0)
+        const redisReply *sequence = reply->element[at++];
+        if (sequence->type != REDIS_REPLY_INTEGER || sequence->integer < 0)
             return WEIR_ESTOREGARBAGE;
-        chunk->items[i].sequence = (uint64_t)reply->element[at++]->integer;
+        chunk->items[i].sequence = (uint64_t)sequence->integer;
     }
-    return at == reply->elements ? 0 : WEIR_ESTOREGARBAGE;
+    return 0;
 }
 
-static void end_chunk(struct weir__rq *q, const struct chunk *chunk, int error)
+static void begin_put(struct weir__rq *q, struct call *call, struct chunk *chunk,
+                      const struct weir__queue_bounds *bounds)
+{
+    const struct weir__queue_bounds *all = &q->queue.options.bounds;
+    begin_call(q, call, WEIR__RQ_PUT, 2 + chunk->good * ITEM_ARGUMENTS, read_put, chunk);
+    add_arguments(call, WEIR__VALUES(WEIR__V(all->max), WEIR__V(all->max_bytes)));
+    for (size_t i = 0; i < chunk->count; i++) {
+        const struct weir__deferred *item = &chunk->items[i];
+        if (!chunk->errors[i])
+            add_arguments(call, WEIR__VALUES(WEIR__V(weir__text_of(item->ticket)), WEIR__V(item->rule),
+                                             WEIR__V(item->key), WEIR__V(item->cost), WEIR__V(item->method),
+                                             WEIR__V(item->target), WEIR__V(item->headers), WEIR__V(item->body),
+                                             WEIR__V(item->accepted_ms), WEIR__V(item->due_ms),
+                                             WEIR__V(item->expires_ms), WEIR__V(weir__deferred_bytes(item)),
+                                             WEIR__V(bounds[i].max), WEIR__V(bounds[i].max_bytes)));
+    }
+}
+
+static void end_put(const struct chunk *chunk, int error)
 {
     for (size_t i = 0; i < chunk->count; i++) {
         if (chunk->errors[i])
             continue;
         /* The client is denied, so the request must not be delivered: it is in doubt until it is cancelled. */
         if (error == WEIR__QUEUE_UNKNOWN)
-            weir__in_doubt_add(q->in_doubt, chunk->items[i].ticket, weir__monotonic_us() / 1000);
+            weir__in_doubt_add(&weir__in_doubt_puts, chunk->items[i].ticket, weir__monotonic_ms());
         chunk->errors[i] = error ? error : chunk->items[i].sequence ? 0 : WEIR__QUEUE_FULL;
     }
 }
@@ -258,74 +433,171 @@ static void end_chunk(struct weir__rq *q, const struct chunk *chunk, int error)
 static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                        int *errors, size_t count)
 {
-    struct weir__rq_call calls[PUT_CALLS];
+    struct call calls[PUT_CALLS];
     struct chunk chunks[PUT_CALLS];
-    int results[PUT_CALLS];
     size_t made = 0, at = 0;
     int64_t flight = 0;
     while (at < count && made < PUT_CALLS) {
-        int64_t bytes;
-        size_t good, taken = chunk_of(items + at, errors + at, count - at, &bytes, &good);
-        if (made > 0 && flight + bytes > FLIGHT_MAX)
+        struct chunk *chunk = &chunks[made];
+        *chunk = next_chunk(items + at, errors + at, count - at);
+        flight += chunk->bytes;
+        if (made > 0 && flight > FLIGHT_MAX)
             break;
-        flight += bytes;
-        if (good > 0) {
-            chunks[made] = (struct chunk){items + at, errors + at, taken};
-            weir__rq_begin(q, &calls[made], WEIR__RQ_PUT, 2 + good * ITEM_ARGUMENTS);
-            WEIR__RQ_NUMBERS(&calls[made], q->queue.options.bounds.max, q->queue.options.bounds.max_bytes);
-            for (size_t i = at; i < at + taken; i++)
-                if (!errors[i])
-                    add_item(&calls[made], &items[i], &bounds[i]);
-            calls[made].context = &chunks[made];
-            made++;
-        }
-        at += taken;
+        if (chunk->good > 0)
+            begin_put(q, &calls[made++], chunk, bounds + at);
+        at += chunk->count;
     }
-    weir__rq_call_scripts(q, calls, results, made, read_put);
+    (void)send_calls(q, calls, made);
     for (size_t i = 0; i < made; i++)
-        end_chunk(q, &chunks[i], results[i]);
+        end_put(&chunks[i], calls[i].error);
     return at;
 }
 
 static int put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                int *errors, size_t count)
 {
-    struct weir__rq *q = weir__rq_of(queue);
-    int failed = 0;
-    bool any = false;
-    (void)weir__rq_cancel_in_doubt(queue);
+    (void)cancel_in_doubt(queue);
     for (size_t at = 0; at < count;)
-        at += put_some(q, items + at, bounds + at, errors + at, count - at);
-    for (size_t i = 0; i < count; i++) {
-        bool own = errors[i] == 0 || errors[i] == WEIR__QUEUE_FULL || errors[i] == WEIR__QUEUE_TOO_LARGE ||
-                   errors[i] == WEIR__QUEUE_INVALID;
-        any |= own;
-        failed = own || failed ? failed : errors[i];
+        at += put_some(rq_of(queue), items + at, bounds + at, errors + at, count - at);
+    for (size_t i = 0; i < count; i++)
+        if (errors[i] >= WEIR__QUEUE_INVALID) /* 0 or an item's own error */
+            return 0;
+    return errors[0];
+}
+
+/* ---- Claims ---- */
+
+#define CLAIM_CHUNK 128       /* requests of one script call, which blocks the server */
+#define CLAIM_BYTES (3 << 20) /* of one reply with more than one request */
+
+struct claim {
+    weir__deferred_visit *visit;
+    void *context;
+    int found;                                     /* or an error */
+    char taken[CLAIM_CHUNK][WEIR__TICKET_LEN + 1]; /* claimed, but in doubt */
+    size_t taken_count;
+};
+
+static int read_claim(struct weir__store_request *request, const redisReply *reply)
+{
+    struct claim *claim = context_of(request);
+    struct weir__deferred item;
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        claim->found = WEIR__QUEUE_STANDBY;
+        return 0;
     }
-    return any ? 0 : failed;
+    if (reply->type != REDIS_REPLY_ARRAY)
+        return WEIR_ESTOREGARBAGE;
+    for (size_t i = 0; i < reply->elements; i++) {
+        if (!read_item(reply->element[i], &item))
+            return WEIR_ESTOREGARBAGE;
+        if (claim->taken_count < CLAIM_CHUNK && weir__in_doubt_has(&weir__in_doubt_puts, item.ticket)) {
+            memcpy(claim->taken[claim->taken_count++], item.ticket, sizeof item.ticket);
+            continue;
+        }
+        (void)claim->visit(claim->context, &item);
+        claim->found++;
+    }
+    return 0;
+}
+
+/* `groups`: how many groups set aside return one request each. */
+static int claim_some(struct weir__rq *q, const struct weir__claim_request *wanted, size_t max, int64_t groups,
+                      struct claim *claim)
+{
+    const struct weir__claim_budget *room = &wanted->room;
+    struct call call;
+    begin_call(q, &call, WEIR__RQ_CLAIM, 11 + 2 * room->in_flight_count, read_claim, claim);
+    add_arguments(&call,
+                  WEIR__VALUES(WEIR__V(wanted->now_ms), WEIR__V(wanted->claim_ms), WEIR__V((int64_t)max),
+                               WEIR__V(CLAIM_BYTES), WEIR__V(weir__text_of(q->queue.name)),
+                               WEIR__V((int64_t)q->queue.session), WEIR__V(q->queue.options.lease_ms),
+                               WEIR__V(!q->claimed), WEIR__V(wanted->ahead_ms), WEIR__V(room->fair), WEIR__V(groups)));
+    for (size_t i = 0; i < room->in_flight_count; i++)
+        add_arguments(&call,
+                      WEIR__VALUES(WEIR__V(room->in_flight[i].rule), WEIR__V((int64_t)room->in_flight[i].count)));
+    claim->found = 0;
+    claim->taken_count = 0;
+    int error = send_calls(q, &call, 1);
+    q->has_lease = !error && claim->found >= 0;
+    q->claimed |= q->has_lease;
+    return error ? error : claim->found;
+}
+
+/* Cancels claimed requests that are in doubt. If that fails, their claims expire. */
+static void cancel_taken(struct weir__rq *q, const struct claim *claim)
+{
+    for (size_t i = 0; i < claim->taken_count; i++) {
+        const char *ticket = claim->taken[i];
+        struct weir__queue_ending endings[2] = {{.kind = WEIR__ENDED_RETRY, .ticket = ticket},
+                                                {.kind = WEIR__ENDED_CANCELLED, .ticket = ticket}};
+        if (change(&q->queue, endings, 2, weir__queue_now(&q->queue)))
+            return;
+        weir__in_doubt_resolve(&weir__in_doubt_puts, ticket, weir__monotonic_ms());
+    }
+}
+
+static int claim_heads(struct weir__queue *queue, const struct weir__claim_request *wanted, weir__deferred_visit *visit,
+                       void *context)
+{
+    struct weir__rq *q = rq_of(queue);
+    struct claim claim = {.visit = visit, .context = context};
+    int64_t groups = WEIR__QUEUE_GROUPS;
+    int all = 0;
+    for (size_t left = wanted->room.free; left > 0; groups = 0) {
+        int found = claim_some(q, wanted, left < CLAIM_CHUNK ? left : CLAIM_CHUNK, groups, &claim);
+        cancel_taken(q, &claim);
+        if (found < 0)
+            return all > 0 ? all : found; /* those visited are claimed */
+        all += found;
+        if (found == 0 || wanted->room.fair)
+            break; /* the counts by rule have changed: the caller must claim again */
+        left -= (size_t)found < left ? (size_t)found : left;
+    }
+    return all;
+}
+
+/* ---- Expiry ---- */
+
+#define EXPIRE_CHUNK 100
+
+static int expire(struct weir__queue *queue, int64_t now_ms)
+{
+    const struct weir__queue_options *options = &queue->options;
+    int all = 0, done = EXPIRE_CHUNK;
+    while (done >= EXPIRE_CHUNK && all < WEIR__QUEUE_EXPIRE_MAX) {
+        int error = call_script(rq_of(queue), WEIR__RQ_EXPIRE, read_number, &done,
+                                WEIR__VALUES(WEIR__V(now_ms), WEIR__V(EXPIRE_CHUNK), WEIR__V(now_ms - options->keep_ms),
+                                             WEIR__V(now_ms - options->dead_ms), WEIR__V(options->keep_max),
+                                             WEIR__V(options->dead_max), WEIR__V(options->bounds.max_bytes)));
+        if (error)
+            return error;
+        all += done;
+    }
+    return all;
 }
 
 /* ---- Open and close ---- */
 
 static void close_handle(struct weir__queue *queue)
 {
-    struct weir__rq *q = weir__rq_of(queue);
-    if (q->has_lease)
-        weir__rq_release_lease(q);
+    struct weir__rq *q = rq_of(queue);
+    struct claim claim = {0};
+    if (q->has_lease) /* a claim of none ends it */
+        (void)claim_some(q, &(struct weir__claim_request){0}, 0, 0, &claim);
     weir__blocking_client_free(q->link);
-    pthread_mutex_destroy(&q->own.lock);
     free(q);
 }
 
-static const struct weir__queue_calls calls = {.put = put,
-                                               .claim = weir__rq_claim,
-                                               .change = weir__rq_change,
-                                               .find = weir__rq_find,
-                                               .list = weir__rq_list,
-                                               .expire = weir__rq_expire,
-                                               .cancel_in_doubt = weir__rq_cancel_in_doubt,
-                                               .stats = weir__rq_stats,
-                                               .close = close_handle};
+static const struct weir__queue_calls redis_calls = {.put = put,
+                                                     .claim = claim_heads,
+                                                     .change = change,
+                                                     .find = find,
+                                                     .list = list,
+                                                     .expire = expire,
+                                                     .cancel_in_doubt = cancel_in_doubt,
+                                                     .stats = stats,
+                                                     .close = close_handle};
 
 int weir__queue_redis(const char *url, const struct weir__queue *made, struct weir__queue **queue, char *why)
 {
@@ -333,9 +605,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
     if (!q)
         return WEIR__QUEUE_MEMORY;
     q->queue = *made;
-    q->queue.calls = &calls;
-    pthread_mutex_init(&q->own.lock, NULL);
-    q->in_doubt = made->options.in_doubt ? made->options.in_doubt : &q->own;
+    q->queue.calls = &redis_calls;
     int error = weir__store_parse(url, &q->store, why, WEIR__QUEUE_SOURCE_TEXT) ? WEIR__QUEUE_URL : 0;
     if (!error) {
         /* The store's deadline is for gateway requests; the client drops a connection after ten times this. */
@@ -344,11 +614,9 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
         q->link = weir__blocking_client_new(&q->store);
         error = q->link ? 0 : WEIR__QUEUE_MEMORY;
     }
-    if (error) {
-        pthread_mutex_destroy(&q->own.lock);
-        free(q);
-        return error;
-    }
-    *queue = &q->queue;
-    return 0;
+    if (error)
+        close_handle(&q->queue);
+    else
+        *queue = &q->queue;
+    return error;
 }
