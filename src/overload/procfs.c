@@ -1,5 +1,4 @@
 /* Parsers of the load figures in /proc: see overload.h. */
-#define _GNU_SOURCE /* strchrnul */
 #include "overload/overload.h"
 
 #include <errno.h>

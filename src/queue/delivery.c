@@ -1,6 +1,8 @@
 /* One delivery: the copy of a deferred request, its headers, and its HTTP transfer by libcurl. */
 #include "queue/dispatcher_internal.h"
+#include "queue/ingest_internal.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,32 +11,26 @@
 
 /* ---- The copy ---- */
 
-static weir_text copy(char **to, weir_text from)
-{
-    weir_text made = {*to, from.len};
-    if (from.len)
-        memcpy(*to, from.data, from.len);
-    (*to)[from.len] = 0;
-    *to += from.len + 1;
-    return made;
-}
-
 bool weir__delivery_copy(struct weir__delivery *delivery, const struct weir__deferred *item)
 {
-    size_t size =
-        item->rule.len + item->key.len + item->method.len + item->target.len + item->headers.len + item->body.len + 6;
-    char *to = malloc(size);
-    if (!to)
+    struct weir__deferred *to = &delivery->item;
+    weir_text *texts[] = {&to->rule, &to->key, &to->method, &to->target, &to->headers, &to->body};
+    const size_t count = sizeof texts / sizeof *texts;
+    size_t size = count;
+    *to = *item;
+    to->why = (weir_text){"", 0};
+    for (size_t i = 0; i < count; i++)
+        size += texts[i]->len;
+    char *at = delivery->text = malloc(size);
+    if (!at)
         return false;
-    delivery->text = to;
-    delivery->item = *item;
-    delivery->item.why = (weir_text){"", 0};
-    delivery->item.rule = copy(&to, item->rule);
-    delivery->item.key = copy(&to, item->key);
-    delivery->item.method = copy(&to, item->method);
-    delivery->item.target = copy(&to, item->target);
-    delivery->item.headers = copy(&to, item->headers);
-    delivery->item.body = copy(&to, item->body);
+    for (size_t i = 0; i < count; i++) {
+        if (texts[i]->len)
+            memcpy(at, texts[i]->data, texts[i]->len);
+        at[texts[i]->len] = 0;
+        texts[i]->data = at;
+        at += texts[i]->len + 1;
+    }
     delivery->state = WEIR__DELIVERY_CLAIMED;
     return true;
 }
@@ -51,54 +47,41 @@ void weir__delivery_clear(struct weir__delivery *delivery)
 
 static bool is_token(weir_text text)
 {
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!plain && (c == 0 || !strchr("!#$%&'*+-.^_`|~", c)))
+    for (size_t i = 0; i < text.len; i++)
+        if (!weir__is_token(text.data[i]))
             return false;
-    }
     return text.len > 0;
 }
 
-bool weir__delivery_is_sendable(const struct weir__deferred *item)
-{
-    for (size_t i = 0; i < item->target.len; i++) {
-        unsigned char c = (unsigned char)item->target.data[i];
-        if (c <= ' ' || c == 0x7f)
-            return false;
-    }
-    return item->target.len > 0 && is_token(item->method);
-}
-
-struct header_field {
-    weir_text name, value;
-};
-
-static bool is_value(weir_text text)
+/* True if it has no control characters and blanks, except those of `allowed`. */
+static bool is_printable(weir_text text, const char *allowed)
 {
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
-        if ((c < ' ' && c != '\t') || c == 0x7f)
+        if (c == 0 || c == 0x7f || (c <= ' ' && !strchr(allowed, c)))
             return false;
     }
     return true;
 }
 
+bool weir__delivery_is_sendable(const struct weir__deferred *item)
+{
+    return item->target.len > 0 && is_printable(item->target, "") && is_token(item->method);
+}
+
 /* Parses the next well-formed header line; false at the end. */
-static bool next_field(weir_text *rest, struct header_field *field)
+static bool next_field(weir_text *rest, struct weir__header_line *field)
 {
     while (rest->len) {
         const char *end = memmem(rest->data, rest->len, "\r\n", 2);
         size_t len = end ? (size_t)(end - rest->data) : rest->len, skip = len + (end ? 2 : 0);
-        const char *colon = memchr(rest->data, ':', len);
-        weir_text line = {rest->data, len};
+        const char *line = rest->data, *colon = memchr(line, ':', len);
         *rest = (weir_text){rest->data + skip, rest->len - skip};
         if (!colon)
             continue;
-        size_t name = (size_t)(colon - line.data);
-        field->name = (weir_text){line.data, name};
-        field->value = weir__text_trim((weir_text){colon + 1, line.len - name - 1});
-        if (is_token(field->name) && is_value(field->value))
+        field->name = (weir_text){line, (size_t)(colon - line)};
+        field->value = weir__text_trim((weir_text){colon + 1, len - field->name.len - 1});
+        if (is_token(field->name) && is_printable(field->value, " \t"))
             return true;
     }
     return false;
@@ -106,98 +89,55 @@ static bool next_field(weir_text *rest, struct header_field *field)
 
 static bool is_named(weir_text name, const char *word)
 {
-    return weir__text_equal_nocase(name, (weir_text){word, strlen(word)});
+    return weir__text_equal_nocase(name, weir__text_of(word));
 }
 
-static bool connection_names(weir_text headers, weir_text name)
+/* True if there is a header of this name, or one whose value is a list with `listed`. */
+static bool has(weir_text headers, const char *name, const weir_text *listed)
 {
-    struct header_field field;
+    struct weir__header_line field;
     while (next_field(&headers, &field))
-        if (is_named(field.name, "connection") && weir__text_listed(field.value, name))
+        if (is_named(field.name, name) && (!listed || weir__text_listed(field.value, *listed)))
             return true;
     return false;
 }
 
-static bool has(weir_text headers, const char *name)
+/* Appends a line. False: out of memory. */
+__attribute__((format(printf, 2, 3))) static bool add_line(struct curl_slist **list, const char *format, ...)
 {
-    struct header_field field;
-    while (next_field(&headers, &field))
-        if (is_named(field.name, name))
-            return true;
-    return false;
-}
-
-static bool goes_along(weir_text headers, weir_text name)
-{
-    static const char *const never[] = {"connection",
-                                        "keep-alive",
-                                        "proxy-connection",
-                                        "proxy-authenticate",
-                                        "proxy-authorization",
-                                        "te",
-                                        "trailer",
-                                        "transfer-encoding",
-                                        "upgrade",
-                                        "content-length",
-                                        "expect",
-                                        "x-weir-attempt",
-                                        "x-weir-tier",
-                                        "x-weir-others"};
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        if (is_named(name, never[i]))
-            return false;
-    return !connection_names(headers, name);
-}
-
-/* Appends a line; on failure frees the list and returns NULL. */
-static struct curl_slist *add(struct curl_slist *list, const char *line)
-{
-    struct curl_slist *longer = curl_slist_append(list, line);
-    if (!longer)
-        curl_slist_free_all(list);
-    return longer;
-}
-
-/* For libcurl "Name: value" adds a header, "Name:" suppresses one, and "Name;" adds one without a value. */
-static struct curl_slist *add_field(struct curl_slist *list, const struct header_field *field)
-{
-    size_t size = field->name.len + field->value.len + 4;
-    char *line = malloc(size);
-    if (!line) {
-        curl_slist_free_all(list);
-        return NULL;
+    struct curl_slist *longer = NULL;
+    char *line;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&line, format, arguments) >= 0) {
+        longer = curl_slist_append(*list, line);
+        free(line);
     }
-    if (field->value.len)
-        snprintf(line, size, "%.*s: %.*s", (int)field->name.len, field->name.data, (int)field->value.len,
-                 field->value.data);
-    else
-        snprintf(line, size, "%.*s;", (int)field->name.len, field->name.data);
-    list = add(list, line);
-    free(line);
-    return list;
+    va_end(arguments);
+    *list = longer ? longer : *list;
+    return longer != NULL;
 }
 
 struct curl_slist *weir__delivery_headers(const struct weir__deferred *item, int attempt)
 {
     static const char *const own[] = {"Accept", "Content-Type", "User-Agent"};
     weir_text rest = item->headers;
-    struct header_field field;
-    char line[64 + WEIR__TICKET_LEN];
-    snprintf(line, sizeof line, "X-Weir-Attempt: %d", attempt);
-    struct curl_slist *list = add(NULL, line);
-    while (list && next_field(&rest, &field))
-        if (goes_along(item->headers, field.name))
-            list = add_field(list, &field);
-    if (list && !has(item->headers, "idempotency-key")) {
-        snprintf(line, sizeof line, "Idempotency-Key: %s", item->ticket);
-        list = add(list, line);
-    }
-    for (size_t i = 0; list && i < sizeof own / sizeof *own; i++) {
-        snprintf(line, sizeof line, "%s:", own[i]);
-        if (!has(item->headers, own[i]))
-            list = add(list, line);
-    }
-    return list ? add(list, "Expect:") : NULL;
+    struct weir__header_line field;
+    struct curl_slist *list = NULL;
+    bool good = add_line(&list, "X-Weir-Attempt: %d", attempt);
+    /* For libcurl "Name: value" adds a header, "Name:" suppresses one, and "Name;" adds one without a value. */
+    while (good && next_field(&rest, &field))
+        if (!weir__is_hop_header(field.name) && !has(item->headers, "connection", &field.name))
+            good = add_line(&list, "%.*s%s%.*s", (int)field.name.len, field.name.data, field.value.len ? ": " : ";",
+                            (int)field.value.len, field.value.data);
+    if (!has(item->headers, "idempotency-key", NULL))
+        good = good && add_line(&list, "Idempotency-Key: %s", item->ticket);
+    for (size_t i = 0; good && i < sizeof own / sizeof *own; i++)
+        good = has(item->headers, own[i], NULL) || add_line(&list, "%s:", own[i]);
+    if (good && add_line(&list, "Expect:"))
+        return list;
+    curl_slist_free_all(list);
+    return NULL;
 }
 
 /* ---- The transfer ---- */
@@ -266,18 +206,13 @@ bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__del
     else
         delivery->curl = curl_easy_init();
     delivery->headers = weir__delivery_headers(item, item->attempts + 1);
-    if (!delivery->curl || !delivery->headers) {
-        snprintf(delivery->why, sizeof delivery->why, "out of memory");
-        return false;
-    }
     *delivery->error = 0;
+    if (!delivery->curl || !delivery->headers)
+        return false;
     set_request(delivery->curl, item, target);
     set_transfer(delivery, target);
-    CURLMcode code = curl_multi_add_handle(multi, delivery->curl);
-    if (code != CURLM_OK) {
-        snprintf(delivery->why, sizeof delivery->why, "%s", curl_multi_strerror(code));
+    if (curl_multi_add_handle(multi, delivery->curl) != CURLM_OK)
         return false;
-    }
     delivery->state = WEIR__DELIVERY_SENT;
     return true;
 }
@@ -289,7 +224,7 @@ void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURL
     curl_multi_remove_handle(multi, delivery->curl);
     /* A reply whose body was cut off counts: its status is known. */
     curl_easy_getinfo(delivery->curl, CURLINFO_RESPONSE_CODE, &status);
-    delivery->status = (int)status;
+    delivery->end.status = status >= 200 ? (int)status : 0;
     if (curl_easy_getinfo(delivery->curl, CURLINFO_RETRY_AFTER, &seconds) == CURLE_OK && seconds > 0)
         delivery->retry_after_ms = seconds < WANTED_MAX_S ? (int64_t)seconds * 1000 : WANTED_MAX_S * 1000;
     if (status >= 200)
@@ -297,8 +232,6 @@ void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURL
     else
         snprintf(delivery->why, sizeof delivery->why, "no reply: %.200s",
                  *delivery->error ? delivery->error : curl_easy_strerror(code));
-    if (status < 200)
-        delivery->status = 0;
     curl_slist_free_all(delivery->headers);
     delivery->headers = NULL;
 }

@@ -26,35 +26,21 @@ static uint64_t random_bits(void)
 
 /* ---- The end of a delivery ---- */
 
-static void claim_no_later_than(struct weir__dispatcher *dispatcher, int64_t ms)
-{
-    if (ms < dispatcher->next_claim_ms)
-        dispatcher->next_claim_ms = ms;
-}
-
 /* The outcome is committed; with an error, another agent has the request. */
 static void finish_delivery(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, int error)
 {
-    if (!error && delivery->end == WEIR__ENDED_DELIVERED)
+    const struct weir__queue_ending *end = &delivery->end;
+    if (!error && end->kind == WEIR__ENDED_DELIVERED)
         dispatcher->counts.delivered++;
-    if (!error && delivery->end == WEIR__ENDED_DEAD) {
+    if (!error && end->kind == WEIR__ENDED_DEAD) {
         dispatcher->counts.dead++;
         dispatcher->dead_unlogged++;
         snprintf(dispatcher->dead_why, sizeof dispatcher->dead_why, "%s", delivery->why);
     }
-    claim_no_later_than(dispatcher, delivery->end == WEIR__ENDED_RETRY && !delivery->aside ? delivery->due_ms : 0);
+    int64_t claim_ms = end->kind == WEIR__ENDED_RETRY && !end->aside ? end->due_ms : 0;
+    if (claim_ms < dispatcher->next_claim_ms)
+        dispatcher->next_claim_ms = claim_ms;
     weir__delivery_clear(delivery);
-}
-
-static struct weir__queue_ending ending_of(const struct weir__delivery *delivery)
-{
-    return (struct weir__queue_ending){.ticket = delivery->item.ticket,
-                                       .kind = delivery->end,
-                                       .due_ms = delivery->due_ms,
-                                       .why = delivery->end == WEIR__ENDED_DELIVERED ? NULL : delivery->why,
-                                       .status = delivery->status,
-                                       .attempt_counts = delivery->counts,
-                                       .aside = delivery->aside};
 }
 
 /*
@@ -74,7 +60,7 @@ void weir__dispatcher_commit(struct weir__dispatcher *dispatcher)
         if (dispatcher->delivery[i].state != WEIR__DELIVERY_ENDED)
             continue;
         ended[count] = &dispatcher->delivery[i];
-        endings[count++] = ending_of(&dispatcher->delivery[i]);
+        endings[count++] = dispatcher->delivery[i].end;
     }
     int error = count ? weir__queue_end(dispatcher->queue, endings, count) : 0;
     if (error) {
@@ -94,26 +80,28 @@ static void commit_ended(struct weir__dispatcher *dispatcher)
 static void end(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, enum weir__queue_end_kind how)
 {
     delivery->state = WEIR__DELIVERY_ENDED;
-    delivery->end = how;
+    delivery->end.kind = how;
+    delivery->end.ticket = delivery->item.ticket;
+    delivery->end.why = how == WEIR__ENDED_DELIVERED ? NULL : delivery->why;
     dispatcher->ended = true;
     (void)!weir_permits_release(dispatcher->engine, &delivery->permits);
 }
 
+/* Ends a delivery without a reply: the request waits until due_ms, and that is no attempt. */
 static void requeue(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, int64_t due_ms,
                     const char *why)
 {
-    delivery->due_ms = due_ms;
-    delivery->counts = false;
-    delivery->status = delivery->item.last_status;
+    delivery->end.due_ms = due_ms;
+    delivery->end.attempt_counts = false;
+    delivery->end.status = delivery->item.last_status;
     snprintf(delivery->why, sizeof delivery->why, "%s", why);
     end(dispatcher, delivery, WEIR__ENDED_RETRY);
 }
 
 static void dead_letter(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, const char *why)
 {
-    delivery->status = delivery->item.last_status;
-    snprintf(delivery->why, sizeof delivery->why, "%s", why);
-    end(dispatcher, delivery, WEIR__ENDED_DEAD);
+    requeue(dispatcher, delivery, 0, why);
+    delivery->end.kind = WEIR__ENDED_DEAD;
 }
 
 /* The transfer ended, with or without a reply. */
@@ -121,18 +109,17 @@ static void received(struct weir__dispatcher *dispatcher, struct weir__delivery 
 {
     int64_t now = weir__dispatcher_clock_ms();
     weir__delivery_received(delivery, dispatcher->multi, code);
-    weir__rule_breaker_record(&dispatcher->breakers, delivery->item.rule, weir__retry_is_unavailable(delivery->status),
-                              now);
-    int attempts = delivery->item.attempts + 1;
+    int status = delivery->end.status, attempts = delivery->item.attempts + 1;
+    weir__rule_breaker_record(&dispatcher->breakers, delivery->item.rule, weir__retry_is_unavailable(status), now);
     dispatcher->counts.attempts++;
-    if (weir__retry_is_final(delivery->status)) {
+    if (weir__retry_is_final(status)) {
         end(dispatcher, delivery, WEIR__ENDED_DELIVERED);
         return;
     }
     dispatcher->counts.failed++;
-    delivery->counts = true;
+    delivery->end.attempt_counts = true;
     int64_t wait = weir__retry_backoff_ms(attempts, random_bits());
-    delivery->due_ms = now + (wait > delivery->retry_after_ms ? wait : delivery->retry_after_ms);
+    delivery->end.due_ms = now + (wait > delivery->retry_after_ms ? wait : delivery->retry_after_ms);
     end(dispatcher, delivery, attempts > dispatcher->config->queue.retries ? WEIR__ENDED_DEAD : WEIR__ENDED_RETRY);
 }
 
@@ -153,13 +140,6 @@ void weir__dispatcher_receive(struct weir__dispatcher *dispatcher)
 }
 
 /* ---- Its beginning ---- */
-
-static void dispatch(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery)
-{
-    if (!weir__delivery_send(delivery, &dispatcher->to, dispatcher->multi))
-        requeue(dispatcher, delivery, weir__dispatcher_clock_ms() + WEIR__DISPATCHER_SECOND_MS,
-                "the request could not be sent");
-}
 
 static struct weir__aside_group *aside_of(struct weir__dispatcher *dispatcher, uint64_t group)
 {
@@ -200,7 +180,7 @@ static void wait_for_limit(struct weir__dispatcher *dispatcher, struct weir__del
         wait = PERMIT_MS;
     wait = wait > 0 ? wait : 1;
     if (group && is_other(outcome, delivery->item.rule)) {
-        delivery->aside = group;
+        delivery->end.aside = group;
         *aside_of(dispatcher, group) = (struct weir__aside_group){group, now + wait};
     }
     requeue(dispatcher, delivery, now + wait,
@@ -223,7 +203,7 @@ static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__de
     weir_outcome outcome;
     uint64_t group = weir__retry_aside_group(item->rule, item->key, what.others);
     const struct weir__aside_group *aside = aside_of(dispatcher, group);
-    delivery->aside = 0;
+    delivery->end.aside = 0;
     (void)!weir__deferred_tier(item, tier, &what.tier);
     if (!weir__delivery_is_sendable(item)) {
         dead_letter(dispatcher, delivery, "invalid method or target");
@@ -235,7 +215,7 @@ static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__de
     }
     if (group && aside->group == group && aside->until_ms > now && aside->until_ms - now <= WAIT_MAX_MS) {
         dispatcher->counts.requeued++;
-        delivery->aside = group;
+        delivery->end.aside = group;
         requeue(dispatcher, delivery, aside->until_ms, "its limit is reached");
         return;
     }
@@ -270,27 +250,22 @@ static struct weir__delivery *next_claimed(struct weir__dispatcher *dispatcher)
 }
 
 /*
- * True if the request is in a delivery already. It is claimed again if its claim expired by a clock set forward, or
- * because the commit of its outcome failed; a second delivery would break the order of its key.
+ * Copies a claimed request into a free delivery, unless it is in one already. It is claimed again if its claim expired
+ * by a clock set forward, or because the commit of its outcome failed; a second delivery would break the order of its
+ * key.
  */
-static bool is_here(const struct weir__dispatcher *dispatcher, const char *ticket)
-{
-    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
-        if (dispatcher->delivery[i].state != WEIR__DELIVERY_FREE &&
-            strcmp(dispatcher->delivery[i].item.ticket, ticket) == 0)
-            return true;
-    return false;
-}
-
 static int claimed(void *context, const struct weir__deferred *item)
 {
     struct weir__dispatcher *dispatcher = context;
-    if (is_here(dispatcher, item->ticket))
-        return 0;
-    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
-        if (dispatcher->delivery[i].state == WEIR__DELIVERY_FREE)
-            return weir__delivery_copy(&dispatcher->delivery[i], item) ? 0 : 1; /* out of memory: the claim expires */
-    return 1;
+    struct weir__delivery *unused = NULL;
+    for (size_t i = WEIR__DISPATCHER_DELIVERIES; i-- > 0;) {
+        struct weir__delivery *delivery = &dispatcher->delivery[i];
+        if (delivery->state == WEIR__DELIVERY_FREE)
+            unused = delivery;
+        else if (strcmp(delivery->item.ticket, item->ticket) == 0)
+            return 0;
+    }
+    return unused && weir__delivery_copy(unused, item) ? 0 : 1; /* out of memory: the claim expires */
 }
 
 /* Free deliveries, and how many each rule has: rules that are slow or have many keys leave some to the others. */
@@ -348,8 +323,9 @@ int64_t weir__dispatcher_poll_timers(struct weir__dispatcher *dispatcher, int64_
     for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
         struct weir__delivery *delivery = &dispatcher->delivery[i];
         int64_t renewed_ms = delivery->permits.lease_ns / 2000000;
-        if (delivery->state == WEIR__DELIVERY_DELAYED && is_time(delivery->begins_ms, DELAY_MAX_MS, now))
-            dispatch(dispatcher, delivery);
+        if (delivery->state == WEIR__DELIVERY_DELAYED && is_time(delivery->begins_ms, DELAY_MAX_MS, now) &&
+            !weir__delivery_send(delivery, &dispatcher->to, dispatcher->multi))
+            requeue(dispatcher, delivery, now + WEIR__DISPATCHER_SECOND_MS, "the request could not be sent");
         if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms < next)
             next = delivery->begins_ms;
         if (delivery->permits.count && is_time(delivery->renew_ms, renewed_ms, now)) {

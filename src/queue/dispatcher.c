@@ -1,6 +1,7 @@
 /* The dispatcher's thread: opens the queue, claims and delivers in rounds (dispatch_round.c), expires, writes metrics.
  */
 #include "queue/dispatcher_internal.h"
+#include "base/atomic.h"
 #include "base/file.h"
 #include "queue/queue_internal.h"
 #include "base/buffer.h"
@@ -45,17 +46,7 @@ void weir__dispatcher_report(struct weir__dispatcher *dispatcher, int error, con
 
 enum { WAITING, UNDER_WAY, DEAD, BYTES, OLDEST, GAUGES };
 
-static const struct {
-    const char *name, *help;
-} gauges[GAUGES] = {
-    {"weir_queue_waiting", "Deferred requests waiting."},
-    {"weir_queue_under_way", "Deferred requests being delivered."},
-    {"weir_queue_dead", "Deferred requests in the dead-letter state."},
-    {"weir_queue_bytes", "Bytes of waiting and under-way requests."},
-    {"weir_queue_oldest_seconds", "Age of the oldest waiting or under-way request."},
-};
-
-/* The lines of a metric must be adjacent, so each gauge is collected in its own buffer. */
+/* The gauges have a line for each rule. The lines of a metric must be adjacent, so each has its own buffer. */
 struct gauge_text {
     struct weir__buffer to[GAUGES];
     int64_t now_ms, waiting;
@@ -76,12 +67,13 @@ static void add_label(struct weir__buffer *to, weir_text rule)
 
 static int add_rule(void *context, const struct weir__queue_stats *stats)
 {
+    static const char *const names[GAUGES] = {"waiting", "under_way", "dead", "bytes", "oldest_seconds"};
     struct gauge_text *text = context;
     int64_t oldest = stats->oldest_ms ? text->now_ms - stats->oldest_ms : 0;
     const int64_t values[GAUGES] = {stats->waiting, stats->under_way, stats->dead, stats->bytes,
                                     oldest < 0 ? 0 : oldest / 1000};
     for (int i = 0; i < GAUGES; i++) {
-        weir__buffer_printf(&text->to[i], "%s{rule=\"", gauges[i].name);
+        weir__buffer_printf(&text->to[i], "weir_queue_%s{rule=\"", names[i]);
         add_label(&text->to[i], stats->rule);
         weir__buffer_printf(&text->to[i], "\"} %" PRId64 "\n", values[i]);
     }
@@ -89,44 +81,49 @@ static int add_rule(void *context, const struct weir__queue_stats *stats)
     return 0;
 }
 
-static void add_counters(struct weir__buffer *to, const struct weir__dispatcher_counts *counts)
-{
-    const struct {
-        const char *name, *type, *help;
-        uint64_t value;
-    } lines[] = {
-        {"weir_queue_dispatching", "gauge",
-         "1: this host's agent delivers; 0: it is on standby, or the queue is unavailable.", counts->active},
-        {"weir_queue_standby", "gauge", "1: another host's agent delivers.", counts->standby},
-        {"weir_queue_accepted_total", "counter", "Requests enqueued.", counts->accepted},
-        {"weir_queue_refused_total", "counter",
-         "Requests denied instead of enqueued: queue full or unavailable, or request not accepted.", counts->refused},
-        {"weir_queue_delivered_total", "counter", "Deferred requests delivered.", counts->delivered},
-        {"weir_queue_attempts_total", "counter", "Delivery attempts.", counts->attempts},
-        {"weir_queue_failed_attempts_total", "counter", "Delivery attempts without a final status.", counts->failed},
-        {"weir_queue_dead_letters_total", "counter", "Deferred requests dead-lettered after a delivery attempt.",
-         counts->dead},
-        {"weir_queue_requeued_total", "counter", "Claimed requests requeued because a rule denied them.",
-         counts->requeued},
-    };
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        weir__buffer_printf(to, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", lines[i].name, lines[i].help,
-                            lines[i].name, lines[i].type, lines[i].name, lines[i].value);
-}
-
 static void write_metrics(struct weir__dispatcher *dispatcher, int64_t now_ms)
 {
+    const struct weir__dispatcher_counts *counts = &dispatcher->counts;
     struct gauge_text text = {.now_ms = now_ms};
     struct weir__buffer all = {0};
     int error = weir__queue_stats(dispatcher->queue, add_rule, &text);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } metrics[] = {
+        {"waiting", "gauge", "Deferred requests waiting.", 0},
+        {"under_way", "gauge", "Deferred requests being delivered.", 0},
+        {"dead", "gauge", "Deferred requests in the dead-letter state.", 0},
+        {"bytes", "gauge", "Bytes of waiting and under-way requests.", 0},
+        {"oldest_seconds", "gauge", "Age of the oldest waiting or under-way request.", 0},
+        {"dispatching", "gauge", "1: this host's agent delivers; 0: it is on standby, or the queue is unavailable.",
+         counts->active},
+        {"standby", "gauge", "1: another host's agent delivers.", counts->standby},
+        {"accepted_total", "counter", "Requests enqueued.", weir__load64(&dispatcher->accepted)},
+        {"refused_total", "counter",
+         "Requests denied instead of enqueued: queue full or unavailable, or request not accepted.",
+         weir__load64(&dispatcher->refused)},
+        {"delivered_total", "counter", "Deferred requests delivered.", counts->delivered},
+        {"attempts_total", "counter", "Delivery attempts.", counts->attempts},
+        {"failed_attempts_total", "counter", "Delivery attempts without a final status.", counts->failed},
+        {"dead_letters_total", "counter", "Deferred requests dead-lettered after a delivery attempt.", counts->dead},
+        {"requeued_total", "counter", "Claimed requests requeued because a rule denied them.", counts->requeued},
+    };
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
+        const char *name = metrics[i].name;
+        if (i < GAUGES && !text.to[i].len)
+            continue;
+        weir__buffer_printf(&all, "# HELP weir_queue_%s %s\n# TYPE weir_queue_%s %s\n", name, metrics[i].help, name,
+                            metrics[i].type);
+        if (i < GAUGES)
+            weir__buffer_add(&all, text.to[i].data, text.to[i].len);
+        else
+            weir__buffer_printf(&all, "weir_queue_%s %" PRIu64 "\n", name, metrics[i].value);
+    }
     for (int i = 0; i < GAUGES; i++) {
-        if (text.to[i].len)
-            weir__buffer_printf(&all, "# HELP %s %s\n# TYPE %s gauge\n%s", gauges[i].name, gauges[i].help,
-                                gauges[i].name, text.to[i].data);
         all.failed |= text.to[i].failed;
         weir__buffer_free(&text.to[i]);
     }
-    add_counters(&all, &dispatcher->counts);
     if (!error && !all.failed)
         (void)weir__sidecar_write(dispatcher->stats_path, all.data, all.len);
     weir__buffer_free(&all);
@@ -204,19 +201,6 @@ static void every_second(struct weir__dispatcher *dispatcher, int64_t now)
     dispatcher->dead_unlogged = 0;
 }
 
-static bool is_ending(struct weir__dispatcher *dispatcher)
-{
-    pthread_mutex_lock(&dispatcher->lock);
-    bool ending = dispatcher->ending;
-    if (dispatcher->woken)
-        dispatcher->next_claim_ms = 0;
-    dispatcher->woken = false;
-    dispatcher->counts.accepted = dispatcher->accepted;
-    dispatcher->counts.refused = dispatcher->refused;
-    pthread_mutex_unlock(&dispatcher->lock);
-    return ending;
-}
-
 static void wait_until(struct weir__dispatcher *dispatcher, int64_t until)
 {
     int64_t now = weir__dispatcher_clock_ms(), ms = until - now;
@@ -244,7 +228,9 @@ static void finish(struct weir__dispatcher *dispatcher)
 static void *run(void *context)
 {
     struct weir__dispatcher *dispatcher = context;
-    while (!is_ending(dispatcher)) {
+    while (!weir__load64(&dispatcher->ending)) {
+        if (weir__take64(&dispatcher->woken))
+            dispatcher->next_claim_ms = 0;
         close_removed(dispatcher);
         every_second(dispatcher, weir__dispatcher_clock_ms());
         int64_t now = weir__dispatcher_clock_ms();
@@ -300,19 +286,6 @@ static void set_target(struct weir__dispatcher *dispatcher)
     }
 }
 
-static bool begin(struct weir__dispatcher *dispatcher)
-{
-    dispatcher->multi = curl_multi_init();
-    if (!dispatcher->multi)
-        return false;
-    curl_multi_setopt(dispatcher->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)WEIR__DISPATCHER_DELIVERIES);
-    curl_multi_setopt(dispatcher->multi, CURLMOPT_MAXCONNECTS, (long)WEIR__DISPATCHER_DELIVERIES);
-    if (pthread_create(&dispatcher->thread, NULL, run, dispatcher) == 0)
-        return true;
-    curl_multi_cleanup(dispatcher->multi);
-    return false;
-}
-
 struct weir__dispatcher *weir__dispatcher_start(const struct weir__config *config, weir *engine,
                                                 const struct weir__logger *log)
 {
@@ -326,10 +299,12 @@ struct weir__dispatcher *weir__dispatcher_start(const struct weir__config *confi
     snprintf(dispatcher->stats_path, sizeof dispatcher->stats_path, "%s.queue", config->segment_path);
     set_claim_name(dispatcher);
     set_target(dispatcher);
-    pthread_mutex_init(&dispatcher->lock, NULL);
-    if (begin(dispatcher))
+    dispatcher->multi = curl_multi_init();
+    curl_multi_setopt(dispatcher->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)WEIR__DISPATCHER_DELIVERIES);
+    curl_multi_setopt(dispatcher->multi, CURLMOPT_MAXCONNECTS, (long)WEIR__DISPATCHER_DELIVERIES);
+    if (dispatcher->multi && pthread_create(&dispatcher->thread, NULL, run, dispatcher) == 0)
         return dispatcher;
-    pthread_mutex_destroy(&dispatcher->lock);
+    curl_multi_cleanup(dispatcher->multi);
     free(dispatcher);
     return NULL;
 }
@@ -338,23 +313,19 @@ void weir__dispatcher_ingested(struct weir__dispatcher *dispatcher, uint64_t acc
 {
     if (!dispatcher)
         return;
-    pthread_mutex_lock(&dispatcher->lock);
-    bool wakes = accepted && !dispatcher->woken;
-    dispatcher->woken |= wakes;
-    dispatcher->accepted += accepted;
-    dispatcher->refused += refused;
-    pthread_mutex_unlock(&dispatcher->lock);
-    if (wakes)
-        curl_multi_wakeup(dispatcher->multi);
+    weir__add64(&dispatcher->accepted, accepted);
+    weir__add64(&dispatcher->refused, refused);
+    if (!accepted)
+        return;
+    weir__store64_ordered(&dispatcher->woken, 1);
+    curl_multi_wakeup(dispatcher->multi);
 }
 
 void weir__dispatcher_finish(struct weir__dispatcher *dispatcher)
 {
     if (!dispatcher || dispatcher->joined)
         return;
-    pthread_mutex_lock(&dispatcher->lock);
-    dispatcher->ending = true;
-    pthread_mutex_unlock(&dispatcher->lock);
+    weir__store64_ordered(&dispatcher->ending, 1);
     curl_multi_wakeup(dispatcher->multi);
     pthread_join(dispatcher->thread, NULL);
     dispatcher->joined = true;
@@ -379,6 +350,5 @@ void weir__dispatcher_stop(struct weir__dispatcher *dispatcher)
     if (dispatcher->lock_fd >= 0)
         close(dispatcher->lock_fd);
     (void)unlink(dispatcher->stats_path); /* so that no stale metrics are served */
-    pthread_mutex_destroy(&dispatcher->lock);
     free(dispatcher);
 }

@@ -7,8 +7,8 @@
 #include "queue/queue.h"
 #include "queue/retry_policy.h"
 
-#include <pthread.h>
 #include <curl/curl.h>
+#include <pthread.h>
 
 /* ---- One delivery (delivery.c): a copy of the claimed request, and its HTTP transfer to the upstream by libcurl ----
  */
@@ -32,13 +32,9 @@ struct weir__delivery {
     char error[CURL_ERROR_SIZE];
 
     /* The outcome. */
-    enum weir__queue_end_kind end;
-    bool counts; /* as an attempt */
-    int status;
-    int64_t retry_after_ms; /* the reply's Retry-After; 0: none */
-    int64_t due_ms;         /* of a retry */
-    uint64_t aside;         /* of a retry: its group, as in struct weir__queue_ending */
-    char why[WEIR__QUEUE_WHY_MAX + 1];
+    struct weir__queue_ending end;
+    char why[WEIR__QUEUE_WHY_MAX + 1]; /* of `end` */
+    int64_t retry_after_ms;            /* the reply's Retry-After; 0: none */
 };
 
 struct weir__delivery_target {
@@ -51,9 +47,9 @@ struct weir__delivery_target {
 
 /* Copies the request. False: out of memory. */
 bool weir__delivery_copy(struct weir__delivery *delivery, const struct weir__deferred *item);
-/* Starts the transfer. False, with the reason in `why`: it cannot be sent. */
+/* Starts the transfer. False: it cannot be sent. */
 bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__delivery_target *target, CURLM *multi);
-/* Ends the transfer: sets status (0: no reply), retry_after_ms and why. */
+/* Ends the transfer: sets end.status (0: no reply), retry_after_ms and why. */
 void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURLcode code);
 /* Frees all but the curl handle; the state is FREE. */
 void weir__delivery_clear(struct weir__delivery *delivery);
@@ -61,10 +57,9 @@ void weir__delivery_clear(struct weir__delivery *delivery);
 /* True if method and target are valid in a request line. */
 bool weir__delivery_is_sendable(const struct weir__deferred *item);
 /*
- * The headers for libcurl. Left out: hop-by-hop headers (RFC 9110, 7.6.1, and those that Connection names),
- * Content-Length and Expect, which libcurl sets itself, and malformed lines. Added: X-Weir-Attempt, Idempotency-Key
- * with the ticket unless the request has one, and entries that keep libcurl from adding headers of its own. NULL: out
- * of memory.
+ * The headers for libcurl. Left out: weir__is_hop_header, those that Connection names, and malformed lines. Added:
+ * X-Weir-Attempt, Idempotency-Key with the ticket unless the request has one, and entries that keep libcurl from adding
+ * headers of its own. NULL: out of memory.
  */
 struct curl_slist *weir__delivery_headers(const struct weir__deferred *item, int attempt);
 
@@ -89,7 +84,6 @@ struct weir__aside_group {
 
 /* Since the agent's start. */
 struct weir__dispatcher_counts {
-    uint64_t accepted, refused; /* ingest's */
     uint64_t delivered, attempts;
     uint64_t failed;   /* attempts without a final status */
     uint64_t dead;     /* dead-lettered after an attempt; expired requests do not count */
@@ -109,10 +103,10 @@ struct weir__dispatcher {
     struct weir__queue *queue; /* NULL: not open */
     CURLM *multi;
     pthread_t thread;
-    pthread_mutex_t lock; /* for the next five */
-    bool ending, woken;
     bool joined;
-    uint64_t accepted, refused;
+    /* Written by other threads, atomically. */
+    uint64_t ending, woken;     /* flags */
+    uint64_t accepted, refused; /* by ingest, since the agent's start */
 
     /* The thread's own. */
     struct weir__delivery delivery[WEIR__DISPATCHER_DELIVERIES];

@@ -3,6 +3,7 @@
  * job is with the committer (ingest_commit.c).
  */
 #include "queue/ingest_internal.h"
+#include "base/atomic.h"
 #include "base/file.h"
 #include "base/clock.h"
 
@@ -23,6 +24,7 @@ enum {
     MEMORY_BYTES = 64 << 20, /* of all requests in progress, besides one of the largest */
     IDLE_S = 120,            /* longer than nginx keeps an idle connection */
     LAST_MS = 2000,          /* at the end, for replies in progress */
+    LOOK_US = 2000,          /* poll interval meanwhile */
     BACKLOG = 4096,
     FILES = 8192 /* descriptors: as many connections as nginx's workers may keep open */
 };
@@ -31,11 +33,8 @@ struct weir__ingest {
     const struct weir__config *config;
     struct MHD_Daemon *daemon;
     struct weir__committer *committer;
-
-    pthread_mutex_t lock;
-    pthread_cond_t none;
-    size_t exchanges; /* in progress */
-    size_t bytes;     /* of their memory */
+    uint64_t exchanges; /* in progress; atomic */
+    size_t bytes;       /* of their memory; the listener's thread alone uses it */
 };
 
 enum exchange_state { EXCHANGE_NEW, EXCHANGE_READING, EXCHANGE_WAITING, EXCHANGE_DONE };
@@ -52,6 +51,12 @@ struct exchange {
     size_t body_len, body_size;
     size_t charged; /* bytes, of ingest->bytes */
 };
+
+/* A header of the request, or NULL. */
+static const char *header(const struct exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
 
 /* ---- Responses ---- */
 
@@ -83,8 +88,7 @@ static enum MHD_Result respond_put(const struct exchange *exchange)
 {
     const char *ticket = exchange->job.item.ticket;
     char body[160], location[64];
-    const char *wait = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
-                                                   weir__ingest_field_names[WEIR__INGEST_RETRY_AFTER]);
+    const char *wait = header(exchange, weir__ingest_field_names[WEIR__INGEST_RETRY_AFTER]);
     const char *headers[] = {"Location", location, "Retry-After", wait && *wait ? wait : "1", NULL};
     if (exchange->job.error)
         return refuse(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE, "not_enqueued",
@@ -99,15 +103,13 @@ static enum MHD_Result respond_ticket(const struct exchange *exchange)
     static const char *const may[] = {"Retry-After", "1", NULL};
     const struct weir__ingest_job *job = &exchange->job;
     char body[WEIR__TICKET_JSON_MAX + 1];
-    snprintf(body, sizeof body, "%s\n", job->json);
     if (job->error == WEIR__QUEUE_GONE)
         return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", weir__queue_strerror(job->error));
-    if (job->error == WEIR__QUEUE_STATE && job->json[0])
-        return respond(exchange->connection, MHD_HTTP_CONFLICT, body, NULL);
-    if (job->error)
+    if (job->error && (job->error != WEIR__QUEUE_STATE || !job->json[0]))
         return respond(exchange->connection, MHD_HTTP_SERVICE_UNAVAILABLE,
                        "{\"error\":\"unavailable\",\"message\":\"The queue is unavailable.\"}\n", may);
-    return respond(exchange->connection, MHD_HTTP_OK, body, NULL);
+    snprintf(body, sizeof body, "%s\n", job->json);
+    return respond(exchange->connection, job->error ? MHD_HTTP_CONFLICT : MHD_HTTP_OK, body, NULL);
 }
 
 /* ---- Requests ---- */
@@ -135,52 +137,40 @@ static enum MHD_Result add_line(void *context, enum MHD_ValueKind kind, const ch
 static bool charge(struct exchange *exchange, size_t bytes)
 {
     struct weir__ingest *ingest = exchange->ingest;
-    pthread_mutex_lock(&ingest->lock);
-    bool room = ingest->bytes + bytes <= MEMORY_BYTES + (size_t)ingest->config->queue.body_bytes;
-    if (room) {
-        ingest->bytes += bytes;
-        exchange->charged += bytes;
-    }
-    pthread_mutex_unlock(&ingest->lock);
-    return room;
+    if (ingest->bytes + bytes > MEMORY_BYTES + (size_t)ingest->config->queue.body_bytes)
+        return false;
+    ingest->bytes += bytes;
+    exchange->charged = bytes;
+    return true;
 }
 
 /* Content-Length; nginx buffers bodies, so it is always known. False: too long or chunked. */
 static bool body_size(const struct exchange *exchange, size_t *size)
 {
-    const char *text = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
-    char *end = NULL;
-    *size = 0;
-    if (MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Transfer-Encoding"))
+    const char *text = header(exchange, "Content-Length");
+    int64_t length = 0;
+    if (header(exchange, "Transfer-Encoding") || (text && !weir__parse_int(weir__text_of(text), &length)))
         return false;
-    if (!text)
-        return true;
-    errno = 0;
-    unsigned long long length = strtoull(text, &end, 10);
     *size = (size_t)length;
-    return !errno && *text && !*end && length <= (unsigned long long)exchange->ingest->config->queue.body_bytes;
+    return length >= 0 && length <= exchange->ingest->config->queue.body_bytes;
 }
 
 /* The header is complete: parses it. The body may follow. */
 static enum MHD_Result begin_put(struct exchange *exchange)
 {
     struct weir__ingest_job *job = &exchange->job;
-    struct header_lines *lines = calloc(1, sizeof *lines);
+    struct header_lines lines = {.count = 0};
     weir_text fields[WEIR__INGEST_COUNT];
-    const char *wrong = "no memory";
     job->kind = WEIR__JOB_PUT;
-    if (lines) {
-        MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, add_line, lines);
-        for (size_t i = 0; i < WEIR__INGEST_COUNT; i++) {
-            const char *value =
-                MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, weir__ingest_field_names[i]);
-            fields[i] = (weir_text){value, value ? strlen(value) : 0};
-        }
-        wrong = lines->too_many ? "too many headers"
-                                : weir__ingest_read_request(&exchange->ingest->config->queue, fields, lines->line,
-                                                            lines->count, &job->item, &job->bounds, &exchange->room);
+    MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, add_line, &lines);
+    for (size_t i = 0; i < WEIR__INGEST_COUNT; i++) {
+        const char *value = header(exchange, weir__ingest_field_names[i]);
+        fields[i] = (weir_text){value, value ? strlen(value) : 0};
     }
-    free(lines);
+    const char *wrong = lines.too_many
+                            ? "too many headers"
+                            : weir__ingest_read_request(&exchange->ingest->config->queue, fields, lines.line,
+                                                        lines.count, &job->item, &job->bounds, &exchange->room);
     if (wrong)
         return refuse(exchange->connection, MHD_HTTP_BAD_REQUEST, "bad_request", wrong);
     if (!body_size(exchange, &exchange->body_size))
@@ -218,6 +208,15 @@ static enum MHD_Result begin(struct exchange *exchange, const char *method)
     return refuse(exchange->connection, MHD_HTTP_NOT_FOUND, "not_found", "no such path");
 }
 
+/* A job is done. In the committer's thread, mostly. */
+static void done(struct weir__ingest_job *job)
+{
+    struct exchange *exchange = (struct exchange *)job;
+    /* Visible to the listener's thread through the lock that MHD_resume_connection takes. */
+    exchange->state = EXCHANGE_DONE;
+    MHD_resume_connection(exchange->connection);
+}
+
 /*
  * The request is complete: hands the job to the committer, which resumes the connection. Suspended first, so that it
  * cannot be resumed before.
@@ -231,11 +230,10 @@ static enum MHD_Result submit_job(struct exchange *exchange)
     job->item.body = (weir_text){exchange->body, exchange->body_len};
     exchange->state = EXCHANGE_WAITING;
     MHD_suspend_connection(exchange->connection);
-    if (weir__committer_add(exchange->ingest->committer, job))
-        return MHD_YES;
-    job->error = WEIR__QUEUE_BUSY;
-    exchange->state = EXCHANGE_DONE;
-    MHD_resume_connection(exchange->connection);
+    if (!weir__committer_add(exchange->ingest->committer, job)) {
+        job->error = WEIR__QUEUE_BUSY;
+        done(job);
+    }
     return MHD_YES;
 }
 
@@ -268,15 +266,6 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     }
 }
 
-/* A job is done. In the committer's thread. */
-static void done(struct weir__ingest_job *job)
-{
-    struct exchange *exchange = (struct exchange *)job;
-    /* Visible to the listener's thread through the lock that MHD_resume_connection takes. */
-    exchange->state = EXCHANGE_DONE;
-    MHD_resume_connection(exchange->connection);
-}
-
 /* ---- Begin and end of an exchange ---- */
 
 static void *on_request_line(void *context, const char *target, struct MHD_Connection *connection)
@@ -288,9 +277,7 @@ static void *on_request_line(void *context, const char *target, struct MHD_Conne
         return NULL;
     exchange->ingest = ingest;
     snprintf(exchange->path, sizeof exchange->path, "%s", target);
-    pthread_mutex_lock(&ingest->lock);
-    ingest->exchanges++;
-    pthread_mutex_unlock(&ingest->lock);
+    weir__add64(&ingest->exchanges, 1);
     return exchange;
 }
 
@@ -303,11 +290,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     (void)why;
     if (!exchange)
         return;
-    pthread_mutex_lock(&ingest->lock);
     ingest->bytes -= exchange->charged;
-    if (!--ingest->exchanges)
-        pthread_cond_signal(&ingest->none);
-    pthread_mutex_unlock(&ingest->lock);
+    weir__add64(&ingest->exchanges, UINT64_MAX);
     free(exchange->room);
     free(exchange->body);
     free(exchange);
@@ -316,21 +300,21 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 
 /* ---- The socket ---- */
 
-static struct sockaddr_un address_of(const char *path)
+/* A Unix socket, not bound or connected to `path` yet; -1: errno has the reason. */
+static int unix_socket(const char *path, struct sockaddr_un *at)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    snprintf(at.sun_path, sizeof at.sun_path, "%s", path); /* the configuration's check bounds the length */
-    return at;
+    *at = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(at->sun_path, sizeof at->sun_path, "%s", path); /* the configuration's check bounds the length */
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
 static bool is_listened_on(const char *path)
 {
-    struct sockaddr_un at = address_of(path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return false;
-    bool listening = connect(fd, (const struct sockaddr *)&at, sizeof at) == 0 || errno == EAGAIN;
-    close(fd);
+    struct sockaddr_un at;
+    int fd = unix_socket(path, &at);
+    bool listening = fd >= 0 && (connect(fd, (const struct sockaddr *)&at, sizeof at) == 0 || errno == EAGAIN);
+    if (fd >= 0)
+        close(fd);
     return listening;
 }
 
@@ -365,8 +349,8 @@ static int listen_socket(const struct weir__config *config, char *why, size_t wh
         snprintf(why, why_size, "another agent listens on %s already", path);
         return -1;
     }
-    struct sockaddr_un at = address_of(temporary);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un at;
+    int fd = unix_socket(temporary, &at);
     unlink(temporary);
     if (fd >= 0 && weir__file_make_folder(path) && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
         admit(config, temporary) && listen(fd, BACKLOG) == 0 && rename(temporary, path) == 0) {
@@ -399,8 +383,6 @@ struct weir__ingest *weir__ingest_start(const struct weir__config *config, const
     if (!ingest)
         return NULL;
     ingest->config = config;
-    weir__deadline_cond(&ingest->none);
-    pthread_mutex_init(&ingest->lock, NULL);
     int socket = listen_socket(config, why, why_size);
     if (socket >= 0)
         ingest->committer = weir__committer_start(config, log, done, dispatcher);
@@ -414,16 +396,6 @@ struct weir__ingest *weir__ingest_start(const struct weir__config *config, const
     return NULL;
 }
 
-/* Waits for responses in progress. */
-static void wait_for_last(struct weir__ingest *ingest)
-{
-    struct timespec until = weir__deadline(LAST_MS * 1000);
-    pthread_mutex_lock(&ingest->lock);
-    while (ingest->exchanges && pthread_cond_timedwait(&ingest->none, &ingest->lock, &until) == 0)
-        continue;
-    pthread_mutex_unlock(&ingest->lock);
-}
-
 void weir__ingest_stop(struct weir__ingest *ingest)
 {
     if (!ingest)
@@ -432,13 +404,13 @@ void weir__ingest_stop(struct weir__ingest *ingest)
         unlink(ingest->config->queue.socket);
         MHD_socket socket = MHD_quiesce_daemon(ingest->daemon);
         weir__committer_end(ingest->committer); /* completes all jobs, so nothing is suspended any more */
-        wait_for_last(ingest);
+        for (int64_t until = weir__monotonic_ms() + LAST_MS;
+             weir__load64(&ingest->exchanges) && weir__monotonic_ms() < until;)
+            usleep(LOOK_US); /* responses in progress */
         MHD_stop_daemon(ingest->daemon);
         if (socket != MHD_INVALID_SOCKET)
             close(socket);
     }
     weir__committer_free(ingest->committer);
-    pthread_cond_destroy(&ingest->none);
-    pthread_mutex_destroy(&ingest->lock);
     free(ingest);
 }

@@ -21,8 +21,9 @@ enum {
     IN_DOUBT_MS = 100     /* interval of attempts to cancel in-doubt puts */
 };
 
-struct list {
-    struct weir__ingest_job *first, **last;
+/* Jobs in the order in which they came. */
+struct jobs {
+    struct weir__ingest_job *job[WAITING_MAX];
     size_t count;
 };
 
@@ -39,39 +40,26 @@ struct weir__committer {
     int last_error;            /* logged; 0: the queue works */
     int64_t refused_ms;        /* of the last log line about refused requests */
     bool in_doubt;             /* some puts are in doubt: to be cancelled */
+    /* The transaction. */
+    size_t count;
     struct weir__deferred items[PUTS_MAX];
     struct weir__queue_bounds bounds[PUTS_MAX];
     int errors[PUTS_MAX];
-    struct pollfd waiting[PUTS_MAX];
 
     pthread_mutex_t lock;
     pthread_cond_t more;
-    struct list puts, ticket_jobs;
+    struct jobs puts, ticket_jobs;
     bool ending;
 };
 
-/* ---- Lists ---- */
-
-static void append(struct list *list, struct weir__ingest_job *job)
+/* Moves the first `max` jobs of a list; returns how many. */
+static size_t take(struct jobs *from, struct weir__ingest_job **to, size_t max)
 {
-    job->next = NULL;
-    if (!list->count++)
-        list->last = &list->first;
-    *list->last = job;
-    list->last = &job->next;
-}
-
-/* Removes and returns the first `max` of a list. */
-static struct list cut(struct list *list, size_t max)
-{
-    struct list head = {0};
-    while (list->count && head.count < max) {
-        struct weir__ingest_job *job = list->first;
-        list->first = job->next;
-        list->count--;
-        append(&head, job);
-    }
-    return head;
+    size_t count = from->count < max ? from->count : max;
+    memcpy(to, from->job, count * sizeof *to);
+    from->count -= count;
+    memmove(from->job, from->job + count, from->count * sizeof *to);
+    return count;
 }
 
 /* ---- In the thread ---- */
@@ -83,10 +71,10 @@ static void log_error(const struct weir__committer *committer, int error, const 
 }
 
 /* Logs an error of the whole queue when it begins and when it ends. */
-static void log_state(struct weir__committer *committer, int error)
+static void log_state(struct weir__committer *committer, int error, const char *why)
 {
     if (error && error != committer->last_error)
-        log_error(committer, error, weir__queue_why(committer->queue));
+        log_error(committer, error, why);
     else if (!error && committer->last_error)
         weir__logf(committer->log, WEIR__LOG_INFO, "queue: available again; requests are deferred");
     committer->last_error = error;
@@ -112,72 +100,79 @@ static int open_queue(struct weir__committer *committer)
         return WEIR__QUEUE_UNAVAILABLE;
     committer->opened_ms = now;
     int error = weir__queue_open_configured(committer->config, "ingest", committer->log, &committer->queue, why);
-    if (error && committer->last_error != error)
-        log_error(committer, error, why);
-    committer->last_error = error ? error : committer->last_error;
+    if (error)
+        log_state(committer, error, why);
     return error;
 }
 
-/* The queue's file was removed, which the dispatcher logs if it had it open: opens the one that now has its path. */
-static int open_anew(struct weir__committer *committer)
+/*
+ * Opens the queue and calls it. If its file was removed, which the dispatcher logs if it had it open, opens the one that
+ * now has its path, and calls that.
+ */
+static int call_queue(struct weir__committer *committer,
+                      int (*call)(struct weir__committer *committer, struct weir__ingest_job *job),
+                      struct weir__ingest_job *job)
 {
+    int error = open_queue(committer);
+    error = error ? error : call(committer, job);
+    if (error != WEIR__QUEUE_REMOVED)
+        return error;
     weir__queue_close(committer->queue);
     committer->queue = NULL;
     committer->opened_ms = 0;
-    return open_queue(committer);
+    error = open_queue(committer);
+    return error ? error : call(committer, job);
 }
 
 /*
- * Marks puts whose client has disconnected: a request that was denied meanwhile, or whose client never gets the ticket,
- * should not be enqueued if that can be avoided.
+ * Leaves out puts whose client has disconnected: a request that was denied meanwhile, or whose client never gets the
+ * ticket, should not be enqueued if that can be avoided.
  */
-static void mark_disconnected(struct weir__committer *committer, const struct list *list)
+static bool is_disconnected(const struct weir__ingest_job *job)
 {
-    nfds_t count = 0;
-    for (const struct weir__ingest_job *job = list->first; job; job = job->next)
-        committer->waiting[count++] = (struct pollfd){.fd = job->fd, .events = POLLRDHUP};
-    bool any = poll(committer->waiting, count, 0) > 0;
-    count = 0;
-    for (struct weir__ingest_job *job = list->first; job; job = job->next, count++)
-        job->error = any && committer->waiting[count].revents ? WEIR__QUEUE_GONE : 0;
+    struct pollfd client = {.fd = job->fd, .events = POLLRDHUP};
+    return poll(&client, 1, 0) > 0;
 }
 
-/* Puts all jobs of the list in one transaction. */
-static void put_all(struct weir__committer *committer, const struct list *list)
+static int put_items(struct weir__committer *committer, struct weir__ingest_job *unused)
 {
-    size_t count = 0, accepted = 0;
-    mark_disconnected(committer, list);
-    for (const struct weir__ingest_job *job = list->first; job; job = job->next) {
-        if (job->error)
+    (void)unused;
+    int error =
+        weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, committer->count);
+    if (error != WEIR__QUEUE_REMOVED)
+        log_state(committer, error, weir__queue_why(committer->queue));
+    return error;
+}
+
+/* Puts all jobs in one transaction. */
+static void put_all(struct weir__committer *committer, struct weir__ingest_job **jobs, size_t count)
+{
+    size_t accepted = 0;
+    int refused = 0, at = 0;
+    committer->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        jobs[i]->error = is_disconnected(jobs[i]) ? WEIR__QUEUE_GONE : 0;
+        if (jobs[i]->error)
             continue;
-        committer->items[count] = job->item;
-        committer->bounds[count++] = job->bounds;
+        committer->items[committer->count] = jobs[i]->item;
+        committer->bounds[committer->count++] = jobs[i]->bounds;
     }
-    int opened = open_queue(committer);
-    int error = opened;
-    if (!opened && count)
-        error = weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
-    if (error == WEIR__QUEUE_REMOVED && (error = opened = open_anew(committer)) == 0)
-        error = weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
-    int refused = 0;
-    count = 0;
-    for (struct weir__ingest_job *job = list->first; job; job = job->next) {
+    int error = committer->count ? call_queue(committer, put_items, NULL) : 0;
+    for (size_t i = 0; i < count; i++) {
+        struct weir__ingest_job *job = jobs[i];
         if (job->error)
             continue;
-        job->error = error ? error : committer->errors[count];
-        memcpy(job->item.ticket, committer->items[count++].ticket, sizeof job->item.ticket);
+        job->error = error ? error : committer->errors[at];
+        memcpy(job->item.ticket, committer->items[at++].ticket, sizeof job->item.ticket);
         accepted += job->error == 0;
         committer->in_doubt |= job->error == WEIR__QUEUE_UNKNOWN;
         refused = job->error ? job->error : refused;
     }
-    if (!opened && count) {
-        log_state(committer, error);
-        log_refused(committer, error ? 0 : refused);
-    }
-    weir__dispatcher_ingested(committer->dispatcher, accepted, list->count - accepted);
+    log_refused(committer, error ? 0 : refused);
+    weir__dispatcher_ingested(committer->dispatcher, accepted, count - accepted);
 }
 
-static int run_ticket_job(struct weir__committer *committer, struct weir__ingest_job *job)
+static int run_ticket(struct weir__committer *committer, struct weir__ingest_job *job)
 {
     const char *ticket = job->item.ticket;
     int error = job->kind == WEIR__JOB_CANCEL ? weir__queue_cancel(committer->queue, ticket) : 0;
@@ -188,68 +183,38 @@ static int run_ticket_job(struct weir__committer *committer, struct weir__ingest
     return error;
 }
 
-static void run_ticket(struct weir__committer *committer, struct weir__ingest_job *job)
-{
-    job->json[0] = 0;
-    job->error = open_queue(committer);
-    if (!job->error)
-        job->error = run_ticket_job(committer, job);
-    if (job->error == WEIR__QUEUE_REMOVED && (job->error = open_anew(committer)) == 0)
-        job->error = run_ticket_job(committer, job);
-}
-
-/* Returns the jobs to their owner, which may free them at once. */
-static void complete(struct weir__committer *committer, struct list *list)
-{
-    for (struct weir__ingest_job *job = list->first, *next; job; job = next) {
-        next = job->next;
-        committer->done(job);
-    }
-}
-
-/* Waits for jobs, at most IN_DOUBT_MS if a put is in doubt. False: no more will come. */
-static bool next_round(struct weir__committer *committer, struct list *puts, struct list *ticket_jobs)
-{
-    struct timespec until = weir__deadline(IN_DOUBT_MS * 1000);
-    int late = 0;
-    pthread_mutex_lock(&committer->lock);
-    while (!committer->puts.count && !committer->ticket_jobs.count && !committer->ending && !late)
-        late = committer->in_doubt ? pthread_cond_timedwait(&committer->more, &committer->lock, &until)
-                                   : pthread_cond_wait(&committer->more, &committer->lock);
-    *puts = cut(&committer->puts, PUTS_MAX);
-    *ticket_jobs = cut(&committer->ticket_jobs, TICKET_JOBS_MAX);
-    pthread_mutex_unlock(&committer->lock);
-    return puts->count || ticket_jobs->count || late;
-}
-
 static void *run(void *context)
 {
     struct weir__committer *committer = context;
-    struct list puts, ticket_jobs;
+    struct weir__ingest_job *puts[PUTS_MAX], *ticket_jobs[TICKET_JOBS_MAX];
     (void)!open_queue(committer); /* so that the first request finds it open */
-    while (next_round(committer, &puts, &ticket_jobs)) {
-        if (puts.count)
-            put_all(committer, &puts);
-        complete(committer, &puts);
-        for (struct weir__ingest_job *job = ticket_jobs.first; job; job = job->next)
-            run_ticket(committer, job);
-        complete(committer, &ticket_jobs);
+    for (;;) {
+        /* Waits for jobs, at most IN_DOUBT_MS if a put is in doubt. */
+        struct timespec until = weir__deadline(IN_DOUBT_MS * 1000);
+        int late = 0;
+        pthread_mutex_lock(&committer->lock);
+        while (!committer->puts.count && !committer->ticket_jobs.count && !committer->ending && !late)
+            late = committer->in_doubt ? pthread_cond_timedwait(&committer->more, &committer->lock, &until)
+                                       : pthread_cond_wait(&committer->more, &committer->lock);
+        size_t put_count = take(&committer->puts, puts, PUTS_MAX);
+        size_t ticket_count = take(&committer->ticket_jobs, ticket_jobs, TICKET_JOBS_MAX);
+        pthread_mutex_unlock(&committer->lock);
+        if (!put_count && !ticket_count && !late)
+            return NULL; /* ending, and no more will come */
+        if (put_count)
+            put_all(committer, puts, put_count);
+        for (size_t i = 0; i < put_count; i++)
+            committer->done(puts[i]); /* its owner may free it at once */
+        for (size_t i = 0; i < ticket_count; i++) {
+            ticket_jobs[i]->error = call_queue(committer, run_ticket, ticket_jobs[i]);
+            committer->done(ticket_jobs[i]);
+        }
         if (committer->in_doubt && committer->queue)
             committer->in_doubt = weir__queue_cancel_in_doubt(committer->queue) > 0;
     }
-    return NULL;
 }
 
 /* ---- A ticket as JSON ---- */
-
-static void set_time(json_t *to, const char *name, int64_t ms)
-{
-    char text[WEIR__TIME_TEXT];
-    if (!ms)
-        return;
-    weir__time_text(ms, text);
-    json_object_set_new(to, name, json_string(text));
-}
 
 /* The reason up to its first colon: what follows may name internal addresses, which are for operators. */
 static weir_text what_of(weir_text why)
@@ -261,19 +226,14 @@ static weir_text what_of(weir_text why)
 int weir__ticket_json(void *room, const struct weir__deferred *item)
 {
     bool over = item->state != WEIR__WAITING && item->state != WEIR__UNDER_WAY;
-    json_t *object = json_object();
-    json_object_set_new(object, "ticket", json_string(item->ticket));
-    json_object_set_new(object, "state", json_string(weir__deferred_state_name(item->state)));
-    json_object_set_new(object, "rule", json_stringn(item->rule.data, item->rule.len));
-    set_time(object, "accepted", item->accepted_ms);
-    set_time(object, "expires", over ? 0 : item->expires_ms);
-    set_time(object, "ended", item->ended_ms);
-    json_object_set_new(object, "attempts", json_integer(item->attempts));
-    if (item->last_status)
-        json_object_set_new(object, "last_status", json_integer(item->last_status));
     weir_text why = what_of(item->why);
-    if (why.len)
-        json_object_set_new(object, "why", json_stringn(why.data, why.len));
+    json_t *object =
+        json_pack("{s:s, s:s, s:o*, s:o*, s:o*, s:o*, s:i, s:o*, s:o*}", "ticket", item->ticket, "state",
+                  weir__deferred_state_name(item->state), "rule", json_stringn(item->rule.data, item->rule.len),
+                  "accepted", weir__time_json(item->accepted_ms), "expires",
+                  weir__time_json(over ? 0 : item->expires_ms), "ended", weir__time_json(item->ended_ms), "attempts",
+                  item->attempts, "last_status", item->last_status ? json_integer(item->last_status) : NULL, "why",
+                  why.len ? json_stringn(why.data, why.len) : NULL);
     size_t len = object ? json_dumpb(object, room, WEIR__TICKET_JSON_MAX - 1, JSON_COMPACT) : 0;
     ((char *)room)[len < WEIR__TICKET_JSON_MAX ? len : 0] = 0;
     json_decref(object);
@@ -304,12 +264,12 @@ struct weir__committer *weir__committer_start(const struct weir__config *config,
 
 bool weir__committer_add(struct weir__committer *committer, struct weir__ingest_job *job)
 {
-    struct list *list = job->kind == WEIR__JOB_PUT ? &committer->puts : &committer->ticket_jobs;
+    struct jobs *jobs = job->kind == WEIR__JOB_PUT ? &committer->puts : &committer->ticket_jobs;
     pthread_mutex_lock(&committer->lock);
-    bool room = !committer->ending && list->count < WAITING_MAX;
+    bool room = !committer->ending && jobs->count < WAITING_MAX;
     bool idle = !committer->puts.count && !committer->ticket_jobs.count;
     if (room)
-        append(list, job);
+        jobs->job[jobs->count++] = job;
     if (room && idle)
         pthread_cond_signal(&committer->more);
     pthread_mutex_unlock(&committer->lock);

@@ -39,6 +39,8 @@ struct weir__header_line {
     weir_text name, value;
 };
 
+/* Hop-by-hop (RFC 9110, 7.6.1), about framing, or between nginx and the agent. */
+bool weir__is_hop_header(weir_text name);
 /*
  * True if the header is stored: configured or always needed, and not hop-by-hop (`connection` is the client's
  * Connection header). as_sent: the headers are those that the gateway would send upstream. Else they may be the
@@ -64,7 +66,6 @@ enum weir__ingest_job_kind { WEIR__JOB_PUT, WEIR__JOB_FIND, WEIR__JOB_CANCEL };
 
 /* A call of the queue. Owned by the committer from weir__committer_add until `done`. */
 struct weir__ingest_job {
-    struct weir__ingest_job *next;
     enum weir__ingest_job_kind kind;
     struct weir__deferred item; /* of a put; else its ticket alone */
     struct weir__queue_bounds bounds;

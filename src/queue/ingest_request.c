@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #define METHOD_MAX 32
-#define TIER_NAME  WEIR__TEXT("X-Weir-Tier")
-#define OTHER_NAME WEIR__TEXT("X-Weir-Others")
+#define TIER_NAME  "X-Weir-Tier"
+#define OTHER_NAME "X-Weir-Others"
 
 const char *const weir__ingest_field_names[WEIR__INGEST_COUNT] = {
 #define WEIR__INGEST_NAME(name, text) text,
@@ -40,19 +40,23 @@ static bool is_any(weir_text name, const char *const *patterns, size_t count)
     return false;
 }
 
+bool weir__is_hop_header(weir_text name)
+{
+    static const char *const never[] = {"connection",     "keep-alive", "proxy-*",          "te",
+                                        "trailer",        "upgrade",    "http2-*",          "expect",
+                                        "content-length", "x-weir-*",   "transfer-encoding"};
+    return is_any(name, never, sizeof never / sizeof *never);
+}
+
 bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text connection, bool as_sent,
                                weir_text name)
 {
     /* About the body and content negotiation: they do not identify the client. */
     static const char *const plain[] = {"accept", "accept-language", "content-*", "user-agent"};
-    /* Hop-by-hop, framing, or between nginx and the agent. */
-    static const char *const never[] = {"connection",     "keep-alive", "proxy-*",          "te",
-                                        "trailer",        "upgrade",    "http2-*",          "expect",
-                                        "content-length", "x-weir-*",   "transfer-encoding"};
     /* Destination and origin as the gateway sets them, and the idempotency key. */
     static const char *const always[] = {"host",      "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
                                          "x-real-ip", "idempotency-key"};
-    if (is_any(name, never, sizeof never / sizeof *never))
+    if (weir__is_hop_header(name))
         return false;
     if (is_any(name, always, sizeof always / sizeof *always))
         return true;
@@ -62,13 +66,6 @@ bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text
 
 /* ---- Parsing ---- */
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'                             ? c - '0'
-           : weir__lower(c) >= 'a' && weir__lower(c) <= 'f' ? weir__lower(c) - 'a' + 10
-                                                            : -1;
-}
-
 /* Decodes at most `max` bytes from hexadecimal and terminates them. False: malformed or too long. */
 static bool from_hex(weir_text hex, size_t max, char **at, weir_text *to)
 {
@@ -76,7 +73,7 @@ static bool from_hex(weir_text hex, size_t max, char **at, weir_text *to)
         return false;
     *to = (weir_text){*at, hex.len / 2};
     for (size_t i = 0; i < hex.len; i += 2) {
-        int high = digit(hex.data[i]), low = digit(hex.data[i + 1]);
+        int high = weir__hex_value(hex.data[i]), low = weir__hex_value(hex.data[i + 1]);
         if (high < 0 || low < 0)
             return false;
         *(*at)++ = (char)(high << 4 | low);
@@ -111,18 +108,23 @@ static bool is_target(weir_text text)
     return text.len > 0 && text.data[0] == '/';
 }
 
+/* Cuts the text before the next separator off *rest. Without one *rest becomes {NULL, 0}. */
+static weir_text cut_off(weir_text *rest, char separator)
+{
+    const char *end = rest->len ? memchr(rest->data, separator, rest->len) : NULL;
+    weir_text cut = {rest->data, end ? (size_t)(end - rest->data) : rest->len};
+    *rest = end ? (weir_text){end + 1, rest->len - cut.len - 1} : (weir_text){NULL, 0};
+    return cut;
+}
+
 /* "max,max_bytes,max_age_ms" */
 static bool read_bounds(weir_text text, struct weir__queue_bounds *bounds)
 {
     int64_t *to[] = {&bounds->max, &bounds->max_bytes, &bounds->max_age_ms};
-    for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
-        const char *comma = text.len ? memchr(text.data, ',', text.len) : NULL;
-        size_t len = comma ? (size_t)(comma - text.data) : text.len;
-        if ((i < 2) != (comma != NULL) || !weir__parse_int((weir_text){text.data, len}, to[i]) || *to[i] < 0)
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (!weir__parse_int(cut_off(&text, ','), to[i]) || *to[i] < 0)
             return false;
-        text = (weir_text){text.data + len + 1, comma ? text.len - len - 1 : 0};
-    }
-    return true;
+    return !text.data;
 }
 
 static void put_line(weir_text name, weir_text value, char **at)
@@ -140,27 +142,18 @@ struct key_line {
     bool as_sent;
 };
 
-/* Cuts the text before the next ';' off *rest. */
-static weir_text cut_off(weir_text *rest)
-{
-    const char *end = rest->len ? memchr(rest->data, ';', rest->len) : NULL;
-    weir_text cut = {rest->data, end ? (size_t)(end - rest->data) : rest->len};
-    *rest = end ? (weir_text){end + 1, rest->len - cut.len - 1} : (weir_text){NULL, 0};
-    return cut;
-}
-
 /* False: malformed. Whether the other rules exist is checked at delivery. */
 static bool read_key_line(weir_text fields, struct key_line *line)
 {
     weir_text rest = fields;
-    *line = (struct key_line){.key = cut_off(&rest)};
+    *line = (struct key_line){.key = cut_off(&rest, ';')};
     line->others = rest;
-    if (weir__text_is(cut_off(&rest), "headers")) {
+    if (weir__text_is(cut_off(&rest, ';'), "headers")) {
         line->as_sent = true;
         line->others = rest;
     }
     for (size_t i = 0; i < line->others.len; i++)
-        if (digit(line->others.data[i]) < 0 && line->others.data[i] != '.' && line->others.data[i] != ';')
+        if (weir__hex_value(line->others.data[i]) < 0 && line->others.data[i] != '.' && line->others.data[i] != ';')
             return false;
     return line->others.len <= WEIR_OTHERS_BYTES;
 }
@@ -171,9 +164,9 @@ static weir_text put_headers(const struct weir__queue_config *queue, const weir_
 {
     char *begin = *at;
     if (fields[WEIR__INGEST_TIER].len)
-        put_line(TIER_NAME, fields[WEIR__INGEST_TIER], at);
+        put_line(WEIR__TEXT(TIER_NAME), fields[WEIR__INGEST_TIER], at);
     if (line->others.len)
-        put_line(OTHER_NAME, line->others, at);
+        put_line(WEIR__TEXT(OTHER_NAME), line->others, at);
     for (size_t i = 0; i < count; i++)
         if (weir__ingest_keeps_header(queue, fields[WEIR__INGEST_CONNECTION], line->as_sent, lines[i].name))
             put_line(lines[i].name, lines[i].value, at);
@@ -201,25 +194,22 @@ static const char *read_into(const weir_text fields[WEIR__INGEST_COUNT], struct 
     return NULL;
 }
 
-/* If `headers` begin with a line of this name: its value, cut off *headers. */
-static bool first_line(weir_text *headers, weir_text name, weir_text *value)
+/* If `headers` begin with a line of this name: its value, cut off *headers. Else an empty text. */
+static weir_text first_line(weir_text *headers, const char *start)
 {
-    const size_t skip = name.len + 2;
-    if (headers->len <= skip || memcmp(headers->data, name.data, name.len) != 0 || headers->data[name.len] != ':')
-        return false;
-    const char *at = headers->data + skip, *end = memchr(at, '\r', headers->len - skip);
+    weir_text rest = *headers;
+    const char *end = weir__text_skip(&rest, start) && rest.len ? memchr(rest.data, '\r', rest.len) : NULL;
     if (!end)
-        return false;
-    *value = (weir_text){at, (size_t)(end - at)};
-    size_t used = skip + value->len + 2;
-    *headers = used < headers->len ? (weir_text){headers->data + used, headers->len - used} : (weir_text){NULL, 0};
-    return true;
+        return (weir_text){NULL, 0};
+    size_t len = (size_t)(end - rest.data), used = len + 2 < rest.len ? len + 2 : rest.len;
+    *headers = (weir_text){rest.data + used, rest.len - used};
+    return (weir_text){rest.data, len};
 }
 
 bool weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier)
 {
-    weir_text rest = item->headers, value;
-    if (first_line(&rest, TIER_NAME, &value) && from_hex(value, WEIR__TIER_MAX, &room, tier))
+    weir_text rest = item->headers;
+    if (from_hex(first_line(&rest, TIER_NAME ": "), WEIR__TIER_MAX, &room, tier))
         return true;
     *tier = (weir_text){NULL, 0};
     return false;
@@ -227,9 +217,9 @@ bool weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER
 
 weir_text weir__deferred_others(const struct weir__deferred *item)
 {
-    weir_text rest = item->headers, value = {NULL, 0};
-    (void)first_line(&rest, TIER_NAME, &value);
-    return first_line(&rest, OTHER_NAME, &value) ? value : (weir_text){NULL, 0};
+    weir_text rest = item->headers;
+    (void)first_line(&rest, TIER_NAME ": ");
+    return first_line(&rest, OTHER_NAME ": ");
 }
 
 const char *weir__ingest_read_request(const struct weir__queue_config *queue,
@@ -238,7 +228,8 @@ const char *weir__ingest_read_request(const struct weir__queue_config *queue,
                                       char **room)
 {
     struct key_line line;
-    size_t size = TIER_NAME.len + fields[WEIR__INGEST_TIER].len + OTHER_NAME.len + fields[WEIR__INGEST_KEY].len + 9;
+    size_t size =
+        sizeof TIER_NAME + fields[WEIR__INGEST_TIER].len + sizeof OTHER_NAME + fields[WEIR__INGEST_KEY].len + 9;
     for (size_t i = 0; i < WEIR__INGEST_COUNT; i++)
         size += fields[i].len + 1;
     for (size_t i = 0; i < line_count; i++)

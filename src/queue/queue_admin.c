@@ -25,32 +25,27 @@ struct weir__queue_admin {
 
 /* ---- Access ---- */
 
-/* Locks and opens the queue. The lock is held afterwards, unless there is an error. */
-static int enter(struct weir__queue_admin *admin, char *why)
+/* Locks, and opens the queue. Returns the queue's error. leave must follow. */
+static int enter(struct weir__queue_admin *admin)
 {
     char detail[WEIR__QUEUE_SOURCE_TEXT] = "";
     pthread_mutex_lock(&admin->lock);
-    int error =
-        admin->queue ? 0 : weir__queue_open_configured(admin->config, "admin", admin->log, &admin->queue, detail);
-    if (!error)
-        return 0;
-    admin->queue = NULL;
-    pthread_mutex_unlock(&admin->lock);
-    snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
-    return WEIR__HOST_QUEUE_UNAVAILABLE;
+    return admin->queue ? 0 : weir__queue_open_configured(admin->config, "admin", admin->log, &admin->queue, detail);
 }
 
-/* Unlocks, and maps the queue's error to the service's. */
-static int leave(struct weir__queue_admin *admin, int error, char *why)
+/* Unlocks. Returns the service's error for the queue's; or 0, with the object in *json. Frees the object. */
+static int leave(struct weir__queue_admin *admin, int error, json_t *object, char **json, char *why)
 {
     if (error == WEIR__QUEUE_REMOVED) {
         weir__queue_close(admin->queue);
         admin->queue = NULL; /* the next call opens the queue that has its path then */
     }
     pthread_mutex_unlock(&admin->lock);
+    *json = error >= 0 && object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
     if (error < 0)
         snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
-    return error >= 0                    ? 0
+    return error >= 0                    ? (*json ? 0 : WEIR_ENOMEM)
            : error == WEIR__QUEUE_GONE   ? WEIR__HOST_NO_TICKET
            : error == WEIR__QUEUE_STATE  ? WEIR__HOST_OTHER_STATE
            : error == WEIR__QUEUE_FULL   ? WEIR__HOST_QUEUE_FULL
@@ -58,21 +53,13 @@ static int leave(struct weir__queue_admin *admin, int error, char *why)
                                          : WEIR__HOST_QUEUE_UNAVAILABLE;
 }
 
-/* Dumps the object and frees it. */
-static int dump_json(json_t *object, char **json)
-{
-    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    return *json ? 0 : WEIR_ENOMEM;
-}
-
 /* ---- One request ---- */
 
-static json_t *time_or_null(int64_t ms)
+json_t *weir__time_json(int64_t ms)
 {
     char text[WEIR__TIME_TEXT];
     weir__time_text(ms, text);
-    return ms > 0 ? json_string(text) : json_null();
+    return ms > 0 ? json_string(text) : NULL;
 }
 
 /* Texts from clients may hold any bytes: invalid UTF-8 is escaped. */
@@ -87,9 +74,7 @@ static json_t *in_hex(weir_text text)
 {
     char hex[1024];
     size_t len = text.len < sizeof hex / 2 - 1 ? text.len : sizeof hex / 2 - 1;
-    hex[0] = 0;
-    for (size_t i = 0; i < len; i++)
-        snprintf(hex + 2 * i, 3, "%02x", (unsigned char)text.data[i]);
+    *weir__write_hex(hex, text.data, len) = 0;
     return json_string(hex);
 }
 
@@ -106,21 +91,16 @@ static json_t *deferred_json(const struct weir__deferred *item, bool full_ticket
              item->ticket);
     bool text = weir__text_sound(item->key);
     bool waits = item->state == WEIR__WAITING;
-    json_t *object = json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:o, s:s, s:i}", "ticket", ticket, "sequence",
-                               (json_int_t)item->sequence, "rule", shown(item->rule), text ? "key" : "key_hex",
-                               text ? shown(item->key) : in_hex(item->key), "cost", (json_int_t)item->cost, "method",
-                               shown(item->method), "path", shown(path_of(item->target)), "state",
-                               weir__deferred_state_name(item->state), "attempts", item->attempts);
-    if (!object)
-        return NULL;
-    json_object_set_new(object, "last_status", item->last_status ? json_integer(item->last_status) : json_null());
     bool shows_why = item->why.len && item->state != WEIR__DELIVERED && item->state != WEIR__CANCELLED;
-    json_object_set_new(object, "why", shows_why ? shown(item->why) : json_null());
-    json_object_set_new(object, "accepted", time_or_null(item->accepted_ms));
-    json_object_set_new(object, "due", waits ? time_or_null(item->due_ms) : json_null());
-    json_object_set_new(object, "expires", time_or_null(item->expires_ms));
-    json_object_set_new(object, "ended", time_or_null(item->ended_ms));
-    return object;
+    return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:o, s:s, s:i, s:o?, s:o?, s:o?, s:o?, s:o?, s:o?}", "ticket",
+                     ticket, "sequence", (json_int_t)item->sequence, "rule", shown(item->rule),
+                     text ? "key" : "key_hex", text ? shown(item->key) : in_hex(item->key), "cost",
+                     (json_int_t)item->cost, "method", shown(item->method), "path", shown(path_of(item->target)),
+                     "state", weir__deferred_state_name(item->state), "attempts", item->attempts, "last_status",
+                     item->last_status ? json_integer(item->last_status) : NULL, "why",
+                     shows_why ? shown(item->why) : NULL, "accepted", weir__time_json(item->accepted_ms), "due",
+                     weir__time_json(waits ? item->due_ms : 0), "expires", weir__time_json(item->expires_ms), "ended",
+                     weir__time_json(item->ended_ms));
 }
 
 /* Names only: values are often secrets. */
@@ -156,14 +136,12 @@ static int with_ticket(struct weir__queue_admin *admin, const char *ticket,
     json_t *object = NULL;
     if (!weir__is_ticket(ticket))
         return WEIR__HOST_NO_TICKET;
-    int error = enter(admin, why);
-    if (error)
-        return error;
-    error = change ? change(admin->queue, ticket) : 0;
+    int error = enter(admin);
+    if (!error && change)
+        error = change(admin->queue, ticket);
     if (!error)
         error = weir__queue_find(admin->queue, ticket, take_one, &object);
-    error = leave(admin, error, why);
-    return error ? error : dump_json(object, json);
+    return leave(admin, error, object, json, why);
 }
 
 static int get(void *context, const char *ticket, char **json, char *why)
@@ -212,17 +190,14 @@ static int list(void *context, const struct weir__host_deferred *which, char **j
                                         .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
                                         .after = (uint64_t)which->after,
                                         .limit = (size_t)which->limit};
-    int error = enter(admin, why);
+    int error = enter(admin);
     if (!error)
-        error = leave(admin, weir__queue_list(admin->queue, &filter, add_one, &listing), why);
-    if (error) {
-        json_decref(listing.items);
-        return error;
-    }
+        error = weir__queue_list(admin->queue, &filter, add_one, &listing);
     bool more = json_array_size(listing.items) == filter.limit;
-    return dump_json(json_pack("{s:o, s:o}", "items", listing.items, "next",
-                               more ? json_integer((json_int_t)listing.last) : json_null()),
-                     json);
+    return leave(
+        admin, error,
+        json_pack("{s:o, s:o?}", "items", listing.items, "next", more ? json_integer((json_int_t)listing.last) : NULL),
+        json, why);
 }
 
 /* ---- Stats ---- */
@@ -232,10 +207,11 @@ struct counting {
     int64_t now_ms, waiting, under_way, dead, bytes, oldest_ms;
 };
 
+/* In seconds; NULL: none. */
 static json_t *age(int64_t now_ms, int64_t since_ms)
 {
     int64_t ms = now_ms > since_ms ? now_ms - since_ms : 0;
-    return since_ms ? json_real((double)ms / 1000) : json_null();
+    return since_ms ? json_real((double)ms / 1000) : NULL;
 }
 
 static int add_rule(void *context, const struct weir__queue_stats *stats)
@@ -248,7 +224,7 @@ static int add_rule(void *context, const struct weir__queue_stats *stats)
     if (stats->oldest_ms && (!all->oldest_ms || stats->oldest_ms < all->oldest_ms))
         all->oldest_ms = stats->oldest_ms;
     json_t *object =
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:o}", "rule", shown(stats->rule), "waiting", (json_int_t)stats->waiting,
+        json_pack("{s:o, s:I, s:I, s:I, s:I, s:o?}", "rule", shown(stats->rule), "waiting", (json_int_t)stats->waiting,
                   "under_way", (json_int_t)stats->under_way, "dead", (json_int_t)stats->dead, "bytes",
                   (json_int_t)stats->bytes, "oldest_s", age(all->now_ms, stats->oldest_ms));
     return json_array_append_new(all->rules, object) ? 1 : 0;
@@ -258,17 +234,13 @@ static int stats(void *context, char **json, char *why)
 {
     struct weir__queue_admin *admin = context;
     struct counting all = {.rules = json_array(), .now_ms = weir__wall_ms()};
-    int error = enter(admin, why);
+    int error = enter(admin);
     if (!error)
-        error = leave(admin, weir__queue_stats(admin->queue, add_rule, &all), why);
-    if (error) {
-        json_decref(all.rules);
-        return error;
-    }
-    return dump_json(json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "waiting", (json_int_t)all.waiting, "under_way",
+        error = weir__queue_stats(admin->queue, add_rule, &all);
+    json_t *object = json_pack("{s:I, s:I, s:I, s:I, s:o?, s:o}", "waiting", (json_int_t)all.waiting, "under_way",
                                (json_int_t)all.under_way, "dead", (json_int_t)all.dead, "bytes", (json_int_t)all.bytes,
-                               "oldest_s", age(all.now_ms, all.oldest_ms), "rules", all.rules),
-                     json);
+                               "oldest_s", age(all.now_ms, all.oldest_ms), "rules", all.rules);
+    return leave(admin, error, object, json, why);
 }
 
 /* ---- Open and close ---- */

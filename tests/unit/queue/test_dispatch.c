@@ -178,8 +178,8 @@ static void deliver(void)
         if (dispatcher.delivery[i].state == WEIR__DELIVERY_FREE)
             continue;
         dispatcher.delivery[i].state = WEIR__DELIVERY_ENDED;
-        dispatcher.delivery[i].end = WEIR__ENDED_DELIVERED;
-        dispatcher.delivery[i].status = 200;
+        dispatcher.delivery[i].end = (struct weir__queue_ending){
+            .ticket = dispatcher.delivery[i].item.ticket, .kind = WEIR__ENDED_DELIVERED, .status = 200};
     }
     weir__dispatcher_commit(&dispatcher);
 }
