@@ -1,7 +1,6 @@
 -- Claims due heads. ARGV: now, claim duration, maximum number (0: release the lease), maximum bytes, name,
 -- session, lease duration, 1 for the handle's first claim, latest valid due time, 1 for fair shares, how many groups set
--- aside return one request each, and pairs of a rule and its number under way. Reply: 1 if another agent has the lease,
--- else each claimed request (item_of).
+-- aside return one request each. Reply: 1 if another agent has the lease, else each claimed request (item_of).
 --@queue.lua
 local PROMOTED = 128
 local now, claim_ms, left, most, name, session = ARGV[1], number(ARGV[2]), number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
@@ -14,10 +13,6 @@ if left == 0 then
     return {}
 end
 call('SET', base .. ':lease', name, 'PX', ARGV[7])
-local in_use = {}
-for i = 12, #ARGV, 2 do
-    in_use[ARGV[i]] = number(ARGV[i + 1])
-end
 local function release(rule, id)
     local entry = call('XRANGE', base .. ':s:' .. rule, id, id)[1]
     local one = entry and find(entry[2][2])
@@ -27,20 +22,24 @@ local function release(rule, id)
         call('XACK', base .. ':s:' .. rule, 'weir', id)
     end
 end
--- Ends earlier claims of this name, and expired ones (Redis before 6.2 has no XAUTOCLAIM).
+-- Ends earlier claims of this name, and expired ones (Redis before 6.2 has no XAUTOCLAIM). Returns how many of the rule
+-- this agent has under way.
 local function release_ended(rule)
     if ARGV[8] == '1' then
         for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096, name)) do
             release(rule, pending[1])
         end
     end
-    local released = 0
+    local released, in_use = 0, 0
     for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096)) do
         if pending[3] >= claim_ms and released < 512 then
             release(rule, pending[1])
             released = released + 1
+        elseif pending[2] == name then
+            in_use = in_use + 1
         end
     end
+    return in_use
 end
 -- Marks lanes whose heads have become due.
 local function promote(rule, from, to, most_of_it)
@@ -79,9 +78,9 @@ local turns, rules = {}, call('SMEMBERS', base .. ':rules')
 bring_back('-inf', now)
 bring_back('(' .. ARGV[9], '+inf')
 for _, rule in ipairs(rules) do
-    local turn, share = {rule = rule, in_use = in_use[rule] or 0}, math.max(math.floor(PROMOTED / #rules), 16)
+    local turn, share = {rule = rule, in_use = 0}, math.max(math.floor(PROMOTED / #rules), 16)
     if number(call('HGET', base .. ':r:' .. rule, 'under_way') or 0) > 0 then
-        release_ended(rule)
+        turn.in_use = release_ended(rule)
     end
     promote(rule, '-inf', now, share)
     promote(rule, '(' .. ARGV[9], '+inf', share)

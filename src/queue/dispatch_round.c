@@ -268,31 +268,11 @@ static int claimed(void *context, const struct weir__deferred *item)
     return unused && weir__delivery_copy(unused, item) ? 0 : 1; /* out of memory: the claim expires */
 }
 
-/* Free deliveries, and how many each rule has: rules that are slow or have many keys leave some to the others. */
-static struct weir__claim_budget claim_budget(const struct weir__dispatcher *dispatcher,
-                                              struct weir__queue_in_flight *in_flight)
-{
-    struct weir__claim_budget budget = {.fair = true, .in_flight = in_flight};
-    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
-        const struct weir__delivery *delivery = &dispatcher->delivery[i];
-        size_t at = 0;
-        if (delivery->state == WEIR__DELIVERY_FREE) {
-            budget.free++;
-            continue;
-        }
-        while (at < budget.in_flight_count && !weir__text_equal(in_flight[at].rule, delivery->item.rule))
-            at++;
-        if (at == budget.in_flight_count)
-            in_flight[budget.in_flight_count++] = (struct weir__queue_in_flight){.rule = delivery->item.rule};
-        in_flight[at].count++;
-    }
-    return budget;
-}
-
 void weir__dispatcher_claim(struct weir__dispatcher *dispatcher, int64_t now)
 {
-    struct weir__queue_in_flight in_flight[WEIR__DISPATCHER_DELIVERIES];
-    struct weir__claim_budget budget = claim_budget(dispatcher, in_flight);
+    struct weir__claim_budget budget = {.fair = true};
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
+        budget.free += dispatcher->delivery[i].state == WEIR__DELIVERY_FREE;
     dispatcher->next_claim_ms = now + (dispatcher->waiting ? WEIR__DISPATCHER_BUSY_MS : WEIR__DISPATCHER_IDLE_MS);
     if (!budget.free)
         return;

@@ -14,17 +14,12 @@
 
 const char *weir__queue_strerror(int error)
 {
-    switch (error) {
-    case 0:
-        return "no error";
-#define WEIR__QUEUE_CASE(name, number, text)                                                                           \
-    case WEIR__QUEUE_##name:                                                                                           \
-        return text;
-        WEIR__QUEUE_ERRORS(WEIR__QUEUE_CASE)
-#undef WEIR__QUEUE_CASE
-    default:
-        return "unknown error";
-    }
+    static const char *const texts[] = {"no error",
+#define WEIR__QUEUE_TEXT(name, number, text) [number] = (text),
+                                        WEIR__QUEUE_ERRORS(WEIR__QUEUE_TEXT)
+#undef WEIR__QUEUE_TEXT
+    };
+    return error <= 0 && -error < (int)(sizeof texts / sizeof *texts) ? texts[-error] : "unknown error";
 }
 
 const char *weir__deferred_state_name(enum weir__deferred_state state)

@@ -162,29 +162,21 @@ size_t weir__queue_cancel_in_doubt(struct weir__queue *queue);
 /* The request is valid during the call only. Must not call the queue. Non-zero ends a list and becomes its result. */
 typedef int weir__deferred_visit(void *context, const struct weir__deferred *deferred);
 
-/* How many requests of a rule the claimer has under way. */
-struct weir__queue_in_flight {
-    weir_text rule;
-    size_t count;
-};
-
 /* How many requests a claim may take, and how they are shared among rules. */
 struct weir__claim_budget {
     size_t free; /* at most so many, and WEIR__QUEUE_CLAIM_MAX */
-    /* A rule gets another one only while it has fewer than are free, so that one rule cannot take all. */
+    /* A rule gets another one only while the handle has fewer of it under way than are free: no rule can take all. */
     bool fair;
-    const struct weir__queue_in_flight *in_flight;
-    size_t in_flight_count;
 };
 
 /*
  * Claims due requests. Only the head of each rule and key is eligible: its oldest waiting request that is not set
- * aside, while no other of the key is under way. Heads go to the rule with the fewest under way, then by age. `visit`
- * gets each claimed request, complete, in order of acceptance; its result is ignored. A due_ms beyond
- * WEIR__QUEUE_AHEAD_MS counts as due: the clock was set back. A claim expires after claim_ms and the request waits
- * again, as its agent has died; so claim_ms must exceed the longest delivery and be equal for all agents. Redis:
- * STANDBY while another agent holds the lease; call at least twice in lease_ms to keep it. Returns the number claimed
- * (call again until 0), or an error.
+ * aside, while no other of the key is under way. Heads of the rule of which the handle has the fewest under way come
+ * first, then by age. `visit` gets each claimed request, complete, in order of acceptance; its result is ignored. A
+ * due_ms beyond WEIR__QUEUE_AHEAD_MS counts as due: the clock was set back. A claim expires after claim_ms and the
+ * request waits again, as its agent has died; so claim_ms must exceed the longest delivery and be equal for all agents.
+ * Redis: STANDBY while another agent holds the lease; call at least twice in lease_ms to keep it. Returns the number
+ * claimed (call again until 0), or an error.
  */
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
                       const struct weir__claim_budget *room, weir__deferred_visit *visit, void *context);

@@ -505,20 +505,14 @@ static int read_claim(struct weir__store_request *request, const redisReply *rep
 static int claim_some(struct weir__rq *q, const struct weir__claim_request *wanted, size_t max, int64_t groups,
                       struct claim *claim)
 {
-    const struct weir__claim_budget *room = &wanted->room;
-    struct call call;
-    begin_call(q, &call, WEIR__RQ_CLAIM, 11 + 2 * room->in_flight_count, read_claim, claim);
-    add_arguments(&call,
-                  WEIR__VALUES(WEIR__V(wanted->now_ms), WEIR__V(wanted->claim_ms), WEIR__V((int64_t)max),
-                               WEIR__V(CLAIM_BYTES), WEIR__V(weir__text_of(q->queue.name)),
-                               WEIR__V((int64_t)q->queue.session), WEIR__V(q->queue.options.lease_ms),
-                               WEIR__V(!q->claimed), WEIR__V(wanted->ahead_ms), WEIR__V(room->fair), WEIR__V(groups)));
-    for (size_t i = 0; i < room->in_flight_count; i++)
-        add_arguments(&call,
-                      WEIR__VALUES(WEIR__V(room->in_flight[i].rule), WEIR__V((int64_t)room->in_flight[i].count)));
     claim->found = 0;
     claim->taken_count = 0;
-    int error = send_calls(q, &call, 1);
+    int error = call_script(q, WEIR__RQ_CLAIM, read_claim, claim,
+                            WEIR__VALUES(WEIR__V(wanted->now_ms), WEIR__V(wanted->claim_ms), WEIR__V((int64_t)max),
+                                         WEIR__V(CLAIM_BYTES), WEIR__V(weir__text_of(q->queue.name)),
+                                         WEIR__V((int64_t)q->queue.session), WEIR__V(q->queue.options.lease_ms),
+                                         WEIR__V(!q->claimed), WEIR__V(wanted->ahead_ms), WEIR__V(wanted->room.fair),
+                                         WEIR__V(groups)));
     q->has_lease = !error && claim->found >= 0;
     q->claimed |= q->has_lease;
     return error ? error : claim->found;
@@ -551,7 +545,7 @@ static int claim_heads(struct weir__queue *queue, const struct weir__claim_reque
             return all > 0 ? all : found; /* those visited are claimed */
         all += found;
         if (found == 0 || wanted->room.fair)
-            break; /* the counts by rule have changed: the caller must claim again */
+            break; /* shares depend on how many are free: the caller must claim again */
         left -= (size_t)found < left ? (size_t)found : left;
     }
     return all;

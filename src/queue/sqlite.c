@@ -199,10 +199,20 @@ static void script(struct weir__sq *q, const char *sql)
 
 /* ---- Transactions ---- */
 
-static struct weir__sq_file file_of(const char *path)
+/* The path of the database followed by `end`. */
+static void sidecar_name(const struct weir__sq *q, const char *end, char name[PATH_BYTES])
 {
+    if (snprintf(name, PATH_BYTES, "%s%s", q->path, end) >= PATH_BYTES)
+        *name = 0;
+}
+
+/* The file that has the name now. */
+static struct weir__sq_file file_of(const struct weir__sq *q, const char *end)
+{
+    char name[PATH_BYTES];
     struct stat about;
-    return stat(path, &about) == 0 ? (struct weir__sq_file){about.st_dev, about.st_ino} : (struct weir__sq_file){0};
+    sidecar_name(q, end, name);
+    return stat(name, &about) == 0 ? (struct weir__sq_file){about.st_dev, about.st_ino} : (struct weir__sq_file){0};
 }
 
 static bool is_same(struct weir__sq_file one, struct weir__sq_file other)
@@ -214,7 +224,7 @@ static bool is_same(struct weir__sq_file one, struct weir__sq_file other)
 int weir__sq_check_file(struct weir__sq *q)
 {
     errno = 0;
-    if (is_same(q->file, file_of(q->path)))
+    if (is_same(q->files[WEIR__SQ_DATABASE], file_of(q, "")))
         return q->error = 0;
     /* Without access to the folder, or on an I/O error, it is not known; the WAL may still be in use. */
     bool knows = errno == 0 || errno == ENOENT || errno == ENOTDIR;
@@ -239,12 +249,6 @@ int weir__sq_end(struct weir__sq *q)
     if (q->error && !sqlite3_get_autocommit(q->db))
         sqlite3_exec(q->db, "ROLLBACK", NULL, NULL, NULL);
     return q->error;
-}
-
-static void sidecar_name(const struct weir__sq *q, const char *end, char name[PATH_BYTES])
-{
-    if (snprintf(name, PATH_BYTES, "%s%s", q->path, end) >= PATH_BYTES)
-        *name = 0;
 }
 
 int weir__sq_sync(struct weir__sq *q)
@@ -316,24 +320,24 @@ static void abandon(struct weir__sq *q)
         sqlite3_wal_checkpoint_v2(q->db, NULL, SQLITE_CHECKPOINT_FULL, &all, &moved) == SQLITE_OK && all == moved;
     sidecar_name(q, "-wal", name);
     sidecar_name(q, "-wal.lost", kept);
-    if (is_same(q->log, file_of(name)) && (complete ? unlink(name) : rename(name, kept)) == 0 && !complete &&
-        q->queue.options.log)
+    if (is_same(q->files[WEIR__SQ_WAL], file_of(q, "-wal")) && (complete ? unlink(name) : rename(name, kept)) == 0 &&
+        !complete && q->queue.options.log)
         weir__logf(q->queue.options.log, WEIR__LOG_WARNING,
                    "queue: the file was removed or moved, and its write-ahead log could not be checkpointed; the log "
                    "is kept as %s",
                    kept);
     sidecar_name(q, "-shm", name);
-    if (is_same(q->index, file_of(name)))
+    if (is_same(q->files[WEIR__SQ_INDEX], file_of(q, "-shm")))
         (void)unlink(name);
 }
 
 void weir__sq_close(struct weir__queue *queue)
 {
     struct weir__sq *q = weir__sq_of(queue);
-    int folder = q->file.number ? lock_folder(q->path) : -1;
+    int folder = q->files[WEIR__SQ_DATABASE].number ? lock_folder(q->path) : -1;
     for (struct weir__sq_prepared *prepared = q->prepared; prepared->sql; prepared++)
         sqlite3_finalize(prepared->statement);
-    if (q->file.number && weir__sq_check_file(q) == WEIR__QUEUE_REMOVED)
+    if (q->files[WEIR__SQ_DATABASE].number && weir__sq_check_file(q) == WEIR__QUEUE_REMOVED)
         abandon(q);
     sqlite3_close(q->db);
     if (folder >= 0)
@@ -370,16 +374,14 @@ static void make_schema(struct weir__sq *q)
 /* Records the identity of the files. UNAVAILABLE: another file has the name already. */
 static void know_files(struct weir__sq *q)
 {
-    char name[PATH_BYTES];
+    static const char *const ends[WEIR__SQ_FILES] = {"", "-wal", "-shm"};
     int moved = 1;
-    q->file = file_of(q->path);
-    sidecar_name(q, "-wal", name);
-    q->log = file_of(name);
-    sidecar_name(q, "-shm", name);
-    q->index = file_of(name);
-    if (sqlite3_file_control(q->db, NULL, SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && !moved && q->file.number)
+    for (int i = 0; i < WEIR__SQ_FILES; i++)
+        q->files[i] = file_of(q, ends[i]);
+    if (sqlite3_file_control(q->db, NULL, SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && !moved &&
+        q->files[WEIR__SQ_DATABASE].number)
         return;
-    q->file.number = 0;
+    q->files[WEIR__SQ_DATABASE].number = 0;
     q->error = WEIR__QUEUE_UNAVAILABLE;
 }
 

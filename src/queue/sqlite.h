@@ -16,6 +16,8 @@ struct weir__sq_file {
     ino_t number; /* 0: none */
 };
 
+enum { WEIR__SQ_DATABASE, WEIR__SQ_WAL, WEIR__SQ_INDEX, WEIR__SQ_FILES }; /* the index of the WAL is shared memory */
+
 struct weir__sq_prepared {
     const char *sql; /* NULL: unused */
     sqlite3_stmt *statement;
@@ -26,9 +28,9 @@ struct weir__sq {
     sqlite3 *db;
     struct weir__sq_prepared prepared[64]; /* more than there are texts */
     char *path;
-    struct weir__sq_file file, log, index; /* the database, its WAL and its shared-memory index */
-    bool full;                             /* PRAGMA synchronous is FULL now */
-    bool claimed;                          /* this handle has claimed: earlier claims under its name have ended */
+    struct weir__sq_file files[WEIR__SQ_FILES];
+    bool full;    /* PRAGMA synchronous is FULL now */
+    bool claimed; /* this handle has claimed: earlier claims under its name have ended */
     int64_t synced_ms, emptied_ms;
     int error; /* the first of the present call; 0: none */
 };

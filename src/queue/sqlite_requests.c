@@ -264,31 +264,24 @@ static void promote(struct weir__sq *q, const struct weir__claim_request *claim)
 
 struct rule_share {
     int64_t rule, head; /* head 0: no further one */
-    size_t in_flight;
+    size_t in_flight;   /* of this handle */
 };
-
-static size_t in_flight_of(const struct weir__claim_budget *room, weir_text rule)
-{
-    for (size_t i = 0; i < room->in_flight_count; i++)
-        if (weir__text_equal(room->in_flight[i].rule, rule))
-            return room->in_flight[i].count;
-    return 0;
-}
 
 #define HEAD "SELECT head FROM lane INDEXED BY lane_ready WHERE place = 2 AND rule = "
 
 /* Reads the rules that have a due head; returns their number. */
-static int read_shares(struct weir__sq *q, const struct weir__claim_budget *room, struct rule_share shares[RULES_MAX])
+static int read_shares(struct weir__sq *q, struct rule_share shares[RULES_MAX])
 {
     int found = 0;
-    for (sqlite3_stmt *row = weir__sq_first(q,
-                                            "SELECT id, oldest, name FROM (SELECT id, name, (" HEAD
-                                            "u.id ORDER BY head LIMIT 1) AS oldest"
-                                            " FROM rule u) WHERE oldest IS NOT NULL ORDER BY oldest LIMIT ?1",
-                                            WEIR__VALUES(WEIR__V(RULES_MAX)));
+    for (sqlite3_stmt *row = weir__sq_first(
+             q,
+             "SELECT id, oldest, (SELECT count(*) FROM request WHERE state = 1 AND rule = id AND session = ?2)"
+             " FROM (SELECT id, (" HEAD "u.id ORDER BY head LIMIT 1) AS oldest FROM rule u)"
+             " WHERE oldest IS NOT NULL ORDER BY oldest LIMIT ?1",
+             WEIR__VALUES(WEIR__V(RULES_MAX), WEIR__V((int64_t)q->queue.session)));
          row; row = weir__sq_next(q, row))
         shares[found++] = (struct rule_share){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                                              in_flight_of(room, text_at(row, 2))};
+                                              (size_t)sqlite3_column_int64(row, 2)};
     return found;
 }
 
@@ -311,7 +304,7 @@ static int claim_ready(struct weir__sq *q, const struct weir__claim_request *cla
 {
     struct rule_share shares[RULES_MAX], *share;
     int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
-    int found = 0, count = read_shares(q, &claim->room, shares);
+    int found = 0, count = read_shares(q, shares);
     for (size_t left = claim->room.free; left > 0 && !q->error; left--) {
         share = next_share(shares, count, claim->room.fair, left);
         if (!share)

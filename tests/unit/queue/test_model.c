@@ -137,32 +137,31 @@ static void end_aside_groups(void)
 }
 
 /* The next to be claimed: the oldest head of the rule that has the fewest in flight; NULL: none. */
-static struct entry *next_head(const struct weir__queue_in_flight *has, bool fair, size_t left, const bool *taken)
+static struct entry *next_head(const size_t *has, bool fair, size_t left, const bool *taken)
 {
     struct entry *next = NULL;
     for (size_t i = 0; i < entry_count; i++) {
         struct entry *e = &entries[i];
-        if (e->gone || taken[i] || head_of(e->rule, e->key) != e || (fair && has[e->rule].count >= left))
+        if (e->gone || taken[i] || head_of(e->rule, e->key) != e || (fair && has[e->rule] >= left))
             continue;
-        if (!next || has[e->rule].count < has[next->rule].count)
+        if (!next || has[e->rule] < has[next->rule])
             next = e;
     }
     return next;
 }
 
 /* The requests that a claim gets, in order of acceptance. */
-static size_t share_out(const struct weir__claim_budget *room, const struct weir__queue_in_flight *in_flight,
-                        struct entry **heads)
+static size_t share_out(const struct weir__claim_budget *room, struct entry **heads)
 {
     static bool taken[MOST];
-    struct weir__queue_in_flight has[RULES];
     struct entry *next;
-    size_t count = 0;
-    memcpy(has, in_flight, sizeof has);
+    size_t count = 0, has[RULES] = {0};
+    for (size_t i = 0; i < entry_count; i++)
+        has[entries[i].rule] += !entries[i].gone && entries[i].state == WEIR__UNDER_WAY;
     memset(taken, 0, sizeof taken);
     for (size_t left = room->free; left > 0 && (next = next_head(has, room->fair, left, taken)) != NULL; left--) {
         taken[next - entries] = true;
-        has[next->rule].count++;
+        has[next->rule]++;
     }
     for (size_t i = 0; i < entry_count; i++)
         if (taken[i])
@@ -173,15 +172,9 @@ static size_t share_out(const struct weir__claim_budget *room, const struct weir
 static void claim(struct weir__queue *queue, uint64_t *random)
 {
     struct entry *heads[RULES * KEYS];
-    struct weir__queue_in_flight in_flight[RULES];
-    struct weir__claim_budget room = {.free = 1 + test_random(random) % 8,
-                                      .fair = test_random(random) % 2 == 0,
-                                      .in_flight = in_flight,
-                                      .in_flight_count = RULES};
-    for (int i = 0; i < RULES; i++)
-        in_flight[i] = (struct weir__queue_in_flight){text_of(rule_names[i]), test_random(random) % 4};
+    struct weir__claim_budget room = {.free = 1 + test_random(random) % 8, .fair = test_random(random) % 2 == 0};
     end_aside_groups();
-    size_t count = share_out(&room, in_flight, heads);
+    size_t count = share_out(&room, heads);
     seen.count = 0;
     CHECK_EQ(weir__queue_claim(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
     CHECK_EQ(seen.count, count);
