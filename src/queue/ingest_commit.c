@@ -106,8 +106,8 @@ static int open_queue(struct weir__committer *committer)
 }
 
 /*
- * Opens the queue and calls it. If its file was removed, which the dispatcher logs if it had it open, opens the one that
- * now has its path, and calls that.
+ * Opens the queue and calls it. If its file was removed, which the dispatcher logs if it had it open, opens the one
+ * that now has its path, and calls that.
  */
 static int call_queue(struct weir__committer *committer,
                       int (*call)(struct weir__committer *committer, struct weir__ingest_job *job),
